@@ -1,0 +1,122 @@
+"""Errors that users meet, each with the exit code the command line gives for it.
+
+Every message says what was expected, what came, and what to do about it.
+"""
+
+from __future__ import annotations
+
+
+class MlfsError(Exception):
+    """Root of the errors raised on purpose; `exit_code` is what `mlfs` exits with."""
+
+    exit_code = 1
+
+
+class UsageError(MlfsError, ValueError):
+    """An option or argument has a value it cannot have (exit 2)."""
+
+    exit_code = 2
+
+
+class DataError(MlfsError, ValueError):
+    """The data is invalid (exit 3).
+
+    Parameters
+    ----------
+    problem : str
+        What was expected and what came.
+    file, line, column, value : optional
+        Where it was found. `line` counts from 1; `column` is a column's name or its number from 1.
+    cure : str, optional
+        What the user can do.
+    """
+
+    exit_code = 3
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        file: str | None = None,
+        line: int | None = None,
+        column: str | int | None = None,
+        value: object = None,
+        cure: str | None = None,
+    ) -> None:
+        self.problem = problem
+        self.file = file
+        self.line = line
+        self.column = column
+        self.value = value
+        self.cure = cure
+        place = []
+        if file is not None:
+            place.append(str(file))
+        if line is not None:
+            place.append(f"line {line}")
+        if column is not None:
+            place.append(f"column {column}" if isinstance(column, int) else f"column {column!r}")
+        if value is not None:
+            place.append(f"value {value!r}")
+        text = (", ".join(place) + ": " if place else "") + problem
+        if cure:
+            text += f"\n  cure: {cure}"
+        super().__init__(text)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Exceptions cross process boundaries by pickle, which would pass the finished message as `problem`.
+        return (_rebuild, (self.problem, self.file, self.line, self.column, self.value, self.cure))
+
+
+def _rebuild(
+    problem: str,
+    file: str | None,
+    line: int | None,
+    column: str | int | None,
+    value: object,
+    cure: str | None,
+) -> DataError:
+    return DataError(problem, file=file, line=line, column=column, value=value, cure=cure)
+
+
+class DoesNotFitError(MlfsError, MemoryError):
+    """The job is projected not to fit (exit 4).
+
+    Parameters
+    ----------
+    what : str
+        What would need the memory (or disk).
+    projected, available : int
+        Bytes.
+    cure : str
+        What the user can do.
+    """
+
+    exit_code = 4
+
+    def __init__(self, what: str, *, projected: int, available: int, cure: str) -> None:
+        self.what = what
+        self.projected = int(projected)
+        self.available = int(available)
+        self.cure = cure
+        super().__init__(
+            f"{what}: projected {_mebibytes(projected)}, available {_mebibytes(available)}"
+            f"\n  cure: {cure}"
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild_fit, (self.what, self.projected, self.available, self.cure))
+
+
+def _rebuild_fit(what: str, projected: int, available: int, cure: str) -> DoesNotFitError:
+    return DoesNotFitError(what, projected=projected, available=available, cure=cure)
+
+
+def _mebibytes(count: int) -> str:
+    return f"{count / 2**20:,.1f} MiB ({int(count):,} bytes)"
+
+
+class ClusterLostError(MlfsError):
+    """The scheduler or every worker went away, or could not be reached (exit 5)."""
+
+    exit_code = 5

@@ -1,0 +1,114 @@
+"""What every reader gives: a header, independent parts, and batches of rows.
+
+A reader turns one file into `Batch`es. It decides nothing about storage: values are float64, labels int8,
+dense or sparse as the file has them. `mlfs_dask.storage.convert` stages the batches and writes the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from mlfs_dask.typing import Matrix
+from scipy.sparse import csr_array
+
+
+@dataclass(frozen=True)
+class Header:
+    """Names and declared kinds, known before any row is read.
+
+    Attributes
+    ----------
+    feature_names, label_names : tuple of str or None
+        None where the format has no names: they become `x0..`, `y0..` when the widths are known.
+    categories : dict of int to tuple of str
+        Feature index -> declared values in the order of their codes 0..K-1, for nominal features. A two-valued
+        nominal that means false/true in any spelling is given as its 0/1 values, false first.
+    n_features, n_labels : int or None
+        None where only the last row tells (svmlight).
+    n_rows : int or None
+        If the file declares it.
+    """
+
+    feature_names: tuple[str, ...] | None
+    label_names: tuple[str, ...] | None
+    categories: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    n_features: int | None = None
+    n_labels: int | None = None
+    n_rows: int | None = None
+
+
+class Part(NamedTuple):
+    """An independent piece of one file: a byte range, a run of row groups, a range of rows.
+
+    `stop` None means to the end. A file that cannot be entered in the middle (compressed text) is one part.
+    """
+
+    index: int
+    start: int
+    stop: int | None
+
+
+class Batch(NamedTuple):
+    """Some consecutive rows.
+
+    Attributes
+    ----------
+    X : float64 ndarray or csr_array, shape (rows, d)
+        NaN = missing. Nominal values are codes. Widths may still grow where the header has no width.
+    Y : csr_array of int8, shape (rows, q)
+        1 and -1 (unknown) entries, no explicit zeros.
+    position : int
+        Where the next batch starts (uncompressed byte, row group or row), so that reading can go on from it.
+    first_line : int or None
+        Line number of the batch's first row, for messages about it; None where the format has no lines or a
+        part that starts in the middle does not know it.
+    """
+
+    X: Matrix
+    Y: csr_array
+    position: int
+    first_line: int | None = None
+
+
+class Reader(Protocol):
+    """One opened source; picklable, so that parts are read in other processes.
+
+    Constructed by the format's `open_*` function with the path, the label specification and the storage options.
+    """
+
+    header: Header
+    path: str
+
+    def parts(self, part_bytes: int) -> list[Part]:
+        """Split into independent parts of about `part_bytes` bytes of source."""
+
+    def read(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
+        """Batches of one part, from position `start` (default: the part's own start).
+
+        A batch holds at most about `batch_bytes` bytes; the reader holds at most a small multiple of it.
+        Raises DataError with file, line, column, value and cure.
+        """
+
+
+@dataclass(frozen=True)
+class LabelSpec:
+    """Which columns are labels, as the user said it on the command line.
+
+    At most one of `xml`, `columns`, `count` is given; formats that carry their labels apart need none.
+    """
+
+    xml: str | None = None
+    columns: tuple[str, ...] | None = None
+    count: int | None = None
+    first: bool = False
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """Options every reader receives."""
+
+    labels: LabelSpec = LabelSpec()
+    storage_options: dict[str, Any] = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)

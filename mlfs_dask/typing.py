@@ -1,0 +1,122 @@
+"""Aliases and protocols used in signatures, and the names of the size letters.
+
+`n` rows, `d` features, `q` labels, `k` features kept. X is (n, d), Y is (n, q) with 1 = positive,
+0 = negative, -1 = unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+FloatArray: TypeAlias = NDArray[np.floating[Any]]
+IntArray: TypeAlias = NDArray[np.integer[Any]]
+Matrix: TypeAlias = NDArray[Any] | csr_array
+Seed: TypeAlias = int | np.random.Generator | None
+
+
+class Block(NamedTuple):
+    """Consecutive rows, as every kernel sees them.
+
+    Attributes
+    ----------
+    start : int
+        Index of the first row in the whole matrix.
+    X : ndarray or csr_array, shape (rows, d)
+        C-ordered when dense; canonical (sorted, no repeats) when sparse. The arrays may be views of a
+        buffer that the next block overwrites: a kernel keeps no reference.
+    Y : csr_array of int8, shape (rows, q)
+        Canonical, entries 1 and -1 only; an absent entry is 0.
+    """
+
+    start: int
+    X: Matrix
+    Y: csr_array
+
+
+@dataclass(frozen=True)
+class FeatureInfo:
+    """What is known of each feature without a pass; None where it is not known.
+
+    Attributes
+    ----------
+    minimum, maximum : float64 array, shape (d,), or None
+        Over the values present (missing values apart; implicit zeros of sparse data counted).
+    n_categories : int64 array, shape (d,), or None
+        0 for a numeric feature, 2 for a 0/1 feature, K for a categorical one coded 0..K-1.
+    n_missing : int64 array, shape (d,), or None
+        Number of NaN.
+    """
+
+    minimum: NDArray[np.float64] | None = None
+    maximum: NDArray[np.float64] | None = None
+    n_categories: NDArray[np.int64] | None = None
+    n_missing: NDArray[np.int64] | None = None
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The integers from which a job is planned; no data is touched to make it.
+
+    Attributes
+    ----------
+    n, d, q : int
+        Rows, features, labels.
+    sparse : bool
+        Whether X is sparse.
+    itemsize : int
+        Bytes of one stored value of X.
+    nonzeros : int
+        Stored values of X (n * d when dense).
+    label_nonzeros : int
+        Stored entries of Y.
+    partitions : int
+        Number of row partitions.
+    block_rows : int
+        Rows of the largest block that a pass hands to a kernel.
+    block_bytes : int
+        Bytes of X and Y in the largest block.
+    buffer_bytes : int
+        Bytes that the reader holds while it streams a partition (its buffers, the blocks included).
+    read_bytes : int
+        Bytes read from storage by one pass over X and Y (0 for data in memory).
+    """
+
+    n: int
+    d: int
+    q: int
+    sparse: bool
+    itemsize: int
+    nonzeros: int
+    label_nonzeros: int
+    partitions: int
+    block_rows: int
+    block_bytes: int
+    buffer_bytes: int
+    read_bytes: int
+
+
+class RowSource(Protocol):
+    """Rows of X and Y in partitions that can be streamed, each independently, in any process.
+
+    Implemented for stores (`mlfs_dask.storage.rows`), Dask arrays and in-memory arrays
+    (`mlfs_dask.primitives.rows`).
+    """
+
+    @property
+    def profile(self) -> Profile: ...
+
+    @property
+    def features(self) -> FeatureInfo: ...
+
+    @property
+    def label_counts(self) -> NDArray[np.int64] | None:
+        """(3, q): unknown, negative, positive entries of each label, if known without a pass."""
+
+    def stream(self, partition: int) -> Iterator[Block]:
+        """Blocks of one partition in row order."""
