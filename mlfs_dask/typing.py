@@ -102,7 +102,7 @@ class Profile:
 
 
 class RowSource(Protocol):
-    """Rows of X and Y in partitions that can be streamed, each independently, in any process.
+    """Rows of X and Y in partitions; any run of partitions can be streamed in any process.
 
     Implemented for stores (`mlfs_dask.storage.rows`), Dask arrays and in-memory arrays
     (`mlfs_dask.primitives.rows`).
@@ -118,5 +118,5 @@ class RowSource(Protocol):
     def label_counts(self) -> NDArray[np.int64] | None:
         """(3, q): unknown, negative, positive entries of each label, if known without a pass."""
 
-    def stream(self, partition: int) -> Iterator[Block]:
-        """Blocks of one partition in row order."""
+    def stream(self, first: int, last: int) -> Iterator[Block]:
+        """Blocks of partitions first..last-1 in row order."""

@@ -1,0 +1,325 @@
+"""One reading of X and Y that feeds any number of statistics.
+
+A task streams a run of partitions into one accumulator per statistic; partials are merged in a tree and turned
+into the small result where the last merge ran. No block crosses a task boundary, and nothing is computed until
+`run_pass`. On a cluster a pass is one graph; without one it runs in threads of this process, without Dask.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from threadpoolctl import threadpool_limits
+
+from mlfs_dask import runtime
+from mlfs_dask.errors import ClusterLostError
+from mlfs_dask.primitives.plan import PassPlan, plan_pass
+from mlfs_dask.runtime import Resources
+from mlfs_dask.typing import Block, Profile, RowSource
+
+if TYPE_CHECKING:
+    import numpy as np
+    from dask.delayed import Delayed
+    from numpy.typing import NDArray
+
+    State = tuple[NDArray[np.generic], ...]
+else:
+    State = tuple
+
+logger = logging.getLogger(__name__)
+
+#: Seconds without any worker before a running pass is given up.
+NO_WORKERS_SECONDS = 60.0
+
+
+class Statistic(Protocol):
+    """Chunk, combine, finalize, identity: a reduction over rows in four functions.
+
+    Plain and picklable: it holds parameters, never data. States are tuples of arrays.
+    """
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of one state."""
+
+    @property
+    def result_bytes(self) -> int:
+        """Bytes of what `finalize` returns."""
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        """Bytes that `add` allocates beside the state on the largest block."""
+
+    def zero(self) -> State:
+        """The identity: a state of no rows."""
+
+    def add(self, state: State, block: Block) -> None:
+        """Add one block to `state`, in place."""
+
+    def merge(self, into: State, other: State) -> None:
+        """Add `other` to `into`, in place; `other` stays as it is."""
+
+    def finalize(self, state: State) -> Any:
+        """The result; runs where the last merge ran."""
+
+
+@dataclass(frozen=True)
+class PassRecord:
+    """What a pass took.
+
+    Attributes
+    ----------
+    tasks, bytes_read : int
+    seconds : float
+    peak_worker_bytes : int
+        Largest resident bytes of any process that ran one of its tasks, while the pass ran.
+    """
+
+    tasks: int
+    bytes_read: int
+    seconds: float
+    peak_worker_bytes: int
+
+
+def run_pass(
+    source: RowSource,
+    statistics: Sequence[Statistic],
+    resources: Resources,
+    *,
+    label: str = "pass",
+    plan: PassPlan | None = None,
+) -> tuple[list[Any], PassRecord]:
+    """Read every row once and return the result of every statistic.
+
+    Parameters
+    ----------
+    source : RowSource
+    statistics : sequence of Statistic
+    resources : Resources
+    label : str
+        What the progress line calls this pass.
+    plan : PassPlan, optional
+        As made by `plan_statistics`, which is asked otherwise.
+
+    Returns
+    -------
+    results : list
+        In the order of `statistics`.
+    record : PassRecord
+
+    Raises
+    ------
+    DoesNotFitError
+        Before anything runs.
+    ClusterLostError
+        The scheduler or all workers went away, or a worker was killed again and again.
+    """
+    if plan is None:
+        plan = plan_statistics(source, statistics, resources)
+    started = time.perf_counter()
+    runtime.emit("pass", label=label, partitions=plan.runs[-1][1] if plan.runs else 0)
+    if getattr(source, "holds_blocks", False):
+        merged = _compute(build_pass(source, statistics, plan), plan, resources)
+    elif resources.client is not None and not getattr(source, "in_memory", False):
+        merged = _compute(build_pass(source, statistics, plan), plan, resources)
+    else:
+        merged = _run_here(source, statistics, plan, resources)
+    results, info = merged
+    seconds = time.perf_counter() - started
+    runtime.emit("pass-done", label=label, seconds=seconds)
+    logger.info("%s: %d tasks, %.3f s", label, plan.tasks, seconds)
+    return results, PassRecord(plan.tasks, plan.bytes_read, seconds, max(info.values(), default=0))
+
+
+def plan_statistics(
+    source: RowSource | Profile, statistics: Sequence[Statistic], resources: Resources
+) -> PassPlan:
+    """The plan of one pass that feeds `statistics`.
+
+    Raises
+    ------
+    DoesNotFitError
+    """
+    profile = source if isinstance(source, Profile) else source.profile
+    return plan_pass(
+        profile,
+        resources,
+        state_bytes=sum(s.state_bytes for s in statistics),
+        scratch_bytes=sum(s.scratch_bytes(profile) for s in statistics),
+        result_bytes=sum(s.result_bytes for s in statistics),
+        one_run_per_partition=getattr(source, "holds_blocks", False),
+    )
+
+
+def build_pass(source: RowSource, statistics: Sequence[Statistic], plan: PassPlan) -> Delayed:
+    """The lazy graph of one pass; computing it gives (results, peak bytes by process)."""
+    from dask import delayed
+
+    held = delayed(tuple(statistics), name=f"mlfs-statistics-{os.urandom(8).hex()}", traverse=False)
+    run = delayed(_run, pure=False)
+    blocks = getattr(source, "delayed_blocks", None)
+    if blocks is not None:
+        partials = [run(held, blocks(i), i, i + 1) for i in range(len(plan.runs))]
+    else:
+        shared = delayed(source, name=f"mlfs-source-{os.urandom(8).hex()}", traverse=False)
+        partials = [run(held, shared, first, last) for first, last in plan.runs]
+    merge = delayed(_merge, pure=False)
+    while len(partials) > 1:
+        partials = [
+            merge(held, partials[i : i + plan.fan_in])
+            if len(partials[i : i + plan.fan_in]) > 1
+            else partials[i]
+            for i in range(0, len(partials), plan.fan_in)
+        ]
+    return delayed(_finalize, pure=False)(held, partials[0])
+
+
+def _run(
+    statistics: Sequence[Statistic], source: Any, first: int, last: int, threads: int = 1
+) -> tuple[list[State], dict[str, int]]:
+    """Stream partitions first..last-1 into new states."""
+    blocks: Iterable[Block] = (
+        source.stream(first, last) if hasattr(source, "stream") else source.blocks()
+    )
+    runtime.reset_peak_rss()
+    states = [s.zero() for s in statistics]
+    # Under a cluster every core already has a task: BLAS must not bring its own threads.
+    with threadpool_limits(1) if threads == 1 else nullcontext():
+        for block in blocks:
+            for statistic, state in zip(statistics, states, strict=True):
+                statistic.add(state, block)
+    runtime.emit_from_task("partitions", done=last - first)
+    return states, {_process_name(): runtime.peak_rss()}
+
+
+def _merge(
+    statistics: Sequence[Statistic], partials: Sequence[tuple[list[State], dict[str, int]]]
+) -> tuple[list[State], dict[str, int]]:
+    """Sum partials into a copy of the first: a task's inputs belong to Dask and may be read again."""
+    states = [tuple(a.copy() for a in state) for state in partials[0][0]]
+    peaks = dict(partials[0][1])
+    for other, other_peaks in partials[1:]:
+        for statistic, state, part in zip(statistics, states, other, strict=True):
+            statistic.merge(state, part)
+        _keep_largest(peaks, other_peaks)
+    _keep_largest(peaks, {_process_name(): runtime.peak_rss()})
+    return states, peaks
+
+
+def _finalize(
+    statistics: Sequence[Statistic], partial: tuple[list[State], dict[str, int]]
+) -> tuple[list[Any], dict[str, int]]:
+    states, peaks = partial
+    results = [s.finalize(state) for s, state in zip(statistics, states, strict=True)]
+    peaks = dict(peaks)
+    _keep_largest(peaks, {_process_name(): runtime.peak_rss()})
+    return results, peaks
+
+
+def _keep_largest(into: dict[str, int], other: dict[str, int]) -> None:
+    for name, peak in other.items():
+        into[name] = max(peak, into.get(name, 0))
+
+
+def _process_name() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def _run_here(
+    source: RowSource, statistics: Sequence[Statistic], plan: PassPlan, resources: Resources
+) -> tuple[list[Any], dict[str, int]]:
+    """The same pass in threads of this process, merged as runs finish, in order."""
+    threads = min(resources.threads_per_worker, len(plan.runs))
+    if threads <= 1:
+        states = [s.zero() for s in statistics]
+        peaks: dict[str, int] = {}
+        for first, last in plan.runs:
+            for block in source.stream(first, last):
+                for statistic, state in zip(statistics, states, strict=True):
+                    statistic.add(state, block)
+            runtime.emit("partitions", done=last - first)
+        return _finalize(statistics, (states, peaks))
+    with ThreadPoolExecutor(threads, thread_name_prefix="mlfs-pass") as pool:
+        # No more runs are handed out than threads: finished partials must not pile up.
+        waiting = list(plan.runs)
+        pending = [
+            pool.submit(_run, statistics, source, *waiting.pop(0), 1)
+            for _ in range(min(threads, len(waiting)))
+        ]
+        merged: tuple[list[State], dict[str, int]] | None = None
+        while pending:
+            partial = pending.pop(0).result()
+            if waiting:
+                pending.append(pool.submit(_run, statistics, source, *waiting.pop(0), 1))
+            if merged is None:
+                merged = partial
+            else:
+                for statistic, state, part in zip(statistics, merged[0], partial[0], strict=True):
+                    statistic.merge(state, part)
+                _keep_largest(merged[1], partial[1])
+    assert merged is not None
+    return _finalize(statistics, merged)
+
+
+def _compute(
+    graph: Delayed, plan: PassPlan, resources: Resources
+) -> tuple[list[Any], dict[str, int]]:
+    client = resources.client
+    if client is None:
+        return graph.compute(scheduler="threads")  # type: ignore[no-any-return]
+    from distributed.comm.core import CommClosedError
+    from distributed.scheduler import KilledWorker, NoValidWorkerError
+
+    def on_event(event: tuple[Any, Any]) -> None:
+        message = dict(event[1])
+        runtime.emit(message.pop("kind"), **message)
+
+    client.subscribe_topic(runtime.PROGRESS_TOPIC, on_event)
+    try:
+        future = client.compute(graph, optimize_graph=False)
+        return _wait(future, client)
+    except KilledWorker as error:
+        raise ClusterLostError(
+            f"a worker died {getattr(error, 'allowed_failures', 'several')} times on the same part of the data "
+            f"(task {getattr(error, 'task', '?')}); almost always it ran out of memory. Projected peak: "
+            f"{plan.peak_worker_bytes / 2**20:,.0f} MiB of {resources.memory_limit / 2**20:,.0f} MiB a worker."
+            f"\n  cure: give each worker more memory (--memory-limit) or fewer threads "
+            f"(--threads-per-worker 1); the worker's log tells the cause"
+        ) from error
+    except (CancelledError, CommClosedError, NoValidWorkerError, OSError) as error:
+        raise ClusterLostError(
+            f"the cluster was lost while a pass was running: {error or type(error).__name__}"
+            f"\n  cure: start the cluster again and run the same command; finished work is kept where the "
+            f"method keeps checkpoints"
+        ) from error
+    finally:
+        if client.status == "running":
+            client.unsubscribe_topic(runtime.PROGRESS_TOPIC)
+
+
+def _wait(future: Any, client: Any) -> tuple[list[Any], dict[str, int]]:
+    """Wait for `future`, but not for ever on a cluster without workers."""
+    from distributed import TimeoutError as DaskTimeoutError
+
+    empty_since: float | None = None
+    while True:
+        try:
+            return future.result(timeout=5)  # type: ignore[no-any-return]
+        except (TimeoutError, DaskTimeoutError):
+            if future.done():
+                raise
+        if client.status != "running":
+            raise OSError(f"the connection to the scheduler is {client.status}")
+        if client.nthreads():
+            empty_since = None
+        elif empty_since is None:
+            empty_since = time.monotonic()
+        elif time.monotonic() - empty_since > NO_WORKERS_SECONDS:
+            raise OSError(f"no worker for {NO_WORKERS_SECONDS:.0f} seconds")

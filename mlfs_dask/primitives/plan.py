@@ -1,0 +1,185 @@
+"""From sizes to the shape of a pass: how many tasks, how merged, how much memory. Integers only.
+
+The same functions serve `mlfs plan` and the pass itself, so what is printed is what runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from mlfs_dask.errors import DoesNotFitError
+from mlfs_dask.runtime import PROCESS_BYTES, Resources
+from mlfs_dask.typing import Profile
+
+#: Share of a worker's limit that a job may fill. Above it `distributed` pauses the worker.
+USABLE_SHARE = 0.8
+
+#: Tasks a slot gets in one pass when partials are small: enough to even out slow workers.
+RUNS_PER_SLOT = 6
+
+#: At most so many partials go into one merge.
+MAX_FAN_IN = 8
+
+
+@dataclass(frozen=True)
+class PassPlan:
+    """The shape of one pass.
+
+    Attributes
+    ----------
+    runs : tuple of (int, int)
+        Partitions first..last-1 of every task.
+    fan_in : int
+        Partials that one merge takes.
+    tasks : int
+        Tasks in all, merges and the final one included.
+    bytes_read : int
+        Bytes read from storage.
+    peak_worker_bytes : int
+        Projected peak of one worker process, interpreter, buffers, temporaries and merges included.
+    """
+
+    runs: tuple[tuple[int, int], ...]
+    fan_in: int
+    tasks: int
+    bytes_read: int
+    peak_worker_bytes: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a whole job will cost, before anything runs.
+
+    Attributes
+    ----------
+    passes, tasks, bytes_read : int
+        Totals over the job. Iterative methods state the most they may take.
+    peak_worker_bytes, peak_driver_bytes : int
+        Projected peak of one worker process and of the driver process.
+    notes : tuple of str
+        What the planner decided, for people ("counts tiled over 4 groups of 25 000 features").
+    """
+
+    passes: int
+    tasks: int
+    bytes_read: int
+    peak_worker_bytes: int
+    peak_driver_bytes: int
+    notes: tuple[str, ...] = ()
+    shape: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data, for `run.json` and `--json`."""
+        return asdict(self)
+
+
+def plan_pass(
+    profile: Profile,
+    resources: Resources,
+    *,
+    state_bytes: int,
+    scratch_bytes: int,
+    result_bytes: int = 0,
+    one_run_per_partition: bool = False,
+) -> PassPlan:
+    """Choose the runs of partitions and the merge fan-in of a pass.
+
+    Parameters
+    ----------
+    profile : Profile
+    resources : Resources
+    state_bytes : int
+        One accumulator, all statistics of the pass together.
+    scratch_bytes : int
+        Temporaries of the kernels on one block.
+    result_bytes : int
+        What the last task returns.
+    one_run_per_partition : bool
+        For Dask arrays, whose blocks are arguments of the task.
+
+    Raises
+    ------
+    DoesNotFitError
+        When even one accumulator a slot and merges of two do not fit a worker.
+    """
+    usable = int(resources.memory_limit * USABLE_SHARE)
+    threads = resources.threads_per_worker
+    working = threads * (profile.buffer_bytes + scratch_bytes + state_bytes)
+    in_process = resources.client is None
+
+    def peak(runs_per_worker: int, fan_in: int) -> int:
+        # Finished partials wait until their merge group is complete. In process they are merged at once; on a
+        # cluster a merge holds its inputs and, because inputs may not be changed, a copy of the first.
+        waiting = 0 if in_process else min(runs_per_worker, fan_in) * state_bytes
+        merging = 0 if in_process else (fan_in + 1) * state_bytes
+        return PROCESS_BYTES + max(working + waiting, merging) + result_bytes
+
+    partitions = profile.partitions
+    slots = max(1, min(resources.slots, partitions))
+    choices = [(RUNS_PER_SLOT, MAX_FAN_IN), (2, 4), (1, 2)]
+    for runs_per_slot, fan_in in choices:
+        projected = peak(runs_per_slot * threads, fan_in)
+        if projected <= usable:
+            break
+    else:
+        raise DoesNotFitError(
+            "one pass on a worker",
+            projected=projected,
+            available=usable,
+            cure=f"give each worker more memory (--memory-limit {_limit_for(projected)}) or fewer threads "
+            f"(--threads-per-worker 1)",
+        )
+    if one_run_per_partition:
+        runs = tuple((i, i + 1) for i in range(partitions))
+    else:
+        runs = split_evenly(partitions, min(partitions, slots * runs_per_slot))
+    merges, width = 0, len(runs)
+    while width > 1:
+        width = -(-width // fan_in)
+        merges += width
+    return PassPlan(runs, fan_in, len(runs) + merges + 1, profile.read_bytes, projected)
+
+
+def split_evenly(total: int, pieces: int) -> tuple[tuple[int, int], ...]:
+    """Cut range(total) into `pieces` runs whose lengths differ by at most one.
+
+    >>> split_evenly(7, 3)
+    ((0, 3), (3, 5), (5, 7))
+    """
+    base, extra = divmod(total, pieces)
+    bounds = [0]
+    for i in range(pieces):
+        bounds.append(bounds[-1] + base + (i < extra))
+    return tuple(zip(bounds[:-1], bounds[1:], strict=True))
+
+
+def require_driver(plan: Plan, resources: Resources, what: str) -> Plan:
+    """`plan`, unless the driver side does not fit its process.
+
+    Raises
+    ------
+    DoesNotFitError
+    """
+    if plan.peak_driver_bytes > resources.driver_limit:
+        raise DoesNotFitError(
+            what,
+            projected=plan.peak_driver_bytes,
+            available=resources.driver_limit,
+            cure="run the command on a machine with more memory, or select on fewer labels or features",
+        )
+    return plan
+
+
+def combine(plans: Sequence[PassPlan]) -> tuple[int, int, int]:
+    """Tasks, bytes read and largest worker peak of several passes, one after another."""
+    return (
+        sum(p.tasks for p in plans),
+        sum(p.bytes_read for p in plans),
+        max(p.peak_worker_bytes for p in plans),
+    )
+
+
+def _limit_for(projected: int) -> str:
+    return f"{-(-int(projected / USABLE_SHARE) // 2**20)}MiB"

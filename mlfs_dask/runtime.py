@@ -1,0 +1,177 @@
+"""What a job runs on: workers and their memory, peak memory as measured, and where progress goes.
+
+Imports nothing of ours but the shared names, and `distributed` only when somebody else already has: a process
+without a cluster never pays for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+#: Bytes of a worker process that has imported what a pass needs and has done nothing yet. Measured by
+#: `tests/test_runtime.py` within 15 %; it is part of every projection.
+PROCESS_BYTES = 170 * 2**20
+
+#: Topic on which workers report progress to the client.
+PROGRESS_TOPIC = "mlfs-progress"
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a pass may use.
+
+    Attributes
+    ----------
+    workers : int
+        Processes that run tasks (1 when in process).
+    threads_per_worker : int
+        Tasks that run at the same time in one process.
+    memory_limit : int
+        Bytes that one worker process may hold.
+    driver_limit : int
+        Bytes that the process with the selector's loop may hold.
+    client : distributed.Client or None
+        None: in process.
+    """
+
+    workers: int
+    threads_per_worker: int
+    memory_limit: int
+    driver_limit: int
+    client: Any = None
+
+    @property
+    def slots(self) -> int:
+        """Tasks that run at the same time."""
+        return self.workers * self.threads_per_worker
+
+
+def current_resources(*, threads: int | None = None) -> Resources:
+    """Resources of the default `distributed` client, or of this process if there is none.
+
+    Parameters
+    ----------
+    threads : int, optional
+        Threads to use in process (default: the cores this process may run on). Ignored with a client.
+    """
+    driver_limit = available_memory()
+    client = default_client()
+    if client is None:
+        count = threads or len(os.sched_getaffinity(0))
+        return Resources(1, count, driver_limit, driver_limit)
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    if not workers:
+        return Resources(1, 1, driver_limit, driver_limit, client)
+    limits = [int(w["memory_limit"]) or driver_limit for w in workers]
+    return Resources(
+        len(limits), min(int(w["nthreads"]) for w in workers), min(limits), driver_limit, client
+    )
+
+
+def default_client() -> Any | None:
+    """The default `distributed.Client` of this process, or None."""
+    distributed = sys.modules.get("distributed")
+    if distributed is None:
+        return None
+    try:
+        return distributed.default_client()
+    except ValueError:
+        return None
+
+
+def available_memory() -> int:
+    """Bytes this process could use: the least of what the machine has free and the cgroup's remainder."""
+    amounts = []
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                amounts.append(int(line.split()[1]) * 1024 + current_rss())
+    for limit, usage in (
+        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
+        (
+            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+        ),
+    ):
+        with contextlib.suppress(OSError, ValueError):
+            total = int(Path(limit).read_text())
+            if total < 2**60:
+                amounts.append(total - int(Path(usage).read_text()) + current_rss())
+    if not amounts:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(min(amounts), 0)
+
+
+def current_rss() -> int:
+    """Resident bytes of this process."""
+    with contextlib.suppress(OSError):
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return peak_rss()
+
+
+def peak_rss() -> int:
+    """Largest resident bytes of this process since `reset_peak_rss`, or since it started."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def reset_peak_rss() -> None:
+    """Start a new measurement of `peak_rss`, where the system lets a process do that (Linux)."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Progress
+
+ProgressSink = Callable[[dict[str, Any]], None]
+
+_sinks: list[ProgressSink] = []
+_lock = threading.Lock()
+
+
+@contextlib.contextmanager
+def progress_to(sink: ProgressSink) -> Iterator[None]:
+    """Send progress events to `sink` inside the with-block.
+
+    An event is a dict with "kind": "pass" (a pass begins: label, partitions, pass number), "partitions"
+    (`done` more partitions are finished), "pass-done", or "step" (one iteration of a loop: number, objective...).
+    """
+    _sinks.append(sink)
+    try:
+        yield
+    finally:
+        _sinks.remove(sink)
+
+
+def emit(kind: str, **fields: Any) -> None:
+    """Hand one progress event to every sink of this process."""
+    event = {"kind": kind, **fields}
+    with _lock:
+        for sink in _sinks:
+            sink(event)
+
+
+def emit_from_task(kind: str, **fields: Any) -> None:
+    """Hand one progress event to the client, from inside a task, wherever that runs."""
+    distributed = sys.modules.get("distributed")
+    if distributed is not None:
+        try:
+            worker = distributed.get_worker()
+        except ValueError:
+            pass
+        else:
+            worker.log_event(PROGRESS_TOPIC, {"kind": kind, **fields})
+            return
+    emit(kind, **fields)
