@@ -1,0 +1,288 @@
+"""Open a local file or an fsspec URL as plain bytes, whatever it is compressed with.
+
+`open_source(path)` looks at the first bytes and answers with a small picklable `SourceFile`: its size, its
+compression, whether it can be entered in the middle, and `open(offset)`, a buffered binary stream of the
+uncompressed bytes. gzip, xz and bzip2 come with Python; Zstandard needs `mlfs-dask[formats]`. A missing,
+unreadable, truncated or damaged file is a `DataError` naming the file, raised where it is noticed: by
+`open_source`, or by a later `read` of the stream. Nothing is ever decompressed as a whole.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, Protocol, cast
+
+from mlfs_dask.errors import DataError
+
+# First bytes of each format. "BZh" alone could open a CSV header: bzip2's block mark is asked for too.
+_MAGIC = {
+    "gzip": (b"\x1f\x8b",),
+    "xz": (b"\xfd7zXZ\x00",),
+    "zstd": (b"\x28\xb5\x2f\xfd", *(bytes([kind, 0x2A, 0x4D, 0x18]) for kind in range(0x50, 0x60))),
+}
+_BZIP2_BLOCK, _BZIP2_EMPTY = b"1AY&SY", b"\x17\x72\x45\x38\x50\x90"
+_SUFFIXES = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2", ".zst": "zstd"}
+
+_BUFFER_BYTES = 1 << 20
+# One Zstandard block of 4 bytes can stand for 128 KiB, so the compressed input is fed in small pieces.
+_ZSTD_PIECE_BYTES = 1 << 12
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file that exists and can be opened; holds no open handle, so it travels to other processes.
+
+    Attributes
+    ----------
+    path : str
+        As the user wrote it.
+    size : int
+        Stored (compressed) bytes.
+    compression : {None, "gzip", "xz", "bzip2", "zstd"}
+        By the file's first bytes, not by its name.
+    storage_options : dict
+        Passed to fsspec for URLs.
+    """
+
+    path: str
+    size: int
+    compression: str | None
+    storage_options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def enterable(self) -> bool:
+        """Whether reading can start at any byte without reading what lies before it."""
+        return self.compression is None
+
+    def open(self, offset: int = 0) -> BinaryIO:
+        """Stream of the uncompressed bytes from `offset` on; use it in a `with` statement.
+
+        A compressed file is decompressed up to `offset`, so entering it late costs time (no memory).
+        Holds about 1 MiB. Its reads raise DataError when the file is truncated or damaged.
+        """
+        with _explain(self.path):
+            raw = _open_raw(self.path, self.storage_options)
+        with ExitStack() as on_failure:
+            on_failure.callback(raw.close)
+            stream = cast(BinaryIO, io.BufferedReader(_Bytes(self, raw), _BUFFER_BYTES))
+            on_failure.callback(stream.close)
+            if self.compression is None:
+                raw.seek(offset)
+            else:
+                _skip(stream, offset)
+            on_failure.pop_all()
+        return stream
+
+    def read_range(self, start: int, stop: int) -> bytes:
+        """Uncompressed bytes [start, stop), fewer where the file ends."""
+        with self.open(start) as stream:
+            return stream.read(max(stop - start, 0))
+
+
+def open_source(path: str, storage_options: Mapping[str, Any] | None = None) -> SourceFile:
+    """Find out what `path` is without reading more than its first bytes.
+
+    Parameters
+    ----------
+    path : str
+        Local path or fsspec URL (`s3://`, `gs://`, `memory://`, ...).
+    storage_options : mapping, optional
+        For fsspec; ignored for local paths.
+
+    Raises
+    ------
+    DataError
+        The file is missing, a directory, not readable, or its name ends in .gz, .xz, .bz2 or .zst and its
+        bytes are something else.
+    """
+    path, options = str(path), dict(storage_options or {})
+    with _explain(path), _open_raw(path, options) as raw:
+        first = raw.read(16)
+        size = raw.seek(0, io.SEEK_END)
+    compression = _compression_of(first)
+    suffix = PurePosixPath(path).suffix.lower()
+    named = _SUFFIXES.get(suffix)
+    if named is not None and named != compression:
+        came = f"{compression} data" if compression else "not compressed" if first else "empty"
+        raise DataError(
+            f"the name ends in {suffix}, which stands for {named} data, but the file is {came}",
+            file=path,
+            cure="rename the file, or fetch it again if it is damaged",
+        )
+    return SourceFile(path, size, compression, options)
+
+
+def format_suffix(path: str) -> str:
+    """Suffix that tells the format, in lower case, a compression suffix apart.
+
+    Examples
+    --------
+    >>> format_suffix("data/Yeast.ARFF.gz"), format_suffix("s3://bucket/x.csv"), format_suffix("x.gz")
+    ('.arff', '.csv', '')
+    """
+    name = PurePosixPath(path)
+    if name.suffix.lower() in _SUFFIXES:
+        name = name.with_suffix("")
+    return name.suffix.lower()
+
+
+def _compression_of(first: bytes) -> str | None:
+    if first[:3] == b"BZh" and first[3:4].isdigit() and first[4:10] in (_BZIP2_BLOCK, _BZIP2_EMPTY):
+        return "bzip2"
+    return next((name for name, marks in _MAGIC.items() if first.startswith(marks)), None)
+
+
+def _is_url(path: str) -> bool:
+    return "://" in path or "::" in path
+
+
+def _open_raw(path: str, storage_options: Mapping[str, Any]) -> BinaryIO:
+    if not _is_url(path):
+        return Path(path).open("rb")
+    import fsspec  # type: ignore[import-untyped]
+
+    return cast(BinaryIO, fsspec.open(path, "rb", **storage_options).open())
+
+
+@contextmanager
+def _explain(path: str) -> Iterator[None]:
+    """Turn what goes wrong while opening `path` into a DataError."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise DataError("there is no such file", file=path, cure="check the path") from error
+    except IsADirectoryError as error:
+        raise DataError(
+            "a file was expected, this is a directory", file=path, cure="name the file in it"
+        ) from error
+    except PermissionError as error:
+        raise DataError(
+            "no permission to read it", file=path, cure="check owner and mode of the file"
+        ) from error
+    except (OSError, ImportError, ValueError) as error:
+        # fsspec: unknown protocol (ValueError), missing package for it (ImportError), network (OSError).
+        raise DataError(
+            f"it cannot be opened: {error}", file=path, cure="check the address and --storage-option"
+        ) from error
+
+
+def _skip(stream: BinaryIO, count: int) -> None:
+    while count > 0:
+        piece = stream.read(min(count, _BUFFER_BYTES))
+        if not piece:
+            return
+        count -= len(piece)
+
+
+class _Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
+class _Bytes(io.RawIOBase):
+    """Uncompressed bytes of an open file; whatever a decompressor complains of becomes a DataError."""
+
+    def __init__(self, source: SourceFile, raw: BinaryIO) -> None:
+        self._path = source.path
+        self._raw = raw
+        self._compression = source.compression
+        self._inner = _decompressed(source, raw)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        try:
+            piece = self._inner.read(len(buffer))
+        except DataError:
+            raise
+        except (EOFError, OSError, zlib.error, lzma.LZMAError, _ZstdDamage) as error:
+            if self._compression is None:
+                raise DataError(f"reading failed: {error}", file=self._path) from error
+            truncated = isinstance(error, EOFError)
+            raise DataError(
+                f"the {self._compression} data is {'cut off' if truncated else 'damaged'}: {error}",
+                file=self._path,
+                cure="fetch or compress the file again",
+            ) from error
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._inner.close()
+            self._raw.close()
+        super().close()
+
+
+def _decompressed(source: SourceFile, raw: BinaryIO) -> _Readable:
+    if source.compression == "gzip":
+        return gzip.GzipFile(fileobj=raw, mode="rb")
+    if source.compression == "xz":
+        return lzma.LZMAFile(raw)
+    if source.compression == "bzip2":
+        return bz2.BZ2File(raw)
+    if source.compression == "zstd":
+        return _Zstandard(source.path, raw)
+    return raw
+
+
+class _ZstdDamage(Exception):
+    """What the zstandard package raises, under a name that exists without that package."""
+
+
+class _Zstandard:
+    """Decompress frame after frame.
+
+    The package's own stream reader takes a cut-off file for a complete one, so frames are followed here.
+    """
+
+    def __init__(self, path: str, raw: BinaryIO) -> None:
+        try:
+            import zstandard
+        except ImportError as error:
+            raise DataError(
+                "reading .zst files needs the package zstandard",
+                file=path,
+                cure='pip install "mlfs-dask[formats]"',
+            ) from error
+        self._raw = raw
+        self._error = zstandard.ZstdError
+        # 2 GiB windows (`zstd --long=31`) are legal; memory is taken only as a frame asks for it.
+        self._context = zstandard.ZstdDecompressor(max_window_size=1 << 31)
+        self._frame = self._context.decompressobj()
+        self._frame_started = False
+        self._input = b""
+        self._ready = memoryview(b"")
+
+    def read(self, size: int, /) -> bytes:
+        while not self._ready:
+            piece = self._input or self._raw.read(_ZSTD_PIECE_BYTES)
+            self._input = b""
+            if not piece:
+                if self._frame_started:
+                    raise EOFError("the last frame is not complete")
+                return b""
+            try:
+                self._ready = memoryview(self._frame.decompress(piece))
+            except self._error as error:
+                raise _ZstdDamage(str(error)) from error
+            self._frame_started = not self._frame.eof
+            if self._frame.eof:
+                self._input = self._frame.unused_data
+                self._frame = self._context.decompressobj()
+        piece = bytes(self._ready[:size])
+        self._ready = self._ready[size:]
+        return piece
+
+    def close(self) -> None:
+        self._ready = memoryview(b"")
