@@ -1,0 +1,623 @@
+"""CSV and TSV tables with a header row, parsed by pyarrow in blocks that end where a record ends.
+
+Kinds are settled from the first 8 MiB: a column in which a text occurs there is categorical, any other is
+numeric, and a text met in it later is an error that says so (one stray "abc" must not turn a measurement
+into categories). The codes of a categorical column are the sorted order of its distinct texts over the whole
+file, which costs one more reading of the file when such columns exist, and makes the codes the same for any
+block size, any split into parts and any order of rows.
+
+Memory: about five times a batch. Lines are counted only when there is something to say about one.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import logging
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, BinaryIO, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.errors import DataError
+from mlfs_dask.storage.readers.base import Batch, Header, Part, ReadOptions
+from mlfs_dask.storage.readers.columns import (
+    bad_label,
+    label_block,
+    need,
+    split_columns,
+    unique_names,
+)
+from mlfs_dask.storage.readers.opening import SourceFile, format_suffix, open_source
+
+logger = logging.getLogger(__name__)
+
+SAMPLE_BYTES = 8 << 20
+MAX_CATEGORIES = 100_000
+# A quote that is never closed swallows the rest of the file: no record is taken to be longer than this.
+_MAX_RECORD_BYTES = 256 << 20
+_SCAN_BYTES = 4 << 20
+_MISSING = ("", "NA", "N/A", "NaN", "nan", "NAN", "null", "NULL", "?")
+_NULLS = [*_MISSING, *(f" {text}" for text in _MISSING)]
+_NUMBER = re.compile(r"\s*[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|inf(inity)?|nan)\s*", re.IGNORECASE)
+_DECIMAL_COMMA = re.compile(_NUMBER.pattern.replace(r"\.", ","), re.IGNORECASE)
+_TRUTH = {
+    text: value
+    for value, texts in ((1.0, ("1", "true", "yes", "t", "y")), (0.0, ("0", "false", "no", "f", "n")))
+    for text in texts
+} | {"-1": -1.0}
+_BOM = b"\xef\xbb\xbf"
+_DEFAULTS = ReadOptions()
+
+
+@dataclass(frozen=True)
+class CsvReader:
+    """One CSV file; made by `open_csv`. Positions are uncompressed bytes.
+
+    Attributes
+    ----------
+    header : Header
+    path : str
+    """
+
+    header: Header
+    path: str
+    _source: SourceFile
+    _names: tuple[str, ...]
+    _features: tuple[int, ...]
+    _labels: tuple[int, ...]
+    _texts: frozenset[int]
+    _delimiter: str
+    _decimal: str
+    _data_start: int
+    _row_bytes: float
+    _sample_has_quotes: bool
+    _codes: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+
+    # ---- what concatenation asks for: files have to agree on categories found in the data
+
+    @property
+    def found_categories(self) -> frozenset[int]:
+        """Features whose categories were found in the rows, not declared."""
+        return frozenset(self.header.categories)
+
+    def distinct(self, features: Iterable[int]) -> dict[int, set[str]]:
+        """Different texts of some features; one reading of the file."""
+        columns = [self._features[feature] for feature in features]
+        found = self._scan(columns)
+        return {feature: found[self._features[feature]] for feature in features}
+
+    def with_categories(self, categories: Mapping[int, Sequence[str]]) -> CsvReader:
+        """The same file, with these features read as categories in this order."""
+        merged = {**self.header.categories, **{k: tuple(v) for k, v in categories.items()}}
+        return replace(
+            self,
+            header=replace(self.header, categories=dict(sorted(merged.items()))),
+            _texts=self._texts | {self._features[feature] for feature in categories},
+            _codes={
+                self._features[feature]: {text: code for code, text in enumerate(texts)}
+                for feature, texts in merged.items()
+            },
+        )
+
+    # ---- the protocol
+
+    def parts(self, part_bytes: int) -> list[Part]:
+        """Byte ranges that begin and end between records; one part if compressed.
+
+        Holds 4 MiB. A local file is scanned once for quotes (a newline inside quotes ends no record); of a
+        remote one the first 8 MiB tell whether to, because scanning would download it.
+        """
+        size = self._source.size
+        if not self._source.enterable or size - self._data_start <= part_bytes:
+            return [Part(0, self._data_start, None)]
+        remote = "://" in self.path
+        quotes = self._sample_has_quotes or not remote
+        targets = range(self._data_start + part_bytes, size, max(part_bytes, 1))
+        starts = [self._data_start]
+        with self._source.open(self._data_start) as stream:
+            if quotes:
+                starts += _record_starts(stream, self._data_start, targets)
+        if not quotes:
+            for target in targets:
+                with self._source.open(max(target - 1, 0)) as stream:
+                    starts.append(target - 1 + len(stream.readline()))
+        starts = sorted({start for start in starts if start < size})
+        stops: list[int | None] = [*starts[1:], None]
+        return [
+            Part(index, start, stop) for index, (start, stop) in enumerate(zip(starts, stops, strict=True))
+        ]
+
+    def read(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
+        """Batches of one part; X is dense, Y sparse. See `Reader.read`."""
+        position = part.start if start is None else start
+        rows_wanted = max(1, batch_bytes // (8 * len(self._names)))
+        # Known from the file's first record on; a part in the middle counts lines only when it must.
+        line = self._line_at(position) if position == self._data_start else None
+        for at, block in self._blocks(position, part.stop, rows_wanted):
+            table = self._parse(block, at)
+            if table.num_rows:
+                X, Y = self._feature_values(table), self._label_values(table, block, at)
+                del table
+                yield Batch(X, Y, at + len(block), line)
+                del X, Y
+            if line is not None:
+                line += block.count(b"\n")
+
+    # ---- blocks of whole records
+
+    def _text_columns(self, sample: bytes) -> tuple[set[int], str]:
+        """Columns that hold a text in the sample, and the decimal point: a comma if that leaves fewer."""
+        import pyarrow as pa
+        from pyarrow import csv as arrow_csv
+
+        outcomes = []
+        for decimal in "." if self._delimiter == "," else ".,":
+            try:
+                table = arrow_csv.read_csv(
+                    pa.BufferReader(sample),
+                    # One block: types are inferred from the first only.
+                    read_options=arrow_csv.ReadOptions(
+                        column_names=[str(column) for column in range(len(self._names))],
+                        block_size=len(sample) + 1,
+                    ),
+                    parse_options=_parse_options(self._delimiter, sample),
+                    convert_options=_convert_options(decimal),
+                )
+            except pa.ArrowInvalid as error:
+                self._explain(sample, self._data_start, error)
+            texts = {
+                column
+                for column, kind in enumerate(table.schema.types)
+                if kind not in (pa.null(), pa.int64(), pa.float64())
+            }
+            outcomes.append((texts, decimal))
+        return min(outcomes, key=lambda outcome: len(outcome[0]))
+
+    def _blocks(self, position: int, stop: int | None, rows_wanted: int) -> Iterator[tuple[int, bytes]]:
+        """(position, bytes) of consecutive runs of whole records, about `rows_wanted` rows each."""
+        row_bytes = self._row_bytes
+        rest, ended = b"", False
+        with self._source.open(position) as stream:
+            at = reached = position
+            while not ended:
+                want = max(int(rows_wanted * row_bytes), 1 << 12)
+                cut = 0
+                while not (cut or ended):
+                    missing = max(want - len(rest), 1)
+                    piece = stream.read(missing if stop is None else min(missing, stop - reached))
+                    reached += len(piece)
+                    rest += piece
+                    ended = not piece
+                    if len(rest) >= want:
+                        cut = _record_end(rest)
+                        if not cut and len(rest) > _MAX_RECORD_BYTES:
+                            self._unclosed_quote(at)
+                        want *= 2
+                if ended:
+                    cut = len(rest)
+                run, rest = rest[:cut], rest[cut:]
+                for block in _split_rows(run, rows_wanted):
+                    yield at, block
+                    at += len(block)
+                    row_bytes = len(block) / max(block.count(b"\n"), 1)
+
+    def _parse(self, block: bytes, at: int, only: Sequence[int] | None = None) -> Any:
+        """Table of a block: float64 columns, and dictionaries of texts; `only` these columns."""
+        import pyarrow as pa
+        from pyarrow import csv as arrow_csv
+
+        columns = range(len(self._names)) if only is None else only
+        text = pa.dictionary(pa.int32(), pa.string())
+        types = {str(c): text if c in self._texts else pa.float64() for c in columns}
+        try:
+            return arrow_csv.read_csv(
+                pa.BufferReader(block),
+                read_options=arrow_csv.ReadOptions(
+                    column_names=[str(column) for column in range(len(self._names))],
+                    # What one thread parses at a time; it has to hold a record.
+                    block_size=max(1 << 20, int(4 * self._row_bytes)),
+                ),
+                parse_options=_parse_options(self._delimiter, block),
+                convert_options=_convert_options(
+                    self._decimal, column_types=types, include_columns=list(types)
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            self._explain(block, at, error)
+
+    def _numbers(self, batch: Any, columns: Sequence[int]) -> NDArray[np.float64]:
+        import pyarrow as pa
+
+        arrays = [batch.column(column) for column in columns]
+        names = [str(column) for column in columns]
+        tensor = pa.RecordBatch.from_arrays(arrays, names).to_tensor(null_to_nan=True, row_major=True)
+        values: NDArray[np.float64] = tensor.to_numpy()
+        return values
+
+    def _feature_values(self, table: Any) -> NDArray[np.float64]:
+        """(rows, d) float64 with codes for texts and NaN where missing."""
+        numeric = [column for column in self._features if column not in self._texts]
+        places = [place for place, column in enumerate(self._features) if column not in self._texts]
+        X = np.empty((table.num_rows, len(self._features)))
+        row = 0
+        for batch in table.to_batches():
+            rows = X[row : row + batch.num_rows]
+            if len(numeric) == X.shape[1]:
+                rows[:] = self._numbers(batch, numeric)
+            elif numeric:
+                rows[:, places] = self._numbers(batch, numeric)
+            for place, column in enumerate(self._features):
+                if column in self._texts:
+                    rows[:, place] = self._looked_up(batch.column(column), self._codes[column], column)
+            row += batch.num_rows
+        return X
+
+    def _looked_up(self, texts: Any, values: Mapping[str, float], column: int) -> NDArray[np.float64]:
+        """Numbers that stand for the texts of a dictionary column; NaN where missing."""
+        try:
+            table = np.array([values[text] for text in texts.dictionary.to_pylist()] + [np.nan])
+        except KeyError as error:
+            raise DataError(
+                "a text that was not there when the file was opened: it has changed since",
+                file=self.path,
+                column=self._names[column],
+                value=error.args[0],
+                cure="convert again, from a file that nobody writes to",
+            ) from error
+        codes = texts.indices.fill_null(len(table) - 1).to_numpy(zero_copy_only=False)
+        looked_up: NDArray[np.float64] = table[codes]
+        return looked_up
+
+    def _label_values(self, table: Any, block: bytes, at: int) -> Any:
+        numeric = [column for column in self._labels if column not in self._texts]
+        places = [place for place, column in enumerate(self._labels) if column not in self._texts]
+        Y = np.empty((table.num_rows, len(self._labels)))
+        row = 0
+        for batch in table.to_batches():
+            rows = Y[row : row + batch.num_rows]
+            if numeric:
+                rows[:, places] = self._numbers(batch, numeric)
+            for place, column in enumerate(self._labels):
+                if column in self._texts:
+                    texts = batch.column(column)
+                    truth = {
+                        text: _TRUTH.get(text.strip().lower(), 0.5) for text in texts.dictionary.to_pylist()
+                    }
+                    rows[:, place] = self._looked_up(texts, truth, column)
+                    wrong = np.flatnonzero(rows[:, place] == 0.5)
+                    if wrong.size:
+                        bad_label(
+                            texts[int(wrong[0])].as_py(),
+                            place,
+                            names=self._label_names,
+                            file=self.path,
+                            line=self._line_of_row(block, at, row + int(wrong[0])),
+                        )
+            row += batch.num_rows
+        return label_block(
+            Y,
+            names=self._label_names,
+            file=self.path,
+            place=lambda row: {"line": self._line_of_row(block, at, row)},
+        )
+
+    def _scan(self, columns: Sequence[int]) -> dict[int, set[str]]:
+        """Different texts of some columns, from one reading of the file."""
+        reader = replace(self, _texts=self._texts | set(columns))
+        found: dict[int, set[str]] = {column: set() for column in columns}
+        rows = max(1, SAMPLE_BYTES // (8 * len(self._names)))
+        for at, block in self._blocks(self._data_start, None, rows):
+            table = reader._parse(block, at, only=columns)
+            for column in columns:
+                for chunk in table.column(str(column)).chunks:
+                    found[column].update(chunk.dictionary.to_pylist())
+                if len(found[column]) > MAX_CATEGORIES:
+                    raise DataError(
+                        f"a categorical column may hold {MAX_CATEGORIES:,} different texts, "
+                        "and this one holds more",
+                        file=self.path,
+                        column=self._names[column],
+                        cure="remove the column (an identifier or free text is no feature), or code it",
+                    )
+        return found
+
+    # ---- where something is, looked up only for messages
+
+    @property
+    def _label_names(self) -> list[str]:
+        return [self._names[column] for column in self._labels]
+
+    def _line_at(self, position: int) -> int:
+        """Line number of the uncompressed byte `position`."""
+        return 1 + sum(piece.count(b"\n") for piece in self._pieces(position))
+
+    def _pieces(self, stop: int) -> Iterator[bytes]:
+        with self._source.open() as stream:
+            while stop > 0 and (piece := stream.read(min(_SCAN_BYTES, stop))):
+                stop -= len(piece)
+                yield piece
+
+    def _line_of_row(self, block: bytes, at: int, row: int) -> int:
+        text = block.decode("utf-8", errors="replace")
+        line, _ = next(itertools.islice(_records(text, self._delimiter), row, None))
+        return self._line_at(at) + line
+
+    def _unclosed_quote(self, at: int) -> NoReturn:
+        raise DataError(
+            f"a quoted field is longer than {_MAX_RECORD_BYTES >> 20} MiB",
+            file=self.path,
+            line=self._line_at(at),
+            cure='close the quote; a quote inside a quoted field is written twice ("")',
+        )
+
+    def _explain(self, block: bytes, at: int, error: Exception) -> NoReturn:
+        """Raise a DataError with the line and column that pyarrow does not tell."""
+        try:
+            text = block.decode("utf-8")
+        except UnicodeDecodeError as failure:
+            raise DataError(
+                "the text is not UTF-8",
+                file=self.path,
+                line=self._line_at(at) + block.count(b"\n", 0, failure.start),
+                value=block[failure.start : failure.start + 1],
+                cure="convert the file, for example with iconv -f latin1 -t utf-8",
+            ) from error
+        number = _NUMBER if self._decimal == "." else _DECIMAL_COMMA
+        try:
+            for line, fields in _records(text, self._delimiter):
+                if len(fields) != len(self._names):
+                    raise DataError(
+                        f"{len(self._names)} fields were expected, as in the header; "
+                        f"this row has {len(fields)}",
+                        file=self.path,
+                        line=self._line_at(at) + line,
+                        value=self._delimiter.join(fields)[:60],
+                        cure="complete the row, or quote a field that holds the delimiter "
+                        f"{self._delimiter!r}",
+                    ) from error
+                for column, value in enumerate(fields):
+                    if column in self._texts or value in _NULLS or number.fullmatch(value):
+                        continue
+                    line += self._line_at(at)
+                    if column in self._labels:
+                        bad_label(
+                            value,
+                            self._labels.index(column),
+                            names=self._label_names,
+                            file=self.path,
+                            line=line,
+                        )
+                    raise DataError(
+                        "a number was expected, as in the rows before",
+                        file=self.path,
+                        line=line,
+                        column=self._names[column],
+                        value=value,
+                        cure="correct the value; or, if the column holds categories, say so with "
+                        f"--key categorical={self._names[column]}",
+                    ) from error
+        except csv.Error:
+            pass
+        raise DataError(
+            f"pyarrow cannot parse the rows from here on: {error}",
+            file=self.path,
+            line=self._line_at(at),
+            cure="look at the quotes and delimiters near this line",
+        ) from error
+
+
+def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False) -> CsvReader:
+    """Open a CSV or TSV file.
+
+    Parameters
+    ----------
+    path : str
+        Local path or URL; may be compressed.
+    options : ReadOptions
+        `labels` by columns or count. `keys` may hold ``categorical`` (names of columns to read as categories,
+        separated by commas) and ``header`` (yes or no; by default a first line of nothing but numbers, other
+        than 0, 1, 2... or 1, 2, 3..., is taken for a row).
+    tabs : bool
+        The delimiter is a tab; otherwise whichever of ``, ; tab |`` occurs most in the first line.
+
+    Raises
+    ------
+    UsageError
+        No labels were specified, or pyarrow is missing.
+    DataError
+        No such file, an empty one, a ragged row, a name given twice, an unknown label column.
+    """
+    need("pyarrow", file=path, what="CSV")
+    source = open_source(path, options.storage_options)
+    tabs = tabs or format_suffix(path) in (".tsv", ".tab")
+    sample = source.read_range(0, SAMPLE_BYTES)
+    while len(sample) < _MAX_RECORD_BYTES and sample.count(b"\n") < 2:
+        more = source.read_range(len(sample), 2 * len(sample))
+        if not more:
+            break
+        sample += more
+    if sample.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise DataError(
+            "the text is UTF-16, UTF-8 was expected",
+            file=path,
+            line=1,
+            cure="convert the file, for example with iconv -f utf-16 -t utf-8",
+        )
+    if not sample.strip():
+        raise DataError(
+            "the file is empty" if not sample else "the file holds nothing but blank lines",
+            file=path,
+            cure="give a table with a header row of column names",
+        )
+    delimiter, first, header_line, data_start = _first_record(sample, path, tabs=tabs)
+    headerless = options.keys.get("header", "").lower() in ("no", "false", "0") or (
+        "header" not in options.keys and _is_row_of_numbers(first)
+    )
+    names = tuple(str(number) for number in range(1, len(first) + 1)) if headerless else tuple(first)
+    if headerless:
+        data_start = len(_BOM) if sample.startswith(_BOM) else 0
+        logger.info("%s: no header row, the first line holds numbers; columns are numbered", path)
+    unique_names(names, file=path, line=header_line)
+    features, labels = split_columns(names, options.labels, file=path)
+    body = sample[data_start:]
+    # What is longer than a sample was cut off anywhere.
+    whole = len(sample) if len(sample) < SAMPLE_BYTES else _record_end(body) or len(body)
+    complete = body[:whole]
+    if not body.strip():
+        raise DataError("a header row and no rows after it", file=path, cure="check the file")
+    rows = max(complete.count(b"\n"), 1)
+    header = Header(
+        feature_names=None if headerless else tuple(names[column] for column in features),
+        label_names=None if headerless else tuple(names[column] for column in labels),
+        n_features=len(features),
+        n_labels=len(labels),
+    )
+    reader = CsvReader(
+        header=header,
+        path=path,
+        _source=source,
+        _names=names,
+        _features=tuple(features),
+        _labels=tuple(labels),
+        _texts=frozenset(),
+        _delimiter=delimiter,
+        _decimal=".",
+        _data_start=data_start,
+        _row_bytes=len(complete) / rows,
+        _sample_has_quotes=b'"' in complete,
+    )
+    texts, decimal = reader._text_columns(complete)
+    asked = [name for name in options.keys.get("categorical", "").split(",") if name]
+    for name in asked:
+        if name not in names:
+            raise DataError(
+                "no such column to read as categories",
+                file=path,
+                column=name,
+                cure="give names from the header in --key categorical=",
+            )
+    texts |= {names.index(name) for name in asked}
+    reader = replace(reader, _texts=frozenset(texts), _decimal=decimal)
+    categorical = [place for place, column in enumerate(features) if column in texts]
+    if categorical:
+        found = reader.distinct(categorical)
+        reader = reader.with_categories({place: sorted(found[place]) for place in categorical})
+    return reader
+
+
+def _parse_options(delimiter: str, block: bytes) -> Any:
+    from pyarrow import csv as arrow_csv
+
+    return arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=b'"' in block)
+
+
+def _convert_options(decimal: str, **options: Any) -> Any:
+    from pyarrow import csv as arrow_csv
+
+    return arrow_csv.ConvertOptions(
+        null_values=_NULLS,
+        strings_can_be_null=True,
+        true_values=[],
+        false_values=[],
+        decimal_point=decimal,
+        **options,
+    )
+
+
+def _first_record(sample: bytes, path: str, *, tabs: bool) -> tuple[str, list[str], int, int]:
+    """Delimiter, fields, line number, and end in bytes of the first record that is not blank."""
+    lead = len(sample) - len(sample.removeprefix(_BOM))
+    end = lead
+    while True:
+        start = end
+        end = sample.find(b"\n", start) + 1 or len(sample)
+        while sample.count(b'"', start, end) % 2 and end < len(sample):
+            end = sample.find(b"\n", end) + 1 or len(sample)
+        if sample[start:end].strip():
+            break
+    try:
+        text = sample[start:end].decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            "the text is not UTF-8",
+            file=path,
+            line=sample.count(b"\n", 0, start) + 1,
+            value=error.object[error.start : error.start + 1],
+            cure="convert the file, for example with iconv -f latin1 -t utf-8",
+        ) from error
+    outside = re.sub('"[^"]*"', "", text)
+    delimiter = "\t" if tabs else max(",;\t|", key=outside.count)
+    _, fields = next(_records(text, delimiter))
+    return delimiter, [name.strip() for name in fields], sample.count(b"\n", 0, start) + 1, end
+
+
+def _is_row_of_numbers(fields: Sequence[str]) -> bool:
+    """Whether a first line holds data: numbers, and not the column numbers that data frames write."""
+    if not all(_NUMBER.fullmatch(text) or text in _MISSING for text in fields):
+        return False
+    return list(fields) not in (
+        [str(number) for number in range(len(fields))],
+        [str(number + 1) for number in range(len(fields))],
+    )
+
+
+def _records(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """(lines before it, fields) of each record that is not an empty line."""
+    lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    before = 0
+    for fields in lines:
+        if fields:
+            yield before, fields
+        before = lines.line_num
+
+
+def _record_end(block: bytes) -> int:
+    """End of the last whole record of a block that begins with one; 0 if none is whole."""
+    end = block.rfind(b"\n") + 1
+    if b'"' not in block:
+        return end
+    quotes = block.count(b'"', 0, end)
+    while end and quotes % 2:
+        # This newline is inside quotes, and so are those between it and the quote before it.
+        opening = block.rfind(b'"', 0, end)
+        before = block.rfind(b"\n", 0, opening) + 1
+        quotes -= block.count(b'"', before, end)
+        end = before
+    return end
+
+
+def _split_rows(run: bytes, rows: int) -> Iterator[bytes]:
+    """Cut a run of records where its rows are so short that it holds far more than `rows` of them."""
+    if run.count(b"\n") > 2 * rows and b'"' not in run:
+        newlines = np.flatnonzero(np.frombuffer(run, np.uint8) == ord("\n"))
+        starts = [0, *(newlines[rows - 1 : -1 : rows] + 1).tolist(), len(run)]
+        yield from (run[start:stop] for start, stop in itertools.pairwise(starts))
+    elif run:
+        yield run
+
+
+def _record_starts(stream: BinaryIO, start: int, targets: Iterable[int]) -> list[int]:
+    """First start of a record at or behind each target position, in a file whose records begin at `start`."""
+    found = []
+    position, quotes = start, 0
+    waiting = iter(targets)
+    target = next(waiting, None)
+    while target is not None and (piece := stream.read(_SCAN_BYTES)):
+        offset = 0
+        while target is not None and target - 1 < position + len(piece):
+            newline = piece.find(b"\n", max(target - 1 - position, offset))
+            if newline < 0:
+                break
+            quotes += piece.count(b'"', offset, newline)
+            offset = newline + 1
+            if quotes % 2 == 0:
+                found.append(position + offset)
+                target = next((t for t in waiting if t > position + offset), None)
+        quotes += piece.count(b'"', offset)
+        position += len(piece)
+    return found
