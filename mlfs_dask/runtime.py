@@ -65,7 +65,8 @@ def current_resources(*, threads: int | None = None) -> Resources:
     driver_limit = available_memory()
     client = default_client()
     if client is None:
-        count = threads or len(os.sched_getaffinity(0))
+        driver_limit = _process_limits.get("memory_limit") or driver_limit
+        count = threads or _process_limits.get("threads") or len(os.sched_getaffinity(0))
         return Resources(1, count, driver_limit, driver_limit)
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
     if not workers:
@@ -74,6 +75,32 @@ def current_resources(*, threads: int | None = None) -> Resources:
     return Resources(
         len(limits), min(int(w["nthreads"]) for w in workers), min(limits), driver_limit, client
     )
+
+
+_process_limits: dict[str, int] = {}
+
+
+@contextlib.contextmanager
+def process_limits(
+    *, memory_limit: int | None = None, threads: int | None = None
+) -> Iterator[None]:
+    """Limits for work in this process, inside the with-block, where there is no cluster.
+
+    Parameters
+    ----------
+    memory_limit : int, optional
+        Bytes that this process may hold (default: what is available).
+    threads : int, optional
+        Threads to use (default: the cores this process may run on).
+    """
+    before = dict(_process_limits)
+    given = {"memory_limit": memory_limit, "threads": threads}
+    _process_limits.update({name: value for name, value in given.items() if value is not None})
+    try:
+        yield
+    finally:
+        _process_limits.clear()
+        _process_limits.update(before)
 
 
 def default_client() -> Any | None:

@@ -1,0 +1,63 @@
+# Each target sets up what it needs in $(VENV) by itself; only Python (3.11 or newer) and make are needed.
+PYTHON ?= python3
+VENV ?= .venv
+DEMO ?= demo
+# Real data sets; the tests that need them are skipped where they are not.
+MLFS_DATA ?= $(CURDIR)/../shared/data
+export MLFS_DATA
+
+BIN = $(VENV)/bin
+PIP = $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: help demo test test-floors lint clean
+
+help:
+	@echo "make demo         install, and run the whole way on the digits images into $(DEMO)/"
+	@echo "make test         install, and run the tests"
+	@echo "make test-floors  the tests with the oldest versions that pyproject.toml allows, in $(VENV)-floors"
+	@echo "make lint         ruff and mypy"
+	@echo "make clean        remove $(VENV), $(VENV)-floors and $(DEMO)"
+
+# --group came with pip 25.1, which is newer than what many systems bring.
+$(VENV)/.pip:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and f"mlfs-dask needs Python 3.11 or newer, {sys.executable} is {v[0]}.{v[1]}: make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --upgrade "pip>=25.1"
+	@touch $@
+
+$(VENV)/.demo: $(VENV)/.pip pyproject.toml
+	$(PIP) install --editable .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.pip pyproject.toml
+	$(PIP) install --editable ".[formats]" --group test
+	@touch $@
+
+$(VENV)/.lint: $(VENV)/.test pyproject.toml
+	$(PIP) install --group lint
+	@touch $@
+
+demo: $(VENV)/.demo
+	$(BIN)/mlfs demo $(DEMO) --force
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.lint
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+# pip has no "lowest versions" switch: the floors become a constraints file.
+$(VENV)-floors/.test: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-floors
+	$(VENV)-floors/bin/python -m pip --quiet install --upgrade "pip>=25.1"
+	$(VENV)-floors/bin/python -c 'import re, tomllib; p = tomllib.load(open("pyproject.toml", "rb")); lists = [p["project"]["dependencies"], p["project"]["optional-dependencies"]["formats"], p["dependency-groups"]["test"]]; print("\n".join(re.sub(">=([0-9.]+).*", r"==\1", r) for x in lists for r in x))' > $(VENV)-floors/floors.txt
+	$(VENV)-floors/bin/python -m pip --quiet install --editable ".[formats]" --group test --constraint $(VENV)-floors/floors.txt
+	@touch $@
+
+test-floors: $(VENV)-floors/.test
+	$(VENV)-floors/bin/python -m pytest $(ARGS)
+
+clean:
+	rm -rf $(VENV) $(VENV)-floors $(DEMO)

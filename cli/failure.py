@@ -1,0 +1,115 @@
+"""What an error looks like to the user: one message on standard error, one exit code, with --json one object."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shlex
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError
+
+logger = logging.getLogger(__name__)
+
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error, ready to be printed.
+
+    Attributes
+    ----------
+    kind : str
+        Class of the error, for programs: usage, data, does_not_fit, cluster_lost, interrupted, unexpected.
+    exit_code : int
+    message : str
+    details : dict
+        What the error carries in parts (file, line, projected bytes...).
+    """
+
+    kind: str
+    exit_code: int
+    message: str
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+KINDS = {2: "usage", 3: "data", 4: "does_not_fit", 5: "cluster_lost"}
+
+
+def describe_failure(error: BaseException, arguments: Sequence[str]) -> Failure | None:
+    """Turn an exception into a Failure; None for what is not ours to catch (SystemExit and the like).
+
+    `arguments` are the command's own, for the line that tells how to go on.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        return Failure("interrupted", INTERRUPTED, "interrupted." + _how_to_resume(arguments))
+    if isinstance(error, click.UsageError):
+        return Failure("usage", error.exit_code, _with_usage(error))
+    if isinstance(error, click.ClickException):
+        return Failure("usage", error.exit_code, error.format_message())
+    if isinstance(error, DataError):
+        parts = ("file", "line", "column", "value", "cure")
+        return Failure("data", error.exit_code, str(error), _present(error, parts))
+    if isinstance(error, DoesNotFitError):
+        parts = ("projected", "available", "cure")
+        return Failure("does_not_fit", error.exit_code, str(error), _present(error, parts))
+    if isinstance(error, MlfsError):
+        message = str(error)
+        if error.exit_code == 5:
+            message += _how_to_resume(arguments)
+        return Failure(KINDS.get(error.exit_code, "error"), error.exit_code, message)
+    if isinstance(error, OSError) and error.filename is not None:
+        # No permission, no such file, disk full: the system's words say it, and name the file.
+        return Failure("system", 1, f"{error.strerror}: {error.filename}", {"errno": error.errno})
+    if isinstance(error, Exception) and not isinstance(error, BrokenPipeError):
+        logger.info("%s", "".join(traceback.format_exception(error)).rstrip())
+        text = str(error).strip() or "no message"
+        return Failure(
+            "unexpected",
+            1,
+            f"unexpected {type(error).__name__}: {text}"
+            "\n  This is a fault of mlfs. -v shows where it happened.",
+            {"type": type(error).__name__},
+        )
+    return None
+
+
+def report_failure(failure: Failure, *, as_json: bool) -> None:
+    """Print the message on standard error and, on request, one JSON object on standard output."""
+    click.echo(f"mlfs: {failure.message}", err=True)
+    if as_json:
+        error = {
+            "kind": failure.kind,
+            "exit_code": failure.exit_code,
+            "message": failure.message,
+            **failure.details,
+        }
+        click.echo(json.dumps({"error": error}, default=str))
+
+
+def _present(error: object, names: Sequence[str]) -> dict[str, Any]:
+    values = {name: getattr(error, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _with_usage(error: click.UsageError) -> str:
+    text = error.format_message()
+    if error.ctx is None:
+        return text
+    return f"{text}\n  {error.ctx.command_path} --help explains its use."
+
+
+def _how_to_resume(arguments: Sequence[str]) -> str:
+    if not arguments or arguments[0] not in RESUMABLE:
+        return " Nothing was left behind; run the same command again."
+    again = [*arguments] if "--resume" in arguments else [*arguments, "--resume"]
+    return f"\n  To go on where it stopped: mlfs {shlex.join(again)}"
+
+
+RESUMABLE = frozenset({"convert", "select"})

@@ -1,0 +1,148 @@
+"""The `mlfs` command: a group that imports a command only when it is asked for, and turns errors into exit codes.
+
+Exit codes: 0 done, 1 unexpected error, 2 usage, 3 invalid data, 4 would not fit, 5 cluster lost,
+130 interrupted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, NoReturn
+
+import click
+
+from mlfs_dask_cli.failure import describe_failure, report_failure
+
+COMMANDS = (
+    "convert",
+    "inspect",
+    "methods",
+    "plan",
+    "select",
+    "transform",
+    "doctor",
+    "demo",
+)
+
+
+ARGUMENTS = "mlfs.arguments"
+"""Where the words after `mlfs` are kept, for the line that tells how to go on."""
+
+
+class LazyGroup(click.Group):
+    """A group whose command NAME is the object `NAME` of the module `mlfs_dask_cli.NAME`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command = getattr(importlib.import_module(f"mlfs_dask_cli.{name}"), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        return resolve_or_suggest(super().resolve_command, ctx, args, COMMANDS, "command")
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[ARGUMENTS] = list(args)
+        return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        # Here and not in main(): `dask mlfs` enters by the group, not by our console script.
+        arguments = ctx.meta[ARGUMENTS]
+        try:
+            with _terminate_as_interrupt():
+                return super().invoke(ctx)
+        except (click.exceptions.Exit, click.Abort):
+            raise
+        except BaseException as error:
+            failure = describe_failure(error, arguments)
+            if failure is None:
+                raise
+            report_failure(failure, as_json="--json" in arguments)
+            _leave(failure.exit_code)
+
+
+def _leave(code: int) -> NoReturn:
+    raise click.exceptions.Exit(code)
+
+
+def resolve_or_suggest(
+    resolve: Callable[..., tuple[str | None, click.Command | None, list[str]]],
+    ctx: click.Context,
+    args: list[str],
+    names: Sequence[str],
+    what: str,
+) -> tuple[str | None, click.Command | None, list[str]]:
+    """Resolve a sub-command; where there is none, say which names come closest."""
+    import difflib
+
+    name = args[0]
+    if name in names:
+        return resolve(ctx, args)
+    if name.startswith("-"):
+        ctx.fail(f"the {what} comes before its options, and {name!r} came first.")
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    known = f"Did you mean {', '.join(close)}?" if close else f"Known: {', '.join(names)}."
+    ctx.fail(f"no such {what}: {name!r}. {known}")
+
+
+@contextmanager
+def _terminate_as_interrupt() -> Iterator[None]:
+    """Let SIGTERM (what a batch system sends at the end of a job's time) end the command as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(signum: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _version(ctx: click.Context, option: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        from mlfs_dask._version import __version__
+
+        click.echo(f"mlfs {__version__}")
+        ctx.exit()
+
+
+@click.group(cls=LazyGroup, name="mlfs", context_settings={"max_content_width": 100})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_version,
+    help="Print the version and leave.",
+)
+def mlfs() -> None:
+    """Multi-label feature selection for data larger than memory.
+
+    \b
+    A first session:
+      mlfs convert emotions.arff emotions.zarr --labels emotions.xml
+      mlfs plan elc emotions.zarr
+      mlfs select elc emotions.zarr -k 20 -o emotions.elc
+      mlfs transform emotions.zarr emotions.elc chosen.arff
+    """
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    sys.exit(mlfs(prog_name="mlfs", standalone_mode=True))

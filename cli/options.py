@@ -1,0 +1,205 @@
+"""Options shared by the commands, each spelt and explained once.
+
+`@output_options` gives a command one argument `output` (an `Output`); `@cluster_options` one argument `cluster`
+(keyword arguments of `mlfs_dask.cluster.connect`).
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from mlfs_dask_cli.output import Output
+
+Decorated = Callable[..., Any]
+
+UNITS = {"": 1, "b": 1}
+for _power, _letter in enumerate("kmgt", start=1):
+    UNITS |= {_letter: 1000**_power, f"{_letter}b": 1000**_power}
+    UNITS |= {f"{_letter}i": 1024**_power, f"{_letter}ib": 1024**_power}
+
+
+class Bytes(click.ParamType):
+    """A size: a count of bytes, or a number with a unit (500MB, 1.5GiB)."""
+
+    name = "SIZE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        text = str(value).strip().lower()
+        digits = text.rstrip("bgikmt ")
+        unit = text[len(digits) :].strip()
+        try:
+            size = int(float(digits) * UNITS[unit])
+        except (KeyError, ValueError, OverflowError):
+            self.fail(f"{value!r} is no size; write bytes or a unit, as in 500MB or 1.5GiB.")
+        if size <= 0:
+            self.fail(f"{value!r} is no size; it must be positive.")
+        return size
+
+
+class KeepCount(click.ParamType):
+    """How many features to keep: a count (20), or a fraction of them (0.1)."""
+
+    name = "K"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | float:
+        if isinstance(value, int | float):
+            return value
+        try:
+            return int(value)
+        except ValueError:
+            pass
+        try:
+            fraction = float(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither a count (20) nor a fraction of the features (0.1).")
+        if not 0 < fraction <= 1:
+            self.fail(f"{value!r}: a fraction lies between 0 and 1; a count has no decimal point.")
+        return fraction
+
+
+def _stack(command: Decorated, options: Sequence[Callable[[Decorated], Decorated]]) -> Decorated:
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+# What is printed
+
+json_option = click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print the result as one JSON object on standard output, and nothing else there.",
+)
+quiet_option = click.option("--quiet", is_flag=True, help="Print the result and errors only.")
+verbose_option = click.option(
+    "-v", "verbose", count=True, help="Log each step to standard error; -vv logs everything."
+)
+progress_option = click.option(
+    "--progress",
+    type=click.Choice(["auto", "bar", "plain", "json", "none"]),
+    default="auto",
+    show_default=True,
+    help="Progress on standard error: a bar (on a terminal), a line every few seconds (elsewhere), "
+    "JSON lines, or none.",
+)
+
+
+def output_options(command: Decorated) -> Decorated:
+    """Add the options of what is printed; the command receives `output`."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, as_json: bool, quiet: bool, verbose: int, progress: str, **kwargs: Any) -> Any:
+        set_logging(verbose, quiet=quiet)
+        output = Output(as_json=as_json, quiet=quiet, progress="none" if quiet else progress)
+        return command(*args, output=output, **kwargs)
+
+    return _stack(wrapped, [json_option, quiet_option, verbose_option, progress_option])
+
+
+def set_logging(verbosity: int, *, quiet: bool) -> None:
+    """Send the package's log to standard error: warnings; with -v steps; with -vv everything."""
+    levels = (logging.WARNING, logging.INFO, logging.DEBUG)
+    level = logging.ERROR if quiet else levels[min(verbosity, 2)]
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("mlfs: %(message)s"))
+    for name in ("mlfs_dask", "mlfs_dask_cli"):
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [handler]
+        logger.propagate = False
+        logger.setLevel(level)
+    # Which cluster is used is worth a line without being asked.
+    logging.getLogger("mlfs_dask.cluster").setLevel(min(level, logging.ERROR if quiet else logging.INFO))
+
+
+# Where to compute
+
+cluster_option_list = [
+    click.option(
+        "--scheduler", metavar="ADDRESS", help="Running scheduler, as tcp://host:8786 or tls://host:8786."
+    ),
+    click.option(
+        "--scheduler-file",
+        metavar="FILE",
+        type=click.Path(),
+        help="File in which a running scheduler has written its address.",
+    ),
+    click.option(
+        "--workers",
+        metavar="N",
+        type=int,
+        help="Start N local worker processes (default: one a core for 256 MiB and more, none below).",
+    ),
+    click.option(
+        "--threads-per-worker", metavar="N", type=int, help="Threads of each local worker (default 1)."
+    ),
+    click.option(
+        "--memory-limit",
+        type=Bytes(),
+        help="Memory of each local worker, or of this process where there is none (default: an equal "
+        "share of what is free).",
+    ),
+    click.option(
+        "--tls-ca-file", metavar="FILE", type=click.Path(), help="Certificate authority of a TLS scheduler."
+    ),
+    click.option("--tls-cert", metavar="FILE", type=click.Path(), help="This client's certificate."),
+    click.option("--tls-key", metavar="FILE", type=click.Path(), help="This client's key."),
+    click.option(
+        "--wait",
+        metavar="SECONDS",
+        type=float,
+        default=60.0,
+        show_default=True,
+        help="How long a scheduler and its first worker are waited for.",
+    ),
+    click.option("--in-process", is_flag=True, help="No cluster: one task after the other in this process."),
+]
+
+CLUSTER_KEYWORDS = (
+    "scheduler",
+    "scheduler_file",
+    "workers",
+    "threads_per_worker",
+    "memory_limit",
+    "tls_ca_file",
+    "tls_cert",
+    "tls_key",
+    "wait",
+    "in_process",
+)
+
+
+def cluster_options(command: Decorated) -> Decorated:
+    """Add the cluster options; the command receives `cluster`, keyword arguments for `connect`."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        cluster = {name: kwargs.pop(name) for name in CLUSTER_KEYWORDS}
+        return command(*args, cluster=cluster, **kwargs)
+
+    return _stack(wrapped, cluster_option_list)
+
+
+# Shared by several commands
+
+store_argument = click.argument("store", metavar="STORE")
+force_option = click.option(
+    "--force", is_flag=True, help="Replace what is there, at the end, when the new is complete."
+)
+seed_option = click.option(
+    "--seed", type=int, metavar="N", help="Seed of whatever is random; recorded in the result."
+)
+keep_option = click.option(
+    "-k",
+    "k",
+    type=KeepCount(),
+    required=True,
+    help="Features to keep: a count (20) or a fraction of them (0.1).",
+)

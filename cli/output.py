@@ -1,0 +1,90 @@
+"""What a command prints: its result on standard output, everything else on standard error."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where and how a command prints.
+
+    Attributes
+    ----------
+    as_json : bool
+        The result is one JSON object on standard output, and nothing else is there.
+    quiet : bool
+        Nothing but the result and errors.
+    progress : str
+        `auto`, `bar`, `plain`, `json` or `none`.
+    """
+
+    as_json: bool = False
+    quiet: bool = False
+    progress: str = "auto"
+
+    def result(self, value: Mapping[str, Any], text: str) -> None:
+        """Print a command's result, as JSON or as text for people."""
+        click.echo(json.dumps(value, indent=2, default=_plain) if self.as_json else text)
+
+    def note(self, text: str) -> None:
+        """Print a line for people on standard error."""
+        if not self.quiet:
+            click.echo(text, err=True)
+
+
+def _plain(value: Any) -> Any:
+    """NumPy scalars and arrays, paths and sets, as JSON has them."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return sorted(value) if isinstance(value, set | frozenset) else str(value)
+
+
+def table(rows: Iterable[Sequence[object]], *, header: Sequence[str] | None = None) -> str:
+    """Rows as aligned columns; numbers to the right.
+
+    Examples
+    --------
+    >>> print(table([("rows", "593"), ("labels", "6")]))
+    rows    593
+    labels    6
+    """
+    cells = [[str(cell) for cell in row] for row in rows]
+    numeric = [
+        all(_is_number(row[column]) for row in cells) for column in range(len(cells[0]) if cells else 0)
+    ]
+    if header is not None:
+        cells.insert(0, list(header))
+    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]) if cells else 0)]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, numeric, strict=True)
+        ).rstrip()
+        for row in cells
+    )
+
+
+def _is_number(text: str) -> bool:
+    return text.replace(",", "").replace(".", "", 1).replace("%", "").lstrip("-").isdigit()
+
+
+def size(count: int) -> str:
+    """Bytes for people.
+
+    Examples
+    --------
+    >>> size(512), size(8_000_000_000)
+    ('512 B', '7.45 GiB')
+    """
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{count} B" if unit == "B" else f"{value:.4g} {unit}"
+        value /= 1024
+    return f"{value:.4g} TiB"

@@ -1,0 +1,125 @@
+"""Showing the events of `mlfs_dask.runtime`: a bar, plain lines, or JSON lines, on standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+from mlfs_dask_cli.output import Output
+
+SECONDS_BETWEEN_LINES = 5.0
+
+
+@contextmanager
+def show_progress(output: Output) -> Iterator[None]:
+    """Show progress inside the with-block in the form that `output` asks for."""
+    form = output.progress
+    if form == "auto":
+        form = "bar" if sys.stderr.isatty() else "plain"
+    if form == "none":
+        yield
+        return
+    from mlfs_dask import runtime
+
+    if form == "bar":
+        with _bar() as sink, runtime.progress_to(sink):
+            yield
+        return
+    sink = JsonLines(sys.stderr) if form == "json" else PlainLines(sys.stderr)
+    with runtime.progress_to(sink):
+        yield
+
+
+class JsonLines:
+    """Every event as one JSON object a line, with the seconds since the start."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._start = time.monotonic()
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        line = {"seconds": round(time.monotonic() - self._start, 3), **event}
+        self._stream.write(json.dumps(line, default=str) + "\n")
+        self._stream.flush()
+
+
+class PlainLines:
+    """For logs: a line when something has gone on for some seconds, never more often.
+
+    Work that ends within the first interval prints nothing.
+    """
+
+    def __init__(
+        self,
+        stream: TextIO,
+        *,
+        interval: float = SECONDS_BETWEEN_LINES,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._stream = stream
+        self._interval = interval
+        self._clock = clock
+        self._printed = clock()
+        self._label = ""
+        self._total = 0
+        self._done = 0
+        self._started = self._printed
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        kind = event["kind"]
+        if kind == "pass":
+            self._label, self._total, self._done = str(event["label"]), int(event["partitions"]), 0
+            self._started = self._clock()
+        elif kind == "partitions":
+            self._done += int(event["done"])
+            self._print(f"{self._label}: {self._done} of {self._total} partitions")
+        elif kind == "pass-done":
+            self._print(f"{self._label}: done in {float(event['seconds']):.1f} s")
+        elif kind == "step":
+            values = ", ".join(f"{name} {_short(v)}" for name, v in event.items() if name != "kind")
+            self._print(values)
+
+    def _print(self, text: str) -> None:
+        now = self._clock()
+        if now - self._printed < self._interval:
+            return
+        self._printed = now
+        self._stream.write(f"{text} ({now - self._started:.0f} s)\n")
+        self._stream.flush()
+
+
+def _short(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+@contextmanager
+def _bar() -> Iterator[Callable[[dict[str, Any]], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("partitions"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[step]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting", total=None, step="")
+
+        def sink(event: dict[str, Any]) -> None:
+            kind = event["kind"]
+            if kind == "pass":
+                bar.reset(task, total=event["partitions"], description=str(event["label"]), step="")
+            elif kind == "partitions":
+                bar.advance(task, event["done"])
+            elif kind == "step":
+                values = (f"{name} {_short(v)}" for name, v in event.items() if name != "kind")
+                bar.update(task, step=", ".join(values))
+
+        yield sink

@@ -1,0 +1,499 @@
+"""Connecting to a Dask cluster, or starting a local one, with the settings that a pass wants.
+
+A pass bounds its own memory, so workers neither spill nor return freed buffers to the system between blocks;
+every wait for a cluster has an end, and what ends it says what to do.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mlfs_dask.errors import ClusterLostError, UsageError
+from mlfs_dask import runtime
+
+if TYPE_CHECKING:
+    from distributed import Client
+    from distributed.security import Security
+
+logger = logging.getLogger(__name__)
+
+SMALL_WORK_BYTES = 256 * 2**20
+"""Below this much data a local cluster costs more time than it saves."""
+
+DEFAULT_WAIT = 60.0
+"""Seconds that a missing scheduler or missing workers are waited for."""
+
+COMPARED_PACKAGES = ("mlfs-dask", "dask", "distributed", "numpy", "scipy", "zarr", "numba", "msgpack")
+"""Packages that client and workers should have in the same version."""
+
+
+@contextmanager
+def connect(
+    *,
+    scheduler: str | None = None,
+    scheduler_file: str | None = None,
+    workers: int | None = None,
+    threads_per_worker: int | None = None,
+    memory_limit: int | None = None,
+    tls_ca_file: str | None = None,
+    tls_cert: str | None = None,
+    tls_key: str | None = None,
+    wait: float = DEFAULT_WAIT,
+    in_process: bool = False,
+    work_bytes: int | None = None,
+) -> Iterator[Client | None]:
+    """Make a cluster current for the time of a `with` block.
+
+    With neither a scheduler, nor a number of workers, nor `in_process`, the size of the work decides: below
+    `SMALL_WORK_BYTES` it is done in this process, else by local workers, one a core.
+
+    Parameters
+    ----------
+    scheduler : str, optional
+        Address of a running scheduler, as ``tcp://host:8786`` or ``tls://host:8786``.
+    scheduler_file : str, optional
+        File in which a running scheduler has written its address.
+    workers : int, optional
+        Number of local worker processes to start; they listen on the loopback interface alone.
+    threads_per_worker : int, optional
+        Threads of a local worker (default 1).
+    memory_limit : int, optional
+        Bytes that each local worker, or this process when there is none, may use. Default: an equal share of
+        the memory that this process may use.
+    tls_ca_file, tls_cert, tls_key : str, optional
+        Files for a scheduler that speaks TLS: all three or none.
+    wait : float
+        Seconds to wait for the scheduler and for its first worker; also how long a cluster that has lost
+        every worker is given to get one back.
+    in_process : bool
+        Compute in this process, one task after the other.
+    work_bytes : int, optional
+        Bytes of data to be read, from which the default is chosen.
+
+    Yields
+    ------
+    distributed.Client or None
+        The client, set as the default one; None when the work is done in this process.
+
+    Raises
+    ------
+    UsageError
+        If options contradict one another, or name what does not exist.
+    ClusterLostError
+        If the scheduler or its workers cannot be reached in time, or go away during the block.
+    """
+    _check_options(
+        scheduler=scheduler,
+        scheduler_file=scheduler_file,
+        workers=workers,
+        threads_per_worker=threads_per_worker,
+        memory_limit=memory_limit,
+        tls=(tls_ca_file, tls_cert, tls_key),
+        wait=wait,
+        in_process=in_process,
+    )
+    remote = scheduler is not None or scheduler_file is not None
+    if not remote and workers is None and not in_process:
+        if threads_per_worker is not None or (work_bytes or 0) >= SMALL_WORK_BYTES:
+            workers = available_cores()
+    if in_process or workers is None and not remote:
+        with _in_process(memory_limit, 1 if in_process else None):
+            yield None
+        return
+
+    with ExitStack() as stack:
+        if remote:
+            client = stack.enter_context(
+                _remote_client(scheduler, scheduler_file, _security(tls_ca_file, tls_cert, tls_key), wait)
+            )
+        else:
+            assert workers is not None
+            client = stack.enter_context(_local_client(workers, threads_per_worker or 1, memory_limit, wait))
+        _prepare_workers(client)
+        with _translate_loss(client):
+            yield client
+
+
+def available_cores() -> int:
+    """Cores that this process may use (affinity and control groups counted)."""
+    import dask.system
+
+    return int(dask.system.CPU_COUNT)
+
+
+# Checking options
+
+
+def _check_options(
+    *,
+    scheduler: str | None,
+    scheduler_file: str | None,
+    workers: int | None,
+    threads_per_worker: int | None,
+    memory_limit: int | None,
+    tls: tuple[str | None, str | None, str | None],
+    wait: float,
+    in_process: bool,
+) -> None:
+    places = {
+        "--scheduler": scheduler is not None,
+        "--scheduler-file": scheduler_file is not None,
+        "--workers": workers is not None,
+        "--in-process": in_process,
+    }
+    named = [name for name, given in places.items() if given]
+    if len(named) > 1:
+        raise UsageError(f"{' and '.join(named)} name different places to compute; give one.")
+    remote = scheduler is not None or scheduler_file is not None
+    if remote and (threads_per_worker is not None or memory_limit is not None):
+        option = "--memory-limit" if memory_limit is not None else "--threads-per-worker"
+        raise UsageError(
+            f"{option} is for local workers; those of a running cluster have theirs already."
+            "\n  cure: give it to `dask worker` where the workers are started."
+        )
+    if in_process and threads_per_worker is not None:
+        raise UsageError("--threads-per-worker has no meaning with --in-process.")
+    for option, number in (("--workers", workers), ("--threads-per-worker", threads_per_worker)):
+        if number is not None and number < 1:
+            raise UsageError(f"{option} must be at least 1; it is {number}.")
+    if wait <= 0:
+        raise UsageError(f"--wait must be a positive number of seconds; it is {wait:g}.")
+    if any(tls) and not all(tls):
+        options = ("--tls-ca-file", "--tls-cert", "--tls-key")
+        missing = [name for name, value in zip(options, tls, strict=True) if not value]
+        raise UsageError(f"TLS needs all three of {', '.join(options)}; missing: {', '.join(missing)}.")
+    if any(tls) and not remote:
+        raise UsageError("TLS options go with --scheduler or --scheduler-file; local workers need none.")
+    for path in tls:
+        if path is not None and not Path(path).is_file():
+            raise UsageError(f"no such file: {path} (a TLS option names it).")
+    if scheduler is not None and any(tls) and "://" in scheduler and not scheduler.startswith("tls://"):
+        raise UsageError(
+            f"TLS options were given, but the address {scheduler} is not of the form tls://host:port."
+        )
+    if scheduler is not None and not any(tls) and scheduler.startswith("tls://"):
+        import dask
+
+        if not dask.config.get("distributed.comm.tls.ca-file", None):
+            raise UsageError(f"the address {scheduler} needs --tls-ca-file, --tls-cert and --tls-key.")
+
+
+# The three places to compute
+
+
+@contextmanager
+def _in_process(memory_limit: int | None, threads: int | None) -> Iterator[None]:
+    import dask
+
+    settings = {} if threads is None else {"scheduler": "synchronous"}
+    with dask.config.set(settings), runtime.process_limits(memory_limit=memory_limit, threads=threads):
+        yield
+
+
+def _security(ca_file: str | None, cert: str | None, key: str | None) -> Security | None:
+    if ca_file is None:
+        return None
+    from distributed.security import Security
+
+    return Security(tls_ca_file=ca_file, tls_client_cert=cert, tls_client_key=key, require_encryption=True)
+
+
+@contextmanager
+def _remote_client(
+    scheduler: str | None, scheduler_file: str | None, security: Security | None, wait: float
+) -> Iterator[Client]:
+    from distributed import Client
+    from distributed.versions import VersionMismatchWarning
+
+    deadline = time.monotonic() + wait
+    if scheduler_file is not None:
+        scheduler = _address_from_file(scheduler_file, deadline, wait)
+    assert scheduler is not None
+    if security is not None and "://" not in scheduler:
+        scheduler = f"tls://{scheduler}"
+    with warnings.catch_warnings(), ExitStack() as stack:
+        # _prepare_workers compares the versions and says it in one line.
+        warnings.simplefilter("ignore", VersionMismatchWarning)
+        try:
+            client = Client(
+                scheduler,
+                security=security,
+                timeout=max(deadline - time.monotonic(), 1.0),
+                set_as_default=True,
+            )
+        except (OSError, TimeoutError, ValueError, RuntimeError) as error:
+            if isinstance(error, ValueError):
+                raise UsageError(
+                    f"{scheduler!r} is no scheduler address ({error}); expected host:port, "
+                    "tcp://host:port or tls://host:port."
+                ) from error
+            raise ClusterLostError(
+                f"no scheduler answered at {scheduler} within {wait:g} s ({_last_cause(error)})."
+                "\n  cure: check that `dask scheduler` runs, that the address and port are its own"
+                " (it prints them) and can be reached from here, and that both sides use TLS or neither;"
+                " --wait SECONDS waits longer."
+            ) from error
+        stack.enter_context(client)
+        try:
+            client.wait_for_workers(1, timeout=max(deadline - time.monotonic(), 0.1))
+        except TimeoutError as error:
+            raise ClusterLostError(
+                f"the scheduler at {scheduler} has no worker after {wait:g} s."
+                f"\n  cure: start workers with `dask worker {scheduler}`, look into their logs if they were"
+                " started, or wait longer with --wait SECONDS."
+            ) from error
+        yield client
+
+
+def _address_from_file(scheduler_file: str, deadline: float, wait: float) -> str:
+    path = Path(scheduler_file)
+    problem = "there is no such file"
+    while True:
+        try:
+            return str(json.loads(path.read_text())["address"])
+        except FileNotFoundError:
+            problem = "there is no such file"
+        except (ValueError, KeyError, TypeError):
+            # Also what a file looks like while the scheduler is writing it.
+            problem = "it does not hold a scheduler's address"
+        except OSError as error:
+            problem = str(error.strerror)
+        if time.monotonic() >= deadline:
+            raise ClusterLostError(
+                f"--scheduler-file {scheduler_file}: {problem} after {wait:g} s."
+                f"\n  cure: start the scheduler with `dask scheduler --scheduler-file {scheduler_file}` on a"
+                " file system that this host shares, or wait longer with --wait SECONDS."
+            )
+        time.sleep(min(0.1, max(deadline - time.monotonic(), 0.01)))
+
+
+def _last_cause(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return str(error).strip() or type(error).__name__
+
+
+@contextmanager
+def _local_client(
+    workers: int, threads_per_worker: int, memory_limit: int | None, wait: float
+) -> Iterator[Client]:
+    import dask
+    from distributed import Client, LocalCluster
+
+    if memory_limit is None:
+        memory_limit = runtime.available_memory() // workers
+    settings = local_settings(memory_limit, wait)
+    logger.info(
+        "starting %d local worker%s with %.1f GiB and %d thread%s each",
+        workers,
+        "" if workers == 1 else "s",
+        memory_limit / 2**30,
+        threads_per_worker,
+        "" if threads_per_worker == 1 else "s",
+    )
+    with dask.config.set(settings), ExitStack() as stack:
+        try:
+            cluster = stack.enter_context(
+                LocalCluster(
+                    n_workers=workers,
+                    threads_per_worker=threads_per_worker,
+                    processes=True,
+                    memory_limit=memory_limit,
+                    host="127.0.0.1",
+                    dashboard_address=None,
+                    worker_dashboard_address=None,
+                    silence_logs=logging.ERROR,
+                )
+            )
+        except (OSError, TimeoutError, RuntimeError) as error:
+            raise ClusterLostError(
+                f"{workers} local workers did not start ({_last_cause(error)})."
+                "\n  cure: ask for fewer with --workers N, or compute with --in-process."
+            ) from error
+        client = stack.enter_context(Client(cluster, set_as_default=True))
+        try:
+            client.wait_for_workers(workers, timeout=wait)
+        except TimeoutError as error:
+            raise ClusterLostError(
+                f"of {workers} local workers {len(client.nthreads())} started within {wait:g} s."
+                "\n  cure: ask for fewer with --workers N, or wait longer with --wait SECONDS."
+            ) from error
+        yield client
+
+
+def local_settings(memory_limit: int, wait: float) -> dict[str, Any]:
+    """Settings of Dask under which local workers are started.
+
+    Parameters
+    ----------
+    memory_limit : int
+        Bytes of each worker.
+    wait : float
+        Seconds that tasks may wait for a worker.
+    """
+    # Fresh buffers cost more than the reading: a page fault for every 4 KiB. glibc keeps freed memory for
+    # the next block when the thresholds are high and the worker's threads share one heap. What it keeps
+    # counts as used, so it may not be much of the limit.
+    kept = min(2**30, memory_limit // 4)
+    return {
+        "distributed.nanny.pre-spawn-environ": {
+            "MALLOC_ARENA_MAX": 1,
+            "MALLOC_MMAP_THRESHOLD_": 2**30,
+            "MALLOC_TRIM_THRESHOLD_": kept,
+            "OMP_NUM_THREADS": 1,
+            "MKL_NUM_THREADS": 1,
+            "OPENBLAS_NUM_THREADS": 1,
+            "NUMBA_NUM_THREADS": 1,
+        },
+        "distributed.worker.multiprocessing-method": "spawn",
+        # A pass is planned to fit; spilling its small partials would only cost time.
+        "distributed.worker.memory.target": False,
+        "distributed.worker.memory.spill": False,
+        "distributed.worker.memory.pause": 0.9,
+        "distributed.worker.memory.terminate": 0.97,
+        "distributed.worker.profile.enabled": False,
+        "distributed.scheduler.no-workers-timeout": f"{wait} s",
+    }
+
+
+# What every worker needs
+
+
+def register_sizes() -> None:
+    """Tell Dask what sparse blocks weigh; by itself it books 56 bytes for each."""
+    from dask.sizeof import sizeof
+
+    @sizeof.register_lazy("scipy")  # type: ignore[untyped-decorator, unused-ignore]
+    def _register_scipy() -> None:
+        from scipy import sparse
+
+        @sizeof.register(sparse.csr_array)  # type: ignore[untyped-decorator, unused-ignore]
+        def _csr_bytes(block: Any) -> int:
+            return int(block.data.nbytes + block.indices.nbytes + block.indptr.nbytes)
+
+    @sizeof.register_lazy("sparse")  # type: ignore[untyped-decorator, unused-ignore]
+    def _register_sparse() -> None:
+        import sparse
+
+        @sizeof.register(sparse.GCXS)  # type: ignore[untyped-decorator, unused-ignore]
+        def _gcxs_bytes(block: Any) -> int:
+            return int(block.data.nbytes + block.indices.nbytes + block.indptr.nbytes)
+
+
+def _prepare_worker() -> dict[str, str]:
+    """Runs once in every worker; gives back the versions found there."""
+    import zarr
+
+    register_sizes()
+    # Worker threads already read side by side.
+    zarr.config.set({"async.concurrency": 2})
+    return versions()
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that client and workers should share."""
+    found = {"python": ".".join(map(str, sys.version_info[:3]))}
+    for name in COMPARED_PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "absent"
+    return found
+
+
+def _prepare_workers(client: Client) -> None:
+    from distributed import WorkerPlugin
+
+    class PrepareWorker(WorkerPlugin):
+        """For workers that join later."""
+
+        name = "mlfs-dask"
+
+        def setup(self, worker: Any) -> None:
+            _prepare_worker()
+
+    register_sizes()
+    try:
+        found = client.run(_prepare_worker)
+        client.register_plugin(PrepareWorker())
+    except ImportError as error:
+        raise ClusterLostError(
+            f"a worker cannot import what it needs: {error}."
+            "\n  cure: install the same mlfs-dask on every worker as here."
+        ) from error
+    except Exception as error:
+        # A worker without the package cannot even unpickle the call, and says so in many ways.
+        if "mlfs_dask" in str(error):
+            raise ClusterLostError(
+                f"a worker cannot import mlfs_dask: {error}."
+                "\n  cure: install the same mlfs-dask on every worker as here."
+            ) from error
+        raise
+    for line in describe_mismatches(versions(), found):
+        logger.warning("%s", line)
+
+
+def describe_mismatches(here: dict[str, str], there: dict[str, dict[str, str]]) -> list[str]:
+    """One line for each package whose version differs between this process and some worker.
+
+    Examples
+    --------
+    >>> describe_mismatches({"zarr": "3.1.6"}, {"tcp://a": {"zarr": "3.1.6"}, "tcp://b": {"zarr": "3.0"}})
+    ['zarr is 3.1.6 here, 3.0 on 1 of 2 workers (tcp://b); install the same versions on every host']
+    """
+    lines = []
+    for name, version in here.items():
+        differing = {worker: found[name] for worker, found in there.items() if found[name] != version}
+        if differing:
+            others = ", ".join(sorted(set(differing.values())))
+            lines.append(
+                f"{name} is {version} here, {others} on {len(differing)} of {len(there)} workers"
+                f" ({min(differing)}); install the same versions on every host"
+            )
+    return lines
+
+
+# When the cluster goes away
+
+
+@contextmanager
+def _translate_loss(client: Client) -> Iterator[None]:
+    """What escapes the passes' own watch (they name the task and the memory)."""
+    from concurrent.futures import CancelledError
+
+    from distributed.comm import CommClosedError
+    from distributed.scheduler import KilledWorker, NoValidWorkerError
+
+    try:
+        yield
+    except KilledWorker as error:
+        raise ClusterLostError(
+            f"a task was given up after the workers that ran it died ({error.last_worker} was the last)."
+            "\n  cure: look into that worker's log; if it ran out of memory, give each worker more"
+            " (--memory-limit, fewer --workers, or more at `dask worker`)."
+        ) from error
+    except NoValidWorkerError as error:
+        raise ClusterLostError(
+            f"every worker of {_address(client)} went away."
+            "\n  cure: look into the workers' logs (out of memory, end of the job's time), and start workers"
+            " again."
+        ) from error
+    except (CancelledError, CommClosedError) as error:
+        raise ClusterLostError(
+            f"the scheduler at {_address(client)} went away ({_last_cause(error)})."
+            "\n  cure: look into the scheduler's log, and start the cluster again."
+        ) from error
+
+
+def _address(client: Client) -> str:
+    scheduler = client.scheduler
+    return str(scheduler.address) if scheduler is not None else "the cluster"

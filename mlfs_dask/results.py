@@ -1,0 +1,279 @@
+"""Run folders: what a selection leaves behind, written whole or not at all.
+
+`ranking.csv` holds every feature, best first; `selected.txt` the names of the k best; `run.json` what was run,
+on what, and what it cost. A folder without `run.json` is no run.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+import shutil
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.errors import DataError, UsageError
+
+RANKING = "ranking.csv"
+SELECTED = "selected.txt"
+RECORD = "run.json"
+COLUMNS = ("rank", "feature_index", "feature_name", "score")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished selection, as its folder tells it.
+
+    Attributes
+    ----------
+    path : str
+    ranking : int64 array, shape (d,)
+        Feature indices, best first.
+    scores : float64 array, shape (d,)
+        Scores in the order of `ranking`.
+    feature_names : list of str, length d
+        Names in the order of `ranking`.
+    record : dict
+        Content of `run.json`.
+    """
+
+    path: str
+    ranking: NDArray[np.int64]
+    scores: NDArray[np.float64]
+    feature_names: list[str]
+    record: dict[str, Any]
+
+    @property
+    def k(self) -> int:
+        """Number of features that were asked for."""
+        return int(self.record["k"])
+
+
+def check_free(path: str, *, force: bool, storage_options: Mapping[str, Any] | None = None) -> None:
+    """Refuse a destination that exists, before any work is done for it.
+
+    With `force` an earlier run, or an empty folder, may be replaced; anything else never.
+
+    Raises
+    ------
+    UsageError
+    """
+    if is_url(path):
+        file_system, root = _file_system(path, storage_options)
+        if not force and file_system.exists(f"{root}/{RECORD}"):
+            raise UsageError(f"{path} holds a run already; --force replaces it.")
+        return
+    place = Path(path)
+    if not place.exists() and not place.is_symlink():
+        return
+    if place.is_dir() and not any(place.iterdir()):
+        return
+    if not (place / RECORD).is_file():
+        raise UsageError(
+            f"{path} exists and is not a run (no {RECORD} in it); it is not replaced, even with --force."
+            "\n  cure: give another place with -o."
+        )
+    if not force:
+        raise UsageError(f"{path} holds a run already; --force replaces it.")
+
+
+def write_run(
+    path: str,
+    *,
+    ranking: NDArray[np.integer[Any]],
+    scores: NDArray[np.floating[Any]],
+    feature_names: Sequence[str],
+    record: Mapping[str, Any],
+    force: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a run folder.
+
+    A local folder is filled beside its place, under a hidden name, and then renamed; at a URL, where nothing
+    can be renamed, `run.json` comes last.
+
+    Parameters
+    ----------
+    path : str
+        Local path or fsspec URL.
+    ranking : int array, shape (d,)
+        Feature indices, best first.
+    scores : float array, shape (d,)
+        Score of each feature, in the order of the features.
+    feature_names : sequence of str, length d
+        Name of each feature, in the order of the features.
+    record : mapping
+        What goes into `run.json`; `record["k"]` names are selected.
+    force : bool
+        Replace an earlier run, at the very end.
+    storage_options : mapping, optional
+        For fsspec.
+
+    Raises
+    ------
+    UsageError
+        If the place is taken.
+    """
+    check_free(path, force=force, storage_options=storage_options)
+    texts = {
+        RANKING: ranking_text(ranking, scores, feature_names),
+        SELECTED: selected_text(feature_names[index] for index in ranking[: int(record["k"])]),
+        RECORD: json.dumps(_as_json(record), indent=2, allow_nan=False) + "\n",
+    }
+    if is_url(path):
+        file_system, root = _file_system(path, storage_options)
+        file_system.makedirs(root, exist_ok=True)
+        if file_system.exists(f"{root}/{RECORD}"):
+            file_system.rm_file(f"{root}/{RECORD}")
+        for name in (RANKING, SELECTED, RECORD):
+            file_system.pipe_file(f"{root}/{name}", texts[name].encode())
+        return
+    place = Path(path)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    aside = place.with_name(f".{place.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        aside.mkdir()
+        for name, text in texts.items():
+            with (aside / name).open("w", encoding="utf-8", newline="") as stream:
+                stream.write(text)
+                stream.flush()
+                os.fsync(stream.fileno())
+        move_into_place(aside, place)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def move_into_place(aside: Path, place: Path) -> None:
+    """Rename a finished folder to its place; what stood there is deleted only afterwards."""
+    if not place.exists():
+        aside.rename(place)
+        return
+    old = place.with_name(f".{place.name}.{uuid.uuid4().hex[:8]}.old")
+    place.rename(old)
+    try:
+        aside.rename(place)
+    except OSError:
+        old.rename(place)
+        raise
+    shutil.rmtree(old)
+
+
+def ranking_text(
+    ranking: NDArray[np.integer[Any]],
+    scores: NDArray[np.floating[Any]],
+    feature_names: Sequence[str],
+) -> str:
+    r"""Text of `ranking.csv`; scores are written so that they read back to the same bits.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ranking_text(np.array([1, 0]), np.array([0.5, 2.0]), ["a", 'b "c", d'])
+    'rank,feature_index,feature_name,score\n1,1,"b ""c"", d",2.0\n2,0,a,0.5\n'
+    """
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    order = ranking.tolist()
+    ordered_scores = scores[ranking].tolist()
+    writer.writerows(
+        (rank, index, feature_names[index], score)
+        for rank, (index, score) in enumerate(zip(order, ordered_scores, strict=True), start=1)
+    )
+    return stream.getvalue()
+
+
+def selected_text(names: Any) -> str:
+    r"""Text of `selected.txt`: a name a line; a line break inside a name is written as ``\n``."""
+    return "".join(str(name).replace("\r", "\\r").replace("\n", "\\n") + "\n" for name in names)
+
+
+def read_run(path: str, *, storage_options: Mapping[str, Any] | None = None) -> Run:
+    """Read a run folder.
+
+    Raises
+    ------
+    DataError
+        If it is no run, or a file in it is damaged.
+    """
+    record_text = _read_text(path, RECORD, storage_options)
+    try:
+        record = json.loads(record_text)
+        k, n_features = int(record["k"]), int(record["d"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"this is not the record of a run ({error}).", file=f"{path}/{RECORD}", cure=_CURE
+        ) from error
+    file = f"{path}/{RANKING}"
+    rows = csv.reader(io.StringIO(_read_text(path, RANKING, storage_options), newline=""))
+    if tuple(next(rows, ())) != COLUMNS:
+        raise DataError(f"expected the columns {', '.join(COLUMNS)}.", file=file, line=1, cure=_CURE)
+    indices: list[int] = []
+    names: list[str] = []
+    scores: list[float] = []
+    for expected, row in enumerate(rows, start=1):
+        try:
+            rank, index, name, score = row
+            if int(rank) != expected:
+                raise ValueError(f"rank {rank} where {expected} was expected")
+            indices.append(int(index))
+            names.append(name)
+            scores.append(float(score))
+        except ValueError as error:
+            raise DataError(str(error), file=file, line=rows.line_num, cure=_CURE) from error
+    if sorted(indices) != list(range(n_features)) or not 1 <= k <= n_features:
+        raise DataError(
+            f"expected each of {n_features} features once, came {len(indices)} rows.",
+            file=file,
+            cure=_CURE,
+        )
+    return Run(path, np.array(indices, np.int64), np.array(scores), names, record)
+
+
+_CURE = "give the folder that `mlfs select -o` wrote, or run the selection again."
+
+
+def is_url(path: str) -> bool:
+    """Whether a place is named by a URL and not by a local path."""
+    return "://" in path
+
+
+def _file_system(path: str, storage_options: Mapping[str, Any] | None) -> tuple[Any, str]:
+    from fsspec.core import url_to_fs
+
+    file_system, root = url_to_fs(path, **(storage_options or {}))
+    return file_system, root.rstrip("/")
+
+
+def _read_text(path: str, name: str, storage_options: Mapping[str, Any] | None) -> str:
+    try:
+        if is_url(path):
+            file_system, root = _file_system(path, storage_options)
+            return str(file_system.cat_file(f"{root}/{name}").decode("utf-8"))
+        return (Path(path) / name).read_bytes().decode("utf-8")
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise DataError(f"no {name} here, so this is not a finished run.", file=path, cure=_CURE) from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"not UTF-8 text ({error}).", file=f"{path}/{name}", cure=_CURE) from error
+
+
+def _as_json(value: Any) -> Any:
+    """Plain data that strict JSON can hold: NumPy values as Python's, NaN and infinities as null."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {str(name): _as_json(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_json(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
