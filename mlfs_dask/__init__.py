@@ -1,1 +1,46 @@
-""""""
+"""Multi-label feature selection for data larger than memory.
+
+>>> import mlfs_dask as mlfs
+>>> mlfs.ELC.__name__
+'ELC'
+
+What is named here is imported when it is first used, so that `import mlfs_dask` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from mlfs_dask._version import __version__
+
+if TYPE_CHECKING:
+    from mlfs_dask.selectors.elc import ELC
+    from mlfs_dask.selectors.label_entropy import LabelEntropy
+    from mlfs_dask.storage.convert import convert
+    from mlfs_dask.storage.dataset import Dataset, open_dataset
+
+_PLACES = {
+    "ELC": "mlfs_dask.selectors.elc",
+    "Dataset": "mlfs_dask.storage.dataset",
+    "LabelEntropy": "mlfs_dask.selectors.label_entropy",
+    "convert": "mlfs_dask.storage.convert",
+    "open_dataset": "mlfs_dask.storage.dataset",
+}
+
+__all__ = ["ELC", "Dataset", "LabelEntropy", "__version__", "convert", "open_dataset"]
+
+
+def __getattr__(name: str) -> Any:
+    # PEP 562: called only for names that are not here yet.
+    try:
+        place = _PLACES[name]
+    except KeyError:
+        raise AttributeError(f"module 'mlfs_dask' has no attribute {name!r}") from None
+    value = getattr(importlib.import_module(place), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PLACES])

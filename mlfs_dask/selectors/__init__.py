@@ -1,1 +1,37 @@
-""""""
+"""One file a published method, and the table by which the command line finds them."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from typing import TYPE_CHECKING
+
+from mlfs_dask.errors import UsageError
+
+if TYPE_CHECKING:
+    from mlfs_dask.selectors.base import BaseSelector
+
+#: Name on the command line -> module and class. Nothing is imported until it is asked for.
+METHODS: dict[str, str] = {
+    "elc": "mlfs_dask.selectors.elc:ELC",
+    "label-entropy": "mlfs_dask.selectors.label_entropy:LabelEntropy",
+}
+
+
+def get_method(name: str) -> type[BaseSelector]:
+    """The selector class of a name.
+
+    Raises
+    ------
+    UsageError
+        There is no such method; the closest names are told.
+    """
+    try:
+        module, _, attribute = METHODS[name].partition(":")
+    except KeyError:
+        close = difflib.get_close_matches(name, METHODS, n=3, cutoff=0.4) or sorted(METHODS)
+        raise UsageError(
+            f"there is no method {name!r}. Did you mean {' or '.join(close)}? `mlfs methods` lists all."
+        ) from None
+    found: type[BaseSelector] = getattr(importlib.import_module(module), attribute)
+    return found

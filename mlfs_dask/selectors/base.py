@@ -1,0 +1,461 @@
+"""The contract of every selector: scikit-learn's outside, one `_score` inside.
+
+A selector is configured with its paper's parameters, is given X and Y in any container, and comes back with a
+score for every feature and a record of what it cost. A subclass says what a job will need (`plan`) and
+computes the scores (`_score`); validation, ranking, transform and the record are here.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import numbers
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.feature_selection import SelectorMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from mlfs_dask import runtime
+from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.primitives.passes import PassRecord
+from mlfs_dask.primitives.plan import Plan, require_driver
+from mlfs_dask.primitives.rows import as_rows
+from mlfs_dask.runtime import Resources
+from mlfs_dask.selectors.labels import label_matrix
+from mlfs_dask.typing import Profile, RowSource
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What a method's algorithm comes back with.
+
+    Attributes
+    ----------
+    scores : float64 array, shape (d,)
+        Larger is better; never NaN.
+    passes : sequence of PassRecord
+        Every reading of X that was made.
+    iterations : int
+        Of the method's loop; 0 where there is none.
+    converged : bool or None
+        None where there is no loop.
+    objective : sequence of float
+        Value after every iteration.
+    extra : mapping
+        Further facts for the record, as plain data.
+    """
+
+    scores: NDArray[np.float64]
+    passes: Sequence[PassRecord]
+    iterations: int = 0
+    converged: bool | None = None
+    objective: Sequence[float] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was run, on what, and what it took: the content of `run.json`.
+
+    Attributes
+    ----------
+    method : str
+    params : dict
+        All parameters, defaults included.
+    store : dict or None
+        Path and digest of the store, if X and Y come from one.
+    n, d, q, k : int
+        Rows, features, labels, features kept.
+    seed : int or None
+        None for methods without randomness.
+    passes, tasks, bytes_read : int
+    wall_seconds : float
+        Of the whole fit.
+    plan : dict
+        What had been projected.
+    peak_worker_bytes, peak_driver_bytes : int
+        As measured. In process the two are the same process.
+    iterations : int
+    converged : bool or None
+    objective : list of float
+    versions : dict of str
+    extra : dict
+        Facts that only this method has.
+    """
+
+    method: str
+    params: dict[str, Any]
+    store: dict[str, Any] | None
+    n: int
+    d: int
+    q: int
+    k: int
+    seed: int | None
+    passes: int
+    tasks: int
+    bytes_read: int
+    wall_seconds: float
+    plan: dict[str, Any]
+    peak_worker_bytes: int
+    peak_driver_bytes: int
+    iterations: int
+    converged: bool | None
+    objective: list[float]
+    versions: dict[str, str]
+    extra: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data that `json` can write."""
+        return asdict(self)
+
+
+class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
+    """Base class of all selectors.
+
+    A subclass sets the class attributes, takes its parameters in `__init__` (`n_features_to_select` first,
+    the others by keyword, annotated and documented: the command line's options are made from them), and
+    implements `plan` and `_score`.
+
+    Attributes
+    ----------
+    scores_ : float64 array, shape (d,)
+        Larger is better.
+    ranking_ : int64 array, shape (d,)
+        Feature indices, best first: by score, ties by lower index. (Not places, as in scikit-learn's RFE.)
+    support_ : bool array, shape (d,)
+        The k features that are kept.
+    report_ : Report
+    n_features_in_ : int
+    feature_names_in_ : object array, shape (d,)
+        Only if X has names that are strings: a DataFrame or a Dataset.
+    """
+
+    #: Name on the command line.
+    method: ClassVar[str]
+    #: One line: what it is called.
+    title: ClassVar[str]
+    #: Authors, year, journal.
+    paper: ClassVar[str]
+    doi: ClassVar[str]
+    #: What labels it needs: "supervised", "semi-supervised", "unsupervised"; and whether they may be unknown.
+    supervision: ClassVar[str]
+    #: How many passes over X, in words.
+    passes: ClassVar[str]
+    #: How memory grows, in words, with the size letters.
+    memory: ClassVar[str]
+    #: Whether labels may hold -1.
+    accepts_unknown_labels: ClassVar[bool] = False
+
+    n_features_to_select: int | float | None
+
+    # ------------------------------------------------------------------ for subclasses
+
+    def plan(self, source: Profile | RowSource, resources: Resources) -> Plan:
+        """What a fit will cost. Integers only; no data is touched.
+
+        Raises
+        ------
+        DoesNotFitError
+            When no plan fits the workers.
+        """
+        raise NotImplementedError
+
+    def _score(self, source: RowSource, resources: Resources, k: int) -> Scores:
+        """Run the method."""
+        raise NotImplementedError
+
+    def _check_parameters(self) -> None:
+        """Refuse values that parameters cannot have, with UsageError."""
+
+    def _accepts_missing_features(self) -> bool:
+        """Whether X may hold NaN, with the parameters as they are."""
+        return False
+
+    # ------------------------------------------------------------------ scikit-learn's side
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Score all features and choose the best.
+
+        Parameters
+        ----------
+        X : array-like, shape (n, d)
+            NumPy, SciPy sparse, pandas, a Dask array (of NumPy, `sparse` or SciPy blocks), or a Dataset.
+            Sparse stays sparse. Dask arrays may be chunked along both axes; the result does not depend on it.
+        y : array-like, shape (n, q) or (n,)
+            Labels 1, 0, and -1 for unknown. One-dimensional y holds classes and counts as one 0/1 label per
+            class (of which two are each other's complement when there are two). None with a Dataset.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        DataError
+            X or y is invalid.
+        UsageError
+            A parameter has a value it cannot have.
+        DoesNotFitError
+            The job is projected not to fit the memory; nothing has been read.
+        """
+        started = time.perf_counter()
+        self._check_parameters()
+        source, store = self._open(X, y)
+        profile = source.profile
+        k = count_kept(self.n_features_to_select, profile.d)
+        self._refuse_unknown_labels(source)
+        resources = runtime.current_resources()
+        plan = require_driver(self.plan(source, resources), resources, f"{self.method} in the driver process")
+        runtime.reset_peak_rss()
+        outcome = self._score(source, resources, k)
+        self.scores_ = outcome.scores
+        self.ranking_ = rank(outcome.scores)
+        self.support_ = np.zeros(profile.d, dtype=bool)
+        self.support_[self.ranking_[:k]] = True
+        self.report_ = Report(
+            method=self.method,
+            params={name: plain(value) for name, value in sorted(self.get_params(False).items())},
+            store=store,
+            n=profile.n,
+            d=profile.d,
+            q=profile.q,
+            k=k,
+            seed=plain(getattr(self, "random_state", None)),
+            passes=len(outcome.passes),
+            tasks=sum(p.tasks for p in outcome.passes),
+            bytes_read=sum(p.bytes_read for p in outcome.passes),
+            wall_seconds=time.perf_counter() - started,
+            plan=plan.to_dict(),
+            peak_worker_bytes=max((p.peak_worker_bytes for p in outcome.passes), default=0),
+            peak_driver_bytes=runtime.peak_rss(),
+            iterations=outcome.iterations,
+            converged=outcome.converged,
+            objective=[float(value) for value in outcome.objective],
+            versions=versions(),
+            extra=dict(outcome.extra),
+        )
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """The chosen columns, in the order of X.
+
+        Parameters
+        ----------
+        X : array-like, shape (n, d)
+            Any container that `fit` takes. Dask arrays stay lazy and sparse blocks stay sparse; of a Dataset
+            the columns of its X come back as a Dask array.
+
+        Returns
+        -------
+        array of shape (n, k)
+        """
+        if is_dataset(X):
+            check_is_fitted(self)
+            X = X.X
+        if not is_dask_array(X):
+            return super().transform(X)
+        check_is_fitted(self)
+        config = getattr(self, "_sklearn_output_config", {}).get("transform", "default")
+        if config != "default":
+            raise UsageError(
+                f"set_output(transform={config!r}) needs all rows in memory, and X is a Dask array. "
+                "Use set_output(transform='default'), or pass X.compute()."
+            )
+        if X.ndim != 2 or X.shape[1] != self.n_features_in_:
+            raise DataError(
+                f"X has {X.shape[1] if X.ndim == 2 else 'no'} features, but {type(self).__name__} is "
+                f"expecting {self.n_features_in_} features as input"
+            )
+        return take_columns(X, np.flatnonzero(self.support_))
+
+    def _get_support_mask(self) -> NDArray[np.bool_]:
+        check_is_fitted(self)
+        return self.support_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = self._accepts_missing_features()
+        tags.target_tags.required = True
+        tags.target_tags.multi_output = True
+        return tags
+
+    # ------------------------------------------------------------------ containers
+
+    def _open(self, X: Any, y: Any) -> tuple[RowSource, dict[str, Any] | None]:
+        """The rows of X and y; sets `n_features_in_` and `feature_names_in_`."""
+        if y is None and (is_dataset(X) or is_row_source(X)):
+            source = as_rows(X)
+            names = getattr(X, "feature_names", None)
+            self._set_features(source.profile.d, names)
+            return source, store_of(X)
+        if y is None:
+            raise DataError(
+                f"This {type(self).__name__} estimator requires y to be passed, but the target y is None",
+                cure="fit(X, Y) with Y of shape (n, q); a Dataset brings its own labels",
+            )
+        if is_dask_array(X):
+            if X.ndim != 2:
+                raise DataError(f"Expected 2D array, got {X.ndim}D Dask array instead")
+            self._set_features(int(X.shape[1]), None)
+        else:
+            # NaN and infinity are found in the pass itself, not in a reading of their own.
+            X = validate_data(self, X, accept_sparse="csr", ensure_all_finite=False)
+        Y = y if is_dask_array(y) and y.ndim == 2 else label_matrix(y)
+        source = as_rows(X, Y)
+        if source.profile.n < 1 or source.profile.d < 1 or source.profile.q < 1:
+            raise DataError(
+                f"X has shape {(source.profile.n, source.profile.d)} and Y {source.profile.q} columns; "
+                "at least one row, feature and label are needed"
+            )
+        return source, store_of(source)
+
+    def _set_features(self, d: int, names: Any) -> None:
+        self.n_features_in_ = d
+        if names is not None:
+            self.feature_names_in_ = np.asarray([str(name) for name in names], dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    def _refuse_unknown_labels(self, source: RowSource) -> None:
+        counts = None if self.accepts_unknown_labels else source.label_counts
+        if counts is not None and counts[0].any():
+            raise unknown_labels_error(self, counts[0])
+
+
+def count_kept(n_features_to_select: int | float | None, d: int) -> int:
+    """Number of features to keep out of `d`.
+
+    Parameters
+    ----------
+    n_features_to_select : int, float or None
+        A count from 1 to d; a fraction in (0, 1], of which at least one feature comes; None for half.
+
+    Raises
+    ------
+    UsageError
+
+    Examples
+    --------
+    >>> count_kept(None, 7), count_kept(3, 7), count_kept(0.1, 7), count_kept(1.0, 7)
+    (3, 3, 1, 7)
+    """
+    value = n_features_to_select
+    if value is None:
+        return max(1, d // 2)
+    number: Any = None if isinstance(value, (bool, np.bool_)) else value
+    if isinstance(number, numbers.Integral):
+        if 1 <= value <= d:
+            return int(value)
+        raise UsageError(
+            f"n_features_to_select must be between 1 and the number of features, {d}; got {value}. "
+            "Give a smaller count, or a fraction such as 0.1."
+            if value > d
+            else f"n_features_to_select must be at least 1; got {value}. "
+            "Give a count, a fraction in (0, 1], or None for half of the features."
+        )
+    if isinstance(number, numbers.Real) and 0 < value <= 1:
+        return max(1, int(d * float(value)))
+    raise UsageError(
+        "n_features_to_select must be a count, a fraction in (0, 1], or None for half of the features; "
+        f"got {value!r}."
+    )
+
+
+def rank(scores: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Indices by falling score; ties by lower index.
+
+    >>> rank(np.array([0.5, 2.0, 0.5]))
+    array([1, 0, 2])
+    """
+    return np.argsort(-scores, kind="stable").astype(np.int64, copy=False)
+
+
+def unknown_labels_error(selector: BaseSelector, unknown: NDArray[np.integer[Any]]) -> DataError:
+    """The refusal of labels that hold -1, for methods that need every label known."""
+    label = int(np.flatnonzero(unknown)[0])
+    return DataError(
+        f"{type(selector).__name__} has no support for missing labels, and Y holds {int(unknown.sum())} "
+        f"unknown entries (-1), the first of them in label {label}",
+        cure="drop those rows or labels, set unknown entries to 0, or use a method that takes missing labels "
+        "(`mlfs methods` tells which do)",
+    )
+
+
+def is_dask_array(array: Any) -> bool:
+    """Whether `array` is a Dask array, without importing Dask."""
+    return hasattr(array, "__dask_graph__") and hasattr(array, "to_delayed")
+
+
+def is_dataset(X: Any) -> bool:
+    """Whether X is an opened store, which carries its labels and names."""
+    return hasattr(X, "rows") and hasattr(X, "feature_names")
+
+
+def is_row_source(X: Any) -> bool:
+    """Whether X streams rows itself."""
+    return hasattr(X, "stream") or hasattr(X, "delayed_blocks")
+
+
+def store_of(X: Any) -> dict[str, Any] | None:
+    """Path and digest of the store behind a Dataset or a row source, if there is one."""
+    path = getattr(X, "path", None)
+    return None if path is None else {"path": str(path), "digest": getattr(X, "digest", None)}
+
+
+def take_columns(X: Any, columns: NDArray[np.intp]) -> Any:
+    """Columns of a Dask array, lazily, block by block.
+
+    Parameters
+    ----------
+    X : dask Array, shape (n, d)
+        With any blocks.
+    columns : int array, shape (k,)
+        Rising.
+    """
+    if X.numblocks[1] != 1:
+        return X[:, columns]
+    return X.map_blocks(
+        _columns_of_block,
+        columns,
+        dtype=X.dtype,
+        chunks=(X.chunks[0], (len(columns),)),
+        meta=X._meta[:, :0],
+    )
+
+
+def _columns_of_block(block: Any, columns: NDArray[np.intp]) -> Any:
+    return block[:, columns]
+
+
+def plain(value: Any) -> Any:
+    """A parameter as JSON can write it."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return value if isinstance(value, (int, float, str, bool, type(None))) else str(value)
+
+
+@functools.cache
+def _versions() -> tuple[tuple[str, str], ...]:
+    names = ("mlfs-dask", "numpy", "scipy", "scikit-learn", "dask", "distributed", "zarr", "sparse", "numba")
+    found = [("python", platform.python_version())]
+    for name in names:
+        try:
+            found.append((name, importlib.metadata.version(name)))
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return tuple(found)
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that a result may depend on."""
+    return dict(_versions())

@@ -1,0 +1,156 @@
+"""Options of a selector, read from its signature and its documentation, for the command line."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from mlfs_dask.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Option:
+    """One parameter of a selector.
+
+    Attributes
+    ----------
+    name : str
+        As in Python.
+    types : tuple of type
+        What its value may be, among bool, int, float and str.
+    default : object
+    choices : tuple of str
+        The only values it may have; empty if there is no such list.
+    optional : bool
+        Whether None is a value.
+    help : str
+        From the numpydoc Parameters section, on one line.
+    """
+
+    name: str
+    types: tuple[type, ...]
+    default: Any
+    choices: tuple[str, ...]
+    optional: bool
+    help: str
+
+    @property
+    def flag(self) -> str:
+        """Spelling on the command line: ``--max-iter``."""
+        return "--" + self.name.strip("_").replace("_", "-")
+
+    @property
+    def type_text(self) -> str:
+        """The types in words: ``int | float``."""
+        names = [t.__name__ for t in self.types] + (["none"] if self.optional else [])
+        return " | ".join(self.choices or names)
+
+    def parse(self, text: str) -> Any:
+        """The value that `text` stands for.
+
+        Raises
+        ------
+        UsageError
+            It is none of the types or choices.
+        """
+        if self.choices:
+            if text in self.choices:
+                return text
+            raise UsageError(f"{self.flag} must be one of {', '.join(self.choices)}; got {text!r}.")
+        if self.optional and text.lower() == "none":
+            return None
+        for kind in (bool, int, float, str):
+            if kind in self.types:
+                try:
+                    return _READ[kind](text)
+                except ValueError:
+                    continue
+        raise UsageError(f"{self.flag} must be {self.type_text}; got {text!r}.")
+
+
+def _truth(text: str) -> bool:
+    if text.lower() in ("true", "yes", "1", "on"):
+        return True
+    if text.lower() in ("false", "no", "0", "off"):
+        return False
+    raise ValueError(text)
+
+
+_READ: dict[type, Callable[[str], Any]] = {bool: _truth, int: int, float: float, str: str}
+
+
+def selector_options(selector: type) -> list[Option]:
+    """Options of a selector class, in the order of its signature, without `n_features_to_select`.
+
+    Parameters
+    ----------
+    selector : type
+        Its `__init__` is annotated with bool, int, float, str, None and Literal of strings, and its class
+        docstring documents every parameter.
+
+    Raises
+    ------
+    TypeError
+        A parameter is annotated otherwise, or is not documented: the class has to be corrected.
+    """
+    constructor = selector.__init__  # type: ignore[misc]
+    annotations = typing.get_type_hints(constructor)
+    texts = parameter_texts(inspect.getdoc(selector) or "")
+    options = []
+    for name, parameter in inspect.signature(constructor).parameters.items():
+        if name in ("self", "n_features_to_select"):
+            continue
+        if name not in texts:
+            raise TypeError(f"{selector.__name__}: parameter {name!r} is not documented")
+        kinds, choices, optional = _read_annotation(annotations[name], f"{selector.__name__}.{name}")
+        options.append(Option(name, kinds, parameter.default, choices, optional, texts[name]))
+    return options
+
+
+def _read_annotation(annotation: Any, place: str) -> tuple[tuple[type, ...], tuple[str, ...], bool]:
+    union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+    members = typing.get_args(annotation) if union else (annotation,)
+    kinds: list[type] = []
+    choices: list[str] = []
+    for member in members:
+        if typing.get_origin(member) is typing.Literal:
+            choices += typing.get_args(member)
+        elif member in _READ:
+            kinds.append(member)
+        elif member is not type(None):
+            raise TypeError(f"{place}: an option cannot be made of {member}")
+    return tuple(kinds or (str,)), tuple(choices), type(None) in members
+
+
+def parameter_texts(docstring: str) -> dict[str, str]:
+    """Text of every parameter in a numpydoc docstring, each on one line.
+
+    >>> parameter_texts('''Title.
+    ...
+    ... Parameters
+    ... ----------
+    ... a, b : int
+    ...     The first.
+    ...     And more.
+    ...
+    ... Attributes
+    ... ----------
+    ... c : int
+    ...     Other.
+    ... ''')
+    {'a': 'The first. And more.', 'b': 'The first. And more.'}
+    """
+    section = re.search(r"^Parameters\n-+\n(.*?)(?=^\S[^\n]*\n-+\n|\Z)", docstring, re.M | re.S)
+    texts: dict[str, str] = {}
+    if section is None:
+        return texts
+    for entry in re.finditer(r"^(\S[^\n:]*?)\s*(?::[^\n]*)?\n((?:[ \t]+[^\n]*\n?|\n)*)", section[1], re.M):
+        text = " ".join(entry[2].split())
+        for name in entry[1].split(","):
+            texts[name.strip()] = text
+    return texts
