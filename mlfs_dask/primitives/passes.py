@@ -185,9 +185,7 @@ def _run(
     statistics: Sequence[Statistic], source: Any, first: int, last: int, threads: int = 1
 ) -> tuple[list[State], dict[str, int]]:
     """Stream partitions first..last-1 into new states."""
-    blocks: Iterable[Block] = (
-        source.stream(first, last) if hasattr(source, "stream") else source.blocks()
-    )
+    blocks: Iterable[Block] = source.stream(first, last) if hasattr(source, "stream") else source.blocks()
     runtime.reset_peak_rss()
     states = [s.zero() for s in statistics]
     # Under a cluster every core already has a task: BLAS must not bring its own threads.
@@ -268,9 +266,7 @@ def _run_here(
     return _finalize(statistics, merged)
 
 
-def _compute(
-    graph: Delayed, plan: PassPlan, resources: Resources
-) -> tuple[list[Any], dict[str, int]]:
+def _compute(graph: Delayed, plan: PassPlan, resources: Resources) -> tuple[list[Any], dict[str, int]]:
     client = resources.client
     if client is None:
         return graph.compute(scheduler="threads")  # type: ignore[no-any-return]

@@ -1,0 +1,403 @@
+"""Co-occurrence counts N(feature, code, label) of one block of rows.
+
+For the entropy-based selectors of Lee & Kim (2016). A `CodeBook` says how values become codes; a `CountTable`
+holds counts of every code but one, the reference (code 0 of a dense feature, the code of 0.0 of a sparse one),
+whose counts follow by subtraction. Small jobs are counted with NumPy and SciPy products, large ones with the
+compiled loops of `counts_compiled`; both give the same integers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask.typing import Block
+
+#: A dense feature with more codes than this is counted by position, the others in byte lanes.
+LANE_CODES = 16
+
+#: Most codes a feature may have; a code is one byte.
+MAX_CODES = 256
+
+
+@dataclass(frozen=True)
+class CodeBook:
+    """How the values of every feature become codes.
+
+    The code of a value is the number of the feature's edges that lie below it; NaN has a code of its own, the
+    last one, where `has_missing` says so.
+
+    Attributes
+    ----------
+    edge_ptr : int64 array, shape (d + 1,)
+    edges : float64 array, shape (edge_ptr[-1],)
+        Ascending within a feature.
+    has_missing : bool array, shape (d,)
+    """
+
+    edge_ptr: NDArray[np.int64]
+    edges: NDArray[np.float64]
+    has_missing: NDArray[np.bool_]
+
+    @property
+    def d(self) -> int:
+        """Number of features."""
+        return len(self.edge_ptr) - 1
+
+    @property
+    def n_codes(self) -> NDArray[np.int64]:
+        """(d,): number of codes, the one for missing values included."""
+        return np.diff(self.edge_ptr) + 1 + self.has_missing
+
+    def zero_codes(self) -> NDArray[np.int64]:
+        """(d,): the code of 0.0."""
+        below = np.concatenate(([0], np.cumsum(self.edges < 0)))
+        return below[self.edge_ptr[1:]] - below[self.edge_ptr[:-1]]
+
+    def part(self, first: int, last: int) -> CodeBook:
+        """The book of features first..last-1."""
+        ptr = self.edge_ptr[first : last + 1]
+        return CodeBook(ptr - ptr[0], self.edges[ptr[0] : ptr[-1]], self.has_missing[first:last])
+
+
+@dataclass(frozen=True)
+class CountLayout:
+    """Where the counts of features first..last-1 lie in a table.
+
+    Attributes
+    ----------
+    first, last : int
+        The features counted.
+    sparse : bool
+        Whether blocks are sparse: then everything is by position and zero's code is the reference.
+    lane_codes : int
+        Codes of the widest feature counted in lanes (1: none).
+    by_position : int64 array
+        Features (relative to `first`) counted by position.
+    offset : int64 array, shape (len(by_position) + 1,)
+        Their ranges of positions: number of codes less one each.
+    reference : int64 array, shape (last - first,)
+        The code that is not counted.
+    """
+
+    first: int
+    last: int
+    sparse: bool
+    lane_codes: int
+    by_position: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    reference: NDArray[np.int64]
+
+    @property
+    def width(self) -> int:
+        """Number of features."""
+        return self.last - self.first
+
+    @property
+    def positions(self) -> int:
+        """Number of positions."""
+        return int(self.offset[-1])
+
+
+def layout_counts(book: CodeBook, first: int, last: int, *, sparse: bool) -> CountLayout:
+    """Decide where the counts of features first..last-1 lie."""
+    n_codes = book.n_codes[first:last]
+    if sparse:
+        wide = np.arange(last - first)
+        reference = book.zero_codes()[first:last]
+        lane_codes = 1
+    else:
+        wide = np.flatnonzero(n_codes > LANE_CODES)
+        reference = np.zeros(last - first, dtype=np.int64)
+        narrow = n_codes[n_codes <= LANE_CODES]
+        lane_codes = int(narrow.max(initial=1))
+    offset = np.concatenate(([0], np.cumsum(n_codes[wide] - 1)))
+    return CountLayout(first, last, sparse, lane_codes, wide, offset, reference)
+
+
+CountTable = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]
+"""(lanes (p, K-1, w), lane marginal (K-1, w), by position (p, P), position marginal (P,))."""
+
+
+def empty_table(layout: CountLayout, p: int, dtype: np.dtype[Any]) -> CountTable:
+    """A table of zeros for `p` labels."""
+    width = layout.width if layout.lane_codes > 1 else 0
+    return (
+        np.zeros((p, layout.lane_codes - 1, width), dtype),
+        np.zeros((layout.lane_codes - 1, width), dtype),
+        np.zeros((p, layout.positions), dtype),
+        np.zeros(layout.positions, dtype),
+    )
+
+
+def table_items(layout: CountLayout, p: int) -> int:
+    """Number of integers in a table."""
+    return (p + 1) * ((layout.lane_codes - 1) * layout.width + layout.positions)
+
+
+@dataclass(frozen=True)
+class BlockCoder:
+    """Everything about codes that does not change from block to block, in the form the kernels want.
+
+    Parameters
+    ----------
+    book : CodeBook
+        Of all features.
+    layout : CountLayout
+    """
+
+    book: CodeBook
+    layout: CountLayout
+
+    def lane_edges(self, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """(K-1, w) edges in the type that values of `dtype` are compared in, +inf where a feature has fewer."""
+        layout = self.layout
+        table = np.full((layout.lane_codes - 1, layout.width), np.inf)
+        counts = np.diff(self.book.edge_ptr)[layout.first : layout.last]
+        wide = np.zeros(layout.width, dtype=bool)
+        wide[layout.by_position] = True
+        start = self.book.edge_ptr[layout.first : layout.last]
+        for b in range(layout.lane_codes - 1):
+            has = (counts > b) & ~wide
+            table[b, has] = self.book.edges[start[has] + b]
+        if dtype == np.float32:
+            # x > e in float64 is x > (the largest float32 not above e), since x is a float32 itself.
+            with np.errstate(over="ignore"):
+                rounded = table.astype(np.float32)
+            return np.where(rounded > table, np.nextafter(rounded, np.float32(-np.inf)), rounded)
+        return table
+
+    def missing_columns(self) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+        """Columns of the layout counted in lanes that have a code for missing values, and that code."""
+        layout = self.layout
+        part = self.book.part(layout.first, layout.last)
+        wide = np.zeros(layout.width, dtype=bool)
+        wide[layout.by_position] = True
+        columns = np.flatnonzero(part.has_missing & ~wide)
+        return columns, (part.n_codes[columns] - 1).astype(np.uint8)
+
+
+def slots_of_rows(Y: sp.csr_array, slot_of_label: NDArray[np.int64], p: int) -> sp.csr_array:
+    """(p, rows) positive entries of the counted labels, rows ascending within a slot.
+
+    Parameters
+    ----------
+    Y : csr_array, shape (rows, q)
+    slot_of_label : int64 array, shape (q,)
+        Slot 0..p-1 of each counted label, -1 for the others.
+    """
+    rows = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
+    slots = slot_of_label[Y.indices]
+    kept = (slots >= 0) & (Y.data > 0)
+    slots, rows = slots[kept], rows[kept]
+    order = np.argsort(slots, kind="stable")
+    ptr = np.concatenate(([0], np.cumsum(np.bincount(slots, minlength=p))))
+    ones = np.ones(len(rows), dtype=np.int8)
+    return sp.csr_array((ones, rows[order].astype(np.int32), ptr.astype(np.int32)), shape=(p, Y.shape[0]))
+
+
+def count_block(
+    coder: BlockCoder, block: Block, slot_of_label: NDArray[np.int64], table: CountTable, *, compiled: bool
+) -> None:
+    """Add one block to `table`, in place.
+
+    Parameters
+    ----------
+    coder : BlockCoder
+    block : Block
+    slot_of_label : int64 array, shape (q,)
+    table : CountTable
+    compiled : bool
+        Use the compiled loops. The counts are the same either way.
+    """
+    lanes, lane_marginal, by_position, marginal = table
+    p = by_position.shape[0]
+    have = slots_of_rows(block.Y, slot_of_label, p)
+    if lanes.shape[1]:
+        if compiled:
+            _count_lanes_compiled(coder, block.X, have, lanes, lane_marginal)
+        else:
+            _count_lanes(coder, block.X, have, lanes, lane_marginal)
+    if by_position.shape[1]:
+        indptr, positions = _positions(coder, block.X, compiled=compiled)
+        if compiled:
+            from mlfs_dask.blocks.counts_compiled import count_positions
+
+            count_positions(indptr, positions, have.indptr, have.indices, by_position, marginal)
+        else:
+            kept = positions >= 0
+            ptr = np.concatenate(([0], np.cumsum(kept)))[indptr]
+            coded = sp.csr_array(
+                (np.ones(int(ptr[-1]), dtype=np.int64), positions[kept], ptr),
+                shape=(block.X.shape[0], len(marginal)),
+            )
+            by_position += (have.astype(np.int64) @ coded).toarray().astype(by_position.dtype)
+            marginal += np.bincount(positions[kept], minlength=len(marginal)).astype(marginal.dtype)
+
+
+def _codes(coder: BlockCoder, X: NDArray[Any]) -> NDArray[np.uint8]:
+    layout = coder.layout
+    values = X[:, layout.first : layout.last]
+    codes = np.zeros(values.shape, dtype=np.uint8)
+    for edge in coder.lane_edges(X.dtype):
+        codes += values > edge
+    for column, code in zip(*coder.missing_columns(), strict=True):
+        codes[np.isnan(values[:, column]), column] = code
+    return codes
+
+
+def _count_lanes(
+    coder: BlockCoder,
+    X: NDArray[Any],
+    have: sp.csr_array,
+    lanes: NDArray[Any],
+    marginal: NDArray[Any],
+) -> None:
+    codes = _codes(coder, X)
+    labels = have.astype(np.float64)
+    for v in range(lanes.shape[1]):
+        is_code = codes == v + 1
+        marginal[v] += is_code.sum(axis=0, dtype=marginal.dtype)
+        lanes[:, v] += (labels @ is_code.astype(np.float64)).astype(lanes.dtype)
+
+
+def _count_lanes_compiled(
+    coder: BlockCoder,
+    X: NDArray[Any],
+    have: sp.csr_array,
+    lanes: NDArray[Any],
+    marginal: NDArray[Any],
+) -> None:
+    from mlfs_dask.blocks.counts_compiled import TILE_ROWS, count_lanes
+
+    tiles = np.arange(-(-X.shape[0] // TILE_ROWS) + 1) * TILE_ROWS
+    rows = X.shape[0]
+    # Where each tile begins in each slot's ascending list: one search over slot * rows + row.
+    slots = np.repeat(np.arange(have.shape[0], dtype=np.int64), np.diff(have.indptr))
+    keys = slots * rows + have.indices
+    wanted = np.arange(have.shape[0], dtype=np.int64)[:, None] * rows + np.minimum(tiles, rows)
+    tile_ptr = np.searchsorted(keys, wanted) - have.indptr[:-1, None]
+    columns, codes = coder.missing_columns()
+    count_lanes(
+        X,
+        coder.layout.first,
+        coder.lane_edges(X.dtype),
+        columns,
+        codes,
+        have.indptr.astype(np.int64),
+        (have.indices % TILE_ROWS).astype(np.uint8),
+        tile_ptr.astype(np.int32),
+        lanes,
+        marginal,
+    )
+
+
+def _positions(coder: BlockCoder, X: Any, *, compiled: bool) -> tuple[NDArray[Any], NDArray[Any]]:
+    """(indptr, positions) of the codes counted by position; -1 where a code is the reference."""
+    layout, book = coder.layout, coder.book
+    part = book.part(layout.first, layout.last)
+    if sp.issparse(X):
+        indptr, indices, data = X.indptr, X.indices, X.data
+        if compiled:
+            from mlfs_dask.blocks.counts_compiled import sparse_positions
+
+            positions = np.empty(len(indices), dtype=np.int32)
+            sparse_positions(
+                indices,
+                data,
+                layout.first,
+                layout.last,
+                part.edge_ptr,
+                part.edges,
+                part.n_codes - 1,
+                layout.reference,
+                layout.offset[:-1],
+                positions,
+            )
+            return indptr, positions
+        feature = indices.astype(np.int64) - layout.first
+        inside = (feature >= 0) & (feature < layout.width)
+        feature = np.where(inside, feature, 0)
+        code = _codes_of_features(part, feature, data)
+    else:
+        wide = layout.by_position
+        rows = X.shape[0]
+        indptr = np.arange(rows + 1) * len(wide)
+        codes = np.empty((rows, len(wide)), dtype=np.int64)
+        for i, j in enumerate(wide):
+            codes[:, i] = _code_values(part, int(j), X[:, layout.first + j])
+        code = codes.ravel()
+        feature = np.tile(np.arange(len(wide)), rows)
+        inside = np.ones(len(code), dtype=bool)
+    reference = layout.reference[layout.by_position][feature]
+    position = layout.offset[:-1][feature] + code - (code > reference)
+    return indptr, np.where(inside & (code != reference), position, -1).astype(np.int32)
+
+
+def _codes_of_features(part: CodeBook, feature: NDArray[np.int64], values: NDArray[Any]) -> NDArray[np.int64]:
+    """Codes of values that each belong to a feature of their own."""
+    n_edges = np.diff(part.edge_ptr)[feature]
+    start = part.edge_ptr[:-1][feature]
+    code = np.zeros(len(values), dtype=np.int64)
+    for b in range(int(n_edges.max(initial=0))):
+        has = n_edges > b
+        code[has] += values[has] > part.edges[start[has] + b]
+    if part.has_missing.any():
+        code = np.where(np.isnan(values), n_edges + 1, code)
+    return code
+
+
+def _code_values(part: CodeBook, feature: int, values: NDArray[Any]) -> NDArray[np.int64]:
+    """Codes of values of one feature."""
+    edges = part.edges[part.edge_ptr[feature] : part.edge_ptr[feature + 1]]
+    code = np.searchsorted(edges, values.astype(np.float64), side="left")
+    if part.has_missing[feature]:
+        code = np.where(np.isnan(values), len(edges) + 1, code)
+    return code
+
+
+def code_planes(
+    layout: CountLayout, table: CountTable, chosen: slice, n_codes: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Counts of every code but the reference, spread over codes 0..n_codes-1, of some features of a table.
+
+    Parameters
+    ----------
+    chosen : slice
+        Features, relative to the layout's first.
+    n_codes : int
+        Most codes of any chosen feature.
+
+    Returns
+    -------
+    joint : int64 array, shape (n_codes, p, features)
+    marginal : int64 array, shape (n_codes, features)
+        Both zero at the reference code, which the caller fills in by subtraction.
+    """
+    lanes, lane_marginal, by_position, position_marginal = table
+    p = by_position.shape[0]
+    start, stop, _ = chosen.indices(layout.width)
+    joint = np.zeros((n_codes, p, stop - start), dtype=np.int64)
+    marginal = np.zeros((n_codes, stop - start), dtype=np.int64)
+    planes = min(lanes.shape[1], n_codes - 1)
+    if planes:
+        joint[1 : planes + 1] = lanes[:, :planes, start:stop].transpose(1, 0, 2)
+        marginal[1 : planes + 1] = lane_marginal[:planes, start:stop]
+    low, high = np.searchsorted(layout.by_position, (start, stop))
+    features = layout.by_position[low:high]
+    if len(features):
+        counts = np.diff(layout.offset)[low:high]
+        feature = np.repeat(features, counts)
+        begin = layout.offset[low]
+        step = np.arange(layout.offset[high] - begin) - np.repeat(layout.offset[low:high] - begin, counts)
+        code = step + (step >= layout.reference[feature])
+        at = slice(begin, layout.offset[high])
+        joint[:, :, features - start] = 0
+        marginal[:, features - start] = 0
+        joint[code, :, feature - start] = by_position[:, at].T
+        marginal[code, feature - start] = position_marginal[at]
+    return joint, marginal

@@ -1,0 +1,207 @@
+"""Compiled counting kernels: the inner loops of `blocks.counts`, imported only when a job is large.
+
+Dense rows are digitised a tile at a time into bytes that stay in the second-level cache. The rows of a tile are
+then visited label by label: `code == v` is added into byte lanes, one lane a feature, which the compiler turns
+into vector instructions, and the lanes are flushed before they can overflow. Work is proportional to rows times
+features times the labels that a row has. No kernel touches Python objects; all release the GIL.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+#: Rows and features of a tile: 256 KiB of codes, within the second-level cache of every current processor.
+TILE_ROWS = 256
+TILE_FEATURES = 1024
+
+_LANE_ROWS = 252  # a byte lane holds 255; a multiple of four
+
+
+@njit(cache=True, nogil=True)
+def count_lanes(  # type: ignore[no-untyped-def]
+    X, first, edges, missing_columns, missing_codes, slot_ptr, slot_rows, tile_ptr, lanes, marginal
+):  # pragma: no cover - compiled
+    """Add the codes 1..K-1 of a dense block to `lanes` (p, K-1, w) and `marginal` (K-1, w).
+
+    Parameters: X (rows, d); first feature; edges (K-1, w) in X's type, +inf where a feature has fewer codes;
+    the columns (0..w-1) that have a code for missing values, and that code; for each label slot s and tile t the
+    rows `slot_rows[tile_ptr[s, t]:tile_ptr[s, t + 1]]` (relative to the tile) that have the label.
+    """
+    rows = X.shape[0]
+    n_edges, width = edges.shape
+    slots = lanes.shape[0]
+    codes = np.empty((TILE_ROWS, TILE_FEATURES), np.uint8)
+    lane = np.empty(TILE_FEATURES, np.uint8)
+    for f0 in range(0, width, TILE_FEATURES):
+        w = min(TILE_FEATURES, width - f0)
+        for t in range((rows + TILE_ROWS - 1) // TILE_ROWS):
+            r0 = t * TILE_ROWS
+            m = min(TILE_ROWS, rows - r0)
+            for r in range(m):
+                x = X[r0 + r, first + f0 : first + f0 + w]
+                code = codes[r, :w]
+                if n_edges == 1:
+                    edge = edges[0, f0 : f0 + w]
+                    for j in range(w):
+                        code[j] = np.uint8(x[j] > edge[j])
+                elif n_edges == 3:
+                    _digitise_3(x, edges, f0, code)
+                elif n_edges == 7:
+                    _digitise_7(x, edges, f0, code)
+                else:
+                    for j in range(w):
+                        code[j] = np.uint8(0)
+                    for b in range(n_edges):
+                        edge = edges[b, f0 : f0 + w]
+                        for j in range(w):
+                            code[j] += np.uint8(x[j] > edge[j])
+            for i in range(missing_columns.size):
+                j = missing_columns[i] - f0
+                if 0 <= j < w:
+                    for r in range(m):
+                        value = X[r0 + r, first + f0 + j]
+                        if value != value:
+                            codes[r, j] = missing_codes[i]
+            for v in range(1, n_edges + 1):
+                total = marginal[v - 1, f0 : f0 + w]
+                for start in range(0, m, _LANE_ROWS):
+                    _add_all(codes, start, min(start + _LANE_ROWS, m), np.uint8(v), lane[:w])
+                    for j in range(w):
+                        total[j] += lane[j]
+            for s in range(slots):
+                begin, end = tile_ptr[s, t], tile_ptr[s, t + 1]
+                if begin == end:
+                    continue
+                listed = slot_rows[slot_ptr[s] + begin : slot_ptr[s] + end]
+                for v in range(1, n_edges + 1):
+                    total = lanes[s, v - 1, f0 : f0 + w]
+                    for start in range(0, listed.size, _LANE_ROWS):
+                        stop = min(start + _LANE_ROWS, listed.size)
+                        _add_listed(codes, listed[start:stop], np.uint8(v), lane[:w])
+                        for j in range(w):
+                            total[j] += lane[j]
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _digitise_3(x, edges, f0, code):  # type: ignore[no-untyped-def] # pragma: no cover - compiled
+    w = code.size
+    e0 = edges[0, f0 : f0 + w]
+    e1 = edges[1, f0 : f0 + w]
+    e2 = edges[2, f0 : f0 + w]
+    for j in range(w):
+        code[j] = np.uint8(x[j] > e0[j]) + np.uint8(x[j] > e1[j]) + np.uint8(x[j] > e2[j])
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _digitise_7(x, edges, f0, code):  # type: ignore[no-untyped-def] # pragma: no cover - compiled
+    w = code.size
+    e0 = edges[0, f0 : f0 + w]
+    e1 = edges[1, f0 : f0 + w]
+    e2 = edges[2, f0 : f0 + w]
+    e3 = edges[3, f0 : f0 + w]
+    e4 = edges[4, f0 : f0 + w]
+    e5 = edges[5, f0 : f0 + w]
+    e6 = edges[6, f0 : f0 + w]
+    for j in range(w):
+        value = x[j]
+        code[j] = (
+            np.uint8(value > e0[j])
+            + np.uint8(value > e1[j])
+            + np.uint8(value > e2[j])
+            + np.uint8(value > e3[j])
+            + np.uint8(value > e4[j])
+            + np.uint8(value > e5[j])
+            + np.uint8(value > e6[j])
+        )
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _add_all(codes, start, stop, v, lane):  # type: ignore[no-untyped-def] # pragma: no cover - compiled
+    w = lane.size
+    for j in range(w):
+        lane[j] = np.uint8(0)
+    r = start
+    while r + 4 <= stop:
+        a, b, c, d = codes[r], codes[r + 1], codes[r + 2], codes[r + 3]
+        for j in range(w):
+            lane[j] += np.uint8(a[j] == v) + np.uint8(b[j] == v) + np.uint8(c[j] == v) + np.uint8(d[j] == v)
+        r += 4
+    while r < stop:
+        a = codes[r]
+        for j in range(w):
+            lane[j] += np.uint8(a[j] == v)
+        r += 1
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _add_listed(codes, listed, v, lane):  # type: ignore[no-untyped-def] # pragma: no cover - compiled
+    w = lane.size
+    for j in range(w):
+        lane[j] = np.uint8(0)
+    r = 0
+    while r + 4 <= listed.size:
+        a, b, c, d = codes[listed[r]], codes[listed[r + 1]], codes[listed[r + 2]], codes[listed[r + 3]]
+        for j in range(w):
+            lane[j] += np.uint8(a[j] == v) + np.uint8(b[j] == v) + np.uint8(c[j] == v) + np.uint8(d[j] == v)
+        r += 4
+    while r < listed.size:
+        a = codes[listed[r]]
+        for j in range(w):
+            lane[j] += np.uint8(a[j] == v)
+        r += 1
+
+
+@njit(cache=True, nogil=True)
+def sparse_positions(  # type: ignore[no-untyped-def]
+    indices, data, first, last, edge_ptr, edges, missing_code, zero_code, offset, positions
+):  # pragma: no cover - compiled
+    """Position of every stored value's code in a ragged table, -1 for features outside and for zero's code."""
+    for k in range(indices.size):
+        f = indices[k] - first
+        if f < 0 or f >= last - first:
+            positions[k] = -1
+            continue
+        value = data[k]
+        low = edge_ptr[f]
+        high = edge_ptr[f + 1]
+        if value != value:
+            code = missing_code[f]
+        elif high - low == 1:
+            code = 1 if value > edges[low] else 0
+        else:
+            begin = low
+            while low < high:  # the number of edges below the value
+                middle = (low + high) >> 1
+                if value > edges[middle]:
+                    low = middle + 1
+                else:
+                    high = middle
+            code = low - begin
+        zero = zero_code[f]
+        positions[k] = -1 if code == zero else offset[f] + code - (1 if code > zero else 0)
+
+
+@njit(cache=True, nogil=True)
+def count_positions(  # type: ignore[no-untyped-def]
+    indptr, positions, slot_ptr, slot_rows, table, marginal
+):  # pragma: no cover - compiled
+    """Add one to `table` (p, P) at every position of every row that has the label, and to `marginal` (P,).
+
+    Label by label, so that the randomly written row of the table stays in the second-level cache.
+    """
+    for k in range(positions.size):
+        p = positions[k]
+        if p >= 0:
+            marginal[p] += 1
+    for s in range(table.shape[0]):
+        row = table[s]
+        for i in range(slot_ptr[s], slot_ptr[s + 1]):
+            r = slot_rows[i]
+            for k in range(indptr[r], indptr[r + 1]):
+                p = positions[k]
+                if p >= 0:
+                    row[p] += 1

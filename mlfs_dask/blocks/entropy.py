@@ -1,0 +1,74 @@
+"""Counts to entropies and mutual information, in natural logarithms.
+
+H = log n - (1/n) sum of c log c over the counts c. Sums over codes and labels run in ascending order, so that
+equal counts give equal bits however the work was cut.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def count_log_count(counts: NDArray[Any]) -> NDArray[np.float64]:
+    """c log c, with 0 log 0 = 0.
+
+    >>> count_log_count(np.array([0, 1])).tolist()
+    [0.0, 0.0]
+    """
+    values = counts.astype(np.float64)
+    logs = np.log(np.maximum(values, 1.0))
+    logs *= values
+    return logs
+
+
+def entropy_of_counts(counts: NDArray[Any], n: int) -> NDArray[np.float64]:
+    """Entropy of each column of a table of counts over states.
+
+    Parameters
+    ----------
+    counts : int array, shape (states, ...)
+        Summing to n over the first axis.
+    n : int
+
+    >>> entropy_of_counts(np.array([[2, 4], [2, 0]]), 4).round(6).tolist()
+    [0.693147, 0.0]
+    """
+    total = np.zeros(counts.shape[1:], dtype=np.float64)
+    for state in counts:
+        total += count_log_count(state)
+    return np.maximum(np.log(n) - total / n, 0.0)
+
+
+def mutual_information(
+    joint: NDArray[np.int64], marginal: NDArray[np.int64], label_positives: NDArray[np.int64], n: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """M(f; l) = H(f) + H(l) - H(f, l) and H(f) from contingency counts.
+
+    Parameters
+    ----------
+    joint : int64 array, shape (codes, p, w)
+        Rows that have the code and the label, every code included.
+    marginal : int64 array, shape (codes, w)
+        Rows that have the code.
+    label_positives : int64 array, shape (p,)
+    n : int
+
+    Returns
+    -------
+    information : float64 array, shape (p, w)
+        Zero where it is no larger than the rounding error of its three entropies.
+    feature_entropy : float64 array, shape (w,)
+    """
+    feature = entropy_of_counts(marginal, n)
+    label = entropy_of_counts(np.stack([label_positives, n - label_positives]), n)
+    total = np.zeros(joint.shape[1:], dtype=np.float64)
+    for code in range(joint.shape[0]):
+        total += count_log_count(joint[code])
+        total += count_log_count(marginal[code][None, :] - joint[code])
+    joint_entropy = np.log(n) - total / n
+    information = feature[None, :] + label[:, None] - joint_entropy
+    information[information <= 16 * np.finfo(np.float64).eps * max(np.log(n), 1.0)] = 0.0
+    return information, feature

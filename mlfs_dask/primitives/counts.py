@@ -1,0 +1,284 @@
+"""Distributed counting: contingency tables of features with labels, and what must be known before them.
+
+`ContingencyCounts` sums `blocks.counts` tables over all rows and turns them into information per feature where
+the last merge ran, so that only arrays of length d travel to the driver. `Ranges` finds minima, maxima and
+label counts of data that carries no such record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.blocks.counts import (
+    BlockCoder,
+    CodeBook,
+    code_planes,
+    count_block,
+    empty_table,
+    layout_counts,
+    table_items,
+)
+from mlfs_dask.blocks.entropy import mutual_information
+from mlfs_dask.primitives.passes import State
+from mlfs_dask.primitives.rows import count_labels, measure_features
+from mlfs_dask.typing import Block, FeatureInfo, Profile
+
+#: Bytes of temporaries that turning counts into entropies may hold.
+FINALIZE_BYTES = 32 * 2**20
+
+Aggregate = Literal["sum", "euclidean", "geometric"]
+
+
+@dataclass(frozen=True)
+class ContingencyCounts:
+    """Information of features first..last-1 with the counted labels.
+
+    Parameters
+    ----------
+    book : CodeBook
+        How values become codes, for all features.
+    first, last : int
+        The features counted in this pass.
+    sparse : bool
+        Whether blocks are sparse.
+    slot_of_label : int64 array, shape (q,)
+        Slot of each counted label, -1 for the others.
+    label_positives : int64 array, shape (p,)
+        Positive entries of each slot's label.
+    n : int
+        Rows in all. Counts are int32 while n < 2**31: no count can be larger than n.
+    aggregate : {"sum", "euclidean", "geometric"}
+        How the p informations of a feature become one number.
+    compiled : bool
+        Count with the compiled loops.
+    """
+
+    book: CodeBook
+    first: int
+    last: int
+    sparse: bool
+    slot_of_label: NDArray[np.int64]
+    label_positives: NDArray[np.int64]
+    n: int
+    aggregate: Aggregate
+    compiled: bool
+
+    @cached_property
+    def coder(self) -> BlockCoder:
+        """Codes in the form the kernels want."""
+        return BlockCoder(self.book, layout_counts(self.book, self.first, self.last, sparse=self.sparse))
+
+    @property
+    def p(self) -> int:
+        """Number of counted labels."""
+        return len(self.label_positives)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of a count."""
+        return np.dtype(np.int32 if self.n < 2**31 else np.int64)
+
+    @property
+    def state_bytes(self) -> int:
+        return table_items(self.coder.layout, self.p) * self.dtype.itemsize
+
+    @property
+    def result_bytes(self) -> int:
+        return 2 * 8 * (self.last - self.first)
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        layout = self.coder.layout
+        labels = 40 * max(1, profile.label_nonzeros // max(profile.n, 1)) * profile.block_rows
+        if self.sparse:
+            # One position (int32) per stored value; the products of the small path need more.
+            values = profile.block_bytes // max(profile.itemsize + 4, 1)
+            return labels + values * (4 if self.compiled else 60)
+        lanes = 0 if self.compiled else 3 * 8 * profile.block_rows * layout.width
+        return labels + lanes + 20 * profile.block_rows * len(layout.by_position)
+
+    def zero(self) -> State:
+        return empty_table(self.coder.layout, self.p, self.dtype)
+
+    def add(self, state: State, block: Block) -> None:
+        count_block(self.coder, block, self.slot_of_label, state, compiled=self.compiled)  # type: ignore[arg-type]
+
+    def merge(self, into: State, other: State) -> None:
+        for a, b in zip(into, other, strict=True):
+            a += b  # type: ignore[misc]
+
+    def finalize(self, state: State) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """(w,) aggregated information and (w,) entropy of the features."""
+        layout = self.coder.layout
+        n_codes = self.book.n_codes[self.first : self.last]
+        information = np.zeros(layout.width)
+        entropy = np.zeros(layout.width)
+        for chosen in self._finalize_chunks(n_codes):
+            joint, marginal = code_planes(layout, state, chosen, int(n_codes[chosen].max()))  # type: ignore[arg-type]
+            reference = layout.reference[chosen]
+            features = np.arange(len(reference))
+            marginal[reference, features] = self.n - marginal.sum(axis=0)
+            joint[reference, :, features] = (self.label_positives[:, None] - joint.sum(axis=0)).T
+            shared, entropy[chosen] = mutual_information(joint, marginal, self.label_positives, self.n)
+            information[chosen] = _aggregate(shared, self.aggregate)
+        return information, entropy
+
+    def _finalize_chunks(self, n_codes: NDArray[np.int64]) -> list[slice]:
+        """Runs of features whose temporaries stay under FINALIZE_BYTES."""
+        chunks, start, widest = [], 0, 1
+        for f, codes in enumerate(n_codes.tolist()):
+            widest = max(widest, codes)
+            if (
+                f > start
+                and (f + 1 - start) * widest * (self.p + 1) * 8 + (f + 1 - start) * self.p * 40
+                > FINALIZE_BYTES
+            ):
+                chunks.append(slice(start, f))
+                start, widest = f, codes
+        chunks.append(slice(start, len(n_codes)))
+        return chunks
+
+
+def _aggregate(shared: NDArray[np.float64], how: Aggregate) -> NDArray[np.float64]:
+    """One number per column of (p, w), summed over labels in their order."""
+    total = np.zeros(shared.shape[1])
+    if how == "geometric":
+        if not len(shared):
+            return total
+        with np.errstate(divide="ignore"):
+            for row in shared:
+                total += np.log(row)
+        return np.exp(total / len(shared))
+    for row in shared:
+        total += row * row if how == "euclidean" else row
+    return np.sqrt(total) if how == "euclidean" else total
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """Minimum, maximum and missing values of every feature, and the counts of every label.
+
+    Parameters
+    ----------
+    d, q : int
+    """
+
+    d: int
+    q: int
+
+    @property
+    def state_bytes(self) -> int:
+        return 8 * (4 * self.d + 3 * self.q)
+
+    @property
+    def result_bytes(self) -> int:
+        return self.state_bytes
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        return 2 * profile.block_bytes
+
+    def zero(self) -> State:
+        return (
+            np.full(self.d, np.inf),
+            np.full(self.d, -np.inf),
+            np.zeros(self.d, dtype=np.int64),
+            np.zeros((3, self.q), dtype=np.int64),
+            np.zeros(1, dtype=np.int64),
+        )
+
+    def add(self, state: State, block: Block) -> None:
+        low, high, missing, labels, rows = state
+        info = measure_features(block.X)
+        assert info.minimum is not None and info.maximum is not None and info.n_missing is not None
+        some = info.n_missing < block.X.shape[0]
+        np.minimum(low, info.minimum, out=low, where=some)
+        np.maximum(high, info.maximum, out=high, where=some)
+        missing += info.n_missing
+        labels += count_labels(block.Y)
+        rows += block.X.shape[0]
+
+    def merge(self, into: State, other: State) -> None:
+        np.minimum(into[0], other[0], out=into[0])
+        np.maximum(into[1], other[1], out=into[1])
+        for a, b in zip(into[2:], other[2:], strict=True):
+            a += b  # type: ignore[misc]
+
+    def finalize(self, state: State) -> tuple[FeatureInfo, NDArray[np.int64]]:
+        """The features' record and the (3, q) label counts."""
+        low, high, missing, labels, _ = state
+        empty = low > high
+        low, high = np.where(empty, 0.0, low), np.where(empty, 0.0, high)
+        return FeatureInfo(low, high, None, missing), labels
+
+
+def equal_width_book(features: FeatureInfo, bins: int, *, n: int, code_missing: bool = True) -> CodeBook:
+    """Codes of equal width between each feature's minimum and maximum.
+
+    The edges are minimum + (maximum - minimum) * j / bins, j = 1..bins-1; a value on an edge belongs below it.
+    Categorical features keep their codes, constant ones have a single code.
+
+    Parameters
+    ----------
+    features : FeatureInfo
+        With minimum and maximum.
+    bins : int
+        At least 2.
+    n : int
+        Rows, to tell features that hold only missing values.
+    code_missing : bool
+        Give NaN a code of its own in features that have any.
+    """
+    assert features.minimum is not None and features.maximum is not None
+    low, high = features.minimum, features.maximum
+    d = len(low)
+    categories = np.zeros(d, dtype=np.int64) if features.n_categories is None else features.n_categories
+    counts = np.where(categories > 0, categories - 1, np.where(low < high, bins - 1, 0))
+    ptr = np.concatenate(([0], np.cumsum(counts)))
+    feature = np.repeat(np.arange(d), counts)
+    step = np.arange(ptr[-1]) - ptr[:-1][feature] + 1
+    # Halving before subtracting keeps the span of the widest float64 features finite.
+    width = (high / 2 - low / 2)[feature] * (2.0 * step / bins)
+    edges = np.where(categories[feature] > 0, step - 0.5, low[feature] + width)
+    missing = (
+        np.zeros(d, dtype=bool) if features.n_missing is None or not code_missing else features.n_missing > 0
+    )
+    return CodeBook(ptr.astype(np.int64), edges.astype(np.float64), missing)
+
+
+def quantile_book(
+    sample: NDArray[np.float64], features: FeatureInfo, bins: int, *, code_missing: bool = True
+) -> CodeBook:
+    """Codes that hold about equal shares of a sample's values.
+
+    Edge j is the smallest value that at least j/bins of the values present do not exceed; edges that coincide, or
+    above which nothing lies, are dropped, so a feature may have fewer codes than `bins`.
+
+    Parameters
+    ----------
+    sample : float64 array, shape (m, d)
+    features : FeatureInfo
+        With minimum and maximum over all rows.
+    bins : int
+    code_missing : bool
+    """
+    uniform = equal_width_book(features, 2, n=len(sample), code_missing=code_missing)
+    assert features.maximum is not None
+    categories = features.n_categories
+    shares = np.arange(1, bins) / bins
+    pieces = []
+    for f in range(sample.shape[1]):
+        own = uniform.edges[uniform.edge_ptr[f] : uniform.edge_ptr[f + 1]]
+        if (categories is None or categories[f] == 0) and len(own):
+            values = sample[:, f]
+            values = values[~np.isnan(values)]
+            if len(values):
+                edges = np.quantile(values, shares, method="inverted_cdf")
+                own = np.unique(edges[edges < features.maximum[f]])
+        pieces.append(own)
+    ptr = np.concatenate(([0], np.cumsum([len(piece) for piece in pieces])))
+    edges = np.concatenate(pieces) if pieces else np.zeros(0)
+    return CodeBook(ptr.astype(np.int64), edges, uniform.has_missing)

@@ -1,0 +1,441 @@
+"""Entropy-based label selection, and two more scores from the same counts.
+
+Lee & Kim (2016) sum the mutual information of a feature with the labels of largest entropy, the promising ones,
+and bound it by min(H(f), H(l)) for the others. González-López, Ventura & Cano (2020) take the Euclidean norm or
+the geometric mean of the information with all labels. All follow from the counts N(feature, code, label): one
+pass over X once the codes' edges are known, which a store has kept since its conversion; other data costs one
+more pass for the ranges. The counts of the promising labels are tiled over features when they do not fit.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.blocks.counts import MAX_CODES, CodeBook
+from mlfs_dask.blocks.entropy import entropy_of_counts
+from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
+from mlfs_dask.primitives.counts import (
+    Aggregate,
+    ContingencyCounts,
+    Ranges,
+    equal_width_book,
+    quantile_book,
+)
+from mlfs_dask.primitives.passes import PassRecord, plan_statistics, run_pass
+from mlfs_dask.primitives.plan import PassPlan, Plan, combine, split_evenly
+from mlfs_dask.primitives.sample import RowSample, draw_rows
+from mlfs_dask.runtime import PROCESS_BYTES, Resources
+from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
+from mlfs_dask.typing import FeatureInfo, Profile, RowSource
+
+#: Stored values from which the compiled loops pay for their loading.
+COMPILE_FROM = 3_000_000
+
+
+@dataclass(frozen=True)
+class _Counting:
+    """The passes that count: one statistic a tile of features, and the plan of each."""
+
+    tiles: tuple[ContingencyCounts, ...]
+    plans: tuple[PassPlan, ...]
+
+
+class _CountingSelector(BaseSelector):
+    """What the selectors from contingency counts share: codes, tiles, passes."""
+
+    aggregate: ClassVar[Aggregate]
+
+    bins: int
+    binning: str
+    missing: str
+    random_state: int | None
+
+    def _check_parameters(self) -> None:
+        if isinstance(self.bins, bool) or not isinstance(self.bins, (int, np.integer)):
+            raise UsageError(f"bins must be a whole number; got {self.bins!r}")
+        if not 2 <= self.bins <= MAX_CODES:
+            raise UsageError(f"bins must be between 2 and {MAX_CODES}; got {self.bins}")
+        if self.binning not in ("equal-width", "quantile"):
+            raise UsageError(f"binning must be 'equal-width' or 'quantile'; got {self.binning!r}")
+        if self.missing not in ("error", "code"):
+            raise UsageError(f"missing must be 'error' or 'code'; got {self.missing!r}")
+
+    def _accepts_missing_features(self) -> bool:
+        return self.missing == "code"
+
+    # ------------------------------------------------------------------ which labels are counted
+
+    def _n_counted(self, q: int) -> int:
+        """Number of labels whose information is computed exactly."""
+        return q
+
+    # ------------------------------------------------------------------ plan
+
+    def plan(self, source: Profile | RowSource, resources: Resources) -> Plan:
+        """Passes, tasks, bytes and peaks; features whose codes are not known yet count as having `bins`.
+
+        Raises
+        ------
+        DoesNotFitError
+        """
+        profile = source if isinstance(source, Profile) else source.profile
+        features = FeatureInfo() if isinstance(source, Profile) else source.features
+        known = features.minimum is not None
+        if not known:
+            ones = np.ones(profile.d)
+            features = FeatureInfo(0 * ones, ones, None, None)
+        passes = []
+        if not known:
+            passes.append(plan_statistics(profile, [Ranges(profile.d, profile.q)], resources))
+        if self.binning == "quantile":
+            sample = RowSample(draw_rows(profile.n, profile.d, 0), profile.d)
+            passes.append(plan_statistics(profile, [sample], resources))
+        # Quantile edges are at most as many as equal-width ones.
+        book = equal_width_book(features, self.bins, n=profile.n, code_missing=self.missing == "code")
+        p = self._n_counted(profile.q)
+        counting = self._plan_counting(
+            source, profile, book, np.arange(p), np.zeros(p, dtype=np.int64), resources
+        )
+        tasks, bytes_read, peak_worker = combine([*passes, *counting.plans])
+        n_tiles = len(counting.tiles)
+        return Plan(
+            passes=len(passes) + n_tiles,
+            tasks=tasks,
+            bytes_read=bytes_read,
+            peak_worker_bytes=peak_worker,
+            peak_driver_bytes=PROCESS_BYTES
+            + 8 * 12 * profile.d
+            + 16 * len(book.edges)
+            + (
+                RowSample(draw_rows(profile.n, profile.d, 0), profile.d).result_bytes * 2
+                if self.binning == "quantile"
+                else 0
+            ),
+            notes=(
+                f"counts of {p} of {profile.q} labels"
+                + (
+                    f", tiled over {n_tiles} groups of at most {-(-profile.d // n_tiles):,} features"
+                    if n_tiles > 1
+                    else ""
+                ),
+            ),
+        )
+
+    def _plan_counting(
+        self,
+        source: Profile | RowSource,
+        profile: Profile,
+        book: CodeBook,
+        counted: NDArray[np.int64],
+        positives: NDArray[np.int64],
+        resources: Resources,
+    ) -> _Counting:
+        """The fewest tiles of features whose tables fit the workers."""
+        slots = np.full(profile.q, -1, dtype=np.int64)
+        slots[counted] = np.arange(len(counted))
+        refusal: DoesNotFitError | None = None
+        n_tiles = 1
+        while n_tiles <= profile.d:
+            tiles = tuple(
+                ContingencyCounts(
+                    book=book,
+                    first=first,
+                    last=last,
+                    sparse=profile.sparse,
+                    slot_of_label=slots,
+                    label_positives=positives,
+                    n=profile.n,
+                    aggregate=self.aggregate,
+                    compiled=profile.nonzeros >= COMPILE_FROM,
+                )
+                for first, last in split_evenly(profile.d, n_tiles)
+            )
+            try:
+                # Tiles of equal width differ in their codes: the widest table decides.
+                largest = max(tiles, key=lambda tile: tile.state_bytes)
+                plan_statistics(source, [largest], resources)
+                return _Counting(tiles, tuple(plan_statistics(source, [t], resources) for t in tiles))
+            except DoesNotFitError as error:
+                refusal = error
+            n_tiles = n_tiles + 1 if n_tiles < 8 else int(n_tiles * 1.5)
+        assert refusal is not None
+        raise refusal
+
+    # ------------------------------------------------------------------ run
+
+    def _score(self, source: RowSource, resources: Resources, k: int) -> Scores:
+        profile = source.profile
+        records: list[PassRecord] = []
+        features, label_counts = source.features, source.label_counts
+        if features.minimum is None or label_counts is None:
+            (ranges,), record = run_pass(source, [Ranges(profile.d, profile.q)], resources, label="ranges")
+            features, label_counts = ranges
+            records.append(record)
+        assert label_counts is not None
+        if label_counts[0].any():
+            raise unknown_labels_error(self, label_counts[0])
+        self._check_features(features, profile.n)
+        book = self._code_book(source, features, resources, records)
+
+        positives = label_counts[2]
+        entropies = entropy_of_counts(np.stack([positives, profile.n - positives]), profile.n)
+        # Labels in order of falling entropy, ties by index (Algorithm 1, line 7).
+        counted = np.argsort(-entropies, kind="stable")[: self._n_counted(profile.q)]
+
+        counting = self._plan_counting(source, profile, book, counted, positives[counted], resources)
+        information, feature_entropy = np.empty(profile.d), np.empty(profile.d)
+        for i, (tile, plan) in enumerate(zip(counting.tiles, counting.plans, strict=True)):
+            label = "counts" if len(counting.tiles) == 1 else f"counts {i + 1}/{len(counting.tiles)}"
+            (result,), record = run_pass(source, [tile], resources, label=label, plan=plan)
+            information[tile.first : tile.last], feature_entropy[tile.first : tile.last] = result
+            records.append(record)
+
+        rest = np.delete(entropies, counted)
+        scores = self._combine(information, feature_entropy, rest)
+        return Scores(
+            scores,
+            records,
+            extra={"counted_labels": len(counted), "tiles": len(counting.tiles)},
+        )
+
+    def _combine(
+        self,
+        information: NDArray[np.float64],
+        feature_entropy: NDArray[np.float64],
+        other_label_entropies: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        """The score, from the aggregated information and the entropies."""
+        return information
+
+    def _code_book(
+        self,
+        source: RowSource,
+        features: FeatureInfo,
+        resources: Resources,
+        records: list[PassRecord],
+    ) -> CodeBook:
+        profile = source.profile
+        code_missing = self.missing == "code"
+        if self.binning == "equal-width":
+            return equal_width_book(features, self.bins, n=profile.n, code_missing=code_missing)
+        chosen = draw_rows(profile.n, profile.d, self.random_state or 0)
+        (sample,), record = run_pass(source, [RowSample(chosen, profile.d)], resources, label="quantiles")
+        records.append(record)
+        return quantile_book(sample, features, self.bins, code_missing=code_missing)
+
+    def _check_features(self, features: FeatureInfo, n: int) -> None:
+        """Refuse infinite values, missing values where they are an error, and too many codes."""
+        assert features.minimum is not None and features.maximum is not None
+        infinite = ~(np.isfinite(features.minimum) & np.isfinite(features.maximum))
+        if infinite.any():
+            raise DataError(
+                "X contains infinity",
+                column=self._feature_name(infinite),
+                cure="replace infinite values, or leave the feature out",
+            )
+        missing = features.n_missing
+        if missing is not None and missing.any() and self.missing == "error":
+            total = int(missing.sum())
+            raise DataError(
+                f"X contains NaN: {total} missing values in {int((missing > 0).sum())} features",
+                column=self._feature_name(missing > 0),
+                cure="choose missing='code' (--missing code) to give them a code of their own, or fill them in",
+            )
+        if features.n_categories is not None:
+            n_codes = features.n_categories + (0 if missing is None else (missing > 0))
+            wide = n_codes > MAX_CODES
+            if wide.any():
+                f = int(np.flatnonzero(wide)[0])
+                raise DataError(
+                    f"a categorical feature has {int(features.n_categories[f])} values; at most {MAX_CODES} can be "
+                    "counted. It may only number the rows",
+                    column=self._feature_name(wide),
+                    cure="leave it out when converting (`mlfs convert --drop NAME`), or join rare values",
+                )
+
+    def _feature_name(self, flags: NDArray[np.bool_]) -> str | int:
+        """Name, or number from 1, of the first flagged feature."""
+        f = int(np.flatnonzero(flags)[0])
+        names = getattr(self, "feature_names_in_", None)
+        return f + 1 if names is None else str(names[f])
+
+
+class LabelEntropy(_CountingSelector):
+    """Entropy-based label selection (Lee & Kim 2016).
+
+    The score of a feature f is the sum of M(f; l) over the promising labels, those of largest entropy, plus the
+    sum of min(H(f), H(l)) over the other labels (Algorithm 1, line 9). Entropies are in natural logarithms.
+
+    Parameters
+    ----------
+    n_features_to_select : int or float, optional
+        Number of features to keep, or a fraction of them; half by default.
+    n_promising_labels : int or float
+        Number of promising labels, or a fraction of the labels (rounded up). 1.0 gives the exact sum over all labels, 0 the bound.
+    bins : int
+        Codes that a numeric feature gets. Features that are 0/1 or categorical are used as they are.
+    binning : {"equal-width", "quantile"}
+        How numeric features are cut: equal width between minimum and maximum, or equal shares of the rows, with edges from a uniform sample of rows (one more pass).
+    missing : {"error", "code"}
+        Missing feature values are an error, or get a code of their own.
+    random_state : int, optional
+        Seed of the sample of rows for quantile edges.
+
+    Notes
+    -----
+    One pass over X of a store; one more where minimum and maximum are not recorded, and one more for quantile
+    edges. A worker holds (p + 1) * sum of (codes - 1) counts of 4 bytes for p promising labels; tables that do
+    not fit are tiled over features, one pass each. Scores rest on integer counts and are the same bits for any
+    chunking and number of workers.
+
+    References
+    ----------
+    J. Lee, D.-W. Kim, "Efficient multi-label feature selection using entropy-based label selection", Entropy 18
+    (2016) 405, doi:10.3390/e18110405.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[0, 0, 1], [0, 1, 1], [1, 0, 1], [1, 1, 1]])
+    >>> Y = np.array([[0, 0], [0, 0], [1, 0], [1, 1]])
+    >>> selector = LabelEntropy(n_features_to_select=1, n_promising_labels=1.0).fit(X, Y)
+    >>> selector.ranking_.tolist(), selector.scores_.round(3).tolist()
+    ([0, 1, 2], [0.909, 0.216, 0.0])
+    """
+
+    method = "label-entropy"
+    title = "Entropy-based label selection"
+    paper = "Lee & Kim 2016, Entropy 18, 405"
+    doi = "10.3390/e18110405"
+    supervision = "supervised"
+    passes = "1 (+1 for ranges of data without them, +1 for quantile edges; more when tiled)"
+    memory = "worker: 4 bytes * d * (codes - 1) * (p + 1)"
+    aggregate = "sum"
+
+    def __init__(
+        self,
+        n_features_to_select: int | float | None = None,
+        *,
+        n_promising_labels: int | float = 0.2,
+        bins: int = 2,
+        binning: Literal["equal-width", "quantile"] = "equal-width",
+        missing: Literal["error", "code"] = "error",
+        random_state: int | None = None,
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.n_promising_labels = n_promising_labels
+        self.bins = bins
+        self.binning = binning
+        self.missing = missing
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        value = self.n_promising_labels
+        whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+        if not (whole and value >= 0) and not (isinstance(value, (float, np.floating)) and 0 <= value <= 1):
+            raise UsageError(
+                f"n_promising_labels must be a count from 0 or a fraction from 0.0 to 1.0; got {value!r}"
+            )
+
+    def _n_counted(self, q: int) -> int:
+        value: Any = self.n_promising_labels
+        if isinstance(value, (int, np.integer)):
+            if value > q:
+                raise UsageError(
+                    f"n_promising_labels is {value}, but there are {q} labels; give at most {q}, or 1.0 for all"
+                )
+            return int(value)
+        # A product such as 0.1 * 30 lies a rounding error above 3 and must not count as 4.
+        return min(q, math.ceil(float(value) * q - 1e-9))
+
+    def _combine(
+        self,
+        information: NDArray[np.float64],
+        feature_entropy: NDArray[np.float64],
+        other_label_entropies: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        if not len(other_label_entropies):
+            return information
+        # Sum of min(H(f), H(l)) over the other labels, without a (d, q) array: the labels below H(f) give their
+        # own entropy, the others give H(f).
+        rising = np.sort(other_label_entropies)
+        sums = np.concatenate(([0.0], np.cumsum(rising)))
+        below = np.searchsorted(rising, feature_entropy)
+        result: NDArray[np.float64] = information + sums[below] + feature_entropy * (len(rising) - below)
+        return result
+
+
+class _AllLabels(_CountingSelector):
+    """Scores from the information with every label."""
+
+    supervision = "supervised"
+    passes = LabelEntropy.passes
+    memory = "worker: 4 bytes * d * (codes - 1) * (q + 1)"
+    paper = "González-López, Ventura & Cano 2020, Knowledge-Based Systems 188, 105052"
+    doi = "10.1016/j.knosys.2019.105052"
+
+    def __init__(
+        self,
+        n_features_to_select: int | float | None = None,
+        *,
+        bins: int = 2,
+        binning: Literal["equal-width", "quantile"] = "equal-width",
+        missing: Literal["error", "code"] = "error",
+        random_state: int | None = None,
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.bins = bins
+        self.binning = binning
+        self.missing = missing
+        self.random_state = random_state
+
+
+_ALL_LABELS_PARAMETERS = """
+    Parameters
+    ----------
+    n_features_to_select : int or float, optional
+        Number of features to keep, or a fraction of them; half by default.
+    bins : int
+        Codes that a numeric feature gets. Features that are 0/1 or categorical are used as they are.
+    binning : {"equal-width", "quantile"}
+        How numeric features are cut: equal width between minimum and maximum, or equal shares of the rows.
+    missing : {"error", "code"}
+        Missing feature values are an error, or get a code of their own.
+    random_state : int, optional
+        Seed of the sample of rows for quantile edges.
+
+    Notes
+    -----
+    Passes and memory as `LabelEntropy` with all labels counted.
+
+    References
+    ----------
+    J. González-López, S. Ventura, A. Cano, "Distributed multi-label feature selection using individual mutual
+    information measures", Knowledge-Based Systems 188 (2020) 105052, doi:10.1016/j.knosys.2019.105052.
+"""
+
+
+class ENM(_AllLabels):
+    __doc__ = (
+        "Euclidean norm over labels of the mutual information M(f; l) (González-López et al. 2020).\n"
+        + _ALL_LABELS_PARAMETERS
+    )
+    method = "enm"
+    title = "Euclidean norm of mutual information"
+    aggregate = "euclidean"
+
+
+class GMM(_AllLabels):
+    __doc__ = (
+        "Geometric mean over labels of the mutual information M(f; l) (González-López et al. 2020).\n"
+        + _ALL_LABELS_PARAMETERS
+    )
+    method = "gmm"
+    title = "Geometric mean of mutual information"
+    aggregate = "geometric"
