@@ -107,8 +107,20 @@ class LabelSpec:
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """Options every reader receives."""
+    """Options every reader receives.
+
+    Attributes
+    ----------
+    labels : LabelSpec
+    storage_options : dict
+        For fsspec.
+    keys : dict of str to str
+        What one format alone understands: the arrays in a .mat or .npz file, `feature_base` of svmlight.
+    drop : tuple of str
+        Names of columns to leave out, such as row identifiers and text.
+    """
 
     labels: LabelSpec = LabelSpec()
     storage_options: dict[str, Any] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)
+    drop: tuple[str, ...] = ()
