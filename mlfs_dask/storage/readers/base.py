@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from mlfs_dask.typing import Matrix
 from scipy.sparse import csr_array
+
+from mlfs_dask.typing import Matrix
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Part(NamedTuple):
     `stop` None means to the end. A file that cannot be entered in the middle (compressed text) is one part.
     """
 
-    index: int
+    index: int  # type: ignore[assignment]  # shadows tuple.index, which nobody calls
     start: int
     stop: int | None
 

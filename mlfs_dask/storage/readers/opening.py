@@ -120,6 +120,17 @@ def open_source(path: str, storage_options: Mapping[str, Any] | None = None) -> 
     return SourceFile(path, size, compression, options)
 
 
+def exists(path: str, storage_options: Mapping[str, Any] | None = None) -> bool:
+    """Whether there is a file at `path`; False also where it cannot be told."""
+    if not _is_url(path):
+        return Path(path).is_file()
+    try:
+        with _explain(path), _open_raw(path, dict(storage_options or {})):
+            return True
+    except DataError:
+        return False
+
+
 def format_suffix(path: str) -> str:
     """Suffix that tells the format, in lower case, a compression suffix apart.
 
@@ -147,7 +158,7 @@ def _is_url(path: str) -> bool:
 def _open_raw(path: str, storage_options: Mapping[str, Any]) -> BinaryIO:
     if not _is_url(path):
         return Path(path).open("rb")
-    import fsspec  # type: ignore[import-untyped]
+    import fsspec
 
     return cast(BinaryIO, fsspec.open(path, "rb", **storage_options).open())
 
@@ -160,13 +171,9 @@ def _explain(path: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise DataError("there is no such file", file=path, cure="check the path") from error
     except IsADirectoryError as error:
-        raise DataError(
-            "a file was expected, this is a directory", file=path, cure="name the file in it"
-        ) from error
+        raise DataError("a file was expected, this is a directory", file=path, cure="name the file in it") from error
     except PermissionError as error:
-        raise DataError(
-            "no permission to read it", file=path, cure="check owner and mode of the file"
-        ) from error
+        raise DataError("no permission to read it", file=path, cure="check owner and mode of the file") from error
     except (OSError, ImportError, ValueError) as error:
         # fsspec: unknown protocol (ValueError), missing package for it (ImportError), network (OSError).
         raise DataError(

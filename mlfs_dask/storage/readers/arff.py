@@ -1,0 +1,575 @@
+"""ARFF, dense and sparse, with labels told by a Mulan XML file, Meka's `-C`, names or a count.
+
+Rows are tokenised by compiled kernels (`tokens`); this module resolves the rare values that the kernels set
+aside and words the errors. An uncompressed file is read in byte ranges, each independently. Held while
+reading: a block of text and its numbers, about twice the batch size.
+
+Decisions where the format leaves room:
+
+- Labels keep the order of the attributes in the file; an XML file only tells which they are. So all forms of
+  one data set agree, whatever order its XML has.
+- A nominal attribute whose two values mean false and true in any spelling and order (`{0,1}`, `{YES, NO}`)
+  is read as 0 and 1. Other nominals are codes 0..K-1 in the order declared.
+- In a sparse row an attribute that is absent is 0 or, if nominal, the first value declared.
+- Dates are seconds since 1970-01-01T00:00Z; without a zone they are taken as UTC.
+- Instance weights are passed over, with a line in the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.storage.readers import tokens
+from mlfs_dask.storage.readers.arff_header import (
+    ArffHeader,
+    Attribute,
+    AttributeNames,
+    choose_labels,
+    read_arff_header,
+    readable,
+    unquote,
+)
+from mlfs_dask.storage.readers.base import Batch, Header, Part, ReadOptions
+from mlfs_dask.storage.readers.lines import (
+    NEWLINE,
+    LineBlock,
+    block_bytes_for,
+    line_blocks,
+    line_number,
+    split_lines,
+)
+from mlfs_dask.storage.readers.numerals import number_from_text
+from mlfs_dask.storage.readers.opening import SourceFile, open_source
+from mlfs_dask.storage.readers.sparse_rows import (
+    RepeatedIndexError,
+    sorted_rows,
+    with_defaults,
+    without_zeros,
+)
+
+log = logging.getLogger(__name__)
+
+_FALSE_TRUE = (
+    ("0", "1"),
+    ("no", "yes"),
+    ("n", "y"),
+    ("false", "true"),
+    ("f", "t"),
+    ("off", "on"),
+    ("-1", "1"),
+    ("-1", "+1"),
+    ("0.0", "1.0"),
+)
+# Room for values set aside, beyond one row of them.
+_DEFERRED_ROWS = 1 << 12
+_LABEL_CURE = "labels are 0, 1 or ? (unknown): correct the value, or name other attributes as labels"
+# A value as it stands in a dense row, for counting the values of a row that is too long.
+_VALUE = re.compile(rb"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\s,'"][^\s,]*)""")
+
+
+def open_arff(path: str, options: ReadOptions) -> ArffReader:
+    """Read the header and settle which attributes are labels.
+
+    Raises
+    ------
+    DataError
+        The header is malformed, a name is not there, or an attribute can be neither feature nor label.
+    UsageError
+        Nothing tells which attributes are labels.
+    """
+    if options.keys:
+        raise UsageError(f"{path}: ARFF files have no key {min(options.keys)!r}")
+    source = open_source(path, options.storage_options)
+    header = read_arff_header(source)
+    names = AttributeNames(header.attributes, path)
+    labels = choose_labels(header, names, options.labels, source)
+    dropped = set(names.find(options.drop, "column to leave out,", path))
+    return _make_reader(source, header, [i for i in labels if i not in dropped], dropped)
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """The attributes as the kernels want them, and all that errors need to know of them.
+
+    `codes[v]` of declaration k stands for `values[v]`; attribute i uses declaration `declared[i]`.
+    """
+
+    attributes: list[Attribute]
+    kinds: NDArray[np.uint8]
+    declared: NDArray[np.int32]
+    targets: NDArray[np.int32]
+    declarations: list[tuple[tuple[bytes, ...], tuple[int, ...]]]
+    default_features: NDArray[np.int32]
+    default_labels: NDArray[np.int32]
+    n_features: int
+    n_labels: int
+
+
+def _make_reader(source: SourceFile, header: ArffHeader, labels: list[int], dropped: set[int]) -> ArffReader:
+    attributes = header.attributes
+    n = len(attributes)
+    kinds = np.full(n, tokens.OTHER, dtype=np.uint8)
+    declared = np.zeros(n, dtype=np.int32)
+    targets = np.full(n, tokens.IGNORED, dtype=np.int32)
+    declarations: dict[tuple[tuple[bytes, ...], tuple[int, ...]], int] = {}
+    features: list[int] = []
+    categories: dict[int, tuple[str, ...]] = {}
+    defaults: dict[bool, list[int]] = {True: [], False: []}
+    label_number = {attribute: number for number, attribute in enumerate(labels)}
+    for i, attribute in enumerate(attributes):
+        if i in dropped:
+            continue
+        is_label = i in label_number
+        if is_label:
+            targets[i] = -1 - label_number[i]
+        else:
+            targets[i] = len(features)
+            features.append(i)
+        if attribute.kind == "numeric":
+            kinds[i] = tokens.NUMERIC
+        elif attribute.kind == "nominal":
+            kinds[i] = tokens.NOMINAL
+            codes = _codes(attribute, is_label)
+            if codes is None:
+                raise DataError(
+                    f"a label is numeric or {{0,1}}; this one is declared {_shown(attribute.values)}",
+                    file=source.path,
+                    line=attribute.line,
+                    column=readable(attribute.name),
+                    cure="name other attributes as labels, or make one 0/1 attribute of each value",
+                )
+            values = tuple(v.encode("utf-8", "surrogateescape") for v in attribute.values)
+            declared[i] = declarations.setdefault((values, codes), len(declarations))
+            if codes[0] == 1:
+                defaults[is_label].append(label_number[i] if is_label else int(targets[i]))
+            if not is_label:
+                by_code = sorted(range(len(codes)), key=codes.__getitem__)
+                categories[int(targets[i])] = tuple(readable(attribute.values[v]) for v in by_code)
+        elif is_label or attribute.kind == "string":
+            raise DataError(
+                f"a {attribute.kind} attribute can be no {'label' if is_label else 'feature'}",
+                file=source.path,
+                line=attribute.line,
+                column=readable(attribute.name),
+                cure="name other attributes as labels"
+                if is_label
+                else f"leave it out: --drop {readable(attribute.name)!r}",
+            )
+    if not features or not labels:
+        raise DataError(
+            f"{len(features)} features and {len(labels)} labels are left; at least one of each is needed",
+            file=source.path,
+            cure="check which attributes are labels, and --drop",
+        )
+    columns = _Columns(
+        attributes=attributes,
+        kinds=kinds,
+        declared=declared,
+        targets=targets,
+        declarations=list(declarations),
+        default_features=np.array(defaults[False], dtype=np.int32),
+        default_labels=np.array(defaults[True], dtype=np.int32),
+        n_features=len(features),
+        n_labels=len(labels),
+    )
+    return ArffReader(
+        header=Header(
+            feature_names=tuple(readable(attributes[i].name) for i in features),
+            label_names=tuple(readable(attributes[i].name) for i in labels),
+            categories=categories,
+            n_features=len(features),
+            n_labels=len(labels),
+        ),
+        path=source.path,
+        source=source,
+        data_start=header.data_start,
+        data_line=header.data_line,
+        sparse=header.sparse,
+        columns=columns,
+    )
+
+
+def _codes(attribute: Attribute, is_label: bool) -> tuple[int, ...] | None:
+    """Code of each declared value; None for a label that is not false/true."""
+    values = tuple(value.lower() for value in attribute.values)
+    for pair in _FALSE_TRUE:
+        if set(values) == set(pair) and len(values) == 2:
+            return tuple(pair.index(value) for value in values)
+    if not is_label:
+        return tuple(range(len(values)))
+    # A label that occurs in all rows or in none may be declared {1} or {0}.
+    return (int(values[0]),) if values in (("0",), ("1",)) else None
+
+
+def _shown(values: tuple[str, ...]) -> str:
+    listed = ", ".join(readable(value) for value in values[:8])
+    return f"{{{listed}{', ...' if len(values) > 8 else ''}}}"
+
+
+class _Rows(NamedTuple):
+    """Parsed rows of one block: from byte `first` of it, up to byte `after`."""
+
+    X: Any
+    Y: Any
+    first: int
+    after: int
+
+
+@dataclass
+class ArffReader:
+    """Rows of one ARFF file; satisfies `mlfs_dask.storage.readers.base.Reader`."""
+
+    header: Header
+    path: str
+    source: SourceFile
+    data_start: int
+    data_line: int
+    sparse: bool
+    columns: _Columns
+
+    def parts(self, part_bytes: int) -> list[Part]:
+        """Byte ranges of about `part_bytes`; one part if the file is compressed."""
+        return split_lines(self.source, self.data_start, part_bytes)
+
+    def read(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
+        """Batches of the rows that begin in `part`.
+
+        Raises
+        ------
+        DataError
+            With file, line, column, value and cure.
+        """
+        position = part.start if start is None else start
+        line = self.data_line if position == self.data_start else None
+        nominals = tokens.index_nominals(self.columns.declarations)
+        parse = self._sparse_rows if self.sparse else self._dense_rows
+        report = np.zeros(tokens.REPORT_FIELDS, dtype=np.int64)
+        weights = 0
+        for block in line_blocks(self.source, position, part.stop, block_bytes=block_bytes_for(batch_bytes)):
+            p = 0
+            while p < block.length:
+                for rows in parse(block, p, nominals, batch_bytes, report):
+                    passed = int(np.count_nonzero(block.data[p : rows.first] == NEWLINE))
+                    yield Batch(
+                        rows.X,
+                        rows.Y,
+                        block.offset + rows.after,
+                        None if line is None else line + passed,
+                    )
+                line = None if line is None else line + int(report[tokens.LINES])
+                weights += int(report[tokens.WEIGHTS])
+                p = int(report[tokens.POSITION])
+        if weights:
+            log.warning("%s: instance weights are not used (%d rows have one)", self.path, weights)
+
+    def _dense_rows(
+        self,
+        block: LineBlock,
+        p: int,
+        nominals: tokens.Nominals,
+        batch_bytes: int,
+        report: NDArray[np.int64],
+    ) -> Iterator[_Rows]:
+        columns = self.columns
+        n = len(columns.attributes)
+        lines = int(np.count_nonzero(block.data[p : block.length] == NEWLINE))
+        capacity = max(1, min(lines, block.length // (2 * n - 1), batch_bytes // (8 * columns.n_features)))
+        X = np.empty((capacity, columns.n_features))
+        label_bounds = np.empty(capacity + 1, dtype=np.int64)
+        labels = np.empty(min(capacity * columns.n_labels, block.length) + columns.n_labels, dtype=np.int32)
+        label_values = np.empty(len(labels), dtype=np.int8)
+        row_starts = np.empty(capacity + 1, dtype=np.int64)
+        deferred = np.empty((n + _DEFERRED_ROWS, tokens.DEFERRED_FIELDS), dtype=np.int64)
+        tokens.dense_arff_rows(
+            block.data, p, block.length, columns.kinds, columns.declared, columns.targets, nominals,
+            X, label_bounds, labels, label_values, row_starts, deferred, report,
+        )  # fmt: skip
+        self._resolve(block, deferred, report, X.reshape(-1), label_values)
+        self._check_dense(block, report)
+        rows, n_labels = int(report[tokens.ROWS]), int(report[tokens.LABELS])
+        if rows:
+            Y = sorted_rows(
+                label_bounds[: rows + 1],
+                labels[:n_labels],
+                label_values[:n_labels],
+                columns.n_labels,
+                in_order=True,
+            )
+            yield _Rows(X[:rows], without_zeros(Y), int(row_starts[0]), int(report[tokens.POSITION]))
+
+    def _sparse_rows(
+        self,
+        block: LineBlock,
+        p: int,
+        nominals: tokens.Nominals,
+        batch_bytes: int,
+        report: NDArray[np.int64],
+    ) -> Iterator[_Rows]:
+        columns = self.columns
+        n = len(columns.attributes)
+        lines = int(np.count_nonzero(block.data[p : block.length] == NEWLINE))
+        # An entry takes 4 bytes at least, and a row without repeats has n at most.
+        capacity = (block.length - p) // 4 + n + 1
+        bounds = np.empty(lines + 1, dtype=np.int64)
+        features = np.empty(capacity, dtype=np.int32)
+        values = np.empty(capacity)
+        label_bounds = np.empty(lines + 1, dtype=np.int64)
+        labels = np.empty(capacity, dtype=np.int32)
+        label_values = np.empty(capacity, dtype=np.int8)
+        row_starts = np.empty(lines + 1, dtype=np.int64)
+        deferred = np.empty((n + _DEFERRED_ROWS, tokens.DEFERRED_FIELDS), dtype=np.int64)
+        tokens.sparse_arff_rows(
+            block.data, p, block.length, columns.kinds, columns.declared, columns.targets, nominals,
+            bounds, features, values, label_bounds, labels, label_values, row_starts, deferred, report,
+        )  # fmt: skip
+        self._resolve(block, deferred, report, values, label_values)
+        rows = int(report[tokens.ROWS])
+        row_starts[rows] = report[tokens.POSITION]
+        X = self._canonical(block, row_starts, bounds[: rows + 1], features, values, report, "feature")
+        Y = self._canonical(block, row_starts, label_bounds[: rows + 1], labels, label_values, report, "label")
+        self._check_sparse(block, report)
+        # Values absent that mean 1 are written out: a few rows at a time, for they may be many.
+        filled = len(columns.default_features) + len(columns.default_labels)
+        step = max(1, batch_bytes // (16 * filled)) if filled else max(rows, 1)
+        for first in range(0, rows, step):
+            last = min(first + step, rows)
+            yield _Rows(
+                without_zeros(with_defaults(X[first:last], columns.default_features)),
+                without_zeros(with_defaults(Y[first:last], columns.default_labels)),
+                int(row_starts[first]),
+                int(row_starts[last]),
+            )
+
+    def _canonical(
+        self,
+        block: LineBlock,
+        row_starts: NDArray[np.int64],
+        bounds: NDArray[np.int64],
+        columns: NDArray[np.int32],
+        values: NDArray[Any],
+        report: NDArray[np.int64],
+        what: str,
+    ) -> csr_array:
+        names = self.header.feature_names if what == "feature" else self.header.label_names
+        assert names is not None
+        try:
+            return sorted_rows(
+                bounds,
+                columns[: bounds[-1]],
+                values[: bounds[-1]],
+                len(names),
+                in_order=not report[tokens.UNSORTED],
+            )
+        except RepeatedIndexError as error:
+            raise self._refuse(
+                "an attribute may stand only once in a sparse row",
+                block,
+                int(row_starts[error.row]),
+                column=names[error.column],
+                cure="keep one of its values",
+            ) from error
+
+    def _resolve(
+        self,
+        block: LineBlock,
+        deferred: NDArray[np.int64],
+        report: NDArray[np.int64],
+        features: NDArray[np.float64],
+        label_values: NDArray[np.int8],
+    ) -> None:
+        """Write the values that the kernel set aside, or refuse the first that has no meaning."""
+        codes: dict[int, dict[str, int]] = {}
+        for start, stop, i, place in deferred[: report[tokens.DEFERRED]].tolist():
+            token = bytes(block.data[start:stop]).decode("utf-8", "surrogateescape")
+            declaration = int(self.columns.declared[i])
+            if self.columns.kinds[i] == tokens.NOMINAL and declaration not in codes:
+                values, value_codes = self.columns.declarations[declaration]
+                decoded = (value.decode("utf-8", "surrogateescape") for value in values)
+                codes[declaration] = dict(zip(decoded, value_codes, strict=True))
+            problem, value, cure = _value_of(
+                token, self.columns.attributes[i], codes.get(declaration, {}), is_label=place < 0
+            )
+            if problem:
+                raise self._refuse(
+                    problem,
+                    block,
+                    start,
+                    column=readable(self.columns.attributes[i].name),
+                    value=_excerpt(token),
+                    cure=cure,
+                )
+            if place >= 0:
+                features[place] = value
+            else:
+                label_values[-1 - place] = -1 if math.isnan(value) else int(value)
+
+    def _check_dense(self, block: LineBlock, report: NDArray[np.int64]) -> None:
+        status, p, count = (int(report[field]) for field in (tokens.STATUS, tokens.POSITION, tokens.COUNT))
+        if status in (tokens.DONE, tokens.FULL):
+            return
+        names = [readable(attribute.name) for attribute in self.columns.attributes]
+        n = len(names)
+        if status == tokens.NOT_A_ROW:
+            raise self._refuse(
+                "the first row is dense, this one is sparse",
+                block,
+                p,
+                value=_rest_of_line(block, p),
+                cure="write all rows in one form",
+            )
+        if status == tokens.EMPTY_VALUE:
+            raise self._refuse(
+                "a value was expected, nothing stands here",
+                block,
+                p,
+                column=names[min(count, n - 1)],
+                cure="write ? for a missing value",
+            )
+        if status == tokens.NOT_CLOSED:
+            raise self._refuse(
+                "a comma was expected after the value",
+                block,
+                p,
+                column=names[count - 1],
+                value=_rest_of_line(block, p),
+                cure="put quotes around the whole value",
+            )
+        if status == tokens.TOO_MANY:
+            count = n + len(_VALUE.findall(_line_from(block, p)))
+        raise self._refuse(
+            f"a row of {n} values was expected, this one has {count}",
+            block,
+            p,
+            cure="correct the row: look for lost or doubled commas and values with blanks but no quotes",
+        )
+
+    def _check_sparse(self, block: LineBlock, report: NDArray[np.int64]) -> None:
+        status, p, count = (int(report[field]) for field in (tokens.STATUS, tokens.POSITION, tokens.COUNT))
+        attributes = self.columns.attributes
+        n = len(attributes)
+        if status == tokens.DONE or (status == tokens.FULL and report[tokens.ROWS]):
+            return
+        found = _rest_of_line(block, p)
+        if status == tokens.FULL:
+            raise self._refuse(
+                f"a sparse row has at most {n} entries, this one has more",
+                block,
+                p,
+                cure="keep one value of each attribute",
+            )
+        if status == tokens.NOT_A_ROW:
+            raise self._refuse(
+                "the first row is sparse, this one is dense",
+                block,
+                p,
+                value=found,
+                cure="write all rows in one form, {index value, index value}",
+            )
+        if not found:
+            raise self._refuse("the row ends without }", block, p, cure="correct the row, or fetch the file again")
+        if status == tokens.BAD_INDEX:
+            raise self._refuse(
+                f"an attribute index from 0 to {n - 1} was expected",
+                block,
+                p,
+                value=found,
+                cure="correct the row: indices count from 0, labels included",
+            )
+        if status == tokens.TOO_MANY:
+            raise self._refuse(
+                "nothing but a weight {number} may follow the row's }",
+                block,
+                p,
+                value=found,
+                cure="correct the row",
+            )
+        raise self._refuse(
+            "a value was expected after the index"
+            if status == tokens.EMPTY_VALUE
+            else "a comma or } was expected after the value",
+            block,
+            p,
+            column=readable(attributes[count].name),
+            value=found,
+            cure="write {index value, index value}, with quotes around values that hold blanks",
+        )
+
+    def _refuse(
+        self,
+        problem: str,
+        block: LineBlock,
+        p: int,
+        *,
+        cure: str,
+        column: str | None = None,
+        value: str | None = None,
+    ) -> DataError:
+        return DataError(
+            problem,
+            file=self.path,
+            line=line_number(self.source, block.offset + p),
+            column=column,
+            value=value,
+            cure=cure,
+        )
+
+
+def _value_of(token: str, attribute: Attribute, codes: dict[str, int], *, is_label: bool) -> tuple[str, float, str]:
+    """(problem or "", value, cure) of a token that a kernel did not finish."""
+    text = unquote(token)
+    if text is None:
+        return "the quote is not closed", 0.0, "close it; inside a value write \\' for a quote"
+    if attribute.kind == "nominal":
+        if text in codes:
+            return "", codes[text], ""
+        return (
+            f"the value is not among those declared in line {attribute.line}, {_shown(attribute.values)}",
+            0.0,
+            "declare it there, or write ? if it is unknown",
+        )
+    if attribute.kind == "date":
+        try:
+            moment = datetime.strptime(text, attribute.date_format)
+        except ValueError:
+            return (
+                f"a date like {datetime(2001, 2, 3, 4, 5, 6).strftime(attribute.date_format)} was expected",
+                0.0,
+                f"correct it, or the format in line {attribute.line}",
+            )
+        return "", (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp(), ""
+    number = number_from_text(text)
+    if is_label:
+        if number is None or (number not in (0.0, 1.0) and not math.isnan(number)):
+            return "a label is 0 or 1", 0.0, _LABEL_CURE
+    elif number is None:
+        return "a number was expected", 0.0, "write ? for a missing value, or declare the attribute nominal"
+    elif math.isinf(number):
+        return "a finite number was expected", 0.0, "write ? if the value is missing"
+    return "", number, ""
+
+
+def _line_from(block: LineBlock, p: int) -> bytes:
+    stop = p
+    while block.data[stop] != NEWLINE:
+        stop += 1
+    return bytes(block.data[p:stop])
+
+
+def _rest_of_line(block: LineBlock, p: int) -> str:
+    return _excerpt(_line_from(block, p).decode("utf-8", "surrogateescape"))
+
+
+def _excerpt(text: str) -> str:
+    text = readable(text).strip()
+    return text if len(text) <= 40 else text[:37] + "..."

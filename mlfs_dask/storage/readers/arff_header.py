@@ -1,0 +1,362 @@
+"""The header of an ARFF file, and which of its attributes are labels."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.storage.readers.base import LabelSpec
+from mlfs_dask.storage.readers.mulan_xml import read_mulan_labels
+from mlfs_dask.storage.readers.opening import SourceFile, exists
+
+NUMERIC_TYPES = ("numeric", "real", "integer")
+_DATE_DEFAULT = "yyyy-MM-dd'T'HH:mm:ss"
+# Java's SimpleDateFormat letters, which ARFF uses, in the terms of strptime.
+_DATE_LETTERS = {
+    "y": "%Y", "yy": "%y", "yyyy": "%Y", "M": "%m", "MM": "%m", "MMM": "%b", "MMMM": "%B",
+    "d": "%d", "dd": "%d", "DDD": "%j", "H": "%H", "HH": "%H", "h": "%I", "hh": "%I", "m": "%M", "mm": "%M",
+    "s": "%S", "ss": "%S", "S": "%f", "SSS": "%f", "a": "%p", "EEE": "%a", "EEEE": "%A",
+    "Z": "%z", "X": "%z", "XX": "%z", "XXX": "%z",
+}  # fmt: skip
+
+_QUOTED = re.compile(r"""(['"])((?:(?!\1)[^\\]|\\.)*)\1""")
+_NOMINAL_VALUE = re.compile(r"""\s*(?:(['"])((?:(?!\1)[^\\]|\\.)*)\1|([^\s,}'"][^\s,}]*))\s*(,?)""")
+_NOMINAL_END = re.compile(r"\s*\}")
+_MEKA_LABELS = re.compile(r"(?:^|[\s:])-C\s+(-?\d+)")
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
+_UTF8_MARK, _UTF16_MARKS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
+
+
+class Attribute(NamedTuple):
+    """One `@attribute` line.
+
+    Attributes
+    ----------
+    name : str
+        Without quotes and escapes.
+    verbatim : str
+        As it stands in the file, without the quotes around it.
+    kind : {"numeric", "nominal", "string", "date"}
+    values : tuple of str
+        Of a nominal: as declared, each once.
+    date_format : str
+        For strptime.
+    line : int
+        Its line in the file.
+    """
+
+    name: str
+    verbatim: str
+    kind: str
+    values: tuple[str, ...]
+    date_format: str
+    line: int
+
+
+class ArffHeader(NamedTuple):
+    """All that precedes the rows.
+
+    Attributes
+    ----------
+    relation : str
+    attributes : list of Attribute
+    data_start : int
+        First (uncompressed) byte after the `@data` line.
+    data_line : int
+        Number of the line that begins there.
+    sparse : bool
+        Whether the first row is sparse.
+    """
+
+    relation: str
+    attributes: list[Attribute]
+    data_start: int
+    data_line: int
+    sparse: bool
+
+
+def unescape(text: str) -> str:
+    r"""Contents of a quoted text: `Swainson\'s` becomes `Swainson's`."""
+    if "\\" not in text:
+        return text
+    return re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[1], found[1]), text, flags=re.DOTALL)
+
+
+def unquote(text: str) -> str | None:
+    """A value without its quotes and escapes; None if its quote is not closed."""
+    if text[:1] not in ("'", '"'):
+        return text
+    found = _QUOTED.fullmatch(text)
+    return unescape(found[2]) if found else None
+
+
+def readable(text: str) -> str:
+    """Text whose bytes were no UTF-8 as Latin-1."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogateescape").decode("latin-1")
+    return text
+
+
+def read_arff_header(source: SourceFile) -> ArffHeader:
+    """Read up to `@data`, and on to the first row. Holds the names; one reading of the header.
+
+    Names and values keep bytes that are no UTF-8 as surrogates; `readable` makes them presentable.
+    """
+    relation: str | None = None
+    attributes: list[Attribute] = []
+    lines_of: dict[str, int] = {}
+    position = number = 0
+    with source.open() as stream:
+        for line in stream:
+            number += 1
+            position += len(line)
+            if number == 1:
+                if line.startswith(_UTF16_MARKS):
+                    raise DataError(
+                        "UTF-8 text was expected, this is UTF-16",
+                        file=source.path,
+                        cure="save the file as UTF-8",
+                    )
+                line = line.removeprefix(_UTF8_MARK)
+            text = line.decode("utf-8", "surrogateescape").strip()
+            if not text or text.startswith("%"):
+                continue
+            keyword, rest = _split_word(text)
+            match keyword.lower():
+                case "@relation":
+                    relation = _relation_name(rest)
+                case "@attribute":
+                    attribute = _parse_attribute(rest, source.path, number)
+                    if attribute.name in lines_of:
+                        raise DataError(
+                            "attribute names must differ; this one was declared in line "
+                            f"{lines_of[attribute.name]} already",
+                            file=source.path,
+                            line=number,
+                            value=readable(attribute.name),
+                            cure="rename one of the two",
+                        )
+                    lines_of[attribute.name] = number
+                    attributes.append(attribute)
+                case "@data":
+                    break
+                case _:
+                    raise DataError(
+                        "a header line begins with @relation, @attribute, @data or %",
+                        file=source.path,
+                        line=number,
+                        value=readable(text[:60]),
+                        cure="check that this is an ARFF file (other formats: --format)",
+                    )
+        else:
+            raise DataError(
+                "the file is empty" if not position else "an ARFF file has a line @data",
+                file=source.path,
+                line=number or None,
+                cure="fetch the file again: it may be cut off",
+            )
+        if not attributes:
+            raise DataError("no @attribute was declared before @data", file=source.path, line=number)
+        sparse = False
+        for line in stream:
+            row = line.lstrip()
+            if row and not row.startswith(b"%"):
+                sparse = row.startswith(b"{")
+                break
+    return ArffHeader(relation or "", attributes, position, number + 1, sparse)
+
+
+def _split_word(text: str) -> tuple[str, str]:
+    """First word, and what follows it."""
+    word, *rest = text.split(maxsplit=1) or [""]
+    return word, rest[0] if rest else ""
+
+
+def _relation_name(text: str) -> str:
+    found = _QUOTED.match(text)
+    if found:
+        return unescape(found[2])
+    return re.split(r"\s%", text, maxsplit=1)[0].strip()
+
+
+def _parse_attribute(text: str, path: str, line: int) -> Attribute:
+    def refuse(problem: str, cure: str, value: str | None = None) -> DataError:
+        return DataError(
+            problem, file=path, line=line, value=readable(text[:60] if value is None else value), cure=cure
+        )
+
+    quoted = _QUOTED.match(text)
+    if quoted:
+        verbatim, name, rest = quoted[2], unescape(quoted[2]), text[quoted.end() :].strip()
+    else:
+        verbatim, rest = _split_word(text)
+        if not rest and "{" in verbatim:  # name{a,b}
+            verbatim, _, tail = verbatim.partition("{")
+            rest = "{" + tail
+        name = verbatim
+    if not rest or not name:
+        raise refuse("an attribute has a name and a type", "write: @attribute NAME numeric (or {value, value})")
+    if rest.startswith("{"):
+        values = _parse_nominal(rest)
+        if values is None:
+            raise refuse("the list of values {value, value} is malformed", "quote values that hold blanks", rest[:60])
+        return Attribute(name, verbatim, "nominal", values, "", line)
+    word, rest = _split_word(rest)
+    kind = word.lower()
+    if kind in NUMERIC_TYPES:
+        return Attribute(name, verbatim, "numeric", (), "", line)
+    if kind == "string":
+        return Attribute(name, verbatim, "string", (), "", line)
+    if kind == "date":
+        pattern = _QUOTED.match(rest)
+        java = unescape(pattern[2]) if pattern else rest.split("%")[0].strip() or _DATE_DEFAULT
+        date_format = _date_format(java)
+        if date_format is None:
+            raise refuse(
+                f"the date format has a part that is not supported (known: {', '.join(_DATE_LETTERS)})",
+                "write the dates as numbers, or leave the attribute out with --drop",
+                java,
+            )
+        return Attribute(name, verbatim, "date", (), date_format, line)
+    raise refuse(
+        "an attribute is numeric, real, integer, {value, value}, string or date",
+        "relational attributes: write their contents as attributes of their own",
+        word,
+    )
+
+
+def _parse_nominal(text: str) -> tuple[str, ...] | None:
+    values: dict[str, None] = {}
+    p = 1
+    while True:
+        if _NOMINAL_END.match(text, p):
+            return tuple(values) or None
+        found = _NOMINAL_VALUE.match(text, p)
+        if not found:
+            return None
+        values[unescape(found[2]) if found[1] else found[3]] = None
+        p = found.end()
+
+
+def _date_format(java: str) -> str | None:
+    parts = []
+    for found in re.finditer(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']", java):
+        if found[0].startswith("'"):
+            parts.append((found[1].replace("''", "'") or "'").replace("%", "%%"))
+        elif found[2]:
+            if found[0] not in _DATE_LETTERS:
+                return None
+            parts.append(_DATE_LETTERS[found[0]])
+        else:
+            parts.append(found[0].replace("%", "%%"))
+    return "".join(parts)
+
+
+class AttributeNames:
+    """Attributes by name, in any spelling the file gives them; wrong names get the closest ones."""
+
+    def __init__(self, attributes: Iterable[Attribute], path: str) -> None:
+        self._path = path
+        self._names: list[str] = []
+        self._index: dict[str, int] = {}
+        spellings: dict[str, int] = {}
+        for i, attribute in enumerate(attributes):
+            name = readable(attribute.name)
+            self._names.append(name)
+            self._index[name] = i
+            # A label file may repeat a backslash verbatim, or leave out one that the ARFF has.
+            spellings.setdefault(readable(attribute.verbatim), i)
+            spellings.setdefault(readable(unescape(attribute.verbatim)), i)
+        for name, i in spellings.items():
+            self._index.setdefault(name, i)
+
+    def find(self, names: Iterable[str], what: str, file: str) -> list[int]:
+        """Indices of `names`, a list that came from `file`; `what` says what they are."""
+        found, missing = [], []
+        for name in names:
+            if name in self._index:
+                found.append(self._index[name])
+            else:
+                missing.append(name)
+        if missing:
+            closest = difflib.get_close_matches(missing[0], self._names, n=3)
+            others = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+            raise DataError(
+                f"the {what} {missing[0]!r}{others} is no attribute of {self._path}",
+                file=file,
+                value=missing[0],
+                cure="the closest names are " + ", ".join(map(repr, closest))
+                if closest
+                else "check that the two files belong together",
+            )
+        return found
+
+
+def choose_labels(
+    header: ArffHeader,
+    names: AttributeNames,
+    spec: LabelSpec,
+    source: SourceFile,
+) -> list[int]:
+    """Attributes that are labels, in the order of the file.
+
+    What the user says goes before the header, whose `-C` can lie: filters that reorder attributes
+    leave it standing. Where the user says nothing and an XML file of the same name contradicts `-C`,
+    that is an error.
+
+    Raises
+    ------
+    DataError, UsageError
+    """
+    n = len(header.attributes)
+    if spec.xml is not None:
+        listed = read_mulan_labels(spec.xml, source.storage_options)
+        return sorted(set(names.find(listed, "label", spec.xml)))
+    if spec.columns is not None:
+        return sorted(set(names.find(spec.columns, "label", source.path)))
+    if spec.count is not None:
+        return _labels_at_an_end(spec.count if spec.first else -spec.count, n, source.path, "--n-labels")
+    declared = _MEKA_LABELS.search(header.relation)
+    if declared is None:
+        raise UsageError(
+            f"{source.path}: nothing tells which attributes are labels\n"
+            "  cure: give --labels FILE.xml, --label-columns NAMES or --n-labels K"
+        )
+    labels = _labels_at_an_end(int(declared[1]), n, source.path, "-C in @relation")
+    sibling = _sibling_xml(source)
+    if sibling is not None:
+        others = names.find(read_mulan_labels(sibling, source.storage_options), "label", sibling)
+        if sorted(set(others)) != labels:
+            raise DataError(
+                f"the header says -C {declared[1]}, but {sibling} names other attributes as labels",
+                file=source.path,
+                cure=f"give --labels {sibling}, or --n-labels {abs(int(declared[1]))}"
+                f"{' --labels-first' if int(declared[1]) > 0 else ''} if the header is right",
+            )
+    return labels
+
+
+def _labels_at_an_end(count: int, n_attributes: int, path: str, said: str) -> list[int]:
+    """Meka's convention: the first `count` attributes, or the last `-count`."""
+    if not 0 < abs(count) < n_attributes:
+        raise DataError(
+            f"{said} asks for {abs(count)} labels; the file has {n_attributes} attributes, and at least "
+            "one must be a label and one a feature",
+            file=path,
+            cure="give --labels FILE.xml, --label-columns NAMES or another --n-labels",
+        )
+    return list(range(count)) if count > 0 else list(range(n_attributes + count, n_attributes))
+
+
+def _sibling_xml(source: SourceFile) -> str | None:
+    name = PurePosixPath(source.path)
+    if source.compression is not None:
+        name = name.with_suffix("")
+    path = source.path[: len(source.path) - len(PurePosixPath(source.path).name)] + name.stem + ".xml"
+    return path if exists(path, source.storage_options) else None

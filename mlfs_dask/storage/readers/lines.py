@@ -1,0 +1,146 @@
+"""Blocks of whole lines from a byte range of a text file, and the line number of a byte.
+
+The rule by which ranges share a file: a line belongs to the range that holds its first byte. A reader enters
+range [start, stop) at the first line beginning at or after `start`, so ranges can be read in any order and
+process and every line is read once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.storage.readers.base import Part
+from mlfs_dask.storage.readers.opening import SourceFile
+
+NEWLINE = 10
+_SMALL_READ = 1 << 16
+
+
+class LineBlock(NamedTuple):
+    """Whole lines of a file.
+
+    Attributes
+    ----------
+    data : uint8 array
+        `data[:length]` are the bytes, and `data[length - 1]` is a newline: one is added where the file lacks
+        its last. The next block overwrites the array.
+    length : int
+        Bytes of whole lines.
+    offset : int
+        Place of `data[0]` in the uncompressed file.
+    """
+
+    data: NDArray[np.uint8]
+    length: int
+    offset: int
+
+
+def split_lines(source: SourceFile, first: int, part_bytes: int) -> list[Part]:
+    """Parts of about `part_bytes` bytes from byte `first` on; one part if the file cannot be entered."""
+    if not source.enterable or source.size - first <= part_bytes:
+        return [Part(0, first, None)]
+    count = -(-(source.size - first) // max(part_bytes, 1))
+    bounds = [first + (source.size - first) * i // count for i in range(count)]
+    return [Part(i, start, bounds[i + 1] if i + 1 < count else None) for i, start in enumerate(bounds)]
+
+
+def block_bytes_for(batch_bytes: int) -> int:
+    """Bytes of text to parse at a time, such that the numbers in it take at most about `batch_bytes`.
+
+    The densest text, `0,0,0`, makes 8 bytes of every 2; beyond 8 MiB a larger block gains no speed.
+    """
+    return min(max(batch_bytes // 4, 1 << 14), 1 << 23)
+
+
+def line_blocks(source: SourceFile, start: int, stop: int | None, *, block_bytes: int) -> Iterator[LineBlock]:
+    """Lines whose first byte lies in [start, stop), in blocks of about `block_bytes`.
+
+    Holds one buffer of `block_bytes`, more only where a single line is longer.
+    """
+    # A line begins at `start` if the byte before it is a newline, so reading begins one byte early.
+    offset = max(start - 1, 0)
+    with source.open(offset) as stream:
+        if start > 0:
+            passed = _pass_line(stream)
+            if not passed:
+                return
+            offset += passed
+        if stop is not None and offset >= stop:
+            return
+        buffer = np.empty(block_bytes + 1, dtype=np.uint8)
+        filled = 0
+        while True:
+            capacity = len(buffer) - 1
+            if filled == capacity:
+                buffer = np.concatenate([buffer, np.empty_like(buffer)])
+                continue
+            wanted = capacity - filled
+            if stop is not None:
+                # Beyond `stop` only the rest of the last line is wanted, so the reads begin small.
+                beyond = offset + filled - stop
+                wanted = min(wanted, -beyond if beyond < 0 else max(_SMALL_READ, beyond))
+            got = stream.readinto(buffer.data[filled : filled + wanted])  # type: ignore[attr-defined]
+            filled += got
+            if not got:
+                if not filled:
+                    return
+                if buffer[filled - 1] != NEWLINE:
+                    buffer[filled] = NEWLINE
+                    filled += 1
+                yield LineBlock(buffer, filled, offset)
+                return
+            if stop is not None and offset + filled >= stop:
+                # The line that owns byte stop - 1 is the last; it ends at the first newline from there on.
+                end = bytes(buffer.data[stop - 1 - offset : filled]).find(b"\n")
+                if end >= 0:
+                    yield LineBlock(buffer, stop - offset + end, offset)
+                    return
+            # Pipes and remote files answer in small pieces: go on until the buffer is worth parsing.
+            length = _whole_lines(buffer, filled) if filled == capacity else 0
+            if length:
+                yield LineBlock(buffer, length, offset)
+                buffer[: filled - length] = buffer[length:filled].copy()
+                filled -= length
+                offset += length
+
+
+def line_number(source: SourceFile, offset: int) -> int:
+    """Number, from 1, of the line that holds byte `offset`. Reads the file up to there."""
+    number, position = 1, 0
+    with source.open() as stream:
+        while position < offset:
+            piece = stream.read(min(1 << 20, offset - position))
+            if not piece:
+                break
+            number += piece.count(b"\n")
+            position += len(piece)
+    return number
+
+
+def _pass_line(stream: object) -> int:
+    """Bytes up to and including the next newline; 0 when the file ends before one."""
+    passed = 0
+    while True:
+        piece = stream.readline(_SMALL_READ)  # type: ignore[attr-defined]
+        passed += len(piece)
+        if piece.endswith(b"\n"):
+            return passed
+        if not piece:
+            return 0
+
+
+def _whole_lines(buffer: NDArray[np.uint8], filled: int) -> int:
+    """Bytes up to and including the last newline; 0 if there is none."""
+    data = buffer.data
+    tail = filled
+    while tail > 0:
+        head = max(tail - _SMALL_READ, 0)
+        found = bytes(data[head:tail]).rfind(b"\n")
+        if found >= 0:
+            return head + found + 1
+        tail = head
+    return 0
