@@ -100,8 +100,7 @@ class DoesNotFitError(MlfsError, MemoryError):
         self.available = int(available)
         self.cure = cure
         super().__init__(
-            f"{what}: projected {_mebibytes(projected)}, available {_mebibytes(available)}"
-            f"\n  cure: {cure}"
+            f"{what}: projected {_mebibytes(projected)}, available {_mebibytes(available)}\n  cure: {cure}"
         )
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -72,18 +72,14 @@ def current_resources(*, threads: int | None = None) -> Resources:
     if not workers:
         return Resources(1, 1, driver_limit, driver_limit, client)
     limits = [int(w["memory_limit"]) or driver_limit for w in workers]
-    return Resources(
-        len(limits), min(int(w["nthreads"]) for w in workers), min(limits), driver_limit, client
-    )
+    return Resources(len(limits), min(int(w["nthreads"]) for w in workers), min(limits), driver_limit, client)
 
 
 _process_limits: dict[str, int] = {}
 
 
 @contextlib.contextmanager
-def process_limits(
-    *, memory_limit: int | None = None, threads: int | None = None
-) -> Iterator[None]:
+def process_limits(*, memory_limit: int | None = None, threads: int | None = None) -> Iterator[None]:
     """Limits for work in this process, inside the with-block, where there is no cluster.
 
     Parameters
@@ -118,9 +114,9 @@ def available_memory() -> int:
     """Bytes this process could use: the least of what the machine has free and the cgroup's remainder."""
     amounts = []
     with contextlib.suppress(OSError):
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                amounts.append(int(line.split()[1]) * 1024 + current_rss())
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+        amounts += [amount + current_rss() for amount in free]
     for limit, usage in (
         ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
         (

@@ -16,7 +16,8 @@ from scipy.sparse import csr_array
 
 FloatArray: TypeAlias = NDArray[np.floating[Any]]
 IntArray: TypeAlias = NDArray[np.integer[Any]]
-Matrix: TypeAlias = NDArray[Any] | csr_array
+Matrix: TypeAlias = Any
+"""An ndarray or a csr_array; SciPy carries no types that would tell the two apart."""
 Seed: TypeAlias = int | np.random.Generator | None
 
 

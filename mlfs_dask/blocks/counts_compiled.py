@@ -8,11 +8,8 @@ features times the labels that a row has. No kernel touches Python objects; all 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 #: Rows and features of a tile: 256 KiB of codes, within the second-level cache of every current processor.
 TILE_ROWS = 256

@@ -39,7 +39,14 @@ def entropy_of_counts(counts: NDArray[Any], n: int) -> NDArray[np.float64]:
     total = np.zeros(counts.shape[1:], dtype=np.float64)
     for state in counts:
         total += count_log_count(state)
-    return np.maximum(np.log(n) - total / n, 0.0)
+    entropy: NDArray[np.float64] = np.log(n) - total / n
+    entropy[entropy <= rounding_error(n)] = 0.0
+    return entropy
+
+
+def rounding_error(n: int) -> float:
+    """What an entropy of n rows may be off by: smaller ones are taken as zero."""
+    return float(16 * np.finfo(np.float64).eps * max(np.log(n), 1.0))
 
 
 def mutual_information(
@@ -70,5 +77,5 @@ def mutual_information(
         total += count_log_count(marginal[code][None, :] - joint[code])
     joint_entropy = np.log(n) - total / n
     information = feature[None, :] + label[:, None] - joint_entropy
-    information[information <= 16 * np.finfo(np.float64).eps * max(np.log(n), 1.0)] = 0.0
+    information[information <= rounding_error(n)] = 0.0
     return information, feature

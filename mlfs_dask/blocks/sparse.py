@@ -131,6 +131,4 @@ def _numbers(array: NDArray[Any]) -> NDArray[Any]:
             raise DataError(f"expected numbers: {error}", cure="encode text columns as numbers first") from None
     if array.dtype.kind == "c":
         raise DataError("Complex data not supported", cure="give real numbers")
-    raise DataError(
-        f"expected numbers, got dtype {array.dtype}", cure="encode text columns as numbers first"
-    )
+    raise DataError(f"expected numbers, got dtype {array.dtype}", cure="encode text columns as numbers first")

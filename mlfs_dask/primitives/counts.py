@@ -109,7 +109,7 @@ class ContingencyCounts:
 
     def merge(self, into: State, other: State) -> None:
         for a, b in zip(into, other, strict=True):
-            a += b  # type: ignore[misc]
+            a += b
 
     def finalize(self, state: State) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """(w,) aggregated information and (w,) entropy of the features."""
@@ -134,8 +134,7 @@ class ContingencyCounts:
             widest = max(widest, codes)
             if (
                 f > start
-                and (f + 1 - start) * widest * (self.p + 1) * 8 + (f + 1 - start) * self.p * 40
-                > FINALIZE_BYTES
+                and (f + 1 - start) * widest * (self.p + 1) * 8 + (f + 1 - start) * self.p * 40 > FINALIZE_BYTES
             ):
                 chunks.append(slice(start, f))
                 start, widest = f, codes
@@ -193,7 +192,9 @@ class Ranges:
     def add(self, state: State, block: Block) -> None:
         low, high, missing, labels, rows = state
         info = measure_features(block.X)
-        assert info.minimum is not None and info.maximum is not None and info.n_missing is not None
+        assert info.minimum is not None
+        assert info.maximum is not None
+        assert info.n_missing is not None
         some = info.n_missing < block.X.shape[0]
         np.minimum(low, info.minimum, out=low, where=some)
         np.maximum(high, info.maximum, out=high, where=some)
@@ -205,7 +206,7 @@ class Ranges:
         np.minimum(into[0], other[0], out=into[0])
         np.maximum(into[1], other[1], out=into[1])
         for a, b in zip(into[2:], other[2:], strict=True):
-            a += b  # type: ignore[misc]
+            a += b
 
     def finalize(self, state: State) -> tuple[FeatureInfo, NDArray[np.int64]]:
         """The features' record and the (3, q) label counts."""
@@ -232,7 +233,8 @@ def equal_width_book(features: FeatureInfo, bins: int, *, n: int, code_missing: 
     code_missing : bool
         Give NaN a code of its own in features that have any.
     """
-    assert features.minimum is not None and features.maximum is not None
+    assert features.minimum is not None
+    assert features.maximum is not None
     low, high = features.minimum, features.maximum
     d = len(low)
     categories = np.zeros(d, dtype=np.int64) if features.n_categories is None else features.n_categories
@@ -243,9 +245,7 @@ def equal_width_book(features: FeatureInfo, bins: int, *, n: int, code_missing: 
     # Halving before subtracting keeps the span of the widest float64 features finite.
     width = (high / 2 - low / 2)[feature] * (2.0 * step / bins)
     edges = np.where(categories[feature] > 0, step - 0.5, low[feature] + width)
-    missing = (
-        np.zeros(d, dtype=bool) if features.n_missing is None or not code_missing else features.n_missing > 0
-    )
+    missing = np.zeros(d, dtype=bool) if features.n_missing is None or not code_missing else features.n_missing > 0
     return CodeBook(ptr.astype(np.int64), edges.astype(np.float64), missing)
 
 

@@ -15,8 +15,9 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from mlfs_dask import runtime
@@ -26,13 +27,9 @@ from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Block, Profile, RowSource
 
 if TYPE_CHECKING:
-    import numpy as np
     from dask.delayed import Delayed
-    from numpy.typing import NDArray
 
-    State = tuple[NDArray[np.generic], ...]
-else:
-    State = tuple
+State: TypeAlias = tuple[NDArray[Any], ...]
 
 logger = logging.getLogger(__name__)
 
@@ -125,9 +122,8 @@ def run_pass(
         plan = plan_statistics(source, statistics, resources)
     started = time.perf_counter()
     runtime.emit("pass", label=label, partitions=plan.runs[-1][1] if plan.runs else 0)
-    if getattr(source, "holds_blocks", False):
-        merged = _compute(build_pass(source, statistics, plan), plan, resources)
-    elif resources.client is not None and not getattr(source, "in_memory", False):
+    travels = resources.client is not None and not getattr(source, "in_memory", False)
+    if travels or getattr(source, "holds_blocks", False):
         merged = _compute(build_pass(source, statistics, plan), plan, resources)
     else:
         merged = _run_here(source, statistics, plan, resources)
@@ -138,9 +134,7 @@ def run_pass(
     return results, PassRecord(plan.tasks, plan.bytes_read, seconds, max(info.values(), default=0))
 
 
-def plan_statistics(
-    source: RowSource | Profile, statistics: Sequence[Statistic], resources: Resources
-) -> PassPlan:
+def plan_statistics(source: RowSource | Profile, statistics: Sequence[Statistic], resources: Resources) -> PassPlan:
     """The plan of one pass that feeds `statistics`.
 
     Raises
@@ -160,7 +154,7 @@ def plan_statistics(
 
 def build_pass(source: RowSource, statistics: Sequence[Statistic], plan: PassPlan) -> Delayed:
     """The lazy graph of one pass; computing it gives (results, peak bytes by process)."""
-    from dask import delayed
+    from dask.delayed import delayed
 
     held = delayed(tuple(statistics), name=f"mlfs-statistics-{os.urandom(8).hex()}", traverse=False)
     run = delayed(_run, pure=False)
@@ -173,12 +167,11 @@ def build_pass(source: RowSource, statistics: Sequence[Statistic], plan: PassPla
     merge = delayed(_merge, pure=False)
     while len(partials) > 1:
         partials = [
-            merge(held, partials[i : i + plan.fan_in])
-            if len(partials[i : i + plan.fan_in]) > 1
-            else partials[i]
+            merge(held, partials[i : i + plan.fan_in]) if len(partials[i : i + plan.fan_in]) > 1 else partials[i]
             for i in range(0, len(partials), plan.fan_in)
         ]
-    return delayed(_finalize, pure=False)(held, partials[0])
+    graph: Delayed = delayed(_finalize, pure=False)(held, partials[0])
+    return graph
 
 
 def _run(
@@ -247,10 +240,7 @@ def _run_here(
     with ThreadPoolExecutor(threads, thread_name_prefix="mlfs-pass") as pool:
         # No more runs are handed out than threads: finished partials must not pile up.
         waiting = list(plan.runs)
-        pending = [
-            pool.submit(_run, statistics, source, *waiting.pop(0), 1)
-            for _ in range(min(threads, len(waiting)))
-        ]
+        pending = [pool.submit(_run, statistics, source, *waiting.pop(0), 1) for _ in range(min(threads, len(waiting)))]
         merged: tuple[list[State], dict[str, int]] | None = None
         while pending:
             partial = pending.pop(0).result()

@@ -5,6 +5,7 @@ The same functions serve `mlfs plan` and the pass itself, so what is printed is 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -152,7 +153,7 @@ def split_evenly(total: int, pieces: int) -> tuple[tuple[int, int], ...]:
     bounds = [0]
     for i in range(pieces):
         bounds.append(bounds[-1] + base + (i < extra))
-    return tuple(zip(bounds[:-1], bounds[1:], strict=True))
+    return tuple(itertools.pairwise(bounds))
 
 
 def require_driver(plan: Plan, resources: Resources, what: str) -> Plan:

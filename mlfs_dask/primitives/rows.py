@@ -46,9 +46,7 @@ def as_rows(X: Any, Y: Any = None) -> RowSource:
             return rows  # type: ignore[no-any-return]
         raise DataError("no labels were given: X is an array and Y is None", cure="fit(X, Y)")
     if X.shape[0] != Y.shape[0]:
-        raise DataError(
-            f"X has {X.shape[0]} rows and Y has {Y.shape[0]}", cure="give labels for the same rows"
-        )
+        raise DataError(f"X has {X.shape[0]} rows and Y has {Y.shape[0]}", cure="give labels for the same rows")
     shortcut = _store_rows(X, Y)
     if shortcut is not None:
         return shortcut
@@ -148,9 +146,7 @@ class DaskRows:
         if not _is_dask(Y):
             Y = da.from_array(as_labels(Y), chunks=(X.chunks[0], -1), asarray=False)
         if any(np.isnan(c) for axis in (*X.chunks, *Y.chunks) for c in axis):
-            raise DataError(
-                "the Dask array has chunks of unknown size", cure="call X.compute_chunk_sizes() before fit"
-            )
+            raise DataError("the Dask array has chunks of unknown size", cure="call X.compute_chunk_sizes() before fit")
         self.X: da.Array = X
         self.Y: da.Array = Y
         self.meta_is_sparse = not isinstance(X._meta, np.ndarray)
@@ -181,12 +177,18 @@ class DaskRows:
     features = FeatureInfo()
     label_counts = None
 
+    def stream(self, first: int, last: int) -> Iterator[Block]:
+        """Blocks computed one row chunk after another, for stepping through; passes use `delayed_blocks`."""
+        for i in range(first, last):
+            yield from self.delayed_blocks(i).compute(scheduler="sync").blocks()
+
     def delayed_blocks(self, partition: int) -> Any:
         """A delayed `HeldBlock` of one row chunk."""
-        from dask import delayed
+        from dask.delayed import delayed
 
         start, stop = self._x_bounds[partition : partition + 2]
         first = int(np.searchsorted(self._y_bounds, start, side="right")) - 1
+        first = min(first, len(self._y_bounds) - 2)  # an empty chunk of X after the last row
         last = max(int(np.searchsorted(self._y_bounds, stop, side="left")), first + 1)
         return delayed(HeldBlock, pure=False)(
             int(start),

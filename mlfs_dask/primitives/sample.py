@@ -77,4 +77,4 @@ class RowSample:
 
     def finalize(self, state: State) -> NDArray[np.float64]:
         """(m, d) values of the chosen rows."""
-        return state[0]  # type: ignore[return-value]
+        return state[0]

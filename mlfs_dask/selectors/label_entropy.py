@@ -98,9 +98,7 @@ class _CountingSelector(BaseSelector):
         # Quantile edges are at most as many as equal-width ones.
         book = equal_width_book(features, self.bins, n=profile.n, code_missing=self.missing == "code")
         p = self._n_counted(profile.q)
-        counting = self._plan_counting(
-            source, profile, book, np.arange(p), np.zeros(p, dtype=np.int64), resources
-        )
+        counting = self._plan_counting(source, profile, book, np.arange(p), np.zeros(p, dtype=np.int64), resources)
         tasks, bytes_read, peak_worker = combine([*passes, *counting.plans])
         n_tiles = len(counting.tiles)
         return Plan(
@@ -230,7 +228,8 @@ class _CountingSelector(BaseSelector):
 
     def _check_features(self, features: FeatureInfo, n: int) -> None:
         """Refuse infinite values, missing values where they are an error, and too many codes."""
-        assert features.minimum is not None and features.maximum is not None
+        assert features.minimum is not None
+        assert features.maximum is not None
         infinite = ~(np.isfinite(features.minimum) & np.isfinite(features.maximum))
         if infinite.any():
             raise DataError(
@@ -276,11 +275,13 @@ class LabelEntropy(_CountingSelector):
     n_features_to_select : int or float, optional
         Number of features to keep, or a fraction of them; half by default.
     n_promising_labels : int or float
-        Number of promising labels, or a fraction of the labels (rounded up). 1.0 gives the exact sum over all labels, 0 the bound.
+        Number of promising labels, or a fraction of the labels (rounded up). 1.0 gives the exact sum over all
+        labels, 0 the bound.
     bins : int
         Codes that a numeric feature gets. Features that are 0/1 or categorical are used as they are.
     binning : {"equal-width", "quantile"}
-        How numeric features are cut: equal width between minimum and maximum, or equal shares of the rows, with edges from a uniform sample of rows (one more pass).
+        How numeric features are cut: equal width between minimum and maximum, or equal shares of the rows, with
+        edges from a uniform sample of rows (one more pass).
     missing : {"error", "code"}
         Missing feature values are an error, or get a code of their own.
     random_state : int, optional
@@ -339,9 +340,7 @@ class LabelEntropy(_CountingSelector):
         value = self.n_promising_labels
         whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
         if not (whole and value >= 0) and not (isinstance(value, (float, np.floating)) and 0 <= value <= 1):
-            raise UsageError(
-                f"n_promising_labels must be a count from 0 or a fraction from 0.0 to 1.0; got {value!r}"
-            )
+            raise UsageError(f"n_promising_labels must be a count from 0 or a fraction from 0.0 to 1.0; got {value!r}")
 
     def _n_counted(self, q: int) -> int:
         value: Any = self.n_promising_labels

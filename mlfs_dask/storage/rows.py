@@ -109,7 +109,7 @@ class ArrayLayout:
 def _is_plain(codecs: list[dict[str, Any]]) -> bool:
     if len(codecs) != 1 or codecs[0]["name"] != "bytes":
         return False
-    return codecs[0].get("configuration", {}).get("endian", "little") == "little"
+    return bool(codecs[0].get("configuration", {}).get("endian", "little") == "little")
 
 
 class StoreLocation(NamedTuple):
@@ -158,7 +158,7 @@ class ArrayReader:
                 raise self._damaged(str(error)) from error
             return
         layout = self.layout
-        view = memoryview(out.reshape(-1).view(np.uint8)).cast("B")
+        view = out.reshape(-1).view(np.uint8).data
         done = 0
         while start < stop:
             # The longest run of rows that lies in one piece on disk.
@@ -395,7 +395,9 @@ class _Labels:
             values = np.empty(shape, dtype=self._dense.layout.dtype)
             self._dense.read(start, stop, values)
             return sp.csr_array(values.astype(np.int8, copy=False))
-        assert self._data is not None and self._indices is not None and self._indptr is not None
+        assert self._data is not None
+        assert self._indices is not None
+        assert self._indptr is not None
         indptr, low, high = _read_indptr(self._indptr, start, stop)
         data = np.empty(high - low, dtype=self._data.layout.dtype)
         indices = np.empty(high - low, dtype=self._indices.layout.dtype)
@@ -418,9 +420,7 @@ def _read_indptr(reader: ArrayReader, start: int, stop: int) -> tuple[NDArray[np
     return indptr, low, high
 
 
-def _csr(
-    data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[np.int64], shape: tuple[int, int]
-) -> sp.csr_array:
+def _csr(data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[np.int64], shape: tuple[int, int]) -> sp.csr_array:
     """A canonical CSR matrix of the arrays as they are."""
     matrix = sp.csr_array((data, indices, indptr.astype(np.int32)), shape=shape)
     # The store is written sorted and without repeats: SciPy need not look.
@@ -458,7 +458,9 @@ class _DenseRun:
 
 class _SparseRun:
     def __init__(self, rows: StoreRows) -> None:
-        assert rows.X.data is not None and rows.X.indices is not None and rows.X.indptr is not None
+        assert rows.X.data is not None
+        assert rows.X.indices is not None
+        assert rows.X.indptr is not None
         self._rows = rows
         self._data = ArrayReader(rows.location, rows.X.data)
         self._indices = ArrayReader(rows.location, rows.X.indices)

@@ -1,0 +1,237 @@
+"""One reading feeds all statistics; graphs compute nothing until they are asked to; clusters may fail."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import time
+from dataclasses import dataclass
+
+import dask.array as da
+import numpy as np
+import pytest
+from scipy import sparse as sp
+
+from mlfs_dask import runtime
+from mlfs_dask.errors import ClusterLostError
+from mlfs_dask.primitives import passes
+from mlfs_dask.primitives.passes import build_pass, plan_statistics, run_pass
+from mlfs_dask.primitives.rows import ArrayRows, as_rows
+from mlfs_dask.runtime import Resources
+
+HERE = Resources(1, 1, 4 * 2**30, 4 * 2**30)
+
+
+@dataclass(frozen=True)
+class ColumnSums:
+    """Integer sums of X's columns and of Y's."""
+
+    d: int
+    q: int
+    die: bool = False
+    seconds: float = 0.0
+
+    @property
+    def state_bytes(self):
+        return 8 * (self.d + self.q)
+
+    result_bytes = state_bytes
+
+    def scratch_bytes(self, profile):
+        return profile.block_bytes
+
+    def zero(self):
+        return (np.zeros(self.d, dtype=np.int64), np.zeros(self.q, dtype=np.int64))
+
+    def add(self, state, block):
+        if self.die:
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(self.seconds)
+        state[0][:] += np.asarray(block.X.sum(axis=0)).ravel().astype(np.int64)
+        state[1][:] += np.asarray(block.Y.sum(axis=0)).ravel()
+
+    def merge(self, into, other):
+        into[0][:] += other[0]
+        into[1][:] += other[1]
+
+    def finalize(self, state):
+        return state
+
+
+def integers(n=100, d=4, q=3):
+    rng = np.random.default_rng(1)
+    return rng.integers(0, 9, (n, d)), rng.integers(0, 2, (n, q)).astype(np.int8)
+
+
+class CountingRows(ArrayRows):
+    """Counts how often every partition is opened."""
+
+    in_memory = True
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.opened = []
+
+    def stream(self, first, last):
+        self.opened += range(first, last)
+        return super().stream(first, last)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_one_reading_feeds_all_statistics(threads):
+    X, Y = integers()
+    source = CountingRows(X, sp.csr_array(Y), block_bytes=320)
+    assert source.profile.partitions == 10
+    resources = Resources(1, threads, 4 * 2**30, 4 * 2**30)
+    results, record = run_pass(source, [ColumnSums(4, 3), ColumnSums(4, 3)], resources)
+    for x_sums, y_sums in results:
+        assert x_sums.tolist() == X.sum(axis=0).tolist()
+        assert y_sums.tolist() == Y.sum(axis=0).tolist()
+    assert sorted(source.opened) == list(range(10))
+    assert record.tasks == plan_statistics(source, [ColumnSums(4, 3)] * 2, resources).tasks
+
+
+def test_building_a_pass_opens_nothing():
+    X, Y = integers()
+    source = CountingRows(X, sp.csr_array(Y), block_bytes=320)
+    plan = plan_statistics(source, [ColumnSums(4, 3)], HERE)
+    graph = build_pass(source, [ColumnSums(4, 3)], plan)
+    assert source.opened == []
+    (sums,), _ = graph.compute(scheduler="sync")
+    assert sums[0].tolist() == X.sum(axis=0).tolist()
+
+
+@pytest.mark.parametrize("fan_in", [2, 3, 8])
+def test_graph_has_the_planned_tasks(fan_in):
+    from dataclasses import replace
+
+    X, Y = integers()
+    source = CountingRows(X, sp.csr_array(Y), block_bytes=320)
+    statistics = [ColumnSums(4, 3)]
+    plan = replace(plan_statistics(source, statistics, HERE), fan_in=fan_in, runs=tuple((i, i + 1) for i in range(10)))
+    graph = build_pass(source, statistics, plan)
+    named = [str(key) for key in graph.__dask_graph__()]
+    assert sum("_run" in key for key in named) == 10
+    assert sum("_finalize" in key for key in named) == 1
+    (sums,), _ = graph.compute(scheduler="sync")
+    assert sums[1].tolist() == Y.sum(axis=0).tolist()
+
+
+def test_merging_leaves_its_inputs_alone():
+    statistic = ColumnSums(1, 1)
+    parts = [([(np.array([i]), np.array([i]))], {}) for i in (1, 2)]
+    merged, _ = passes._merge([statistic], parts)
+    assert merged[0][0].tolist() == [3]
+    assert parts[0][0][0][0].tolist() == [1]
+
+
+def test_dask_arrays_are_one_graph():
+    X, Y = integers()
+    source = as_rows(da.from_array(X, chunks=(30, 2)), da.from_array(Y, chunks=(50, -1)))
+    (sums,), record = run_pass(source, [ColumnSums(4, 3)], HERE)
+    assert sums[0].tolist() == X.sum(axis=0).tolist()
+    assert sums[1].tolist() == Y.sum(axis=0).tolist()
+    assert record.peak_worker_bytes > 0
+
+
+def test_every_chunk_of_a_dask_array_is_computed_once():
+    X, Y = integers()
+    computed = []
+
+    def watch(block, block_info=None):
+        computed.append(block_info[0]["chunk-location"])
+        return block
+
+    lazy = da.from_array(X, chunks=(10, 2)).map_blocks(watch, dtype=X.dtype, meta=X[:0, :0])
+    run_pass(as_rows(lazy, Y), [ColumnSums(4, 3)], HERE)
+    assert sorted(computed) == [(i, j) for i in range(10) for j in range(2)]
+
+
+def test_progress_counts_every_partition():
+    X, Y = integers()
+    source = ArrayRows(X, sp.csr_array(Y), block_bytes=320)
+    for threads in (1, 3):
+        events = []
+        with runtime.progress_to(events.append):
+            run_pass(source, [ColumnSums(4, 3)], Resources(1, threads, 2**32, 2**32), label="sums")
+        assert events[0] == {"kind": "pass", "label": "sums", "partitions": 10}
+        assert sum(e["done"] for e in events if e["kind"] == "partitions") == 10
+        assert events[-1]["kind"] == "pass-done"
+
+
+@pytest.fixture(scope="module")
+def client():
+    from mlfs_dask.cluster import connect
+
+    with connect(workers=2, memory_limit=800 * 2**20) as client:
+        yield client
+
+
+class SlowRows(ArrayRows):
+    """Rows in memory that travel to the workers, as a store's do."""
+
+    in_memory = False
+
+
+@pytest.mark.cluster
+def test_pass_on_worker_processes(client):
+    X, Y = integers(1000)
+    source = SlowRows(X, sp.csr_array(Y), block_bytes=320)
+    resources = runtime.current_resources()
+    assert (resources.workers, resources.threads_per_worker) == (2, 1)
+    assert resources.memory_limit == 800 * 2**20
+    events = []
+    with runtime.progress_to(events.append):
+        (sums,), record = run_pass(source, [ColumnSums(4, 3)], resources)
+        deadline = time.monotonic() + 5
+        while sum(e.get("done", 0) for e in events) < 100 and time.monotonic() < deadline:
+            time.sleep(0.05)
+    assert sums[0].tolist() == X.sum(axis=0).tolist()
+    assert sums[1].tolist() == Y.sum(axis=0).tolist()
+    assert 50 * 2**20 < record.peak_worker_bytes < 800 * 2**20
+    assert sum(e["done"] for e in events if e["kind"] == "partitions") == 100
+
+
+@pytest.mark.cluster
+def test_a_worker_that_dies_once_goes_unnoticed(client):
+    X, Y = integers(2000)
+    source = SlowRows(X, sp.csr_array(Y), block_bytes=320)
+    resources = runtime.current_resources()
+    pids = list(client.run(os.getpid).values())
+    import threading
+
+    killer = threading.Timer(0.7, os.kill, (pids[0], signal.SIGKILL))
+    killer.start()
+    (sums,), _ = run_pass(source, [ColumnSums(4, 3, seconds=0.01)], resources)
+    killer.join()
+    assert sums[0].tolist() == X.sum(axis=0).tolist()
+    client.wait_for_workers(2, timeout=60)
+    assert set(client.run(os.getpid).values()) != set(pids)
+
+
+@pytest.mark.cluster
+def test_a_part_that_always_kills_its_worker_is_explained(client):
+    X, Y = integers()
+    source = SlowRows(X, sp.csr_array(Y))
+    resources = runtime.current_resources()
+    with pytest.raises(ClusterLostError) as caught:
+        run_pass(source, [ColumnSums(4, 3, die=True)], resources)
+    message = str(caught.value)
+    assert "a worker died" in message
+    assert "--memory-limit" in message
+    assert caught.value.exit_code == 5
+    client.wait_for_workers(2, timeout=60)
+
+
+def test_errors_survive_pickling():
+    from mlfs_dask.errors import DataError, DoesNotFitError
+
+    for error in (
+        DataError("bad", file="f", line=3, column="c", value="x", cure="mend it"),
+        DoesNotFitError("a job", projected=10, available=5, cure="buy"),
+    ):
+        again = pickle.loads(pickle.dumps(error))
+        assert type(again) is type(error)
+        assert str(again) == str(error)
+        assert vars(again) == vars(error)

@@ -1,0 +1,97 @@
+"""Plans from sizes alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from mlfs_dask.errors import DoesNotFitError
+from mlfs_dask.primitives.plan import MAX_FAN_IN, combine, plan_pass, split_evenly
+from mlfs_dask.runtime import PROCESS_BYTES, Resources
+from mlfs_dask.typing import Profile
+
+MIB = 2**20
+
+
+def profile(partitions=100, buffer_bytes=32 * MIB):
+    return Profile(
+        n=1_000_000,
+        d=1000,
+        q=100,
+        sparse=False,
+        itemsize=4,
+        nonzeros=10**9,
+        label_nonzeros=3 * 10**6,
+        partitions=partitions,
+        block_rows=4096,
+        block_bytes=16 * MIB,
+        buffer_bytes=buffer_bytes,
+        read_bytes=4 * 10**9,
+    )
+
+
+def cluster(workers=2, limit=1024 * MIB, threads=1):
+    return Resources(workers, threads, limit, 4096 * MIB, client=object())
+
+
+def test_runs_cover_every_partition_once_in_order():
+    plan = plan_pass(profile(), cluster(), state_bytes=MIB, scratch_bytes=0)
+    assert [i for run in plan.runs for i in range(*run)] == list(range(100))
+
+
+def test_tasks_count_runs_merges_and_the_end():
+    plan = plan_pass(profile(), cluster(), state_bytes=MIB, scratch_bytes=0)
+    assert plan.fan_in == MAX_FAN_IN
+    assert len(plan.runs) == 12
+    assert plan.tasks == 12 + 2 + 1 + 1  # 12 runs, merged 8 at a time, then 2, then the result
+
+
+def test_large_partials_mean_long_runs_and_narrow_merges():
+    plan = plan_pass(profile(), cluster(), state_bytes=150 * MIB, scratch_bytes=0)
+    assert len(plan.runs) == 2
+    assert plan.fan_in == 2
+
+
+def test_never_more_tasks_than_partitions():
+    plan = plan_pass(profile(partitions=1), cluster(workers=8), state_bytes=MIB, scratch_bytes=0)
+    assert plan.runs == ((0, 1),)
+    assert plan.tasks == 2
+
+
+def test_peak_counts_process_buffers_scratch_and_states():
+    plan = plan_pass(profile(), Resources(1, 2, 2048 * MIB, 2048 * MIB), state_bytes=MIB, scratch_bytes=5 * MIB)
+    assert plan.peak_worker_bytes == PROCESS_BYTES + 2 * (32 + 5 + 1) * MIB
+
+
+def test_what_cannot_fit_is_refused_with_numbers_and_a_cure():
+    with pytest.raises(DoesNotFitError) as caught:
+        plan_pass(profile(), cluster(), state_bytes=600 * MIB, scratch_bytes=0)
+    error = caught.value
+    assert error.exit_code == 4
+    assert error.projected > error.available
+    assert error.projected >= 3 * 600 * MIB
+    assert "--memory-limit" in str(error)
+
+
+def test_the_cure_works():
+    with pytest.raises(DoesNotFitError) as caught:
+        plan_pass(profile(), cluster(), state_bytes=600 * MIB, scratch_bytes=0)
+    needed = int(str(caught.value).split("--memory-limit ")[1].split("MiB")[0])
+    plan_pass(profile(), cluster(limit=needed * MIB), state_bytes=600 * MIB, scratch_bytes=0)
+
+
+@pytest.mark.parametrize(("total", "pieces"), [(1, 1), (7, 3), (100, 12), (5, 5)])
+def test_even_split(total, pieces):
+    runs = split_evenly(total, pieces)
+    lengths = [b - a for a, b in runs]
+    assert len(runs) == pieces
+    assert sum(lengths) == total
+    assert max(lengths) - min(lengths) <= 1
+
+
+def test_combined_cost_adds_tasks_and_bytes_and_keeps_the_highest_peak():
+    small = plan_pass(profile(), cluster(), state_bytes=MIB, scratch_bytes=0)
+    large = plan_pass(profile(), cluster(), state_bytes=100 * MIB, scratch_bytes=0)
+    tasks, read, peak = combine([small, large])
+    assert tasks == small.tasks + large.tasks
+    assert read == 2 * profile().read_bytes
+    assert peak == large.peak_worker_bytes
