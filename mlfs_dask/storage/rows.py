@@ -132,6 +132,15 @@ class StoreLocation(NamedTuple):
         options = self.options if self.local is None else None
         return zarr.open_array(f"{self.path.rstrip('/')}/{key}", mode="r", storage_options=options)
 
+    def exists(self, key: str) -> bool:
+        """Whether the store holds an object of that name."""
+        if self.local is not None:
+            return (self.local / key).exists()
+        import fsspec
+
+        files, root = fsspec.core.url_to_fs(self.path, **self.options)
+        return bool(files.exists(f"{root.rstrip('/')}/{key}"))
+
 
 class ArrayReader:
     """Reads rows of one array into buffers. Open files are kept until `close`."""
@@ -144,6 +153,7 @@ class ArrayReader:
         self._file: tuple[int, int] | None = None  # shard number, descriptor
         self._index: NDArray[np.uint64] | None = None
         self._array: Any = None
+        self._present = -1  # shard that is known to be there, when zarr-python reads
 
     def read(self, start: int, stop: int, out: NDArray[Any]) -> None:
         """Fill `out` (stop - start rows, contiguous) with rows start..stop-1."""
@@ -152,6 +162,10 @@ class ArrayReader:
         if not self._direct:
             if self._array is None:
                 self._array = self._location.open_array(self.layout.key)
+            for shard in range(start // self.layout.shard_rows, -(-stop // self.layout.shard_rows)):
+                if shard != self._present and not self._location.exists(self._key(shard)):
+                    raise self._damaged(f"{self._key(shard)} is missing")
+                self._present = shard
             try:
                 out[...] = self._array[start:stop]
             except (OSError, ValueError, RuntimeError) as error:
@@ -178,8 +192,6 @@ class ArrayReader:
         shard, within = divmod(start, layout.shard_rows)
         self._open(shard)
         last = min(stop - start + within, layout.shard_rows)
-        if self._file is not None and self._file[1] < 0:
-            return -1, last - within
         if self._index is None:
             return within * layout.row_bytes, last - within
         chunk, inside = divmod(within, layout.chunk_rows)
@@ -205,17 +217,13 @@ class ArrayReader:
             return
         self.close()
         assert self._folder is not None
-        name = "/".join(["c", str(shard)] + ["0"] * (len(self.layout.shape) - 1))
-        path = self._folder / self.layout.key / name
         try:
-            descriptor = os.open(path, os.O_RDONLY)
-        except FileNotFoundError:
-            descriptor = -1  # Zarr does not store a chunk that holds nothing but the fill value
+            descriptor = os.open(self._folder / self._key(shard), os.O_RDONLY)
         except OSError as error:
             raise self._damaged(str(error)) from error
         self._file = (shard, descriptor)
         self._index = None
-        if descriptor >= 0 and self.layout.sharded:
+        if self.layout.sharded:
             chunks = self.layout.shard_rows // self.layout.chunk_rows
             size = os.fstat(descriptor).st_size
             footer = 16 * chunks + 4
@@ -223,6 +231,10 @@ class ArrayReader:
                 raise self._damaged(f"shard {shard} ends before its index")
             table = os.pread(descriptor, 16 * chunks, size - footer)
             self._index = np.frombuffer(table, dtype="<u8").reshape(chunks, 2)
+
+    def _key(self, shard: int) -> str:
+        """Name of a shard. Zarr takes an absent one for zeros; a store of ours has them all."""
+        return "/".join([self.layout.key, "c", str(shard)] + ["0"] * (len(self.layout.shape) - 1))
 
     def _read_at(self, offset: int, piece: memoryview) -> None:
         assert self._file is not None
@@ -242,7 +254,7 @@ class ArrayReader:
 
     def close(self) -> None:
         """Close the open shard."""
-        if self._file is not None and self._file[1] >= 0:
+        if self._file is not None:
             os.close(self._file[1])
         self._file = None
 

@@ -1,0 +1,227 @@
+"""Streaming a store: plain shards by positioned reads, everything else through zarr-python."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse as sp
+
+from mlfs_dask.errors import DataError
+from mlfs_dask.storage.rows import ArrayLayout, ArrayReader, MatrixLayout, StoreLocation, StoreRows
+from mlfs_dask.typing import FeatureInfo
+
+
+def write_array(group, name, values, *, chunk, shard, compressors=None):
+    array = group.create_array(
+        name,
+        shape=values.shape,
+        chunks=(chunk, *values.shape[1:]),
+        shards=None if shard is None else (shard, *values.shape[1:]),
+        dtype=values.dtype,
+        compressors=compressors,
+        fill_value=0,
+        config={"write_empty_chunks": True},
+    )
+    array[...] = values
+    return ArrayLayout.of(array, name)
+
+
+def write_matrix(group, name, matrix, *, sparse, chunk, shard, compressors=None):
+    options = {"chunk": chunk, "shard": shard, "compressors": compressors}
+    if not sparse:
+        return MatrixLayout(matrix.shape, dense=write_array(group, name, matrix, **options))
+    csr = sp.csr_array(matrix)
+    if not csr.nnz:
+        csr = sp.csr_array((np.zeros(1, csr.dtype), [0], [0] + [1] * csr.shape[0]), shape=csr.shape)
+    part = group.create_group(name)
+    layouts = {
+        key: write_array(part, key, values, **options)
+        for key, values in (
+            ("data", csr.data),
+            ("indices", csr.indices.astype(np.int32)),
+            ("indptr", csr.indptr.astype(np.int64)),
+        )
+    }
+    named = {key: ArrayLayout(**{**vars(layout), "key": f"{name}/{key}"}) for key, layout in layouts.items()}
+    return MatrixLayout(matrix.shape, **named)
+
+
+def make_store(path, X, Y, cuts, *, sparse, chunk=3, shard=6, compressors=None, options=None, block_bytes=64):
+    group = zarr.open_group(path, mode="w", storage_options=options)
+    x = write_matrix(group, "X", X, sparse=sparse, chunk=chunk, shard=shard, compressors=compressors)
+    y = write_matrix(group, "labels", Y, sparse=sparse, chunk=chunk, shard=shard, compressors=compressors)
+    rows = np.array([0, *cuts, len(X)], dtype=np.int64)
+
+    def stored(matrix):
+        per_row = (matrix != 0).sum(axis=1) if sparse else np.full(len(matrix), matrix.shape[1])
+        return np.concatenate(([0], np.cumsum(per_row)))[rows]
+
+    return StoreRows(
+        StoreLocation(str(path), options or {}),
+        x,
+        y,
+        rows,
+        stored(X),
+        stored(Y),
+        FeatureInfo(),
+        np.zeros((3, Y.shape[1]), dtype=np.int64),
+        block_bytes,
+    )
+
+
+def matrices(n=29, d=5, q=3, seed=0):
+    rng = np.random.default_rng(seed)
+    X = np.where(rng.random((n, d)) < 0.6, rng.normal(size=(n, d)), 0).astype(np.float32)
+    X[6:12] = 0  # a whole shard of zeros
+    return X, rng.choice([0, 0, 1, -1], (n, q)).astype(np.int8)
+
+
+def collect(source, first=0, last=None):
+    last = source.profile.partitions if last is None else last
+    xs, ys, at = [], [], int(source.row_offsets[first])
+    for block in source.stream(first, last):
+        assert block.start == at
+        assert block.Y.has_canonical_format
+        at += block.X.shape[0]
+        xs.append(block.X.toarray() if sp.issparse(block.X) else block.X.copy())
+        ys.append(block.Y.toarray())
+    assert at == source.row_offsets[last]
+    return np.concatenate(xs), np.concatenate(ys)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("shard", [6, None], ids=["sharded", "plain chunks"])
+@pytest.mark.parametrize("compressors", [None, "auto"], ids=["raw", "compressed"])
+def test_blocks_are_the_rows(tmp_path, sparse, shard, compressors):
+    X, Y = matrices()
+    source = make_store(tmp_path, X, Y, (10, 11, 27), sparse=sparse, shard=shard, compressors=compressors)
+    layout = source.X.data if sparse else source.X.dense
+    assert layout.raw == (compressors is None)
+    found_X, found_Y = collect(source)
+    assert np.array_equal(found_X, X)
+    assert np.array_equal(found_Y, Y)
+    part_X, _ = collect(source, 1, 3)
+    assert np.array_equal(part_X, X[10:27])
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_any_file_system(sparse):
+    X, Y = matrices()
+    source = make_store(f"memory://rows-{sparse}", X, Y, (10,), sparse=sparse)
+    found_X, found_Y = collect(source)
+    assert np.array_equal(found_X, X)
+    assert np.array_equal(found_Y, Y)
+
+
+def test_a_row_longer_than_a_block(tmp_path):
+    X = np.ones((4, 50), dtype=np.float32)
+    source = make_store(tmp_path, X, np.ones((4, 2), np.int8), (2,), sparse=True, block_bytes=16)
+    found, _ = collect(source)
+    assert np.array_equal(found, X)
+
+
+def test_workers_get_places_not_data(tmp_path):
+    X, Y = matrices()
+    source = make_store(tmp_path, X, Y, (10,), sparse=False)
+    source = StoreRows(**{**vars(source), "driver_features": FeatureInfo(np.zeros(10**6))})
+    text = pickle.dumps(source)
+    assert len(text) < 4000
+    found_X, _ = collect(pickle.loads(text))
+    assert np.array_equal(found_X, X)
+
+
+def test_profile_counts_bytes(tmp_path):
+    X, Y = matrices()
+    dense = make_store(tmp_path / "dense", X, Y, (10,), sparse=False).profile
+    assert (dense.n, dense.d, dense.q, dense.partitions) == (29, 5, 3, 2)
+    assert dense.read_bytes == X.nbytes + Y.nbytes
+    sparse = make_store(tmp_path / "sparse", X, Y, (10,), sparse=True).profile
+    assert sparse.nonzeros == np.count_nonzero(X)
+    assert sparse.label_nonzeros == np.count_nonzero(Y)
+    assert sparse.read_bytes == 8 * sparse.nonzeros + 8 * 29 + 5 * sparse.label_nonzeros + 8 * 29
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_any_rows_of_any_chunks(tmp_path_factory, data):
+    n, width = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 3))
+    chunk = data.draw(st.integers(1, 8))
+    shard = chunk * data.draw(st.integers(1, 4))
+    values = np.arange(1, n * width + 1, dtype=np.int32).reshape(n, width)
+    values[data.draw(st.lists(st.integers(0, n - 1)))] = 0
+    folder = tmp_path_factory.mktemp("chunks")
+    layout = write_array(zarr.open_group(folder, mode="w"), "a", values, chunk=chunk, shard=shard)
+    reader = ArrayReader(StoreLocation(str(folder), {}), layout)
+    for _ in range(3):
+        start = data.draw(st.integers(0, n))
+        stop = data.draw(st.integers(start, n))
+        out = np.full((stop - start, width), -1, dtype=np.int32)
+        reader.read(start, stop, out)
+        assert np.array_equal(out, values[start:stop])
+    reader.close()
+
+
+def test_chunks_that_follow_one_another_are_one_read(tmp_path, monkeypatch):
+    import os
+
+    values = np.arange(1, 49, dtype=np.int32).reshape(24, 2)
+    layout = write_array(zarr.open_group(tmp_path, mode="w"), "a", values, chunk=2, shard=12)
+    calls = []
+    plain = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda *args: calls.append(args) or plain(*args))
+    reader = ArrayReader(StoreLocation(str(tmp_path), {}), layout)
+    out = np.empty((24, 2), dtype=np.int32)
+    reader.read(0, 24, out)
+    reader.close()
+    assert np.array_equal(out, values)
+    assert len(calls) == 2  # one a shard
+
+
+@pytest.mark.parametrize("cut", [0, 3, 30, 60])
+def test_a_shard_cut_short_is_damage(tmp_path, cut):
+    X, Y = matrices()
+    source = make_store(tmp_path, X, Y, (10,), sparse=False)
+    shard = tmp_path / "X/c/0/0"
+    shard.write_bytes(shard.read_bytes()[:cut])
+    with pytest.raises(DataError, match="the store is damaged") as caught:
+        collect(source)
+    assert "mlfs inspect --verify" in str(caught.value)
+    assert str(tmp_path) in str(caught.value)
+
+
+@pytest.mark.parametrize("compressors", [None, "auto"], ids=["raw", "compressed"])
+def test_an_absent_shard_is_damage_not_zeros(tmp_path, compressors):
+    X, Y = matrices()
+    source = make_store(tmp_path, X, Y, (10,), sparse=False, compressors=compressors)
+    (tmp_path / "X/c/1/0").unlink()
+    with pytest.raises(DataError, match="the store is damaged"):
+        collect(source)
+
+
+def test_absent_inner_chunks_are_zeros(tmp_path):
+    values = np.zeros((8, 2), dtype=np.int32)
+    values[2] = 7
+    group = zarr.open_group(tmp_path, mode="w")
+    array = group.create_array("a", shape=(8, 2), chunks=(2, 2), shards=(8, 2), dtype="i4", compressors=None)
+    array[...] = values
+    reader = ArrayReader(StoreLocation(str(tmp_path), {}), ArrayLayout.of(array, "a"))
+    out = np.full((8, 2), -1, dtype=np.int32)
+    reader.read(0, 8, out)
+    reader.close()
+    assert np.array_equal(out, values)
+
+
+def test_leaving_early_stops_reading(tmp_path):
+    import threading
+
+    X, Y = matrices()
+    source = make_store(tmp_path, X, Y, (10, 20), sparse=False)
+    blocks = source.stream(0, 3)
+    next(blocks)
+    blocks.close()
+    assert not any(t.name.startswith("mlfs-read") for t in threading.enumerate())
