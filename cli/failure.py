@@ -1,4 +1,4 @@
-"""What an error looks like to the user: one message on standard error, one exit code, with --json one object."""
+"""What an error looks like to the user: a message on standard error, an exit code, with --json one object."""
 
 from __future__ import annotations
 
@@ -73,8 +73,7 @@ def describe_failure(error: BaseException, arguments: Sequence[str]) -> Failure 
         return Failure(
             "unexpected",
             1,
-            f"unexpected {type(error).__name__}: {text}"
-            "\n  This is a fault of mlfs. -v shows where it happened.",
+            f"unexpected {type(error).__name__}: {text}\n  This is a fault of mlfs. -v shows where it happened.",
             {"type": type(error).__name__},
         )
     return None

@@ -1,4 +1,4 @@
-"""The `mlfs` command: a group that imports a command only when it is asked for, and turns errors into exit codes.
+"""The `mlfs` command: a group that imports a command when it is asked for, and turns errors into exit codes.
 
 Exit codes: 0 done, 1 unexpected error, 2 usage, 3 invalid data, 4 would not fit, 5 cluster lost,
 130 interrupted.
@@ -91,10 +91,10 @@ def resolve_or_suggest(
     if name in names:
         return resolve(ctx, args)
     if name.startswith("-"):
-        ctx.fail(f"the {what} comes before its options, and {name!r} came first.")
+        raise click.UsageError(f"the {what} comes before its options, and {name!r} came first.", ctx)
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     known = f"Did you mean {', '.join(close)}?" if close else f"Known: {', '.join(names)}."
-    ctx.fail(f"no such {what}: {name!r}. {known}")
+    raise click.UsageError(f"no such {what}: {name!r}. {known}", ctx)
 
 
 @contextmanager

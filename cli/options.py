@@ -1,7 +1,7 @@
 """Options shared by the commands, each spelt and explained once.
 
-`@output_options` gives a command one argument `output` (an `Output`); `@cluster_options` one argument `cluster`
-(keyword arguments of `mlfs_dask.cluster.connect`).
+`@output_options(...)` gives a command one argument `output` (an `Output`); `@cluster_options` one argument
+`cluster` (keyword arguments of `mlfs_dask.cluster.connect`).
 """
 
 from __future__ import annotations
@@ -79,9 +79,7 @@ json_option = click.option(
     help="Print the result as one JSON object on standard output, and nothing else there.",
 )
 quiet_option = click.option("--quiet", is_flag=True, help="Print the result and errors only.")
-verbose_option = click.option(
-    "-v", "verbose", count=True, help="Log each step to standard error; -vv logs everything."
-)
+verbose_option = click.option("-v", "verbose", count=True, help="Log each step to standard error; -vv logs everything.")
 progress_option = click.option(
     "--progress",
     type=click.Choice(["auto", "bar", "plain", "json", "none"]),
@@ -92,16 +90,27 @@ progress_option = click.option(
 )
 
 
-def output_options(command: Decorated) -> Decorated:
-    """Add the options of what is printed; the command receives `output`."""
+def output_options(*, progress: bool) -> Callable[[Decorated], Decorated]:
+    """Add the options of what is printed; the command receives `output`.
 
-    @functools.wraps(command)
-    def wrapped(*args: Any, as_json: bool, quiet: bool, verbose: int, progress: str, **kwargs: Any) -> Any:
-        set_logging(verbose, quiet=quiet)
-        output = Output(as_json=as_json, quiet=quiet, progress="none" if quiet else progress)
-        return command(*args, output=output, **kwargs)
+    Parameters
+    ----------
+    progress : bool
+        Whether the command takes long enough to show progress.
+    """
 
-    return _stack(wrapped, [json_option, quiet_option, verbose_option, progress_option])
+    def decorate(command: Decorated) -> Decorated:
+        @functools.wraps(command)
+        def wrapped(*args: Any, as_json: bool, quiet: bool, verbose: int, **kwargs: Any) -> Any:
+            set_logging(verbose, quiet=quiet)
+            form = kwargs.pop("progress", "none")
+            output = Output(as_json=as_json, quiet=quiet, progress="none" if quiet else form)
+            return command(*args, output=output, **kwargs)
+
+        options = [json_option, quiet_option, verbose_option]
+        return _stack(wrapped, [*options, progress_option] if progress else options)
+
+    return decorate
 
 
 def set_logging(verbosity: int, *, quiet: bool) -> None:
@@ -122,9 +131,7 @@ def set_logging(verbosity: int, *, quiet: bool) -> None:
 # Where to compute
 
 cluster_option_list = [
-    click.option(
-        "--scheduler", metavar="ADDRESS", help="Running scheduler, as tcp://host:8786 or tls://host:8786."
-    ),
+    click.option("--scheduler", metavar="ADDRESS", help="Running scheduler, as tcp://host:8786 or tls://host:8786."),
     click.option(
         "--scheduler-file",
         metavar="FILE",
@@ -137,18 +144,14 @@ cluster_option_list = [
         type=int,
         help="Start N local worker processes (default: one a core for 256 MiB and more, none below).",
     ),
-    click.option(
-        "--threads-per-worker", metavar="N", type=int, help="Threads of each local worker (default 1)."
-    ),
+    click.option("--threads-per-worker", metavar="N", type=int, help="Threads of each local worker (default 1)."),
     click.option(
         "--memory-limit",
         type=Bytes(),
         help="Memory of each local worker, or of this process where there is none (default: an equal "
         "share of what is free).",
     ),
-    click.option(
-        "--tls-ca-file", metavar="FILE", type=click.Path(), help="Certificate authority of a TLS scheduler."
-    ),
+    click.option("--tls-ca-file", metavar="FILE", type=click.Path(), help="Certificate authority of a TLS scheduler."),
     click.option("--tls-cert", metavar="FILE", type=click.Path(), help="This client's certificate."),
     click.option("--tls-key", metavar="FILE", type=click.Path(), help="This client's key."),
     click.option(
@@ -193,8 +196,11 @@ store_argument = click.argument("store", metavar="STORE")
 force_option = click.option(
     "--force", is_flag=True, help="Replace what is there, at the end, when the new is complete."
 )
-seed_option = click.option(
-    "--seed", type=int, metavar="N", help="Seed of whatever is random; recorded in the result."
+seed_option = click.option("--seed", type=int, metavar="N", help="Seed of whatever is random; recorded in the result.")
+resume_option = click.option(
+    "--resume",
+    is_flag=True,
+    help="Go on where an interrupted command stopped; what is done is not done again.",
 )
 keep_option = click.option(
     "-k",

@@ -55,9 +55,7 @@ def table(rows: Iterable[Sequence[object]], *, header: Sequence[str] | None = No
     labels    6
     """
     cells = [[str(cell) for cell in row] for row in rows]
-    numeric = [
-        all(_is_number(row[column]) for row in cells) for column in range(len(cells[0]) if cells else 0)
-    ]
+    numeric = [all(_is_number(row[column]) for row in cells) for column in range(len(cells[0]) if cells else 0)]
     if header is not None:
         cells.insert(0, list(header))
     widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]) if cells else 0)]

@@ -13,6 +13,8 @@ from mlfs_dask_cli.output import Output
 
 SECONDS_BETWEEN_LINES = 5.0
 
+STAGES = {"read": "reading", "write": "writing"}
+
 
 @contextmanager
 def show_progress(output: Output) -> Iterator[None]:
@@ -79,6 +81,8 @@ class PlainLines:
             self._print(f"{self._label}: {self._done} of {self._total} partitions")
         elif kind == "pass-done":
             self._print(f"{self._label}: done in {float(event['seconds']):.1f} s")
+        elif kind == "convert" and "parts_done" in event:
+            self._print(f"{STAGES[event['stage']]}: {event['parts_done']} of {event['parts']} parts")
         elif kind == "step":
             values = ", ".join(f"{name} {_short(v)}" for name, v in event.items() if name != "kind")
             self._print(values)
@@ -105,7 +109,6 @@ def _bar() -> Iterator[Callable[[dict[str, Any]], None]]:
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("partitions"),
         TimeRemainingColumn(),
         TextColumn("{task.fields[step]}"),
     )
@@ -118,6 +121,13 @@ def _bar() -> Iterator[Callable[[dict[str, Any]], None]]:
                 bar.reset(task, total=event["partitions"], description=str(event["label"]), step="")
             elif kind == "partitions":
                 bar.advance(task, event["done"])
+            elif kind == "convert" and "parts_done" in event:
+                bar.update(
+                    task,
+                    description=STAGES[event["stage"]],
+                    total=event["parts"],
+                    completed=event["parts_done"],
+                )
             elif kind == "step":
                 values = (f"{name} {_short(v)}" for name, v in event.items() if name != "kind")
                 bar.update(task, step=", ".join(values))

@@ -17,8 +17,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlfs_dask.errors import ClusterLostError, UsageError
 from mlfs_dask import runtime
+from mlfs_dask.errors import ClusterLostError, UsageError
+from mlfs_dask.runtime import Resources
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -97,15 +98,16 @@ def connect(
         workers=workers,
         threads_per_worker=threads_per_worker,
         memory_limit=memory_limit,
-        tls=(tls_ca_file, tls_cert, tls_key),
+        tls_ca_file=tls_ca_file,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
         wait=wait,
         in_process=in_process,
     )
     remote = scheduler is not None or scheduler_file is not None
-    if not remote and workers is None and not in_process:
-        if threads_per_worker is not None or (work_bytes or 0) >= SMALL_WORK_BYTES:
-            workers = available_cores()
-    if in_process or workers is None and not remote:
+    if not remote and not in_process:
+        workers = _local_workers(workers, threads_per_worker, work_bytes)
+    if in_process or (workers is None and not remote):
         with _in_process(memory_limit, 1 if in_process else None):
             yield None
         return
@@ -116,11 +118,57 @@ def connect(
                 _remote_client(scheduler, scheduler_file, _security(tls_ca_file, tls_cert, tls_key), wait)
             )
         else:
-            assert workers is not None
+            assert workers is not None  # local, or it had been done in process
             client = stack.enter_context(_local_client(workers, threads_per_worker or 1, memory_limit, wait))
         _prepare_workers(client)
-        with _translate_loss(client):
+        with client.as_current(), _translate_loss(client):
             yield client
+
+
+def planned_resources(*, work_bytes: int | None = None, **options: Any) -> Resources:
+    """What `connect` with the same options would give, without starting local workers.
+
+    Parameters
+    ----------
+    work_bytes : int, optional
+    **options
+        Those of `connect`.
+
+    Returns
+    -------
+    Resources
+        Of a running cluster, as it is; of local workers, as they would be (`client` is then a placeholder).
+    """
+    workers, threads = options.get("workers"), options.get("threads_per_worker")
+    remote = options.get("scheduler") is not None or options.get("scheduler_file") is not None
+    if not remote and not options.get("in_process"):
+        workers = _local_workers(workers, threads, work_bytes)
+        if workers is not None:
+            _check_options(**options)
+            limit = options.get("memory_limit")
+            return Resources(
+                workers=workers,
+                threads_per_worker=threads or 1,
+                memory_limit=limit or _share_of_memory(workers),
+                driver_limit=runtime.available_memory(),
+                client=PLANNED,
+            )
+    with connect(**options, work_bytes=work_bytes):
+        return runtime.current_resources()
+
+
+PLANNED = "local workers that were not started"
+"""Stands for the client in resources that are only planned with."""
+
+
+def _local_workers(workers: int | None, threads_per_worker: int | None, work_bytes: int | None) -> int | None:
+    """Number of local workers; None where the work is done in this process."""
+    worth_it = threads_per_worker is not None or (work_bytes or 0) >= SMALL_WORK_BYTES
+    return available_cores() if workers is None and worth_it else workers
+
+
+def _share_of_memory(workers: int) -> int:
+    return runtime.available_memory() // workers
 
 
 def available_cores() -> int:
@@ -135,15 +183,18 @@ def available_cores() -> int:
 
 def _check_options(
     *,
-    scheduler: str | None,
-    scheduler_file: str | None,
-    workers: int | None,
-    threads_per_worker: int | None,
-    memory_limit: int | None,
-    tls: tuple[str | None, str | None, str | None],
-    wait: float,
-    in_process: bool,
+    scheduler: str | None = None,
+    scheduler_file: str | None = None,
+    workers: int | None = None,
+    threads_per_worker: int | None = None,
+    memory_limit: int | None = None,
+    tls_ca_file: str | None = None,
+    tls_cert: str | None = None,
+    tls_key: str | None = None,
+    wait: float = DEFAULT_WAIT,
+    in_process: bool = False,
 ) -> None:
+    tls = (tls_ca_file, tls_cert, tls_key)
     places = {
         "--scheduler": scheduler is not None,
         "--scheduler-file": scheduler_file is not None,
@@ -228,7 +279,8 @@ def _remote_client(
                 scheduler,
                 security=security,
                 timeout=max(deadline - time.monotonic(), 1.0),
-                set_as_default=True,
+                # Not yet: a client that fails to connect would stay the default one.
+                set_as_default=False,
             )
         except (OSError, TimeoutError, ValueError, RuntimeError) as error:
             if isinstance(error, ValueError):
@@ -290,7 +342,7 @@ def _local_client(
     from distributed import Client, LocalCluster
 
     if memory_limit is None:
-        memory_limit = runtime.available_memory() // workers
+        memory_limit = _share_of_memory(workers)
     settings = local_settings(memory_limit, wait)
     logger.info(
         "starting %d local worker%s with %.1f GiB and %d thread%s each",
@@ -319,7 +371,7 @@ def _local_client(
                 f"{workers} local workers did not start ({_last_cause(error)})."
                 "\n  cure: ask for fewer with --workers N, or compute with --in-process."
             ) from error
-        client = stack.enter_context(Client(cluster, set_as_default=True))
+        client = stack.enter_context(Client(cluster, set_as_default=False))
         try:
             client.wait_for_workers(workers, timeout=wait)
         except TimeoutError as error:
@@ -372,21 +424,27 @@ def register_sizes() -> None:
     """Tell Dask what sparse blocks weigh; by itself it books 56 bytes for each."""
     from dask.sizeof import sizeof
 
-    @sizeof.register_lazy("scipy")  # type: ignore[untyped-decorator, unused-ignore]
-    def _register_scipy() -> None:
-        from scipy import sparse
+    # Lazily, because importing `sparse` takes seconds and most processes never see one of its arrays.
+    sizeof.register_lazy("scipy", _register_csr)
+    sizeof.register_lazy("sparse", _register_gcxs)
 
-        @sizeof.register(sparse.csr_array)  # type: ignore[untyped-decorator, unused-ignore]
-        def _csr_bytes(block: Any) -> int:
-            return int(block.data.nbytes + block.indices.nbytes + block.indptr.nbytes)
 
-    @sizeof.register_lazy("sparse")  # type: ignore[untyped-decorator, unused-ignore]
-    def _register_sparse() -> None:
-        import sparse
+def _register_csr() -> None:
+    from dask.sizeof import sizeof
+    from scipy.sparse import csr_array
 
-        @sizeof.register(sparse.GCXS)  # type: ignore[untyped-decorator, unused-ignore]
-        def _gcxs_bytes(block: Any) -> int:
-            return int(block.data.nbytes + block.indices.nbytes + block.indptr.nbytes)
+    sizeof.register(csr_array, _row_block_bytes)
+
+
+def _register_gcxs() -> None:
+    from dask.sizeof import sizeof
+    from sparse import GCXS
+
+    sizeof.register(GCXS, _row_block_bytes)
+
+
+def _row_block_bytes(block: Any) -> int:
+    return int(block.data.nbytes + block.indices.nbytes + block.indptr.nbytes)
 
 
 def _prepare_worker() -> dict[str, str]:
@@ -470,7 +528,7 @@ def _translate_loss(client: Client) -> Iterator[None]:
     """What escapes the passes' own watch (they name the task and the memory)."""
     from concurrent.futures import CancelledError
 
-    from distributed.comm import CommClosedError
+    from distributed.comm.core import CommClosedError
     from distributed.scheduler import KilledWorker, NoValidWorkerError
 
     try:

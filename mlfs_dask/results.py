@@ -1,7 +1,7 @@
 """Run folders: what a selection leaves behind, written whole or not at all.
 
-`ranking.csv` holds every feature, best first; `selected.txt` the names of the k best; `run.json` what was run,
-on what, and what it cost. A folder without `run.json` is no run.
+`ranking.csv` holds every feature, best first; `selected.txt` the names of the k best; `run.json` what was
+run, on what, and what it cost. A folder without `run.json` is no run.
 """
 
 from __future__ import annotations
@@ -237,6 +237,35 @@ def read_run(path: str, *, storage_options: Mapping[str, Any] | None = None) -> 
             cure=_CURE,
         )
     return Run(path, np.array(indices, np.int64), np.array(scores), names, record)
+
+
+def finished_run(
+    path: str,
+    *,
+    method: str,
+    params: Mapping[str, Any],
+    digest: str,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Run | None:
+    """The run at `path` if it is complete and was made by the same method, parameters and store; else None.
+
+    Parameters
+    ----------
+    path : str
+    method : str
+    params : mapping
+        All parameters of the selector, defaults included.
+    digest : str
+        Content digest of the store.
+    """
+    try:
+        run = read_run(path, storage_options=storage_options)
+    except DataError:
+        return None
+    record = run.record
+    same_store = (record.get("store") or {}).get("digest") == digest
+    same = record.get("method") == method and record.get("params") == _as_json(params)
+    return run if same and same_store else None
 
 
 _CURE = "give the folder that `mlfs select -o` wrote, or run the selection again."

@@ -1,0 +1,170 @@
+"""`mlfs convert`: multi-label files to a store."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mlfs_dask_cli.options import Bytes, force_option, output_options, resume_option
+from mlfs_dask_cli.output import Output
+from mlfs_dask_cli.progress import show_progress
+from mlfs_dask_cli.summary import store_summary, summary_text
+
+
+def read_names(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Column names from the command line: comma-separated (quoted where they hold commas), or @FILE, a name a line."""
+    names: list[str] = []
+    for value in values:
+        if value.startswith("@"):
+            try:
+                names += Path(value[1:]).read_text(encoding="utf-8").splitlines()
+            except FileNotFoundError as error:
+                raise click.BadParameter(f"there is no file {value[1:]!r} with names in it.") from error
+        else:
+            names += next(csv.reader([value]))
+    return tuple(name for name in names if name)
+
+
+@click.command()
+@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
+@click.argument("store", metavar="STORE")
+@click.option("--labels", "labels_xml", metavar="FILE.xml", help="Mulan's XML file that names the labels.")
+@click.option(
+    "--label-columns",
+    metavar="NAMES",
+    multiple=True,
+    help="The labels by name: a,b,c, or @FILE with a name a line. May be given again.",
+)
+@click.option("--n-labels", metavar="N", type=click.IntRange(min=1), help="The last N columns are labels.")
+@click.option("--labels-first", is_flag=True, help="With --n-labels: the first N columns are.")
+@click.option("--format", help="Format of the sources (default: by name and content).")
+@click.option(
+    "--key",
+    "keys",
+    metavar="X=NAME",
+    multiple=True,
+    help="Name of X or Y in a file that holds several arrays, as in --key X=data --key Y=target.",
+)
+@click.option("--drop", metavar="NAMES", multiple=True, help="Features to leave out: a,b,c, or @FILE.")
+@click.option(
+    "--dtype",
+    type=click.Choice(["uint8", "int16", "int32", "float32", "float64"]),
+    help="Of X (default: the narrowest that loses no digit).",
+)
+@click.option(
+    "--storage",
+    type=click.Choice(["auto", "dense", "sparse"]),
+    default="auto",
+    show_default=True,
+    help="Of X; auto measures the density.",
+)
+@click.option(
+    "--compressor",
+    type=click.Choice(["none", "zstd", "lz4"]),
+    default="none",
+    show_default=True,
+    help="none reads fastest, zstd takes least room.",
+)
+@click.option(
+    "--partition-size", type=Bytes(), help="Bytes of X and Y that one task reads (default: 64 MiB to 128 MiB)."
+)
+@click.option("--workers", metavar="N", type=click.IntRange(min=1), help="Processes (default: one a core).")
+@click.option(
+    "--memory-limit",
+    type=Bytes(),
+    help="Memory of all processes together (default: 512 MiB a process, at most half of what is free).",
+)
+@resume_option
+@force_option
+@output_options(progress=True)
+def convert(
+    sources: tuple[str, ...],
+    store: str,
+    labels_xml: str | None,
+    label_columns: tuple[str, ...],
+    n_labels: int | None,
+    labels_first: bool,
+    format: str | None,
+    keys: tuple[str, ...],
+    drop: tuple[str, ...],
+    dtype: str | None,
+    storage: str,
+    compressor: str,
+    partition_size: int | None,
+    workers: int | None,
+    memory_limit: int | None,
+    resume: bool,
+    force: bool,
+    output: Output,
+) -> None:
+    """Convert SOURCE files (several are concatenated) to the store STORE.
+
+    Reads Mulan and Meka ARFF, svmlight, XMLC text, CSV, TSV, Parquet, .npz, .mat, .h5ad and .zarr, packed
+    (.gz, .xz, .bz2, .zst) or not, from paths or URLs.
+
+    \b
+      mlfs convert emotions.arff emotions.zarr --labels emotions.xml
+      mlfs convert day1.svm.gz day2.svm.gz all.zarr
+      mlfs convert table.parquet table.zarr --label-columns red,green,blue
+    """
+    given = [bool(labels_xml), bool(label_columns), n_labels is not None]
+    if sum(given) > 1:
+        raise click.UsageError("--labels, --label-columns and --n-labels exclude one another; give one.")
+    if labels_first and n_labels is None:
+        raise click.UsageError("--labels-first goes with --n-labels.")
+
+    from mlfs_dask.storage import convert as library
+    from mlfs_dask.storage.readers.base import LabelSpec
+
+    options: dict[str, Any] = {} if partition_size is None else {"partition_bytes": partition_size}
+    with show_progress(output):
+        conversion = library.convert(
+            list(sources),
+            store,
+            labels=LabelSpec(
+                xml=labels_xml,
+                columns=read_names(label_columns) or None,
+                count=n_labels,
+                first=labels_first,
+            ),
+            format=format,
+            keys=_read_keys(keys),
+            workers=workers,
+            memory_limit=memory_limit,
+            dtype=dtype,
+            storage=storage,
+            compressor=compressor,
+            drop=read_names(drop),
+            force=force,
+            resume=resume,
+            command=_command_line(),
+            **options,
+        )
+    summary = {
+        **store_summary(store, conversion.schema),
+        "seconds": round(conversion.seconds, 3),
+        "warnings": list(conversion.warnings),
+    }
+    output.result(summary, summary_text(summary))
+
+
+def _read_keys(keys: tuple[str, ...]) -> dict[str, str]:
+    pairs = {}
+    for key in keys:
+        name, equals, value = key.partition("=")
+        if not equals or not name or not value:
+            raise click.BadParameter(f"{key!r} is not of the form X=NAME.", param_hint="--key")
+        pairs[name] = value
+    return pairs
+
+
+def _command_line() -> str:
+    """What was typed, for the store's record."""
+    import shlex
+
+    from mlfs_dask_cli.main import ARGUMENTS
+
+    return "mlfs " + shlex.join(click.get_current_context().meta[ARGUMENTS])

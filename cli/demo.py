@@ -1,0 +1,24 @@
+"""`mlfs demo`: the whole way on data that scikit-learn carries."""
+
+from __future__ import annotations
+
+import click
+
+from mlfs_dask_cli.options import force_option, output_options
+from mlfs_dask_cli.output import Output
+
+
+@click.command()
+@click.argument("directory", metavar="DIR")
+@force_option
+@output_options(progress=False)
+def demo(directory: str, force: bool, output: Output) -> None:
+    """Run the whole way on images of digits, in the folder DIR.
+
+    Writes the images with six labels as a Mulan file, converts it, plans, selects with several methods, and
+    ends with a page that shows the pixels each method chose. Each step is told as the command that does it.
+    """
+    from mlfs_dask import demo as library
+
+    summary = library.run_demo(directory, force=force, tell=output.note)
+    output.result(summary, f"Open {summary['page']} (made in {summary['seconds']:.1f} s)")

@@ -1,0 +1,43 @@
+"""`mlfs doctor`: is this machine, and a cluster, fit for work?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from mlfs_dask_cli.options import cluster_options, output_options
+from mlfs_dask_cli.output import Output
+
+COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
+
+
+@click.command()
+@click.option(
+    "--directory",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False),
+    help="Where the tiny job keeps its files: a folder that all workers see (default: the temporary folder).",
+)
+@cluster_options
+@output_options(progress=False)
+def doctor(directory: str | None, cluster: dict[str, Any], output: Output) -> None:
+    """Check versions, memory, open files and scratch space, here and on workers, and run a tiny job.
+
+    Exit 0 only when nothing failed; 5 when the cluster could not be used; 1 for other failures.
+    """
+    from mlfs_dask.doctor import examine
+
+    checks = []
+    for check in examine(directory=directory, **cluster):
+        checks.append(check)
+        if not output.as_json:
+            state = click.style(f"{check.status:<4}", fg=COLOURS[check.status])
+            click.echo(f"{state}  {check.name}: {check.detail}")
+            if check.cure:
+                click.echo(f"      cure: {check.cure}")
+    failed = [check.name for check in checks if check.status == "fail"]
+    if output.as_json:
+        output.result({"ok": not failed, "checks": [check.to_dict() for check in checks]}, "")
+    if failed:
+        raise click.exceptions.Exit(5 if "cluster" in failed else 1)

@@ -1,0 +1,44 @@
+"""`mlfs inspect`: what a store holds, and whether it is intact."""
+
+from __future__ import annotations
+
+import click
+
+from mlfs_dask_cli.options import output_options, store_argument
+from mlfs_dask_cli.output import Output, size
+from mlfs_dask_cli.summary import store_summary, summary_text
+
+
+@click.command()
+@store_argument
+@click.option("--verify", is_flag=True, help="Read everything and compare it with what was written; exit 3 if not.")
+@output_options(progress=False)
+def inspect(store: str, verify: bool, output: Output) -> None:
+    """Show n, d, q, nonzeros, density, labels, constant features, partitions and bytes of STORE."""
+    from mlfs_dask.errors import DataError
+    from mlfs_dask.storage import verify as library
+    from mlfs_dask.storage.objects import open_objects, read_schema
+
+    schema, _ = read_schema(open_objects(store))
+    summary = store_summary(store, schema)
+    text = summary_text(summary)
+    if verify:
+        found = library.verify(store)
+        if not found.intact:
+            problems = [
+                f"{len(keys)} {word}: {', '.join(keys[:5])}{', ...' if len(keys) > 5 else ''}"
+                for word, keys in (
+                    ("damaged", found.damaged),
+                    ("missing", found.missing),
+                    ("not part of the store", found.extra),
+                )
+                if keys
+            ]
+            raise DataError(
+                f"the store is not as it was written; {'; '.join(problems)}",
+                file=store,
+                cure="restore a copy, or convert the source files again",
+            )
+        summary["verified"] = {"objects": found.objects, "bytes": found.bytes}
+        text += f"\nintact: {found.objects:,} objects, {size(found.bytes)} read and compared"
+    output.result(summary, text)

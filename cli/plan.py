@@ -1,0 +1,67 @@
+"""`mlfs plan`: what a selection will cost, before anything runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from mlfs_dask_cli.method_group import MethodGroup, make_selector
+from mlfs_dask_cli.options import cluster_options, output_options, store_argument
+from mlfs_dask_cli.output import Output, size, table
+
+
+def _make_command(name: str) -> click.Command:
+    @click.command(name, help="Say what `mlfs select` with these options will cost; exit 4 if it cannot fit.")
+    @store_argument
+    @cluster_options
+    @output_options(progress=False)
+    def command(**kwargs: Any) -> None:
+        _plan(**kwargs)
+
+    return command
+
+
+plan = MethodGroup(
+    name="plan",
+    make_command=_make_command,
+    help="Passes over STORE, tasks, bytes read, peak bytes a worker and on the driver, before anything runs.",
+)
+
+
+def _plan(*, method: str, params: dict[str, Any], store: str, cluster: dict[str, Any], output: Output) -> None:
+    from mlfs_dask.cluster import planned_resources
+    from mlfs_dask.primitives.plan import require_driver
+    from mlfs_dask.storage.dataset import open_dataset
+
+    dataset = open_dataset(store)
+    selector, _ = make_selector(method, params, k=None, seed=None)
+    resources = planned_resources(**cluster, work_bytes=dataset.rows.profile.read_bytes)
+    projected = require_driver(selector.plan(dataset.rows, resources), resources, f"{method} in the driver process")
+    where = (
+        f"{resources.workers} workers of {size(resources.memory_limit)}, {resources.threads_per_worker} threads each"
+        if resources.client is not None
+        else f"this process, {resources.threads_per_worker} threads, {size(resources.memory_limit)}"
+    )
+    rows = [
+        ("passes over X", f"{projected.passes}"),
+        ("tasks", f"{projected.tasks:,}"),
+        ("bytes read", f"{projected.bytes_read:,} ({size(projected.bytes_read)})"),
+        ("peak a worker", f"{projected.peak_worker_bytes:,} ({size(projected.peak_worker_bytes)})"),
+        ("peak on the driver", f"{projected.peak_driver_bytes:,} ({size(projected.peak_driver_bytes)})"),
+        ("computed by", where),
+        *[("note", note) for note in projected.notes],
+    ]
+    result = {
+        "method": method,
+        "store": store,
+        **projected.to_dict(),
+        "resources": {
+            "in_process": resources.client is None,
+            "workers": resources.workers,
+            "threads_per_worker": resources.threads_per_worker,
+            "memory_limit": resources.memory_limit,
+            "driver_limit": resources.driver_limit,
+        },
+    }
+    output.result(result, table(rows))

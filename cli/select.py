@@ -1,0 +1,108 @@
+"""`mlfs select`: rank the features of a store with a method, and write a run folder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from mlfs_dask_cli.method_group import MethodGroup, make_selector
+from mlfs_dask_cli.options import (
+    cluster_options,
+    force_option,
+    keep_option,
+    output_options,
+    resume_option,
+    seed_option,
+    store_argument,
+)
+from mlfs_dask_cli.output import Output, size, table
+from mlfs_dask_cli.progress import show_progress
+
+
+def _make_command(name: str) -> click.Command:
+    @click.command(name, help="Rank the features of STORE and write the run folder RUN.")
+    @store_argument
+    @keep_option
+    @click.option("-o", "run", metavar="RUN", required=True, help="Folder or URL to write; it appears when complete.")
+    @seed_option
+    @resume_option
+    @force_option
+    @cluster_options
+    @output_options(progress=True)
+    def command(**kwargs: Any) -> None:
+        _select(**kwargs)
+
+    return command
+
+
+select = MethodGroup(
+    name="select",
+    make_command=_make_command,
+    help="Rank the features of STORE with METHOD and write a run folder.",
+)
+
+
+def _select(
+    *,
+    method: str,
+    params: dict[str, Any],
+    store: str,
+    k: int | float,
+    run: str,
+    seed: int | None,
+    resume: bool,
+    force: bool,
+    cluster: dict[str, Any],
+    output: Output,
+) -> None:
+    from mlfs_dask.cluster import connect
+    from mlfs_dask.results import check_free, finished_run, write_run
+    from mlfs_dask.storage.dataset import open_dataset
+
+    dataset = open_dataset(store)
+    selector, seeded = make_selector(method, params, k=k, seed=seed)
+    if seed is not None and not seeded:
+        output.note(f"mlfs: {method} draws nothing at random; --seed has no effect.")
+    done = (
+        finished_run(run, method=method, params=selector.get_params(False), digest=dataset.digest) if resume else None
+    )
+    if done is not None:
+        output.note(f"mlfs: {run} is complete already; nothing was run.")
+        _print(output, run, done.record, done.feature_names)
+        return
+    check_free(run, force=force)
+    with (
+        connect(**cluster, work_bytes=dataset.rows.profile.read_bytes),
+        show_progress(output),
+    ):
+        selector.fit(dataset)
+    record = selector.report_.to_dict()
+    write_run(
+        run,
+        ranking=selector.ranking_,
+        scores=selector.scores_,
+        feature_names=dataset.feature_names,
+        record=record,
+        force=force,
+    )
+    chosen = [str(dataset.feature_names[index]) for index in selector.ranking_[: record["k"]]]
+    _print(output, run, record, chosen)
+
+
+def _print(output: Output, run: str, record: dict[str, Any], names: list[str]) -> None:
+    chosen = names[: record["k"]]
+    shown = ", ".join(chosen[:8]) + (", ..." if len(chosen) > 8 else "")
+    worker, driver = size(record["peak_worker_bytes"]), size(record["peak_driver_bytes"])
+    planned = size(record["plan"]["peak_worker_bytes"])
+    rows: list[tuple[str, str]] = [
+        ("kept", f"{record['k']:,} of {record['d']:,} features: {shown}"),
+        ("passes", f"{record['passes']} ({size(record['bytes_read'])} read, {record['tasks']} tasks)"),
+        ("seconds", f"{record['wall_seconds']:.3f}"),
+        ("peak", f"{worker} a worker (planned {planned}), {driver} on the driver"),
+    ]
+    if record["converged"] is not None:
+        state = "converged" if record["converged"] else "did not converge"
+        rows.append(("loop", f"{state} after {record['iterations']} iterations"))
+    rows.append(("written", run))
+    output.result({"run": run, "selected": chosen, **record}, table(rows))

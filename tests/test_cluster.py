@@ -1,0 +1,275 @@
+"""Connecting to clusters: real schedulers and workers in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import dask
+import numpy as np
+import pytest
+import yaml
+from dask.sizeof import sizeof
+from scipy import sparse as scipy_sparse
+
+from mlfs_dask import runtime
+from mlfs_dask.cluster import (
+    SMALL_WORK_BYTES,
+    connect,
+    describe_mismatches,
+    local_settings,
+    register_sizes,
+)
+from mlfs_dask.errors import ClusterLostError, UsageError
+
+DEPLOY = Path(__file__).parent.parent / "deploy"
+
+Start = Callable[..., subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def start_dask(tmp_path: Path) -> Iterator[Start]:
+    """Start `dask scheduler` and `dask worker` processes, and end them after the test."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*arguments: object) -> subprocess.Popen[bytes]:
+        with (tmp_path / f"dask-{len(started)}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "dask", *map(str, arguments), "--no-dashboard"],
+                stdout=log,
+                stderr=log,
+                cwd=tmp_path,
+            )
+        started.append(process)
+        return process
+
+    yield start
+    for process in reversed(started):
+        process.send_signal(signal.SIGTERM)
+    for process in started:
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+# Where nothing has to run
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scheduler": "tcp://a:1", "workers": 2}, "--scheduler and --workers name different places"),
+        ({"in_process": True, "scheduler_file": "x"}, "--scheduler-file and --in-process name different"),
+        ({"scheduler": "tcp://a:1", "memory_limit": 10}, "--memory-limit is for local workers"),
+        ({"scheduler": "tcp://a:1", "threads_per_worker": 1}, "--threads-per-worker is for local workers"),
+        ({"in_process": True, "threads_per_worker": 1}, "--threads-per-worker has no meaning"),
+        ({"workers": 0}, "--workers must be at least 1; it is 0"),
+        ({"workers": 1, "threads_per_worker": -1}, "--threads-per-worker must be at least 1; it is -1"),
+        ({"in_process": True, "wait": 0}, "--wait must be a positive number of seconds; it is 0"),
+        ({"scheduler": "tls://a:1", "tls_cert": "c"}, "missing: --tls-ca-file, --tls-key"),
+        ({"tls_ca_file": "a", "tls_cert": "b", "tls_key": "c"}, "local workers need none"),
+        (
+            {"scheduler": "tls://a:1", "tls_ca_file": "a", "tls_cert": "b", "tls_key": "c"},
+            "no such file: a",
+        ),
+        ({"scheduler": "tls://a:1"}, "needs --tls-ca-file, --tls-cert and --tls-key"),
+        ({"scheduler": "nonsense://a:1"}, "is no scheduler address"),
+    ],
+)
+def test_contradicting_options_are_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message), connect(**options):  # type: ignore[arg-type]
+        pytest.fail("connected")
+
+
+def test_tls_files_with_a_plain_address_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "some.pem"
+    file.touch()
+    tls = {"tls_ca_file": str(file), "tls_cert": str(file), "tls_key": str(file)}
+    with pytest.raises(UsageError, match="not of the form tls://"), connect(scheduler="tcp://a:1", **tls):
+        pytest.fail("connected")
+
+
+def test_small_work_needs_no_cluster() -> None:
+    with connect(work_bytes=SMALL_WORK_BYTES - 1) as client:
+        assert client is None
+        assert runtime.current_resources().threads_per_worker == len(os.sched_getaffinity(0))
+
+
+def test_in_process_is_synchronous_and_keeps_its_limit() -> None:
+    with connect(in_process=True, memory_limit=123 * 2**20, work_bytes=2**40) as client:
+        assert client is None
+        assert dask.config.get("scheduler") == "synchronous"
+        resources = runtime.current_resources()
+        assert (resources.workers, resources.threads_per_worker) == (1, 1)
+        assert resources.memory_limit == resources.driver_limit == 123 * 2**20
+    assert runtime.current_resources().memory_limit != 123 * 2**20
+    assert dask.config.get("scheduler", None) is None
+
+
+def test_nobody_listens() -> None:
+    address = f"tcp://127.0.0.1:{free_port()}"
+    started = time.monotonic()
+    with pytest.raises(ClusterLostError) as caught, connect(scheduler=address, wait=1.5):
+        pytest.fail("connected")
+    assert time.monotonic() - started < 6
+    assert f"no scheduler answered at {address} within 1.5 s" in str(caught.value)
+    assert "dask scheduler" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [(None, "there is no such file"), ("{", "does not hold a scheduler's address")],
+)
+def test_scheduler_file_without_a_scheduler(tmp_path: Path, content: str | None, problem: str) -> None:
+    file = tmp_path / "scheduler.json"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(ClusterLostError, match=problem), connect(scheduler_file=str(file), wait=0.3):
+        pytest.fail("connected")
+
+
+def test_a_scheduler_file_of_a_dead_scheduler(tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.json"
+    address = f"tcp://127.0.0.1:{free_port()}"
+    file.write_text(json.dumps({"address": address}))
+    with pytest.raises(ClusterLostError, match=address), connect(scheduler_file=str(file), wait=1):
+        pytest.fail("connected")
+
+
+def test_sparse_blocks_have_their_real_size() -> None:
+    import sparse
+
+    register_sizes()
+    block = scipy_sparse.random_array((500, 40), density=0.5, format="csr", rng=np.random.default_rng(0))
+    expected = block.data.nbytes + block.indices.nbytes + block.indptr.nbytes
+    assert sizeof(block) == expected
+    gcxs = sparse.GCXS.from_scipy_sparse(block)
+    assert sizeof(gcxs) >= block.data.nbytes + block.indices.nbytes
+
+
+def test_mismatches_name_package_versions_and_a_worker() -> None:
+    here = {"python": "3.12.1", "zarr": "3.1"}
+    there = {"a": {"python": "3.12.1", "zarr": "3.0"}, "b": {"python": "3.12.1", "zarr": "3.1"}}
+    (line,) = describe_mismatches(here, there)
+    assert line.startswith("zarr is 3.1 here, 3.0 on 1 of 2 workers (a)")
+    assert describe_mismatches(here, {"b": there["b"]}) == []
+
+
+def test_deployed_settings_are_those_of_local_workers() -> None:
+    """`deploy/dask.yaml` says for other people's workers what local ones get."""
+    deployed = yaml.safe_load((DEPLOY / "dask.yaml").read_text())
+    for key, value in local_settings(2**30, 600).items():
+        found: object = deployed
+        for part in key.split("."):
+            assert isinstance(found, dict)
+            found = found[part]
+        if key != "distributed.scheduler.no-workers-timeout":
+            assert found == value, key
+
+
+# With real processes
+
+
+@pytest.mark.cluster
+def test_local_workers(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="mlfs_dask.cluster")
+    with connect(workers=2, memory_limit=400 * 2**20) as client:
+        assert client is not None
+        resources = runtime.current_resources()
+        assert (resources.workers, resources.threads_per_worker) == (2, 1)
+        assert resources.memory_limit == 400 * 2**20
+        assert client.submit(abs, -2).result() == 2
+        assert all(address.startswith("tcp://127.0.0.1:") for address in client.nthreads())
+        found = client.run(_state_of_worker)
+    assert len({state["pid"] for state in found.values()} | {os.getpid()}) == 3
+    for state in found.values():
+        assert state["trim"] == str(100 * 2**20)
+        assert state["mmap"] == str(2**30)
+        assert state["concurrency"] == 2
+        assert state["spill"] is False
+        assert state["csr_bytes"] > 8_000
+    assert "starting 2 local workers with 0.4 GiB and 1 thread each" in caplog.text
+
+
+def _state_of_worker() -> dict[str, object]:
+    import zarr
+    from scipy.sparse import csr_array
+
+    return {
+        "pid": os.getpid(),
+        "trim": os.environ.get("MALLOC_TRIM_THRESHOLD_"),
+        "mmap": os.environ.get("MALLOC_MMAP_THRESHOLD_"),
+        "concurrency": zarr.config.get("async.concurrency"),
+        "spill": dask.config.get("distributed.worker.memory.spill"),
+        "csr_bytes": sizeof(csr_array(np.ones((1, 1000)))),
+    }
+
+
+@pytest.mark.cluster
+def test_scheduler_file_cluster_that_comes_late_and_goes_away(tmp_path: Path, start_dask: Start) -> None:
+    file = tmp_path / "scheduler.json"
+    scheduler = start_dask("scheduler", "--host", "127.0.0.1", "--port", 0, "--scheduler-file", file)
+    worker = start_dask("worker", "--scheduler-file", file, "--nthreads", 1, "--memory-limit", "1GiB")
+    with connect(scheduler_file=str(file), wait=60) as client:
+        assert client is not None
+        assert runtime.current_resources().memory_limit == 2**30
+        assert client.submit(abs, -2).result() == 2
+    with pytest.raises(ClusterLostError, match="went away"), connect(scheduler_file=str(file)) as client:
+        assert client is not None
+        future = client.submit(time.sleep, 60)
+        scheduler.kill()
+        future.result()
+    worker.kill()
+
+
+@pytest.mark.cluster
+def test_scheduler_without_workers(tmp_path: Path, start_dask: Start) -> None:
+    port = free_port()
+    start_dask("scheduler", "--host", "127.0.0.1", "--port", port)
+    no_worker = pytest.raises(ClusterLostError, match="has no worker after 4 s")
+    with no_worker, connect(scheduler=f"127.0.0.1:{port}", wait=4):
+        pytest.fail("connected")
+
+
+@pytest.mark.cluster
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_tls(tmp_path: Path, start_dask: Start) -> None:
+    """The certificates come from the script in `deploy/hosts`."""
+    certificates = tmp_path / "certificates"
+    subprocess.run([DEPLOY / "hosts" / "make-certificates.sh", certificates], check=True)
+    files = {
+        "tls_ca_file": str(certificates / "ca.pem"),
+        "tls_cert": str(certificates / "cert.pem"),
+        "tls_key": str(certificates / "key.pem"),
+    }
+    options = [word for name, file in files.items() for word in (f"--{name.replace('_', '-')}", file)]
+    port = free_port()
+    address = f"tls://127.0.0.1:{port}"
+    start_dask("scheduler", "--protocol", "tls", "--host", "127.0.0.1", "--port", port, *options)
+    start_dask("worker", address, "--nthreads", 1, "--memory-limit", "1GiB", *options)
+    with connect(scheduler=address, **files) as client:
+        assert client is not None
+        assert client.submit(abs, -2).result() == 2
+        assert all(worker.startswith("tls://") for worker in client.nthreads())
+    with (
+        pytest.raises(ClusterLostError, match="both sides use TLS or neither"),
+        connect(scheduler=f"tcp://127.0.0.1:{port}", wait=2),
+    ):
+        pytest.fail("connected")
