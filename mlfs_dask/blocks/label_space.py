@@ -1,0 +1,148 @@
+"""Label correlations and what a set of features keeps of them (Wang et al. 2020), from Y'X and Y'Y alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def standardised_products(products: NDArray[np.float64], std: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Y'X of standardised X, in place, from Y'(X − mean): every column divided by its standard deviation.
+
+    Parameters
+    ----------
+    products : float64 array, shape (q, d)
+    std : float64 array, shape (d,)
+        A constant feature has 0 and becomes a column of zeros.
+
+    Examples
+    --------
+    >>> standardised_products(np.array([[2.0, 0.0]]), np.array([0.5, 0.0]))
+    array([[4., 0.]])
+    """
+    factor = np.zeros_like(std)
+    np.divide(1.0, std, out=factor, where=std > 0)
+    products *= factor
+    products[:, std == 0] = 0.0
+    return products
+
+
+def label_similarity(pairs: NDArray[Any], positives: NDArray[Any]) -> NDArray[np.float64]:
+    """Similarity S of labels by their rows (Wang et al. 2020, Appendix B).
+
+    S_ij = exp(−‖y_i − y_j‖² / (2δ²)) with δ² the mean of ‖y_i − y_j‖² over all i and j, and 0 where the two labels
+    never occur together. S need not be positive semidefinite.
+
+    Parameters
+    ----------
+    pairs : int array, shape (q, q)
+        Y'Y: rows that have both labels.
+    positives : int array, shape (q,)
+        Rows that have the label.
+
+    Returns
+    -------
+    float64 array, shape (q, q)
+
+    Examples
+    --------
+    >>> label_similarity(np.array([[2, 1], [1, 2]]), np.array([2, 2])).round(4)
+    array([[1.    , 0.3679],
+           [0.3679, 1.    ]])
+    """
+    count = np.asarray(positives, dtype=np.float64)
+    distance = count[:, np.newaxis] + count - 2.0 * pairs  # ‖y_i − y_j‖²
+    width = 2.0 * distance.mean()
+    # With one label, or labels that are all equal, every distance is 0 and so is their mean.
+    similarity: NDArray[np.float64] = np.exp(-distance / width) if width > 0 else np.ones_like(distance)
+    similarity[np.asarray(pairs) == 0] = 0.0
+    return similarity
+
+
+def redundancy(correlations: NDArray[np.float64], selected: Sequence[int] | NDArray[Any]) -> float:
+    """Label-specific redundancy R of a set of features (Eq. 16); lower is better.
+
+    Parameters
+    ----------
+    correlations : float64 array, shape (q, d)
+        Pearson correlation of every label with every feature; 0 where one of them is constant.
+    selected : int or bool array
+        The k' features of the set.
+
+    Returns
+    -------
+    float
+        R = 1/(k'(k'−1)q) Σ_{i,j} Σ_c ρ²_{ic} ρ²_{jc}; NaN for fewer than two features.
+
+    Examples
+    --------
+    >>> redundancy(np.array([[1.0, 1.0, 0.0]]), [0, 1])
+    2.0
+    """
+    squares = correlations[:, selected] ** 2
+    q, k = squares.shape
+    if k < 2:
+        return float("nan")
+    # The double sum over pairs of features is the square of a sum over features.
+    return float(np.sum(squares.sum(axis=1) ** 2) / (k * (k - 1) * q))
+
+
+def residual_correlation(
+    A: NDArray[np.float64], S: NDArray[np.float64], n: int, selected: Sequence[int] | NDArray[Any]
+) -> float:
+    """Label correlation that a set of features does not hold, C (Eq. 17); lower is better.
+
+    Parameters
+    ----------
+    A : float64 array, shape (q, d)
+        Y'X with X standardised.
+    S : float64 array, shape (q, q)
+        Label similarity.
+    n : int
+        Rows.
+    selected : int or bool array
+        The k' features of the set.
+
+    Returns
+    -------
+    float
+        C = 1/(k'(k'−1)) ‖A_F A_F' / n² − S‖²; NaN for fewer than two features.
+
+    Examples
+    --------
+    >>> residual_correlation(np.array([[2.0, 0.0]]), np.array([[1.0]]), 2, [0, 1])
+    0.0
+    """
+    chosen = A[:, selected]
+    k = chosen.shape[1]
+    if k < 2:
+        return float("nan")
+    return float(np.sum((chosen @ chosen.T / n**2 - S) ** 2) / (k * (k - 1)))
+
+
+def label_correlations(A: NDArray[np.float64], positives: NDArray[Any], n: int) -> NDArray[np.float64]:
+    """Pearson correlation of every label with every feature, shape (q, d).
+
+    Parameters
+    ----------
+    A : float64 array, shape (q, d)
+        Y'X with X standardised (population standard deviation; constant features 0).
+    positives : int array, shape (q,)
+        Rows that have the label.
+    n : int
+        Rows.
+
+    Examples
+    --------
+    >>> label_correlations(np.array([[1.0]]), np.array([1]), 2)
+    array([[1.]])
+    """
+    share = np.asarray(positives, dtype=np.float64) / max(n, 1)
+    deviation = n * np.sqrt(share * (1.0 - share))  # n times the population standard deviation of y
+    factor = np.zeros_like(deviation)
+    np.divide(1.0, deviation, out=factor, where=deviation > 0)
+    result: NDArray[np.float64] = A * factor[:, np.newaxis]
+    return result

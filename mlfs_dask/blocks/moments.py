@@ -1,0 +1,104 @@
+"""(count, mean, M2) of each column of one block, and how two of them merge.
+
+M2 is the sum of squared deviations from the mean, merged as Chan, Golub and LeVeque do; E[x²] − E[x]² would
+lose every digit of a column far from zero. A constant column has M2 exactly 0 however its rows are cut:
+deviations are taken from a value of the column itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask.typing import Matrix
+
+
+class ColumnMoments(NamedTuple):
+    """Moments of columns; all arrays have shape (d,)."""
+
+    counts: NDArray[np.int64]
+    mean: NDArray[np.float64]
+    m2: NDArray[np.float64]
+
+
+def moments_block(X: Matrix) -> ColumnMoments:
+    """Count, mean and M2 of the stored values of each column.
+
+    Parameters
+    ----------
+    X : ndarray or csr_array, shape (rows, d)
+        Of a sparse block only stored values count; `add_zeros` brings the others in, once, at the end.
+
+    Returns
+    -------
+    count : int64 array, shape (d,)
+    mean, m2 : float64 array, shape (d,)
+        Zero where the count is zero; NaN where a value is NaN or infinite.
+
+    Examples
+    --------
+    >>> moments_block(np.array([[1.0, 5.0], [3.0, 5.0]]))
+    ColumnMoments(counts=array([2, 2]), mean=array([2., 5.]), m2=array([2., 0.]))
+    """
+    rows, d = X.shape
+    with np.errstate(over="ignore", invalid="ignore"):
+        if isinstance(X, sp.csr_array):
+            return _sparse_moments(X.data, X.indices, d)
+        if rows == 0:
+            return ColumnMoments(np.zeros(d, np.int64), np.zeros(d), np.zeros(d))
+        origin = X[0].astype(np.float64)
+        deviation = X - origin
+        mean = deviation.sum(axis=0) / rows
+        deviation -= mean
+        m2 = np.asarray(np.einsum("ij,ij->j", deviation, deviation), dtype=np.float64)
+        return ColumnMoments(np.full(d, rows, np.int64), origin + mean, m2)
+
+
+def _sparse_moments(values: NDArray[Any], columns: NDArray[Any], d: int) -> ColumnMoments:
+    count = np.bincount(columns, minlength=d).astype(np.int64)
+    present = np.maximum(count, 1)
+    origin = np.zeros(d)
+    origin[columns[::-1]] = values[::-1]  # the last assignment stays: the first value of each column
+    deviation = values - origin[columns]
+    mean = np.bincount(columns, weights=deviation, minlength=d) / present
+    deviation -= mean[columns]
+    m2 = np.bincount(columns, weights=deviation * deviation, minlength=d).astype(np.float64, copy=False)
+    return ColumnMoments(count, origin + mean, m2)
+
+
+def merge_moments(into: ColumnMoments, other: ColumnMoments) -> None:
+    """Add `other` to `into`, in place.
+
+    Examples
+    --------
+    >>> a, b = moments_block(np.array([[1.0]])), moments_block(np.array([[3.0]]))
+    >>> merge_moments(a, b)
+    >>> a
+    ColumnMoments(counts=array([2]), mean=array([2.]), m2=array([2.]))
+    """
+    count, mean, m2 = into
+    more, other_mean, other_m2 = other
+    total = np.maximum(count + more, 1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        delta = other_mean - mean
+        # Where nothing was counted yet the mean is taken over as it is: a constant stays exactly constant.
+        mean += np.where(count == 0, delta, delta * (more / total))
+        m2 += other_m2 + delta * delta * (count * (more / total))
+    count += more
+
+
+def add_zeros(moments: ColumnMoments, rows: int) -> ColumnMoments:
+    """Moments over all `rows` rows, those included in which nothing was stored.
+
+    Examples
+    --------
+    >>> add_zeros(ColumnMoments(np.array([1]), np.array([2.0]), np.array([0.0])), 2)
+    ColumnMoments(counts=array([2]), mean=array([1.]), m2=array([2.]))
+    """
+    total = ColumnMoments(moments.counts.copy(), moments.mean.copy(), moments.m2.copy())
+    d = len(total.counts)
+    merge_moments(total, ColumnMoments(rows - total.counts, np.zeros(d), np.zeros(d)))
+    return total

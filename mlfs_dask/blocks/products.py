@@ -1,0 +1,75 @@
+"""Y'X and Y'Y of one block, Y being labels: sums over the rows that have a label.
+
+X is taken relative to a given row of shifts. Y'(X − μ) of a column far from zero is a small difference of
+large sums; relative to a value of the column itself nothing is lost.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask.typing import Matrix
+
+
+def positives_block(Y: sp.csr_array) -> sp.csr_array:
+    """Y with its positive entries alone, as int8.
+
+    >>> positives_block(sp.csr_array(np.array([[1, -1]], dtype=np.int8))).toarray()
+    array([[1, 0]], dtype=int8)
+    """
+    if Y.nnz == 0 or Y.data.min() > 0:
+        return Y
+    kept = Y.copy()
+    kept.data[kept.data < 0] = 0
+    kept.eliminate_zeros()
+    return kept
+
+
+def label_products_block(X: Matrix, Y: sp.csr_array, shift: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sum of (x − shift) over the rows of each label.
+
+    Parameters
+    ----------
+    X : ndarray or csr_array, shape (rows, d)
+    Y : csr_array of int8, shape (rows, q)
+        Positive entries only.
+    shift : float64 array, shape (d,)
+
+    Returns
+    -------
+    float64 array, shape (q, d)
+
+    Examples
+    --------
+    >>> Y = sp.csr_array(np.eye(2, dtype=np.int8))
+    >>> label_products_block(np.array([[4, 1], [6, 1]]), Y, np.array([5.0, 1.0]))
+    array([[-1.,  0.],
+           [ 1.,  0.]])
+    """
+    by_label = Y.T.astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if isinstance(X, np.ndarray):
+            return np.asarray(by_label @ (X - shift))
+        products = (by_label @ X.astype(np.float64)).toarray()
+        if shift.any():
+            products -= np.outer(label_sums_block(Y), shift)
+        return np.asarray(products)
+
+
+def label_sums_block(Y: sp.csr_array) -> NDArray[np.int64]:
+    """Number of entries of each label, shape (q,)."""
+    return np.bincount(Y.indices, minlength=Y.shape[1]).astype(np.int64)
+
+
+def label_pairs_block(Y: sp.csr_array) -> NDArray[np.int64]:
+    """Number of rows that have both labels of each pair, shape (q, q).
+
+    Y holds positive entries only. Sums are int64: an int8 product of 1 000 ones would be −24.
+    """
+    wide = Y.astype(np.int64)
+    pairs: Any = wide.T @ wide
+    return np.asarray(pairs.toarray())

@@ -1,0 +1,122 @@
+"""Compiled kernels for moments and label products together, imported only when a job is large.
+
+Every value of X is loaded once from memory: moments and the sums of its row's labels are taken while a tile
+of rows and features is in the second-level cache. No kernel touches Python objects; all release the GIL.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+#: Rows of a tile; its moments are merged into the running ones once a tile.
+TILE_ROWS = 128
+
+#: Bytes of label sums (q, features of a tile) that stay in the second-level cache beside the tile itself.
+TILE_BYTES = 512 * 1024
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def add_dense(  # type: ignore[no-untyped-def]
+    X, indptr, indices, signs, count, mean, m2, shift, products
+):  # pragma: no cover - compiled
+    """Add a dense block to the moments and to the products (q, d), in place.
+
+    Parameters: X (rows, d) C-ordered; Y as CSR (indptr, indices, signs); count (d,), mean, m2 and shift (d,).
+    """
+    rows, d = X.shape
+    q = products.shape[0]
+    width = min(d, max(64, TILE_BYTES // (8 * max(q, 1)) // 16 * 16))
+    total = np.empty(width, np.float64)
+    square = np.empty(width, np.float64)
+    for f0 in range(0, d, width):
+        f1 = min(d, f0 + width)
+        w = f1 - f0
+        centre = mean[f0:f1]
+        origin = shift[f0:f1]
+        if rows > 0 and count[f0] == 0:
+            for j in range(w):
+                centre[j] = X[0, f0 + j]
+        seen = count[f0]
+        for r0 in range(0, rows, TILE_ROWS):
+            r1 = min(rows, r0 + TILE_ROWS)
+            for j in range(w):
+                total[j] = 0.0
+                square[j] = 0.0
+            r = r0
+            while r + 4 <= r1:
+                x0, x1 = X[r, f0:f1], X[r + 1, f0:f1]
+                x2, x3 = X[r + 2, f0:f1], X[r + 3, f0:f1]
+                for j in range(w):
+                    c = centre[j]
+                    a0 = np.float64(x0[j]) - c
+                    a1 = np.float64(x1[j]) - c
+                    a2 = np.float64(x2[j]) - c
+                    a3 = np.float64(x3[j]) - c
+                    total[j] += (a0 + a1) + (a2 + a3)
+                    square[j] += (a0 * a0 + a1 * a1) + (a2 * a2 + a3 * a3)
+                r += 4
+            while r < r1:
+                x0 = X[r, f0:f1]
+                for j in range(w):
+                    a0 = np.float64(x0[j]) - centre[j]
+                    total[j] += a0
+                    square[j] += a0 * a0
+                r += 1
+            for r in range(r0, r1):
+                x0 = X[r, f0:f1]
+                for p in range(indptr[r], indptr[r + 1]):
+                    if signs[p] > 0:
+                        into = products[indices[p], f0:f1]
+                        for j in range(w):
+                            into[j] += np.float64(x0[j]) - origin[j]
+            # The running mean is the centre, so the old rows add nothing to `total`, and M2 + square is
+            # the sum of squares of all rows about it; the correction takes away at most its rounding.
+            seen += r1 - r0
+            for j in range(w):
+                m2[f0 + j] += square[j] - total[j] * (total[j] / seen)
+                centre[j] += total[j] / seen
+        for j in range(f0, f1):
+            count[j] = seen
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def add_sparse(  # type: ignore[no-untyped-def]
+    values, columns, rowptr, indptr, indices, signs, count, mean, m2, products
+):  # pragma: no cover - compiled
+    """Add a sparse block to the moments of stored values and to the products (q, d), in place.
+
+    Parameters: X as CSR (values, columns, rowptr); Y as CSR (indptr, indices, signs).
+    """
+    for r in range(rowptr.size - 1):
+        begin, end = rowptr[r], rowptr[r + 1]
+        for p in range(begin, end):
+            j = columns[p]
+            value = np.float64(values[p])
+            count[j] += 1
+            delta = value - mean[j]
+            if count[j] == 1:
+                mean[j] = value
+            else:
+                mean[j] += delta / count[j]
+                m2[j] += delta * (value - mean[j])
+        for s in range(indptr[r], indptr[r + 1]):
+            if signs[s] > 0:
+                into = products[indices[s]]
+                for p in range(begin, end):
+                    into[columns[p]] += np.float64(values[p])
+
+
+@njit(cache=True, nogil=True)
+def add_pairs(indptr, indices, signs, positives, unknown, pairs):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Add label sums (q,), unknown entries (q,) and label pairs (q, q) of one block, in place."""
+    for r in range(indptr.size - 1):
+        for s in range(indptr[r], indptr[r + 1]):
+            a = indices[s]
+            if signs[s] < 0:
+                unknown[a] += 1
+                continue
+            positives[a] += 1
+            for t in range(indptr[r], indptr[r + 1]):
+                if signs[t] > 0:
+                    pairs[a, indices[t]] += 1

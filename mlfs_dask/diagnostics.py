@@ -1,0 +1,76 @@
+"""How good chosen sets of features are, by the two measures of the ELC paper (Wang et al. 2020, Section 5).
+
+One pass over X serves any number of sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask import runtime
+from mlfs_dask.blocks.label_space import (
+    label_correlations,
+    label_similarity,
+    redundancy,
+    residual_correlation,
+    standardised_products,
+)
+from mlfs_dask.primitives.passes import run_pass
+from mlfs_dask.primitives.products import LabelProducts, wants_compiled
+from mlfs_dask.primitives.rows import as_rows
+
+
+@dataclass(frozen=True)
+class SetDiagnostics:
+    """Diagnostics of one set of features; lower is better, NaN for fewer than two features.
+
+    Attributes
+    ----------
+    redundancy : float
+        Label-specific redundancy R (Eq. 16).
+    residual_correlation : float
+        Label correlation that the set does not hold, C (Eq. 17).
+    """
+
+    redundancy: float
+    residual_correlation: float
+
+
+def diagnose(X: Any, Y: Any = None, *, selections: Sequence[NDArray[Any]]) -> list[SetDiagnostics]:
+    """R and C of every selection, in one pass.
+
+    Parameters
+    ----------
+    X : array-like, shape (n, d)
+        NumPy, SciPy sparse, pandas, a Dask array, or a Dataset.
+    Y : array-like, shape (n, q), optional
+        Labels 1 and 0. None with a Dataset.
+    selections : sequence of int or bool arrays
+        Feature indices, or masks of shape (d,).
+
+    Returns
+    -------
+    list of SetDiagnostics
+
+    Examples
+    --------
+    >>> X = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
+    >>> diagnose(X, X[:, :1], selections=[np.array([0, 1])])[0].redundancy
+    0.5
+    """
+    source = as_rows(X, Y)
+    profile = source.profile
+    statistic = LabelProducts(profile.d, profile.q, compiled=wants_compiled(profile))
+    (sums,), _ = run_pass(source, [statistic], runtime.current_resources(), label="diagnostics")
+    A = standardised_products(sums.products, sums.std)
+    S = label_similarity(sums.pairs, sums.positives)
+    correlations = label_correlations(A, sums.positives, sums.n)
+    return [
+        SetDiagnostics(redundancy(correlations, chosen), residual_correlation(A, S, sums.n, chosen))
+        for chosen in map(np.asarray, selections)
+    ]

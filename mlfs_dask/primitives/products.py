@@ -1,0 +1,206 @@
+"""Y'(X − μ), Y'Y, label sums and the moments of X in one pass: what cross-product methods need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask.blocks.moments import ColumnMoments, add_zeros, merge_moments, moments_block
+from mlfs_dask.blocks.products import (
+    label_pairs_block,
+    label_products_block,
+    label_sums_block,
+    positives_block,
+)
+from mlfs_dask.primitives.moments import moments_scratch_bytes
+from mlfs_dask.typing import Block, Matrix, Profile
+
+#: Multiplications and additions above which a job loads the compiled kernels: below it, NumPy has finished
+#: before the compiler's modules are even imported.
+COMPILED_WORK = 300_000_000
+
+State = tuple[NDArray[Any], ...]
+
+
+class _Sums(NamedTuple):
+    """Names for the arrays of a state."""
+
+    rows: NDArray[np.int64]  # (1,)
+    counts: NDArray[np.int64]  # (d,): stored values
+    mean: NDArray[np.float64]  # (d,): of stored values
+    m2: NDArray[np.float64]  # (d,): of stored values
+    shift: NDArray[np.float64]  # (d,)
+    products: NDArray[np.float64]  # (q, d): sums of x - shift
+    positives: NDArray[np.int64]  # (q,)
+    unknown: NDArray[np.int64]  # (q,)
+    pairs: NDArray[np.int64]  # (q, q)
+
+    @property
+    def moments(self) -> ColumnMoments:
+        return ColumnMoments(self.counts, self.mean, self.m2)
+
+
+@dataclass(frozen=True)
+class LabelMoments:
+    """Sums over all rows, centred.
+
+    Attributes
+    ----------
+    n : int
+        Rows.
+    mean, m2 : float64 array, shape (d,)
+        Of every feature; M2 is exactly 0 for a constant one.
+    products : float64 array, shape (q, d)
+        Y'(X − mean): sum of x − mean over the rows that have the label.
+    positives, unknown : int64 array, shape (q,)
+        Entries 1 and −1 of each label.
+    pairs : int64 array, shape (q, q)
+        Rows that have both labels.
+    """
+
+    n: int
+    mean: NDArray[np.float64]
+    m2: NDArray[np.float64]
+    products: NDArray[np.float64]
+    positives: NDArray[np.int64]
+    unknown: NDArray[np.int64]
+    pairs: NDArray[np.int64]
+
+    @property
+    def std(self) -> NDArray[np.float64]:
+        """Population standard deviation, shape (d,)."""
+        return np.sqrt(self.m2 / max(self.n, 1))
+
+
+class LabelProducts:
+    """Statistic: `LabelMoments` of X and Y.
+
+    Dense X is summed relative to the first row that a state meets, and two states that began with different
+    rows are brought to one of them when they merge. So nothing has to be known before the pass, and a feature
+    with a mean of 10⁸ standard deviations keeps its digits. Sparse X is summed as it is: zero is its origin.
+
+    Parameters
+    ----------
+    n_features, n_labels : int
+    compiled : bool
+        Use the compiled kernels. To be decided once per job (`wants_compiled`), never per block.
+    """
+
+    def __init__(self, n_features: int, n_labels: int, *, compiled: bool = False) -> None:
+        self.n_features = n_features
+        self.n_labels = n_labels
+        self.compiled = compiled
+
+    @property
+    def state_bytes(self) -> int:
+        d, q = self.n_features, self.n_labels
+        return 8 + 32 * d + 8 * q * d + 16 * q + 8 * q * q
+
+    @property
+    def result_bytes(self) -> int:
+        d, q = self.n_features, self.n_labels
+        return 16 * d + 8 * q * d + 16 * q + 8 * q * q
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        d, q = self.n_features, self.n_labels
+        labels = 12 * profile.block_rows + 16 * min(profile.label_nonzeros, profile.block_rows * max(q, 1))
+        if self.compiled:
+            return labels + 2 * 2**20
+        # The products of one block are a matrix of their own before they are added; sparse ones exist twice.
+        own = 8 * q * d + (12 * q * d if profile.sparse else 0) + 24 * q * q
+        return labels + own + 8 * profile.block_rows * d * (not profile.sparse) + moments_scratch_bytes(profile)
+
+    def zero(self) -> State:
+        d, q = self.n_features, self.n_labels
+        return tuple(
+            _Sums(
+                rows=np.zeros(1, np.int64),
+                counts=np.zeros(d, np.int64),
+                mean=np.zeros(d),
+                m2=np.zeros(d),
+                shift=np.zeros(d),
+                products=np.zeros((q, d)),
+                positives=np.zeros(q, np.int64),
+                unknown=np.zeros(q, np.int64),
+                pairs=np.zeros((q, q), np.int64),
+            )
+        )
+
+    def add(self, state: State, block: Block) -> None:
+        s = _Sums(*state)
+        X, Y = block.X, block.Y
+        before = int(s.rows[0])
+        if X.shape[0] == 0:
+            return
+        if before == 0 and isinstance(X, np.ndarray):
+            first = X[0].astype(np.float64)
+            s.shift[:] = np.where(np.isfinite(first), first, 0.0)
+        s.rows[0] = before + X.shape[0]
+        # A Dask array may mix sparse blocks, which count stored values, with dense ones, whose kernel
+        # counts rows.
+        mixed = isinstance(X, np.ndarray) and bool((s.counts != before).any())
+        if self.compiled and not mixed:
+            _add_compiled(s, X, Y)
+            return
+        P = positives_block(Y)
+        merge_moments(s.moments, moments_block(X))
+        np.add(s.products, label_products_block(X, P, s.shift), out=s.products)
+        sums = label_sums_block(P)
+        np.add(s.positives, sums, out=s.positives)
+        np.add(s.unknown, label_sums_block(Y) - sums, out=s.unknown)
+        np.add(s.pairs, label_pairs_block(P), out=s.pairs)
+
+    def merge(self, into: State, other: State) -> None:
+        a, b = _Sums(*into), _Sums(*other)
+        if b.rows[0] == 0:
+            return
+        if a.rows[0] == 0:
+            a.shift[:] = b.shift
+        elif not np.array_equal(a.shift, b.shift):
+            move = b.shift - a.shift
+            for products, positive in zip(a.products, b.positives, strict=True):
+                products += positive * move  # b's sums, seen from a's shift
+        a.rows[0] += b.rows[0]
+        merge_moments(a.moments, b.moments)
+        for mine, theirs in zip(into[5:], other[5:], strict=True):
+            np.add(mine, theirs, out=mine)
+
+    def finalize(self, state: State) -> LabelMoments:
+        s = _Sums(*state)
+        n = int(s.rows[0])
+        _, mean, m2 = add_zeros(s.moments, n)
+        # A new array: the state belongs to Dask, and the task may run twice.
+        centred = s.products.copy()
+        offset = mean - s.shift
+        for products, positive in zip(centred, s.positives, strict=True):
+            products -= positive * offset
+        return LabelMoments(n, mean, m2, centred, s.positives, s.unknown, s.pairs)
+
+
+def _add_compiled(s: _Sums, X: Matrix, Y: sp.csr_array) -> None:
+    from mlfs_dask.blocks import products_compiled as kernels
+
+    labels = (Y.indptr.astype(np.int64, copy=False), Y.indices.astype(np.int32, copy=False), Y.data)
+    if isinstance(X, np.ndarray):
+        kernels.add_dense(X, *labels, s.counts, s.mean, s.m2, s.shift, s.products)
+        kernels.add_pairs(*labels, s.positives, s.unknown, s.pairs)
+        return
+    positives = s.positives.copy()
+    rowptr = X.indptr.astype(np.int64, copy=False)
+    kernels.add_sparse(X.data, X.indices, rowptr, *labels, s.counts, s.mean, s.m2, s.products)
+    kernels.add_pairs(*labels, s.positives, s.unknown, s.pairs)
+    if s.shift.any():
+        np.subtract(s.products, np.outer(s.positives - positives, s.shift), out=s.products)
+
+
+def wants_compiled(profile: Profile) -> bool:
+    """Whether a job is large enough for the compiled kernels: one decision for all its blocks.
+
+    The two paths round differently in the last digits, so it may depend on sizes, never on chunks.
+    """
+    cardinality = profile.label_nonzeros / max(profile.n, 1)
+    return profile.nonzeros * (2 + cardinality) > COMPILED_WORK

@@ -1,0 +1,379 @@
+"""ELC: features that keep the correlations of the labels (Wang et al. 2020).
+
+Everything follows from A = Y'X of standardised features and from Y'Y: one pass over X. What remains is a loop
+over d × q numbers in the driver. J. Wang, Y. Xu, H. Xu, Z. Sun, Z. Yang, J. Wei, "An effective multi-label feature
+selection model towards eliminating noisy features", Applied Sciences 10 (2020) 8093, doi:10.3390/app10228093.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from mlfs_dask.blocks.label_space import (
+    label_correlations,
+    label_similarity,
+    redundancy,
+    residual_correlation,
+    standardised_products,
+)
+from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.primitives.passes import plan_statistics, run_pass
+from mlfs_dask.primitives.plan import Plan
+from mlfs_dask.primitives.products import LabelMoments, LabelProducts, wants_compiled
+from mlfs_dask.runtime import PROCESS_BYTES, Resources
+from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
+from mlfs_dask.solvers.padm import MATRICES, Solution, best_mask, solve_corrected, solve_published
+from mlfs_dask.typing import Profile, RowSource
+
+#: λ and β of the paper's own experiment (Appendix B; λ as in the authors' code), and its rule to stop.
+PUBLISHED_LAMBDA = 1e-3
+PUBLISHED_BETA = 1e8
+PUBLISHED_TOL = 1e-4
+
+#: λ and β relative to the data, chosen by `benchmarks/elc_defaults.py`.
+CORRECTED_LAMBDA = 0.1
+CORRECTED_BETA = 1.0
+
+#: ‖W − U‖ / ‖W‖ that the corrected form has to reach.
+GAP_TOL = 1e-3
+
+
+class ELC(BaseSelector):
+    """Feature selection by embedding label correlations (Wang et al. 2020).
+
+    Chooses k features so that the correlations of the labels, seen through the chosen features, come close to the
+    correlations of the labels themselves (Eq. 1).
+
+    Parameters
+    ----------
+    n_features_to_select : int or float, optional
+        Number of features to keep, or a fraction of them; half by default. The choice depends on it: the best 10
+        are not the first 10 of the best 20.
+    variant : {"corrected", "published", "screen"}
+        "corrected" solves what the paper set out to solve. "published" is Algorithm 1 as printed; on real data
+        it stops after two passes with the features of "screen". "screen" ranks every feature alone by Eq. 1.
+    lambda_ : float, optional
+        Weight of the row-sparse penalty. Relative to the largest useful value, and 0.1 by default, in the
+        corrected variant; as it is, and 0.001 by default, in the published one.
+    beta : float, optional
+        Penalty on W − U. Relative to the largest eigenvalue of AA', and 1 by default, in the corrected variant;
+        as it is, and 1e8 by default, in the published one.
+    mask_iter : int
+        Iterations of the corrected variant in which features are still exchanged; afterwards the loop converges
+        on the features it has. Left alone the exchange goes on for ever.
+    tol : float
+        Stop of the corrected variant: relative change of W. The published one stops at ‖ΔW‖ <= 1e-4.
+    max_iter : int
+        Most iterations.
+
+    Attributes
+    ----------
+    scores_ : float64 array, shape (d,)
+        Of the variant "screen", Eq. 1 with its sign turned. Of the others: in [1, 2] for the chosen features, by
+        their residual r_f (Eq. 14), and in [0, 0.5] for the others, by the screen, since the loop gives a feature
+        outside the mask no weight to be judged by. A constant feature is always last.
+
+    Notes
+    -----
+    One pass over X. Features are standardised with the population standard deviation, by algebra on sums. A
+    worker holds q * d + q² numbers of 8 bytes a running task, the driver about 8 * q * d and 6 * q². Unknown
+    labels (-1) and missing features are refused. The record's `extra` gives the paper's redundancy R (Eq. 16)
+    and residual label correlation C (Eq. 17) of the chosen set.
+
+    What the corrected variant changes: signs in Eqs. 7-9 that agree with Eq. 5; τ as the reciprocal of the
+    spectral radius, and no update of it; λ and β on the scale of the data; S clipped to be positive semidefinite,
+    which it is not; V starts from 0, so that no sign of an eigenvector matters; features exchanged in the first
+    `mask_iter` iterations only.
+
+    References
+    ----------
+    J. Wang et al., "An effective multi-label feature selection model towards eliminating noisy features", Applied
+    Sciences 10 (2020) 8093, doi:10.3390/app10228093.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[0.0, 1.0, 5.0], [0.2, 0.0, 5.0], [1.0, 0.9, 5.0], [0.9, 0.1, 5.0]])
+    >>> Y = np.array([[0, 0], [0, 0], [1, 0], [1, 1]])
+    >>> ELC(n_features_to_select=1).fit(X, Y).ranking_
+    array([0, 1, 2])
+    """
+
+    method = "elc"
+    title = "Embedding label correlations"
+    paper = "Wang et al. 2020, Applied Sciences 10, 8093"
+    doi = "10.3390/app10228093"
+    supervision = "supervised"
+    passes = "1"
+    memory = "worker: 8 bytes * (q * d + q²); driver: 8 bytes * (8 * q * d + 6 * q²)"
+
+    def __init__(
+        self,
+        n_features_to_select: int | float | None = None,
+        *,
+        variant: Literal["corrected", "published", "screen"] = "corrected",
+        lambda_: float | None = None,
+        beta: float | None = None,
+        mask_iter: int = 200,
+        tol: float = 1e-3,
+        max_iter: int = 5000,
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.variant = variant
+        self.lambda_ = lambda_
+        self.beta = beta
+        self.mask_iter = mask_iter
+        self.tol = tol
+        self.max_iter = max_iter
+
+    def _check_parameters(self) -> None:
+        if self.variant not in ("corrected", "published", "screen"):
+            raise UsageError(f"variant must be 'corrected', 'published' or 'screen'; got {self.variant!r}")
+        for name, least, allowed_none in (("lambda_", False, True), ("beta", True, True), ("tol", True, False)):
+            value = getattr(self, name)
+            if value is None and allowed_none:
+                continue
+            if not _is_number(value) or value < 0 or (least and value == 0):
+                raise UsageError(f"{name} must be a {'positive' if least else 'non-negative'} number; got {value!r}")
+        for name, least_count in (("mask_iter", 0), ("max_iter", 1)):
+            value = getattr(self, name)
+            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least_count:
+                raise UsageError(f"{name} must be a whole number of at least {least_count}; got {value!r}")
+
+    def plan(self, source: Profile | RowSource, resources: Resources) -> Plan:
+        """One pass, and the loop's matrices on the driver.
+
+        Raises
+        ------
+        DoesNotFitError
+        """
+        profile = source if isinstance(source, Profile) else source.profile
+        statistic = LabelProducts(profile.d, profile.q, compiled=wants_compiled(profile))
+        one = plan_statistics(source, [statistic], resources)
+        d, q = profile.d, profile.q
+        matrices = 3 if self.variant == "screen" else MATRICES
+        in_process = one.peak_worker_bytes - PROCESS_BYTES if resources.client is None else 0
+        return Plan(
+            passes=1,
+            tasks=one.tasks,
+            bytes_read=one.bytes_read,
+            peak_worker_bytes=one.peak_worker_bytes,
+            # The pass is over, its states and buffers are free again, when the loop begins.
+            peak_driver_bytes=PROCESS_BYTES + max(in_process, 8 * (matrices * q * d + 6 * q * q + 12 * d)),
+            notes=(f"A is {q:,} labels by {d:,} features; the loop reads no data",),
+        )
+
+    def _score(self, source: RowSource, resources: Resources, k: int) -> Scores:
+        profile = source.profile
+        statistic = LabelProducts(profile.d, profile.q, compiled=wants_compiled(profile))
+        (sums,), record = run_pass(source, [statistic], resources, label="products")
+        self._check_sums(sums)
+        n, A = sums.n, standardised_products(sums.products, sums.std)
+        constant = sums.m2 == 0
+
+        S = label_similarity(sums.pairs, sums.positives)
+        screen = screen_scores(A, S, n)  # lower is better
+        if not A.any():
+            warnings.warn(
+                "ELC can tell no feature from another: every feature is constant, or no label differs between "
+                "rows. All features get the same score.",
+                UserWarning,
+                stacklevel=3,
+            )
+            return Scores(np.zeros(profile.d), [record], converged=True)
+        screen[constant] = screen.max() + 1.0
+        extra: dict[str, Any] = {"constant_features": int(constant.sum())}
+
+        if self.variant == "screen":
+            scores = -screen
+            chosen = np.argsort(screen, kind="stable")[:k]
+            extra |= _diagnostics(A, S, sums, chosen)
+            return Scores(scores, [record], extra=extra)
+
+        solution = self._solve(A, label_factor(S, n), screen, k)
+        scores = combined_scores(solution.mask, solution.residual, screen, constant)
+        extra |= _diagnostics(A, S, sums, solution.mask)
+        extra["gap"] = solution.gap
+        extra["swaps"] = solution.swaps
+        if not solution.converged:
+            warnings.warn(
+                f"ELC did not converge in {self.max_iter} iterations (‖W − U‖/‖W‖ = {solution.gap[-1]:.1e}). "
+                "Increase max_iter, or beta.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        return Scores(
+            scores,
+            [record],
+            iterations=len(solution.objective),
+            converged=solution.converged,
+            objective=solution.objective,
+            extra=extra,
+        )
+
+    def _solve(
+        self, A: NDArray[np.float64], Gamma: NDArray[np.float64], screen: NDArray[np.float64], k: int
+    ) -> Solution:
+        preference = screen_order(screen)
+        p = best_mask(screen, k, preference)  # Algorithm 1, line 3
+        if self.variant == "published":
+            return solve_published(
+                A,
+                Gamma,
+                p,
+                preference,
+                lambda_=PUBLISHED_LAMBDA if self.lambda_ is None else self.lambda_,
+                beta=PUBLISHED_BETA if self.beta is None else self.beta,
+                tol=PUBLISHED_TOL,
+                max_iter=self.max_iter,
+            )
+        return solve_corrected(
+            A,
+            Gamma,
+            p,
+            preference,
+            lambda_=CORRECTED_LAMBDA if self.lambda_ is None else self.lambda_,
+            beta=CORRECTED_BETA if self.beta is None else self.beta,
+            mask_iter=self.mask_iter,
+            tol=self.tol,
+            gap_tol=GAP_TOL,
+            max_iter=self.max_iter,
+        )
+
+    def _check_sums(self, sums: LabelMoments) -> None:
+        if sums.unknown.any():
+            raise unknown_labels_error(self, sums.unknown)
+        broken = ~(np.isfinite(sums.mean) & np.isfinite(sums.m2))
+        if broken.any():
+            f = int(np.flatnonzero(broken)[0])
+            names = getattr(self, "feature_names_in_", None)
+            raise DataError(
+                f"X contains NaN or infinity, or values too large for float64 sums, in {int(broken.sum())} features",
+                column=f + 1 if names is None else str(names[f]),
+                cure="fill in missing values (for example with sklearn.impute.SimpleImputer), or leave the feature out",
+            )
+
+
+def screen_scores(A: NDArray[np.float64], S: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+    """Eq. 1 for every single feature, without its constant: ‖a_f‖⁴/n⁴ − 2 a_f'S a_f/n². Lower is better.
+
+    Parameters
+    ----------
+    A : float64 array, shape (q, d)
+    S : float64 array, shape (q, q)
+    n : int
+
+    Returns
+    -------
+    float64 array, shape (d,)
+    """
+    squares = np.einsum("cf,cf->f", A, A) / n**2
+    fit = np.einsum("cf,cf->f", A, S @ A) / n**2
+    result: NDArray[np.float64] = squares**2 - 2.0 * fit
+    return result
+
+
+def screen_order(screen: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Place of every feature in the order of the screen, ties (up to rounding) by lower index.
+
+    >>> screen_order(np.array([0.5, -1.0, 0.5]))
+    array([1, 0, 2])
+    """
+    scale = np.abs(screen).max(initial=0.0) * 1e-12
+    steps = np.rint(screen / scale) if scale > 0 else screen
+    places = np.empty(len(screen), dtype=np.int64)
+    places[np.argsort(steps, kind="stable")] = np.arange(len(screen))
+    return places
+
+
+def label_factor(S: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+    """Γ = nΦΣ^{1/2} (after Eq. 2), with eigenvalues in falling order.
+
+    S is not positive semidefinite (labels that never meet have similarity 0): negative eigenvalues count as 0. An
+    eigenvector's sign is arbitrary; here the first of its largest entries is positive.
+
+    Parameters
+    ----------
+    S : float64 array, shape (q, q)
+    n : int
+
+    Returns
+    -------
+    float64 array, shape (q, q)
+
+    Examples
+    --------
+    >>> label_factor(np.array([[1.0, 0.5], [0.5, 1.0]]), 2).round(3)
+    array([[ 1.732,  1.   ],
+           [ 1.732, -1.   ]])
+    """
+    Sigma, Phi = np.linalg.eigh(S)
+    Sigma, Phi = np.maximum(Sigma[::-1], 0.0), Phi[:, ::-1]
+    size = np.abs(Phi)
+    largest = (size >= size.max(axis=0) * (1 - 1e-6)).argmax(axis=0)  # the first, whatever rounding says
+    signs = np.where(Phi[largest, np.arange(len(S))] < 0, -1.0, 1.0)
+    Gamma: NDArray[np.float64] = n * Phi * signs * np.sqrt(Sigma)
+    return Gamma
+
+
+def combined_scores(
+    mask: NDArray[np.bool_],
+    residual: NDArray[np.float64],
+    screen: NDArray[np.float64],
+    constant: NDArray[np.bool_],
+) -> NDArray[np.float64]:
+    """One score for all features: the chosen ones in [1, 2], the others in [0, 0.5], constant ones −1.
+
+    Parameters
+    ----------
+    mask, constant : bool array, shape (d,)
+    residual, screen : float64 array, shape (d,)
+        Lower is better.
+
+    Examples
+    --------
+    >>> combined_scores(
+    ...     np.array([True, True, False, False]),
+    ...     np.array([-3.0, -1.0, 0.0, 0.0]),
+    ...     np.array([-5.0, -9.0, -2.0, 1.0]),
+    ...     np.array([False, False, False, True]),
+    ... )
+    array([ 2.,  1.,  0., -1.])
+    """
+    scores = np.full(len(mask), -1.0)
+    chosen, others = mask & ~constant, ~mask & ~constant
+    scores[chosen] = 1.0 + _unit(-residual[chosen])
+    scores[others] = 0.5 * _unit(-screen[others])
+    return scores
+
+
+def _unit(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Values moved to [0, 1], in their order."""
+    if not len(values):
+        return values
+    low, high = values.min(), values.max()
+    return (values - low) / (high - low) if high > low else np.zeros_like(values)
+
+
+def _diagnostics(
+    A: NDArray[np.float64], S: NDArray[np.float64], sums: LabelMoments, chosen: NDArray[Any]
+) -> dict[str, float | None]:
+    found = {
+        "redundancy": redundancy(label_correlations(A, sums.positives, sums.n), chosen),
+        "residual_correlation": residual_correlation(A, S, sums.n, chosen),
+    }
+    # A single feature has neither; NaN has no form in JSON.
+    return {name: None if np.isnan(value) else value for name, value in found.items()}
+
+
+def _is_number(value: Any) -> bool:
+    return (
+        isinstance(value, (int, float, np.integer, np.floating))
+        and not isinstance(value, bool)
+        and bool(np.isfinite(value))
+    )
