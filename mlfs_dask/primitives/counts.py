@@ -219,7 +219,8 @@ class Ranges:
 def equal_width_book(features: FeatureInfo, bins: int, *, n: int, code_missing: bool = True) -> CodeBook:
     """Codes of equal width between each feature's minimum and maximum.
 
-    The edges are minimum + (maximum - minimum) * j / bins, j = 1..bins-1; a value on an edge belongs below it.
+    Edge j = 1..bins-1 is (minimum * (bins - j) + maximum * j) / bins, for two codes the midrange; a value on an
+    edge belongs below it.
     Categorical features keep their codes, constant ones have a single code.
 
     Parameters
@@ -242,9 +243,12 @@ def equal_width_book(features: FeatureInfo, bins: int, *, n: int, code_missing: 
     ptr = np.concatenate(([0], np.cumsum(counts)))
     feature = np.repeat(np.arange(d), counts)
     step = np.arange(ptr[-1]) - ptr[:-1][feature] + 1
-    # Halving before subtracting keeps the span of the widest float64 features finite.
-    width = (high / 2 - low / 2)[feature] * (2.0 * step / bins)
-    edges = np.where(categories[feature] > 0, step - 0.5, low[feature] + width)
+    # Exact when minimum and maximum are whole numbers and an edge is one too; the power of two keeps the widest
+    # float64 features finite and changes no digit of the others.
+    scale = np.where(np.maximum(np.abs(low), np.abs(high)) > 1e300, 2.0**-9, 1.0)
+    low, high, scale = (low * scale)[feature], (high * scale)[feature], scale[feature]
+    equal = (low * (bins - step) + high * step) / bins / scale
+    edges = np.where(categories[feature] > 0, step - 0.5, equal)
     missing = np.zeros(d, dtype=bool) if features.n_missing is None or not code_missing else features.n_missing > 0
     return CodeBook(ptr.astype(np.int64), edges.astype(np.float64), missing)
 

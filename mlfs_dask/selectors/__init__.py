@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 #: Name on the command line -> module and class. Nothing is imported until it is asked for.
 METHODS: dict[str, str] = {
     "elc": "mlfs_dask.selectors.elc:ELC",
+    "enm": "mlfs_dask.selectors.label_entropy:ENM",
+    "gmm": "mlfs_dask.selectors.label_entropy:GMM",
     "label-entropy": "mlfs_dask.selectors.label_entropy:LabelEntropy",
 }
 

@@ -1,0 +1,274 @@
+"""Entropy-based label selection: against its plain twin, published code, and hand cases; tiles, plans, refusals."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse as sp
+
+from mlfs_dask import runtime
+from mlfs_dask.blocks.sparse import as_labels
+from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
+from mlfs_dask.primitives.counts import equal_width_book, quantile_book
+from mlfs_dask.primitives.passes import run_pass
+from mlfs_dask.primitives.rows import ArrayRows, measure_features
+from mlfs_dask.primitives.sample import RowSample, draw_rows
+from mlfs_dask.runtime import Resources
+from mlfs_dask.selectors import label_entropy
+from mlfs_dask.selectors.label_entropy import ENM, GMM, LabelEntropy
+from mlfs_dask.typing import FeatureInfo
+from tests.reference import label_entropy as twin
+
+ORACLES = Path(os.environ.get("MLFS_DATA") or Path(__file__).parents[3] / "shared/data").parent / "oracles"
+
+
+def problem(seed=0, n=200, d=7, q=5):
+    rng = np.random.default_rng(seed)
+    Y = (rng.random((n, q)) < rng.uniform(0.05, 0.6, q)).astype(np.int8)
+    X = rng.normal(size=(n, d))
+    X[:, 0] += 2 * Y[:, 0]
+    X[:, 1] = rng.random(n) < 0.3
+    X[:, 2] = np.where(rng.random(n) < 0.8, 0, X[:, 2])
+    return X, Y
+
+
+@pytest.mark.parametrize("promising", [0, 1, 3, 0.2, 0.5, 1.0])
+@pytest.mark.parametrize("bins", [2, 5])
+def test_equals_the_plain_twin(promising, bins):
+    X, Y = problem()
+    found = LabelEntropy(3, n_promising_labels=promising, bins=bins).fit(X, Y)
+    expected = twin.label_entropy(X, Y, n_promising_labels=promising, bins=bins)
+    assert found.scores_ == pytest.approx(expected, rel=1e-12, abs=1e-13)
+
+
+@pytest.mark.parametrize("bins", [2, 5])
+def test_norms_equal_the_plain_twin(bins):
+    X, Y = problem()
+    assert ENM(3, bins=bins).fit(X, Y).scores_ == pytest.approx(twin.enm(X, Y, bins=bins), rel=1e-11)
+    assert GMM(3, bins=bins).fit(X, Y).scores_ == pytest.approx(twin.gmm(X, Y, bins=bins), rel=1e-9)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_same_bits_for_any_chunking_and_container(data):
+    X, Y = problem(data.draw(st.integers(0, 100)), n=60)
+    settings_ = {"n_promising_labels": data.draw(st.sampled_from([0, 2, 1.0])), "bins": 3}
+    expected = LabelEntropy(3, **settings_).fit(X, Y)
+
+    def chunks(total):
+        cuts = sorted(data.draw(st.lists(st.integers(0, total), max_size=3)))
+        return tuple(b - a for a, b in zip([0, *cuts], [*cuts, total], strict=True))
+
+    dense = da.from_array(X, chunks=(chunks(60), chunks(7)))
+    lazy_Y = da.from_array(Y, chunks=(chunks(60), -1))
+    for found in (
+        LabelEntropy(3, **settings_).fit(dense, lazy_Y),
+        LabelEntropy(3, **settings_).fit(dense.map_blocks(sp.csr_array), lazy_Y),
+        LabelEntropy(3, **settings_).fit(sp.csr_array(X), Y),
+        LabelEntropy(3, **settings_).fit(ArrayRows(X, as_labels(Y), block_bytes=500)),
+    ):
+        assert found.scores_.tobytes() == expected.scores_.tobytes()
+        assert found.ranking_.tolist() == expected.ranking_.tolist()
+
+
+def test_compiled_loops_give_the_same_bits(monkeypatch):
+    X, Y = problem()
+    for container in (X, sp.csr_array(X)):
+        expected = LabelEntropy(3, bins=4).fit(container, Y).scores_
+        monkeypatch.setattr(label_entropy, "COMPILE_FROM", 0)
+        assert LabelEntropy(3, bins=4).fit(container, Y).scores_.tobytes() == expected.tobytes()
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_tiles_give_the_same_bits(threads):
+    X, Y = problem(d=40)
+    source = ArrayRows(X, as_labels(Y), block_bytes=4000)
+    whole = LabelEntropy(3, n_promising_labels=1.0).fit(source)
+    assert whole.report_.passes == 1
+    # One table of 40 features and 6 columns is 960 bytes a thread: leave room for less.
+    state = 4 * 40 * 6
+    limit = int((runtime.PROCESS_BYTES + threads * (200_000 + state // 3)) / 0.8)
+    scratch_free = replace(source.profile, block_rows=1, block_bytes=8)
+    tight = Resources(1, threads, limit, 2**32)
+    selector = LabelEntropy(3, n_promising_labels=1.0)
+    source.profile = scratch_free
+    plan = selector.plan(source, tight)
+    scores = selector._score(source, tight, 3)
+    assert plan.passes == len(scores.passes)
+    assert scores.scores.tobytes() == whole.scores_.tobytes()
+
+
+def test_tiling_is_planned_and_said():
+    profile = ArrayRows(np.zeros((10, 2)), as_labels(np.zeros((10, 2)))).profile
+    wide = replace(profile, n=10**6, d=10**6, q=10**4, sparse=True, nonzeros=10**8, partitions=50)
+    resources = Resources(2, 1, 700 * 2**20, 2**34, client=object())
+    plan = LabelEntropy(10, n_promising_labels=100).plan(wide, resources)
+    assert plan.passes > 2  # the ranges first, then the tiles
+    assert "tiled over" in plan.notes[0]
+    assert plan.peak_worker_bytes <= 0.8 * resources.memory_limit
+    with pytest.raises(DoesNotFitError):
+        LabelEntropy(10, n_promising_labels=100).plan(wide, replace(resources, memory_limit=150 * 2**20))
+
+
+def test_passes_are_counted():
+    X, Y = problem()
+    lazy_X, lazy_Y = da.from_array(X, chunks=(50, -1)), da.from_array(Y, chunks=(50, -1))
+    assert LabelEntropy(3).fit(X, Y).report_.passes == 1
+    assert LabelEntropy(3).fit(lazy_X, lazy_Y).report_.passes == 2  # ranges, then counts
+    assert LabelEntropy(3, binning="quantile").fit(lazy_X, lazy_Y).report_.passes == 3
+    for selector in (LabelEntropy(3), LabelEntropy(3, binning="quantile")):
+        report = selector.fit(lazy_X, lazy_Y).report_
+        assert report.passes == report.plan["passes"]
+        assert report.tasks == report.plan["tasks"]
+
+
+@pytest.mark.parametrize("promising", [0, 1, 3, 6])
+def test_published_entropies_on_emotions(data_set, promising):
+    path = ORACLES / "EntropyLabelSelection_assembled/emotions.npz"
+    if not path.exists():
+        pytest.skip(f"published results not found: {path}")
+    lines = (data_set("emotions") / "emotions.arff").read_text().splitlines()
+    values = np.array([line.split(",") for line in lines if line[:1].isdigit() or line[:1] == "-"], float)
+    found = LabelEntropy(10, n_promising_labels=promising).fit(values[:, :72], values[:, 72:])
+    expected = np.load(path)[f"Y{promising}_scores"] * np.log(2)  # their logarithms are to base 2
+    assert found.scores_ == pytest.approx(expected, rel=1e-12)
+
+
+def test_categories_keep_their_codes():
+    # Codes 0, 1, 2 cut at the middle would join 0 and 1.
+    X = np.array([[0.0], [1.0], [2.0], [2.0]])
+    book = equal_width_book(FeatureInfo(np.zeros(1), np.full(1, 2.0), np.array([3]), None), 2, n=4)
+    assert book.edges.tolist() == [0.5, 1.5]
+    numeric = equal_width_book(FeatureInfo(np.zeros(1), np.full(1, 2.0), np.array([0]), None), 2, n=4)
+    assert numeric.edges.tolist() == [1.0]
+    assert X.max() == 2
+
+
+def test_edges_of_huge_ranges_stay_finite():
+    top = np.finfo(np.float64).max
+    book = equal_width_book(FeatureInfo(np.full(1, -top), np.full(1, top), None, None), 4, n=2)
+    assert np.isfinite(book.edges).all()
+    assert book.edges[1] == pytest.approx(0, abs=top * 1e-15)
+
+
+def test_quantile_codes_hold_equal_shares():
+    rng = np.random.default_rng(0)
+    X = np.exp(rng.normal(size=(1000, 1)) * 3)
+    book = quantile_book(X, measure_features(X), 4)
+    codes = np.searchsorted(book.edges, X.ravel())
+    assert np.bincount(codes).tolist() == [250, 250, 250, 250]
+    # Equal width leaves nearly all in the first code.
+    width = equal_width_book(measure_features(X), 4, n=1000)
+    assert np.bincount(np.searchsorted(width.edges, X.ravel()))[0] > 950
+
+
+def test_quantile_edges_that_coincide_are_one():
+    X = np.array([[0.0]] * 90 + [[1.0]] * 10)
+    assert quantile_book(X, measure_features(X), 4).edges.tolist() == [0.0]
+
+
+def test_sampled_rows_do_not_depend_on_the_cut():
+    X, Y = problem(n=500)
+    chosen = np.sort(np.random.default_rng(1).choice(500, 40, replace=False))
+    here = Resources(1, 3, 2**32, 2**32)
+    for container in (X, sp.csr_array(X)):
+        for block_bytes in (100_000, 600):
+            source = ArrayRows(container, as_labels(Y), block_bytes=block_bytes)
+            (sample,), _ = run_pass(source, [RowSample(chosen, 7)], here)
+            assert np.array_equal(sample, X[chosen])
+
+
+def test_drawn_rows_follow_seed_and_bounds():
+    assert draw_rows(10**6, 10, 3).tolist() == draw_rows(10**6, 10, 3).tolist()
+    assert draw_rows(10**6, 10, 3).tolist() != draw_rows(10**6, 10, 4).tolist()
+    drawn = draw_rows(10**6, 10**5, 0)
+    assert len(drawn) == 335
+    assert (np.diff(drawn) > 0).all()
+
+
+def test_missing_values_are_an_error_or_a_code():
+    X, Y = problem()
+    X[3, 4] = np.nan
+    with pytest.raises(DataError, match="column 5: X contains NaN: 1 missing values in 1 features") as caught:
+        LabelEntropy(3).fit(X, Y)
+    assert "--missing code" in str(caught.value)
+    found = LabelEntropy(3, missing="code", n_promising_labels=1.0).fit(X, Y)
+    codes = (np.nanmin(X, axis=0) + np.nanmax(X, axis=0)) / 2 < X
+    expected = twin.label_entropy(np.where(np.isnan(X), 2, codes), Y, n_promising_labels=1.0, bins=3)
+    assert found.scores_ == pytest.approx(expected, rel=1e-12)
+
+
+def test_infinity_is_refused():
+    X, Y = problem()
+    X[0, 2] = np.inf
+    with pytest.raises(DataError, match="X contains infinity"):
+        LabelEntropy(3).fit(X, Y)
+
+
+def test_unknown_labels_are_refused_wherever_they_are_found():
+    X, Y = problem()
+    Y[0, 1] = -1
+    for y in (Y, da.from_array(Y, chunks=(50, -1))):
+        lazy = da.from_array(X, chunks=(50, -1)) if y is not Y else X
+        with pytest.raises(DataError, match="no support for missing labels"):
+            LabelEntropy(3).fit(lazy, y)
+
+
+def test_a_category_per_row_is_refused_by_name():
+    class Named(ArrayRows):
+        features = FeatureInfo(np.zeros(2), np.full(2, 299.0), np.array([0, 300]), np.zeros(2, dtype=np.int64))
+
+    X = np.stack([np.arange(300.0)] * 2, axis=1)
+    with pytest.raises(DataError, match="a categorical feature has 300 values; at most 256") as caught:
+        LabelEntropy(1).fit(Named(X, as_labels(np.ones((300, 1)))))
+    assert "--drop" in str(caught.value)
+    assert caught.value.column == 2
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"bins": 1}, "bins must be between 2 and 256; got 1"),
+        ({"bins": 257}, "bins must be between 2 and 256; got 257"),
+        ({"bins": 2.5}, "bins must be a whole number"),
+        ({"binning": "width"}, "binning must be 'equal-width' or 'quantile'; got 'width'"),
+        ({"missing": "drop"}, "missing must be 'error' or 'code'; got 'drop'"),
+        ({"n_promising_labels": -1}, "n_promising_labels must be a count from 0 or a fraction"),
+        ({"n_promising_labels": 1.5}, "n_promising_labels must be a count from 0 or a fraction"),
+        ({"n_promising_labels": 6}, "n_promising_labels is 6, but there are 5 labels"),
+    ],
+)
+def test_impossible_parameters_are_refused(parameters, message):
+    X, Y = problem()
+    with pytest.raises(UsageError, match=message):
+        LabelEntropy(3, **parameters).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("fraction", "q", "count"), [(0.1, 30, 3), (0.2, 6, 2), (0.2, 14, 3), (1.0, 7, 7), (0.0, 7, 0)]
+)
+def test_fractions_of_labels_are_rounded_up(fraction, q, count):
+    assert LabelEntropy(n_promising_labels=fraction)._n_counted(q) == count
+
+
+def test_constant_features_and_labels_score_nothing():
+    X = np.column_stack([np.ones(20), np.arange(20.0)])
+    Y = np.column_stack([np.arange(20) % 2, np.zeros(20), np.ones(20)]).astype(int)
+    for promising in (0, 1, 1.0):
+        found = LabelEntropy(1, n_promising_labels=promising).fit(X, Y)
+        assert found.scores_[0] == 0.0
+        assert np.isfinite(found.scores_).all()
+    assert GMM(1).fit(X, Y).scores_.tolist() == [0.0, 0.0]  # a label without information makes the product zero
+
+
+def test_planted_feature_comes_first():
+    X, Y = problem(n=2000, d=30)
+    assert LabelEntropy(1, n_promising_labels=1.0).fit(X, Y).ranking_[0] == 0
