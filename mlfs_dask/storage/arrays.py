@@ -1,0 +1,84 @@
+"""X and Y of a store as lazy Dask arrays, one block per partition."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import sparse
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+
+from mlfs_dask.storage.dataset import read_block
+from mlfs_dask.storage.rows import MatrixLayout, StoreLocation, StoreRows
+
+
+class StoreLayer(MaterializedLayer):
+    """The graph of an untouched array of a store; it remembers the rows that passes read faster."""
+
+    def __init__(self, mapping: dict[Any, Any], rows: StoreRows) -> None:
+        super().__init__(mapping)
+        self.rows = rows
+
+
+def lazy_matrix(rows: StoreRows, matrix: MatrixLayout, stored: tuple[int, ...], name: str) -> da.Array:
+    """A Dask array over one matrix of a store.
+
+    Parameters
+    ----------
+    rows : StoreRows
+        Of the same store; X and Y of one store hold the same object.
+    matrix : MatrixLayout
+        X or Y.
+    stored : tuple of int, length partitions + 1
+        Its stored entries before each partition.
+    name : str
+        Of the array; the same for the same content at the same place.
+
+    Returns
+    -------
+    dask Array, shape (n, columns)
+        Blocks are ndarray, or GCXS compressed on rows when stored sparse.
+    """
+    boundaries = [int(row) for row in rows.row_offsets]
+    graph: dict[Any, Any] = {
+        (name, part, 0): (_load, rows.location, matrix, row_range, stored_range)
+        for part, (row_range, stored_range) in enumerate(
+            zip(itertools.pairwise(boundaries), itertools.pairwise(stored), strict=True)
+        )
+    }
+    chunks = (tuple(np.diff(boundaries).tolist()), (matrix.shape[1],))
+    layout = matrix.dense or matrix.data
+    assert layout is not None
+    dtype = np.dtype(layout.dtype)
+    meta = np.empty((0, 0), dtype) if matrix.dense else _gcxs(_empty(dtype), (0, 0))
+    return da.Array(
+        HighLevelGraph({name: StoreLayer(graph, rows)}, {name: set()}),
+        name,
+        chunks=chunks,
+        dtype=dtype,
+        meta=meta,
+    )
+
+
+def _empty(dtype: np.dtype[Any]) -> tuple[Any, Any, Any]:
+    return np.empty(0, dtype), np.empty(0, np.int32), np.zeros(1, np.int64)
+
+
+def _load(
+    location: StoreLocation,
+    matrix: MatrixLayout,
+    rows: tuple[int, int],
+    stored: tuple[int, int],
+) -> Any:
+    block = read_block(location, matrix, rows, stored)
+    if matrix.dense is not None:
+        return block
+    return _gcxs(block, (rows[1] - rows[0], matrix.shape[1]))
+
+
+def _gcxs(arrays: tuple[Any, Any, Any], shape: tuple[int, int]) -> sparse.GCXS:
+    data, indices, indptr = arrays
+    # SciPy wants both index arrays of one type and would copy them; a block has fewer than 2^31 entries.
+    return sparse.GCXS((data, indices, indptr.astype(indices.dtype)), shape=shape, compressed_axes=(0,))

@@ -1,0 +1,998 @@
+"""From source files to a finished store, with bounded memory, in parallel, resumable.
+
+Stage: every part of the source becomes raw arrays in a working directory beside the destination
+(`staging.py`). Decide: statistics merged over all parts choose storage, type, kinds and partitions. Write:
+every shard is written by itself (`writer.py`). Finish: metadata, digests, and one rename to the destination.
+
+The source is read once; the disk holds the staged rows and the store at the same time. Bad data leaves
+nothing behind. An interruption leaves the working directory, from which `resume=True` goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import errno
+import fcntl
+import functools
+import hashlib
+import itertools
+import json
+import logging
+import multiprocessing
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass, field
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mlfs_dask import runtime
+from mlfs_dask._version import __version__
+from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, UsageError
+from mlfs_dask.storage.digest import ROOT_KEY, content_digest, join
+from mlfs_dask.storage.encoding import ArraySpec
+from mlfs_dask.storage.objects import RemoteObjects, is_url, local_path
+from mlfs_dask.storage.plan import (
+    LARGEST_BATCH,
+    PARTITION_BYTES,
+    ConversionPlan,
+    MatrixPlan,
+    StorePlan,
+    narrowest_dtype,
+    plan_conversion,
+    plan_store,
+)
+from mlfs_dask.storage.readers.base import LabelSpec, Part, Reader, ReadOptions
+from mlfs_dask.storage.schema import COMPRESSORS, DTYPES, KINDS, STORAGES, Partitions, StoreSchema
+from mlfs_dask.storage.sources import Source, examine, sha256
+from mlfs_dask.storage.staging import StagedRows, stage_part, statistics_path
+from mlfs_dask.storage.statistics import Statistics
+from mlfs_dask.storage.writer import (
+    LABELS_NAME,
+    X_NAME,
+    Names,
+    ShardRecord,
+    array_specs,
+    small_objects,
+    write_atomically,
+    write_metadata,
+    write_one_shard,
+    write_root,
+)
+
+logger = logging.getLogger(__name__)
+
+_STAGING_VERSION = 1
+_BOOLEAN_SPELLINGS = ({"0", "1"}, {"no", "yes"}, {"n", "y"}, {"false", "true"}, {"f", "t"})
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What a conversion did.
+
+    Attributes
+    ----------
+    store : str
+    schema : StoreSchema
+    warnings : tuple of str
+        What the user should know; each was logged too.
+    seconds : float
+    processes, batch_bytes, projected_bytes : int
+        Reading processes, bytes of one batch, and the projected peak of the whole process tree.
+    """
+
+    store: str
+    schema: StoreSchema
+    warnings: tuple[str, ...]
+    seconds: float
+    processes: int
+    batch_bytes: int
+    projected_bytes: int
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of a conversion that shape its result; a resumed one must have the same."""
+
+    labels: LabelSpec = field(default_factory=LabelSpec)
+    format: str | None = None
+    keys: Mapping[str, str] = field(default_factory=dict)
+    dtype: str | None = None
+    storage: str = "auto"
+    compressor: str = "none"
+    partition_bytes: int = PARTITION_BYTES
+    drop: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Raise UsageError for a value that cannot be."""
+        for name, value, known in (
+            ("storage", self.storage, ("auto", *STORAGES)),
+            ("compressor", self.compressor, COMPRESSORS),
+            ("dtype", self.dtype, (None, *DTYPES)),
+        ):
+            if value not in known:
+                choices = ", ".join(str(choice) for choice in known if choice)
+                raise UsageError(f"{name} must be one of {choices}, not {value!r}")
+        if self.partition_bytes < 1:
+            raise UsageError(f"partition_bytes must be positive, not {self.partition_bytes}")
+
+
+def convert(
+    sources: str | Path | Sequence[str | Path],
+    store: str | Path,
+    *,
+    labels: LabelSpec | None = None,
+    format: str | None = None,
+    keys: Mapping[str, str] | None = None,
+    workers: int | None = None,
+    memory_limit: int | None = None,
+    dtype: str | None = None,
+    storage: str = "auto",
+    compressor: str = "none",
+    partition_bytes: int = PARTITION_BYTES,
+    drop: Sequence[str] = (),
+    force: bool = False,
+    resume: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    command: str | None = None,
+) -> Conversion:
+    """Convert multi-label files to a store.
+
+    Parameters
+    ----------
+    sources : path, URL or sequence of them
+        Several files are concatenated in their order.
+    store : path or URL
+        Appears whole or not at all.
+    labels : LabelSpec, optional
+        Which columns are labels, where the format does not say.
+    format : str, optional
+        Of the sources (default: by name and content).
+    keys : mapping of str to str, optional
+        Names of X and Y in files that hold several arrays.
+    workers : int, optional
+        Reading and writing processes (default: cores). Small sources are read by the calling process.
+    memory_limit : int, optional
+        Bytes for all processes together, the calling one included (default: 512 MiB a worker, at most half
+        of what is available).
+    dtype : str, optional
+        Of X. By default the narrowest type that loses no digit.
+    storage : {"auto", "dense", "sparse"}
+        Of X. "auto": sparse where that takes at most half the bytes.
+    compressor : {"none", "zstd", "lz4"}
+        "none" reads fastest.
+    partition_bytes : int
+        Bytes of X and Y that one task of a pass reads.
+    drop : sequence of str
+        Feature names to leave out.
+    force : bool
+        Replace an existing store, once the new one is complete; forget an interrupted conversion.
+    resume : bool
+        Go on with an interrupted conversion.
+    storage_options : mapping, optional
+        For fsspec.
+    command : str, optional
+        What to record as the command.
+
+    Returns
+    -------
+    Conversion
+
+    Raises
+    ------
+    DataError
+        If the data is invalid; nothing is left behind.
+    UsageError
+        If the store exists (without `force`), or an interrupted conversion lies there (without `resume`).
+    DoesNotFitError
+        If memory or disk will not suffice.
+
+    Notes
+    -----
+    Workers are started with "spawn": a script that converts large files needs `if __name__ == "__main__":`.
+    """
+    from mlfs_dask.storage.readers.detect import open_source
+
+    if isinstance(sources, str | Path):
+        sources = [sources]
+    options = Options(
+        labels=labels or LabelSpec(),
+        format=format,
+        keys=dict(keys or {}),
+        dtype=dtype,
+        storage=storage,
+        compressor=compressor,
+        partition_bytes=partition_bytes,
+        drop=tuple(drop),
+    )
+    options.check()
+    read = ReadOptions(
+        labels=options.labels,
+        storage_options=dict(storage_options or {}),
+        keys=dict(options.keys),
+        drop=options.drop,
+    )
+    paths = [str(source) for source in sources]
+    files = [*paths, *([options.labels.xml] if options.labels.xml else [])]
+    return convert_reader(
+        lambda: open_source(paths, options=read, format=format),
+        store,
+        sources=examine(files, storage_options),
+        options=options,
+        workers=workers,
+        memory_limit=memory_limit,
+        force=force,
+        resume=resume,
+        storage_options=storage_options,
+        command=command or f"convert {' '.join(paths)} {store}",
+    )
+
+
+def convert_reader(
+    open_reader: Callable[[], Reader],
+    store: str | Path,
+    *,
+    sources: Sequence[Source] = (),
+    options: Options | None = None,
+    workers: int | None = None,
+    memory_limit: int | None = None,
+    force: bool = False,
+    resume: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    command: str = "",
+) -> Conversion:
+    """Write whatever a reader yields as a store; `convert` for readers that are not files.
+
+    Parameters are those of `convert`, but for `open_reader`, which is called once the destination is known to
+    be free, and `sources`, which are recorded and compared on resuming.
+    """
+    options = options or Options()
+    options.check()
+    started = time.monotonic()
+    place = Place.of(store, storage_options)
+    place.check_destination(force=force)
+    reader = open_reader()
+    workers = workers or len(os.sched_getaffinity(0))
+    source_bytes = sum(source.bytes for source in sources) if sources else None
+    plan = plan_conversion(
+        memory_limit=memory_limit or _default_memory_limit(workers),
+        workers=workers,
+        source_bytes=source_bytes,
+        base_bytes=runtime.current_rss(),
+    )
+    job = _describe_job(sources, options)
+    with place.locked(job, sources, force=force, resume=resume) as wip, Crew(plan.processes) as crew:
+        schema, warnings = _Run(reader, wip, plan, crew, options, sources, command).run()
+        place.publish(force=force)
+    for warning in warnings:
+        logger.warning(warning)
+    return Conversion(
+        store=str(store),
+        schema=schema,
+        warnings=tuple(warnings),
+        seconds=time.monotonic() - started,
+        processes=plan.processes,
+        batch_bytes=plan.batch_bytes,
+        projected_bytes=plan.total_bytes,
+    )
+
+
+def _default_memory_limit(workers: int) -> int:
+    wanted = max(workers * (512 << 20), 1 << 30)
+    return max(min(wanted, runtime.available_memory() // 2), 256 << 20)
+
+
+def _describe_job(sources: Sequence[Source], options: Options) -> dict[str, Any]:
+    document = {
+        "staging": _STAGING_VERSION,
+        "version": __version__,
+        "sources": [asdict(source) for source in sources],
+        "options": asdict(options),
+    }
+    normal: dict[str, Any] = json.loads(json.dumps(document))
+    return normal
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Where a conversion works, and how its result appears
+
+
+class Place:
+    """The destination of a conversion and the working directory beside it.
+
+    Parameters
+    ----------
+    store : str
+        As the user gave it.
+    final : Path or None
+        Local destination; None for a URL.
+    remote : RemoteObjects or None
+    wip : Path
+        Working directory; on the destination's file system, so that the store moves in one step.
+    """
+
+    def __init__(self, store: str, final: Path | None, remote: RemoteObjects | None, wip: Path) -> None:
+        self.store = store
+        self.final = final
+        self.remote = remote
+        self.wip = wip
+
+    @classmethod
+    def of(cls, store: str | Path, storage_options: Mapping[str, Any] | None) -> Place:
+        if is_url(store):
+            remote = RemoteObjects(str(store), storage_options)
+            mark = hashlib.sha256(str(store).encode()).hexdigest()[:16]
+            return cls(str(store), None, remote, Path(tempfile.gettempdir()) / f"mlfs-{mark}.wip")
+        final = Path.cwd() / local_path(store)
+        return cls(str(store), final, None, final.with_name(f".{final.name}.wip"))
+
+    def check_destination(self, *, force: bool) -> None:
+        """Raise unless the destination is free, or a store that may be replaced."""
+        if self.remote is not None:
+            if self.remote.exists() and self.remote.keys() and not force:
+                raise UsageError(f"{self.store} exists\n  cure: choose another name, or pass --force")
+            return
+        final = self.final
+        assert final is not None
+        if not final.parent.is_dir():
+            raise UsageError(f"{final.parent} is not a folder\n  cure: make it first")
+        if not os.path.lexists(final):
+            return
+        if not force:
+            raise UsageError(f"{self.store} exists\n  cure: choose another name, or pass --force")
+        replaceable = final.is_dir() and not final.is_symlink()
+        if not replaceable or not ((final / ROOT_KEY).is_file() or not any(final.iterdir())):
+            raise UsageError(
+                f"{self.store} exists and is not a store, so --force does not replace it"
+                "\n  cure: choose another name, or remove it yourself"
+            )
+
+    @contextlib.contextmanager
+    def locked(self, job: dict[str, Any], sources: Sequence[Source], *, force: bool, resume: bool) -> Iterator[Path]:
+        """The working directory, held by this process alone; kept afterwards only if going on makes sense."""
+        try:
+            if self.wip.exists():
+                self._admit(job, sources, force=force, resume=resume)
+            self.wip.mkdir(exist_ok=True)
+            with (self.wip / "lock").open("wb") as lock:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise UsageError(f"another process is converting to {self.store}\n  cure: wait for it") from None
+                write_atomically(self.wip / "job.json", json.dumps(job).encode())
+                try:
+                    yield self.wip
+                except BaseException as error:
+                    if not _is_interruption(error):
+                        remove(self.wip)
+                    raise
+        except BrokenProcessPool as error:
+            raise MlfsError(
+                "a worker process died while converting (out of memory? a script without "
+                f'`if __name__ == "__main__":`?)\n  cure: pass --resume, with fewer --workers: {error}'
+            ) from error
+        except PermissionError as error:
+            raise MlfsError(f"{error.filename or self.wip}: no permission to write there") from error
+        except OSError as error:
+            if error.errno not in _DISK_FULL:
+                raise
+            where = self.wip if self.wip.exists() else self.wip.parent
+            free = shutil.disk_usage(where).free
+            raise MlfsError(
+                f"{where}: the disk is full ({free:,} bytes free; the store and its staged rows need "
+                f"{_needed(self.wip)})\n  cure: make room and pass --resume, or remove {where}"
+            ) from error
+
+    def _admit(self, job: dict[str, Any], sources: Sequence[Source], *, force: bool, resume: bool) -> None:
+        with contextlib.ExitStack() as stack:
+            try:
+                lock = stack.enter_context((self.wip / "lock").open("ab"))
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except FileNotFoundError:
+                pass
+            except BlockingIOError:
+                raise UsageError(f"another process is converting to {self.store}\n  cure: wait for it") from None
+            if resume:
+                differences = self._differences(job, sources)
+                if not differences:
+                    return
+                if not force:
+                    raise UsageError(
+                        f"cannot resume the interrupted conversion in {self.wip}: "
+                        + "; ".join(differences)
+                        + "\n  cure: pass --force to start again"
+                    )
+            elif not force:
+                raise UsageError(
+                    f"an interrupted conversion to {self.store} lies in {self.wip}"
+                    "\n  cure: pass --resume to go on with it, or --force to start again"
+                )
+        remove(self.wip)
+
+    def _differences(self, job: dict[str, Any], sources: Sequence[Source]) -> list[str]:
+        try:
+            before = json.loads((self.wip / "job.json").read_bytes())
+        except (OSError, ValueError):
+            return ["its description is missing or damaged"]
+        found = [
+            f"{name} was {before.get(name)!r} and is {job[name]!r}"
+            for name in ("version", "staging")
+            if before.get(name) != job[name]
+        ]
+        found += [
+            f"option {name} was {before['options'].get(name)!r} and is {value!r}"
+            for name, value in job["options"].items()
+            if before["options"].get(name) != value
+        ]
+        old, new = before["sources"], job["sources"]
+        if [source["path"] for source in old] != [source["path"] for source in new]:
+            return [*found, "the sources are other files"]
+        hashes = _read_json(self.wip / "sha256.json") or {}
+        for earlier, now, source in zip(old, new, sources, strict=True):
+            if earlier["bytes"] != now["bytes"]:
+                found.append(f"{now['path']} had {earlier['bytes']:,} bytes and has {now['bytes']:,}")
+            elif earlier["modified"] != now["modified"]:
+                # Copied or touched: the same bytes are the same source.
+                known = hashes.get(now["path"])
+                if known is None or known != sha256(source):
+                    found.append(f"{now['path']} was changed")
+        return found
+
+    def publish(self, *, force: bool) -> None:
+        """Move the finished store to its place and remove the working directory."""
+        built = self.wip / "store"
+        if self.remote is not None:
+            self._upload(built)
+        else:
+            assert self.final is not None
+            self.check_destination(force=force)
+            _sync(built)
+            old = self.wip / "old"
+            if self.final.exists():
+                self.final.rename(old)
+            try:
+                built.rename(self.final)
+            except OSError:
+                if old.exists():
+                    old.rename(self.final)
+                raise
+            _sync_folder(self.final.parent)
+        remove(self.wip)
+
+    def _upload(self, built: Path) -> None:
+        assert self.remote is not None
+        filesystem, root = self.remote.filesystem, self.remote.root
+        if self.remote.exists():
+            # Without its root metadata the old store is none, so nobody reads a mixture.
+            stale = sorted(self.remote.keys(), key=lambda key: key != ROOT_KEY)
+            for key in stale:
+                filesystem.rm_file(f"{root}/{key}")
+        files = [path for path in built.rglob("*") if path.is_file() and path != built / ROOT_KEY]
+        targets = [f"{root}/{path.relative_to(built).as_posix()}" for path in files]
+        filesystem.put([str(path) for path in files], targets)
+        filesystem.put_file(str(built / ROOT_KEY), f"{root}/{ROOT_KEY}")
+
+
+def remove(folder: Path) -> None:
+    """Delete a folder; renamed first, so that half of it is never met under its name."""
+    trash = folder.with_name(f"{folder.name}.trash-{os.getpid()}")
+    with contextlib.suppress(FileNotFoundError):
+        folder.rename(trash)
+        shutil.rmtree(trash, ignore_errors=True)
+
+
+def _is_interruption(error: BaseException) -> bool:
+    """Whether going on later makes sense: the data was not at fault."""
+    if isinstance(error, PermissionError):
+        return False
+    return isinstance(error, KeyboardInterrupt | SystemExit | OSError | BrokenProcessPool | MemoryError)
+
+
+def _needed(wip: Path) -> str:
+    facts = _read_json(wip / "projected.json")
+    return "an amount not known yet" if facts is None else f"{facts['bytes']:,} bytes"
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    try:
+        document = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _sync(folder: Path) -> None:
+    """Have every file on the disk before the rename that makes it visible."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Who does the work
+
+
+class Crew:
+    """Runs independent tasks: in spawned processes, or in the calling one.
+
+    Workers ignore the interrupt key (the parent asks them to stop between batches) and end with the parent,
+    even if that is killed.
+    """
+
+    def __init__(self, processes: int) -> None:
+        self.processes = processes
+        self._pool: ProcessPoolExecutor | None = None
+        self._stop: Event | None = None
+
+    def __enter__(self) -> Crew:
+        if self.processes > 1:
+            context = multiprocessing.get_context("spawn")
+            self._stop = context.Event()
+            self._pool = ProcessPoolExecutor(
+                self.processes, mp_context=context, initializer=_start_worker, initargs=(self._stop,)
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None and self._stop is not None:
+            self._stop.set()
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def run(self, task: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+        """Results in the order in which they come."""
+        if self._pool is None:
+            for each in arguments:
+                yield task(*each)
+            return
+        futures: list[Future[Any]] = [self._pool.submit(task, *each) for each in arguments]
+        for future in as_completed(futures):
+            yield future.result()
+
+
+class _Stopped(Exception):
+    """The parent asked this worker to stop."""
+
+
+_stop_event: Event | None = None
+
+
+def _start_worker(stop: Event) -> None:
+    global _stop_event
+    _stop_event = stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    # Siblings hold the pipes open, so a worker would wait for a killed parent's tasks for ever.
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _check_stop() -> None:
+    if _stop_event is not None and _stop_event.is_set():
+        raise _Stopped
+
+
+def _stage_task(reader: Reader, part: Part, directory: Path, batch_bytes: int) -> int:
+    def on_batch(rows: int) -> None:
+        _check_stop()
+        runtime.emit("convert", stage="read", rows=rows)
+
+    return stage_part(reader, part, directory, batch_bytes=batch_bytes, on_batch=on_batch)
+
+
+@functools.lru_cache(maxsize=1)
+def _staged_rows(directory: Path, parts: int) -> StagedRows:
+    return StagedRows(directory, parts)
+
+
+def _write_task(wip: Path, parts: int, spec: ArraySpec, shard: int) -> ShardRecord:
+    _check_stop()
+    return write_one_shard(_staged_rows(wip / "stage", parts), spec, shard, wip)
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The steps
+
+
+class _Run:
+    """One conversion, step after step; everything it knows lies in the working directory."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        wip: Path,
+        plan: ConversionPlan,
+        crew: Crew,
+        options: Options,
+        sources: Sequence[Source],
+        command: str,
+    ) -> None:
+        self.reader = reader
+        self.wip = wip
+        self.plan = plan
+        self.crew = crew
+        self.options = options
+        self.sources = sources
+        self.command = command
+        self.stage_directory = wip / "stage"
+
+    def run(self) -> tuple[StoreSchema, list[str]]:
+        finished = _read_json(self.wip / "store" / ROOT_KEY)
+        if finished is not None:  # killed between the last write and the move
+            schema = StoreSchema.from_json(finished["attributes"]["mlfs"], path=str(self.wip))
+            return schema, []
+        enough = threading.Event()
+        with ThreadPoolExecutor(1) as background, contextlib.ExitStack() as stack:
+            stack.callback(enough.set)  # a failure does not wait for the digest of a large source
+            hashing = background.submit(self._hash_sources, enough)
+            parts = self._stage()
+            statistics = self._merge(parts)
+            decided = _decide(statistics, self.reader, self.options)
+            with StagedRows(self.stage_directory, parts) as rows:
+                partitions = _partitions(rows, decided)
+            records = self._write(parts, decided)
+            return self._finish(decided, partitions, records, hashing.result()), decided.warnings
+
+    def _hash_sources(self, enough: threading.Event) -> dict[str, str | None]:
+        hashes = {source.path: sha256(source, enough) for source in self.sources}
+        write_atomically(self.wip / "sha256.json", json.dumps(hashes).encode())
+        return hashes
+
+    def _stage(self) -> int:
+        self.stage_directory.mkdir(exist_ok=True)
+        parts = self._parts()
+        runtime.emit("convert", stage="read", parts=len(parts))
+        arguments = [(self.reader, part, self.stage_directory, self.plan.batch_bytes) for part in parts]
+        for done, _ in enumerate(self.crew.run(_stage_task, arguments), 1):
+            runtime.emit("convert", stage="read", parts_done=done, parts=len(parts))
+            self._check_disk_while_reading(done, len(parts))
+        return len(parts)
+
+    def _parts(self) -> list[Part]:
+        recorded = _read_json(self.wip / "parts.json")
+        if recorded is not None:
+            return [Part(*part) for part in recorded["parts"]]
+        total = sum(source.bytes for source in self.sources)
+        # A few parts a process even out their lengths; a part is the least that is read again after a kill.
+        part_bytes = min(max(total // (4 * self.plan.processes), LARGEST_BATCH), 16 * LARGEST_BATCH)
+        parts = self.reader.parts(part_bytes)
+        write_atomically(self.wip / "parts.json", json.dumps({"parts": parts}).encode())
+        return parts
+
+    def _check_disk_while_reading(self, done: int, parts: int) -> None:
+        staged = sum(path.stat().st_size for path in self.stage_directory.iterdir())
+        projected = staged * parts // done - staged
+        free = shutil.disk_usage(self.wip).free
+        if projected > free:
+            raise DoesNotFitError(
+                f"staging rows in {self.wip}",
+                projected=projected,
+                available=free,
+                cure="make room on that disk and pass --resume",
+            )
+
+    def _merge(self, parts: int) -> Statistics:
+        merged = Statistics()
+        for part in range(parts):
+            statistics = Statistics.load(statistics_path(self.stage_directory, part))
+            if not merged.seen:
+                merged.seen = {key: np.zeros_like(codes) for key, codes in statistics.seen.items()}
+            merged.merge(statistics)
+        return merged
+
+    def _write(self, parts: int, decided: _Decided) -> dict[str, ShardRecord]:
+        specs = decided.specs
+        existing = sum(path.stat().st_size for path in (self.wip / "store").rglob("*") if path.is_file())
+        projected = max(decided.plan.bytes - existing, 0)
+        write_atomically(self.wip / "projected.json", json.dumps({"bytes": decided.plan.bytes}).encode())
+        free = shutil.disk_usage(self.wip).free
+        if projected > free and self.options.compressor == "none":
+            raise DoesNotFitError(
+                f"writing the store beside its staged rows in {self.wip}",
+                projected=projected,
+                available=free,
+                cure="make room on that disk and pass --resume",
+            )
+        arguments = [(self.wip, parts, spec, shard) for spec in specs for shard in range(spec.plan.shards)]
+        records: dict[str, ShardRecord] = {}
+        for record in self.crew.run(_write_task, arguments):
+            records[record.key] = record
+            runtime.emit("convert", stage="write", parts_done=len(records), parts=len(arguments))
+        _staged_rows.cache_clear()
+        return records
+
+    def _finish(
+        self,
+        decided: _Decided,
+        partitions: Partitions,
+        records: dict[str, ShardRecord],
+        hashes: Mapping[str, str | None],
+    ) -> StoreSchema:
+        missing = [
+            spec.shard_key(shard)
+            for spec in decided.specs
+            for shard in range(spec.plan.shards)
+            if not (self.wip / "store" / spec.shard_key(shard)).is_file()
+        ]
+        if missing:
+            raise MlfsError(f"shards are missing: {', '.join(missing[:20])}\n  cure: pass --resume to write them")
+        root = self.wip / "store"
+        for path in list(root.rglob("*")):  # a killed finish may have left some of them
+            if path.is_file() and path.relative_to(root).as_posix() not in records:
+                path.unlink()
+        write_metadata(root, decided.specs, decided.names, n=decided.n, d=decided.d, q=decided.q)
+        objects = {key: (record.size, record.digest) for key, record in records.items()}
+        objects |= small_objects(root, records)
+        content = _content(decided, records)
+        schema = StoreSchema(
+            n=decided.n,
+            d=decided.d,
+            q=decided.q,
+            nonzeros=decided.statistics.nonzeros,
+            label_nonzeros=decided.statistics.label_nonzeros,
+            storage="sparse" if decided.plan.X.sparse else "dense",
+            labels_storage="sparse" if decided.plan.Y.sparse else "dense",
+            dtype=decided.dtype,
+            compressor=self.options.compressor,
+            partitions=partitions,
+            unknown=tuple(decided.statistics.unknown.tolist()),
+            positive=tuple(decided.statistics.positive.tolist()),
+            constant_features=decided.constant_features,
+            version=__version__,
+            created=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+            command=self.command,
+            sources=tuple(
+                {"path": source.path, "bytes": source.bytes, "sha256": hashes.get(source.path)}
+                for source in self.sources
+            ),
+            content=content,
+            digest=content_digest(content),
+            digests={key: objects[key][1] for key in sorted(objects)},
+            sizes={key: objects[key][0] for key in sorted(objects)},
+        )
+        document = json.loads(write_root(root, schema))
+        return StoreSchema.from_json(document["attributes"]["mlfs"])
+
+
+@dataclass(frozen=True)
+class _Decided:
+    """What the merged statistics decide."""
+
+    n: int
+    d: int
+    q: int
+    dtype: str
+    plan: StorePlan
+    specs: list[ArraySpec]
+    names: Names
+    statistics: Statistics
+    constant_features: int
+    warnings: list[str]
+
+
+def _feature_names(reader: Reader, d: int) -> list[str]:
+    if reader.header.feature_names is not None:
+        names = list(reader.header.feature_names)
+        if len(names) != d:
+            raise DataError(
+                f"rows have {d} features but there are {len(names)} feature names",
+                file=reader.path,
+                cure="give one name for each feature",
+            )
+        return names
+    return [f"x{i}" for i in range(d)]
+
+
+def _check_unique(names: Sequence[str], what: str, path: str) -> None:
+    if len(set(names)) == len(names):
+        return
+    first: dict[str, int] = {}
+    for number, name in enumerate(names, 1):
+        if name in first:
+            raise DataError(
+                f"two {what}s have the same name (the {what}s number {first[name]} and {number})",
+                file=path,
+                column=name,
+                cure="rename one of them",
+            )
+        first[name] = number
+
+
+def _decide(statistics: Statistics, reader: Reader, options: Options) -> _Decided:
+    header = reader.header
+    statistics.grow(header.n_features or 0, header.n_labels or 0)
+    n, d, q = statistics.rows, statistics.n_features, statistics.n_labels
+    for count, what, cure in (
+        (n, "rows", "check that the file is whole"),
+        (d, "features", "check which columns are labels"),
+        (q, "labels", "say which columns are labels: --labels, --label-columns or --n-labels"),
+    ):
+        if count == 0:
+            raise DataError(f"there are no {what}", file=reader.path, cure=cure)
+    feature_names = _feature_names(reader, d)
+    label_names = list(header.label_names or (f"y{i}" for i in range(q)))
+    if len(label_names) != q:
+        raise DataError(
+            f"rows have {q} labels but there are {len(label_names)} label names",
+            file=reader.path,
+            cure="give one name for each label",
+        )
+    _check_unique(feature_names, "feature", reader.path)
+    _check_unique(label_names, "label", reader.path)
+    minimum, maximum = statistics.ranges()
+    missing = bool(statistics.missing.any())
+    integers = bool(statistics.integers.all())
+    low, high = float(np.nanmin(minimum, initial=0)), float(np.nanmax(maximum, initial=0))
+    lossless = narrowest_dtype(
+        minimum=low,
+        maximum=high,
+        integers=integers,
+        missing=missing,
+        fits_float32=statistics.fits_float32,
+    )
+    dtype = options.dtype or lossless
+    _check_dtype(dtype, low, high, integers=integers, missing=missing)
+    plan = plan_store(
+        n=n,
+        d=d,
+        q=q,
+        nonzeros=statistics.nonzeros,
+        label_nonzeros=statistics.label_nonzeros,
+        itemsize=np.dtype(dtype).itemsize,
+        longest_row=statistics.longest_row,
+        storage=options.storage,
+        partition_bytes=options.partition_bytes,
+    )
+    kinds, n_categories, categories = _kinds(statistics, reader, minimum, maximum)
+    with np.errstate(invalid="ignore"):
+        constant = int(((minimum == maximum) | np.isnan(minimum)).sum())
+    return _Decided(
+        n=n,
+        d=d,
+        q=q,
+        dtype=dtype,
+        plan=plan,
+        specs=array_specs(plan, d=d, q=q, dtype=dtype, compressor=options.compressor),
+        names=Names(
+            features=feature_names,
+            labels=label_names,
+            kinds=kinds,
+            minimum=minimum,
+            maximum=maximum,
+            n_categories=n_categories,
+            n_missing=statistics.missing,
+            categories=categories,
+        ),
+        statistics=statistics,
+        constant_features=constant,
+        warnings=[
+            f"feature {feature_names[feature]!r} has a different value in each of the {n} rows: it seems to "
+            f"identify rows, and says nothing about new ones; leave it out with --drop {feature_names[feature]}"
+            for feature, seen in sorted(statistics.seen.items())
+            if n > 1 and seen.sum() == n and kinds[feature] == KINDS.index("categorical")
+        ],
+    )
+
+
+def _check_dtype(dtype: str, low: float, high: float, *, integers: bool, missing: bool) -> None:
+    wanted = np.dtype(dtype)
+    cure = "leave --dtype out: the narrowest type that loses no digit is chosen"
+    if wanted.kind == "f":
+        limit = float(np.finfo(wanted).max)
+        if max(abs(low), abs(high)) > limit:
+            raise DataError(f"values run from {low:g} to {high:g}, beyond {dtype}", cure=cure)
+        return
+    limits = np.iinfo(wanted)
+    if missing:
+        raise DataError(f"{dtype} cannot hold missing values, and there are some", cure=cure)
+    if not integers:
+        raise DataError(f"{dtype} cannot hold fractions, and there are some", cure=cure)
+    if low < limits.min or high > limits.max:
+        raise DataError(f"values run from {low:g} to {high:g}, beyond {dtype}", cure=cure)
+
+
+def _kinds(
+    statistics: Statistics,
+    reader: Reader,
+    minimum: np.ndarray[Any, Any],
+    maximum: np.ndarray[Any, Any],
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], dict[int, tuple[str, ...]]]:
+    with np.errstate(invalid="ignore"):
+        empty = np.isnan(minimum)
+        binary = statistics.integers & (minimum >= 0) & (maximum <= 1)
+    kinds = np.where(
+        binary, KINDS.index("binary"), np.where(statistics.integers & ~empty, KINDS.index("integer"), 0)
+    ).astype(np.int8)
+    n_categories = np.where(binary, 2, 0).astype(np.int64)
+    categories: dict[int, tuple[str, ...]] = {}
+    for feature, values in sorted(reader.header.categories.items()):
+        if len(values) > 2:
+            kinds[feature] = KINDS.index("categorical")
+            n_categories[feature] = len(values)
+        # What 0 and 1 mean is worth keeping only where it is not false and true.
+        if {value.lower() for value in values} not in _BOOLEAN_SPELLINGS:
+            categories[feature] = tuple(values)
+    return kinds, n_categories, categories
+
+
+def _partitions(rows: StagedRows, decided: _Decided) -> Partitions:
+    """Row boundaries: multiples of the shard's rows, or the rows that start within each shard of nonzeros."""
+    cut, n = decided.plan.X.values, decided.n
+    starts = range(cut.shard, cut.length, cut.shard)
+    inner = rows.rows_of_nonzeros(list(starts)) if decided.plan.X.sparse else list(starts)
+    boundaries = sorted({0, *(row for row in inner if row < n), n})
+    # Long runs of empty rows must not pile up in one partition: their labels cost memory too.
+    most = 4 * -(-n // (len(boundaries) - 1))
+    split = [0]
+    for start, stop in itertools.pairwise(boundaries):
+        pieces = -(-(stop - start) // most)
+        split += [start + (stop - start) * piece // pieces for piece in range(1, pieces + 1)]
+
+    def stored(matrix: MatrixPlan, columns: int, *, labels: bool) -> tuple[int, ...]:
+        if matrix.sparse:
+            return tuple(rows.offsets_at(split, labels=labels))
+        return tuple(row * columns for row in split)
+
+    return Partitions(
+        rows=tuple(split),
+        nonzeros=stored(decided.plan.X, decided.d, labels=False),
+        label_nonzeros=stored(decided.plan.Y, decided.q, labels=True),
+    )
+
+
+def _content(decided: _Decided, records: Mapping[str, ShardRecord]) -> dict[str, str]:
+    """Digests of X, labels, names and kinds, each independent of how the content was cut and stored."""
+
+    def matrix(name: str, columns: int, dtype: str) -> str:
+        facts: dict[str, Any] = {"shape": [decided.n, columns], "dtype": dtype}
+        for spec in decided.specs:
+            if spec.name == name or spec.name.startswith(name + "/"):
+                pieces = (records[spec.shard_key(s)].checksum for s in range(spec.plan.shards))
+                facts[spec.name] = str(join(pieces))
+        return content_digest(facts)
+
+    names = decided.names
+    categorical = KINDS.index("categorical")
+    return {
+        "X": matrix(X_NAME, decided.d, decided.dtype),
+        "labels": matrix(LABELS_NAME, decided.q, "int8"),
+        "names": content_digest({"features": list(names.features), "labels": list(names.labels)}),
+        "kinds": content_digest(
+            {
+                "kinds": names.kinds.tolist(),
+                "n_categories": names.n_categories.tolist(),
+                "categories": {
+                    str(feature): list(values)
+                    for feature, values in names.categories.items()
+                    if names.kinds[feature] == categorical
+                },
+            }
+        ),
+    }

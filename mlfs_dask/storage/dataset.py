@@ -1,0 +1,267 @@
+"""A store, opened: lazy X and Y, names, and what is known of features and labels without a pass.
+
+Opening reads the root metadata and looks at the sizes of the objects; names and ranges are read when they are
+first asked for; rows only when something is computed. `Dataset.rows` is what passes read from; X and Y are for
+everything else that speaks Dask.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.errors import DataError
+from mlfs_dask.storage.digest import ROOT_KEY
+from mlfs_dask.storage.objects import is_url, local_path, open_objects, read_schema
+from mlfs_dask.storage.rows import ArrayLayout, ArrayReader, MatrixLayout, StoreLocation, StoreRows
+from mlfs_dask.storage.schema import StoreSchema
+from mlfs_dask.typing import FeatureInfo
+
+if TYPE_CHECKING:
+    import dask.array as da
+
+_CURE = "restore a copy, or convert the source files again"
+
+
+def open_dataset(store: str | Path, *, storage_options: Mapping[str, Any] | None = None) -> Dataset:
+    """Open a store.
+
+    Parameters
+    ----------
+    store : path or URL
+    storage_options : mapping, optional
+        For fsspec.
+
+    Returns
+    -------
+    Dataset
+
+    Raises
+    ------
+    DataError
+        If there is no store, its format is newer than this version, or some of it is missing or cut off.
+
+    Notes
+    -----
+    Damage within objects is found by `mlfs inspect --verify`, not here: that means reading everything.
+    """
+    objects = open_objects(store, storage_options)
+    schema, root = read_schema(objects)
+    _check_objects(schema, objects.sizes(), objects.path)
+    metadata = json.loads(root).get("consolidated_metadata", {}).get("metadata", {})
+    path = objects.path if is_url(store) else str(local_path(store).absolute())
+    return Dataset(StoreLocation(path, dict(storage_options or {})), schema, metadata)
+
+
+def _check_objects(schema: StoreSchema, present: Mapping[str, int], path: str) -> None:
+    # zarr reads a missing chunk as zeros: a store that was cut off half-way must not be opened.
+    missing = [key for key in schema.sizes if key not in present and key != ROOT_KEY]
+    cut = [key for key, size in schema.sizes.items() if present.get(key, size) != size]
+    if not missing and not cut:
+        return
+    problems = []
+    if missing:
+        problems.append(f"{len(missing)} objects are missing: {_some(missing)}")
+    if cut:
+        problems.append(f"{len(cut)} objects do not have their size: {_some(cut)}")
+    raise DataError(f"the store is not whole: {'; '.join(problems)}", file=path, cure=_CURE)
+
+
+def _some(keys: list[str]) -> str:
+    return ", ".join(keys[:5]) + (", ..." if len(keys) > 5 else "")
+
+
+class Dataset:
+    """An opened store; made by `open_dataset`.
+
+    Attributes
+    ----------
+    path : str
+    schema : StoreSchema
+    rows : StoreRows
+        Rows for passes.
+    X : dask Array, shape (n, d)
+        One block per partition: ndarray, or `sparse.GCXS` compressed on rows.
+    Y : dask Array of int8, shape (n, q)
+        1, 0, -1 = unknown; blocks like those of X.
+    feature_names, label_names : array of str, shape (d,) and (q,)
+    """
+
+    def __init__(self, location: StoreLocation, schema: StoreSchema, metadata: Mapping[str, Any]) -> None:
+        self._location = location
+        self._metadata = metadata
+        self.path = location.path
+        self.schema = schema
+
+    def __repr__(self) -> str:
+        n, d, q = self.schema.n, self.schema.d, self.schema.q
+        return f"<Dataset {self.path}: {n:,} rows, {d:,} features, {q:,} labels, {self.schema.storage}>"
+
+    @property
+    def digest(self) -> str:
+        """Content digest: equal for equal content, wherever it lies."""
+        return self.schema.digest
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, d), as of X."""
+        return self.schema.n, self.schema.d
+
+    @property
+    def label_counts(self) -> NDArray[np.int64]:
+        """(3, q): unknown, negative and positive entries of each label."""
+        unknown = np.array(self.schema.unknown, np.int64)
+        positive = np.array(self.schema.positive, np.int64)
+        return np.stack([unknown, self.schema.n - unknown - positive, positive])
+
+    @cached_property
+    def feature_names(self) -> NDArray[Any]:
+        return self._read("var/_index")
+
+    @cached_property
+    def label_names(self) -> NDArray[Any]:
+        return self._read("uns/mlfs/label_names")
+
+    @cached_property
+    def kinds(self) -> NDArray[Any]:
+        """Array of str, shape (d,): numeric, integer, binary or categorical."""
+        values = self._read("var/kind/categories")
+        kinds: NDArray[Any] = values[self._read("var/kind/codes")]
+        return kinds
+
+    @cached_property
+    def categories(self) -> dict[int, tuple[str, ...]]:
+        """Feature index -> its values in the order of their codes."""
+        document = json.loads(str(self._read("uns/mlfs/categories")[0]))
+        return {int(feature): tuple(values) for feature, values in document.items()}
+
+    @cached_property
+    def features(self) -> FeatureInfo:
+        """Ranges, categories and missing values of each feature, counted when the store was made."""
+        return FeatureInfo(
+            minimum=self._read("var/min"),
+            maximum=self._read("var/max"),
+            n_categories=self._read("var/n_categories"),
+            n_missing=self._read("var/n_missing"),
+        )
+
+    def _read(self, key: str) -> NDArray[Any]:
+        try:
+            return np.asarray(self._location.open_array(key)[:])
+        except (OSError, ValueError, RuntimeError, KeyError) as error:
+            raise DataError(f"{key} is damaged: {error}", file=self.path, cure=_CURE) from error
+
+    @cached_property
+    def rows(self) -> StoreRows:
+        """Rows for passes (`mlfs_dask.typing.RowSource`)."""
+        partitions = self.schema.partitions
+        return StoreRows(
+            location=self._location,
+            X=self._matrix("X", (self.schema.n, self.schema.d), self.schema.storage),
+            Y=self._matrix("obsm/labels", (self.schema.n, self.schema.q), self.schema.labels_storage),
+            row_offsets=np.array(partitions.rows, np.int64),
+            nonzero_offsets=np.array(partitions.nonzeros, np.int64),
+            label_offsets=np.array(partitions.label_nonzeros, np.int64),
+            driver_features=self.features,
+            driver_label_counts=self.label_counts,
+        )
+
+    def _matrix(self, name: str, shape: tuple[int, int], storage: str) -> MatrixLayout:
+        if storage == "dense":
+            return MatrixLayout(shape, dense=self._layout(name, shape))
+        stored = self._layout(f"{name}/data", None).shape
+        return MatrixLayout(
+            shape,
+            data=self._layout(f"{name}/data", None),
+            indices=self._layout(f"{name}/indices", stored),
+            indptr=self._layout(f"{name}/indptr", (shape[0] + 1,)),
+        )
+
+    def _layout(self, key: str, shape: tuple[int, ...] | None) -> ArrayLayout:
+        """From the consolidated metadata, so that opening needs no Zarr and no further object."""
+        try:
+            document = self._metadata[key]
+            (codec,) = document["codecs"]
+            inner = codec["configuration"]
+            layout = ArrayLayout(
+                key=key,
+                shape=tuple(document["shape"]),
+                dtype=np.dtype(document["data_type"]).newbyteorder("<").str,
+                shard_rows=document["chunk_grid"]["configuration"]["chunk_shape"][0],
+                chunk_rows=inner["chunk_shape"][0],
+                raw=[each["name"] for each in inner["codecs"]] == ["bytes"],
+                sharded=codec["name"] == "sharding_indexed",
+                fill_value=float(document["fill_value"]),
+            )
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise DataError(
+                f"the metadata of {key} is missing or damaged ({error!r})",
+                file=self.path,
+                cure=_CURE,
+            ) from None
+        if shape is not None and layout.shape != shape:
+            raise DataError(f"{key} has shape {layout.shape}, not {shape}", file=self.path, cure=_CURE)
+        return layout
+
+    @cached_property
+    def X(self) -> da.Array:
+        from mlfs_dask.storage.arrays import lazy_matrix  # a pass over `rows` needs no dask.array
+
+        return lazy_matrix(self.rows, self.rows.X, self.schema.partitions.nonzeros, self._token("X"))
+
+    @cached_property
+    def Y(self) -> da.Array:
+        from mlfs_dask.storage.arrays import lazy_matrix  # as above
+
+        return lazy_matrix(self.rows, self.rows.Y, self.schema.partitions.label_nonzeros, self._token("Y"))
+
+    def _token(self, name: str) -> str:
+        """Name of a lazy array: equal only for the same content at the same place, cut alike."""
+        from dask.base import tokenize  # as above
+
+        mark = tokenize(self.digest, self.path, self.schema.partitions.rows)
+        return f"mlfs-{name}-{mark}"
+
+
+def read_block(location: StoreLocation, matrix: MatrixLayout, rows: tuple[int, int], stored: tuple[int, int]) -> Any:
+    """Some rows of a matrix, in one piece.
+
+    Parameters
+    ----------
+    location : StoreLocation
+    matrix : MatrixLayout
+    rows : (int, int)
+        First row, and the row after the last.
+    stored : (int, int)
+        Where their stored entries begin and end; used when sparse.
+
+    Returns
+    -------
+    ndarray or tuple (data, indices, indptr)
+        Row offsets count from 0.
+    """
+    if matrix.dense is not None:
+        return _read_rows(location, matrix.dense, *rows)
+    assert matrix.data is not None
+    assert matrix.indices is not None
+    assert matrix.indptr is not None
+    indptr = _read_rows(location, matrix.indptr, rows[0], rows[1] + 1) - stored[0]
+    data = _read_rows(location, matrix.data, *stored)
+    indices = _read_rows(location, matrix.indices, *stored)
+    return data, indices, indptr
+
+
+def _read_rows(location: StoreLocation, layout: ArrayLayout, start: int, stop: int) -> NDArray[Any]:
+    out = np.empty((stop - start, *layout.shape[1:]), layout.dtype)
+    reader = ArrayReader(location, layout)
+    try:
+        reader.read(start, stop, out)
+    finally:
+        reader.close()
+    return out

@@ -1,0 +1,148 @@
+"""Digests: of every stored object, of the root metadata, and of the content whatever its cutting.
+
+Objects are hashed with BLAKE2b-128 (`b2sum -l 128` prints the same). The root's `zarr.json` carries those
+digests, and protects itself: its own digest is taken with the digest's place filled with zeros.
+
+The content digest must not depend on partitions, on batches, or on who wrote which shard first. So the arrays
+enter it by two CRCs of their plain bytes (CRC-32 and CRC-32C), which can be joined from those of the pieces;
+names and kinds enter it in full.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+
+ROOT_KEY = "zarr.json"
+BLANK = "0" * 32
+_CRC32 = 0xEDB88320
+_CRC32C = 0x82F63B78
+_READ_BYTES = 4 << 20
+
+
+def new_hash() -> Any:
+    """A BLAKE2b-128 hash object."""
+    return hashlib.blake2b(digest_size=16)
+
+
+def hash_file(path: Path) -> str:
+    """BLAKE2b-128 of a file's bytes, in hexadecimal."""
+    digest = new_hash()
+    buffer = bytearray(_READ_BYTES)
+    with path.open("rb", buffering=0) as file:
+        while got := file.readinto(buffer):
+            digest.update(memoryview(buffer)[:got])
+    return str(digest.hexdigest())
+
+
+@dataclass(frozen=True)
+class Checksum:
+    """Length and two CRCs of some bytes; `+` gives those of the bytes joined.
+
+    Examples
+    --------
+    >>> Checksum.of(b"multi-") + Checksum.of(b"label") == Checksum.of(b"multi-label")
+    True
+    """
+
+    length: int = 0
+    crc32: int = 0
+    crc32c: int = 0
+
+    @classmethod
+    def of(cls, content: Any) -> Checksum:
+        view = memoryview(content)
+        # google_crc32c takes bytes and arrays, not views of memory that could change.
+        return cls(view.nbytes, zlib.crc32(view), google_crc32c.value(np.frombuffer(view, np.uint8)))
+
+    def __add__(self, other: Checksum) -> Checksum:
+        return Checksum(
+            self.length + other.length,
+            _combine(self.crc32, other.crc32, other.length, _CRC32),
+            _combine(self.crc32c, other.crc32c, other.length, _CRC32C),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.length}:{self.crc32:08x}{self.crc32c:08x}"
+
+    def to_json(self) -> list[int]:
+        return [self.length, self.crc32, self.crc32c]
+
+
+def _combine(first: int, second: int, length: int, polynomial: int) -> int:
+    """CRC of two byte strings joined: the first is shifted by the second's length in GF(2)[x] / polynomial."""
+    shift = 1 << 31  # the polynomial 1, lowest power in the highest bit
+    power = _multiply(1 << 30, 1 << 30, polynomial)  # x^2
+    power = _multiply(power, power, polynomial)  # x^4
+    power = _multiply(power, power, polynomial)  # x^8: one byte
+    while length:
+        if length & 1:
+            shift = _multiply(power, shift, polynomial)
+        power = _multiply(power, power, polynomial)
+        length >>= 1
+    return _multiply(shift, first, polynomial) ^ second
+
+
+def _multiply(a: int, b: int, polynomial: int) -> int:
+    product = 0
+    bit = 1 << 31
+    while a:
+        if a & bit:
+            product ^= b
+            a ^= bit
+        bit >>= 1
+        b = (b >> 1) ^ polynomial if b & 1 else b >> 1
+    return product
+
+
+def content_digest(parts: Mapping[str, Any]) -> str:
+    """BLAKE2b-128 of plain data (numbers, text, lists) in a canonical JSON form."""
+    digest = new_hash()
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    # Names that were not valid UTF-8 in their file may hold lone surrogates.
+    digest.update(text.encode("utf-8", "surrogatepass"))
+    return str(digest.hexdigest())
+
+
+def seal_root(document: dict[str, Any]) -> bytes:
+    """Bytes of the root's `zarr.json`, with its own digest in `attributes.mlfs.root_digest`.
+
+    Parameters
+    ----------
+    document : dict
+        The metadata; `root_digest` is filled in.
+    """
+    document["attributes"]["mlfs"]["root_digest"] = BLANK
+    blank = json.dumps(document, separators=(",", ":")).encode()
+    digest = new_hash()
+    digest.update(blank)
+    place = blank.index(_mark(BLANK))
+    filled = _mark(digest.hexdigest())
+    return blank[:place] + filled + blank[place + len(filled) :]
+
+
+def root_is_intact(content: bytes, recorded: str) -> bool:
+    """Whether the bytes of a root's `zarr.json` are those that `seal_root` made."""
+    digest = new_hash()
+    digest.update(content.replace(_mark(recorded), _mark(BLANK), 1))
+    return bool(digest.hexdigest() == recorded)
+
+
+def _mark(digest: str) -> bytes:
+    return b'"root_digest":"' + digest.encode() + b'"'
+
+
+def join(checksums: Iterable[Checksum]) -> Checksum:
+    """Checksum of pieces in their order."""
+    total = Checksum()
+    for checksum in checksums:
+        total += checksum
+    return total

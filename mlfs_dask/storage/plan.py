@@ -1,0 +1,319 @@
+"""Plans of a conversion in integers alone: shapes of chunks and shards, and bytes that will be needed.
+
+Everything follows from counts (n, d, q, nonzeros), item sizes and the memory bound, before an array of the
+store is touched. This module imports neither Dask nor Zarr.
+
+A partition is what one task of a pass reads: 64 MB by default. Dense arrays are cut by rows. Sparse arrays
+are cut by nonzeros, since that is what costs memory: a partition is the rows that START within one shard.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from mlfs_dask.errors import DoesNotFitError
+
+PARTITION_BYTES = 64_000_000
+"""Default bytes of X and Y in one partition."""
+
+CHUNK_BYTES = 8 << 20
+"""Most bytes of one inner chunk of a dense X: large enough to be read at full speed, small enough to reuse."""
+
+CHUNK_NONZEROS = 1 << 20
+"""Most nonzeros in one inner chunk of a sparse array: 4 MiB of indices."""
+
+SMALL_CHUNK_BYTES = 1 << 20
+"""Bytes of one inner chunk of row offsets and of dense labels."""
+
+INDEX_BYTES = 4
+OFFSET_BYTES = 8
+
+PROCESS_BYTES = 150 << 20
+"""Memory of a conversion process before it reads anything: interpreter, NumPy, SciPy, a file format's library."""
+
+BATCH_MULTIPLE = 10
+"""Bytes a process holds per byte of batch, measured at most 8: text, parsed columns, the batch, its narrow copy."""
+
+LARGEST_BATCH = 16 << 20
+SMALLEST_BATCH = 256 << 10
+
+
+@dataclass(frozen=True)
+class ArrayPlan:
+    """Cutting of one array along its first axis.
+
+    Attributes
+    ----------
+    length : int
+        Rows, or entries of a 1-D array.
+    chunk : int
+        Entries of the first axis in one inner chunk.
+    shard : int
+        Entries in one shard, a multiple of `chunk`.
+    item_bytes : int
+        Bytes of one entry of the first axis (a whole row when dense).
+    """
+
+    length: int
+    chunk: int
+    shard: int
+    item_bytes: int
+
+    @property
+    def shards(self) -> int:
+        return -(-self.length // self.shard)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes on disk without a compressor: padded last chunks and shard indexes included."""
+        chunks = -(-self.length // self.chunk)
+        index = self.shards * (16 * (self.shard // self.chunk) + 4)
+        return chunks * self.chunk * self.item_bytes + index
+
+
+@dataclass(frozen=True)
+class MatrixPlan:
+    """Form of X or of the labels: one array of rows, or values with indices and row offsets.
+
+    Attributes
+    ----------
+    sparse : bool
+    values : ArrayPlan
+        Rows when dense; nonzeros when sparse (`item_bytes` of one value; indices are cut alike).
+    offsets : ArrayPlan or None
+        The n + 1 row offsets of a sparse matrix.
+    """
+
+    sparse: bool
+    values: ArrayPlan
+    offsets: ArrayPlan | None
+
+    @property
+    def bytes(self) -> int:
+        if self.offsets is None:
+            return self.values.bytes
+        indices = ArrayPlan(self.values.length, self.values.chunk, self.values.shard, INDEX_BYTES)
+        return self.values.bytes + indices.bytes + self.offsets.bytes
+
+
+@dataclass(frozen=True)
+class StorePlan:
+    """Forms of X and Y in a store, and its bytes on disk.
+
+    Attributes
+    ----------
+    X, Y : MatrixPlan
+    bytes : int
+        Without a compressor, names and metadata included roughly.
+    """
+
+    X: MatrixPlan
+    Y: MatrixPlan
+    bytes: int
+
+
+def plan_store(
+    *,
+    n: int,
+    d: int,
+    q: int,
+    nonzeros: int,
+    label_nonzeros: int,
+    itemsize: int,
+    longest_row: int,
+    storage: str = "auto",
+    partition_bytes: int = PARTITION_BYTES,
+) -> StorePlan:
+    """Choose storage forms, chunks and shards.
+
+    X is sparse when its CSR form takes at most half the bytes of its dense form; Y when that is smaller at all.
+
+    Parameters
+    ----------
+    n, d, q : int
+        Rows, features, labels; positive.
+    nonzeros, label_nonzeros : int
+        Entries other than 0.
+    itemsize : int
+        Bytes of one value of X.
+    longest_row : int
+        Nonzeros of the fullest row, so that every shard begins at least one row.
+    storage : {"auto", "dense", "sparse"}
+    partition_bytes : int
+        Bytes of X and Y that a partition should have.
+
+    Returns
+    -------
+    StorePlan
+
+    Examples
+    --------
+    >>> plan = plan_store(n=593, d=72, q=6, nonzeros=42556, label_nonzeros=1108, itemsize=8, longest_row=72)
+    >>> plan.X.sparse, plan.X.values.shards, plan.X.values.chunk
+    (False, 1, 593)
+    """
+    csr_bytes = nonzeros * (itemsize + INDEX_BYTES) + OFFSET_BYTES * n
+    sparse = 2 * csr_bytes <= n * d * itemsize if storage == "auto" else storage == "sparse"
+    label_csr_bytes = label_nonzeros * (1 + INDEX_BYTES) + OFFSET_BYTES * n
+    labels_sparse = label_csr_bytes < n * q
+    label_bytes = label_csr_bytes if labels_sparse else n * q
+    total = (csr_bytes if sparse else n * d * itemsize) + label_bytes
+    partitions = max(1, -(-total // partition_bytes))
+    if sparse:
+        entries, item_bytes = nonzeros, itemsize
+        most = CHUNK_NONZEROS
+        least = longest_row
+    else:
+        entries, item_bytes = n, d * itemsize
+        most = max(1, CHUNK_BYTES // item_bytes)
+        least = 1
+    X = MatrixPlan(
+        sparse=sparse,
+        values=_cut(entries, partitions, most=most, least=least, item_bytes=item_bytes),
+        offsets=_offsets(n) if sparse else None,
+    )
+    # Readers slice the labels by offsets, so their shards need not follow the partitions: few, large files.
+    if labels_sparse:
+        shards = -(-label_nonzeros * (1 + INDEX_BYTES) // PARTITION_BYTES)
+        values = _cut(label_nonzeros, shards, most=CHUNK_NONZEROS, least=1, item_bytes=1)
+        Y = MatrixPlan(True, values, _offsets(n))
+    else:
+        most = max(1, SMALL_CHUNK_BYTES // q)
+        Y = MatrixPlan(False, _cut(n, -(-n * q // PARTITION_BYTES), most=most, least=1, item_bytes=q), None)
+    return StorePlan(X=X, Y=Y, bytes=X.bytes + Y.bytes + 100 * d + 50 * q + n // 2 + 65536)
+
+
+def _offsets(n: int) -> ArrayPlan:
+    shards = -(-(n + 1) * OFFSET_BYTES // PARTITION_BYTES)
+    most = SMALL_CHUNK_BYTES // OFFSET_BYTES
+    return _cut(n + 1, shards, most=most, least=1, item_bytes=OFFSET_BYTES)
+
+
+def _cut(length: int, shards: int, *, most: int, least: int, item_bytes: int) -> ArrayPlan:
+    """About `shards` equal shards of equal chunks of at most `most` entries; shards of `least` or more."""
+    if length == 0:
+        return ArrayPlan(length=0, chunk=1, shard=1, item_bytes=item_bytes)
+    target = max(-(-length // max(shards, 1)), min(least, length))
+    chunks = -(-target // most)
+    chunk = -(-target // chunks)
+    return ArrayPlan(length=length, chunk=chunk, shard=chunk * chunks, item_bytes=item_bytes)
+
+
+@dataclass(frozen=True)
+class ConversionPlan:
+    """How many processes convert, and with batches of what size.
+
+    Attributes
+    ----------
+    processes : int
+        Reading and writing processes; 1 means the calling process itself.
+    batch_bytes : int
+        Bytes of one batch of rows, as its reader measures them.
+    process_bytes : int
+        Projected peak of one process.
+    total_bytes : int
+        Projected peak of the whole process tree.
+    """
+
+    processes: int
+    batch_bytes: int
+    process_bytes: int
+    total_bytes: int
+
+
+def plan_conversion(
+    *,
+    memory_limit: int,
+    workers: int,
+    source_bytes: int | None,
+    base_bytes: int,
+    longest_record: int = 0,
+) -> ConversionPlan:
+    """Share a memory limit among processes.
+
+    Parameters
+    ----------
+    memory_limit : int
+        Bytes for the whole process tree.
+    workers : int
+        Processes wanted; fewer are planned where each would not get a useful batch, and the calling process
+        reads alone when the source is small.
+    source_bytes : int or None
+        Bytes of the source files, if known.
+    base_bytes : int
+        What the calling process holds already.
+    longest_record : int
+        Bytes of the longest single row, below which a batch cannot go.
+
+    Raises
+    ------
+    DoesNotFitError
+        If even one process with the smallest batch does not fit.
+
+    Examples
+    --------
+    >>> plan_conversion(memory_limit=2**30, workers=2, source_bytes=2**31, base_bytes=80 << 20).processes
+    2
+    >>> plan_conversion(memory_limit=200 << 20, workers=2, source_bytes=2**31, base_bytes=80 << 20).processes
+    1
+    """
+    smallest = max(SMALLEST_BATCH, longest_record)
+    small_source = source_bytes is not None and source_bytes <= 2 * LARGEST_BATCH
+    if workers > 1 and not small_source:
+        per_worker = PROCESS_BYTES + BATCH_MULTIPLE * max(smallest, 4 * SMALLEST_BATCH)
+        processes = min(workers, (memory_limit - base_bytes) // per_worker)
+        if processes > 1:
+            share = (memory_limit - base_bytes) // processes - PROCESS_BYTES
+            batch = min(LARGEST_BATCH, share // BATCH_MULTIPLE)
+            process_bytes = PROCESS_BYTES + BATCH_MULTIPLE * batch
+            return ConversionPlan(
+                processes=processes,
+                batch_bytes=batch,
+                process_bytes=process_bytes,
+                total_bytes=base_bytes + processes * process_bytes,
+            )
+    # The calling process has imported part of what a reader needs.
+    base = max(base_bytes, PROCESS_BYTES)
+    batch = min(LARGEST_BATCH, (memory_limit - base) // BATCH_MULTIPLE)
+    if batch < smallest:
+        needed = base + BATCH_MULTIPLE * smallest
+        raise DoesNotFitError(
+            "converting with one process",
+            projected=needed,
+            available=memory_limit,
+            cure=f"pass --memory-limit {math.ceil(needed / 2**20)}MiB or more",
+        )
+    process_bytes = base + BATCH_MULTIPLE * batch
+    return ConversionPlan(1, batch, process_bytes, process_bytes)
+
+
+def narrowest_dtype(*, minimum: float, maximum: float, integers: bool, missing: bool, fits_float32: bool) -> str:
+    """The smallest stored type that loses no digit.
+
+    Parameters
+    ----------
+    minimum, maximum : float
+        Over all values present, zeros included.
+    integers : bool
+        Every value present is a whole number.
+    missing : bool
+        Some value is missing (NaN).
+    fits_float32 : bool
+        Every value present is exactly a float32.
+
+    Examples
+    --------
+    >>> narrowest_dtype(minimum=0, maximum=1, integers=True, missing=False, fits_float32=True)
+    'uint8'
+    >>> narrowest_dtype(minimum=0, maximum=1, integers=True, missing=True, fits_float32=True)
+    'float32'
+    """
+    if integers and not missing:
+        if minimum >= 0 and maximum <= 255:
+            return "uint8"
+        if minimum >= -(2**15) and maximum < 2**15:
+            return "int16"
+        if minimum >= -(2**31) and maximum < 2**31:
+            return "int32"
+    return "float32" if fits_float32 else "float64"

@@ -1,0 +1,601 @@
+"""The first half of a conversion: batches of rows become raw arrays in a working directory.
+
+Each part of the source has one file of arrays, appended batch by batch, and one journal with a line a batch.
+A batch counts when its line is complete; the line holds the checksum of its bytes. So a reading that was
+killed goes on after its last whole batch, and a torn write after a power cut is noticed. Values are kept in
+the narrowest type that loses no digit of that batch, rows in the smaller of dense and CSR form.
+
+`StagedRows` reads any run of rows or nonzeros back, whatever the batches were, holding one batch at most.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import zlib
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from mlfs_dask.errors import DataError
+from mlfs_dask.storage.plan import INDEX_BYTES, OFFSET_BYTES, narrowest_dtype
+from mlfs_dask.storage.readers.base import Batch, Part, Reader
+from mlfs_dask.storage.statistics import Statistics
+from mlfs_dask.typing import Matrix
+
+_ALIGNMENT = 8
+
+
+@dataclass(frozen=True)
+class StagedBatch:
+    """Where one batch lies in its part's file, and what it holds.
+
+    Attributes
+    ----------
+    offset : int
+        First byte.
+    rows, width, label_width : int
+        Shape of X and of Y.
+    nonzeros, label_nonzeros : int
+    sparse : bool
+        Form of X; Y is always CSR.
+    dtype : str
+        Of X.
+    position : int
+        Where the source is read on.
+    checksum : int
+        CRC-32 of the bytes.
+    """
+
+    offset: int
+    rows: int
+    width: int
+    label_width: int
+    nonzeros: int
+    label_nonzeros: int
+    sparse: bool
+    dtype: str
+    position: int
+    checksum: int
+
+    def pieces(self) -> dict[str, tuple[int, np.dtype[Any], int]]:
+        """Name of an array -> (first byte, dtype, entries)."""
+        item = np.dtype(self.dtype)
+        arrays: list[tuple[str, np.dtype[Any], int]] = []
+        if self.sparse:
+            arrays += [
+                ("indptr", np.dtype(np.int64), self.rows + 1),
+                ("indices", np.dtype(np.int32), self.nonzeros),
+                ("data", item, self.nonzeros),
+            ]
+        else:
+            arrays.append(("dense", item, self.rows * self.width))
+        arrays += [
+            ("label_indptr", np.dtype(np.int64), self.rows + 1),
+            ("label_indices", np.dtype(np.int32), self.label_nonzeros),
+            ("label_data", np.dtype(np.int8), self.label_nonzeros),
+        ]
+        pieces = {}
+        offset = self.offset
+        for name, dtype, entries in arrays:
+            pieces[name] = (offset, dtype, entries)
+            offset += -(-entries * dtype.itemsize // _ALIGNMENT) * _ALIGNMENT
+        pieces["end"] = (offset, np.dtype(np.int8), 0)
+        return pieces
+
+    @property
+    def end(self) -> int:
+        return self.pieces()["end"][0]
+
+
+def data_path(directory: Path, part: int) -> Path:
+    return directory / f"{part:06d}.bin"
+
+
+def journal_path(directory: Path, part: int) -> Path:
+    return directory / f"{part:06d}.log"
+
+
+def statistics_path(directory: Path, part: int) -> Path:
+    return directory / f"{part:06d}.npz"
+
+
+def read_journal(directory: Path, part: int) -> tuple[list[StagedBatch], bool]:
+    """Batches of a part that are complete, and whether the part is finished."""
+    batches: list[StagedBatch] = []
+    try:
+        lines = journal_path(directory, part).read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return batches, False
+    for line in lines[:-1]:  # what follows the last newline was cut off
+        try:
+            record = json.loads(line)
+        except ValueError:
+            break
+        if record == "done":
+            return batches, statistics_path(directory, part).exists()
+        batches.append(StagedBatch(**record))
+    return batches, False
+
+
+def stage_part(
+    reader: Reader,
+    part: Part,
+    directory: Path,
+    *,
+    batch_bytes: int,
+    on_batch: Callable[[int], None] | None = None,
+) -> int:
+    """Read one part of the source into the working directory, going on where an earlier reading stopped.
+
+    Parameters
+    ----------
+    reader : Reader
+    part : Part
+    directory : Path
+        Of the staged parts.
+    batch_bytes : int
+        Bytes of one batch; a few times that is held.
+    on_batch : callable, optional
+        Called with the number of rows after every batch; may raise to stop.
+
+    Returns
+    -------
+    int
+        Rows of the part.
+
+    Raises
+    ------
+    DataError
+        If the data is invalid.
+    """
+    categories = {feature: len(values) for feature, values in reader.header.categories.items()}
+    statistics = Statistics(categories)
+    batches, done = read_journal(directory, part.index)
+    if not _are_intact(directory, part.index, batches, None if done else statistics):
+        batches, done, statistics = [], False, Statistics(categories)
+    rows = sum(batch.rows for batch in batches)
+    if done:
+        return rows
+    end = batches[-1].end if batches else 0
+    start = batches[-1].position if batches else None
+    _rewrite_journal(directory, part.index, batches)
+    mode = "r+b" if batches else "wb"
+    with (
+        data_path(directory, part.index).open(mode) as data,
+        journal_path(directory, part.index).open("ab") as journal,
+    ):
+        data.truncate(end)
+        data.seek(end)
+        for batch in reader.read(part, batch_bytes=batch_bytes, start=start):
+            count = _row_count(batch, reader.path)
+            if not count:
+                continue
+            X, Y = canonical(batch, reader.path)
+            part_rows = rows
+            rows += count
+            _count(X, Y, statistics, reader, part, part_rows, batch)
+            record = _append(data, end, X, Y, batch.position)
+            data.flush()
+            line = json.dumps(dataclasses.asdict(record)).encode() + b"\n"
+            journal.write(line)
+            journal.flush()
+            end = record.end
+            if on_batch is not None:
+                on_batch(count)
+        temporary = statistics_path(directory, part.index).with_suffix(".tmp")
+        statistics.save(temporary)
+        temporary.replace(statistics_path(directory, part.index))
+        journal.write(b'"done"\n')
+    return rows
+
+
+def _are_intact(directory: Path, part: int, batches: Sequence[StagedBatch], statistics: Statistics | None) -> bool:
+    """Whether every batch has the bytes its journal says; they are counted again into `statistics`."""
+    if not batches:
+        return True
+    with data_path(directory, part).open("rb") as file:
+        for batch in batches:
+            file.seek(batch.offset)
+            content = file.read(batch.end - batch.offset)
+            if zlib.crc32(content) != batch.checksum:
+                return False
+            if statistics is not None:
+                arrays = {
+                    name: np.frombuffer(content, dtype, entries, offset - batch.offset)
+                    for name, (offset, dtype, entries) in batch.pieces().items()
+                }
+                _add(*_matrices(batch, arrays), statistics)
+    return True
+
+
+def _rewrite_journal(directory: Path, part: int, batches: list[StagedBatch]) -> None:
+    lines = (json.dumps(dataclasses.asdict(batch)).encode() + b"\n" for batch in batches)
+    temporary = journal_path(directory, part).with_suffix(".tmp-log")
+    temporary.write_bytes(b"".join(lines))
+    temporary.replace(journal_path(directory, part))
+
+
+def _row_count(batch: Batch, path: str) -> int:
+    rows = int(batch.X.shape[0])
+    if batch.Y.shape[0] != rows:
+        raise DataError(
+            f"{rows} rows of features but {batch.Y.shape[0]} rows of labels",
+            file=path,
+            line=batch.first_line,
+            cure="give features and labels of the same rows",
+        )
+    return rows
+
+
+def canonical(batch: Batch, path: str) -> tuple[Matrix, csr_array]:
+    """X without -0 and odd NaNs; CSR sorted, without repeats and explicit zeros; Y likewise.
+
+    Returns
+    -------
+    X : float ndarray or csr_array, shape (rows, d)
+        The smaller of the two forms.
+    Y : csr_array of int8, shape (rows, q)
+    """
+    X: Matrix = batch.X
+    if not np.issubdtype(X.dtype, np.floating):
+        X = X.astype(np.float64)
+    Y = csr_array(batch.Y)
+    if Y.nnz:
+        if not Y.has_canonical_format:
+            Y = Y.astype(np.int64)
+            Y.sum_duplicates()
+            Y.data = np.sign(Y.data)  # a label listed twice is one label
+        _check_labels(Y, batch, path)
+        Y.eliminate_zeros()
+    if isinstance(X, np.ndarray):
+        nonzeros = np.count_nonzero(X)
+        csr_bytes = nonzeros * (X.itemsize + INDEX_BYTES) + OFFSET_BYTES * len(X)
+        if 2 * csr_bytes > X.nbytes:
+            return _plain(X), Y
+        X = csr_array(X)
+    else:
+        X = csr_array(X)
+        if not X.has_canonical_format:
+            X = X.copy()
+            X.sum_duplicates()
+        if np.count_nonzero(X.data) < X.nnz:
+            X = X.copy()
+            X.eliminate_zeros()
+    X.data = _plain(X.data)
+    return X, Y
+
+
+def _plain(values: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
+    # -0 and 0 are the same number, and so are all NaNs: equal content must have equal bytes.
+    values = values + 0.0
+    holes = np.isnan(values)
+    if holes.any():
+        values[holes] = np.nan
+    return values
+
+
+def _check_labels(Y: csr_array, batch: Batch, path: str) -> None:
+    wrong = (Y.data != 1) & (Y.data != -1) & (Y.data != 0)
+    if wrong.any():
+        entry = int(np.argmax(wrong))
+        row = int(np.searchsorted(Y.indptr, entry, side="right")) - 1
+        raise DataError(
+            f"labels must be 0 or 1 (-1 = unknown), not {Y.data[entry]}",
+            file=path,
+            line=None if batch.first_line is None else batch.first_line + row,
+            column=f"label {int(Y.indices[entry]) + 1}",
+            cure="binarise the labels",
+        )
+
+
+def _add(X: Matrix, Y: csr_array, statistics: Statistics) -> None:
+    statistics.grow(X.shape[1], Y.shape[1])
+    if isinstance(X, np.ndarray):
+        statistics.add_dense(X)
+    else:
+        statistics.add_sparse(X)
+    statistics.add_labels(Y)
+
+
+def _count(
+    X: Matrix,
+    Y: csr_array,
+    statistics: Statistics,
+    reader: Reader,
+    part: Part,
+    part_rows: int,
+    batch: Batch,
+) -> None:
+    with np.errstate(invalid="ignore"):
+        _add(X, Y, statistics)
+    infinite = (statistics.maximum == np.inf) & (statistics.stored > 0)
+    infinite |= (statistics.minimum == -np.inf) & (statistics.stored > 0)
+    if not infinite.any():
+        return
+    values = X if isinstance(X, np.ndarray) else X.data
+    entry = int(np.argmax(np.isinf(values)))
+    if isinstance(X, np.ndarray):
+        row, column = divmod(entry, X.shape[1])
+    else:
+        row = int(np.searchsorted(X.indptr, entry, side="right")) - 1
+        column = int(X.indices[entry])
+    names = reader.header.feature_names
+    where = ""
+    if batch.first_line is None:
+        place = "" if part.start == 0 else f" of the part that starts at {part.start:,}"
+        where = f" (row {part_rows + row + 1}{place})"
+    raise DataError(
+        f"a feature must be a finite number or missing{where}",
+        file=reader.path,
+        line=None if batch.first_line is None else batch.first_line + row,
+        column=names[column] if names is not None else column + 1,
+        value=float(values.flat[entry]),
+        cure="replace infinite values, or leave the field empty (missing)",
+    )
+
+
+def _append(data: IO[bytes], offset: int, X: Matrix, Y: csr_array, position: int) -> StagedBatch:
+    values = X if isinstance(X, np.ndarray) else X.data
+    narrow = np.ascontiguousarray(_narrow(values))
+    arrays: list[NDArray[Any]]
+    if isinstance(X, np.ndarray):
+        arrays, nonzeros = [narrow], int(np.count_nonzero(X))
+    else:
+        arrays, nonzeros = [X.indptr.astype(np.int64), X.indices.astype(np.int32), narrow], X.nnz
+    arrays += [
+        Y.indptr.astype(np.int64),
+        Y.indices.astype(np.int32),
+        Y.data.astype(np.int8),
+    ]
+    checksum = 0
+    for array in arrays:
+        content = array.reshape(-1).view(np.uint8).data
+        padding = bytes(-content.nbytes % _ALIGNMENT)
+        data.write(content)
+        data.write(padding)
+        checksum = zlib.crc32(padding, zlib.crc32(content, checksum))
+    return StagedBatch(
+        offset=offset,
+        rows=X.shape[0],
+        width=X.shape[1],
+        label_width=Y.shape[1],
+        nonzeros=nonzeros,
+        label_nonzeros=Y.nnz,
+        sparse=not isinstance(X, np.ndarray),
+        dtype=narrow.dtype.name,
+        position=int(position),
+        checksum=checksum,
+    )
+
+
+def _narrow(values: NDArray[np.floating[Any]]) -> NDArray[Any]:
+    """The same numbers in the narrowest type that holds them all."""
+    if not values.size:
+        return values.astype(np.uint8)
+    low, high = float(values.min()), float(values.max())
+    missing = np.isnan(low)
+    if missing:
+        low, high = -np.inf, np.inf
+    integers = not missing and bool((values == np.rint(values)).all())
+    with np.errstate(over="ignore", invalid="ignore"):
+        single = values.astype(np.float32, copy=False)
+        fits = bool(((single == values) | (values != values)).all())
+    name = narrowest_dtype(minimum=low, maximum=high, integers=integers, missing=bool(missing), fits_float32=fits)
+    if name == "float32":
+        return single
+    return values.astype(name, copy=False)
+
+
+def _matrices(batch: StagedBatch, arrays: dict[str, NDArray[Any]]) -> tuple[Matrix, csr_array]:
+    X: Matrix
+    if batch.sparse:
+        data = arrays["data"]
+        X = csr_array(
+            (data if data.dtype.kind == "f" else data.astype(np.float64), arrays["indices"], arrays["indptr"]),
+            shape=(batch.rows, batch.width),
+        )
+    else:
+        X = arrays["dense"].reshape(batch.rows, batch.width)
+        if X.dtype.kind != "f":
+            X = X.astype(np.float64)
+    Y = csr_array(
+        (arrays["label_data"], arrays["label_indices"], arrays["label_indptr"]),
+        shape=(batch.rows, batch.label_width),
+    )
+    return X, Y
+
+
+class StagedRows:
+    """All staged batches in the order of the source, read by rows or by nonzeros.
+
+    Holds a few integers per batch, and the last batch that had to be converted between dense and CSR.
+    """
+
+    def __init__(self, directory: Path, parts: int) -> None:
+        self._directory = directory
+        self._batches: list[StagedBatch] = []
+        self._files: list[int] = []
+        for part in range(parts):
+            batches, done = read_journal(directory, part)
+            if not done:
+                raise RuntimeError(f"part {part} is not finished")
+            self._batches += batches
+            self._files += [part] * len(batches)
+        self._rows = _offsets(batch.rows for batch in self._batches)
+        self._nonzeros = _offsets(batch.nonzeros for batch in self._batches)
+        self._label_nonzeros = _offsets(batch.label_nonzeros for batch in self._batches)
+        self._open: tuple[int, IO[bytes]] | None = None
+        self._converted: tuple[int, csr_array] | None = None
+
+    def close(self) -> None:
+        if self._open is not None:
+            self._open[1].close()
+            self._open = None
+        self._converted = None
+
+    def __enter__(self) -> StagedRows:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _read(self, index: int, name: str, start: int, stop: int) -> NDArray[Any]:
+        """Entries start..stop of one array of one batch."""
+        _, dtype, _ = self._batches[index].pieces()[name]
+        out = np.empty(stop - start, dtype)
+        self._read_into(index, name, start, out)
+        return out
+
+    def _read_into(self, index: int, name: str, start: int, out: NDArray[Any]) -> None:
+        offset, dtype, _ = self._batches[index].pieces()[name]
+        part = self._files[index]
+        if self._open is None or self._open[0] != part:
+            self.close()
+            self._open = (part, data_path(self._directory, part).open("rb", buffering=0))
+        file = self._open[1]
+        file.seek(offset + start * dtype.itemsize)
+        view = memoryview(out.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
+        done = 0
+        while done < view.nbytes:
+            got = os.readv(file.fileno(), [view[done:]])
+            if not got:
+                raise OSError(f"{data_path(self._directory, part)} is shorter than its journal says")
+            done += got
+
+    def _runs(self, offsets: list[int], start: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
+        """(batch, first, last, place of first in the run) of every batch that holds some of start..stop."""
+        index = max(bisect_right(offsets, start) - 1, 0)
+        while index < len(self._batches) and offsets[index] < stop:
+            first = max(start, offsets[index])
+            last = min(stop, offsets[index + 1])
+            if first < last:
+                yield index, first - offsets[index], last - offsets[index], first - start
+            index += 1
+
+    def dense(self, start: int, out: NDArray[Any]) -> None:
+        """Fill `out`, shape (rows, d), with rows of X from `start`."""
+        for index, first, last, place in self._runs(self._rows, start, start + len(out)):
+            batch = self._batches[index]
+            rows = out[place : place + last - first]
+            if not batch.sparse:
+                if batch.width == out.shape[1] and batch.dtype == out.dtype.name:
+                    self._read_into(index, "dense", first * batch.width, rows)
+                    continue
+                values = self._read(index, "dense", first * batch.width, last * batch.width)
+                rows[:, : batch.width] = values.reshape(-1, batch.width)
+                rows[:, batch.width :] = 0
+                continue
+            indptr = self._read(index, "indptr", first, last + 1)
+            rows[:] = 0
+            row_of = np.repeat(np.arange(last - first), np.diff(indptr))
+            rows[row_of, self._read(index, "indices", indptr[0], indptr[-1])] = self._read(
+                index, "data", indptr[0], indptr[-1]
+            )
+
+    def nonzeros(self, start: int, data: NDArray[Any] | None, indices: NDArray[np.int32] | None) -> None:
+        """Fill `data` and `indices` with nonzeros of X from number `start`."""
+        wanted = data if data is not None else indices
+        assert wanted is not None
+        for index, first, last, place in self._runs(self._nonzeros, start, start + len(wanted)):
+            there = slice(place, place + last - first)
+            if self._batches[index].sparse:
+                if data is not None:
+                    data[there] = self._read(index, "data", first, last)
+                if indices is not None:
+                    indices[there] = self._read(index, "indices", first, last)
+                continue
+            rows = self._as_csr(index)
+            if data is not None:
+                data[there] = rows.data[first:last]
+            if indices is not None:
+                indices[there] = rows.indices[first:last]
+
+    def _as_csr(self, index: int) -> csr_array:
+        if self._converted is None or self._converted[0] != index:
+            batch = self._batches[index]
+            values = self._read(index, "dense", 0, batch.rows * batch.width)
+            self._converted = (index, csr_array(values.reshape(batch.rows, batch.width)))
+        return self._converted[1]
+
+    def offsets(self, start: int, out: NDArray[np.int64]) -> None:
+        """Fill `out` with row offsets of X (of the n + 1) from row `start`."""
+        self._fill_offsets(start, out, self._nonzeros, labels=False)
+
+    def label_offsets(self, start: int, out: NDArray[np.int64]) -> None:
+        """Fill `out` with row offsets of Y (of the n + 1) from row `start`."""
+        self._fill_offsets(start, out, self._label_nonzeros, labels=True)
+
+    def _fill_offsets(self, start: int, out: NDArray[np.int64], before: list[int], *, labels: bool) -> None:
+        for index, first, last, place in self._runs(self._rows, start, start + len(out)):
+            there = slice(place, place + last - first)
+            if labels or self._batches[index].sparse:
+                name = "label_indptr" if labels else "indptr"
+                out[there] = self._read(index, name, first, last)
+            else:
+                out[there] = self._as_csr(index).indptr[first:last]
+            out[there] += before[index]
+        if start + len(out) == self._rows[-1] + 1:
+            out[-1] = before[-1]
+
+    def label_nonzeros(self, start: int, data: NDArray[np.int8] | None, indices: NDArray[np.int32] | None) -> None:
+        """Fill `data` and `indices` with entries of Y from number `start`."""
+        wanted = data if data is not None else indices
+        assert wanted is not None
+        for index, first, last, place in self._runs(self._label_nonzeros, start, start + len(wanted)):
+            there = slice(place, place + last - first)
+            if data is not None:
+                data[there] = self._read(index, "label_data", first, last)
+            if indices is not None:
+                indices[there] = self._read(index, "label_indices", first, last)
+
+    def dense_labels(self, start: int, out: NDArray[np.int8]) -> None:
+        """Fill `out`, shape (rows, q), with rows of Y from `start`."""
+        out[:] = 0
+        for index, first, last, place in self._runs(self._rows, start, start + len(out)):
+            indptr = self._read(index, "label_indptr", first, last + 1)
+            row_of = np.repeat(np.arange(place, place + last - first), np.diff(indptr))
+            out[row_of, self._read(index, "label_indices", indptr[0], indptr[-1])] = self._read(
+                index, "label_data", indptr[0], indptr[-1]
+            )
+
+    def rows_of_nonzeros(self, positions: Sequence[int]) -> list[int]:
+        """First row whose nonzeros start at or after each position, for rising positions."""
+        rows = []
+        for position in positions:
+            # The batch before may end with empty rows that start exactly here.
+            index = max(bisect_right(self._nonzeros, position - 1) - 1, 0)
+            row = self._rows[-1]
+            while index < len(self._batches):
+                indptr = np.empty(self._batches[index].rows, np.int64)
+                self.offsets(self._rows[index], indptr)
+                found = int(np.searchsorted(indptr, position))
+                if found < len(indptr):
+                    row = self._rows[index] + found
+                    break
+                index += 1
+            rows.append(row)
+        return rows
+
+    def offsets_at(self, rows: Sequence[int], *, labels: bool) -> list[int]:
+        """Row offsets of X or Y at some rows (0..n)."""
+        found = []
+        for row in rows:
+            out = np.empty(1, np.int64)
+            (self.label_offsets if labels else self.offsets)(row, out)
+            found.append(int(out[0]))
+        return found
+
+
+def _offsets(sizes: Iterator[int]) -> list[int]:
+    offsets = [0]
+    for size in sizes:
+        offsets.append(offsets[-1] + size)
+    return offsets

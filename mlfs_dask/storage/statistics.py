@@ -1,0 +1,262 @@
+"""What a conversion counts while it reads: ranges, whole numbers, missing values, label counts.
+
+The statistics of two runs of rows merge exactly (sums, minima, maxima, ands), so that any split of the rows
+into batches and parts gives the same storage form, the same types and the same recorded ranges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from mlfs_dask.errors import DataError
+
+_TILE_BYTES = 1 << 18
+"""Rows are looked at in tiles that stay in a core's cache through the dozen passes made over each."""
+
+_COLUMNS = ("minimum", "maximum", "stored", "missing", "integers")
+
+
+class Statistics:
+    """Counts over some rows of X and Y; widths grow with what is seen.
+
+    Attributes
+    ----------
+    rows, nonzeros, label_nonzeros, longest_row : int
+        Nonzeros count missing values; `longest_row` is the most nonzeros in one row.
+    minimum, maximum : float64 array, shape (d,)
+        Over values that are neither 0 nor missing; inf and -inf where there is none.
+    stored, missing : int64 array, shape (d,)
+        Values that are neither 0 nor missing, and values that are missing.
+    integers : bool array, shape (d,)
+        Every value present is a whole number.
+    fits_float32 : bool
+        Every value present is exactly a float32.
+    positive, unknown : int64 array, shape (q,)
+    seen : dict of int to bool array, shape (K,)
+        Categorical feature -> which codes occur.
+    """
+
+    def __init__(self, categories: Mapping[int, int] | None = None) -> None:
+        self.rows = 0
+        self.nonzeros = 0
+        self.label_nonzeros = 0
+        self.longest_row = 0
+        self.fits_float32 = True
+        self.minimum: NDArray[np.float64] = np.empty(0)
+        self.maximum: NDArray[np.float64] = np.empty(0)
+        self.stored: NDArray[np.int64] = np.empty(0, np.int64)
+        self.missing: NDArray[np.int64] = np.empty(0, np.int64)
+        self.integers: NDArray[np.bool_] = np.empty(0, np.bool_)
+        self.positive: NDArray[np.int64] = np.empty(0, np.int64)
+        self.unknown: NDArray[np.int64] = np.empty(0, np.int64)
+        self.seen = {feature: np.zeros(size, np.bool_) for feature, size in (categories or {}).items()}
+
+    @property
+    def n_features(self) -> int:
+        return len(self.minimum)
+
+    @property
+    def n_labels(self) -> int:
+        return len(self.positive)
+
+    def grow(self, n_features: int, n_labels: int) -> None:
+        """Widen to at least these widths; new columns hold nothing but zeros."""
+        more = n_features - self.n_features
+        if more > 0:
+            self.minimum = np.concatenate([self.minimum, np.full(more, np.inf)])
+            self.maximum = np.concatenate([self.maximum, np.full(more, -np.inf)])
+            self.stored = np.concatenate([self.stored, np.zeros(more, np.int64)])
+            self.missing = np.concatenate([self.missing, np.zeros(more, np.int64)])
+            self.integers = np.concatenate([self.integers, np.ones(more, np.bool_)])
+        more = n_labels - self.n_labels
+        if more > 0:
+            self.positive = np.concatenate([self.positive, np.zeros(more, np.int64)])
+            self.unknown = np.concatenate([self.unknown, np.zeros(more, np.int64)])
+
+    def add_dense(self, X: NDArray[np.floating[Any]]) -> None:
+        """Count a dense block of X, shape (rows, d); NaN is missing, inf is the caller's to refuse."""
+        rows, d = X.shape
+        self.grow(d, 0)
+        self.rows += rows
+        step = max(1, _TILE_BYTES // max(1, d * X.itemsize))
+        for start in range(0, rows, step):
+            self._add_tile(X[start : start + step])
+        for feature, seen in self.seen.items():
+            _mark(seen, X[:, feature], feature)
+
+    def _add_tile(self, X: NDArray[np.floating[Any]]) -> None:
+        d = X.shape[1]
+        present = X != 0
+        in_row = np.count_nonzero(present, axis=1)
+        self.nonzeros += int(in_row.sum())
+        self.longest_row = max(self.longest_row, int(in_row.max(initial=0)))
+        in_column = present.sum(axis=0, dtype=np.int64)
+        low, high = X.min(axis=0), X.max(axis=0)
+        # NaN spreads through min: one look at d numbers tells whether the tile needs the slow way.
+        holes = np.isnan(low)
+        if holes.any():
+            missing = np.isnan(X).sum(axis=0, dtype=np.int64)
+            self.missing[:d] += missing
+            in_column -= missing
+            with np.errstate(invalid="ignore"):
+                low, high = np.fmin.reduce(X, axis=0), np.fmax.reduce(X, axis=0)
+        self.stored[:d] += in_column
+        # Zeros are counted by their absence: the range is over the other values until `ranges`.
+        partly_zero = in_column < len(X)
+        if partly_zero.any():
+            columns = np.flatnonzero(partly_zero)
+            part = X[:, columns]
+            with np.errstate(invalid="ignore"):
+                low[columns] = np.fmin.reduce(np.where(part == 0, np.inf, part), axis=0)
+                high[columns] = np.fmax.reduce(np.where(part == 0, -np.inf, part), axis=0)
+            low[np.isnan(low)], high[np.isnan(high)] = np.inf, -np.inf
+        np.minimum(self.minimum[:d], low, out=self.minimum[:d])
+        np.maximum(self.maximum[:d], high, out=self.maximum[:d])
+        # Most numeric columns show a fraction in the first tile and are never looked at again.
+        candidates = np.flatnonzero(self.integers[:d])
+        if candidates.size:
+            part = X if candidates.size == d else X[:, candidates]
+            whole = (part == np.rint(part)) | (part != part)
+            self.integers[candidates] = whole.all(axis=0)
+        if self.fits_float32:
+            self.fits_float32 = _is_float32(X)
+
+    def add_sparse(self, X: csr_array) -> None:
+        """Count a canonical sparse block of X, shape (rows, d), without explicit zeros."""
+        rows, d = X.shape
+        self.grow(d, 0)
+        self.rows += rows
+        self.nonzeros += X.nnz
+        if rows:
+            self.longest_row = max(self.longest_row, int(np.diff(X.indptr).max()))
+        if X.nnz:
+            self._add_values(X)
+        for feature, seen in self.seen.items():
+            column = np.asarray(X[:, [feature]].todense()).ravel() if feature < d else np.zeros(rows)
+            _mark(seen, column, feature)
+
+    def _add_values(self, X: csr_array) -> None:
+        data, indices, d = X.data, X.indices, X.shape[1]
+        if data.min() == 1 == data.max():  # 0/1 data, the common case; False when there are NaN
+            counts = np.bincount(indices, minlength=d)
+            occurs = counts > 0
+            self.stored[:d] += counts
+            self.minimum[:d][occurs] = np.minimum(self.minimum[:d][occurs], 1.0)
+            self.maximum[:d][occurs] = np.maximum(self.maximum[:d][occurs], 1.0)
+            return
+        holes = np.isnan(data)
+        if holes.any():
+            self.missing[:d] += np.bincount(indices[holes], minlength=d)
+            keep = ~holes
+            data, indices = data[keep], indices[keep]
+        order = np.argsort(indices, kind="stable")
+        columns, values = indices[order], data[order]
+        starts = np.flatnonzero(np.diff(columns, prepend=-1))
+        if not starts.size:
+            return
+        occurring = columns[starts]
+        self.stored[occurring] += np.diff(starts, append=len(columns))
+        low, high = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
+        self.minimum[occurring] = np.minimum(self.minimum[occurring], low)
+        self.maximum[occurring] = np.maximum(self.maximum[occurring], high)
+        whole = np.logical_and.reduceat(values == np.rint(values), starts)
+        self.integers[occurring] &= whole
+        if self.fits_float32:
+            self.fits_float32 = _is_float32(values)
+
+    def add_labels(self, Y: csr_array) -> None:
+        """Count a canonical block of Y with entries 1 and -1."""
+        q = Y.shape[1]
+        self.grow(0, q)
+        self.label_nonzeros += Y.nnz
+        positive = Y.data == 1
+        self.positive[:q] += np.bincount(Y.indices[positive], minlength=q)
+        if not positive.all():
+            self.unknown[:q] += np.bincount(Y.indices[~positive], minlength=q)
+
+    def merge(self, other: Statistics) -> None:
+        """Add the counts of other rows, in place."""
+        self.grow(other.n_features, other.n_labels)
+        self.rows += other.rows
+        self.nonzeros += other.nonzeros
+        self.label_nonzeros += other.label_nonzeros
+        self.longest_row = max(self.longest_row, other.longest_row)
+        self.fits_float32 &= other.fits_float32
+        d, q = other.n_features, other.n_labels
+        np.minimum(self.minimum[:d], other.minimum, out=self.minimum[:d])
+        np.maximum(self.maximum[:d], other.maximum, out=self.maximum[:d])
+        self.stored[:d] += other.stored
+        self.missing[:d] += other.missing
+        self.integers[:d] &= other.integers
+        self.positive[:q] += other.positive
+        self.unknown[:q] += other.unknown
+        for feature, seen in other.seen.items():
+            self.seen[feature] = self.seen[feature] | seen
+
+    def ranges(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Smallest and largest value of each feature, zeros included; NaN where every value is missing."""
+        zeros = self.rows - self.stored - self.missing > 0
+        minimum = np.where(zeros, np.minimum(self.minimum, 0.0), self.minimum)
+        maximum = np.where(zeros, np.maximum(self.maximum, 0.0), self.maximum)
+        empty = ~zeros & (self.stored == 0)
+        minimum[empty] = maximum[empty] = np.nan
+        return minimum, maximum
+
+    def save(self, path: Path) -> None:
+        """Write to a file; only the columns that occur, which are few when d is large."""
+        occurs = np.flatnonzero((self.stored > 0) | (self.missing > 0))
+        arrays: dict[str, Any] = {
+            "scalars": np.array(
+                [self.rows, self.nonzeros, self.label_nonzeros, self.longest_row, self.n_features], np.int64
+            ),
+            "fits_float32": np.array(self.fits_float32),
+            "occurs": occurs,
+            "positive": self.positive,
+            "unknown": self.unknown,
+        }
+        arrays |= {name: getattr(self, name)[occurs] for name in _COLUMNS}
+        arrays |= {f"seen-{feature}": codes for feature, codes in self.seen.items()}
+        with path.open("wb") as file:
+            np.savez(file, **arrays)
+
+    @classmethod
+    def load(cls, path: Path) -> Statistics:
+        """Read what `save` wrote."""
+        self = cls()
+        with np.load(path) as file:
+            rows, nonzeros, label_nonzeros, longest_row, d = (int(v) for v in file["scalars"])
+            self.rows, self.nonzeros, self.label_nonzeros = rows, nonzeros, label_nonzeros
+            self.longest_row = longest_row
+            self.fits_float32 = bool(file["fits_float32"])
+            self.grow(d, len(file["positive"]))
+            occurs = file["occurs"]
+            for name in _COLUMNS:
+                getattr(self, name)[occurs] = file[name]
+            self.positive, self.unknown = file["positive"], file["unknown"]
+            self.seen = {int(key.removeprefix("seen-")): file[key] for key in file if key.startswith("seen-")}
+        return self
+
+
+def _is_float32(values: NDArray[np.floating[Any]]) -> bool:
+    # A value beyond float32 becomes inf, and differs; NaN differs from itself and must not count.
+    with np.errstate(over="ignore", invalid="ignore"):
+        narrow = values.astype(np.float32)
+    return bool(((narrow == values) | (values != values)).all())
+
+
+def _mark(seen: NDArray[np.bool_], values: NDArray[np.floating[Any]], feature: int) -> None:
+    codes = values[~np.isnan(values)].astype(np.int64)
+    if codes.size and not 0 <= int(codes.min()) <= int(codes.max()) < len(seen):
+        raise DataError(
+            f"a categorical feature with {len(seen)} declared values has code "
+            f"{int(codes.max() if codes.min() >= 0 else codes.min())}",
+            column=feature + 1,
+            cure="declare every value of the feature",
+        )
+    seen[codes] = True

@@ -1,0 +1,93 @@
+"""Comparing a store, byte for byte, with what was written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mlfs_dask.errors import DataError
+from mlfs_dask.storage.digest import ROOT_KEY, new_hash, root_is_intact
+from mlfs_dask.storage.objects import open_objects, read_schema
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What differs from what was written; everything empty when the store is intact.
+
+    Attributes
+    ----------
+    objects, bytes : int
+        Read and compared.
+    damaged, missing, extra : tuple of str
+        Keys of objects whose bytes differ, that are not there, and that do not belong there.
+    """
+
+    objects: int
+    bytes: int
+    damaged: tuple[str, ...]
+    missing: tuple[str, ...]
+    extra: tuple[str, ...]
+
+    @property
+    def intact(self) -> bool:
+        return not (self.damaged or self.missing or self.extra)
+
+
+def verify(store: str | Path, *, storage_options: Mapping[str, Any] | None = None) -> Verification:
+    """Read every object of a store and compare it with the digest recorded when it was written.
+
+    Parameters
+    ----------
+    store : path or URL
+    storage_options : mapping, optional
+        For fsspec.
+
+    Returns
+    -------
+    Verification
+
+    Raises
+    ------
+    DataError
+        If the root metadata is missing or cannot be read at all.
+    """
+    objects = open_objects(store, storage_options)
+    schema, root = read_schema(objects)
+    damaged = [] if root_is_intact(root, schema.root_digest) else [ROOT_KEY]
+    present = set(objects.keys())
+    expected = set(schema.digests)
+    read = len(root)
+    for key in sorted(expected & present):
+        digest = new_hash()
+        for block in objects.blocks(key):
+            digest.update(block)
+            read += len(block)
+        if digest.hexdigest() != schema.digests[key]:
+            damaged.append(key)
+    return Verification(
+        objects=len(expected & present) + 1,
+        bytes=read,
+        damaged=tuple(damaged),
+        missing=tuple(sorted(expected - present)),
+        extra=tuple(sorted(present - expected - {ROOT_KEY})),
+    )
+
+
+def describe(verification: Verification) -> str:
+    """One line for each object that is not as it was written."""
+    lines = [f"{key}: differs from what was written" for key in verification.damaged]
+    lines += [f"{key}: missing" for key in verification.missing]
+    lines += [f"{key}: does not belong to the store" for key in verification.extra]
+    return "\n".join(lines)
+
+
+def require_intact(verification: Verification, store: str) -> None:
+    """Raise DataError naming every damaged object."""
+    if not verification.intact:
+        raise DataError(
+            "the store is damaged:\n    " + describe(verification).replace("\n", "\n    "),
+            file=store,
+            cure="restore a copy, or convert the source files again",
+        )

@@ -1,0 +1,304 @@
+"""The second half of a conversion: staged rows become the shards, names and metadata of a store.
+
+Every shard has one writer and ends in a done-marker, so that shards are written in parallel and a killed
+conversion goes on with those that are missing. The root metadata comes last: before it, there is no store.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from zarr.codecs import BloscCodec
+
+from mlfs_dask.errors import DataError
+from mlfs_dask.storage.digest import ROOT_KEY, Checksum, hash_file, join, seal_root
+from mlfs_dask.storage.encoding import ArraySpec, write_shard
+from mlfs_dask.storage.plan import MatrixPlan, StorePlan
+from mlfs_dask.storage.schema import KINDS, StoreSchema
+from mlfs_dask.storage.staging import StagedRows
+
+_DENSE = {"encoding-type": "array", "encoding-version": "0.2.0"}
+_STRINGS = {"encoding-type": "string-array", "encoding-version": "0.2.0"}
+_DICT = {"encoding-type": "dict", "encoding-version": "0.1.0"}
+_SMALL_CHUNK = 1 << 20
+
+X_NAME = "X"
+LABELS_NAME = "obsm/labels"
+
+
+@dataclass(frozen=True)
+class ShardRecord:
+    """A shard that is written.
+
+    Attributes
+    ----------
+    key : str
+        Object key in the store.
+    size : int
+        Bytes.
+    digest : str
+        BLAKE2b-128 of the object.
+    checksum : Checksum
+        Of the plain bytes of its entries, without padding, index and compressor.
+    """
+
+    key: str
+    size: int
+    digest: str
+    checksum: Checksum
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "key": self.key,
+            "size": self.size,
+            "digest": self.digest,
+            "checksum": self.checksum.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> ShardRecord:
+        return cls(document["key"], document["size"], document["digest"], Checksum(*document["checksum"]))
+
+
+def array_specs(plan: StorePlan, *, d: int, q: int, dtype: str, compressor: str) -> list[ArraySpec]:
+    """The sharded arrays of a store, X's first."""
+    return [
+        *_matrix_specs(X_NAME, plan.X, d, dtype, compressor),
+        *_matrix_specs(LABELS_NAME, plan.Y, q, "int8", compressor),
+    ]
+
+
+def _matrix_specs(name: str, plan: MatrixPlan, columns: int, dtype: str, compressor: str) -> list[ArraySpec]:
+    if plan.offsets is None:
+        return [ArraySpec(name, plan.values, dtype, columns, compressor, _DENSE)]
+    return [
+        ArraySpec(f"{name}/data", plan.values, dtype, None, compressor, _DENSE),
+        ArraySpec(f"{name}/indices", plan.values, "int32", None, compressor, _DENSE),
+        ArraySpec(f"{name}/indptr", plan.offsets, "int64", None, compressor, _DENSE),
+    ]
+
+
+def _filler(rows: StagedRows, name: str) -> Callable[[int, NDArray[Any]], None]:
+    """The function that fills a chunk of the named array from its first entry on."""
+    fillers: dict[str, Callable[[int, NDArray[Any]], None]] = {
+        X_NAME: rows.dense,
+        f"{X_NAME}/data": lambda start, out: rows.nonzeros(start, out, None),
+        f"{X_NAME}/indices": lambda start, out: rows.nonzeros(start, None, out),
+        f"{X_NAME}/indptr": rows.offsets,
+        LABELS_NAME: rows.dense_labels,
+        f"{LABELS_NAME}/data": lambda start, out: rows.label_nonzeros(start, out, None),
+        f"{LABELS_NAME}/indices": lambda start, out: rows.label_nonzeros(start, None, out),
+        f"{LABELS_NAME}/indptr": rows.label_offsets,
+    }
+    return fillers[name]
+
+
+def write_one_shard(rows: StagedRows, spec: ArraySpec, shard: int, wip: Path) -> ShardRecord:
+    """Write one shard and its done-marker, unless both are there already.
+
+    Parameters
+    ----------
+    rows : StagedRows
+    spec : ArraySpec
+    shard : int
+    wip : Path
+        Working directory; the shard goes to `wip/store`, the marker to `wip/done`.
+
+    Raises
+    ------
+    DataError
+        If a value other than 0 becomes 0 in the requested type.
+    """
+    key = spec.shard_key(shard)
+    marker = wip / "done" / (key.replace("/", ".") + ".json")
+    target = wip / "store" / key
+    if marker.exists():
+        try:
+            record = ShardRecord.from_json(json.loads(marker.read_bytes()))
+            if hash_file(target) == record.digest:
+                return record
+        except (OSError, ValueError, KeyError, TypeError):
+            pass  # torn by a power cut: written again
+    target.parent.mkdir(parents=True, exist_ok=True)
+    marker.parent.mkdir(parents=True, exist_ok=True)
+    checksums: list[Checksum] = []
+    fill = _filler(rows, spec.name)
+    buffer = np.zeros((spec.plan.chunk, *spec.tail), np.dtype(spec.dtype).newbyteorder("<"))
+
+    def chunks() -> Iterator[NDArray[Any]]:
+        for start, count in spec.chunks(shard):
+            entries = buffer[:count]
+            fill(start, entries)
+            if spec.name == f"{X_NAME}/data" and not entries.all():
+                raise DataError(f"a value other than 0 becomes 0 as {spec.dtype}", cure="leave --dtype out")
+            buffer[count:] = 0
+            checksums.append(Checksum.of(entries.reshape(-1).view(np.uint8).data))
+            yield buffer
+
+    temporary = target.with_name(target.name + ".part")
+    size, digest = write_shard(
+        temporary, chunks(), slots=spec.plan.shard // spec.plan.chunk, compressor=spec.compressor
+    )
+    temporary.replace(target)
+    record = ShardRecord(key, size, digest, join(checksums))
+    write_atomically(marker, json.dumps(record.to_json()).encode())
+    return record
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a small file that is whole or not there."""
+    temporary = path.with_name(path.name + ".part")
+    temporary.write_bytes(content)
+    temporary.replace(path)
+
+
+@dataclass(frozen=True)
+class Names:
+    """What a store says in words and per feature.
+
+    Attributes
+    ----------
+    features, labels : sequence of str
+    kinds : int8 array, shape (d,)
+        Index into `schema.KINDS`.
+    minimum, maximum : float64 array, shape (d,)
+    n_categories, n_missing : int64 array, shape (d,)
+    categories : dict of int to sequence of str
+        Values of the categorical features in the order of their codes.
+    """
+
+    features: Sequence[str]
+    labels: Sequence[str]
+    kinds: NDArray[np.int8]
+    minimum: NDArray[np.float64]
+    maximum: NDArray[np.float64]
+    n_categories: NDArray[np.int64]
+    n_missing: NDArray[np.int64]
+    categories: Mapping[int, Sequence[str]]
+
+
+def write_metadata(root: Path, specs: Sequence[ArraySpec], names: Names, *, n: int, d: int, q: int) -> None:
+    """Write groups, array metadata, row numbers, `var` and `uns`: all but the root's own metadata."""
+    top = zarr.create_group(root, overwrite=False)
+    for name in ("layers", "obsp", "varm", "varp", "uns", "uns/mlfs", "obsm"):
+        top.create_group(name, attributes=dict(_DICT))
+    shapes = {X_NAME: (n, d), LABELS_NAME: (n, q)}
+    for name, shape in shapes.items():
+        if not any(spec.name == name for spec in specs):
+            top.create_group(
+                name,
+                attributes={
+                    "encoding-type": "csr_matrix",
+                    "encoding-version": "0.1.0",
+                    "shape": list(shape),
+                },
+            )
+    for spec in specs:
+        spec.create(top)
+    obs = top.create_group("obs", attributes=_dataframe())
+    index = _create(obs, "_index", (n,), np.dtype(np.int64))
+    for start in range(0, n, _SMALL_CHUNK):
+        stop = min(n, start + _SMALL_CHUNK)
+        index[start:stop] = np.arange(start, stop, dtype=np.int64)
+    var = top.create_group("var", attributes=_dataframe("min", "max", "kind", "n_categories", "n_missing"))
+    _put_strings(var, "_index", names.features)
+    _put(var, "min", names.minimum)
+    _put(var, "max", names.maximum)
+    kind = var.create_group(
+        "kind",
+        attributes={"encoding-type": "categorical", "encoding-version": "0.2.0", "ordered": False},
+    )
+    _put(kind, "codes", names.kinds)
+    _put_strings(kind, "categories", KINDS)
+    _put(var, "n_categories", names.n_categories)
+    _put(var, "n_missing", names.n_missing)
+    uns = top["uns/mlfs"]
+    assert isinstance(uns, zarr.Group)
+    _put_strings(uns, "label_names", names.labels)
+    text = json.dumps({str(key): list(values) for key, values in names.categories.items()})
+    _put_strings(uns, "categories", [text])
+
+
+def _dataframe(*columns: str) -> dict[str, Any]:
+    return {
+        "encoding-type": "dataframe",
+        "encoding-version": "0.2.0",
+        "_index": "_index",
+        "column-order": list(columns),
+    }
+
+
+def _create(group: zarr.Group, name: str, shape: tuple[int], dtype: np.dtype[Any]) -> zarr.Array[Any]:
+    # Row numbers and ranges of many features compress to a fraction, and are read once.
+    codec = BloscCodec(cname="zstd", clevel=3, shuffle="shuffle", typesize=dtype.itemsize)
+    return group.create_array(
+        name,
+        shape=shape,
+        chunks=(min(shape[0], _SMALL_CHUNK),),
+        dtype=dtype,
+        compressors=codec,
+        fill_value=0,
+        attributes=dict(_DENSE),
+    )
+
+
+def _put(group: zarr.Group, name: str, values: NDArray[Any]) -> None:
+    _create(group, name, (len(values),), values.dtype)[:] = values
+
+
+def _put_strings(group: zarr.Group, name: str, values: Sequence[str]) -> None:
+    array = group.create_array(
+        name,
+        shape=(len(values),),
+        chunks=(min(len(values), _SMALL_CHUNK),),
+        dtype=str,
+        attributes=dict(_STRINGS),
+    )
+    array[:] = np.array(list(values), dtype=object)
+
+
+def small_objects(root: Path, shards: Mapping[str, ShardRecord]) -> dict[str, tuple[int, str]]:
+    """Key -> size and digest of every object that is not a shard, the root's metadata apart."""
+    found = {}
+    for path in sorted(root.rglob("*")):
+        if path.is_file():
+            key = path.relative_to(root).as_posix()
+            if key not in shards and key != ROOT_KEY:
+                found[key] = (path.stat().st_size, hash_file(path))
+    return found
+
+
+def write_root(root: Path, schema: StoreSchema) -> bytes:
+    """Write the root's metadata, consolidated and sealed; returns its bytes.
+
+    With it the store is complete.
+    """
+    metadata = {}
+    for path in sorted(root.rglob(ROOT_KEY)):
+        if path.parent != root:
+            metadata[path.parent.relative_to(root).as_posix()] = json.loads(path.read_bytes())
+    content = seal_root(
+        {
+            "zarr_format": 3,
+            "node_type": "group",
+            "attributes": {
+                "encoding-type": "anndata",
+                "encoding-version": "0.1.0",
+                "mlfs": schema.to_json(),
+            },
+            "consolidated_metadata": {
+                "kind": "inline",
+                "must_understand": False,
+                "metadata": metadata,
+            },
+        }
+    )
+    write_atomically(root / ROOT_KEY, content)
+    return content
