@@ -45,7 +45,9 @@ from mlfs_dask.storage.readers.lines import (
     NEWLINE,
     LineBlock,
     block_bytes_for,
+    excerpt,
     line_blocks,
+    line_from,
     line_number,
     split_lines,
 )
@@ -75,7 +77,7 @@ _FALSE_TRUE = (
 _DEFERRED_ROWS = 1 << 12
 _LABEL_CURE = "labels are 0, 1 or ? (unknown): correct the value, or name other attributes as labels"
 # A value as it stands in a dense row, for counting the values of a row that is too long.
-_VALUE = re.compile(rb"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\s,'"][^\s,]*)""")
+_VALUE = re.compile(r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\s,'"][^\s,]*)""")
 
 
 def open_arff(path: str, options: ReadOptions) -> ArffReader:
@@ -406,7 +408,7 @@ class ArffReader:
                     block,
                     start,
                     column=readable(self.columns.attributes[i].name),
-                    value=_excerpt(token),
+                    value=excerpt(token),
                     cure=cure,
                 )
             if place >= 0:
@@ -425,7 +427,7 @@ class ArffReader:
                 "the first row is dense, this one is sparse",
                 block,
                 p,
-                value=_rest_of_line(block, p),
+                value=excerpt(line_from(block, p)),
                 cure="write all rows in one form",
             )
         if status == tokens.EMPTY_VALUE:
@@ -442,11 +444,11 @@ class ArffReader:
                 block,
                 p,
                 column=names[count - 1],
-                value=_rest_of_line(block, p),
+                value=excerpt(line_from(block, p)),
                 cure="put quotes around the whole value",
             )
         if status == tokens.TOO_MANY:
-            count = n + len(_VALUE.findall(_line_from(block, p)))
+            count = n + len(_VALUE.findall(line_from(block, p)))
         raise self._refuse(
             f"a row of {n} values was expected, this one has {count}",
             block,
@@ -460,7 +462,7 @@ class ArffReader:
         n = len(attributes)
         if status == tokens.DONE or (status == tokens.FULL and report[tokens.ROWS]):
             return
-        found = _rest_of_line(block, p)
+        found = excerpt(line_from(block, p))
         if status == tokens.FULL:
             raise self._refuse(
                 f"a sparse row has at most {n} entries, this one has more",
@@ -557,19 +559,3 @@ def _value_of(token: str, attribute: Attribute, codes: dict[str, int], *, is_lab
     elif math.isinf(number):
         return "a finite number was expected", 0.0, "write ? if the value is missing"
     return "", number, ""
-
-
-def _line_from(block: LineBlock, p: int) -> bytes:
-    stop = p
-    while block.data[stop] != NEWLINE:
-        stop += 1
-    return bytes(block.data[p:stop])
-
-
-def _rest_of_line(block: LineBlock, p: int) -> str:
-    return _excerpt(_line_from(block, p).decode("utf-8", "surrogateescape"))
-
-
-def _excerpt(text: str) -> str:
-    text = readable(text).strip()
-    return text if len(text) <= 40 else text[:37] + "..."

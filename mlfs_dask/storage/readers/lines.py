@@ -108,6 +108,24 @@ def line_blocks(source: SourceFile, start: int, stop: int | None, *, block_bytes
                 offset += length
 
 
+def line_from(block: LineBlock, p: int) -> str:
+    """The line of a block from byte `p` on, without its end; bytes that are no UTF-8 as surrogates."""
+    rest = bytes(block.data[p : block.length])
+    return rest[: rest.index(b"\n")].decode("utf-8", "surrogateescape").rstrip("\r")
+
+
+def excerpt(text: str) -> str:
+    """What an error shows of a text: 40 characters, Latin-1 where it is no UTF-8.
+
+    Examples
+    --------
+    >>> excerpt("x" * 50)
+    'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...'
+    """
+    text = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace").strip()
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
 def line_number(source: SourceFile, offset: int) -> int:
     """Number, from 1, of the line that holds byte `offset`. Reads the file up to there."""
     number, position = 1, 0

@@ -1,0 +1,228 @@
+"""Rows of `label,label index:value index:value ...`: what svmlight and XMLC text have in common.
+
+A line that begins with a blank has no labels; a line with nothing on it, or nothing but a comment, is no
+row. Unordered features are sorted and one that stands twice is an error; a label that stands twice counts
+once. Held while reading: a block of text and its numbers, about twice the batch size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from mlfs_dask.errors import DataError
+from mlfs_dask.storage.readers import tokens
+from mlfs_dask.storage.readers.base import Batch, Header, Part
+from mlfs_dask.storage.readers.lines import (
+    NEWLINE,
+    LineBlock,
+    block_bytes_for,
+    excerpt,
+    line_blocks,
+    line_from,
+    line_number,
+    split_lines,
+)
+from mlfs_dask.storage.readers.numerals import number_from_text
+from mlfs_dask.storage.readers.opening import SourceFile
+from mlfs_dask.storage.readers.sparse_rows import (
+    RepeatedIndexError,
+    sorted_rows,
+    without_zeros,
+)
+
+UTF8_MARK = b"\xef\xbb\xbf"
+_UNBOUNDED = 1 << 31
+
+
+@dataclass
+class IndexedTextReader:
+    """Rows of one file; satisfies `mlfs_dask.storage.readers.base.Reader`.
+
+    Where the header has no widths, those of a batch are what the rows read so far show.
+    """
+
+    header: Header
+    path: str
+    source: SourceFile
+    feature_base: int
+    base_cure: str
+    data_start: int = 0
+    data_line: int = 1
+
+    def parts(self, part_bytes: int) -> list[Part]:
+        """Byte ranges of about `part_bytes`; one part if the file is compressed."""
+        return split_lines(self.source, self.data_start, part_bytes)
+
+    def read(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
+        """Batches of the rows that begin in `part`.
+
+        Raises
+        ------
+        DataError
+            With file, line, column, value and cure; also when the whole file is read from its beginning and
+            its number of rows is not the one it declares.
+        """
+        position = part.start if start is None else start
+        line = self.data_line if position == self.data_start else None
+        report = np.zeros(tokens.REPORT_FIELDS, dtype=np.int64)
+        n_features, n_labels = self.header.n_features or 0, self.header.n_labels or 0
+        rows_read = 0
+        for block in line_blocks(self.source, position, part.stop, block_bytes=block_bytes_for(batch_bytes)):
+            p = 0
+            if block.offset == 0 and bytes(block.data[:3]) == UTF8_MARK:
+                p = len(UTF8_MARK)
+            while p < block.length:
+                X, Y, first = self._rows(block, p, report)
+                if X is not None and Y is not None:
+                    n_features, n_labels = max(n_features, X.shape[1]), max(n_labels, Y.shape[1])
+                    X.resize((X.shape[0], n_features))
+                    Y.resize((Y.shape[0], n_labels))
+                    rows_read += X.shape[0]
+                    passed = int(np.count_nonzero(block.data[p:first] == NEWLINE))
+                    yield Batch(
+                        X,
+                        Y,
+                        block.offset + int(report[tokens.POSITION]),
+                        None if line is None else line + passed,
+                    )
+                line = None if line is None else line + int(report[tokens.LINES])
+                p = int(report[tokens.POSITION])
+        declared = self.header.n_rows
+        whole = position == self.data_start and part.stop is None
+        if declared is not None and whole and rows_read != declared:
+            raise DataError(
+                f"the header declares {declared} rows, the file has {rows_read}",
+                file=self.path,
+                line=1,
+                cure="correct the header, or fetch the file again: it may be cut off",
+            )
+
+    def _rows(
+        self, block: LineBlock, p: int, report: NDArray[np.int64]
+    ) -> tuple[csr_array | None, csr_array | None, int]:
+        """(X, Y, first byte of the first row) of the rows from `p` on; None where there is none."""
+        lines = int(np.count_nonzero(block.data[p : block.length] == NEWLINE))
+        # The shortest entries, malformed ones included, are `1: ` and `1,`.
+        capacity = (block.length - p) // 3 + 2
+        bounds = np.empty(lines + 1, dtype=np.int64)
+        features = np.empty(capacity, dtype=np.int32)
+        values = np.empty(capacity)
+        label_bounds = np.empty(lines + 1, dtype=np.int64)
+        labels = np.empty(2 * capacity + 1, dtype=np.int32)
+        label_values = np.empty(len(labels), dtype=np.int8)
+        row_starts = np.empty(lines + 1, dtype=np.int64)
+        deferred = np.empty((capacity, tokens.DEFERRED_FIELDS), dtype=np.int64)
+        limits = [_UNBOUNDED if n is None else n for n in (self.header.n_features, self.header.n_labels)]
+        tokens.svmlight_rows(
+            block.data, p, block.length, self.feature_base, limits[0], limits[1],
+            bounds, features, values, label_bounds, labels, label_values, row_starts, deferred, report,
+        )  # fmt: skip
+        for start, stop, index, place in deferred[: report[tokens.DEFERRED]].tolist():
+            values[place] = self._number(block, start, stop, index)
+        rows = int(report[tokens.ROWS])
+        X = Y = None
+        if rows:
+            entries, label_entries = int(bounds[rows]), int(label_bounds[rows])
+            X = self._features(block, row_starts, bounds[: rows + 1], features[:entries], values, report)
+            Y = csr_array(
+                (label_values[:label_entries], labels[:label_entries], label_bounds[: rows + 1]),
+                shape=(rows, int(labels[:label_entries].max(initial=-1)) + 1),
+            )
+            if report[tokens.UNSORTED] & 2:
+                Y.has_canonical_format = False
+                Y.sum_duplicates()
+                Y.data[:] = 1
+            Y.has_canonical_format = True
+        self._check(block, report)
+        return X, Y, int(row_starts[0]) if rows else 0
+
+    def _features(
+        self,
+        block: LineBlock,
+        row_starts: NDArray[np.int64],
+        bounds: NDArray[np.int64],
+        features: NDArray[np.int32],
+        values: NDArray[np.float64],
+        report: NDArray[np.int64],
+    ) -> csr_array:
+        try:
+            return without_zeros(
+                sorted_rows(
+                    bounds,
+                    features,
+                    values[: len(features)],
+                    int(features.max(initial=-1)) + 1,
+                    in_order=not report[tokens.UNSORTED] & 1,
+                )
+            )
+        except RepeatedIndexError as error:
+            raise self._refuse(
+                "a feature may stand only once in a row",
+                block,
+                int(row_starts[error.row]),
+                column=error.column + self.feature_base,
+                cure="keep one of its values",
+            ) from error
+
+    def _number(self, block: LineBlock, start: int, stop: int, index: int) -> float:
+        text = bytes(block.data[start:stop]).decode("utf-8", "replace")
+        number = number_from_text(text)
+        if number is None or math.isinf(number):
+            raise self._refuse(
+                f"a {'number' if number is None else 'finite number'} was expected",
+                block,
+                start,
+                column=index + self.feature_base,
+                value=excerpt(text),
+                cure="write index:value pairs with blanks between them, nan for a missing value",
+            )
+        return number
+
+    def _check(self, block: LineBlock, report: NDArray[np.int64]) -> None:
+        status, p = int(report[tokens.STATUS]), int(report[tokens.POSITION])
+        if status in (tokens.DONE, tokens.FULL):
+            return
+        found = line_from(block, p).split(maxsplit=1)[0]
+        if status == tokens.BAD_LABEL:
+            last = "" if self.header.n_labels is None else f" to {self.header.n_labels - 1}"
+            raise self._refuse(
+                f"label numbers from 0{last} with commas between them were expected",
+                block,
+                p,
+                value=excerpt(found),
+                cure="write the positive labels as 1,3,5; begin a row without labels with a blank",
+            )
+        index = found.partition(":")[0]
+        base = self.feature_base
+        if ":" in found and index.isascii() and index.isdigit():
+            if int(index) < base:
+                problem, cure = "feature 0 came, but features count from 1", self.base_cure
+            elif self.header.n_features is not None:
+                top = self.header.n_features - 1 + base
+                problem = f"a feature index from {base} to {top} was expected"
+                cure = f"correct the row or the declared number of features; {self.base_cure}"
+            else:
+                problem = f"a feature index below {_UNBOUNDED - 1} was expected"
+                cure = "number the features anew"
+        else:
+            problem, cure = "a pair index:value was expected", "correct the row"
+        raise self._refuse(problem, block, p, value=excerpt(found), cure=cure)
+
+    def _refuse(
+        self, problem: str, block: LineBlock, p: int, *, cure: str, column: Any = None, value: Any = None
+    ) -> DataError:
+        return DataError(
+            problem,
+            file=self.path,
+            line=line_number(self.source, block.offset + p),
+            column=column,
+            value=value,
+            cure=cure,
+        )

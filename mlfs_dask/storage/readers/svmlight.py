@@ -1,0 +1,76 @@
+"""svmlight text with several labels: `1,3,5 2:0.5 7:1 # comment`, labels from 0, features from 1.
+
+The file declares nothing, so names are made up and widths known when the last row has been read, unless the
+user gives them. `qid:...` is passed over.
+"""
+
+from __future__ import annotations
+
+from mlfs_dask.errors import UsageError
+from mlfs_dask.storage.readers.base import Header, Part, ReadOptions
+from mlfs_dask.storage.readers.indexed_text import IndexedTextReader
+from mlfs_dask.storage.readers.opening import open_source
+
+_KEYS = ("feature_base", "n_features", "n_labels")
+_SCAN_BYTES = 1 << 24
+
+
+def open_svmlight(path: str, options: ReadOptions) -> IndexedTextReader:
+    """Open svmlight text.
+
+    Parameters
+    ----------
+    path : str
+    options : ReadOptions
+        `keys` may hold `feature_base`: "1" (default), "0", or "auto" (0 if any row has a feature 0; this reads
+        the file once more), and `n_features`, `n_labels`: widths, where the last columns may be empty in
+        this file. `labels.count` means the same as `n_labels`.
+
+    Raises
+    ------
+    DataError, UsageError
+    """
+    labels = options.labels
+    if labels.xml is not None or labels.columns is not None or options.drop:
+        raise UsageError(
+            f"{path}: svmlight text has no names, so labels and columns cannot be named\n"
+            "  cure: leave out --labels, --label-columns and --drop"
+        )
+    unknown = sorted(set(options.keys) - set(_KEYS))
+    if unknown:
+        raise UsageError(f"{path}: svmlight text has no key {unknown[0]!r}; known are {', '.join(_KEYS)}")
+    base = options.keys.get("feature_base", "1")
+    if base not in ("0", "1", "auto"):
+        raise UsageError(f"feature_base must be 0, 1 or auto, not {base!r}")
+    reader = IndexedTextReader(
+        header=Header(
+            feature_names=None,
+            label_names=None,
+            n_features=_width(options, "n_features"),
+            n_labels=labels.count if labels.count is not None else _width(options, "n_labels"),
+        ),
+        path=path,
+        source=open_source(path, options.storage_options),
+        feature_base=1 if base != "0" else 0,
+        base_cure="if its features count from 0, give --key feature_base=0",
+    )
+    if base == "auto":
+        reader.feature_base = 0
+        if not _has_feature_zero(reader):
+            reader.feature_base = 1
+    return reader
+
+
+def _width(options: ReadOptions, key: str) -> int | None:
+    text = options.keys.get(key)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise UsageError(f"{key} must be a positive whole number, not {text!r}")
+    return int(text)
+
+
+def _has_feature_zero(reader: IndexedTextReader) -> bool:
+    return any(
+        batch.X.shape[1] and batch.X[:, [0]].nnz for batch in reader.read(Part(0, 0, None), batch_bytes=_SCAN_BYTES)
+    )
