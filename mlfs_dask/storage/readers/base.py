@@ -79,8 +79,11 @@ class Reader(Protocol):
     Constructed by the format's `open_*` function with the path, the label specification and the storage options.
     """
 
-    header: Header
-    path: str
+    @property
+    def header(self) -> Header: ...
+
+    @property
+    def path(self) -> str: ...
 
     def parts(self, part_bytes: int) -> list[Part]:
         """Split into independent parts of about `part_bytes` bytes of source."""

@@ -20,16 +20,19 @@ LABEL_OPTIONS = (
 LABEL_CURE = "labels are 1, 0, and -1, ? or an empty field where unknown; binarise the column"
 
 
-def split_columns(names: Sequence[str], labels: LabelSpec, *, file: str) -> tuple[list[int], list[int]]:
-    """Column indices of the features and of the labels.
+def split_columns(
+    names: Sequence[str], labels: LabelSpec, *, drop: Sequence[str] = (), file: str
+) -> tuple[list[int], list[int]]:
+    """Column indices of the features and of the labels, both in the order of the file.
 
     Parameters
     ----------
     names : sequence of str
         All columns of the file, in order.
     labels : LabelSpec
-        `columns` holds names, or numbers counted from 1 where no column has that name. Labels keep the order
-        in which they were named; by count they keep the file's.
+        `columns` holds names, or numbers counted from 1 where no column has that name.
+    drop : sequence of str
+        Columns that are neither, told like labels. A count of labels counts them too.
     file : str
         For messages.
 
@@ -42,59 +45,54 @@ def split_columns(names: Sequence[str], labels: LabelSpec, *, file: str) -> tupl
     UsageError
         The labels were not specified.
     DataError
-        A named column does not exist, is named twice, or nothing is left on one side.
+        A named column does not exist, or nothing is left on one side.
 
     Examples
     --------
-    >>> split_columns(["a", "b", "sky"], LabelSpec(columns=("sky",)), file="t.csv")
-    ([0, 1], [2])
+    >>> split_columns(["id", "a", "sky"], LabelSpec(columns=("sky",)), drop=["1"], file="t.csv")
+    ([1], [2])
     """
     width = len(names)
     if labels.columns is not None:
-        chosen = [_find_column(names, column, file=file) for column in labels.columns]
-        for position, index in enumerate(chosen):
-            if index in chosen[:position]:
-                raise DataError(
-                    "the column is given twice as a label",
-                    file=file,
-                    column=names[index],
-                    cure="name each label once",
-                )
+        chosen = {find_column(names, column, "label", file=file) for column in labels.columns}
     elif labels.count is not None:
         if not 0 < labels.count < width:
             raise DataError(
-                f"{labels.count} labels were asked for, but the file has {width} columns and at least one "
-                "must be a feature",
+                f"{labels.count} labels were asked for; the file has {width} columns, and at least one must "
+                "be a label and one a feature",
                 file=file,
-                cure=f"give a number of labels from 1 to {width - 1}" if width > 1 else "check the delimiter",
+                cure=LABEL_OPTIONS if width > 1 else "check the delimiter: it is read as one column",
             )
         start = 0 if labels.first else width - labels.count
-        chosen = list(range(start, start + labels.count))
+        chosen = set(range(start, start + labels.count))
     else:
-        raise UsageError(f"{file}: the format does not mark its labels\n  cure: {LABEL_OPTIONS}")
-    taken = set(chosen)
-    features = [index for index in range(width) if index not in taken]
+        raise UsageError(f"{file}: nothing tells which columns are labels\n  cure: {LABEL_OPTIONS}")
+    dropped = {find_column(names, column, "column to leave out,", file=file) for column in drop}
+    features = [index for index in range(width) if index not in chosen | dropped]
+    chosen -= dropped
     if not chosen or not features:
         raise DataError(
-            f"{len(chosen)} labels and {len(features)} features: at least one of each is needed",
+            f"{len(features)} features and {len(chosen)} labels are left; at least one of each is needed",
             file=file,
             cure=LABEL_OPTIONS,
         )
-    return features, chosen
+    return features, sorted(chosen)
 
 
-def _find_column(names: Sequence[str], column: str, *, file: str) -> int:
+def find_column(names: Sequence[str], column: str, what: str, *, file: str) -> int:
+    """Index of a column given by name or by its number from 1; `what` says what it was to be."""
     if column in names:
         return list(names).index(column)
     if column.isdecimal() and 1 <= int(column) <= len(names):
         return int(column) - 1
-    close = difflib.get_close_matches(column, names, n=3, cutoff=0.5)
-    nearest = f"; closest: {', '.join(map(repr, close))}" if close else ""
+    closest = difflib.get_close_matches(column, names, n=3, cutoff=0.5)
     raise DataError(
-        f"no such label column among {len(names)} columns{nearest}",
+        f"the {what} {column!r} is none of the {len(names)} columns",
         file=file,
-        column=column,
-        cure="give names from the header, or numbers counted from 1",
+        value=column,
+        cure="the closest names are " + ", ".join(map(repr, closest))
+        if closest
+        else "give names of columns, or their numbers counted from 1",
     )
 
 
@@ -180,9 +178,7 @@ def sparse_label_block(
     return _label_csr(labels, values.indices[keep], rows[keep], values.shape)
 
 
-def _label_csr(
-    data: NDArray[np.int8], columns: NDArray[Any], rows: NDArray[Any], shape: tuple[int, ...]
-) -> csr_array:
+def _label_csr(data: NDArray[np.int8], columns: NDArray[Any], rows: NDArray[Any], shape: tuple[int, ...]) -> csr_array:
     indptr = np.zeros(shape[0] + 1, dtype=np.int64)
     np.cumsum(np.bincount(rows, minlength=shape[0]), out=indptr[1:])
     matrix = csr_array((data, columns.astype(np.int32, copy=False), indptr), shape=shape)

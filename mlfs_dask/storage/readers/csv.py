@@ -27,6 +27,7 @@ from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers.base import Batch, Header, Part, ReadOptions
 from mlfs_dask.storage.readers.columns import (
     bad_label,
+    find_column,
     label_block,
     need,
     split_columns,
@@ -128,9 +129,7 @@ class CsvReader:
                     starts.append(target - 1 + len(stream.readline()))
         starts = sorted({start for start in starts if start < size})
         stops: list[int | None] = [*starts[1:], None]
-        return [
-            Part(index, start, stop) for index, (start, stop) in enumerate(zip(starts, stops, strict=True))
-        ]
+        return [Part(index, start, stop) for index, (start, stop) in enumerate(zip(starts, stops, strict=True))]
 
     def read(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
         """Batches of one part; X is dense, Y sparse. See `Reader.read`."""
@@ -138,7 +137,7 @@ class CsvReader:
         rows_wanted = max(1, batch_bytes // (8 * len(self._names)))
         # Known from the file's first record on; a part in the middle counts lines only when it must.
         line = self._line_at(position) if position == self._data_start else None
-        for at, block in self._blocks(position, part.stop, rows_wanted):
+        for at, block, newlines in self._blocks(position, part.stop, rows_wanted):
             table = self._parse(block, at)
             if table.num_rows:
                 X, Y = self._feature_values(table), self._label_values(table, block, at)
@@ -146,7 +145,7 @@ class CsvReader:
                 yield Batch(X, Y, at + len(block), line)
                 del X, Y
             if line is not None:
-                line += block.count(b"\n")
+                line += newlines
 
     # ---- blocks of whole records
 
@@ -178,8 +177,8 @@ class CsvReader:
             outcomes.append((texts, decimal))
         return min(outcomes, key=lambda outcome: len(outcome[0]))
 
-    def _blocks(self, position: int, stop: int | None, rows_wanted: int) -> Iterator[tuple[int, bytes]]:
-        """(position, bytes) of consecutive runs of whole records, about `rows_wanted` rows each."""
+    def _blocks(self, position: int, stop: int | None, rows_wanted: int) -> Iterator[tuple[int, bytes, int]]:
+        """(position, bytes, newlines) of consecutive runs of whole records, about `rows_wanted` rows each."""
         row_bytes = self._row_bytes
         rest, ended = b"", False
         with self._source.open(position) as stream:
@@ -201,10 +200,10 @@ class CsvReader:
                 if ended:
                     cut = len(rest)
                 run, rest = rest[:cut], rest[cut:]
-                for block in _split_rows(run, rows_wanted):
-                    yield at, block
+                for block, newlines in _split_rows(run, rows_wanted):
+                    yield at, block, newlines
                     at += len(block)
-                    row_bytes = len(block) / max(block.count(b"\n"), 1)
+                    row_bytes = len(block) / max(newlines, 1)
 
     def _parse(self, block: bytes, at: int, only: Sequence[int] | None = None) -> Any:
         """Table of a block: float64 columns, and dictionaries of texts; `only` these columns."""
@@ -223,9 +222,7 @@ class CsvReader:
                     block_size=max(1 << 20, int(4 * self._row_bytes)),
                 ),
                 parse_options=_parse_options(self._delimiter, block),
-                convert_options=_convert_options(
-                    self._decimal, column_types=types, include_columns=list(types)
-                ),
+                convert_options=_convert_options(self._decimal, column_types=types, include_columns=list(types)),
             )
         except pa.ArrowInvalid as error:
             self._explain(block, at, error)
@@ -285,9 +282,7 @@ class CsvReader:
             for place, column in enumerate(self._labels):
                 if column in self._texts:
                     texts = batch.column(column)
-                    truth = {
-                        text: _TRUTH.get(text.strip().lower(), 0.5) for text in texts.dictionary.to_pylist()
-                    }
+                    truth = {text: _TRUTH.get(text.strip().lower(), 0.5) for text in texts.dictionary.to_pylist()}
                     rows[:, place] = self._looked_up(texts, truth, column)
                     wrong = np.flatnonzero(rows[:, place] == 0.5)
                     if wrong.size:
@@ -311,15 +306,14 @@ class CsvReader:
         reader = replace(self, _texts=self._texts | set(columns))
         found: dict[int, set[str]] = {column: set() for column in columns}
         rows = max(1, SAMPLE_BYTES // (8 * len(self._names)))
-        for at, block in self._blocks(self._data_start, None, rows):
+        for at, block, _ in self._blocks(self._data_start, None, rows):
             table = reader._parse(block, at, only=columns)
             for column in columns:
                 for chunk in table.column(str(column)).chunks:
                     found[column].update(chunk.dictionary.to_pylist())
                 if len(found[column]) > MAX_CATEGORIES:
                     raise DataError(
-                        f"a categorical column may hold {MAX_CATEGORIES:,} different texts, "
-                        "and this one holds more",
+                        f"a categorical column may hold {MAX_CATEGORIES:,} different texts, and this one holds more",
                         file=self.path,
                         column=self._names[column],
                         cure="remove the column (an identifier or free text is no feature), or code it",
@@ -372,13 +366,11 @@ class CsvReader:
             for line, fields in _records(text, self._delimiter):
                 if len(fields) != len(self._names):
                     raise DataError(
-                        f"{len(self._names)} fields were expected, as in the header; "
-                        f"this row has {len(fields)}",
+                        f"{len(self._names)} fields were expected, as in the header; this row has {len(fields)}",
                         file=self.path,
                         line=self._line_at(at) + line,
                         value=self._delimiter.join(fields)[:60],
-                        cure="complete the row, or quote a field that holds the delimiter "
-                        f"{self._delimiter!r}",
+                        cure=f"complete the row, or quote a field that holds the delimiter {self._delimiter!r}",
                     ) from error
                 for column, value in enumerate(fields):
                     if column in self._texts or value in _NULLS or number.fullmatch(value):
@@ -463,7 +455,7 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
         data_start = len(_BOM) if sample.startswith(_BOM) else 0
         logger.info("%s: no header row, the first line holds numbers; columns are numbered", path)
     unique_names(names, file=path, line=header_line)
-    features, labels = split_columns(names, options.labels, file=path)
+    features, labels = split_columns(names, options.labels, drop=options.drop, file=path)
     body = sample[data_start:]
     # What is longer than a sample was cut off anywhere.
     whole = len(sample) if len(sample) < SAMPLE_BYTES else _record_end(body) or len(body)
@@ -493,15 +485,7 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
     )
     texts, decimal = reader._text_columns(complete)
     asked = [name for name in options.keys.get("categorical", "").split(",") if name]
-    for name in asked:
-        if name not in names:
-            raise DataError(
-                "no such column to read as categories",
-                file=path,
-                column=name,
-                cure="give names from the header in --key categorical=",
-            )
-    texts |= {names.index(name) for name in asked}
+    texts |= {find_column(names, name, "column of categories", file=path) for name in asked}
     reader = replace(reader, _texts=frozenset(texts), _decimal=decimal)
     categorical = [place for place, column in enumerate(features) if column in texts]
     if categorical:
@@ -591,14 +575,17 @@ def _record_end(block: bytes) -> int:
     return end
 
 
-def _split_rows(run: bytes, rows: int) -> Iterator[bytes]:
-    """Cut a run of records where its rows are so short that it holds far more than `rows` of them."""
-    if run.count(b"\n") > 2 * rows and b'"' not in run:
-        newlines = np.flatnonzero(np.frombuffer(run, np.uint8) == ord("\n"))
-        starts = [0, *(newlines[rows - 1 : -1 : rows] + 1).tolist(), len(run)]
-        yield from (run[start:stop] for start, stop in itertools.pairwise(starts))
+def _split_rows(run: bytes, rows: int) -> Iterator[tuple[bytes, int]]:
+    """(bytes, newlines) of a run of records, cut where its rows are so short that it holds far too many."""
+    is_newline = np.frombuffer(run, np.uint8) == ord("\n")
+    count = int(np.count_nonzero(is_newline))
+    if count > 2 * rows and b'"' not in run:
+        ends = np.flatnonzero(is_newline)[rows - 1 : -1 : rows] + 1
+        for start, stop in itertools.pairwise([0, *ends.tolist(), len(run)]):
+            yield run[start:stop], min(rows, count)
+            count -= rows
     elif run:
-        yield run
+        yield run, count
 
 
 def _record_starts(stream: BinaryIO, start: int, targets: Iterable[int]) -> list[int]:
@@ -621,3 +608,8 @@ def _record_starts(stream: BinaryIO, start: int, targets: Iterable[int]) -> list
         quotes += piece.count(b'"', offset)
         position += len(piece)
     return found
+
+
+def open_tsv(path: str, options: ReadOptions = _DEFAULTS) -> CsvReader:
+    """`open_csv` with tabs between fields, whatever the suffix."""
+    return open_csv(path, options, tabs=True)

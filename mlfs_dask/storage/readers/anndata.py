@@ -1,0 +1,158 @@
+"""AnnData on disk, .h5ad and .zarr: X dense, CSR or CSC, labels from `obsm/labels` or columns of `obs`.
+
+Read with h5py or zarr, rows at a time; the anndata library is not needed. Our own stores are AnnData too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.storage.readers.base import ReadOptions
+from mlfs_dask.storage.readers.columns import find_column, need
+from mlfs_dask.storage.readers.encoded import (
+    ColumnRows,
+    columns_of,
+    encoding_of,
+    index_of,
+    is_array,
+    is_dataframe,
+    rows_of,
+    texts_of,
+)
+from mlfs_dask.storage.readers.matrix import MatrixReader, Pair, Rows, matrix_reader, open_random
+
+_LABELS = "obsm/labels"
+_DEFAULTS = ReadOptions()
+
+
+def open_anndata(path: str, options: ReadOptions = _DEFAULTS) -> MatrixReader:
+    """Open an .h5ad file or a .zarr folder that holds AnnData.
+
+    Parameters
+    ----------
+    path : str
+    options : ReadOptions
+        `labels.columns` are columns of `obs`. `keys` may hold ``x`` (default X; ``layers/NAME``), ``y`` (default
+        obsm/labels; a matrix or a data frame) and ``label_names`` (an array of texts; default the data frame's
+        columns, uns/mlfs/label_names, or uns/label_names).
+
+    Raises
+    ------
+    DataError
+        Not AnnData, an element is missing or encoded in an unknown way.
+    UsageError
+        Labels told in a way that AnnData does not know; .h5ad without h5py.
+    """
+    labels = options.labels
+    if labels.xml is not None or labels.count is not None:
+        raise UsageError(
+            f"{path}: AnnData keeps labels apart from features, so --labels and --n-labels say nothing\n"
+            "  cure: --key y=obsm/NAME, or --label-columns with columns of obs"
+        )
+    with _open_root(path, options) as root:
+        _element(root, options.keys.get("x", "X"), path)
+        feature_names = index_of(root["var"]) if "var" in root else None
+        label_names = _label_names(root, options, path)
+        categories = _categories(root)
+    opener = functools.partial(_open_pair, path, options)
+    return matrix_reader(
+        path,
+        opener,
+        feature_names=feature_names,
+        label_names=label_names,
+        categories=categories,
+        drop=options.drop,
+    )
+
+
+@contextlib.contextmanager
+def _open_root(path: str, options: ReadOptions) -> Iterator[Any]:
+    if path.rstrip("/").lower().endswith(".zarr"):
+        import zarr
+
+        root = zarr.open_group(path, mode="r", storage_options=options.storage_options or None)
+        yield root
+        return
+    h5py = need("h5py", file=path, what=".h5ad")
+    with open_random(path, options.storage_options) as file:
+        try:
+            hdf5 = h5py.File(file, "r")
+        except OSError as error:
+            raise DataError(
+                f"it is no HDF5 file, or damaged or cut off: {error}",
+                file=path,
+                cure="fetch or write it again",
+            ) from error
+        with hdf5:
+            yield hdf5
+
+
+def _element(root: Any, key: str, path: str) -> Any:
+    if key in root:
+        return root[key]
+    above, _, _ = key.rpartition("/")
+    where = root[above] if above and above in root else root
+    there = ", ".join(f"{above}/{name}" if where is not root else name for name in where) or "nothing"
+    raise DataError(
+        f"there is no {key}; there is {there}",
+        file=path,
+        cure="name the labels with --key y=obsm/NAME, or columns of obs with --label-columns"
+        if key != "X" and not key.startswith("layers")
+        else "name the matrix with --key x=NAME",
+    )
+
+
+def _label_columns(root: Any, options: ReadOptions, path: str) -> tuple[Any, tuple[str, ...]] | None:
+    """The data frame that holds the labels and their columns, if a data frame does."""
+    if options.labels.columns is not None:
+        frame = _element(root, "obs", path)
+        known = columns_of(frame)
+        chosen = {find_column(known, name, "label", file=path) for name in options.labels.columns}
+        return frame, tuple(known[index] for index in sorted(chosen))
+    node = _element(root, options.keys.get("y", _LABELS), path)
+    if is_array(node) or not is_dataframe(node):
+        return None
+    return node, columns_of(node)
+
+
+def _label_names(root: Any, options: ReadOptions, path: str) -> tuple[str, ...] | None:
+    frame = _label_columns(root, options, path)
+    if frame is not None:
+        return frame[1]
+    key = options.keys.get("label_names")
+    if key is not None:
+        return texts_of(_element(root, key, path))
+    for known in ("uns/mlfs/label_names", "uns/label_names"):
+        if known in root:
+            return texts_of(root[known])
+    return None
+
+
+def _categories(root: Any) -> dict[int, tuple[str, ...]]:
+    """Categories of features, if it is a store of ours."""
+    key = "uns/mlfs/categories"
+    if key not in root:
+        return {}
+    stored = json.loads(texts_of(root[key])[0])
+    return {int(feature): tuple(values) for feature, values in stored.items()}
+
+
+@contextlib.contextmanager
+def _open_pair(path: str, options: ReadOptions) -> Iterator[list[Pair]]:
+    with _open_root(path, options) as root:
+        x, y = options.keys.get("x", "X"), options.keys.get("y", _LABELS)
+        frame = _label_columns(root, options, path)
+        Y: Rows = (
+            ColumnRows(*frame, file=path) if frame is not None else rows_of(_element(root, y, path), file=path, what=y)
+        )
+        yield [(rows_of(_element(root, x, path), file=path, what=x), Y)]
+
+
+def is_anndata(root: Any) -> bool:
+    """Whether a Zarr group is AnnData."""
+    return encoding_of(root) == "anndata" or ("X" in root and "obs" in root and "var" in root)

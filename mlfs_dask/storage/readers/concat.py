@@ -1,0 +1,182 @@
+"""Several files of one format, one after the other, as if they were one.
+
+They have to agree on names, widths and declared categories; the first difference is named. Categories that
+were found in the rows (texts in CSV and Parquet) are united instead, sorted, because one file need not hold
+them all. Where widths are not known before the last row (svmlight), the widest file counts.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar, runtime_checkable
+
+from mlfs_dask.errors import DataError
+from mlfs_dask.storage.readers.base import Batch, Header, Part, Reader
+
+# Positions of file k begin at k * 2^48, so a part or a position says by itself to which file it belongs.
+_FILE_BITS = 48
+_INSIDE = (1 << _FILE_BITS) - 1
+_CURE = "convert the files one by one, or make their columns agree"
+
+R = TypeVar("R", bound="FindsCategories")
+
+
+@runtime_checkable
+class FindsCategories(Protocol):
+    """A reader whose categories come from the rows and can be extended."""
+
+    header: Header
+
+    @property
+    def found_categories(self) -> frozenset[int]:
+        """Features whose categories were found, not declared."""
+
+    def distinct(self, features: Iterable[int]) -> dict[int, set[str]]:
+        """Different texts of some features."""
+
+    def with_categories(self: R, categories: Mapping[int, Sequence[str]]) -> R:
+        """The same file with these categories, in this order."""
+
+
+@dataclass(frozen=True)
+class ConcatReader:
+    """Files in the order given; made by `concatenate`.
+
+    Attributes
+    ----------
+    header : Header
+    path : str
+        Of all files, separated by blanks, for messages.
+    """
+
+    header: Header
+    path: str
+    readers: tuple[Reader, ...]
+
+    def parts(self, part_bytes: int) -> list[Part]:
+        """The parts of all files; none spans two."""
+        parts = [(number, part) for number, reader in enumerate(self.readers) for part in reader.parts(part_bytes)]
+        return [
+            Part(
+                index,
+                part.start + (number << _FILE_BITS),
+                None if part.stop is None else part.stop + (number << _FILE_BITS),
+            )
+            for index, (number, part) in enumerate(parts)
+        ]
+
+    def read(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
+        """Batches of one part. See `Reader.read`."""
+        number = part.start >> _FILE_BITS
+        inside = Part(
+            part.index,
+            part.start & _INSIDE,
+            None if part.stop is None else part.stop - (number << _FILE_BITS),
+        )
+        begin = None if start is None else start - (number << _FILE_BITS)
+        for batch in self.readers[number].read(inside, batch_bytes=batch_bytes, start=begin):
+            yield batch._replace(position=batch.position + (number << _FILE_BITS))
+
+
+def concatenate(readers: Sequence[Reader]) -> Reader:
+    """One reader for several.
+
+    Raises
+    ------
+    DataError
+        The files differ in names, widths or declared categories; the first difference is named.
+    """
+    if len(readers) == 1:
+        return readers[0]
+    first = readers[0]
+    for reader in readers[1:]:
+        _check_names(first, reader, "feature")
+        _check_names(first, reader, "label")
+    readers = _united(readers)
+    first = readers[0]
+    for reader in readers[1:]:
+        _check_categories(first, reader)
+    headers = [reader.header for reader in readers]
+    rows = [header.n_rows for header in headers]
+    header = replace(
+        first.header,
+        n_features=_widest(header.n_features for header in headers),
+        n_labels=_widest(header.n_labels for header in headers),
+        n_rows=None if None in rows else sum(n for n in rows if n is not None),
+    )
+    return ConcatReader(header, " ".join(reader.path for reader in readers), tuple(readers))
+
+
+def _widest(widths: Iterable[int | None]) -> int | None:
+    known = list(widths)
+    return None if None in known else max(width for width in known if width is not None)
+
+
+def _check_names(first: Reader, other: Reader, what: str) -> None:
+    ours = getattr(first.header, f"{what}_names")
+    theirs = getattr(other.header, f"{what}_names")
+    if (ours is None) != (theirs is None):
+        named, unnamed = (first, other) if theirs is None else (other, first)
+        raise DataError(
+            f"it has no {what} names, {named.path} has them",
+            file=unnamed.path,
+            cure=_CURE,
+        )
+    if ours is None:
+        widths = [getattr(reader.header, f"n_{what}s") for reader in (first, other)]
+        if None not in widths and widths[0] != widths[1]:
+            raise DataError(f"it has {widths[1]} {what}s, {first.path} has {widths[0]}", file=other.path, cure=_CURE)
+        return
+    for number, (our, their) in enumerate(itertools.zip_longest(ours, theirs), start=1):
+        if our != their:
+            raise DataError(
+                f"{what} {number} is {_shown(their)}; in {first.path} it is {_shown(our)}",
+                file=other.path,
+                cure=_CURE,
+            )
+
+
+def _shown(name: str | None) -> str:
+    return "not there" if name is None else repr(name)
+
+
+def _check_categories(first: Reader, other: Reader) -> None:
+    ours, theirs = first.header.categories, other.header.categories
+    for feature in sorted({*ours, *theirs}):
+        if ours.get(feature) != theirs.get(feature):
+            names = first.header.feature_names
+            raise DataError(
+                f"its values are {_listed(theirs.get(feature))}; in {first.path} they are {_listed(ours.get(feature))}",
+                file=other.path,
+                column=names[feature] if names is not None else feature + 1,
+                cure="declare the same values in the same order, or convert the files one by one",
+            )
+
+
+def _listed(values: tuple[str, ...] | None) -> str:
+    if values is None:
+        return "numbers"
+    text = ", ".join(values[:10])
+    return "{" + text + (f", ... {len(values)} in all" if len(values) > 10 else "") + "}"
+
+
+def _united(readers: Sequence[Reader]) -> list[Reader]:
+    """Readers that found categories in their rows, told of each other's."""
+    finders = [reader for reader in readers if isinstance(reader, FindsCategories)]
+    if len(finders) != len(readers):
+        return list(readers)
+    features = sorted(frozenset().union(*(finder.found_categories for finder in finders)))
+    if not features:
+        return list(readers)
+    values: dict[int, set[str]] = {feature: set() for feature in features}
+    for finder in finders:
+        known: Collection[int] = finder.found_categories
+        lacking = [feature for feature in features if feature not in known]
+        # A column of numbers here and of texts there holds texts.
+        found = finder.distinct(lacking) if lacking else {}
+        for feature in features:
+            values[feature] |= found.get(feature) or set(finder.header.categories.get(feature, ()))
+    united = {feature: sorted(texts) for feature, texts in values.items()}
+    return [finder.with_categories(united) for finder in finders]

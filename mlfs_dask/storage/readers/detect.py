@@ -1,0 +1,253 @@
+"""From what the user named to one reader: format by suffix or content, pairs, several files as one."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.storage.readers import opening
+from mlfs_dask.storage.readers.base import LabelSpec, Reader, ReadOptions
+from mlfs_dask.storage.readers.concat import concatenate
+from mlfs_dask.storage.readers.opening import format_suffix
+
+logger = logging.getLogger(__name__)
+
+_HERE = "mlfs_dask.storage.readers"
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format: what it is called in `--format`, its suffixes, and the function that opens it."""
+
+    name: str
+    title: str
+    suffixes: tuple[str, ...]
+    opener: str
+
+
+FORMATS = {
+    known.name: known
+    for known in (
+        Format("arff", "Mulan or Meka ARFF, dense or sparse", (".arff",), "arff:open_arff"),
+        Format("svmlight", "svmlight (libsvm) text", (".svm", ".svmlight", ".libsvm"), "svmlight:open_svmlight"),
+        Format("xmlc", "XMLC text: header `n d q`", (".xmlc",), "xmlc:open_xmlc"),
+        Format("csv", "CSV with a header row", (".csv",), "csv:open_csv"),
+        Format("tsv", "tab-separated values with a header row", (".tsv", ".tab"), "csv:open_tsv"),
+        Format("parquet", "Parquet", (".parquet", ".pq"), "parquet:open_parquet"),
+        Format("npz", "NumPy .npz (dense, or sparse by SciPy)", (".npz",), "npz:open_npz"),
+        Format("npy", "NumPy .npy, a pair X.npy Y.npy", (".npy",), "npz:open_npz"),
+        Format("mat", "MATLAB .mat, version 5 or 7.3", (".mat",), "mat:open_mat"),
+        Format("h5ad", "AnnData .h5ad", (".h5ad",), "anndata:open_anndata"),
+        Format("anndata", "AnnData .zarr", (), "anndata:open_anndata"),
+        Format("zarr", "Zarr arrays X and Y, in one group or a pair", (".zarr",), "zarr_pair:open_zarr_pair"),
+    )
+}
+# One of these is X or Y alone when two of them are given.
+_PAIRED = ("npz", "npy", "zarr")
+# These mark their labels themselves, or have no columns to choose from.
+_BY_COLUMNS = ("csv", "tsv", "parquet")
+_SNIFF_BYTES = 4096
+_DEFAULTS = ReadOptions()
+
+
+def open_source(sources: Sequence[str], options: ReadOptions = _DEFAULTS, format: str | None = None) -> Reader:
+    """Open what the user named as one reader.
+
+    Parameters
+    ----------
+    sources : sequence of str
+        Files or URLs of one format, read one after the other; or a pair X, Y (.npz, .npy, .zarr); or a folder of
+        Parquet files; a `*` in a URL, or in a path that does not exist as it stands, is expanded.
+    options : ReadOptions
+    format : str, optional
+        One of `FORMATS`; by default the suffix tells, and the first line where the suffix does not (.txt, .dat,
+        .data, none).
+
+    Returns
+    -------
+    Reader
+
+    Raises
+    ------
+    UsageError
+        An unknown format, files of several formats, labels that nothing tells.
+    DataError
+        A file that is missing, unreadable, empty or invalid; files that do not agree.
+    """
+    if not sources:
+        raise UsageError("no files were given\n  cure: name at least one file to read")
+    if format is not None and format not in FORMATS:
+        raise UsageError(f"unknown format {format!r}\n  cure: --format is one of {', '.join(FORMATS)}")
+    paths = [path for source in sources for path in _expanded(str(source), options)]
+    formats = [format or _format_of(path, options) for path in paths]
+    for path, found in zip(paths, formats, strict=True):
+        if found != formats[0]:
+            raise UsageError(
+                f"{paths[0]} is {formats[0]} and {path} is {found}; files of one format can be read together"
+                "\n  cure: convert them one by one, or say --format if a name is misleading"
+            )
+    name = formats[0]
+    if len(paths) > 1 and len(set(paths)) < len(paths):
+        twice = next(path for number, path in enumerate(paths) if path in paths[:number])
+        raise UsageError(f"{twice} is given twice\n  cure: name each file once")
+    if name in _PAIRED and (pair := _as_pair(paths, name, options)):
+        return _call(name, pair, options)
+    return concatenate([_call(name, path, _with_labels(path, name, options)) for path in paths])
+
+
+def _call(name: str, source: str | tuple[str, ...], options: ReadOptions) -> Reader:
+    module, _, function = FORMATS[name].opener.partition(":")
+    opener: Callable[..., Reader] = getattr(importlib.import_module(f"{_HERE}.{module}"), function)
+    return opener(source, options)
+
+
+def _with_labels(path: str, name: str, options: ReadOptions) -> ReadOptions:
+    """The options, with labels from an XML file: of the same stem, or, for tables, as column names."""
+    labels = options.labels
+    if name == "arff" and labels == LabelSpec():
+        beside = _xml_beside(path, options)
+        if beside is not None:
+            logger.info("%s: labels are those named in %s", path, beside)
+            return replace(options, labels=LabelSpec(xml=beside))
+    if name in _BY_COLUMNS and labels.xml is not None:
+        from mlfs_dask.storage.readers.mulan_xml import read_mulan_labels
+
+        names = read_mulan_labels(labels.xml, options.storage_options)
+        return replace(options, labels=LabelSpec(columns=names))
+    return options
+
+
+def _xml_beside(path: str, options: ReadOptions) -> str | None:
+    folder = path[: len(path) - len(PurePosixPath(path).name)]
+    stem = PurePosixPath(path).name
+    while PurePosixPath(stem).suffix.lower() in (".gz", ".xz", ".bz2", ".zst", ".arff"):
+        stem = PurePosixPath(stem).stem
+    beside = f"{folder}{stem}.xml"
+    return beside if opening.exists(beside, options.storage_options) else None
+
+
+def _as_pair(paths: Sequence[str], name: str, options: ReadOptions) -> tuple[str, ...] | None:
+    """X and Y, if each of the files holds one matrix alone."""
+    alone = [_holds_one(path, name, options) for path in paths]
+    if len(paths) == 2 and all(alone):
+        return tuple(paths)
+    if any(alone):
+        raise UsageError(
+            f"{paths[alone.index(True)]} holds one matrix, and {len(paths)} files were given"
+            "\n  cure: give the pair X Y, or files that hold both X and Y"
+        )
+    return None
+
+
+def _holds_one(path: str, name: str, options: ReadOptions) -> bool:
+    if name == "npy":
+        return True
+    if name == "npz":
+        from mlfs_dask.storage.readers.npz import matrices_in
+
+        return len(matrices_in(path, options)) == 1
+    from mlfs_dask.storage.readers.zarr_pair import is_matrix, open_node
+
+    return is_matrix(open_node(path, options))
+
+
+def _format_of(path: str, options: ReadOptions) -> str:
+    suffix = format_suffix(path.rstrip("/"))
+    by_suffix = next((known.name for known in FORMATS.values() if suffix in known.suffixes), None)
+    if by_suffix == "zarr" or (by_suffix is None and _is_zarr_folder(path)):
+        return _kind_of_zarr(path, options)
+    if by_suffix is not None:
+        return by_suffix
+    if suffix in (".txt", ".dat", ".data", ""):
+        found = _format_by_content(path, options)
+        if found is not None:
+            return found
+    else:
+        opening.open_source(path, options.storage_options)  # a missing file is that before anything else
+    known = "; ".join(f"{known.name} ({known.title})" for known in FORMATS.values())
+    raise UsageError(
+        f"{path}: neither its name nor its first line tells the format\n  cure: --format with one of {known}"
+    )
+
+
+def _format_by_content(path: str, options: ReadOptions) -> str | None:
+    source = opening.open_source(path, options.storage_options)
+    first = source.read_range(0, _SNIFF_BYTES)
+    if not first.strip():
+        raise DataError("the file is empty", file=path, cure="give a file with data in it")
+    for mark, name in ((b"PAR1", "parquet"), (b"PK\x03\x04", "npz"), (b"\x93NUMPY", "npy"), (b"MATLAB", "mat")):
+        if first.startswith(mark):
+            return name
+    lines = first.decode("utf-8", errors="replace").removeprefix("\ufeff").splitlines()
+    told = [line for line in lines if line.strip() and not line.lstrip().startswith(("%", "#"))]
+    if not told:
+        return None
+    if told[0].lstrip().lower().startswith("@relation"):
+        return "arff"
+    words = told[0].split()
+    if len(words) == 3 and all(word.isdecimal() for word in words):
+        return "xmlc"
+    if any(":" in word for word in words) and all(_is_svmlight_word(word) for word in words):
+        return "svmlight"
+    if "\t" in told[0]:
+        return "tsv"
+    return "csv" if any(mark in told[0] for mark in ",;|") else None
+
+
+def _is_svmlight_word(word: str) -> bool:
+    """Whether a word is labels (1,4) or index:value; a comment may follow."""
+    index, colon, value = word.partition(":")
+    if not colon:
+        return all(part.lstrip("+-").isdecimal() for part in index.split(",")) or index.startswith("#")
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return index.isdecimal() or index == "qid"
+
+
+def _is_zarr_folder(path: str) -> bool:
+    folder = Path(path)
+    return any((folder / name).is_file() for name in ("zarr.json", ".zgroup", ".zarray"))
+
+
+def _kind_of_zarr(path: str, options: ReadOptions) -> str:
+    from mlfs_dask.storage.readers.anndata import is_anndata
+    from mlfs_dask.storage.readers.encoded import is_array
+    from mlfs_dask.storage.readers.zarr_pair import open_node
+
+    node: Any = open_node(path, options)
+    return "anndata" if not is_array(node) and is_anndata(node) else "zarr"
+
+
+def _expanded(source: str, options: ReadOptions) -> list[str]:
+    """The files that a source stands for: itself, a pattern's, or a folder's Parquet files."""
+    url = "://" in source or "::" in source
+    if "*" in source and (url or not Path(source).exists()):
+        import fsspec
+
+        files, _, _ = fsspec.get_fs_token_paths(source, storage_options=options.storage_options)
+        found = sorted(files.unstrip_protocol(name) if url else name for name in files.glob(source))
+        if not found:
+            raise DataError("no file matches", file=source, cure="check the pattern")
+        return found
+    folder = Path(source)
+    if url or not folder.is_dir() or _is_zarr_folder(source):
+        return [source]
+    tables = sorted(
+        str(file)
+        for file in folder.rglob("*.parquet")
+        if not any(part.startswith((".", "_")) for part in file.relative_to(folder).parts)
+    )
+    if tables:
+        return tables
+    raise DataError(
+        "it is a folder, but neither Zarr nor one of Parquet files",
+        file=source,
+        cure="name the files in it",
+    )

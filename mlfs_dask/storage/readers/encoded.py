@@ -1,0 +1,173 @@
+"""Elements of AnnData's encoding in an HDF5 file or a Zarr group: matrices, texts, columns of data frames.
+
+h5py and zarr name things alike, so one code serves both; the anndata library is not needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.errors import DataError
+from mlfs_dask.storage.readers.matrix import CsrRows, DenseRows, FlatRows, Rows, SpooledRows
+
+_SPARSE = ("csr_matrix", "csc_matrix")
+
+
+def encoding_of(node: Any) -> str:
+    """`encoding-type` of a node, "" where it has none."""
+    kind = node.attrs.get("encoding-type", "")
+    return kind.decode() if isinstance(kind, bytes) else str(kind)
+
+
+def is_array(node: Any) -> bool:
+    """Whether a node is an array (h5py Dataset, zarr Array) and not a group."""
+    return hasattr(node, "dtype")
+
+
+def is_dataframe(node: Any) -> bool:
+    return encoding_of(node) == "dataframe"
+
+
+def rows_of(node: Any, *, file: str, what: str) -> Rows:
+    """Rows of a matrix: a dense array, `csr_matrix`, or `csc_matrix` (through a temporary file).
+
+    Raises
+    ------
+    DataError
+        It is something else, or its parts do not belong together.
+    """
+    if is_array(node):
+        return dense_rows(node, file=file, what=what)
+    kind = encoding_of(node)
+    if kind in _SPARSE:
+        shape = tuple(int(size) for size in node.attrs["shape"])
+        data, indices, indptr = node["data"], node["indices"], np.asarray(node["indptr"][...])
+        rows = CsrRows if kind == "csr_matrix" else SpooledRows
+        return rows(data, indices, indptr, (shape[0], shape[1]), file=file)
+    raise DataError(
+        f"{what} is encoded as {kind or 'a group without encoding-type'}; an array, csr_matrix or csc_matrix "
+        "was expected",
+        file=file,
+        cure="name another element with --key x=NAME or --key y=NAME",
+    )
+
+
+def dense_rows(array: Any, *, file: str, what: str) -> Rows:
+    """Rows of an h5py or zarr array; one dimension counts as one column."""
+    chunks = array.chunks
+    whole = getattr(array, "shards", None) or chunks
+    if len(array.shape) == 1:
+        return DenseRows(FlatRows(array, (int(array.shape[0]), 1)), step=int(whole[0]) if whole else None)
+    if len(array.shape) != 2:
+        raise DataError(
+            f"{what} has {len(array.shape)} dimensions, rows and columns were expected",
+            file=file,
+            value=tuple(array.shape),
+            cure="reshape it to (rows, columns)",
+        )
+    return DenseRows(array, chunks=chunks, step=int(whole[0]) if whole else None)
+
+
+def texts_of(node: Any) -> tuple[str, ...]:
+    """Texts of a string array, of a categorical, or of a nullable one; numbers are written out."""
+    if not is_array(node):
+        if "codes" in node:
+            categories = texts_of(node["categories"])
+            return tuple(categories[code] if code >= 0 else "" for code in np.asarray(node["codes"][...]))
+        node = node["values"]
+    values = node.asstr()[...] if _is_hdf5_text(node) else node[...]
+    return tuple(str(value) for value in np.asarray(values).ravel())
+
+
+def _is_hdf5_text(node: Any) -> bool:
+    return hasattr(node, "asstr") and node.dtype.kind in "OS"
+
+
+def columns_of(frame: Any) -> tuple[str, ...]:
+    """Column names of a data frame, in order."""
+    names = frame.attrs.get("column-order", ())
+    return tuple(name.decode() if isinstance(name, bytes) else str(name) for name in names)
+
+
+def index_of(frame: Any) -> tuple[str, ...] | None:
+    """Texts of a data frame's index."""
+    name = frame.attrs.get("_index", "_index")
+    name = name.decode() if isinstance(name, bytes) else str(name)
+    return texts_of(frame[name]) if name in frame else None
+
+
+class ColumnRows:
+    """Rows of some columns of a data frame, as float64 with NaN where missing."""
+
+    enterable = True
+
+    def __init__(self, frame: Any, names: Sequence[str], *, file: str) -> None:
+        self._columns = [_Column(frame[name], name, file=file) for name in names]
+        self.shape = (self._columns[0].length if names else 0, len(names))
+        self.stored_bytes = 8 * self.shape[0] * self.shape[1]
+        self.step = 1
+
+    def reach(self, start: int, max_bytes: int) -> int:
+        return min(self.shape[0], start + max(1, max_bytes // (8 * max(self.shape[1], 1))))
+
+    def take(self, start: int, stop: int) -> NDArray[np.float64]:
+        values = np.empty((stop - start, self.shape[1]))
+        for place, column in enumerate(self._columns):
+            values[:, place] = column.take(start, stop)
+        return values
+
+
+class _Column:
+    """One column: an array, a categorical of 0 and 1 in some spelling, or values with a mask."""
+
+    def __init__(self, node: Any, name: str, *, file: str) -> None:
+        self._mask: Any = None
+        self._table: NDArray[np.float64] | None = None
+        if not is_array(node):
+            kind = encoding_of(node)
+            if kind == "categorical":
+                self._table = np.array([*map(_number, texts_of(node["categories"])), np.nan])
+                node = node["codes"]
+            elif "values" in node and "mask" in node:
+                self._mask = node["mask"]
+                node = node["values"]
+            else:
+                raise _no_label(file, name, kind)
+        if node.dtype.kind not in "buif" or (self._table is not None and 0.5 in self._table):
+            raise _no_label(file, name, "texts")
+        self._values = node
+        self.length = int(node.shape[0])
+
+    def take(self, start: int, stop: int) -> NDArray[np.float64]:
+        values = np.asarray(self._values[start:stop])
+        if self._table is not None:
+            coded: NDArray[np.float64] = self._table[values]
+            return coded
+        numbers = values.astype(np.float64)
+        if self._mask is not None:
+            numbers[np.asarray(self._mask[start:stop], dtype=bool)] = np.nan
+        return numbers
+
+
+def _number(text: str) -> float:
+    """The number that a category stands for; 0.5, which no label may be, if none."""
+    lowered = text.strip().lower()
+    if lowered in ("true", "false"):
+        return float(lowered == "true")
+    try:
+        return float(lowered)
+    except ValueError:
+        return 0.5
+
+
+def _no_label(file: str, name: str, kind: str) -> DataError:
+    return DataError(
+        f"a column of {kind} cannot be a label",
+        file=file,
+        column=name,
+        cure="labels are columns of 0 and 1, or of true and false",
+    )

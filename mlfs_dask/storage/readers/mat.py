@@ -1,0 +1,463 @@
+"""MATLAB files: version 5 (read here, through temporary files) and 7.3 (HDF5).
+
+Variables are found by the names in use: data/target, dataset/class, X/Y, train_data/train_target with
+test_data/test_target, data_train/label_train..., in any capitals; train rows come before test rows. X may be
+(n, d) or (d, n) and Y (n, q) or (q, n): whichever makes n agree, X as (n, d) if both do. Labels in {-1, 1}, without
+any 0 in the file, mean -1 = negative; in {-1, 0, 1}, -1 = unknown.
+
+A version 5 variable of more than 16 MiB is unpacked into a temporary file (such variables end at 2 GiB by
+the format), one of version 7.3 is sliced where it lies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.errors import DataError
+from mlfs_dask.storage.readers.base import ReadOptions
+from mlfs_dask.storage.readers.columns import need
+from mlfs_dask.storage.readers.matrix import (
+    CsrRows,
+    DeferredArray,
+    DenseRows,
+    MatrixReader,
+    Pair,
+    Rows,
+    SpooledRows,
+    matrix_reader,
+    minus_one_is_negative,
+    open_random,
+    spooled,
+)
+
+X_NAMES = ("x", "data", "dataset", "features", "fea", "feature", "data_all", "inputs")
+Y_NAMES = ("y", "target", "class", "labels", "label", "targets", "gnd", "outputs")
+_TRAIN_TEST = (
+    ("train_data", "train_target"),
+    ("data_train", "label_train"),
+    ("data_train", "labels_train"),
+    ("data_train", "target_train"),
+    ("train_data", "train_label"),
+    ("train_data", "train_labels"),
+    ("traindata", "traintarget"),
+    ("x_train", "y_train"),
+    ("xtrain", "ytrain"),
+    ("train_x", "train_y"),
+    ("trainx", "trainy"),
+)
+_ORIENTATIONS = ("rows", "columns")
+_DEFAULTS = ReadOptions()
+
+# MAT-file level 5: data types by their number, and what a variable's class says about it.
+_TYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
+_MATRIX, _COMPRESSED = 14, 15
+_CLASSES = {1: "cell", 2: "struct", 3: "object", 4: "char", 5: "sparse", 16: "function", 17: "opaque"}
+_NUMERIC_CLASSES = range(6, 16)
+_SPARSE_CLASS = 5
+_COMPLEX_FLAG = 0x0800
+
+
+def open_mat(path: str, options: ReadOptions = _DEFAULTS) -> MatrixReader:
+    """Open a MATLAB file of version 5 or 7.3.
+
+    Parameters
+    ----------
+    path : str
+    options : ReadOptions
+        `keys` may hold ``x`` and ``y``: names of variables, several of them (stacked) separated by commas;
+        and ``orientation``: ``rows`` if each row of Y is an instance, ``columns`` if each column is. That is
+        needed only where Y is square and nothing else tells.
+
+    Raises
+    ------
+    DataError
+        No such variables, shapes that do not match, cells or structures, a square Y.
+    UsageError
+        Version 7.3 without h5py.
+    """
+    orientation = options.keys.get("orientation")
+    if orientation not in (None, *_ORIENTATIONS):
+        raise DataError("orientation is rows or columns", file=path, value=orientation, cure="--key orientation=rows")
+    with _open_variables(path, options) as variables:
+        names = _choose(variables, options, path)
+        transposed = _orient(variables, names, orientation, path)
+    opener = functools.partial(_open_pairs, path, options, tuple(names), transposed)
+    reader = matrix_reader(path, opener, drop=options.drop)
+    return minus_one_is_negative(reader) if _without_zero(opener) else reader
+
+
+@dataclass(frozen=True)
+class _Variable:
+    """A variable: its shape in MATLAB's sense, and how its rows or its columns are had as `Rows`."""
+
+    shape: tuple[int, ...]
+    problem: str | None
+    rows: Callable[[bool], Rows]
+
+
+@contextlib.contextmanager
+def _open_variables(path: str, options: ReadOptions) -> Iterator[Mapping[str, _Variable]]:
+    with open_random(path, options.storage_options) as file:
+        start = file.read(128)
+        file.seek(0)
+        if start[124:128] in (b"\x00\x01IM", b"\x01\x00MI"):
+            yield _version_5(file, path, ">" if start[126:128] == b"MI" else "<")
+        elif b"\x89HDF\r\n\x1a\n" in (start[:8], _at(file, 512, 8)):
+            h5py = need("h5py", file=path, what="MATLAB 7.3 files")
+            try:
+                hdf5 = h5py.File(file, "r")
+            except OSError as error:
+                raise DataError(
+                    f"the file is damaged or cut off: {error}", file=path, cure="fetch or write it again"
+                ) from error
+            with hdf5:
+                yield _version_7(hdf5, path)
+        else:
+            raise DataError(
+                "it is no MATLAB file of version 5 or 7.3",
+                file=path,
+                cure="save it in MATLAB with -v7.3 (or -v6, -v7)",
+            )
+
+
+def _at(file: BinaryIO, position: int, count: int) -> bytes:
+    file.seek(position)
+    piece = file.read(count)
+    file.seek(0)
+    return piece
+
+
+@contextlib.contextmanager
+def _open_pairs(
+    path: str,
+    options: ReadOptions,
+    names: tuple[tuple[str, str], ...],
+    transposed: tuple[bool, bool],
+) -> Iterator[list[Pair]]:
+    with _open_variables(path, options) as variables:
+        yield [(variables[x].rows(transposed[0]), variables[y].rows(transposed[1])) for x, y in names]
+
+
+def _choose(variables: Mapping[str, _Variable], options: ReadOptions, path: str) -> list[tuple[str, str]]:
+    """Names of X and Y, and of those that follow them."""
+    x, y = (options.keys.get(key, "") for key in ("x", "y"))
+    wanted: list[tuple[str, str]] = []
+    lower = {name.lower(): name for name in variables}
+    if x or y:
+        xs, ys = x.split(",") if x else [], y.split(",") if y else []
+        if not xs:
+            xs = [lower[name] for name in X_NAMES if name in lower][:1]
+        if not ys:
+            ys = [lower[name] for name in Y_NAMES if name in lower][:1]
+        missing = [name for name in (*xs, *ys) if name not in variables]
+        if missing or len(xs) != len(ys) or not xs:
+            raise _no_variables(path, variables, f"no variable {missing[0]!r}" if missing else "unequal keys")
+        return list(zip(xs, ys, strict=True))
+    for pair in itertools.chain(_TRAIN_TEST, itertools.product(X_NAMES, Y_NAMES)):
+        if all(name in lower for name in pair):
+            wanted.append((lower[pair[0]], lower[pair[1]]))
+            tested = tuple(name.replace("train", "test") for name in pair)
+            if tested != pair and all(name in lower for name in tested):
+                wanted.append((lower[tested[0]], lower[tested[1]]))
+            break
+    if not wanted:
+        raise _no_variables(path, variables, "no variables with the names of data and labels")
+    return wanted
+
+
+def _no_variables(path: str, variables: Mapping[str, _Variable], problem: str) -> DataError:
+    there = ", ".join(f"{name} {'x'.join(map(str, variable.shape))}" for name, variable in variables.items())
+    return DataError(
+        f"{problem}; there are {there or 'none'}",
+        file=path,
+        cure="say which they are: --key x=NAME --key y=NAME (several, separated by commas, are stacked)",
+    )
+
+
+def _orient(
+    variables: Mapping[str, _Variable],
+    names: Sequence[tuple[str, str]],
+    orientation: str | None,
+    path: str,
+) -> tuple[bool, bool]:
+    """Whether X and Y are stored as columns of instances, so that n agrees in all pairs."""
+    for name in itertools.chain.from_iterable(names):
+        variable = variables[name]
+        if variable.problem is None and len(variable.shape) != 2:
+            problem = f"{len(variable.shape)} dimensions, rows and columns were expected"
+        else:
+            problem = variable.problem or ""
+        if problem:
+            raise DataError(
+                f"variable {name}: {problem}",
+                file=path,
+                cure="save X and Y as numeric matrices, or name others with --key x=NAME --key y=NAME",
+            )
+    choices = [
+        (x_turned, y_turned)
+        for x_turned in (False, True)
+        for y_turned in (False, True)
+        if orientation is None or y_turned == (orientation == "columns")
+        if all(variables[x].shape[x_turned] == variables[y].shape[y_turned] for x, y in names)
+    ]
+    x, y = names[0]
+    if not choices:
+        raise DataError(
+            f"{x} is {'x'.join(map(str, variables[x].shape))} and {y} "
+            f"{'x'.join(map(str, variables[y].shape))}: no number of rows agrees"
+            + (f" with --key orientation={orientation}" if orientation else ""),
+            file=path,
+            cure="check that they belong together, or name others with --key x=NAME --key y=NAME",
+        )
+    # (n, d) is what everybody writes; (d, n) is taken only where nothing else fits.
+    upright = [choice for choice in choices if not choice[0]]
+    found = upright or choices
+    if len(found) > 1:
+        raise DataError(
+            f"variable {y} is square ({variables[y].shape[0]}x{variables[y].shape[1]}): its rows or its "
+            "columns may be the instances",
+            file=path,
+            cure="--key orientation=rows if each row is an instance, --key orientation=columns otherwise",
+        )
+    return found[0]
+
+
+def _without_zero(opener: Callable[[], Any]) -> bool:
+    """Whether -1 occurs among the labels, and 0 does not."""
+    negative = False
+    with opener() as pairs:
+        for _, Y in pairs:
+            row = 0
+            while row < Y.shape[0]:
+                stop = Y.reach(row, 1 << 22)
+                block = Y.take(row, stop)
+                row = stop
+                if not isinstance(block, np.ndarray):
+                    if block.nnz < block.shape[0] * block.shape[1] or (block.data == 0).any():
+                        return False
+                    block = block.data
+                if (block == 0).any():
+                    return False
+                negative = negative or bool((block == -1).any())
+    return negative
+
+
+# ---- version 7.3: HDF5, where MATLAB's (n, d) is a data set of shape (d, n)
+
+
+def _version_7(hdf5: Any, path: str) -> dict[str, _Variable]:
+    found = {}
+    for name, item in hdf5.items():
+        if name.startswith("#"):
+            continue
+        if "MATLAB_sparse" in item.attrs:
+            found[name] = _sparse_7(item, path)
+        elif hasattr(item, "dtype") and item.dtype.kind in "buif" and "MATLAB_empty" not in item.attrs:
+            found[name] = _Variable(tuple(item.shape[::-1]), None, functools.partial(_dense_7, item))
+        else:
+            kind = item.attrs.get("MATLAB_class", b"structure")
+            text = kind.decode() if isinstance(kind, bytes) else str(kind)
+            found[name] = _Variable(
+                tuple(getattr(item, "shape", ())), f"it is a {text}, not a numeric matrix", _no_rows
+            )
+    return found
+
+
+def _dense_7(item: Any, turned: bool) -> Rows:
+    # Instances are rows of MATLAB's matrix, that is, columns of the data set.
+    return DenseRows(item, transposed=not turned, chunks=item.chunks)
+
+
+def _sparse_7(item: Any, path: str) -> _Variable:
+    n_rows = int(item.attrs["MATLAB_sparse"])
+    indptr = np.asarray(item["jc"][...]).astype(np.int64)
+    shape = (n_rows, len(indptr) - 1)
+    empty: NDArray[np.float64] = np.empty(0)
+    data = item.get("data", empty)
+    indices = item.get("ir", empty.astype(np.int64))
+    return _Variable(shape, None, functools.partial(_sparse_rows, data, indices, indptr, shape, path))
+
+
+def _sparse_rows(
+    data: Any, indices: Any, indptr: NDArray[Any], shape: tuple[int, ...], path: str, turned: bool
+) -> Rows:
+    n, width = shape
+    if turned:
+        return CsrRows(data, indices, indptr, (width, n), file=path)
+    return SpooledRows(data, indices, indptr, (n, width), file=path)
+
+
+def _no_rows(turned: bool) -> Rows:
+    raise AssertionError("a variable with a problem is never read")
+
+
+# ---- version 5: a sequence of elements, each (type, bytes, data); a compressed one is a zlib stream of one
+
+
+class _Element:
+    """Reads forward through one (decompressed) element."""
+
+    def __init__(self, read: Callable[[int], bytes], order: str, path: str) -> None:
+        self._read = read
+        self._order = order
+        self._path = path
+
+    def exactly(self, count: int) -> bytes:
+        piece = bytearray()
+        while len(piece) < count:
+            more = self._read(count - len(piece))
+            if not more:
+                raise DataError(
+                    "the file is cut off in the middle of a variable",
+                    file=self._path,
+                    cure="fetch or write it again",
+                )
+            piece += more
+        return bytes(piece)
+
+    def tag(self) -> tuple[int, int, int]:
+        """(type, bytes, padding after them); a small element is 8 bytes with its data, others are padded to 8."""
+        first = self.exactly(4)
+        kind = struct.unpack(self._order + "I", first)[0]
+        if kind >> 16:
+            return kind & 0xFFFF, kind >> 16, 4 - (kind >> 16)
+        size = struct.unpack(self._order + "I", self.exactly(4))[0]
+        return kind, size, -size % 8
+
+    def whole(self) -> tuple[int, bytes]:
+        kind, size, padding = self.tag()
+        data = self.exactly(size)
+        self.exactly(padding)
+        return kind, data
+
+    def array(self, path: str) -> tuple[NDArray[Any], Callable[[], None]]:
+        """The next numeric element as a flat array, in memory or in a temporary file."""
+        kind, size, padding = self.tag()
+        dtype = np.dtype(self._order + _TYPES.get(kind, "u1"))
+        array = spooled(self._read, dtype, (size // dtype.itemsize,), fortran=False, file=path)
+        self.exactly(padding)
+        return array
+
+
+def _version_5(file: BinaryIO, path: str, order: str) -> dict[str, _Variable]:
+    found: dict[str, _Variable] = {}
+    end = file.seek(0, 2)
+    position = 128
+    while position + 8 <= end:
+        file.seek(position)
+        kind, size = struct.unpack(order + "II", file.read(8))
+        if position + 8 + size > end:
+            raise DataError(
+                f"the file is cut off: {position + 8 + size - end} bytes are missing",
+                file=path,
+                cure="fetch or write it again",
+            )
+        if kind in (_MATRIX, _COMPRESSED):
+            name, variable = _variable_5(file, path, order, position)
+            if name:
+                found[name] = variable
+        position += 8 + size
+    return found
+
+
+def _enter_5(file: BinaryIO, path: str, order: str, position: int) -> _Element:
+    """The element of a variable, entered behind its tag."""
+    file.seek(position)
+    kind, size = struct.unpack(order + "II", file.read(8))
+    if kind != _COMPRESSED:
+        return _Element(_limited(file, position + 8, size), order, path)
+    element = _Element(_inflated(_limited(file, position + 8, size), path), order, path)
+    element.tag()
+    return element
+
+
+def _limited(file: BinaryIO, start: int, size: int) -> Callable[[int], bytes]:
+    """Read bytes [start, start + size) of a file that others read too."""
+    at = start
+
+    def read(count: int) -> bytes:
+        nonlocal at
+        file.seek(at)
+        piece = file.read(min(count, start + size - at))
+        at += len(piece)
+        return piece
+
+    return read
+
+
+def _inflated(read: Callable[[int], bytes], path: str) -> Callable[[int], bytes]:
+    stream = zlib.decompressobj()
+
+    def inflate(count: int) -> bytes:
+        while not stream.eof:
+            source = stream.unconsumed_tail or read(1 << 16)
+            try:
+                piece = stream.decompress(source, count)
+            except zlib.error as error:
+                raise DataError(
+                    f"a compressed variable is damaged: {error}", file=path, cure="fetch or write it again"
+                ) from error
+            if piece or not source:
+                return piece
+        return b""
+
+    return inflate
+
+
+def _variable_5(file: BinaryIO, path: str, order: str, position: int) -> tuple[str, _Variable]:
+    element = _enter_5(file, path, order, position)
+    _, flags = element.whole()
+    word = struct.unpack(order + "I", flags[:4])[0]
+    kind = word & 0xFF
+    _, raw = element.whole()
+    shape = tuple(int(size) for size in np.frombuffer(raw, order + "i4"))
+    _, raw = element.whole()
+    name = raw.decode("latin-1")
+    if kind not in _NUMERIC_CLASSES and kind != _SPARSE_CLASS:
+        text = f"it is a {_CLASSES.get(kind, 'variable')}, not a numeric matrix"
+        return name, _Variable(shape, text, _no_rows)
+    if word & _COMPLEX_FLAG:
+        return name, _Variable(shape, "it holds complex numbers", _no_rows)
+    if kind == _SPARSE_CLASS:
+        return name, _Variable(shape, None, functools.partial(_sparse_5, file, path, order, position, shape))
+    return name, _Variable(shape, None, functools.partial(_dense_5, file, path, order, position, shape))
+
+
+def _values_5(file: BinaryIO, path: str, order: str, position: int) -> _Element:
+    """The element of a variable, entered behind flags, dimensions and name."""
+    element = _enter_5(file, path, order, position)
+    for _ in range(3):
+        element.whole()
+    return element
+
+
+def _dense_5(file: BinaryIO, path: str, order: str, position: int, shape: tuple[int, ...], turned: bool) -> Rows:
+    kind, _, _ = _values_5(file, path, order, position).tag()
+    dtype = np.dtype(order + _TYPES.get(kind, "u1"))
+
+    def make() -> tuple[NDArray[Any], Callable[[], None]]:
+        flat, release = _values_5(file, path, order, position).array(path)
+        return flat.reshape(shape, order="F"), release
+
+    array = DeferredArray(make, dtype, shape)
+    return DenseRows(array, transposed=turned, enterable=False, release=array.release)
+
+
+def _sparse_5(file: BinaryIO, path: str, order: str, position: int, shape: tuple[int, ...], turned: bool) -> Rows:
+    element = _values_5(file, path, order, position)
+    indices, _ = element.array(path)
+    indptr, _ = element.array(path)
+    data, _ = element.array(path)
+    stored = int(indptr[-1]) if len(indptr) else 0
+    # MATLAB reserves room (nzmax) that it need not use.
+    return _sparse_rows(data[:stored], indices[:stored], np.array(indptr), shape, path, turned)

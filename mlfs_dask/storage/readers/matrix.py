@@ -1,0 +1,723 @@
+"""Rows of matrices that are stored as arrays, in whatever order and compression, a few at a time.
+
+What the array formats share (.npz, .npy, .mat, AnnData, Zarr): each opens pairs of X and Y as `Rows`, and one
+`MatrixReader` turns them into batches. A matrix stored by columns is brought into rows through a temporary
+file (in TMPDIR), never in memory as a whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from mlfs_dask.errors import DataError
+from mlfs_dask.storage.readers.base import Batch, Header, Part
+from mlfs_dask.storage.readers.columns import find_column, label_block, sparse_label_block
+from mlfs_dask.storage.readers.opening import open_source
+from mlfs_dask.typing import Matrix
+
+# Arrays smaller than this are held in memory where they would otherwise go through a temporary file.
+SMALL_BYTES = 16 << 20
+_PIECE_BYTES = 4 << 20
+
+
+class Rows(Protocol):
+    """A matrix that gives consecutive rows.
+
+    Attributes
+    ----------
+    shape : (n, width)
+    stored_bytes : int
+        Bytes of the values as stored, for the sizes of parts.
+    enterable : bool
+        Whether `take` may begin anywhere at no extra cost.
+    step : int
+        Rows that are stored together: parts begin at multiples of it.
+    """
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+
+    @property
+    def stored_bytes(self) -> int: ...
+
+    @property
+    def enterable(self) -> bool: ...
+
+    @property
+    def step(self) -> int: ...
+
+    def reach(self, start: int, max_bytes: int) -> int:
+        """End of the longest run of rows from `start` that `take` gives in `max_bytes`; at least one row."""
+
+    def take(self, start: int, stop: int) -> Matrix:
+        """Rows [start, stop), as stored: any real dtype."""
+
+
+Pair: TypeAlias = tuple[Rows, Rows]
+Opener: TypeAlias = Callable[[], AbstractContextManager[Sequence[Pair]]]
+
+
+class Sliceable(Protocol):
+    """What NumPy, h5py, zarr and our own streams have in common."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> Any: ...
+
+    def __getitem__(self, key: Any, /) -> Any: ...
+
+
+class DenseRows:
+    """Rows of a dense array.
+
+    Parameters
+    ----------
+    array : 2-D array that can be sliced
+    transposed : bool
+        The array is (width, n): its columns are the rows.
+    chunks : tuple of int, optional
+        Shape of what is decompressed at once, in the order of `array`. A band of chunks is kept while it is
+        cut into batches, so that they are decompressed once, if it takes at most `SMALL_BYTES` or is not much
+        more than one chunk.
+    step : int, optional
+        Rows that parts are multiples of; a chunk's by default.
+    enterable : bool
+    release : callable, optional
+        Called after every `take`, to give mapped pages back.
+    """
+
+    def __init__(
+        self,
+        array: Sliceable,
+        *,
+        transposed: bool = False,
+        chunks: tuple[int, ...] | None = None,
+        step: int | None = None,
+        enterable: bool = True,
+        release: Callable[[], None] | None = None,
+    ) -> None:
+        self._array = array
+        self._transposed = transposed
+        self._release = release
+        self.enterable = enterable
+        shape = array.shape[::-1] if transposed else array.shape
+        self.shape = (int(shape[0]), int(shape[1]))
+        self.stored_bytes = self.shape[0] * self.shape[1] * int(array.dtype.itemsize)
+        chunk_rows, chunk_columns = (chunks[::-1] if transposed else chunks) if chunks else (1, 1)
+        self.step = max(chunk_rows if step is None else step, 1)
+        cheap = self.shape[1] <= 2 * chunk_columns or (
+            chunk_rows * self.shape[1] * int(array.dtype.itemsize) <= SMALL_BYTES
+        )
+        self._band_rows = chunk_rows if cheap and chunk_rows > 1 else 0
+        self._band: tuple[int, NDArray[Any]] | None = None
+
+    def reach(self, start: int, max_bytes: int) -> int:
+        rows = max(1, max_bytes // max(8 * self.shape[1], 1))
+        if self._band_rows and rows >= 2 * self._band_rows:
+            rows -= (start + rows) % self._band_rows
+        return min(start + rows, self.shape[0])
+
+    def take(self, start: int, stop: int) -> Matrix:
+        rows = self._banded(start, stop) if self._band_rows else self._rows(start, stop)
+        if self._release is not None:
+            rows = np.array(rows, order="C")
+            self._release()
+        return rows
+
+    def _rows(self, start: int, stop: int) -> NDArray[Any]:
+        if self._transposed:
+            return np.asarray(self._array[:, start:stop]).T
+        return np.asarray(self._array[start:stop])
+
+    def _banded(self, start: int, stop: int) -> NDArray[Any]:
+        if stop - start >= self._band_rows:
+            return self._rows(start, stop)
+        if self._band is None or not (self._band[0] <= start and stop <= self._band[0] + len(self._band[1])):
+            first = start - start % self._band_rows
+            last = min(-(-stop // self._band_rows) * self._band_rows, self.shape[0])
+            self._band = (first, self._rows(first, last))
+        first, rows = self._band
+        return rows[start - first : stop - first]
+
+
+class CsrRows:
+    """Rows of a matrix stored by rows: `indptr` in memory, `indices` and `data` sliced as needed."""
+
+    def __init__(
+        self,
+        data: Sliceable,
+        indices: Sliceable,
+        indptr: NDArray[Any],
+        shape: tuple[int, int],
+        *,
+        file: str,
+        enterable: bool = True,
+    ) -> None:
+        self._data, self._indices = data, indices
+        self._indptr = np.asarray(indptr, dtype=np.int64)
+        self._file = file
+        self.shape = shape
+        self.enterable = enterable
+        self.step = 1
+        check_compressed(self._indptr, shape[0], int(indices.shape[0]), int(data.shape[0]), file=file)
+        self.stored_bytes = int(self._indptr[-1]) * (int(data.dtype.itemsize) + int(indices.dtype.itemsize))
+
+    def reach(self, start: int, max_bytes: int) -> int:
+        # 12 bytes an entry, 8 a row.
+        cost = 12 * self._indptr[start:] + 8 * np.arange(self.shape[0] + 1 - start)
+        rows = int(np.searchsorted(cost, cost[0] + max_bytes, side="right")) - 1
+        return start + max(rows, min(1, self.shape[0] - start))
+
+    def take(self, start: int, stop: int) -> Matrix:
+        first, last = int(self._indptr[start]), int(self._indptr[stop])
+        return checked_csr(
+            np.asarray(self._data[first:last]),
+            np.asarray(self._indices[first:last]),
+            self._indptr[start : stop + 1] - first,
+            (stop - start, self.shape[1]),
+            file=self._file,
+            row=start,
+        )
+
+
+def checked_csr(
+    data: NDArray[Any],
+    indices: NDArray[Any],
+    indptr: NDArray[np.int64],
+    shape: tuple[int, int],
+    *,
+    file: str,
+    row: int,
+) -> csr_array:
+    """A canonical CSR matrix; DataError for an index outside it. `row` is the first row's number from 0."""
+    if indices.size and not (indices.min() >= 0 and indices.max() < shape[1]):
+        first = int(np.argmax((indices < 0) | (indices >= shape[1])))
+        raise DataError(
+            f"row {row + int(np.searchsorted(indptr, first, side='right'))}: a column index outside the "
+            f"{shape[1]} columns of the matrix",
+            file=file,
+            value=int(indices[first]),
+            cure="the file is damaged or its shape is wrong: write it again",
+        )
+    matrix = csr_array((data, indices.astype(np.int32, copy=False), indptr), shape=shape)
+    matrix.sum_duplicates()
+    return matrix
+
+
+def check_compressed(indptr: NDArray[np.int64], rows: int, indices: int, data: int, *, file: str) -> None:
+    """Raise DataError unless the three arrays of a compressed matrix belong together."""
+    if (
+        len(indptr) != rows + 1
+        or indptr[0] != 0
+        or indices != data
+        or indptr[-1] != data
+        or (np.diff(indptr) < 0).any()
+    ):
+        raise DataError(
+            f"indptr ({len(indptr)} entries, the last {int(indptr[-1]) if len(indptr) else 'none'}), "
+            f"indices ({indices}) and data ({data}) do not belong together for {rows} rows or columns",
+            file=file,
+            cure="the file is damaged or cut off: write it again",
+        )
+
+
+class SpooledRows:
+    """Rows of a matrix stored by columns (CSC), sorted into bands of rows in a temporary file.
+
+    Two readings of the entries: one counts the rows, one writes each entry to its band. Memory: `indptr` of
+    both kinds, `SMALL_BYTES` for a band, and a few pieces of 4 MiB. Disk: 12 bytes an entry and more for wide
+    values. The work is done at the first `take`.
+    """
+
+    _entry = 4
+
+    def __init__(
+        self,
+        data: Sliceable,
+        indices: Sliceable,
+        indptr: NDArray[Any],
+        shape: tuple[int, int],
+        *,
+        file: str,
+    ) -> None:
+        self._data, self._indices = data, indices
+        self._columns_ptr = np.asarray(indptr, dtype=np.int64)
+        self._file = file
+        self.shape = shape
+        self.enterable = False
+        self.step = 1
+        check_compressed(self._columns_ptr, shape[1], int(indices.shape[0]), int(data.shape[0]), file=file)
+        self._count = int(self._columns_ptr[-1])
+        self.stored_bytes = self._count * (int(data.dtype.itemsize) + int(indices.dtype.itemsize))
+        self._spool: BinaryIO | None = None
+        self._band: tuple[int, int, csr_array] | None = None
+        kind = data.dtype
+        self._record = np.dtype([("row", np.int64), ("column", np.int32), ("value", kind)])
+
+    def reach(self, start: int, max_bytes: int) -> int:
+        indptr = self._rows_ptr()
+        cost = 12 * indptr[start:] + 8 * np.arange(self.shape[0] + 1 - start)
+        rows = int(np.searchsorted(cost, cost[0] + max_bytes, side="right")) - 1
+        return start + max(rows, min(1, self.shape[0] - start))
+
+    def take(self, start: int, stop: int) -> Matrix:
+        pieces = []
+        while start < stop:
+            first, last, band = self._band_of(start)
+            pieces.append(band[start - first : min(stop, last) - first])
+            start = min(stop, last)
+        if len(pieces) == 1:
+            return pieces[0]
+        from scipy.sparse import vstack
+
+        return vstack(pieces, format="csr") if pieces else csr_array((0, self.shape[1]))
+
+    def close(self) -> None:
+        if self._spool is not None:
+            self._spool.close()
+
+    def _pieces(self) -> Iterator[tuple[int, NDArray[Any], NDArray[Any]]]:
+        step = _PIECE_BYTES // 16
+        for first in range(0, self._count, step):
+            last = min(first + step, self._count)
+            rows = np.asarray(self._indices[first:last])
+            if rows.size and not (rows.min() >= 0 and rows.max() < self.shape[0]):
+                bad = int(np.argmax((rows < 0) | (rows >= self.shape[0])))
+                raise DataError(
+                    f"a row index outside the {self.shape[0]} rows of the matrix",
+                    file=self._file,
+                    value=int(rows[bad]),
+                    cure="the file is damaged or its shape is wrong: write it again",
+                )
+            yield first, rows, np.asarray(self._data[first:last])
+
+    def _rows_ptr(self) -> NDArray[np.int64]:
+        if not hasattr(self, "_indptr"):
+            counts = np.zeros(self.shape[0], dtype=np.int64)
+            for _, rows, _ in self._pieces():
+                low = int(rows.min(initial=self.shape[0])) if rows.size else 0
+                found = np.bincount(rows - low)
+                counts[low : low + len(found)] += found
+            self._indptr = np.concatenate([[0], np.cumsum(counts)])
+        return self._indptr
+
+    def _bands(self) -> NDArray[np.int64]:
+        """First row of each band, and n."""
+        if not hasattr(self, "_band_rows"):
+            indptr = self._rows_ptr()
+            entries = max(1, SMALL_BYTES // self._record.itemsize)
+            targets = np.arange(0, self._count + 1, entries)
+            starts = np.searchsorted(indptr[:-1], targets, side="left")
+            self._band_rows = np.unique(np.concatenate([[0], starts, [self.shape[0]]]))
+        return self._band_rows
+
+    def _write(self) -> BinaryIO:
+        bands, indptr = self._bands(), self._rows_ptr()
+        spool = cast(BinaryIO, tempfile.TemporaryFile(prefix="mlfs-rows-"))  # noqa: SIM115 - see close
+        cursor = indptr[bands[:-1]].copy()
+        for first, rows, values in self._pieces():
+            entries = np.empty(len(rows), dtype=self._record)
+            entries["row"] = rows
+            position = np.arange(first, first + len(rows))
+            entries["column"] = np.searchsorted(self._columns_ptr, position, side="right") - 1
+            entries["value"] = values
+            band = np.searchsorted(bands, rows, side="right") - 1
+            order = np.argsort(band, kind="stable")
+            entries, band = entries[order], band[order]
+            cuts = np.flatnonzero(np.diff(band)) + 1
+            for piece, number in zip(np.split(entries, cuts), band[np.concatenate([[0], cuts])], strict=True):
+                spool.seek(int(cursor[number]) * self._record.itemsize)
+                spool.write(piece.tobytes())
+                cursor[number] += len(piece)
+        return spool
+
+    def _band_of(self, row: int) -> tuple[int, int, csr_array]:
+        if self._band is not None and self._band[0] <= row < self._band[1]:
+            return self._band
+        if self._spool is None:
+            self._spool = self._write()
+        bands, indptr = self._bands(), self._rows_ptr()
+        number = int(np.searchsorted(bands, row, side="right")) - 1
+        first, last = int(bands[number]), int(bands[number + 1])
+        low, high = int(indptr[first]), int(indptr[last])
+        self._spool.seek(low * self._record.itemsize)
+        raw = self._spool.read((high - low) * self._record.itemsize)
+        entries = np.frombuffer(raw, dtype=self._record)
+        # Entries came column by column, so a stable sort by row leaves each row's columns ascending.
+        entries = entries[np.argsort(entries["row"], kind="stable")]
+        matrix = csr_array(
+            (
+                np.ascontiguousarray(entries["value"]),
+                np.ascontiguousarray(entries["column"]),
+                indptr[first : last + 1] - low,
+            ),
+            shape=(last - first, self.shape[1]),
+        )
+        matrix.sum_duplicates()
+        self._band = (first, last, matrix)
+        return self._band
+
+
+class StreamArray:
+    """A 1-D array behind a stream that only goes forward, such as a member of a zip file.
+
+    Slices should ascend; going back opens the stream again.
+    """
+
+    def __init__(self, opener: Callable[[], BinaryIO], dtype: np.dtype[Any], size: int, *, file: str) -> None:
+        self._opener = opener
+        self._file = file
+        self.dtype = dtype
+        self.shape = (size,)
+        self._stream: BinaryIO | None = None
+        self._at = 0
+
+    def __getitem__(self, key: slice, /) -> NDArray[Any]:
+        start, stop, _ = key.indices(self.shape[0])
+        if self._stream is None or start < self._at:
+            self.close()
+            self._stream, self._at = self._opener(), 0
+        skip = (start - self._at) * self.dtype.itemsize
+        while skip:
+            skip -= len(exactly(self._stream.read, min(skip, _PIECE_BYTES), file=self._file))
+        count = (stop - start) * self.dtype.itemsize
+        values = np.frombuffer(exactly(self._stream.read, count, file=self._file), dtype=self.dtype)
+        self._at = stop
+        return values
+
+    def close(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+
+def exactly(read: Callable[[int], bytes], count: int, *, file: str) -> bytearray:
+    """`count` bytes of a stream; DataError if it ends before."""
+    buffer = bytearray(count)
+    view = memoryview(buffer)
+    filled = 0
+    while filled < count:
+        piece = read(min(count - filled, _PIECE_BYTES))
+        if not piece:
+            raise DataError(
+                f"the file is cut off: {count - filled} bytes of an array are missing",
+                file=file,
+                cure="fetch or write it again",
+            )
+        view[filled : filled + len(piece)] = piece
+        filled += len(piece)
+    return buffer
+
+
+class FileArray:
+    """A 1-D array at an offset of an open file, read slice by slice."""
+
+    def __init__(self, stream: BinaryIO, offset: int, dtype: np.dtype[Any], size: int, *, file: str) -> None:
+        self._stream = stream
+        self._offset = offset
+        self._file = file
+        self.dtype = dtype
+        self.shape = (size,)
+
+    def __getitem__(self, key: slice, /) -> NDArray[Any]:
+        start, stop, _ = key.indices(self.shape[0])
+        self._stream.seek(self._offset + start * self.dtype.itemsize)
+        count = (stop - start) * self.dtype.itemsize
+        return np.frombuffer(exactly(self._stream.read, count, file=self._file), dtype=self.dtype)
+
+
+class DeferredArray:
+    """An array that is made (mapped, or copied to a temporary file) when a slice of it is first asked for."""
+
+    def __init__(
+        self,
+        make: Callable[[], tuple[NDArray[Any], Callable[[], None]]],
+        dtype: np.dtype[Any],
+        shape: tuple[int, ...],
+    ) -> None:
+        self._make = make
+        self._made: tuple[NDArray[Any], Callable[[], None]] | None = None
+        self.dtype = dtype
+        self.shape = shape
+
+    def __getitem__(self, key: Any, /) -> Any:
+        if self._made is None:
+            self._made = self._make()
+        return self._made[0][key]
+
+    def release(self) -> None:
+        """Give mapped pages back."""
+        if self._made is not None:
+            self._made[1]()
+
+
+class FlatRows:
+    """2-D view, row after row, of a 1-D array."""
+
+    def __init__(self, flat: Sliceable, shape: tuple[int, int]) -> None:
+        self._flat = flat
+        self.shape = shape
+        self.dtype = flat.dtype
+
+    def __getitem__(self, key: slice, /) -> NDArray[Any]:
+        start, stop, _ = key.indices(self.shape[0])
+        width = self.shape[1]
+        values: NDArray[Any] = self._flat[start * width : stop * width].reshape(stop - start, width)
+        return values
+
+
+def mapped(
+    file: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int, *, fortran: bool
+) -> tuple[NDArray[Any], Callable[[], None]]:
+    """An array over an open local file, and a function that gives its pages back.
+
+    Pages of a mapped file count as the process's memory until they are given back, whether or not anyone
+    else wants it.
+    """
+    if 0 in shape:
+        return np.empty(shape, dtype), lambda: None
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    base = offset - offset % mmap.ALLOCATIONGRANULARITY
+    view = mmap.mmap(file.fileno(), size + offset - base, access=mmap.ACCESS_READ, offset=base)
+    array: NDArray[Any] = np.ndarray(shape, dtype, buffer=view, offset=offset - base, order="F" if fortran else "C")
+    return array, lambda: view.madvise(mmap.MADV_DONTNEED)
+
+
+def spooled(
+    read: Callable[[int], bytes], dtype: np.dtype[Any], shape: tuple[int, ...], *, fortran: bool, file: str
+) -> tuple[NDArray[Any], Callable[[], None]]:
+    """Copy a stream into memory if it is small, else into a temporary file, and map that."""
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    if size <= SMALL_BYTES:
+        kept = exactly(read, size, file=file)
+        flat = np.frombuffer(kept, dtype=dtype)
+        return flat.reshape(shape, order="F" if fortran else "C"), lambda: None
+    with tempfile.TemporaryFile(prefix="mlfs-array-") as spool:
+        for start in range(0, size, _PIECE_BYTES):
+            spool.write(exactly(read, min(_PIECE_BYTES, size - start), file=file))
+        spool.flush()
+        # The mapping keeps the deleted file alive.
+        return mapped(cast(BinaryIO, spool), dtype, shape, 0, fortran=fortran)
+
+
+@contextlib.contextmanager
+def open_random(path: str, storage_options: dict[str, Any]) -> Iterator[BinaryIO]:
+    """An uncompressed file or URL that can be sought; errors as in `opening.open_source`."""
+    source = open_source(path, storage_options)
+    if source.compression is not None:
+        raise DataError(
+            f"the file is packed with {source.compression}, and its format has to be entered in the middle",
+            file=path,
+            cure="unpack it first",
+        )
+    if source.size == 0:
+        raise DataError("the file is empty", file=path, cure="fetch or write it again")
+    if "://" in path or "::" in path:
+        import fsspec
+
+        with fsspec.open(path, "rb", **storage_options) as file:
+            yield file
+    else:
+        with Path(path).open("rb") as file:
+            yield file
+
+
+def is_local(file: BinaryIO) -> bool:
+    """Whether the open file can be mapped."""
+    try:
+        file.fileno()
+    except (AttributeError, OSError):
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class MatrixReader:
+    """One source of arrays; made by the `open_*` functions. Positions are rows.
+
+    Attributes
+    ----------
+    header : Header
+    path : str
+    """
+
+    header: Header
+    path: str
+    _opener: Opener
+    _lengths: tuple[int, ...]
+    _stored_bytes: int
+    _enterable: bool
+    _step: int
+    _kept: tuple[int, ...] | None = None
+    _minus_one_is_negative: bool = False
+
+    def parts(self, part_bytes: int) -> list[Part]:
+        """Ranges of rows that begin where chunks do; one part for each matrix that only goes forward."""
+        n = sum(self._lengths)
+        if not self._enterable or self._stored_bytes <= part_bytes:
+            return [Part(0, 0, None)]
+        rows = max(1, n * part_bytes // self._stored_bytes)
+        rows = max(rows - rows % self._step, self._step)
+        return [Part(index, start, min(start + rows, n)) for index, start in enumerate(range(0, n, rows))]
+
+    def read(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
+        """Batches of one part, dense or sparse as X is stored. See `Reader.read`."""
+        row = part.start if start is None else start
+        n = sum(self._lengths)
+        stop = n if part.stop is None else part.stop
+        with self._opener() as pairs:
+            before = 0
+            for length, (X, Y) in zip(self._lengths, pairs, strict=True):
+                while row < min(stop, before + length):
+                    local = row - before
+                    end = min(X.reach(local, batch_bytes), Y.reach(local, batch_bytes))
+                    end = min(end, length, stop - before)
+                    yield Batch(
+                        self._features(X.take(local, end), row),
+                        self._labels(Y.take(local, end), row),
+                        before + end,
+                    )
+                    row = before + end
+                before += length
+
+    def _features(self, X: Matrix, row: int) -> Matrix:
+        if X.dtype.kind not in "buif":
+            raise DataError(
+                f"X holds {X.dtype}, numbers were expected",
+                file=self.path,
+                cure="code texts as numbers and write the file again",
+            )
+        if self._kept is not None:
+            X = X[:, list(self._kept)]
+        return X.astype(np.float64, copy=False)
+
+    def _labels(self, Y: Matrix, row: int) -> csr_array:
+        if Y.dtype.kind not in "buif":
+            raise DataError(
+                f"Y holds {Y.dtype}, 0 and 1 were expected",
+                file=self.path,
+                cure="code the labels as 0 and 1 (-1 = unknown) and write the file again",
+            )
+        if self._minus_one_is_negative:
+            Y = without_negatives(Y)
+        names = self.header.label_names
+
+        def place(offset: int) -> dict[str, Any]:
+            return {"row": row + offset + 1}
+
+        if isinstance(Y, np.ndarray):
+            return label_block(Y, names=names, file=self.path, place=place)
+        return sparse_label_block(Y, names=names, file=self.path, place=place)
+
+
+def without_negatives(Y: Matrix) -> Matrix:
+    """Labels in {-1, 1} as {0, 1}."""
+    if isinstance(Y, np.ndarray):
+        return np.where(Y == -1, np.zeros((), Y.dtype), Y)
+    Y = Y.copy()
+    Y.data[Y.data == -1] = 0
+    return Y
+
+
+def matrix_reader(
+    path: str,
+    opener: Opener,
+    *,
+    feature_names: tuple[str, ...] | None = None,
+    label_names: tuple[str, ...] | None = None,
+    categories: dict[int, tuple[str, ...]] | None = None,
+    drop: Sequence[str] = (),
+) -> MatrixReader:
+    """Open once, check that the shapes agree, and make the reader. `drop`: features to leave out.
+
+    Raises
+    ------
+    DataError
+        X and Y differ in rows, or the pairs or names in width.
+    """
+    with opener() as pairs:
+        for X, Y in pairs:
+            if X.shape[0] != Y.shape[0]:
+                raise DataError(
+                    f"X has {X.shape[0]} rows and Y has {Y.shape[0]}",
+                    file=path,
+                    cure="give the labels of these rows, one row each",
+                )
+        d, q = pairs[0][0].shape[1], pairs[0][1].shape[1]
+        for X, Y in pairs[1:]:
+            if (X.shape[1], Y.shape[1]) != (d, q):
+                raise DataError(
+                    f"the first rows have {d} features and {q} labels, later ones {X.shape[1]} and {Y.shape[1]}",
+                    file=path,
+                    cure="the parts must have the same columns",
+                )
+        rows = [rows for pair in pairs for rows in pair]
+        reader = MatrixReader(
+            header=Header(
+                feature_names=feature_names,
+                label_names=label_names,
+                categories=categories or {},
+                n_features=d,
+                n_labels=q,
+                n_rows=sum(X.shape[0] for X, _ in pairs),
+            ),
+            path=path,
+            _opener=opener,
+            _lengths=tuple(X.shape[0] for X, _ in pairs),
+            _stored_bytes=sum(X.stored_bytes for X, _ in pairs),
+            _enterable=all(r.enterable for r in rows),
+            _step=max(r.step for r in rows),
+        )
+    for names, width, what in ((feature_names, d, "feature"), (label_names, q, "label")):
+        if names is not None and len(names) != width:
+            raise DataError(
+                f"{len(names)} {what} names for {width} {what}s",
+                file=path,
+                cure="give one name for each column",
+            )
+    if drop:
+        reader = _without_features(reader, d, drop)
+    header = reader.header
+    if header.n_rows == 0 or header.n_features == 0 or q == 0:
+        raise DataError(
+            f"nothing to read: {header.n_rows} rows, {header.n_features} features, {q} labels",
+            file=path,
+            cure="at least one of each is needed",
+        )
+    return reader
+
+
+def _without_features(reader: MatrixReader, d: int, drop: Sequence[str]) -> MatrixReader:
+    header = reader.header
+    names = header.feature_names or tuple(f"x{feature}" for feature in range(d))
+    gone = {find_column(names, name, "column to leave out,", file=reader.path) for name in drop}
+    kept = [feature for feature in range(d) if feature not in gone]
+    new = {feature: place for place, feature in enumerate(kept)}
+    return replace(
+        reader,
+        header=replace(
+            header,
+            feature_names=tuple(names[feature] for feature in kept) if header.feature_names else None,
+            categories={new[feature]: values for feature, values in header.categories.items() if feature in new},
+            n_features=len(kept),
+        ),
+        _kept=tuple(kept),
+    )
+
+
+def minus_one_is_negative(reader: MatrixReader) -> MatrixReader:
+    """Read labels in {-1, 1} as {0, 1}, which is what the absence of 0 from all of Y says."""
+    return replace(reader, _minus_one_is_negative=True)

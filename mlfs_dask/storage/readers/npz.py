@@ -1,0 +1,327 @@
+"""NumPy files: one .npz with X and Y, or X and Y in a .npz or .npy of their own; SciPy's save_npz included.
+
+Dense arrays are read some rows at a time, straight from the file when a member is stored, through the
+decompressor when it is deflated. Sparse ones keep `indptr` in memory and slice the rest. Arrays in Fortran
+order and CSC matrices go through a temporary file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO, NamedTuple, cast
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from mlfs_dask.errors import DataError
+from mlfs_dask.storage.readers.base import ReadOptions
+from mlfs_dask.storage.readers.matrix import (
+    CsrRows,
+    DeferredArray,
+    DenseRows,
+    FileArray,
+    FlatRows,
+    MatrixReader,
+    Pair,
+    Rows,
+    SpooledRows,
+    StreamArray,
+    is_local,
+    mapped,
+    matrix_reader,
+    open_random,
+    spooled,
+)
+
+X_KEYS = ("X", "x", "data", "features")
+Y_KEYS = ("Y", "y", "labels", "target", "targets")
+_SPARSE = ("data", "indices", "indptr", "shape", "format")
+_DEFAULTS = ReadOptions()
+
+
+def open_npz(paths: str | Sequence[str], options: ReadOptions = _DEFAULTS) -> MatrixReader:
+    """Open one .npz with X and Y, or the pair X, Y of .npz or .npy files.
+
+    Parameters
+    ----------
+    paths : str, or two of them
+    options : ReadOptions
+        `keys` may hold ``x`` and ``y``, the names of the arrays; by default X, x, data, features and Y, y,
+        labels, target, targets, or the only one there is. A sparse matrix under the key K is five arrays
+        K_data, K_indices, K_indptr, K_shape, K_format; without a key, as `scipy.sparse.save_npz` writes it,
+        it is X.
+        Arrays `feature_names` and `label_names` are used when present.
+
+    Raises
+    ------
+    DataError
+        Not such a file, no such array, pickled objects, a sparse format other than CSR and CSC, shapes that
+        disagree.
+    """
+    paths = (paths,) if isinstance(paths, str) else tuple(paths)
+    opener = functools.partial(_open_pair, paths, options)
+    names: dict[str, Any] = {}
+    if paths[0].lower().endswith(".npz"):
+        with _Archive.open(paths[0], options) as archive:
+            for key in ("feature_names", "label_names"):
+                if key in archive.names:
+                    names[key] = tuple(str(name) for name in archive.small(key).ravel())
+            if "categories" in archive.names:
+                stored = json.loads(str(archive.small("categories")[()]))
+                names["categories"] = {int(key): tuple(value) for key, value in stored.items()}
+    return matrix_reader(" ".join(paths), opener, drop=options.drop, **names)
+
+
+def matrices_in(path: str, options: ReadOptions = _DEFAULTS) -> list[str]:
+    """Keys of the matrices in a file: "" for the unnamed sparse matrix of save_npz, and for a .npy."""
+    if not path.lower().endswith(".npz"):
+        return [""]
+    with _Archive.open(path, options) as archive:
+        return archive.matrices()
+
+
+@contextlib.contextmanager
+def _open_pair(paths: tuple[str, ...], options: ReadOptions) -> Iterator[list[Pair]]:
+    with contextlib.ExitStack() as stack:
+        opened = [stack.enter_context(_open_file(path, options)) for path in paths]
+        try:
+            yield [
+                (
+                    opened[0].rows(options.keys.get("x"), X_KEYS, "X", alone=len(opened) == 2),
+                    opened[-1].rows(options.keys.get("y"), Y_KEYS, "Y", alone=len(opened) == 2),
+                )
+            ]
+        except (zipfile.BadZipFile, zlib.error, EOFError, struct.error) as error:
+            raise DataError(
+                f"the archive is damaged or cut off: {error}",
+                file=" ".join(paths),
+                cure="fetch or write it again",
+            ) from error
+
+
+@contextlib.contextmanager
+def _open_file(path: str, options: ReadOptions) -> Iterator[_Archive | _Single]:
+    if path.lower().endswith(".npz"):
+        with _Archive.open(path, options) as archive:
+            yield archive
+    else:
+        with open_random(path, options.storage_options) as file:
+            yield _Single(path, file)
+
+
+class _Layout(NamedTuple):
+    """What a .npy header says; `offset` is where the values begin."""
+
+    shape: tuple[int, ...]
+    fortran: bool
+    dtype: np.dtype[Any]
+    offset: int
+
+
+def _layout(stream: BinaryIO, path: str, name: str) -> _Layout:
+    try:
+        version = npy.read_magic(stream)
+        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, fortran, dtype = read(stream)
+    except (ValueError, EOFError) as error:
+        raise DataError(
+            f"{name} is no NumPy array: {error}", file=path, cure="write it with numpy.save or savez"
+        ) from error
+    if dtype.hasobject:
+        raise DataError(
+            f"{name} holds Python objects, which are not read because unpickling runs code",
+            file=path,
+            cure="save arrays of numbers or of fixed-width texts: astype(float), astype(str)",
+        )
+    return _Layout(shape, fortran and len(shape) > 1, dtype, stream.tell())
+
+
+class _Single:
+    """A .npy file."""
+
+    def __init__(self, path: str, file: BinaryIO) -> None:
+        self._path = path
+        self._file = file
+
+    def rows(self, key: str | None, known: Sequence[str], what: str, *, alone: bool) -> Rows:
+        layout = _layout(self._file, self._path, "the file")
+        return _dense_rows(self._file, layout, path=self._path, what=what)
+
+
+class _Archive:
+    """An open .npz."""
+
+    def __init__(self, path: str, file: BinaryIO, archive: zipfile.ZipFile) -> None:
+        self._path = path
+        self._file = file
+        self._zip = archive
+        self._members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+        self.names = set(self._members)
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(cls, path: str, options: ReadOptions) -> Iterator[_Archive]:
+        with open_random(path, options.storage_options) as file:
+            try:
+                archive = zipfile.ZipFile(file)
+            except zipfile.BadZipFile as error:
+                raise DataError(
+                    f"it is no .npz file: {error}", file=path, cure="write it with numpy.savez or save_npz"
+                ) from error
+            with archive:
+                yield cls(path, file, archive)
+
+    def matrices(self) -> list[str]:
+        """Keys of 2-D arrays and of sparse matrices, the unnamed one as ""."""
+        prefixes = [name.removesuffix("indptr") for name in self._members if name.endswith("indptr")]
+        sparse = [p for p in prefixes if all(p + field in self.names for field in _SPARSE[:4])]
+        taken = {p + field for p in sparse for field in (*_SPARSE, "_is_array")}
+        dense = [
+            name
+            for name in self._members
+            if name not in taken
+            and name not in ("feature_names", "label_names", "categories")
+            and len(self._layout(name).shape) in (1, 2)
+        ]
+        return [prefix.removesuffix("_") for prefix in sparse] + dense
+
+    def small(self, name: str) -> NDArray[Any]:
+        """A whole array, for those that are small by nature."""
+        self._layout(name)
+        with self._zip.open(self._members[name]) as stream:
+            return npy.read_array(stream, allow_pickle=False)
+
+    def rows(self, key: str | None, known: Sequence[str], what: str, *, alone: bool) -> Rows:
+        """The matrix under `key`, or else under the first of `known` there is, or else the only one."""
+        matrices = self.matrices()
+        if key is None:
+            key = next((name for name in known if name in matrices), None)
+        if key is None and "" in matrices and (alone or what == "X"):
+            key = ""
+        if key is None and alone and len(matrices) == 1:
+            key = matrices[0]
+        if key is None or key not in matrices:
+            there = ", ".join(repr(name) if name else "a sparse matrix" for name in matrices) or "none"
+            wanted = f"no array {key!r} for {what}" if key else f"no array for {what}"
+            raise DataError(
+                f"{wanted}; arrays there: {there}",
+                file=self._path,
+                cure=f"name it {known[0]}, or say which it is with --key {what.lower()}=NAME",
+            )
+        prefix = f"{key}_" if key else ""
+        if prefix + "indptr" in self.names and key not in self.names:
+            return self._sparse_rows(prefix)
+        layout = self._layout(key)
+        if not self._is_stored(key):
+            flat = StreamArray(
+                functools.partial(self._values, key),
+                layout.dtype,
+                int(np.prod(layout.shape, dtype=np.int64)),
+                file=self._path,
+            )
+            if not layout.fortran:
+                return DenseRows(FlatRows(flat, _two_dimensions(layout.shape, self._path, what)), enterable=False)
+            deferred = DeferredArray(
+                lambda: spooled(self._values(key).read, layout.dtype, layout.shape, fortran=True, file=self._path),
+                layout.dtype,
+                layout.shape,
+            )
+            return DenseRows(deferred, enterable=False, release=deferred.release)
+        return _dense_rows(self._file, self._stored_layout(key), path=self._path, what=what)
+
+    def _sparse_rows(self, prefix: str) -> Rows:
+        stored_kind = self.small(prefix + "format").item() if prefix + "format" in self.names else b"csr"
+        kind = stored_kind.decode() if isinstance(stored_kind, bytes) else str(stored_kind)
+        if kind not in ("csr", "csc"):
+            raise DataError(
+                f"a sparse matrix in {kind} format, csr (or csc) was expected",
+                file=self._path,
+                cure="save it with scipy.sparse.save_npz(path, matrix.tocsr())",
+            )
+        shape = tuple(int(size) for size in self.small(prefix + "shape"))
+        indptr = self.small(prefix + "indptr")
+        data, indices = self._flat(prefix + "data"), self._flat(prefix + "indices")
+        if len(shape) != 2:
+            raise DataError("a sparse array of two dimensions was expected", file=self._path, value=shape)
+        if kind == "csc":
+            return SpooledRows(data, indices, indptr, shape, file=self._path)
+        stored = self._is_stored(prefix + "data") and self._is_stored(prefix + "indices")
+        return CsrRows(data, indices, indptr, shape, file=self._path, enterable=stored)
+
+    def _flat(self, name: str) -> FileArray | StreamArray:
+        layout = self._layout(name)
+        size = int(np.prod(layout.shape, dtype=np.int64))
+        if self._is_stored(name):
+            offset = self._stored_layout(name).offset
+            return FileArray(self._file, offset, layout.dtype, size, file=self._path)
+        return StreamArray(functools.partial(self._values, name), layout.dtype, size, file=self._path)
+
+    def _is_stored(self, name: str) -> bool:
+        return self._members[name].compress_type == zipfile.ZIP_STORED
+
+    def _layout(self, name: str) -> _Layout:
+        with self._zip.open(self._members[name]) as stream:
+            return _layout(cast(BinaryIO, stream), self._path, name)
+
+    def _stored_layout(self, name: str) -> _Layout:
+        """With `offset` counted in the archive: the local header repeats name and extra field before it."""
+        start = self._members[name].header_offset
+        self._file.seek(start + 26)
+        name_length, extra_length = struct.unpack("<HH", self._file.read(4))
+        layout = self._layout(name)
+        return layout._replace(offset=start + 30 + name_length + extra_length + layout.offset)
+
+    def _values(self, name: str) -> BinaryIO:
+        """Stream of a member's values, behind its header."""
+        stream = cast(BinaryIO, self._zip.open(self._members[name]))
+        _layout(stream, self._path, name)
+        return stream
+
+
+def _two_dimensions(shape: tuple[int, ...], path: str, what: str) -> tuple[int, int]:
+    if len(shape) == 1 and what == "Y":
+        return shape[0], 1
+    if len(shape) != 2:
+        raise DataError(
+            f"{what} has {len(shape)} dimensions, rows and columns were expected",
+            file=path,
+            value=shape,
+            cure="reshape it to (rows, columns)",
+        )
+    return shape[0], shape[1]
+
+
+def _dense_rows(file: BinaryIO, layout: _Layout, *, path: str, what: str) -> Rows:
+    """Rows of an uncompressed array in an open file."""
+    shape = _two_dimensions(layout.shape, path, what)
+    if not layout.fortran:
+        size = shape[0] * shape[1]
+        return DenseRows(FlatRows(FileArray(file, layout.offset, layout.dtype, size, file=path), shape))
+    _check_length(file, layout, path)
+    if is_local(file):
+        array, release = mapped(file, layout.dtype, shape, layout.offset, fortran=True)
+        return DenseRows(array, release=release)
+
+    def fetch() -> tuple[NDArray[Any], Any]:
+        file.seek(layout.offset)
+        return spooled(file.read, layout.dtype, shape, fortran=True, file=path)
+
+    deferred = DeferredArray(fetch, layout.dtype, shape)
+    return DenseRows(deferred, enterable=False, release=deferred.release)
+
+
+def _check_length(file: BinaryIO, layout: _Layout, path: str) -> None:
+    missing = layout.offset + int(np.prod(layout.shape, dtype=np.int64)) * layout.dtype.itemsize - file.seek(0, 2)
+    if missing > 0:
+        raise DataError(
+            f"the file is cut off: {missing} bytes of an array are missing",
+            file=path,
+            cure="fetch or write it again",
+        )

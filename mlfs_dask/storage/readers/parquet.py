@@ -1,0 +1,295 @@
+"""Parquet tables by pyarrow, a few rows at a time, row groups as parts.
+
+Null and NaN are missing. Texts and dictionaries are categorical: their codes are the sorted order of the
+distinct texts of the whole file, found by one reading of those columns alone, because every row group may
+have a dictionary of its own. A file that `mlfs transform` wrote says which columns are labels and in which
+order its categories are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.errors import DataError
+from mlfs_dask.storage.readers.base import Batch, Header, LabelSpec, Part, ReadOptions
+from mlfs_dask.storage.readers.columns import bad_label, label_block, need, split_columns, unique_names
+from mlfs_dask.storage.readers.matrix import open_random
+
+MAX_CATEGORIES = 100_000
+_SCAN_ROWS = 1 << 16
+_METADATA_KEY = b"mlfs"
+_TRUTH = {"1": 1.0, "true": 1.0, "yes": 1.0, "0": 0.0, "false": 0.0, "no": 0.0, "-1": -1.0}
+_DEFAULTS = ReadOptions()
+
+
+@dataclass(frozen=True)
+class ParquetReader:
+    """One Parquet file; made by `open_parquet`. Positions are rows.
+
+    Attributes
+    ----------
+    header : Header
+    path : str
+    """
+
+    header: Header
+    path: str
+    _storage_options: dict[str, Any]
+    _names: tuple[str, ...]
+    _features: tuple[int, ...]
+    _labels: tuple[int, ...]
+    _texts: frozenset[int]
+    _group_starts: tuple[int, ...]
+    _group_bytes: tuple[int, ...]
+    _codes: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+
+    @property
+    def found_categories(self) -> frozenset[int]:
+        """Features whose categories were found in the rows, not declared."""
+        return frozenset(self.header.categories)
+
+    def distinct(self, features: Iterable[int]) -> dict[int, set[str]]:
+        """Different texts of some features; reads those columns only."""
+        found: dict[int, set[str]] = {feature: set() for feature in features}
+        import pyarrow.compute as pc
+
+        with _open(self.path, self._storage_options) as file:
+            for feature, texts in found.items():
+                name = self._names[self._features[feature]]
+                for batch in file.iter_batches(batch_size=_SCAN_ROWS, columns=[name]):
+                    values = batch.column(0)
+                    texts.update(_as_text(text) for text in pc.unique(values).to_pylist() if text is not None)
+                    if len(texts) > MAX_CATEGORIES:
+                        raise DataError(
+                            f"a categorical column may hold {MAX_CATEGORIES:,} different texts, and this one "
+                            "holds more",
+                            file=self.path,
+                            column=name,
+                            cure="leave the column out with --drop, or code it",
+                        )
+        return found
+
+    def with_categories(self, categories: Mapping[int, Sequence[str]]) -> ParquetReader:
+        """The same file, with these features read as categories in this order."""
+        merged = {**self.header.categories, **{k: tuple(v) for k, v in categories.items()}}
+        return replace(
+            self,
+            header=replace(self.header, categories=dict(sorted(merged.items()))),
+            _texts=self._texts | {self._features[feature] for feature in categories},
+            _codes={
+                self._features[feature]: {text: code for code, text in enumerate(texts)}
+                for feature, texts in merged.items()
+            },
+        )
+
+    def parts(self, part_bytes: int) -> list[Part]:
+        """Runs of row groups of about `part_bytes` stored bytes."""
+        starts = [0]
+        size = 0
+        for start, stored in zip(self._group_starts, self._group_bytes, strict=False):
+            if size and size + stored > part_bytes:
+                starts.append(start)
+                size = 0
+            size += stored
+        stops = [*starts[1:], self._group_starts[-1]]
+        return [Part(index, start, stop) for index, (start, stop) in enumerate(zip(starts, stops, strict=True))]
+
+    def read(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
+        """Batches of one part; X is dense. See `Reader.read`."""
+        row = part.start if start is None else start
+        stop = self._group_starts[-1] if part.stop is None else part.stop
+        if row >= stop:
+            return
+        first = int(np.searchsorted(self._group_starts, row, side="right")) - 1
+        last = int(np.searchsorted(self._group_starts, stop, side="left"))
+        rows_wanted = max(1, batch_bytes // (8 * len(self._names)))
+        columns = [self._names[column] for column in (*self._features, *self._labels)]
+        skip = row - self._group_starts[first]
+        with _open(self.path, self._storage_options) as file:
+            for batch in file.iter_batches(
+                batch_size=rows_wanted, row_groups=list(range(first, last)), columns=columns
+            ):
+                if skip >= batch.num_rows:
+                    skip -= batch.num_rows
+                    continue
+                batch, skip = batch.slice(skip), 0
+                X = self._values(batch, self._features, row)
+                Y = label_block(
+                    self._values(batch, self._labels, row),
+                    names=self.header.label_names,
+                    file=self.path,
+                    place=lambda offset, row=row: {"row": row + offset + 1},  # type: ignore[misc]
+                )
+                row += batch.num_rows
+                yield Batch(X, Y, row)
+
+    def _values(self, batch: Any, columns: Sequence[int], row: int) -> NDArray[np.float64]:
+        values = np.empty((batch.num_rows, len(columns)))
+        for place, column in enumerate(columns):
+            array = batch.column(self._names[column])
+            if column not in self._texts:
+                values[:, place] = _numbers(array)
+            elif column in self._codes:
+                values[:, place] = self._looked_up(array, self._codes[column], column)
+            else:
+                values[:, place] = self._looked_up(array, _TRUTH, column)
+                wrong = np.flatnonzero(values[:, place] == 0.5)
+                if wrong.size:
+                    bad_label(
+                        array[int(wrong[0])].as_py(),
+                        place,
+                        names=self.header.label_names,
+                        file=self.path,
+                        row=row + int(wrong[0]) + 1,
+                    )
+        return values
+
+    def _looked_up(self, array: Any, table: Mapping[str, float], column: int) -> NDArray[np.float64]:
+        """Numbers for texts, NaN where missing; 0.5 for a text that is neither true nor false in a label."""
+        import pyarrow as pa
+
+        if not pa.types.is_dictionary(array.type):
+            array = array.dictionary_encode()
+        texts = [_as_text(text) for text in array.dictionary.to_pylist()]
+        if column in self._codes:
+            numbers = [table[text] for text in texts]
+        else:
+            numbers = [table.get(text.strip().lower(), 0.5) for text in texts]
+        codes = array.indices.fill_null(len(numbers)).to_numpy(zero_copy_only=False)
+        looked_up: NDArray[np.float64] = np.array([*numbers, np.nan])[codes]
+        return looked_up
+
+
+def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
+    """Open one Parquet file.
+
+    Parameters
+    ----------
+    path : str
+        Local path or URL.
+    options : ReadOptions
+        `labels` by columns or count, unless the file says which they are.
+
+    Raises
+    ------
+    UsageError
+        No labels were specified, or pyarrow is missing.
+    DataError
+        No Parquet file, a column of a type that is neither number nor text, an unknown label column.
+    """
+    with _open(path, options.storage_options) as file:
+        schema, metadata = file.schema_arrow, file.metadata
+        names = tuple(schema.names)
+        rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+        group_bytes = [metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)]
+        stored = json.loads((schema.metadata or {}).get(_METADATA_KEY, b"{}"))
+    unique_names(names, file=path)
+    labels = options.labels
+    if labels == LabelSpec() and "labels" in stored:
+        labels = LabelSpec(columns=tuple(stored["labels"]))
+    features, label_columns = split_columns(names, labels, drop=options.drop, file=path)
+    texts = frozenset(column for column in (*features, *label_columns) if _is_text(schema.field(column), path))
+    reader = ParquetReader(
+        header=Header(
+            feature_names=tuple(names[column] for column in features),
+            label_names=tuple(names[column] for column in label_columns),
+            n_features=len(features),
+            n_labels=len(label_columns),
+            n_rows=sum(rows),
+        ),
+        path=path,
+        _storage_options=dict(options.storage_options),
+        _names=names,
+        _features=tuple(features),
+        _labels=tuple(label_columns),
+        _texts=texts,
+        _group_starts=(0, *np.cumsum(rows, dtype=np.int64).tolist()),
+        _group_bytes=tuple(group_bytes),
+    )
+    if not sum(rows):
+        raise DataError("the table has no rows", file=path, cure="check the file")
+    declared = stored.get("categories", {})
+    categories = {
+        place: declared[names[column]]
+        for place, column in enumerate(features)
+        if column in texts and names[column] in declared
+    }
+    missing = [place for place, column in enumerate(features) if column in texts and place not in categories]
+    found = reader.distinct(missing)
+    categories |= {place: sorted(values) for place, values in found.items()}
+    return reader.with_categories(categories) if categories else reader
+
+
+@contextlib.contextmanager
+def _open(path: str, storage_options: dict[str, Any]) -> Iterator[Any]:
+    parquet = need("pyarrow.parquet", file=path, what="Parquet")
+    import pyarrow as pa
+
+    with open_random(path, storage_options) as stream:
+        try:
+            # Column chunks are streamed through small buffers, so that a large row group is never held.
+            file = parquet.ParquetFile(stream, buffer_size=1 << 16, pre_buffer=False)
+        except pa.ArrowInvalid as error:
+            raise DataError(
+                f"it is no Parquet file, or cut off: {error}", file=path, cure="fetch or write it again"
+            ) from error
+        try:
+            yield file
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DataError(f"the file is damaged: {error}", file=path, cure="fetch or write it again") from error
+
+
+def _is_text(column: Any, path: str) -> bool:
+    """Whether a column is categorical (else it is a number)."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+        if not _is_number(kind) and not _is_string(kind):
+            kind = column.type
+        else:
+            return True
+    if _is_string(kind):
+        return True
+    if _is_number(kind):
+        return False
+    raise DataError(
+        f"a column of type {column.type} is neither number nor text",
+        file=path,
+        column=column.name,
+        cure=f"leave it out: --drop {column.name!r}",
+    )
+
+
+def _is_string(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_number(kind: Any) -> bool:
+    import pyarrow as pa
+
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
+    return any(test(kind) for test in (*tests, pa.types.is_null))
+
+
+def _numbers(array: Any) -> NDArray[np.float64]:
+    import pyarrow as pa
+
+    if pa.types.is_boolean(array.type):
+        array = array.cast(pa.uint8())
+    values: NDArray[np.float64] = array.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return values
+
+
+def _as_text(value: object) -> str:
+    return value if isinstance(value, str) else str(value)
