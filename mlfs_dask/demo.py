@@ -139,7 +139,7 @@ def run_demo(
             record=record,
             force=force,
         )
-        tell(f"  {record['wall_seconds']:.2f} s")
+        tell(f"  {record['wall_seconds']:.3f} s")
         choices.append(Choice(name, method.title, method.paper, selector.scores_, selector.ranking_, k, record))
 
     page = folder / "index.html"
@@ -317,6 +317,6 @@ def _cost_row(choice: Choice) -> str:
         loop = f"{record['iterations']} iterations, {state}"
     return (
         f"<tr><th scope='row'>{html.escape(choice.method)}</th><td class='number'>{record['passes']}</td>"
-        f"<td class='number'>{record['bytes_read']:,}</td><td class='number'>{record['wall_seconds']:.2f}</td>"
+        f"<td class='number'>{record['bytes_read']:,}</td><td class='number'>{record['wall_seconds']:.3f}</td>"
         f"<td>{loop}</td></tr>"
     )
