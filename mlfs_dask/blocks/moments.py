@@ -3,6 +3,9 @@
 M2 is the sum of squared deviations from the mean, merged as Chan, Golub and LeVeque do; E[x²] − E[x]² would
 lose every digit of a column far from zero. A constant column has M2 exactly 0 however its rows are cut:
 deviations are taken from a value of the column itself.
+
+Means are relative to an origin that the caller chooses near the data. The difference of two means of 10⁸ would
+have eight digits left, and merging squares it.
 """
 
 from __future__ import annotations
@@ -17,20 +20,21 @@ from mlfs_dask.typing import Matrix
 
 
 class ColumnMoments(NamedTuple):
-    """Moments of columns; all arrays have shape (d,)."""
+    """Moments of columns about an origin; all arrays have shape (d,)."""
 
     counts: NDArray[np.int64]
     mean: NDArray[np.float64]
     m2: NDArray[np.float64]
 
 
-def moments_block(X: Matrix) -> ColumnMoments:
-    """Count, mean and M2 of the stored values of each column.
+def moments_block(X: Matrix, origin: NDArray[np.float64]) -> ColumnMoments:
+    """Count, mean and M2 of the stored values of each column, less the origin.
 
     Parameters
     ----------
     X : ndarray or csr_array, shape (rows, d)
         Of a sparse block only stored values count; `add_zeros` brings the others in, once, at the end.
+    origin : float64 array, shape (d,)
 
     Returns
     -------
@@ -40,33 +44,34 @@ def moments_block(X: Matrix) -> ColumnMoments:
 
     Examples
     --------
-    >>> moments_block(np.array([[1.0, 5.0], [3.0, 5.0]]))
-    ColumnMoments(counts=array([2, 2]), mean=array([2., 5.]), m2=array([2., 0.]))
+    >>> moments_block(np.array([[1.0, 5.0], [3.0, 5.0]]), np.array([0.0, 5.0]))
+    ColumnMoments(counts=array([2, 2]), mean=array([2., 0.]), m2=array([2., 0.]))
     """
     rows, d = X.shape
     with np.errstate(over="ignore", invalid="ignore"):
         if isinstance(X, sp.csr_array):
-            return _sparse_moments(X.data, X.indices, d)
+            return _sparse_moments(X.data, X.indices, origin)
         if rows == 0:
             return ColumnMoments(np.zeros(d, np.int64), np.zeros(d), np.zeros(d))
-        origin = X[0].astype(np.float64)
-        deviation = X - origin
+        first = X[0].astype(np.float64)
+        deviation = X - first
         mean = deviation.sum(axis=0) / rows
         deviation -= mean
         m2 = np.asarray(np.einsum("ij,ij->j", deviation, deviation), dtype=np.float64)
-        return ColumnMoments(np.full(d, rows, np.int64), origin + mean, m2)
+        return ColumnMoments(np.full(d, rows, np.int64), first - origin + mean, m2)
 
 
-def _sparse_moments(values: NDArray[Any], columns: NDArray[Any], d: int) -> ColumnMoments:
+def _sparse_moments(values: NDArray[Any], columns: NDArray[Any], origin: NDArray[np.float64]) -> ColumnMoments:
+    d = len(origin)
     count = np.bincount(columns, minlength=d).astype(np.int64)
     present = np.maximum(count, 1)
-    origin = np.zeros(d)
-    origin[columns[::-1]] = values[::-1]  # the last assignment stays: the first value of each column
-    deviation = values - origin[columns]
+    first = origin.copy()
+    first[columns[::-1]] = values[::-1]  # the last assignment stays: the first value of each column
+    deviation = values - first[columns]
     mean = np.bincount(columns, weights=deviation, minlength=d) / present
     deviation -= mean[columns]
     m2 = np.bincount(columns, weights=deviation * deviation, minlength=d).astype(np.float64, copy=False)
-    return ColumnMoments(count, origin + mean, m2)
+    return ColumnMoments(count, first - origin + mean, m2)
 
 
 def merge_moments(into: ColumnMoments, other: ColumnMoments) -> None:
@@ -74,7 +79,7 @@ def merge_moments(into: ColumnMoments, other: ColumnMoments) -> None:
 
     Examples
     --------
-    >>> a, b = moments_block(np.array([[1.0]])), moments_block(np.array([[3.0]]))
+    >>> a, b = (moments_block(np.array([[x]]), np.zeros(1)) for x in (1.0, 3.0))
     >>> merge_moments(a, b)
     >>> a
     ColumnMoments(counts=array([2]), mean=array([2.]), m2=array([2.]))
@@ -90,15 +95,14 @@ def merge_moments(into: ColumnMoments, other: ColumnMoments) -> None:
     count += more
 
 
-def add_zeros(moments: ColumnMoments, rows: int) -> ColumnMoments:
-    """Moments over all `rows` rows, those included in which nothing was stored.
+def add_zeros(moments: ColumnMoments, rows: int, origin: NDArray[np.float64]) -> ColumnMoments:
+    """Moments over all `rows` rows, those included in which nothing was stored, as new arrays.
 
     Examples
     --------
-    >>> add_zeros(ColumnMoments(np.array([1]), np.array([2.0]), np.array([0.0])), 2)
+    >>> add_zeros(ColumnMoments(np.array([1]), np.array([2.0]), np.array([0.0])), 2, np.zeros(1))
     ColumnMoments(counts=array([2]), mean=array([1.]), m2=array([2.]))
     """
     total = ColumnMoments(moments.counts.copy(), moments.mean.copy(), moments.m2.copy())
-    d = len(total.counts)
-    merge_moments(total, ColumnMoments(rows - total.counts, np.zeros(d), np.zeros(d)))
+    merge_moments(total, ColumnMoments(rows - total.counts, -origin, np.zeros_like(origin)))
     return total

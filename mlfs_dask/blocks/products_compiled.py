@@ -22,7 +22,8 @@ def add_dense(  # type: ignore[no-untyped-def]
 ):  # pragma: no cover - compiled
     """Add a dense block to the moments and to the products (q, d), in place.
 
-    Parameters: X (rows, d) C-ordered; Y as CSR (indptr, indices, signs); count (d,), mean, m2 and shift (d,).
+    Parameters: X (rows, d) C-ordered; Y as CSR (indptr, indices, signs); count, mean, m2 (d,); shift (d,), to
+    which means and products are relative.
     """
     rows, d = X.shape
     q = products.shape[0]
@@ -36,7 +37,7 @@ def add_dense(  # type: ignore[no-untyped-def]
         origin = shift[f0:f1]
         if rows > 0 and count[f0] == 0:
             for j in range(w):
-                centre[j] = X[0, f0 + j]
+                centre[j] = np.float64(X[0, f0 + j]) - origin[j]
         seen = count[f0]
         for r0 in range(0, rows, TILE_ROWS):
             r1 = min(rows, r0 + TILE_ROWS)
@@ -48,18 +49,18 @@ def add_dense(  # type: ignore[no-untyped-def]
                 x0, x1 = X[r, f0:f1], X[r + 1, f0:f1]
                 x2, x3 = X[r + 2, f0:f1], X[r + 3, f0:f1]
                 for j in range(w):
-                    c = centre[j]
-                    a0 = np.float64(x0[j]) - c
-                    a1 = np.float64(x1[j]) - c
-                    a2 = np.float64(x2[j]) - c
-                    a3 = np.float64(x3[j]) - c
+                    o, c = origin[j], centre[j]
+                    a0 = (np.float64(x0[j]) - o) - c
+                    a1 = (np.float64(x1[j]) - o) - c
+                    a2 = (np.float64(x2[j]) - o) - c
+                    a3 = (np.float64(x3[j]) - o) - c
                     total[j] += (a0 + a1) + (a2 + a3)
                     square[j] += (a0 * a0 + a1 * a1) + (a2 * a2 + a3 * a3)
                 r += 4
             while r < r1:
                 x0 = X[r, f0:f1]
                 for j in range(w):
-                    a0 = np.float64(x0[j]) - centre[j]
+                    a0 = (np.float64(x0[j]) - origin[j]) - centre[j]
                     total[j] += a0
                     square[j] += a0 * a0
                 r += 1

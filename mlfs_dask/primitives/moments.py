@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.blocks.moments import ColumnMoments, add_zeros, merge_moments, moments_block
-from mlfs_dask.typing import Block, Profile
+from mlfs_dask.typing import Block, Matrix, Profile
 
-_State = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]
+State = tuple[NDArray[Any], ...]
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class FeatureMoments:
 class Moments:
     """Statistic: `FeatureMoments` of X.
 
+    Means are kept relative to the first row of dense data that a state meets; zero is the origin of sparse data.
+
     Parameters
     ----------
     n_features : int
@@ -49,31 +52,53 @@ class Moments:
 
     @property
     def state_bytes(self) -> int:
-        return 8 + 24 * self.n_features
+        return 8 + 32 * self.n_features
 
     @property
     def result_bytes(self) -> int:
-        return 24 * self.n_features
+        return 16 * self.n_features
 
     def scratch_bytes(self, profile: Profile) -> int:
         return moments_scratch_bytes(profile)
 
-    def zero(self) -> _State:
+    def zero(self) -> State:
         d = self.n_features
-        return np.zeros(1, np.int64), np.zeros(d, np.int64), np.zeros(d), np.zeros(d)
+        return np.zeros(1, np.int64), np.zeros(d), np.zeros(d, np.int64), np.zeros(d), np.zeros(d)
 
-    def add(self, state: _State, block: Block) -> None:
-        state[0][0] += block.X.shape[0]
-        merge_moments(ColumnMoments(*state[1:]), moments_block(block.X))
+    def add(self, state: State, block: Block) -> None:
+        rows, shift, *moments = state
+        if rows[0] == 0:
+            shift[:] = first_values(block.X)
+        rows[0] += block.X.shape[0]
+        merge_moments(ColumnMoments(*moments), moments_block(block.X, shift))
 
-    def merge(self, into: _State, other: _State) -> None:
+    def merge(self, into: State, other: State) -> None:
+        if into[0][0] == 0:
+            into[1][:] = other[1]
         into[0][0] += other[0][0]
-        merge_moments(ColumnMoments(*into[1:]), ColumnMoments(*other[1:]))
+        merge_moments(ColumnMoments(*into[2:]), moved(ColumnMoments(*other[2:]), other[1] - into[1]))
 
-    def finalize(self, state: _State) -> FeatureMoments:
-        n = int(state[0][0])
-        _, mean, m2 = add_zeros(ColumnMoments(*state[1:]), n)
-        return FeatureMoments(n, mean, m2)
+    def finalize(self, state: State) -> FeatureMoments:
+        rows, shift, *moments = state
+        n = int(rows[0])
+        _, mean, m2 = add_zeros(ColumnMoments(*moments), n, shift)
+        return FeatureMoments(n, mean + shift, m2)
+
+
+def first_values(X: Matrix) -> NDArray[np.float64]:
+    """An origin near the values of X, shape (d,): its first row when dense, zero when sparse.
+
+    Values that are not finite give 0, so that they spoil their own column's sums and no origin.
+    """
+    if not isinstance(X, np.ndarray) or X.shape[0] == 0:
+        return np.zeros(X.shape[1])
+    first = X[0].astype(np.float64)
+    return np.where(np.isfinite(first), first, 0.0)
+
+
+def moved(moments: ColumnMoments, by: NDArray[np.float64]) -> ColumnMoments:
+    """The same moments about an origin that lies lower by `by`."""
+    return moments._replace(mean=moments.mean + by)
 
 
 def moments_scratch_bytes(profile: Profile) -> int:
@@ -82,4 +107,5 @@ def moments_scratch_bytes(profile: Profile) -> int:
         # Deviations and their squares of the stored values, and indices as bincount takes them (int64).
         stored = min(profile.block_bytes // profile.itemsize, profile.nonzeros)
         return 32 * stored + 64 * profile.d
-    return 8 * profile.block_rows * profile.d + 64 * profile.d
+    # One block of deviations, and buffers inside NumPy.
+    return 8 * profile.block_rows * profile.d + 64 * profile.d + 128 * 1024

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +16,12 @@ from mlfs_dask.blocks.products import (
     label_sums_block,
     positives_block,
 )
-from mlfs_dask.primitives.moments import moments_scratch_bytes
+from mlfs_dask.primitives.moments import State, first_values, moments_scratch_bytes, moved
 from mlfs_dask.typing import Block, Matrix, Profile
 
 #: Multiplications and additions above which a job loads the compiled kernels: below it, NumPy has finished
 #: before the compiler's modules are even imported.
 COMPILED_WORK = 300_000_000
-
-State = tuple[NDArray[Any], ...]
 
 
 class _Sums(NamedTuple):
@@ -31,7 +29,7 @@ class _Sums(NamedTuple):
 
     rows: NDArray[np.int64]  # (1,)
     counts: NDArray[np.int64]  # (d,): stored values
-    mean: NDArray[np.float64]  # (d,): of stored values
+    mean: NDArray[np.float64]  # (d,): of stored values, less the shift
     m2: NDArray[np.float64]  # (d,): of stored values
     shift: NDArray[np.float64]  # (d,)
     products: NDArray[np.float64]  # (q, d): sums of x - shift
@@ -136,18 +134,17 @@ class LabelProducts:
         before = int(s.rows[0])
         if X.shape[0] == 0:
             return
-        if before == 0 and isinstance(X, np.ndarray):
-            first = X[0].astype(np.float64)
-            s.shift[:] = np.where(np.isfinite(first), first, 0.0)
+        if before == 0:
+            s.shift[:] = first_values(X)
         s.rows[0] = before + X.shape[0]
-        # A Dask array may mix sparse blocks, which count stored values, with dense ones, whose kernel
+        # A Dask array may mix sparse blocks, which count stored values from zero, with dense ones, whose kernel
         # counts rows.
-        mixed = isinstance(X, np.ndarray) and bool((s.counts != before).any())
+        mixed = bool((s.counts != before).any()) if isinstance(X, np.ndarray) else bool(s.shift.any())
         if self.compiled and not mixed:
             _add_compiled(s, X, Y)
             return
         P = positives_block(Y)
-        merge_moments(s.moments, moments_block(X))
+        merge_moments(s.moments, moments_block(X, s.shift))
         np.add(s.products, label_products_block(X, P, s.shift), out=s.products)
         sums = label_sums_block(P)
         np.add(s.positives, sums, out=s.positives)
@@ -160,25 +157,24 @@ class LabelProducts:
             return
         if a.rows[0] == 0:
             a.shift[:] = b.shift
-        elif not np.array_equal(a.shift, b.shift):
-            move = b.shift - a.shift
+        move = b.shift - a.shift
+        if move.any():
             for products, positive in zip(a.products, b.positives, strict=True):
                 products += positive * move  # b's sums, seen from a's shift
         a.rows[0] += b.rows[0]
-        merge_moments(a.moments, b.moments)
+        merge_moments(a.moments, moved(b.moments, move))
         for mine, theirs in zip(into[5:], other[5:], strict=True):
             np.add(mine, theirs, out=mine)
 
     def finalize(self, state: State) -> LabelMoments:
         s = _Sums(*state)
         n = int(s.rows[0])
-        _, mean, m2 = add_zeros(s.moments, n)
+        _, mean, m2 = add_zeros(s.moments, n, s.shift)
         # A new array: the state belongs to Dask, and the task may run twice.
         centred = s.products.copy()
-        offset = mean - s.shift
         for products, positive in zip(centred, s.positives, strict=True):
-            products -= positive * offset
-        return LabelMoments(n, mean, m2, centred, s.positives, s.unknown, s.pairs)
+            products -= positive * mean
+        return LabelMoments(n, mean + s.shift, m2, centred, s.positives, s.unknown, s.pairs)
 
 
 def _add_compiled(s: _Sums, X: Matrix, Y: sp.csr_array) -> None:
@@ -189,12 +185,9 @@ def _add_compiled(s: _Sums, X: Matrix, Y: sp.csr_array) -> None:
         kernels.add_dense(X, *labels, s.counts, s.mean, s.m2, s.shift, s.products)
         kernels.add_pairs(*labels, s.positives, s.unknown, s.pairs)
         return
-    positives = s.positives.copy()
     rowptr = X.indptr.astype(np.int64, copy=False)
     kernels.add_sparse(X.data, X.indices, rowptr, *labels, s.counts, s.mean, s.m2, s.products)
     kernels.add_pairs(*labels, s.positives, s.unknown, s.pairs)
-    if s.shift.any():
-        np.subtract(s.products, np.outer(s.positives - positives, s.shift), out=s.products)
 
 
 def wants_compiled(profile: Profile) -> bool:
