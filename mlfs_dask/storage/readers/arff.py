@@ -478,6 +478,14 @@ class ArffReader:
                 value=found,
                 cure="write all rows in one form, {index value, index value}",
             )
+        if status == tokens.TOO_MANY:
+            raise self._refuse(
+                "nothing but a weight {number} may follow the row's }",
+                block,
+                p,
+                value=found or None,
+                cure="correct the row",
+            )
         if not found:
             raise self._refuse("the row ends without }", block, p, cure="correct the row, or fetch the file again")
         if status == tokens.BAD_INDEX:
@@ -487,14 +495,6 @@ class ArffReader:
                 p,
                 value=found,
                 cure="correct the row: indices count from 0, labels included",
-            )
-        if status == tokens.TOO_MANY:
-            raise self._refuse(
-                "nothing but a weight {number} may follow the row's }",
-                block,
-                p,
-                value=found,
-                cure="correct the row",
             )
         raise self._refuse(
             "a value was expected after the index"

@@ -14,6 +14,7 @@ from mlfs_dask.storage.readers.mulan_xml import read_mulan_labels
 from mlfs_dask.storage.readers.opening import SourceFile, exists
 
 NUMERIC_TYPES = ("numeric", "real", "integer")
+_TYPES = (*NUMERIC_TYPES, "string", "date", "relational")
 _DATE_DEFAULT = "yyyy-MM-dd'T'HH:mm:ss"
 # Java's SimpleDateFormat letters, which ARFF uses, in the terms of strptime.
 _DATE_LETTERS = {
@@ -196,9 +197,10 @@ def _parse_attribute(text: str, path: str, line: int) -> Attribute:
         verbatim, name, rest = quoted[2], unescape(quoted[2]), text[quoted.end() :].strip()
     else:
         verbatim, rest = _split_word(text)
-        if not rest and "{" in verbatim:  # name{a,b}
+        first = rest.split(maxsplit=1)[0].lower() if rest else ""
+        if "{" in verbatim and not first.startswith("{") and first not in _TYPES:  # name{a, b}
             verbatim, _, tail = verbatim.partition("{")
-            rest = "{" + tail
+            rest = f"{{{tail} {rest}"
         name = verbatim
     if not rest or not name:
         raise refuse("an attribute has a name and a type", "write: @attribute NAME numeric (or {value, value})")

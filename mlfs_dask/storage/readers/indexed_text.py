@@ -189,14 +189,15 @@ class IndexedTextReader:
         status, p = int(report[tokens.STATUS]), int(report[tokens.POSITION])
         if status in (tokens.DONE, tokens.FULL):
             return
-        found = line_from(block, p).split(maxsplit=1)[0]
+        found = line_from(block, p)
+        found = "" if found[:1].isspace() else found.partition(" ")[0].partition("\t")[0]
         if status == tokens.BAD_LABEL:
             last = "" if self.header.n_labels is None else f" to {self.header.n_labels - 1}"
             raise self._refuse(
                 f"label numbers from 0{last} with commas between them were expected",
                 block,
                 p,
-                value=excerpt(found),
+                value=excerpt(found) or None,
                 cure="write the positive labels as 1,3,5; begin a row without labels with a blank",
             )
         index = found.partition(":")[0]

@@ -37,7 +37,7 @@ def read_mulan_labels(path: str, storage_options: Mapping[str, Any] | None = Non
         except ET.ParseError as error:
             line, column = error.position
             raise DataError(
-                f"a Mulan XML file of labels was expected: {error}",
+                f"a Mulan XML file of labels was expected: {str(error).partition(': line')[0]}",
                 file=path,
                 line=line,
                 column=column + 1,

@@ -93,6 +93,17 @@ def _scaled(digits, power):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def _leading_zeros(buffer, p):  # type: ignore[no-untyped-def]
+    """Zeros before the first digit that counts."""
+    zeros = 0
+    while buffer[p] == 48 or buffer[p] == 46:
+        if buffer[p] == 48:
+            zeros += 1
+        p += 1
+    return zeros
+
+
+@njit(cache=True, nogil=True)
 def read_number(buffer, p):  # type: ignore[no-untyped-def]
     """Longest decimal number at `buffer[p]`, in the syntax [+-]digits[.digits][e[+-]digits].
 
@@ -113,7 +124,7 @@ def read_number(buffer, p):  # type: ignore[no-untyped-def]
     if negative or buffer[p] == 43:
         p += 1
     digits = _ZERO
-    start = p
+    first = start = p
     c = np.uint8(buffer[p] - 48)
     while c <= 9:
         digits = digits * np.uint64(10) + np.uint64(c)
@@ -131,6 +142,8 @@ def read_number(buffer, p):  # type: ignore[no-untyped-def]
             c = np.uint8(buffer[p] - 48)
         power = start - p
         count -= power
+    if count > 19:
+        count = max(count - _leading_zeros(buffer, first), 1)
     exact = 0 < count <= 19  # 19 digits fit 64 bits
     if buffer[p] | 32 == 101:
         p += 1

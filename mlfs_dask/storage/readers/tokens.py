@@ -402,14 +402,14 @@ def sparse_arff_rows(  # type: ignore[no-untyped-def]
             if index < 0 or index >= n_attributes:
                 status = BAD_INDEX
                 break
+            if index <= last:
+                unsorted = 1
+            last = index
             p = _after_blanks(buffer, end)
             c = buffer[p]
             if p == end or c in (_COMMA, _CLOSE, _NEWLINE):
                 status = EMPTY_VALUE
                 break
-            if index <= last:
-                unsorted = 1
-            last = index
             declaration = declared[index]
             what, value, end = _value_of(buffer, p, kinds[index], declaration, single)
             if what == LOOK_UP:
@@ -471,11 +471,14 @@ def sparse_arff_rows(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _skips_word(buffer, p):  # type: ignore[no-untyped-def]
-    c = buffer[p]
-    while c != _BLANK and c != _NEWLINE and c != _TAB and c != _RETURN:
+def _ends_word(c):  # type: ignore[no-untyped-def]
+    return c in (_BLANK, _NEWLINE, _TAB, _RETURN, _HASH)
+
+
+@njit(cache=True, nogil=True)
+def _word_end(buffer, p):  # type: ignore[no-untyped-def]
+    while not _ends_word(buffer[p]):
         p += 1
-        c = buffer[p]
     return p
 
 
@@ -534,7 +537,7 @@ def svmlight_rows(  # type: ignore[no-untyped-def]
                     if buffer[p] != _COMMA:
                         break
                     p += 1
-                if status == DONE and _after_blanks(buffer, p) == p and buffer[p] != _NEWLINE:
+                if status == DONE and not _ends_word(buffer[p]):
                     status = BAD_LABEL
         elif not blank_first and buffer[p] != 113:  # q of qid
             status = BAD_LABEL
@@ -545,7 +548,7 @@ def svmlight_rows(  # type: ignore[no-untyped-def]
             if c in (_NEWLINE, _HASH):
                 break
             if c == 113 and buffer[p + 1] == 105 and buffer[p + 2] == 100 and buffer[p + 3] == _COLON:
-                p = _skips_word(buffer, p)
+                p = _word_end(buffer, p)
                 continue
             index, end = _read_index(buffer, p)
             index -= feature_base
@@ -557,15 +560,14 @@ def svmlight_rows(  # type: ignore[no-untyped-def]
             last = index
             p = end + 1
             exact, value, end = read_number(buffer, p)
-            c = buffer[end]
-            known = exact and (c in (_BLANK, _NEWLINE, _TAB, _RETURN))
+            known = exact and _ends_word(buffer[end])
             if entries == len(values):
                 status = FULL
                 break
             features[entries] = index
             values[entries] = value
             if not known:
-                end = _skips_word(buffer, p)
+                end = _word_end(buffer, p)
                 if n_deferred == len(deferred):
                     status = FULL
                     break

@@ -1,0 +1,184 @@
+"""svmlight text with several labels."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array, vstack
+from sklearn.datasets import load_svmlight_file
+
+from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.indexed_text import IndexedTextReader
+from mlfs_dask.storage.readers.svmlight import open_svmlight
+
+
+def read_all(
+    reader: IndexedTextReader, part_bytes: int = 1 << 40, batch_bytes: int = 1 << 22
+) -> tuple[csr_array, csr_array]:
+    X, Y = [], []
+    for part in reader.parts(part_bytes):
+        for batch in reader.read(part, batch_bytes=batch_bytes):
+            assert batch.X.data.all()
+            assert batch.X.has_canonical_format
+            assert batch.Y.has_canonical_format
+            X.append(batch.X)
+            Y.append(batch.Y)
+    for matrices in (X, Y):
+        width = max((m.shape[1] for m in matrices), default=0)
+        for m in matrices:
+            m.resize((m.shape[0], width))
+    return csr_array(vstack(X)), csr_array(vstack(Y))
+
+
+def read(path: Path, text: str, **keys: str) -> tuple[list[list[float]], list[list[int]]]:
+    path.write_text(text)
+    X, Y = read_all(open_svmlight(str(path), ReadOptions(keys=keys)))
+    return X.toarray().tolist(), Y.toarray().tolist()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "data.svm"
+
+
+def test_labels_and_features(path: Path) -> None:
+    text = "0,2 1:0.5 3:-2 \n1 2:1e1\n 3:4\n1:1 2:2\n2,0,2\n"
+    assert read(path, text) == (
+        [[0.5, 0, -2], [0, 10, 0], [0, 0, 4], [1, 2, 0], [0, 0, 0]],
+        [[1, 0, 1], [0, 1, 0], [0, 0, 0], [0, 0, 0], [1, 0, 1]],
+    )
+
+
+def test_lines_written_in_unusual_ways(path: Path) -> None:
+    text = (
+        "\ufeff# comment\r\n\r\n0 qid:7 1:1\t2:2 # note\r\n0  2:2   1:1\r\n0\t1:1 2:2#note\r\n  # comment\r\n"
+        "0 1:1.0e0 2:+2.\r\n \r\nqid:3 1:1 2:2\r\n0 1:1 2:00000000000000000000002"
+    )
+    X, Y = read(path, text)
+    assert X == [[1, 2], [1, 2], [1, 2], [1, 2], [0, 0], [1, 2], [1, 2]]
+    assert Y == [[1], [1], [1], [1], [0], [0], [1]]
+
+
+def test_missing_values(path: Path) -> None:
+    X, _ = read(path, "0 1:nan 2:NaN 3:1\n")
+    assert np.isnan(X[0][:2]).all()
+
+
+@pytest.mark.parametrize(("keys", "width"), [({"feature_base": "0"}, 4), ({"feature_base": "auto"}, 4), ({}, None)])
+def test_features_from_zero(path: Path, keys: dict[str, str], width: int | None) -> None:
+    text = "0 1:1 3:1\n1 0:5\n"
+    if width is None:
+        with pytest.raises(DataError) as caught:
+            read(path, text, **keys)
+        assert str(caught.value) == (
+            f"{path}, line 2, value '0:5': feature 0 came, but features count from 1\n"
+            "  cure: if its features count from 0, give --key feature_base=0"
+        )
+    else:
+        assert read(path, text, **keys)[0] == [[0, 1, 0, 1], [5, 0, 0, 0]]
+
+
+def test_auto_without_feature_zero(path: Path) -> None:
+    assert read(path, "0 1:1 3:1\n", feature_base="auto")[0] == [[1, 0, 1]]
+
+
+def test_widths_given(path: Path) -> None:
+    path.write_text("0 1:1\n")
+    options = ReadOptions(keys={"n_features": "4"}, labels=LabelSpec(count=3))
+    X, Y = read_all(open_svmlight(str(path), options))
+    assert (X.shape, Y.shape) == ((1, 4), (1, 3))
+    assert read(path, "0 1:1\n", n_labels="2")[1] == [[1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("row", "problem", "value"),
+    [
+        ("+1 1:1", "label numbers from 0 with commas between them were expected", "+1"),
+        ("-1 1:1", "label numbers from 0 with commas", "-1"),
+        ("1.5 1:1", "label numbers from 0 with commas", ".5"),
+        ("1, 1:1", "label numbers from 0 with commas", None),
+        ("1,x 1:1", "label numbers from 0 with commas", "x"),
+        ("99999999999 1:1", "label numbers from 0 with commas", "99999999999"),
+        ("1 x:1", "a pair index:value was expected", "x:1"),
+        ("1 1", "a pair index:value was expected", "1"),
+        ("1 2147483649:1", "a feature index below 2147483647 was expected", "2147483649:1"),
+        ("1 1:x", "a number was expected", "x"),
+        ("1 1:", "a number was expected", ""),
+        ("1 1: 1: 1: 1: 1: 1: 1:", "a number was expected", ""),
+        ("1 1:1_0", "a number was expected", "1_0"),
+        ("1 1:inf", "a finite number was expected", "inf"),
+        ("1 2:1 1:1 2:0", "a feature may stand only once in a row", None),
+        ("1 2:0 2:0", "a feature may stand only once in a row", None),
+    ],
+)
+def test_refused_row(path: Path, row: str, problem: str, value: str | None) -> None:
+    with pytest.raises(DataError, match=re.escape(problem)) as caught:
+        read(path, f"0 1:1\n# comment\n{row}\n0 1:1\n")
+    assert (caught.value.file, caught.value.line) == (str(path), 3)
+    assert caught.value.value == value
+    assert caught.value.cure
+
+
+def test_refused_beyond_the_widths_given(path: Path) -> None:
+    with pytest.raises(DataError, match="a feature index from 1 to 3 was expected"):
+        read(path, "0 4:1\n", n_features="3")
+    with pytest.raises(DataError, match="label numbers from 0 to 1 with commas"):
+        read(path, "2 1:1\n", n_labels="2")
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (ReadOptions(labels=LabelSpec(xml="x.xml")), "svmlight text has no names"),
+        (ReadOptions(labels=LabelSpec(columns=("a",))), "svmlight text has no names"),
+        (ReadOptions(drop=("a",)), "svmlight text has no names"),
+        (ReadOptions(keys={"base": "1"}), "no key 'base'; known are feature_base, n_features, n_labels"),
+        (ReadOptions(keys={"feature_base": "2"}), "feature_base must be 0, 1 or auto, not '2'"),
+        (ReadOptions(keys={"n_features": "0"}), "n_features must be a positive whole number, not '0'"),
+        (ReadOptions(keys={"n_labels": "x"}), "n_labels must be a positive whole number, not 'x'"),
+    ],
+)
+def test_refused_options(path: Path, options: ReadOptions, problem: str) -> None:
+    path.write_text("0 1:1\n")
+    with pytest.raises(UsageError, match=re.escape(problem)):
+        open_svmlight(str(path), options)
+
+
+def test_empty_file(path: Path) -> None:
+    path.write_text("")
+    reader = open_svmlight(str(path), ReadOptions())
+    assert [batch for part in reader.parts(100) for batch in reader.read(part, batch_bytes=100)] == []
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_equals_scikit_learn_in_any_cutting(tmp_path: Path, data: st.DataObject) -> None:
+    path = tmp_path / "any.svm"
+    row = st.tuples(
+        st.lists(st.integers(0, 6), max_size=4, unique=True),
+        st.dictionaries(st.integers(1, 9), st.floats(allow_nan=False, allow_infinity=False), min_size=1),
+    )
+    rows = data.draw(st.lists(row, min_size=1, max_size=30))
+    path.write_text(
+        "\n".join(
+            ",".join(map(str, labels)) + " " + " ".join(f"{i}:{v!r}" for i, v in sorted(features.items()))
+            for labels, features in rows
+        )
+    )
+    reader = open_svmlight(str(path), ReadOptions(keys={"n_features": "9", "n_labels": "7"}))
+    X, Y = read_all(reader, data.draw(st.integers(1, 300)), data.draw(st.integers(1, 300)))
+    X_other, labels = load_svmlight_file(str(path), multilabel=True, n_features=9, zero_based=False)
+    np.testing.assert_array_equal(X.toarray(), X_other.toarray())
+    assert [sorted(map(int, row)) for row in labels] == [row.nonzero()[0].tolist() for row in Y.toarray()]
+
+
+def test_explicit_zeros_widen_but_are_not_stored(path: Path) -> None:
+    path.write_text("0 1:1 3:0\n")
+    X, _ = read_all(open_svmlight(str(path), ReadOptions()))
+    assert (X.shape, X.nnz) == ((1, 3), 1)
