@@ -687,7 +687,7 @@ class _Run:
         return parts
 
     def _check_disk_while_reading(self, done: int, parts: int) -> None:
-        staged = sum(path.stat().st_size for path in self.stage_directory.iterdir())
+        staged = sum(path.stat().st_size for path in self.stage_directory.glob("*.bin"))
         projected = staged * parts // done - staged
         free = shutil.disk_usage(self.wip).free
         if projected > free:

@@ -19,6 +19,12 @@ from mlfs_dask.errors import DataError
 _TILE_BYTES = 1 << 18
 """Rows are looked at in tiles that stay in a core's cache through the dozen passes made over each."""
 
+_TILE_ROWS = 255
+"""Counts of a tile's rows fit a byte, which adds up many columns at a time."""
+
+_LONG_ROW = 256
+"""Columns from which on counting row by row is faster than along the axis."""
+
 _COLUMNS = ("minimum", "maximum", "stored", "missing", "integers")
 
 
@@ -30,7 +36,8 @@ class Statistics:
     rows, nonzeros, label_nonzeros, longest_row : int
         Nonzeros count missing values; `longest_row` is the most nonzeros in one row.
     minimum, maximum : float64 array, shape (d,)
-        Over values that are neither 0 nor missing; inf and -inf where there is none.
+        Over values that are not missing; zeros may or may not be counted (see `ranges`). inf and -inf where
+        there is none.
     stored, missing : int64 array, shape (d,)
         Values that are neither 0 nor missing, and values that are missing.
     integers : bool array, shape (d,)
@@ -84,47 +91,45 @@ class Statistics:
         rows, d = X.shape
         self.grow(d, 0)
         self.rows += rows
-        step = max(1, _TILE_BYTES // max(1, d * X.itemsize))
+        step = min(max(1, _TILE_BYTES // max(1, d * X.itemsize)), _TILE_ROWS)
         for start in range(0, rows, step):
             self._add_tile(X[start : start + step])
         for feature, seen in self.seen.items():
             _mark(seen, X[:, feature], feature)
 
     def _add_tile(self, X: NDArray[np.floating[Any]]) -> None:
-        d = X.shape[1]
-        present = X != 0
-        in_row = np.count_nonzero(present, axis=1)
-        self.nonzeros += int(in_row.sum())
-        self.longest_row = max(self.longest_row, int(in_row.max(initial=0)))
-        in_column = present.sum(axis=0, dtype=np.int64)
+        rows, d = X.shape
+        present = (X != 0).view(np.uint8)
+        in_column = np.add.reduce(present, axis=0, dtype=np.uint8).astype(np.int64)
+        nonzeros = int(in_column.sum())
+        self.nonzeros += nonzeros
+        if nonzeros == rows * d:
+            self.longest_row = max(self.longest_row, d)
+        elif d >= _LONG_ROW:
+            self.longest_row = max(self.longest_row, *(np.count_nonzero(row) for row in present))
+        else:
+            self.longest_row = max(self.longest_row, int(np.count_nonzero(present, axis=1).max()))
         low, high = X.min(axis=0), X.max(axis=0)
-        # NaN spreads through min: one look at d numbers tells whether the tile needs the slow way.
-        holes = np.isnan(low)
-        if holes.any():
+        # NaN spreads through min: one look at d numbers tells whether the tile has missing values.
+        holes = bool(np.isnan(low).any())
+        if holes:
             missing = np.isnan(X).sum(axis=0, dtype=np.int64)
             self.missing[:d] += missing
             in_column -= missing
-            with np.errstate(invalid="ignore"):
-                low, high = np.fmin.reduce(X, axis=0), np.fmax.reduce(X, axis=0)
-        self.stored[:d] += in_column
-        # Zeros are counted by their absence: the range is over the other values until `ranges`.
-        partly_zero = in_column < len(X)
-        if partly_zero.any():
-            columns = np.flatnonzero(partly_zero)
-            part = X[:, columns]
-            with np.errstate(invalid="ignore"):
-                low[columns] = np.fmin.reduce(np.where(part == 0, np.inf, part), axis=0)
-                high[columns] = np.fmax.reduce(np.where(part == 0, -np.inf, part), axis=0)
+            low, high = np.fmin.reduce(X, axis=0), np.fmax.reduce(X, axis=0)
             low[np.isnan(low)], high[np.isnan(high)] = np.inf, -np.inf
+        self.stored[:d] += in_column
         np.minimum(self.minimum[:d], low, out=self.minimum[:d])
         np.maximum(self.maximum[:d], high, out=self.maximum[:d])
         # Most numeric columns show a fraction in the first tile and are never looked at again.
         candidates = np.flatnonzero(self.integers[:d])
         if candidates.size:
             part = X if candidates.size == d else X[:, candidates]
-            whole = (part == np.rint(part)) | (part != part)
+            whole = part == np.rint(part)
+            if holes:
+                whole |= np.isnan(part)
             self.integers[candidates] = whole.all(axis=0)
-        if self.fits_float32:
+        if self.fits_float32 and not (self.integers[:d].all() and _are_small(low, high)):
             self.fits_float32 = _is_float32(X)
 
     def add_sparse(self, X: csr_array) -> None:
@@ -142,31 +147,30 @@ class Statistics:
             _mark(seen, column, feature)
 
     def _add_values(self, X: csr_array) -> None:
-        data, indices, d = X.data, X.indices, X.shape[1]
-        if data.min() == 1 == data.max():  # 0/1 data, the common case; False when there are NaN
+        values, indices, indptr, d = X.data, X.indices, X.indptr, X.shape[1]
+        if values.min() == 1 == values.max():  # 0/1 data, the common case; False when there are NaN
             counts = np.bincount(indices, minlength=d)
             occurs = counts > 0
             self.stored[:d] += counts
             self.minimum[:d][occurs] = np.minimum(self.minimum[:d][occurs], 1.0)
             self.maximum[:d][occurs] = np.maximum(self.maximum[:d][occurs], 1.0)
             return
-        holes = np.isnan(data)
+        holes = np.isnan(values)
         if holes.any():
             self.missing[:d] += np.bincount(indices[holes], minlength=d)
-            keep = ~holes
-            data, indices = data[keep], indices[keep]
-        order = np.argsort(indices, kind="stable")
-        columns, values = indices[order], data[order]
-        starts = np.flatnonzero(np.diff(columns, prepend=-1))
-        if not starts.size:
+            kept = np.concatenate([[0], np.cumsum(~holes)])
+            values, indices, indptr = values[~holes], indices[~holes], kept[indptr]
+        # Column order in linear time; only the columns that occur are looked at.
+        columns = csr_array((values, indices, indptr), shape=X.shape).tocsc()
+        occurring = np.flatnonzero(np.diff(columns.indptr))
+        if not occurring.size:
             return
-        occurring = columns[starts]
-        self.stored[occurring] += np.diff(starts, append=len(columns))
+        values, starts = columns.data, columns.indptr[occurring]
+        self.stored[occurring] += np.diff(starts, append=len(values))
         low, high = np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
         self.minimum[occurring] = np.minimum(self.minimum[occurring], low)
         self.maximum[occurring] = np.maximum(self.maximum[occurring], high)
-        whole = np.logical_and.reduceat(values == np.rint(values), starts)
-        self.integers[occurring] &= whole
+        self.integers[occurring] &= np.logical_and.reduceat(values == np.rint(values), starts)
         if self.fits_float32:
             self.fits_float32 = _is_float32(values)
 
@@ -248,6 +252,12 @@ def _is_float32(values: NDArray[np.floating[Any]]) -> bool:
     with np.errstate(over="ignore", invalid="ignore"):
         narrow = values.astype(np.float32)
     return bool(((narrow == values) | (values != values)).all())
+
+
+def _are_small(low: NDArray[np.floating[Any]], high: NDArray[np.floating[Any]]) -> bool:
+    """Whether whole numbers between these bounds are all exactly float32."""
+    present = high >= low
+    return bool((np.maximum(-low, high)[present] <= 2**24).all())
 
 
 def _mark(seen: NDArray[np.bool_], values: NDArray[np.floating[Any]], feature: int) -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mlfs_dask.storage.readers.base import Batch, Header, Part
 from scipy.sparse import csr_array
+
+from mlfs_dask.storage.readers.base import Batch, Header, Part
 
 
 @dataclass
@@ -39,9 +40,7 @@ class MemoryReader:
             return [Part(0, 0, 0)]
         return [Part(i, a, b) for i, (a, b) in enumerate(itertools.pairwise(edges))]
 
-    def read(
-        self, part: Part, *, batch_bytes: int, start: int | None = None
-    ) -> Iterator[Batch]:
+    def read(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
         first = part.start if start is None else start
         assert part.stop is not None
         inner = [cut for cut in self.cuts if first < cut < part.stop]
