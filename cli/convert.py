@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from mlfs_dask_cli.options import Bytes, force_option, output_options, resume_option
+from mlfs_dask_cli.options import Bytes, command_line, force_option, output_options, resume_option
 from mlfs_dask_cli.output import Output
 from mlfs_dask_cli.progress import show_progress
 from mlfs_dask_cli.summary import store_summary, summary_text
@@ -28,7 +28,7 @@ def read_names(values: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in names if name)
 
 
-@click.command()
+@click.command(short_help="Multi-label files to a store.")
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
 @click.argument("store", metavar="STORE")
 @click.option("--labels", "labels_xml", metavar="FILE.xml", help="Mulan's XML file that names the labels.")
@@ -140,7 +140,7 @@ def convert(
             drop=read_names(drop),
             force=force,
             resume=resume,
-            command=_command_line(),
+            command=command_line(),
             **options,
         )
     summary = {
@@ -159,12 +159,3 @@ def _read_keys(keys: tuple[str, ...]) -> dict[str, str]:
             raise click.BadParameter(f"{key!r} is not of the form X=NAME.", param_hint="--key")
         pairs[name] = value
     return pairs
-
-
-def _command_line() -> str:
-    """What was typed, for the store's record."""
-    import shlex
-
-    from mlfs_dask_cli.main import ARGUMENTS
-
-    return "mlfs " + shlex.join(click.get_current_context().meta[ARGUMENTS])

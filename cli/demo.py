@@ -8,7 +8,7 @@ from mlfs_dask_cli.options import force_option, output_options
 from mlfs_dask_cli.output import Output
 
 
-@click.command()
+@click.command(short_help="The whole way on images of digits.")
 @click.argument("directory", metavar="DIR")
 @force_option
 @output_options(progress=False)

@@ -12,7 +12,7 @@ from mlfs_dask_cli.output import Output
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
-@click.command()
+@click.command(short_help="Is this machine, and a cluster, fit for work?")
 @click.option(
     "--directory",
     metavar="DIR",

@@ -9,7 +9,7 @@ from mlfs_dask_cli.output import Output, size
 from mlfs_dask_cli.summary import store_summary, summary_text
 
 
-@click.command()
+@click.command(short_help="What a store holds, and whether it is intact.")
 @store_argument
 @click.option("--verify", is_flag=True, help="Read everything and compare it with what was written; exit 3 if not.")
 @output_options(progress=False)

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 import click
 
 from mlfs_dask_cli.failure import describe_failure, report_failure
+from mlfs_dask_cli.options import ARGUMENTS
 
 COMMANDS = (
     "convert",
@@ -29,10 +30,6 @@ COMMANDS = (
     "doctor",
     "demo",
 )
-
-
-ARGUMENTS = "mlfs.arguments"
-"""Where the words after `mlfs` are kept, for the line that tells how to go on."""
 
 
 class LazyGroup(click.Group):

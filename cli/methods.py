@@ -10,7 +10,7 @@ from mlfs_dask_cli.options import output_options
 from mlfs_dask_cli.output import Output
 
 
-@click.command()
+@click.command(short_help="List the selectors, their costs and options.")
 @output_options(progress=False)
 def methods(output: Output) -> None:
     """List every selector: name, paper, supervision, passes, memory, options."""

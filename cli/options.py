@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -191,6 +192,15 @@ def cluster_options(command: Decorated) -> Decorated:
 
 
 # Shared by several commands
+
+ARGUMENTS = "mlfs.arguments"
+"""Where `click.Context.meta` keeps the words after `mlfs`."""
+
+
+def command_line() -> str:
+    """What was typed, for records."""
+    return "mlfs " + shlex.join(click.get_current_context().meta[ARGUMENTS])
+
 
 store_argument = click.argument("store", metavar="STORE")
 force_option = click.option(

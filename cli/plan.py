@@ -24,6 +24,7 @@ def _make_command(name: str) -> click.Command:
 
 plan = MethodGroup(
     name="plan",
+    short_help="What a selection will cost, before anything runs.",
     make_command=_make_command,
     help="Passes over STORE, tasks, bytes read, peak bytes a worker and on the driver, before anything runs.",
 )
@@ -65,3 +66,7 @@ def _plan(*, method: str, params: dict[str, Any], store: str, cluster: dict[str,
         },
     }
     output.result(result, table(rows))
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -38,6 +38,7 @@ def _make_command(name: str) -> click.Command:
 
 select = MethodGroup(
     name="select",
+    short_help="Rank the features of a store and write a run folder.",
     make_command=_make_command,
     help="Rank the features of STORE with METHOD and write a run folder.",
 )

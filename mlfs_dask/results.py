@@ -91,7 +91,7 @@ def write_run(
     *,
     ranking: NDArray[np.integer[Any]],
     scores: NDArray[np.floating[Any]],
-    feature_names: Sequence[str],
+    feature_names: Sequence[str] | NDArray[Any],
     record: Mapping[str, Any],
     force: bool = False,
     storage_options: Mapping[str, Any] | None = None,
@@ -170,7 +170,7 @@ def move_into_place(aside: Path, place: Path) -> None:
 def ranking_text(
     ranking: NDArray[np.integer[Any]],
     scores: NDArray[np.floating[Any]],
-    feature_names: Sequence[str],
+    feature_names: Sequence[str] | NDArray[Any],
 ) -> str:
     r"""Text of `ranking.csv`; scores are written so that they read back to the same bits.
 

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from mlfs_dask.errors import DataError, UsageError
@@ -72,7 +73,7 @@ def open_anndata(path: str, options: ReadOptions = _DEFAULTS) -> MatrixReader:
 
 @contextlib.contextmanager
 def _open_root(path: str, options: ReadOptions) -> Iterator[Any]:
-    if path.rstrip("/").lower().endswith(".zarr"):
+    if path.rstrip("/").lower().endswith(".zarr") or Path(path).is_dir():
         import zarr
 
         root = zarr.open_group(path, mode="r", storage_options=options.storage_options or None)

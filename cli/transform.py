@@ -1,0 +1,37 @@
+"""`mlfs transform`: the chosen columns as a store or a file."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from mlfs_dask_cli.options import KeepCount, command_line, force_option, output_options, store_argument
+from mlfs_dask_cli.output import Output, size
+from mlfs_dask_cli.progress import show_progress
+
+
+@click.command(short_help="The chosen columns as a new store, or as a file.")
+@store_argument
+@click.argument("run", metavar="RUN")
+@click.argument("destination", metavar="DEST")
+@click.option(
+    "-k",
+    "k",
+    type=KeepCount(),
+    help="Keep the best K of the ranking, a count or a fraction (default: as many as the run chose).",
+)
+@force_option
+@output_options(progress=True)
+def transform(store: str, run: str, destination: str, k: int | float | None, force: bool, output: Output) -> None:
+    """Write the columns of STORE that RUN chose, with all rows and labels, to DEST.
+
+    DEST is a new store, or by its suffix .npz, .svm, .parquet, or .arff (with an .xml beside it).
+    """
+    from mlfs_dask import transform as library
+
+    with show_progress(output):
+        written = library.write_chosen(store, run, destination, k=k, force=force, command=command_line())
+    shape = f"{written.n:,} rows, {written.k:,} features, {written.q:,} labels"
+    text = f"{written.destination}: {shape}, {size(written.bytes)}"
+    output.result(asdict(written), text)
