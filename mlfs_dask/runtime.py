@@ -16,9 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-#: Bytes of a worker process that has imported what a pass needs and has done nothing yet. Measured by
-#: `tests/test_runtime.py` within 15 %; it is part of every projection.
-PROCESS_BYTES = 170 * 2**20
+#: Bytes of a worker process that has imported what a pass needs and has done nothing yet; part of every
+#: projection. A process that holds more already counts with what it holds (`Resources.process_bytes`).
+PROCESS_BYTES = 90 * 2**20
+
+#: Bytes that the compiled kernels add to a process: Numba, LLVM, and the loaded code.
+COMPILED_BYTES = 110 * 2**20
 
 #: Topic on which workers report progress to the client.
 PROGRESS_TOPIC = "mlfs-progress"
@@ -40,6 +43,9 @@ class Resources:
         Bytes that the process with the selector's loop may hold.
     client : distributed.Client or None
         None: in process.
+    process_bytes : int
+        Resident bytes of the largest worker process before the job. Workers started by a script have imported
+        whatever it imports at its top.
     """
 
     workers: int
@@ -47,6 +53,7 @@ class Resources:
     memory_limit: int
     driver_limit: int
     client: Any = None
+    process_bytes: int = PROCESS_BYTES
 
     @property
     def slots(self) -> int:
@@ -67,12 +74,20 @@ def current_resources(*, threads: int | None = None) -> Resources:
     if client is None:
         driver_limit = _process_limits.get("memory_limit") or driver_limit
         count = threads or _process_limits.get("threads") or len(os.sched_getaffinity(0))
-        return Resources(1, count, driver_limit, driver_limit)
+        return Resources(1, count, driver_limit, driver_limit, None, max(PROCESS_BYTES, current_rss()))
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
     if not workers:
         return Resources(1, 1, driver_limit, driver_limit, client)
     limits = [int(w["memory_limit"]) or driver_limit for w in workers]
-    return Resources(len(limits), min(int(w["nthreads"]) for w in workers), min(limits), driver_limit, client)
+    held = [int(w.get("metrics", {}).get("memory", 0)) for w in workers]
+    return Resources(
+        len(limits),
+        min(int(w["nthreads"]) for w in workers),
+        min(limits),
+        driver_limit,
+        client,
+        max(PROCESS_BYTES, *held),
+    )
 
 
 _process_limits: dict[str, int] = {}
@@ -97,6 +112,11 @@ def process_limits(*, memory_limit: int | None = None, threads: int | None = Non
     finally:
         _process_limits.clear()
         _process_limits.update(before)
+
+
+def driver_bytes() -> int:
+    """Resident bytes of this process, before a job adds to them."""
+    return max(PROCESS_BYTES, current_rss())
 
 
 def default_client() -> Any | None:

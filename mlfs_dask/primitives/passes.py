@@ -148,6 +148,7 @@ def plan_statistics(source: RowSource | Profile, statistics: Sequence[Statistic]
         state_bytes=sum(s.state_bytes for s in statistics),
         scratch_bytes=sum(s.scratch_bytes(profile) for s in statistics),
         result_bytes=sum(s.result_bytes for s in statistics),
+        compiled=any(getattr(s, "compiled", False) for s in statistics),
         one_run_per_partition=getattr(source, "holds_blocks", False),
     )
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from mlfs_dask.errors import DoesNotFitError
-from mlfs_dask.runtime import PROCESS_BYTES, Resources
+from mlfs_dask.runtime import COMPILED_BYTES, Resources
 from mlfs_dask.typing import Profile
 
 #: Share of a worker's limit that a job may fill. Above it `distributed` pauses the worker.
@@ -83,6 +83,7 @@ def plan_pass(
     state_bytes: int,
     scratch_bytes: int,
     result_bytes: int = 0,
+    compiled: bool = False,
     one_run_per_partition: bool = False,
 ) -> PassPlan:
     """Choose the runs of partitions and the merge fan-in of a pass.
@@ -97,6 +98,8 @@ def plan_pass(
         Temporaries of the kernels on one block.
     result_bytes : int
         What the last task returns.
+    compiled : bool
+        Whether a kernel of the pass is compiled, so that every process loads the compiler's runtime.
     one_run_per_partition : bool
         For Dask arrays, whose blocks are arguments of the task.
 
@@ -109,13 +112,14 @@ def plan_pass(
     threads = resources.threads_per_worker
     working = threads * (profile.buffer_bytes + scratch_bytes + state_bytes)
     in_process = resources.client is None
+    process = resources.process_bytes + (COMPILED_BYTES if compiled else 0)
 
     def peak(runs_per_worker: int, fan_in: int) -> int:
         # Finished partials wait until their merge group is complete. In process they are merged at once; on a
         # cluster a merge holds its inputs and, because inputs may not be changed, a copy of the first.
         waiting = 0 if in_process else min(runs_per_worker, fan_in) * state_bytes
         merging = 0 if in_process else (fan_in + 1) * state_bytes
-        return PROCESS_BYTES + max(working + waiting, merging) + result_bytes
+        return process + max(working + waiting, merging) + result_bytes
 
     partitions = profile.partitions
     slots = max(1, min(resources.slots, partitions))

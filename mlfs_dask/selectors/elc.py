@@ -25,7 +25,7 @@ from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.primitives.passes import plan_statistics, run_pass
 from mlfs_dask.primitives.plan import Plan
 from mlfs_dask.primitives.products import LabelMoments, LabelProducts, wants_compiled
-from mlfs_dask.runtime import PROCESS_BYTES, Resources
+from mlfs_dask.runtime import Resources, driver_bytes
 from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
 from mlfs_dask.solvers.padm import MATRICES, Solution, best_mask, solve_corrected, solve_published
 from mlfs_dask.typing import Profile, RowSource
@@ -157,14 +157,14 @@ class ELC(BaseSelector):
         one = plan_statistics(source, [statistic], resources)
         d, q = profile.d, profile.q
         matrices = 3 if self.variant == "screen" else MATRICES
-        in_process = one.peak_worker_bytes - PROCESS_BYTES if resources.client is None else 0
+        in_process = one.peak_worker_bytes - resources.process_bytes if resources.client is None else 0
         return Plan(
             passes=1,
             tasks=one.tasks,
             bytes_read=one.bytes_read,
             peak_worker_bytes=one.peak_worker_bytes,
             # The pass is over, its states and buffers are free again, when the loop begins.
-            peak_driver_bytes=PROCESS_BYTES + max(in_process, 8 * (matrices * q * d + 6 * q * q + 12 * d)),
+            peak_driver_bytes=driver_bytes() + max(in_process, 8 * (matrices * q * d + 6 * q * q + 12 * d)),
             notes=(f"A is {q:,} labels by {d:,} features; the loop reads no data",),
         )
 

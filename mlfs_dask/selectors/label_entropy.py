@@ -29,7 +29,7 @@ from mlfs_dask.primitives.counts import (
 from mlfs_dask.primitives.passes import PassRecord, plan_statistics, run_pass
 from mlfs_dask.primitives.plan import PassPlan, Plan, combine, split_evenly
 from mlfs_dask.primitives.sample import RowSample, draw_rows
-from mlfs_dask.runtime import PROCESS_BYTES, Resources
+from mlfs_dask.runtime import Resources, driver_bytes
 from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
 from mlfs_dask.typing import FeatureInfo, Profile, RowSource
 
@@ -92,36 +92,29 @@ class _CountingSelector(BaseSelector):
         passes = []
         if not known:
             passes.append(plan_statistics(profile, [Ranges(profile.d, profile.q)], resources))
+        driver = 8 * 12 * profile.d
         if self.binning == "quantile":
             sample = RowSample(draw_rows(profile.n, profile.d, 0), profile.d)
             passes.append(plan_statistics(profile, [sample], resources))
+            driver += 2 * sample.result_bytes
         # Quantile edges are at most as many as equal-width ones.
         book = equal_width_book(features, self.bins, n=profile.n, code_missing=self.missing == "code")
         p = self._n_counted(profile.q)
         counting = self._plan_counting(source, profile, book, np.arange(p), np.zeros(p, dtype=np.int64), resources)
         tasks, bytes_read, peak_worker = combine([*passes, *counting.plans])
         n_tiles = len(counting.tiles)
+        note = f"counts of {p} of {profile.q} labels"
+        if n_tiles > 1:
+            note += f", tiled over {n_tiles} groups of at most {-(-profile.d // n_tiles):,} features"
+        driver += driver_bytes() + 16 * len(book.edges)
         return Plan(
             passes=len(passes) + n_tiles,
             tasks=tasks,
             bytes_read=bytes_read,
             peak_worker_bytes=peak_worker,
-            peak_driver_bytes=PROCESS_BYTES
-            + 8 * 12 * profile.d
-            + 16 * len(book.edges)
-            + (
-                RowSample(draw_rows(profile.n, profile.d, 0), profile.d).result_bytes * 2
-                if self.binning == "quantile"
-                else 0
-            ),
-            notes=(
-                f"counts of {p} of {profile.q} labels"
-                + (
-                    f", tiled over {n_tiles} groups of at most {-(-profile.d // n_tiles):,} features"
-                    if n_tiles > 1
-                    else ""
-                ),
-            ),
+            # In process the pass runs where the driver is.
+            peak_driver_bytes=driver if resources.client is not None else max(driver, peak_worker),
+            notes=(note,),
         )
 
     def _plan_counting(

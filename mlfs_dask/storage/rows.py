@@ -8,6 +8,7 @@ runs, and nothing is mapped: mapped pages would count against a worker's limit.
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -440,6 +441,16 @@ def _csr(data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[np.int64], s
     return matrix
 
 
+def _buffer(items: int, dtype: str) -> NDArray[Any]:
+    """Space that goes back to the system when it is dropped.
+
+    Taken from malloc, a buffer belongs to the arena of whichever thread asked; with the trim threshold that keeps
+    page faults low, every run's reader thread would leave its buffers behind in another arena.
+    """
+    size = max(items * np.dtype(dtype).itemsize, 1)
+    return np.frombuffer(mmap.mmap(-1, size), dtype=np.uint8)[: items * np.dtype(dtype).itemsize].view(dtype)
+
+
 class _DenseRun:
     def __init__(self, rows: StoreRows) -> None:
         assert rows.X.dense is not None
@@ -451,7 +462,7 @@ class _DenseRun:
         layout = self._reader.layout
         height = self._rows.profile.block_rows
         # Two buffers: one with the kernels, one being filled.
-        buffers = [np.empty((height, layout.row_items), dtype=layout.dtype) for _ in range(2)]
+        buffers = [_buffer(height * layout.row_items, layout.dtype).reshape(height, layout.row_items) for _ in range(2)]
         turn = 0
         for i in range(first, last):
             start, stop = (int(r) for r in self._rows.row_offsets[i : i + 2])
@@ -515,11 +526,12 @@ class _SparseBuffer:
     """Space for the values of one block; grows for a single row that is longer than a block."""
 
     def __init__(self, capacity: int, dtype: str) -> None:
-        self._data = np.empty(capacity, dtype=dtype)
-        self._indices = np.empty(capacity, dtype=np.int32)
+        self._dtype = dtype
+        self._data = _buffer(capacity, dtype)
+        self._indices = _buffer(capacity, "i4")
 
     def take(self, count: int) -> tuple[NDArray[Any], NDArray[np.int32]]:
         if count > len(self._data):
-            self._data = np.empty(count, dtype=self._data.dtype)
-            self._indices = np.empty(count, dtype=np.int32)
+            self._data = _buffer(count, self._dtype)
+            self._indices = _buffer(count, "i4")
         return self._data[:count], self._indices[:count]

@@ -6,7 +6,7 @@ import pytest
 
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.primitives.plan import MAX_FAN_IN, combine, plan_pass, split_evenly
-from mlfs_dask.runtime import PROCESS_BYTES, Resources
+from mlfs_dask.runtime import COMPILED_BYTES, PROCESS_BYTES, Resources
 from mlfs_dask.typing import Profile
 
 MIB = 2**20
@@ -60,6 +60,13 @@ def test_never_more_tasks_than_partitions():
 def test_peak_counts_process_buffers_scratch_and_states():
     plan = plan_pass(profile(), Resources(1, 2, 2048 * MIB, 2048 * MIB), state_bytes=MIB, scratch_bytes=5 * MIB)
     assert plan.peak_worker_bytes == PROCESS_BYTES + 2 * (32 + 5 + 1) * MIB
+
+
+def test_compiled_kernels_and_what_a_worker_holds_already_count():
+    held = Resources(2, 1, 1024 * MIB, 4096 * MIB, client=object(), process_bytes=200 * MIB)
+    plain = plan_pass(profile(), cluster(), state_bytes=MIB, scratch_bytes=0)
+    compiled = plan_pass(profile(), held, state_bytes=MIB, scratch_bytes=0, compiled=True)
+    assert compiled.peak_worker_bytes - plain.peak_worker_bytes == 200 * MIB - PROCESS_BYTES + COMPILED_BYTES
 
 
 def test_what_cannot_fit_is_refused_with_numbers_and_a_cure():
