@@ -26,7 +26,7 @@ from mlfs_dask.primitives.passes import plan_statistics, run_pass
 from mlfs_dask.primitives.plan import Plan
 from mlfs_dask.primitives.products import LabelMoments, LabelProducts, wants_compiled
 from mlfs_dask.runtime import Resources, driver_bytes
-from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
+from mlfs_dask.selectors.base import BaseSelector, Scores, rank, unknown_labels_error
 from mlfs_dask.solvers.padm import MATRICES, Solution, best_mask, solve_corrected, solve_published
 from mlfs_dask.typing import Profile, RowSource
 
@@ -174,6 +174,7 @@ class ELC(BaseSelector):
         (sums,), record = run_pass(source, [statistic], resources, label="products")
         self._check_sums(sums)
         n, A = sums.n, standardised_products(sums.products, sums.std)
+        A[sums.positives == n] = 0.0  # a label that always occurs goes with no feature; its sums are rounding
         constant = sums.m2 == 0
 
         S = label_similarity(sums.pairs, sums.positives)
@@ -195,9 +196,13 @@ class ELC(BaseSelector):
             extra |= _diagnostics(A, S, sums, chosen)
             return Scores(scores, [record], extra=extra)
 
-        solution = self._solve(A, label_factor(S, n), screen, k)
-        scores = combined_scores(solution.mask, solution.residual, screen, constant)
-        extra |= _diagnostics(A, S, sums, solution.mask)
+        # A constant feature would enter the mask in place of one whose residual is above its own, which is 0.
+        varying = np.flatnonzero(~constant)
+        whole = len(varying) == profile.d
+        solution = self._solve(A if whole else A[:, varying], label_factor(S, n), screen[varying], min(k, len(varying)))
+        scores = np.full(profile.d, -1.0)
+        scores[varying] = combined_scores(solution.mask, solution.residual, screen[varying])
+        extra |= _diagnostics(A, S, sums, rank(scores)[:k])
         extra["gap"] = solution.gap
         extra["swaps"] = solution.swaps
         if not solution.converged:
@@ -325,30 +330,25 @@ def combined_scores(
     mask: NDArray[np.bool_],
     residual: NDArray[np.float64],
     screen: NDArray[np.float64],
-    constant: NDArray[np.bool_],
 ) -> NDArray[np.float64]:
-    """One score for all features: the chosen ones in [1, 2], the others in [0, 0.5], constant ones −1.
+    """One score for all features: the chosen ones in [1, 2], the others in [0, 0.5].
 
     Parameters
     ----------
-    mask, constant : bool array, shape (d,)
+    mask : bool array, shape (d,)
     residual, screen : float64 array, shape (d,)
         Lower is better.
 
     Examples
     --------
     >>> combined_scores(
-    ...     np.array([True, True, False, False]),
-    ...     np.array([-3.0, -1.0, 0.0, 0.0]),
-    ...     np.array([-5.0, -9.0, -2.0, 1.0]),
-    ...     np.array([False, False, False, True]),
+    ...     np.array([True, True, False, False]), np.array([-3.0, -1.0, 0.0, 0.0]), np.array([-5.0, -9.0, -2.0, 1.0])
     ... )
-    array([ 2.,  1.,  0., -1.])
+    array([2. , 1. , 0.5, 0. ])
     """
-    scores = np.full(len(mask), -1.0)
-    chosen, others = mask & ~constant, ~mask & ~constant
-    scores[chosen] = 1.0 + _unit(-residual[chosen])
-    scores[others] = 0.5 * _unit(-screen[others])
+    scores = np.empty(len(mask))
+    scores[mask] = 1.0 + _unit(-residual[mask])
+    scores[~mask] = 0.5 * _unit(-screen[~mask])
     return scores
 
 

@@ -123,7 +123,9 @@ def solve_corrected(
     radius = float(np.linalg.eigvalsh(A @ A.T)[-1])  # λ_max(A'A), from its q × q twin
     tau = 1.0 / radius  # Appendix B names the radius itself, with which the step diverges
     beta = beta * radius
-    lambda_ = lambda_ * float(row_norms(C).max())
+    largest = float(row_norms(C).max())
+    lambda_ = lambda_ * largest
+    nothing = _RESOLUTION * largest * tau  # weights below it are on their way to zero
 
     W = np.zeros((d, q))
     # Algorithm 1 starts V from 1/d. Columns of W belong to eigenvectors, whose signs are arbitrary, and a start
@@ -155,12 +157,12 @@ def solve_corrected(
         # Eq. 15, the multiplier of W = U.
         W -= W_new
         norm = float(np.linalg.norm(W_new))
-        change = _ratio(float(np.linalg.norm(W)), norm)
+        change = _ratio(float(np.linalg.norm(W)), norm, nothing)
         W = W_new
         fit = float(np.linalg.norm(A_p @ W[mask] - Gamma))
         objective.append(0.5 * fit * fit + lambda_ * float(row_norms(U).sum()))
         U -= W
-        gaps.append(_ratio(float(np.linalg.norm(U)), norm))
+        gaps.append(_ratio(float(np.linalg.norm(U)), norm, nothing))
         U *= beta
         V += U
 
@@ -247,5 +249,6 @@ def solve_published(
     return Solution(W, mask, residual, objective, gaps, swaps, converged)
 
 
-def _ratio(part: float, whole: float) -> float:
-    return part / whole if whole > 0 else 0.0
+def _ratio(part: float, whole: float, nothing: float = 0.0) -> float:
+    """Their ratio, and 0 where the whole is nothing."""
+    return part / whole if whole > nothing else 0.0

@@ -98,8 +98,15 @@ def elc(
     value[constant] = value.max() + 1
     if variant == "screen":
         return -value, None
-    order = [int(f) for f in np.argsort(np.rint(value / (np.abs(value).max() * 1e-12)), kind="stable")]
-
+    if constant.any():  # left out of the loop, and last in the ranking
+        scores, p = np.full(d, -1.0), np.zeros(d)
+        some = {"lambda_": lambda_, "beta": beta, "mask_iter": mask_iter, "tol": tol, "gap_tol": gap_tol}
+        varying = np.flatnonzero(~constant)
+        scores[varying], loop = elc(
+            np.asarray(X)[:, varying], Y, min(k, len(varying)), variant=variant, max_iter=max_iter, **some
+        )
+        p[varying] = loop[0]
+        return scores, (p, *loop[1:])
     A, Gamma = Y.T @ Z, factor(S, n)
     C = A.T @ Gamma
     radius = np.linalg.eigvalsh(A.T @ A)[-1]
@@ -109,6 +116,7 @@ def elc(
         V += 1 / d
     else:
         beta, lambda_ = beta * radius, lambda_ * max(np.linalg.norm(C[f]) for f in range(d))
+    order = [int(f) for f in np.argsort(np.rint(value / (np.abs(value).max() * 1e-12)), kind="stable")]
     sign = 1 if variant == "published" else -1
     p = smallest(value, k, order)
     objective = []
@@ -133,10 +141,9 @@ def elc(
             p = smallest(r, k, order)
         if (p == p_old).all() and step <= tol * size and np.linalg.norm(W - U) <= gap_tol * size:
             break
-    scores = np.full(d, -1.0)
-    chosen, others = (p == 1) & ~constant, (p == 0) & ~constant
-    scores[chosen] = 1 + unit(-r[chosen])
-    scores[others] = unit(-value[others]) / 2
+    scores = np.zeros(d)
+    scores[p == 1] = 1 + unit(-r[p == 1])
+    scores[p == 0] = unit(-value[p == 0]) / 2
     return scores, (p, W, U, objective)
 
 

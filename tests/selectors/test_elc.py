@@ -1,0 +1,400 @@
+"""ELC: against its plain twin in every container and cut, published code, limit cases, refusals, time."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse as sp
+from sklearn.exceptions import ConvergenceWarning
+
+from mlfs_dask.blocks.label_space import standardised_products
+from mlfs_dask.blocks.sparse import as_labels
+from mlfs_dask.diagnostics import diagnose
+from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
+from mlfs_dask.primitives import products
+from mlfs_dask.primitives.rows import ArrayRows
+from mlfs_dask.runtime import Resources
+from mlfs_dask.selectors.elc import ELC, label_factor, screen_scores
+from tests.reference import elc as twin
+
+ORACLES = Path(os.environ.get("MLFS_DATA") or Path(__file__).parents[3] / "shared/data").parent / "oracles"
+
+
+PUBLISHED = {"published": {"lambda_": 1e-3, "beta": 1e8}, "corrected": {}, "screen": {}}
+
+
+def problem(seed=0, n=80, d=9, q=4):
+    """Features 0..q-1 carry a label each; feature d-1 is constant."""
+    rng = np.random.default_rng(seed)
+    Y = (rng.random((n, q)) < rng.uniform(0.15, 0.6, q)).astype(np.int8)
+    Y[0, 0] = 1
+    X = rng.normal(size=(n, d)) * (rng.random((n, d)) < 0.7)
+    X[:, :q] += 1.5 * Y
+    X[:, -1] = 4.0
+    return X, Y
+
+
+@pytest.fixture(scope="module")
+def emotions():
+    """X (593, 72) and Y (593, 6) of the real set, as its file has them."""
+    folder = Path(os.environ.get("MLFS_DATA") or Path(__file__).parents[3] / "shared/data") / "emotions"
+    if not folder.is_dir():
+        pytest.skip(f"real data not found: {folder} (set MLFS_DATA)")
+    lines = (folder / "emotions.arff").read_text().splitlines()
+    values = np.array([line.split(",") for line in lines if line[:1].isdigit() or line[:1] == "-"], float)
+    return values[:, :72], values[:, 72:].astype(np.int8)
+
+
+@pytest.fixture(scope="module")
+def oracle():
+    path = ORACLES / "ELC/emotions.npz"
+    if not path.exists():
+        pytest.skip(f"published results not found: {path}")
+    return np.load(path)
+
+
+# ---------------------------------------------------------------- the plain twin
+
+
+@pytest.mark.parametrize("variant", ["corrected", "published", "screen"])
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("k", [1, 3, 8, 9])
+def test_equals_the_plain_twin(variant, seed, k):
+    X, Y = problem(seed)
+    found = ELC(k, variant=variant).fit(X, Y)
+    expected, loop = twin.elc(X, Y, k, variant=variant, **PUBLISHED[variant])
+    assert found.scores_ == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    if loop is not None:
+        assert found.support_[loop[0] == 1].all()
+        assert loop[0].sum() == min(k, 8)  # the ninth is constant
+        assert found.report_.iterations == len(loop[3])
+
+
+def test_parameters_reach_the_loop():
+    X, Y = problem(5)
+    for parameters in ({"lambda_": 0.3}, {"beta": 0.2}, {"mask_iter": 2}, {"tol": 1e-2}):
+        expected, loop = twin.elc(X, Y, 4, **parameters)
+        found = ELC(4, **parameters).fit(X, Y)
+        assert found.scores_ == pytest.approx(expected, rel=1e-9, abs=1e-9)
+        assert found.report_.objective == pytest.approx(loop[3], rel=1e-9)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_same_scores_for_any_chunking_and_container(data):
+    X, Y = problem(data.draw(st.integers(0, 50)), n=60)
+    k, variant = data.draw(st.integers(1, 9)), data.draw(st.sampled_from(["corrected", "screen"]))
+    expected = ELC(k, variant=variant).fit(X, Y)
+
+    def chunks(total):
+        cuts = sorted(data.draw(st.lists(st.integers(0, total), max_size=3)))
+        return tuple(b - a for a, b in zip([0, *cuts], [*cuts, total], strict=True))
+
+    dense = da.from_array(X, chunks=(chunks(60), chunks(9)))
+    lazy_Y = da.from_array(Y, chunks=(chunks(60), -1))
+    for x, y in (
+        (dense, lazy_Y),
+        (dense.map_blocks(sp.csr_array), lazy_Y),
+        (dense, Y),
+        (sp.csr_array(X), Y),
+        (sp.csc_matrix(X), sp.csr_array(Y)),
+        (ArrayRows(X, as_labels(Y), block_bytes=500), None),
+    ):
+        found = ELC(k, variant=variant).fit(x, y)
+        assert found.scores_ == pytest.approx(expected.scores_, rel=1e-9, abs=1e-10)
+        assert found.support_.tolist() == expected.support_.tolist()
+
+
+def test_compiled_kernels_give_the_same_scores(monkeypatch):
+    X, Y = problem(n=400)
+    for container in (X, sp.csr_array(X), X.astype(np.float32)):
+        expected = ELC(4).fit(container, Y).scores_
+        monkeypatch.setattr(products, "COMPILED_WORK", 0)
+        assert ELC(4).fit(container, Y).scores_ == pytest.approx(expected, rel=1e-9, abs=1e-10)
+        monkeypatch.undo()
+
+
+def test_order_of_rows_does_not_matter():
+    X, Y = problem(2)
+    order = np.random.default_rng(0).permutation(len(X))
+    assert ELC(4).fit(X[order], Y[order]).scores_ == pytest.approx(ELC(4).fit(X, Y).scores_, abs=1e-10)
+
+
+def test_scale_and_place_of_features_do_not_matter():
+    X, Y = problem(2)
+    moved = X * np.geomspace(1e-3, 1e3, X.shape[1]) + np.geomspace(1, 1e4, X.shape[1])
+    assert ELC(4).fit(moved, Y).scores_ == pytest.approx(ELC(4).fit(X, Y).scores_, abs=1e-8)
+
+
+def test_planted_features_are_found():
+    rng = np.random.default_rng(3)
+    Y = (rng.random((500, 5)) < 0.3).astype(int)
+    X = rng.normal(size=(500, 60))
+    planted = [7, 19, 23, 42, 55]
+    X[:, planted] += 2 * Y
+    for variant in ("corrected", "published", "screen"):
+        assert sorted(ELC(5, variant=variant).fit(X, Y).ranking_[:5].tolist()) == planted
+
+
+# ---------------------------------------------------------------- the papers and their code
+
+
+def test_corrected_form_converges_on_emotions(emotions):
+    for k in (7, 36, 65):
+        report = ELC(k).fit(*emotions).report_
+        assert report.converged
+        assert report.extra["gap"][-1] <= 1e-3
+        objective = np.array(report.objective)
+        assert objective[-1] == objective.min()
+        assert (np.diff(objective)[2:] < 0).mean() > 0.9
+        settled = objective[250:]  # features were exchanged for the last time 50 iterations ago
+        assert (np.diff(settled) <= 1e-6 * settled[:-1]).all()
+
+
+def test_published_form_keeps_the_best_of_the_screen_on_emotions(emotions, oracle):
+    X, Y = emotions
+    for k in oracle["ks"]:
+        published = ELC(int(k), variant="published").fit(X, Y)
+        assert published.report_.iterations == 2  # as the authors' code
+        assert published.support_.tolist() == ELC(int(k), variant="screen").fit(X, Y).support_.tolist()
+
+
+def test_authors_similarity_in_our_screen_gives_the_authors_scores(emotions, oracle):
+    # Their S is exp(−dist) / (2 · mean dist) with unsquared distances, none of it set to zero, and their
+    # standard deviation has n − 1.
+    X, Y = emotions
+    n = len(X)
+    Z = (X - X.mean(axis=0)) / X.std(axis=0, ddof=1)
+    A = Y.T @ Z
+    distance = np.linalg.norm(Y.T[:, np.newaxis].astype(float) - Y.T, axis=2)
+    S = np.exp(-distance) / (2 * distance.mean())
+    constant = (S**2).sum()  # tr(S'S), which is the same for every feature
+    theirs = oracle["scores_univariate_eq1_low_is_good"]
+    ours = screen_scores(A, S, n) + constant
+    assert ours / ours[0] == pytest.approx(theirs / theirs[0], rel=1e-9)
+    for k, mask in zip(oracle["ks"], oracle["selected_mask"], strict=True):
+        assert sorted(np.argsort(ours, kind="stable")[:k]) == np.flatnonzero(mask).tolist()
+
+
+def test_factor_reproduces_the_clipped_similarity(emotions):
+    S = twin.similarity(emotions[1])
+    values, vectors = np.linalg.eigh(S)
+    assert values[0] == pytest.approx(-0.09, abs=0.005)  # so it is no square
+    Gamma = label_factor(S, 593)
+    clipped = vectors @ np.diag(np.maximum(values, 0)) @ vectors.T
+    assert Gamma @ Gamma.T == pytest.approx(593**2 * clipped, abs=1e-6)
+    assert Gamma == pytest.approx(twin.factor(S, 593), abs=1e-6)
+
+
+def test_diagnostics_of_the_record_equal_the_twin():
+    X, Y = problem(1)
+    found = ELC(4).fit(X, Y)
+    chosen = np.flatnonzero(found.support_).tolist()
+    assert found.report_.extra["redundancy"] == pytest.approx(twin.redundancy(X, Y, chosen))
+    assert found.report_.extra["residual_correlation"] == pytest.approx(twin.residual_correlation(X, Y, chosen))
+    (same, other) = diagnose(X, Y, selections=[found.support_, [0, 1]])
+    assert same.redundancy == pytest.approx(found.report_.extra["redundancy"])
+    assert other.residual_correlation == pytest.approx(twin.residual_correlation(X, Y, [0, 1]))
+    assert ELC(1).fit(X, Y).report_.extra["redundancy"] is None
+    json.dumps(found.report_.to_dict())
+
+
+# ---------------------------------------------------------------- limit cases
+
+
+@pytest.mark.parametrize("variant", ["corrected", "published", "screen"])
+def test_constant_features_come_last(variant):
+    X, Y = problem()
+    X[:, 2] = 0.1
+    for k in (1, 7, 8, 9):
+        found = ELC(k, variant=variant).fit(X, Y)
+        assert np.isfinite(found.scores_).all()
+        assert found.ranking_[-2:].tolist() == [2, 8]
+        assert found.support_.sum() == k
+    assert found.report_.extra["constant_features"] == 2
+
+
+@pytest.mark.parametrize("variant", ["corrected", "published", "screen"])
+@pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
+def test_features_that_are_all_constant_get_equal_scores(variant, container):
+    Y = np.array([[1, 0], [0, 1], [1, 1]])
+    with pytest.warns(UserWarning, match="every feature is constant"):
+        found = ELC(2, variant=variant).fit(container(np.full((3, 4), 0.1)), Y)
+    assert found.scores_.tolist() == [0.0] * 4
+    assert found.ranking_.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("variant", ["corrected", "published", "screen"])
+@pytest.mark.parametrize("label", [0, 1])
+def test_labels_that_never_or_always_occur(variant, label):
+    X, Y = problem()
+    with pytest.warns(UserWarning, match="no label differs between rows"):
+        found = ELC(3, variant=variant).fit(X, np.full_like(Y, label))
+    assert found.scores_.tolist() == [0.0] * 9
+    Y[:, 1] = label
+    assert np.isfinite(ELC(3, variant=variant).fit(X, Y).scores_).all()
+
+
+@pytest.mark.parametrize("variant", ["corrected", "published", "screen"])
+@pytest.mark.parametrize("q", [1, 2])
+def test_few_labels(variant, q):
+    X, Y = problem(q=q)
+    found = ELC(1, variant=variant).fit(X, Y)
+    assert found.ranking_[0] < q
+    expected, _ = twin.elc(
+        X, Y, 1, variant=variant, **({} if variant != "published" else {"lambda_": 1e-3, "beta": 1e8})
+    )
+    assert found.scores_ == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+def test_one_feature_and_one_row():
+    X, Y = problem()
+    assert ELC(1).fit(X[:, :1], Y).ranking_.tolist() == [0]
+    with pytest.warns(UserWarning, match="every feature is constant"):
+        assert ELC(2).fit(X[:1], Y[:1]).ranking_.tolist() == list(range(9))
+
+
+def test_a_penalty_too_large_for_any_feature_leaves_the_screen():
+    X, Y = problem()
+    found = ELC(3, lambda_=10.0, mask_iter=0).fit(X, Y)
+    assert found.report_.extra["gap"][-1] <= 1e-3
+    assert sorted(found.ranking_[:3]) == sorted(ELC(3, variant="screen").fit(X, Y).ranking_[:3])
+
+
+def test_a_column_far_from_zero_gets_its_score():
+    X, Y = problem(1)
+    far = X.copy()
+    far[:, :4] = np.round(far[:, :4] * 2**10) / 2**10  # exact after the shift
+    near = ELC(4).fit(far, Y).scores_
+    far[:, :4] += 1e8
+    assert ELC(4).fit(far, Y).scores_ == pytest.approx(near, rel=1e-9, abs=1e-9)
+
+
+# ---------------------------------------------------------------- refusals
+
+
+def test_unknown_labels_are_refused_wherever_they_are_found():
+    X, Y = problem()
+    Y[3, 1] = -1
+    for x, y in ((X, Y), (X, sp.csr_array(Y)), (da.from_array(X, chunks=(20, -1)), da.from_array(Y, chunks=(20, -1)))):
+        with pytest.raises(DataError, match="ELC has no support for missing labels, and Y holds 1 unknown") as caught:
+            ELC(3).fit(x, y)
+        assert "cure: drop those rows or labels" in str(caught.value)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", [0, 40])
+def test_values_that_are_no_numbers_are_refused_by_name(bad, place):
+    pd = pytest.importorskip("pandas")
+    X, Y = problem()
+    X[place, 5] = bad
+    for container in (X, sp.csr_array(X), da.from_array(X, chunks=(30, -1))):
+        with pytest.raises(DataError, match=r"column 6: X contains NaN or infinity, .* in 1 features") as caught:
+            ELC(3).fit(container, Y)
+        assert "SimpleImputer" in str(caught.value)
+    with pytest.raises(DataError, match="column 'f5'"):
+        ELC(3).fit(pd.DataFrame(X, columns=[f"f{i}" for i in range(9)]), Y)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"variant": "new"}, "variant must be 'corrected', 'published' or 'screen'; got 'new'"),
+        ({"lambda_": -1}, "lambda_ must be a non-negative number; got -1"),
+        ({"lambda_": "a"}, "lambda_ must be a non-negative number; got 'a'"),
+        ({"beta": 0}, "beta must be a positive number; got 0"),
+        ({"beta": float("nan")}, "beta must be a positive number; got nan"),
+        ({"tol": 0.0}, "tol must be a positive number; got 0.0"),
+        ({"tol": None}, "tol must be a positive number; got None"),
+        ({"mask_iter": -1}, "mask_iter must be a whole number of at least 0; got -1"),
+        ({"max_iter": 0}, "max_iter must be a whole number of at least 1; got 0"),
+        ({"max_iter": 2.5}, "max_iter must be a whole number of at least 1; got 2.5"),
+    ],
+)
+def test_impossible_parameters_are_refused(parameters, message):
+    with pytest.raises(UsageError, match=message):
+        ELC(3, **parameters).fit(*problem())
+
+
+def test_a_loop_cut_short_warns():
+    with pytest.warns(ConvergenceWarning, match=r"did not converge in 3 iterations .* Increase max_iter"):
+        found = ELC(3, max_iter=3).fit(*problem())
+    assert found.report_.converged is False
+    assert found.report_.iterations == 3
+
+
+def test_the_driver_is_planned_and_refused():
+    profile = ArrayRows(*problem()[:1], as_labels(problem()[1])).profile
+    wide = profile.__class__(**{**vars(profile), "d": 10**6, "q": 1000, "sparse": True, "n": 10**6})
+    resources = Resources(2, 1, 2**36, 2**33, client=object())
+    plan = ELC(10).plan(wide, resources)
+    assert plan.passes == 1
+    assert plan.peak_driver_bytes > 8 * 8 * 10**9  # the loop's matrices
+    assert ELC(10, variant="screen").plan(wide, resources).peak_driver_bytes < plan.peak_driver_bytes / 2
+    with pytest.raises(DoesNotFitError, match="one pass on a worker"):
+        ELC(10).plan(wide, Resources(2, 1, 2**32, 2**33, client=object()))
+
+
+def test_memory_of_the_loop_is_within_the_plan():
+    import tracemalloc
+
+    rng = np.random.default_rng(0)
+    d, q, n = 3000, 30, 300
+    Y = (rng.random((n, q)) < 0.2).astype(np.int8)
+    X = rng.normal(size=(n, d)).astype(np.float32)
+    selector = ELC(300, max_iter=30, mask_iter=10)
+    here = Resources(1, 1, 2**40, 2**40)
+    source = ArrayRows(X, as_labels(Y))
+    with pytest.warns(ConvergenceWarning):
+        selector.fit(X, Y)  # whatever is imported late is imported now
+    sums = products.LabelProducts(d, q)
+    state = sums.zero()
+    for block in source.stream(0, source.profile.partitions):
+        sums.add(state, block)
+    moments = sums.finalize(state)
+    from mlfs_dask.selectors.elc import label_similarity, screen_scores
+
+    tracemalloc.start()
+    A = standardised_products(moments.products.copy(), moments.std)
+    S = label_similarity(moments.pairs, moments.positives)
+    selector._solve(A, label_factor(S, n), screen_scores(A, S, n), 300)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    from mlfs_dask.runtime import PROCESS_BYTES
+
+    assert source.profile.d == d
+    declared = 8 * (8 * q * d + 6 * q * q + 12 * d)
+    assert selector.plan(source, here).peak_driver_bytes >= declared + PROCESS_BYTES
+    assert 0.5 * declared < peak <= declared
+
+
+def test_small_data_is_chosen_at_once(emotions, tmp_path):
+    """First fit of a process: nothing is compiled, no scheduler starts."""
+    X, Y = emotions
+    np.savez(tmp_path / "emotions.npz", X=X, Y=Y)
+    code = (
+        "import sys, time, numpy as np\n"
+        "from mlfs_dask import ELC\n"
+        f"data = np.load({str(tmp_path / 'emotions.npz')!r})\n"
+        "X, Y = data['X'], data['Y']\n"
+        "start = time.perf_counter()\n"
+        "ELC(20).fit(X, Y)\n"
+        "print(time.perf_counter() - start, *sorted({'numba', 'distributed'} & set(sys.modules)))\n"
+    )
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    seconds = []
+    for _ in range(3):
+        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+        taken, *loaded = run.stdout.split()
+        assert not loaded
+        seconds.append(float(taken))
+    assert min(seconds) < 0.2
