@@ -210,7 +210,7 @@ class CsvReader:
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
-        columns = range(len(self._names)) if only is None else only
+        columns = sorted((*self._features, *self._labels)) if only is None else only
         text = pa.dictionary(pa.int32(), pa.string())
         types = {str(c): text if c in self._texts else pa.float64() for c in columns}
         try:
@@ -230,7 +230,7 @@ class CsvReader:
     def _numbers(self, batch: Any, columns: Sequence[int]) -> NDArray[np.float64]:
         import pyarrow as pa
 
-        arrays = [batch.column(column) for column in columns]
+        arrays = [batch.column(str(column)) for column in columns]
         names = [str(column) for column in columns]
         tensor = pa.RecordBatch.from_arrays(arrays, names).to_tensor(null_to_nan=True, row_major=True)
         values: NDArray[np.float64] = tensor.to_numpy()
@@ -250,7 +250,7 @@ class CsvReader:
                 rows[:, places] = self._numbers(batch, numeric)
             for place, column in enumerate(self._features):
                 if column in self._texts:
-                    rows[:, place] = self._looked_up(batch.column(column), self._codes[column], column)
+                    rows[:, place] = self._looked_up(batch.column(str(column)), self._codes[column], column)
             row += batch.num_rows
         return X
 
@@ -281,7 +281,7 @@ class CsvReader:
                 rows[:, places] = self._numbers(batch, numeric)
             for place, column in enumerate(self._labels):
                 if column in self._texts:
-                    texts = batch.column(column)
+                    texts = batch.column(str(column))
                     truth = {text: _TRUTH.get(text.strip().lower(), 0.5) for text in texts.dictionary.to_pylist()}
                     rows[:, place] = self._looked_up(texts, truth, column)
                     wrong = np.flatnonzero(rows[:, place] == 0.5)
@@ -361,38 +361,9 @@ class CsvReader:
                 value=block[failure.start : failure.start + 1],
                 cure="convert the file, for example with iconv -f latin1 -t utf-8",
             ) from error
-        number = _NUMBER if self._decimal == "." else _DECIMAL_COMMA
         try:
-            for line, fields in _records(text, self._delimiter):
-                if len(fields) != len(self._names):
-                    raise DataError(
-                        f"{len(self._names)} fields were expected, as in the header; this row has {len(fields)}",
-                        file=self.path,
-                        line=self._line_at(at) + line,
-                        value=self._delimiter.join(fields)[:60],
-                        cure=f"complete the row, or quote a field that holds the delimiter {self._delimiter!r}",
-                    ) from error
-                for column, value in enumerate(fields):
-                    if column in self._texts or value in _NULLS or number.fullmatch(value):
-                        continue
-                    line += self._line_at(at)
-                    if column in self._labels:
-                        bad_label(
-                            value,
-                            self._labels.index(column),
-                            names=self._label_names,
-                            file=self.path,
-                            line=line,
-                        )
-                    raise DataError(
-                        "a number was expected, as in the rows before",
-                        file=self.path,
-                        line=line,
-                        column=self._names[column],
-                        value=value,
-                        cure="correct the value; or, if the column holds categories, say so with "
-                        f"--key categorical={self._names[column]}",
-                    ) from error
+            self._explain_ragged(text, at)
+            self._explain_value(text, at)
         except csv.Error:
             pass
         raise DataError(
@@ -401,6 +372,39 @@ class CsvReader:
             line=self._line_at(at),
             cure="look at the quotes and delimiters near this line",
         ) from error
+
+    def _explain_ragged(self, text: str, at: int) -> None:
+        for line, fields in _records(text, self._delimiter):
+            if len(fields) != len(self._names):
+                raise DataError(
+                    f"{len(self._names)} fields were expected, as in the header; this row has {len(fields)}",
+                    file=self.path,
+                    line=self._line_at(at) + line,
+                    value=self._delimiter.join(fields)[:60],
+                    cure=f"complete the row, or quote a field that holds the delimiter {self._delimiter!r}",
+                )
+
+    def _explain_value(self, text: str, at: int) -> None:
+        number = _NUMBER if self._decimal == "." else _DECIMAL_COMMA
+        columns = sorted({*self._features, *self._labels} - self._texts)
+        for line, fields in _records(text, self._delimiter):
+            for column in columns:
+                value = fields[column]
+                if value in _NULLS or number.fullmatch(value):
+                    continue
+                line += self._line_at(at)
+                if column in self._labels:
+                    label = self._labels.index(column)
+                    bad_label(value, label, names=self._label_names, file=self.path, line=line)
+                raise DataError(
+                    "a number was expected, as in the rows before",
+                    file=self.path,
+                    line=line,
+                    column=self._names[column],
+                    value=value,
+                    cure="correct the value; or, if the column holds categories, say so with "
+                    f"--key categorical={self._names[column]}",
+                )
 
 
 def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False) -> CsvReader:

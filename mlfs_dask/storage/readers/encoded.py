@@ -120,6 +120,9 @@ class ColumnRows:
             values[:, place] = column.take(start, stop)
         return values
 
+    def close(self) -> None:
+        """Nothing is held open."""
+
 
 class _Column:
     """One column: an array, a categorical of 0 and 1 in some spelling, or values with a mask."""

@@ -31,12 +31,14 @@ from mlfs_dask.storage.readers.matrix import (
     DeferredArray,
     DenseRows,
     MatrixReader,
+    Opener,
     Pair,
     Rows,
     SpooledRows,
     matrix_reader,
     minus_one_is_negative,
     open_random,
+    opened,
     spooled,
 )
 
@@ -64,6 +66,7 @@ _MATRIX, _COMPRESSED = 14, 15
 _CLASSES = {1: "cell", 2: "struct", 3: "object", 4: "char", 5: "sparse", 16: "function", 17: "opaque"}
 _NUMERIC_CLASSES = range(6, 16)
 _SPARSE_CLASS = 5
+_NUMERIC_7 = {"double", "single", "logical"} | {f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)}
 _COMPLEX_FLAG = 0x0800
 
 
@@ -232,10 +235,10 @@ def _orient(
     return found[0]
 
 
-def _without_zero(opener: Callable[[], Any]) -> bool:
+def _without_zero(opener: Opener) -> bool:
     """Whether -1 occurs among the labels, and 0 does not."""
     negative = False
-    with opener() as pairs:
+    with opened(opener) as pairs:
         for _, Y in pairs:
             row = 0
             while row < Y.shape[0]:
@@ -262,15 +265,23 @@ def _version_7(hdf5: Any, path: str) -> dict[str, _Variable]:
             continue
         if "MATLAB_sparse" in item.attrs:
             found[name] = _sparse_7(item, path)
-        elif hasattr(item, "dtype") and item.dtype.kind in "buif" and "MATLAB_empty" not in item.attrs:
+        elif (kind := _class_7(item)) in _NUMERIC_7:
             found[name] = _Variable(tuple(item.shape[::-1]), None, functools.partial(_dense_7, item))
         else:
-            kind = item.attrs.get("MATLAB_class", b"structure")
-            text = kind.decode() if isinstance(kind, bytes) else str(kind)
-            found[name] = _Variable(
-                tuple(getattr(item, "shape", ())), f"it is a {text}, not a numeric matrix", _no_rows
-            )
+            shape = tuple(getattr(item, "shape", ()))
+            found[name] = _Variable(shape, f"it is a {kind}, not a numeric matrix", _no_rows)
     return found
+
+
+def _class_7(item: Any) -> str:
+    """MATLAB's class of a variable; files that MATLAB did not write have none, and their type says it."""
+    if "MATLAB_empty" in item.attrs:
+        return "variable without values"
+    kind = item.attrs.get("MATLAB_class")
+    if kind is not None:
+        return kind.decode() if isinstance(kind, bytes) else str(kind)
+    numeric = hasattr(item, "dtype") and item.dtype.kind in "buif"
+    return "double" if numeric else "structure"
 
 
 def _dense_7(item: Any, turned: bool) -> Rows:
@@ -333,6 +344,11 @@ class _Element:
             return kind & 0xFFFF, kind >> 16, 4 - (kind >> 16)
         size = struct.unpack(self._order + "I", self.exactly(4))[0]
         return kind, size, -size % 8
+
+    def finish(self) -> None:
+        """Read to the end, where the checksum of a compressed variable is."""
+        while self._read(1 << 16):
+            pass
 
     def whole(self) -> tuple[int, bytes]:
         kind, size, padding = self.tag()
@@ -446,7 +462,9 @@ def _dense_5(file: BinaryIO, path: str, order: str, position: int, shape: tuple[
     dtype = np.dtype(order + _TYPES.get(kind, "u1"))
 
     def make() -> tuple[NDArray[Any], Callable[[], None]]:
-        flat, release = _values_5(file, path, order, position).array(path)
+        element = _values_5(file, path, order, position)
+        flat, release = element.array(path)
+        element.finish()
         return flat.reshape(shape, order="F"), release
 
     array = DeferredArray(make, dtype, shape)
@@ -458,6 +476,7 @@ def _sparse_5(file: BinaryIO, path: str, order: str, position: int, shape: tuple
     indices, _ = element.array(path)
     indptr, _ = element.array(path)
     data, _ = element.array(path)
+    element.finish()
     stored = int(indptr[-1]) if len(indptr) else 0
     # MATLAB reserves room (nzmax) that it need not use.
     return _sparse_rows(data[:stored], indices[:stored], np.array(indptr), shape, path, turned)

@@ -8,6 +8,7 @@ file (in TMPDIR), never in memory as a whole.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import mmap
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -62,6 +63,9 @@ class Rows(Protocol):
 
     def take(self, start: int, stop: int) -> Matrix:
         """Rows [start, stop), as stored: any real dtype."""
+
+    def close(self) -> None:
+        """Let go of streams and temporary files."""
 
 
 Pair: TypeAlias = tuple[Rows, Rows]
@@ -142,6 +146,9 @@ class DenseRows:
             return np.asarray(self._array[:, start:stop]).T
         return np.asarray(self._array[start:stop])
 
+    def close(self) -> None:
+        _close(self._array)
+
     def _banded(self, start: int, stop: int) -> NDArray[Any]:
         if stop - start >= self._band_rows:
             return self._rows(start, stop)
@@ -191,6 +198,16 @@ class CsrRows:
             file=self._file,
             row=start,
         )
+
+    def close(self) -> None:
+        _close(self._data)
+        _close(self._indices)
+
+
+def _close(array: object) -> None:
+    close = getattr(array, "close", None)
+    if close is not None:
+        close()
 
 
 def checked_csr(
@@ -286,8 +303,9 @@ class SpooledRows:
         return vstack(pieces, format="csr") if pieces else csr_array((0, self.shape[1]))
 
     def close(self) -> None:
-        if self._spool is not None:
-            self._spool.close()
+        _close(self._spool)
+        _close(self._data)
+        _close(self._indices)
 
     def _pieces(self) -> Iterator[tuple[int, NDArray[Any], NDArray[Any]]]:
         step = _PIECE_BYTES // 16
@@ -478,6 +496,9 @@ class FlatRows:
         values: NDArray[Any] = self._flat[start * width : stop * width].reshape(stop - start, width)
         return values
 
+    def close(self) -> None:
+        _close(self._flat)
+
 
 def mapped(
     file: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int, *, fortran: bool
@@ -544,6 +565,17 @@ def is_local(file: BinaryIO) -> bool:
     return True
 
 
+@contextlib.contextmanager
+def opened(opener: Opener) -> Iterator[Sequence[Pair]]:
+    """The pairs of a source, closed at the end."""
+    with opener() as pairs:
+        try:
+            yield pairs
+        finally:
+            for rows in itertools.chain.from_iterable(pairs):
+                rows.close()
+
+
 @dataclass(frozen=True)
 class MatrixReader:
     """One source of arrays; made by the `open_*` functions. Positions are rows.
@@ -578,7 +610,7 @@ class MatrixReader:
         row = part.start if start is None else start
         n = sum(self._lengths)
         stop = n if part.stop is None else part.stop
-        with self._opener() as pairs:
+        with opened(self._opener) as pairs:
             before = 0
             for length, (X, Y) in zip(self._lengths, pairs, strict=True):
                 while row < min(stop, before + length):
@@ -648,7 +680,7 @@ def matrix_reader(
     DataError
         X and Y differ in rows, or the pairs or names in width.
     """
-    with opener() as pairs:
+    with opened(opener) as pairs:
         for X, Y in pairs:
             if X.shape[0] != Y.shape[0]:
                 raise DataError(

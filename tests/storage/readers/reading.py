@@ -1,0 +1,58 @@
+"""Read a whole source and hold the reader to its protocol on the way."""
+
+from __future__ import annotations
+
+import pickle
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from mlfs_dask.storage.readers.base import Batch, Reader
+
+
+def dense(matrix: Any) -> np.ndarray:
+    return matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
+
+
+def batches_of(reader: Reader, *, batch_bytes: int, part_bytes: int) -> list[Batch]:
+    """All batches, each part read by a pickled copy; shapes and dtypes are checked."""
+    found = []
+    parts = reader.parts(part_bytes)
+    assert [part.index for part in parts] == list(range(len(parts)))
+    for before, after in pairwise(parts):
+        assert before.start < after.start
+    for part in parts:
+        copy = pickle.loads(pickle.dumps(reader))
+        for batch in copy.read(part, batch_bytes=batch_bytes):
+            assert batch.X.dtype == np.float64
+            assert isinstance(batch.Y, csr_array)
+            assert batch.Y.dtype == np.int8
+            assert batch.Y.indptr.dtype == np.int64
+            assert set(batch.Y.data.tolist()) <= {1, -1}
+            assert batch.X.shape[0] == batch.Y.shape[0] > 0
+            found.append(batch)
+    return found
+
+
+def read_all(reader: Reader, *, batch_bytes: int = 1 << 20, part_bytes: int = 1 << 40) -> tuple[np.ndarray, np.ndarray]:
+    """X and Y as dense arrays."""
+    found = batches_of(reader, batch_bytes=batch_bytes, part_bytes=part_bytes)
+    return np.vstack([dense(b.X) for b in found]), np.vstack([b.Y.toarray() for b in found])
+
+
+def check_splits(reader: Reader, *, sizes: tuple[int, ...] = (1, 200, 1000)) -> None:
+    """Any batch size, any part size and any restart give the same rows."""
+    X, Y = read_all(reader)
+    for batch_bytes in sizes:
+        for part_bytes in (*sizes, 1 << 40):
+            again = read_all(reader, batch_bytes=batch_bytes, part_bytes=part_bytes)
+            np.testing.assert_array_equal(again[0], X)
+            np.testing.assert_array_equal(again[1], Y)
+    for part in reader.parts(sizes[-1]):
+        whole = list(reader.read(part, batch_bytes=sizes[0]))
+        if len(whole) < 2:
+            continue
+        rest = list(reader.read(part, batch_bytes=sizes[1], start=whole[0].position))
+        np.testing.assert_array_equal(np.vstack([dense(b.X) for b in rest]), np.vstack([dense(b.X) for b in whole[1:]]))

@@ -1,0 +1,51 @@
+"""Label columns and label values, as all table and matrix readers take them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.storage.readers.columns import label_block, need, sparse_label_block
+
+HOW = {"names": ("sky", "sea"), "file": "f", "place": lambda row: {"row": 10 + row}}
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int16, np.bool_])
+def test_label_block(dtype: type) -> None:
+    values = np.array([[0, 1], [0, 0], [1, 1]], dtype=dtype)
+    for block in (label_block(values, **HOW), sparse_label_block(csr_array(values), **HOW)):
+        assert block.dtype == np.int8
+        assert block.nnz == 3
+        np.testing.assert_array_equal(block.toarray(), values.astype(np.int8))
+
+
+def test_missing_and_minus_one_are_unknown() -> None:
+    values = np.array([[np.nan, 1], [-1, 0]])
+    expected = [[-1, 1], [-1, 0]]
+    np.testing.assert_array_equal(label_block(values, **HOW).toarray(), expected)
+    np.testing.assert_array_equal(sparse_label_block(csr_array(values), **HOW).toarray(), expected)
+
+
+def test_explicit_zeros_go() -> None:
+    values = csr_array((np.array([0.0, 1.0]), np.array([0, 1]), np.array([0, 1, 2])), shape=(2, 2))
+    block = sparse_label_block(values, **HOW)
+    assert block.nnz == 1
+    np.testing.assert_array_equal(block.toarray(), [[0, 0], [0, 1]])
+
+
+@pytest.mark.parametrize(("value", "shown"), [(0.5, 0.5), (2.0, 2), (-2.0, -2), (np.inf, np.inf)])
+@pytest.mark.parametrize("names", [("sky", "sea"), None])
+def test_bad_label(value: float, shown: float, names: tuple[str, ...] | None) -> None:
+    values = np.array([[0, 1], [0, value]])
+    for call, matrix in ((label_block, values), (sparse_label_block, csr_array(values))):
+        with pytest.raises(DataError, match=r"row 11: a label must be 0 or 1 \(-1 = unknown\)") as caught:
+            call(matrix, **HOW | {"names": names})
+        assert caught.value.column == ("sea" if names else 2)
+        assert repr(caught.value.value) == repr(shown)
+
+
+def test_missing_library() -> None:
+    with pytest.raises(UsageError, match=r"f: reading X needs no_such, which is not installed"):
+        need("no_such.thing", file="f", what="X")

@@ -1,0 +1,321 @@
+"""CSV and TSV: kinds, codes, quotes, splits, and what is said of bad rows."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.storage.readers import csv as csv_module
+from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.csv import open_csv, open_tsv
+from tests.storage.readers.reading import batches_of, check_splits, read_all
+
+LAST = ReadOptions(labels=LabelSpec(count=1))
+nan = np.nan
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    def write_text(text: str | bytes, name: str = "t.csv") -> str:
+        path = tmp_path / name
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return str(path)
+
+    return write_text
+
+
+def test_values_names_and_missing(write) -> None:
+    reader = open_csv(write("a,b,sky\n1,2.5,1\n,NA,0\nNaN,?,?\n-1e3,+4, 1\n"), LAST)
+    assert reader.header.feature_names == ("a", "b")
+    assert reader.header.label_names == ("sky",)
+    assert (reader.header.n_features, reader.header.n_labels) == (2, 1)
+    X, Y = read_all(reader)
+    np.testing.assert_array_equal(X, [[1, 2.5], [nan, nan], [nan, nan], [-1000, 4]])
+    np.testing.assert_array_equal(Y, [[1], [0], [-1], [1]])
+
+
+@pytest.mark.parametrize("ending", ["\n", "\r\n"])
+@pytest.mark.parametrize("last", [True, False])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_line_ends_byte_order_mark_and_blank_lines(write, ending: str, last: bool, mark: bytes) -> None:
+    text = ending.join(["", "a,b", "1,0", "", "2,1"]) + (ending if last else "")
+    X, Y = read_all(open_csv(write(mark + text.encode()), LAST))
+    np.testing.assert_array_equal(X, [[1], [2]])
+    np.testing.assert_array_equal(Y, [[0], [1]])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("t.csv", "a;b;y\n1,5;2;0\n2;3,25;1\n"),
+        ("t.csv", "a|b|y\n1.5|2|0\n2|3.25|1\n"),
+        ("t.tsv", "a\tb\ty\n1.5\t2\t0\n2\t3.25\t1\n"),
+        ("t.csv", '"a, or so";b;y\n1.5;2;0\n2;3.25;1\n'),
+    ],
+)
+def test_delimiters_and_decimal_comma(write, name: str, text: str) -> None:
+    X, Y = read_all(open_csv(write(text, name), LAST))
+    np.testing.assert_array_equal(X, [[1.5, 2], [2, 3.25]])
+    np.testing.assert_array_equal(Y, [[0], [1]])
+
+
+def test_tsv_with_commas_in_names(write) -> None:
+    reader = open_tsv(write("a,b,c\td,e\n1\t0\n", "t.txt"), LAST)
+    assert reader.header.feature_names == ("a,b,c",)
+
+
+def test_text_columns_get_sorted_codes_of_the_whole_file(write) -> None:
+    # "zebra" comes first and "ant" last, beyond the first batches: codes follow the alphabet.
+    values = ["zebra", "cat", "", "cat", "ant"]
+    rows = "".join(f"{v},{i},yes\n" for i, v in enumerate(values * 20))
+    reader = open_csv(write("kind,x,y\n" + rows), LAST)
+    assert reader.header.categories == {0: ("ant", "cat", "zebra")}
+    X, Y = read_all(reader, batch_bytes=100)
+    np.testing.assert_array_equal(X[:5, 0], [2, 1, nan, 1, 0])
+    np.testing.assert_array_equal(X[:, 1], range(100))
+    assert (Y == 1).all()
+    check_splits(reader)
+
+
+def test_false_and_true_as_texts_and_dates_as_categories(write) -> None:
+    reader = open_csv(write("flag,day,y\ntrue,2020-01-02,TRUE\nfalse,2020-01-01,false\n"), LAST)
+    assert reader.header.categories == {0: ("false", "true"), 1: ("2020-01-01", "2020-01-02")}
+    X, Y = read_all(reader)
+    np.testing.assert_array_equal(X, [[1, 1], [0, 0]])
+    np.testing.assert_array_equal(Y, [[1], [0]])
+
+
+def test_categories_by_key(write) -> None:
+    text = "code,x,y\n2,1,0\n10,1,1\n"
+    options = ReadOptions(labels=LabelSpec(count=1), keys={"categorical": "code"})
+    reader = open_csv(write(text), options)
+    assert reader.header.categories == {0: ("10", "2")}
+    np.testing.assert_array_equal(read_all(reader)[0][:, 0], [1, 0])
+
+
+def test_quoted_fields_with_delimiters_newlines_and_quotes(write) -> None:
+    text = "a,kind,y\n" + '1,"x, or ""so""\nand on",0\n2,"b",1\n' * 30
+    reader = open_csv(write(text), LAST)
+    assert reader.header.categories == {1: ("b", 'x, or "so"\nand on')}
+    check_splits(reader, sizes=(1, 90, 300))
+    assert len(reader.parts(100)) > 5
+
+
+def test_parts_begin_where_records_do(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Pieces of the scan shorter than a record, so that targets and newlines fall across them.
+    monkeypatch.setattr(csv_module, "_SCAN_BYTES", 7)
+    text = "a,b,y\n" + "".join(f'{i},"{"q" * (i % 5)}\n{i}",{i % 2}\n' for i in range(60))
+    reader = open_csv(write(text), LAST)
+    for part_bytes in (1, 13, 40, 200):
+        parts = reader.parts(part_bytes)
+        assert len(parts) > 2
+        X, _ = read_all(reader, part_bytes=part_bytes)
+        np.testing.assert_array_equal(X[:, 0], range(60))
+
+
+def test_a_remote_file_without_quotes_is_split_without_a_scan(tmp_path: Path) -> None:
+    import fsspec
+
+    text = "a,y\n" + "".join(f"{i},{i % 2}\n" for i in range(100))
+    with fsspec.open("memory://csv/t.csv", "wb") as file:
+        file.write(text.encode())
+    reader = open_csv("memory://csv/t.csv", LAST)
+    assert len(reader.parts(50)) > 5
+    np.testing.assert_array_equal(read_all(reader, part_bytes=50)[0][:, 0], range(100))
+
+
+def test_compressed_is_one_part_and_can_be_resumed(write) -> None:
+    text = "a,b,y\n" + "".join(f"{i},{i / 7!r},{i % 2}\n" for i in range(300))
+    reader = open_csv(write(gzip.compress(text.encode()), "t.csv.gz"), LAST)
+    assert len(reader.parts(10)) == 1
+    check_splits(reader, sizes=(1, 500))
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.floats(allow_infinity=False) | st.none(),
+            st.sampled_from(["a", "b,c", 'd"e', "f\ng", None]),
+            st.sampled_from([0, 1, None]),
+        ),
+        min_size=1,
+        max_size=40,
+    ),
+    batch_bytes=st.integers(1, 500),
+    part_bytes=st.integers(1, 500),
+)
+def test_any_split_gives_the_table(write, rows, batch_bytes: int, part_bytes: int) -> None:
+    def field(value: object) -> str:
+        text = "" if value is None else repr(value) if isinstance(value, float) else str(value)
+        return '"' + text.replace('"', '""') + '"' if set(text) & set(',"\n') else text
+
+    lines = ["1,a,0", *(",".join(map(field, row)) for row in rows)]
+    path = write("x,kind,y\n" + "\n".join(lines) + "\n")
+    X, Y = read_all(open_csv(path, LAST), batch_bytes=batch_bytes, part_bytes=part_bytes)
+    kinds = sorted({"a", *(row[1] for row in rows if row[1] is not None)})
+    expected = [[1.0, 0.0]] + [
+        [nan if x is None else x, nan if kind is None else kinds.index(kind)] for x, kind, _ in rows
+    ]
+    np.testing.assert_array_equal(X, expected)
+    np.testing.assert_array_equal(Y[1:, 0], [-1 if y is None else y for _, _, y in rows])
+
+
+def test_batches_keep_to_their_size_when_rows_get_shorter(write) -> None:
+    text = "a,b,y\n" + "1.2345678901234567,2.3456789012345678,1\n" * 50 + "1,2,0\n" * 5000
+    found = batches_of(open_csv(write(text), LAST), batch_bytes=24 * 100, part_bytes=1 << 40)
+    assert max(batch.X.shape[0] for batch in found) <= 201
+    assert sum(batch.X.shape[0] for batch in found) == 5050
+    assert [batch.first_line for batch in found[:2]] == [2, 2 + found[0].X.shape[0]]
+
+
+def test_labels_by_name_number_and_position(write) -> None:
+    path = write("1,a,b,c\n7,8,1,0\n")
+
+    def labels(**spec: object) -> tuple[str, ...]:
+        return open_csv(path, ReadOptions(labels=LabelSpec(**spec))).header.label_names
+
+    assert labels(columns=("c", "b")) == ("b", "c")
+    assert labels(columns=("4",)) == ("c",)
+    assert labels(columns=("1",)) == ("1",), "a name goes before a number"
+    assert labels(count=2) == ("b", "c")
+    assert labels(count=1, first=True) == ("1",)
+
+
+def test_columns_left_out(write) -> None:
+    path = write("id,a,note,y\nr1,1,x,0\nr2,2,y,1\n")
+    reader = open_csv(path, ReadOptions(labels=LabelSpec(count=1), drop=("id", "note")))
+    assert reader.header.feature_names == ("a",)
+    assert reader.header.categories == {}
+    np.testing.assert_array_equal(read_all(reader)[0], [[1], [2]])
+
+
+def test_a_first_line_of_numbers_is_a_row(write, caplog: pytest.LogCaptureFixture) -> None:
+    path = write("1.5,2,0\n3,4,1\n")
+    with caplog.at_level(logging.INFO, logger="mlfs_dask"):
+        reader = open_csv(path, LAST)
+    assert "no header row" in caplog.text
+    assert reader.header.feature_names is None
+    np.testing.assert_array_equal(read_all(reader)[0], [[1.5, 2], [3, 4]])
+    asked = ReadOptions(labels=LabelSpec(count=1), keys={"header": "yes"})
+    assert open_csv(path, asked).header.feature_names == ("1.5", "2")
+
+
+@pytest.mark.parametrize("names", ["0,1,2", "1,2,3"])
+def test_numbered_columns_are_names(write, names: str) -> None:
+    assert open_csv(write(names + "\n5,6,1\n"), LAST).header.label_names == (names[-1],)
+
+
+def error_of(path: str, options: ReadOptions = LAST, **how: int) -> DataError:
+    with pytest.raises(DataError) as caught:
+        read_all(open_csv(path, options), **how)
+    return caught.value
+
+
+def test_ragged_row(write) -> None:
+    # Behind the sample, and behind a quoted newline: the line is still right.
+    rows = '1,"two\nlines",0\n' * 40
+    error = error_of(write("a,b,y\n" + rows + "7,8\n"), part_bytes=100, batch_bytes=50)
+    assert (error.line, error.value) == (82, "7,8")
+    assert error.problem == "3 fields were expected, as in the header; this row has 2"
+    assert "quote a field that holds the delimiter ','" in str(error)
+
+
+def test_text_after_the_sample(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_module, "SAMPLE_BYTES", 64)
+    error = error_of(write("a,b,y\n" + "1,2,0\n" * 50 + "1,oops,0\n"))
+    assert (error.line, error.column, error.value) == (52, "b", "oops")
+    assert "a number was expected, as in the rows before" in str(error)
+    assert "--key categorical=b" in str(error)
+
+
+@pytest.mark.parametrize(("value", "shown"), [("0.5", 0.5), ("2", 2), ("-3", -3), ("maybe", "maybe")])
+def test_bad_label(write, value: str, shown: object) -> None:
+    error = error_of(write("a,b,sky\n1,2,1\n\n1,2," + value + "\n"))
+    assert (error.line, error.column, error.value) == (4, "sky", shown)
+    assert "a label must be 0 or 1 (-1 = unknown)" in str(error)
+    assert "binarise the column" in str(error)
+
+
+def test_bad_label_after_the_sample(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_module, "SAMPLE_BYTES", 64)
+    error = error_of(write("a,y\n" + "1,0\n" * 50 + "1,maybe\n"))
+    assert (error.line, error.column, error.value) == (52, "y", "maybe")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"", "the file is empty"),
+        (b"\n \n", "nothing but blank lines"),
+        (b"a,b,y\n", "a header row and no rows after it"),
+        (b"a,b,a\n1,2,0\n", "line 1, column 'a': columns 1 and 3 have the same name"),
+        ("a,b\n1,0\n".encode("utf-16"), "the text is UTF-16"),
+        (b"a,\xe9,y\n1,2,0\n", "line 1, value b'\\xe9': the text is not UTF-8"),
+        (b"a,k,y\n1,x,0\n1,\xe9,0\n", "line 3, value b'\\xe9': the text is not UTF-8"),
+        (b"only\n1\n", "check the delimiter"),
+    ],
+)
+def test_bad_files(write, text: bytes, said: str) -> None:
+    assert said in str(error_of(write(text)))
+
+
+def test_an_unclosed_quote_does_not_take_all_memory(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_module, "_MAX_RECORD_BYTES", 1 << 14)
+    monkeypatch.setattr(csv_module, "SAMPLE_BYTES", 64)
+    path = write("a,k,y\n" + "1,x,0\n" * 50 + '1,"x,0\n' + "1,x,0\n" * 20000)
+    assert "a quoted field is longer than" in str(error_of(path))
+
+
+def test_nothing_tells_the_labels(write) -> None:
+    with pytest.raises(UsageError, match="nothing tells which columns are labels") as caught:
+        open_csv(write("a,y\n1,0\n"))
+    for option in ("--labels FILE.xml", "--label-columns", "--n-labels"):
+        assert option in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (ReadOptions(LabelSpec(columns=("skyy",))), "the label 'skyy' is none of the 3 columns"),
+        (ReadOptions(LabelSpec(columns=("skyy",))), "the closest names are 'sky'"),
+        (ReadOptions(LabelSpec(columns=("9",))), "numbers counted from 1"),
+        (ReadOptions(LabelSpec(count=3)), "3 labels were asked for; the file has 3 columns"),
+        (ReadOptions(LabelSpec(count=1), drop=("a", "b")), "0 features and 1 labels are left"),
+        (ReadOptions(LabelSpec(count=1), drop=("z",)), "the column to leave out, 'z' is none"),
+        (ReadOptions(LabelSpec(count=1), keys={"categorical": "z"}), "the column of categories 'z'"),
+    ],
+)
+def test_columns_that_are_not_there(write, options: ReadOptions, said: str) -> None:
+    assert said in str(error_of(write("a,b,sky\n1,2,0\n"), options))
+
+
+def test_too_many_categories(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_module, "MAX_CATEGORIES", 3)
+    error = error_of(write("id,y\n" + "".join(f"r{i},0\n" for i in range(4))))
+    assert error.column == "id"
+    assert "may hold 3 different texts" in str(error)
+
+
+def test_a_file_that_changes_is_noticed(write) -> None:
+    path = write("k,y\na,0\nb,1\n")
+    reader = open_csv(path, LAST)
+    write("k,y\na,0\nc,1\n")
+    with pytest.raises(DataError, match=re.compile("value 'c': a text that was not there", re.DOTALL)):
+        read_all(reader)
+
+
+def test_pyarrow_missing(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(UsageError, match=r'needs pyarrow.*\n.*pip install "mlfs-dask\[formats\]"'):
+        open_csv(write("a,y\n1,0\n"), LAST)

@@ -1,0 +1,139 @@
+"""Parquet: row groups, nulls, texts and dictionaries."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.storage.readers import parquet as parquet_module
+from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.parquet import open_parquet
+from tests.storage.readers.reading import check_splits, read_all
+
+LAST = ReadOptions(labels=LabelSpec(count=1))
+nan = np.nan
+
+
+def save(tmp_path: Path, group: int = 10, **columns: object) -> str:
+    parquet.write_table(pa.table(columns), tmp_path / "t.parquet", row_group_size=group)
+    return str(tmp_path / "t.parquet")
+
+
+def test_rows_in_any_split(tmp_path: Path) -> None:
+    values = np.arange(95) / 7
+    reader = open_parquet(save(tmp_path, a=values, b=np.arange(95), y=np.arange(95) % 2), LAST)
+    assert len(reader.parts(1)) == 10
+    assert len(reader.parts(1 << 30)) == 1
+    assert reader.header.feature_names == ("a", "b")
+    assert reader.header.n_rows == 95
+    check_splits(reader)
+    np.testing.assert_array_equal(read_all(reader)[0][:, 0], values)
+
+
+def test_types_and_nulls(tmp_path: Path) -> None:
+    path = save(
+        tmp_path,
+        i=pa.array([1, None, 3], pa.int8()),
+        f=pa.array([1.5, nan, None], pa.float32()),
+        b=pa.array([True, False, None]),
+        d=pa.array([Decimal("1.25"), None, Decimal("2.50")]),
+        n=pa.array([None, None, None]),
+        y=pa.array([True, False, None]),
+        z=pa.array([1.0, nan, 0.0]),
+    )
+    X, Y = read_all(open_parquet(path, ReadOptions(labels=LabelSpec(columns=("y", "z")))))
+    np.testing.assert_array_equal(X, [[1, 1.5, 1, 1.25, nan], [nan, nan, 0, nan, nan], [3, nan, nan, 2.5, nan]])
+    np.testing.assert_array_equal(Y, [[1, 1], [0, -1], [-1, 0]])
+
+
+def test_codes_are_the_sorted_texts_of_all_row_groups(tmp_path: Path) -> None:
+    texts = ["zebra", "cat", None, "ant"] * 10
+    path = save(
+        tmp_path,
+        group=3,
+        s=texts,
+        t=pa.array(texts).dictionary_encode(),
+        y=["yes", "no", None, "1"] * 10,
+    )
+    reader = open_parquet(path, LAST)
+    assert reader.header.categories == {0: ("ant", "cat", "zebra"), 1: ("ant", "cat", "zebra")}
+    X, Y = read_all(reader)
+    np.testing.assert_array_equal(X[:4], [[2, 2], [1, 1], [nan, nan], [0, 0]])
+    np.testing.assert_array_equal(Y[:4, 0], [1, 0, -1, 1])
+    check_splits(reader)
+
+
+def test_url_and_columns_left_out(tmp_path: Path) -> None:
+    import fsspec
+
+    path = Path(save(tmp_path, id=["r1", "r2"], a=[1, 2], y=[0, 1]))
+    with fsspec.open("memory://parquet/t.parquet", "wb") as file:
+        file.write(path.read_bytes())
+    options = ReadOptions(labels=LabelSpec(count=1), drop=("id",))
+    reader = open_parquet("memory://parquet/t.parquet", options)
+    assert reader.header.feature_names == ("a",)
+    np.testing.assert_array_equal(read_all(reader)[0], [[1], [2]])
+
+
+@pytest.mark.parametrize(("bad", "shown"), [(0.5, 0.5), (7.0, 7), ("maybe", "maybe")])
+def test_bad_label(tmp_path: Path, bad: object, shown: object) -> None:
+    column = [0.0] * 20 + [bad] if isinstance(bad, float) else ["no"] * 20 + [bad]
+    path = save(tmp_path, group=6, a=np.arange(21), sky=column)
+    with pytest.raises(DataError, match=r"row 21: a label must be 0 or 1") as caught:
+        read_all(open_parquet(path, LAST), batch_bytes=70)
+    assert (caught.value.column, caught.value.value) == ("sky", shown)
+
+
+def test_columns_that_are_neither(tmp_path: Path) -> None:
+    path = save(tmp_path, when=pa.array([0, 1], pa.timestamp("s")), y=[0, 1])
+    with pytest.raises(DataError, match=r"a column of type timestamp.* is neither number nor text") as caught:
+        open_parquet(path, LAST)
+    assert "leave it out: --drop 'when'" in str(caught.value)
+
+
+def test_too_many_categories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet_module, "MAX_CATEGORIES", 3)
+    with pytest.raises(DataError, match="column 'id': a categorical column may hold 3 different texts"):
+        open_parquet(save(tmp_path, id=list("abcd"), y=[0, 1, 0, 1]), LAST)
+
+
+def test_no_rows(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="the table has no rows"):
+        open_parquet(save(tmp_path, a=pa.array([], pa.int8()), y=pa.array([], pa.int8())), LAST)
+
+
+def test_not_parquet_and_cut_off(tmp_path: Path) -> None:
+    path = Path(save(tmp_path, a=np.arange(100), y=np.arange(100) % 2))
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(DataError, match="it is no Parquet file, or cut off"):
+        open_parquet(str(path), LAST)
+
+
+def test_damaged_pages(tmp_path: Path) -> None:
+    path = Path(save(tmp_path, group=1000, a=np.random.default_rng(0).normal(size=1000), y=np.arange(1000) % 2))
+    data = bytearray(path.read_bytes())
+    data[4:400] = b"\xff" * 396
+    path.write_bytes(data)
+    reader = open_parquet(str(path), LAST)
+    with pytest.raises(DataError, match="the file is damaged"):
+        read_all(reader)
+
+
+def test_nothing_tells_the_labels(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nothing tells which columns are labels"):
+        open_parquet(save(tmp_path, a=[1], y=[1]))
+
+
+def test_pyarrow_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    path = save(tmp_path, a=[1], y=[1])
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(UsageError, match="reading Parquet needs pyarrow, which is not installed"):
+        open_parquet(path, LAST)
