@@ -22,35 +22,41 @@ _HERE = "mlfs_dask.storage.readers"
 
 @dataclass(frozen=True)
 class Format:
-    """A format: what it is called in `--format`, its suffixes, and the function that opens it."""
+    """A format: its name in `--format`, suffixes, the function that opens it, and the keys it understands.
+
+    `keys` None: the function checks them itself.
+    """
 
     name: str
     title: str
     suffixes: tuple[str, ...]
     opener: str
+    keys: tuple[str, ...] | None = None
 
 
+_ARRAYS = ("x", "y")
 FORMATS = {
     known.name: known
     for known in (
         Format("arff", "Mulan or Meka ARFF, dense or sparse", (".arff",), "arff:open_arff"),
         Format("svmlight", "svmlight (libsvm) text", (".svm", ".svmlight", ".libsvm"), "svmlight:open_svmlight"),
         Format("xmlc", "XMLC text: header `n d q`", (".xmlc",), "xmlc:open_xmlc"),
-        Format("csv", "CSV with a header row", (".csv",), "csv:open_csv"),
-        Format("tsv", "tab-separated values with a header row", (".tsv", ".tab"), "csv:open_tsv"),
-        Format("parquet", "Parquet", (".parquet", ".pq"), "parquet:open_parquet"),
-        Format("npz", "NumPy .npz (dense, or sparse by SciPy)", (".npz",), "npz:open_npz"),
-        Format("npy", "NumPy .npy, a pair X.npy Y.npy", (".npy",), "npz:open_npz"),
-        Format("mat", "MATLAB .mat, version 5 or 7.3", (".mat",), "mat:open_mat"),
-        Format("h5ad", "AnnData .h5ad", (".h5ad",), "anndata:open_anndata"),
-        Format("anndata", "AnnData .zarr", (), "anndata:open_anndata"),
-        Format("zarr", "Zarr arrays X and Y, in one group or a pair", (".zarr",), "zarr_pair:open_zarr_pair"),
+        Format("csv", "CSV with a header row", (".csv",), "csv:open_csv", ("categorical", "header")),
+        Format("tsv", "the same with tabs", (".tsv", ".tab"), "csv:open_tsv", ("categorical", "header")),
+        Format("parquet", "Parquet", (".parquet", ".pq"), "parquet:open_parquet", ()),
+        Format("npz", "NumPy .npz, dense, or sparse by SciPy", (".npz",), "npz:open_npz", _ARRAYS),
+        Format("npy", "NumPy .npy, a pair X.npy Y.npy", (".npy",), "npz:open_npz", ()),
+        Format("mat", "MATLAB .mat, version 5 or 7.3", (".mat",), "mat:open_mat", (*_ARRAYS, "orientation")),
+        Format("h5ad", "AnnData .h5ad", (".h5ad",), "anndata:open_anndata", (*_ARRAYS, "label_names")),
+        Format("anndata", "AnnData .zarr", (), "anndata:open_anndata", (*_ARRAYS, "label_names")),
+        Format("zarr", "Zarr X and Y, in a group or a pair", (".zarr",), "zarr_pair:open_zarr_pair", _ARRAYS),
     )
 }
 # One of these is X or Y alone when two of them are given.
 _PAIRED = ("npz", "npy", "zarr")
-# These mark their labels themselves, or have no columns to choose from.
 _BY_COLUMNS = ("csv", "tsv", "parquet")
+# Labels are an array of their own here, which no label option can tell.
+_LABELS_APART = ("npz", "npy", "mat", "zarr")
 _SNIFF_BYTES = 4096
 _DEFAULTS = ReadOptions()
 
@@ -95,9 +101,25 @@ def open_source(sources: Sequence[str], options: ReadOptions = _DEFAULTS, format
     if len(paths) > 1 and len(set(paths)) < len(paths):
         twice = next(path for number, path in enumerate(paths) if path in paths[:number])
         raise UsageError(f"{twice} is given twice\n  cure: name each file once")
+    _check_options(paths[0], FORMATS[name], options)
     if name in _PAIRED and (pair := _as_pair(paths, name, options)):
         return _call(name, pair, options)
     return concatenate([_call(name, path, _with_labels(path, name, options)) for path in paths])
+
+
+def _check_options(path: str, known: Format, options: ReadOptions) -> None:
+    """Refuse options that the format would ignore."""
+    for key in options.keys:
+        if known.keys is not None and key not in known.keys:
+            raise UsageError(
+                f"{path}: {known.name} has no key {key!r}\n  cure: "
+                + (f"its keys are {', '.join(known.keys)}" if known.keys else "leave --key out")
+            )
+    if known.name in _LABELS_APART and options.labels != LabelSpec():
+        raise UsageError(
+            f"{path}: labels are an array of their own here, which --labels, --label-columns and --n-labels say "
+            "nothing of\n  cure: leave them out; --key y=NAME says which array it is"
+        )
 
 
 def _call(name: str, source: str | tuple[str, ...], options: ReadOptions) -> Reader:

@@ -711,7 +711,7 @@ def matrix_reader(
             _lengths=tuple(X.shape[0] for X, _ in pairs),
             _stored_bytes=sum(X.stored_bytes for X, _ in pairs),
             _enterable=all(r.enterable for r in rows),
-            _step=max(r.step for r in rows),
+            _step=max(X.step for X, _ in pairs),
         )
     for names, width, what in ((feature_names, d, "feature"), (label_names, q, "label")):
         if names is not None and len(names) != width:

@@ -1,0 +1,183 @@
+"""AnnData, as the anndata library writes it: .h5ad and .zarr, v2 and v3."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from scipy import sparse as sp
+
+from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.storage.readers.anndata import open_anndata
+from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
+from tests.storage.readers.reading import batches_of, check_splits, read_all
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    anndata = pytest.importorskip("anndata")
+pd = pytest.importorskip("pandas")
+
+RNG = np.random.default_rng(6)
+X = np.where(RNG.random((31, 4)) < 0.5, RNG.normal(size=(31, 4)), 0).astype(np.float32)
+Y = RNG.integers(-1, 2, size=(31, 3)).astype(np.int8)
+GENES = ("g1", "g é", "g3", "g4")
+
+
+def annotated(**parts: object) -> object:
+    parts = {"X": X, "obsm": {"labels": Y}} | parts
+    var = pd.DataFrame(index=list(GENES))
+    obs = parts.pop("obs", pd.DataFrame(index=[f"cell{i}" for i in range(31)]))
+    return anndata.AnnData(var=var, obs=obs, **parts)
+
+
+def write_h5ad(data: object, folder: Path) -> str:
+    data.write_h5ad(folder / "t.h5ad", compression="gzip")
+    return str(folder / "t.h5ad")
+
+
+def write_zarr(version: int) -> Callable[[object, Path], str]:
+    def write(data: object, folder: Path) -> str:
+        before = anndata.settings.zarr_write_format
+        anndata.settings.zarr_write_format = version
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # zarr on consolidated metadata and string types
+                data.write_zarr(folder / "t.zarr")
+        finally:
+            anndata.settings.zarr_write_format = before
+        return str(folder / "t.zarr")
+
+    return write
+
+
+@pytest.fixture(params=["h5ad", "zarr 2", "zarr 3"])
+def write(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[object], str]:
+    kind, _, version = request.param.partition(" ")
+    save = write_h5ad if kind == "h5ad" else write_zarr(int(version))
+    return lambda data: save(data, tmp_path)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix, sp.csc_matrix])
+@pytest.mark.parametrize("labels", [np.asarray, sp.csr_matrix, sp.csc_matrix])
+def test_matrices(write, form, labels) -> None:
+    path = write(annotated(X=form(X), obsm={"labels": labels(Y)}))
+    reader = open_anndata(path)
+    assert reader.header.feature_names == GENES
+    assert reader.header.label_names is None
+    found = read_all(reader)
+    np.testing.assert_array_equal(found[0], X)
+    np.testing.assert_array_equal(found[1], Y)
+    assert sp.issparse(batches_of(reader, batch_bytes=1 << 20, part_bytes=1 << 20)[0].X) == (form is not np.asarray)
+    if labels is sp.csr_matrix:
+        check_splits(reader, sizes=(1, 150))
+
+
+def test_label_data_frame_and_layer(write) -> None:
+    rows = [f"cell{i}" for i in range(31)]
+    frame = pd.DataFrame(
+        {
+            "sky": Y[:, 0] == 1,
+            "sea": Y[:, 1].astype(float),
+            "sun": pd.array(np.where(Y[:, 2] < 0, None, Y[:, 2] == 1), dtype="boolean"),
+            "fog": pd.Categorical(np.where(Y[:, 0] == 1, "1", "0")),
+            "ice": pd.array(np.where(Y[:, 2] < 0, None, Y[:, 2]), dtype="Int64"),
+        },
+        index=rows,
+    )
+    path = write(annotated(obsm={"tags": frame}, layers={"double": 2 * X}))
+    reader = open_anndata(path, ReadOptions(keys={"x": "layers/double", "y": "obsm/tags"}))
+    assert reader.header.label_names == ("sky", "sea", "sun", "fog", "ice")
+    found = read_all(reader)
+    np.testing.assert_array_equal(found[0], 2 * X)
+    positive = (Y == 1).astype(np.int8)
+    np.testing.assert_array_equal(
+        found[1], np.column_stack([positive[:, 0], Y[:, 1], Y[:, 2], positive[:, 0], Y[:, 2]])
+    )
+    check_splits(reader, sizes=(1, 150))
+
+
+def test_labels_in_obs(write) -> None:
+    obs = pd.DataFrame(
+        {"batch": np.arange(31), "sky": Y[:, 0], "sea": Y[:, 1] == 1}, index=[f"cell{i}" for i in range(31)]
+    )
+    path = write(annotated(obs=obs))
+    reader = open_anndata(path, ReadOptions(labels=LabelSpec(columns=("sea", "sky"))))
+    assert reader.header.label_names == ("sky", "sea")
+    np.testing.assert_array_equal(read_all(reader)[1], np.column_stack([Y[:, 0], Y[:, 1] == 1]))
+
+
+def test_label_names_from_uns(write) -> None:
+    path = write(annotated(uns={"label_names": np.array(["p", "q", "r"]), "other": np.array(["s", "t", "u"])}))
+    assert open_anndata(path).header.label_names == ("p", "q", "r")
+    options = ReadOptions(keys={"label_names": "uns/other"})
+    assert open_anndata(path, options).header.label_names == ("s", "t", "u")
+
+
+def test_features_left_out(write) -> None:
+    reader = open_anndata(write(annotated(X=sp.csr_matrix(X))), ReadOptions(drop=("g é",)))
+    assert reader.header.feature_names == ("g1", "g3", "g4")
+    np.testing.assert_array_equal(read_all(reader)[0], np.delete(X, 1, axis=1))
+
+
+def test_no_labels(write) -> None:
+    with pytest.raises(DataError, match="there is no obsm/labels; there is obsm/tags") as caught:
+        open_anndata(write(annotated(obsm={"tags": Y})))
+    assert "--key y=obsm/NAME" in str(caught.value)
+    assert "--label-columns" in str(caught.value)
+
+
+def test_no_such_layer(write) -> None:
+    with pytest.raises(DataError, match="there is no layers/raw; there is ") as caught:
+        open_anndata(write(annotated()), ReadOptions(keys={"x": "layers/raw"}))
+    assert "--key x=NAME" in str(caught.value)
+
+
+def test_texts_as_labels(write) -> None:
+    obs = pd.DataFrame({"kind": ["a", "b", "a"] * 10 + ["b"]}, index=[f"cell{i}" for i in range(31)])
+    with pytest.raises(DataError, match="column 'kind': a column of texts cannot be a label"):
+        open_anndata(write(annotated(obs=obs)), ReadOptions(labels=LabelSpec(columns=("kind",))))
+
+
+def test_a_column_of_obs_that_is_not_there(write) -> None:
+    with pytest.raises(DataError, match="the label 'sky' is none of the 0 columns"):
+        open_anndata(write(annotated()), ReadOptions(labels=LabelSpec(columns=("sky",))))
+
+
+def test_a_data_frame_as_features(write) -> None:
+    rows = [f"cell{i}" for i in range(31)]
+    path = write(annotated(obsm={"labels": Y, "tags": pd.DataFrame({"a": np.arange(31)}, index=rows)}))
+    with pytest.raises(DataError, match="obsm/tags is encoded as dataframe; an array, csr_matrix or csc_matrix"):
+        open_anndata(path, ReadOptions(keys={"x": "obsm/tags"}))
+
+
+@pytest.mark.parametrize("labels", [LabelSpec(count=3), LabelSpec(xml="t.xml")])
+def test_label_options_of_tables(write, labels: LabelSpec) -> None:
+    with pytest.raises(UsageError, match="AnnData keeps labels apart from features"):
+        open_anndata(write(annotated()), ReadOptions(labels=labels))
+
+
+def test_cut_off(tmp_path: Path) -> None:
+    path = Path(write_h5ad(annotated(), tmp_path))
+    path.write_bytes(path.read_bytes()[:2000])
+    with pytest.raises(DataError, match="it is no HDF5 file, or damaged or cut off"):
+        open_anndata(str(path))
+
+
+def test_an_hdf5_file_that_is_not_anndata(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "t.h5ad", "w") as file:
+        file["other"] = np.arange(3)
+    with pytest.raises(DataError, match="there is no X; there is other"):
+        open_anndata(str(tmp_path / "t.h5ad"))
+
+
+def test_h5py_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    path = write_h5ad(annotated(), tmp_path)
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(UsageError, match=r"reading \.h5ad needs h5py, which is not installed"):
+        open_anndata(path)

@@ -1,0 +1,122 @@
+"""Several files as one: what has to agree, and what is united."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mlfs_dask.errors import DataError
+from mlfs_dask.storage.readers.base import Header, LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.concat import concatenate
+from mlfs_dask.storage.readers.csv import open_csv
+from tests.storage.readers.reading import check_splits, read_all
+
+LAST = ReadOptions(labels=LabelSpec(count=1))
+
+
+@dataclass(frozen=True)
+class Fake:
+    """A reader of which only the header is asked."""
+
+    path: str
+    header: Header
+
+    def parts(self, part_bytes: int) -> list:
+        raise NotImplementedError
+
+    def read(self, part: object, *, batch_bytes: int, start: int | None = None) -> object:
+        raise NotImplementedError
+
+
+def header(**changes: object) -> Header:
+    facts = {
+        "feature_names": ("a", "b"),
+        "label_names": ("y",),
+        "n_features": 2,
+        "n_labels": 1,
+        "n_rows": 5,
+        "categories": {1: ("no", "yes")},
+    }
+    return Header(**facts | changes)
+
+
+def joined(*headers: Header) -> Header:
+    return concatenate([Fake(f"file{i}", h) for i, h in enumerate(headers)]).header
+
+
+def test_one_file_is_itself() -> None:
+    one = Fake("file", header())
+    assert concatenate([one]) is one
+
+
+def test_headers_that_agree() -> None:
+    assert joined(header(), header(), header()) == header(n_rows=15)
+    assert joined(header(), header(n_rows=None)).n_rows is None
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"feature_names": ("a", "c")}, "file1: feature 2 is 'c'; in file0 it is 'b'"),
+        ({"feature_names": ("a", "b", "c")}, "file1: feature 3 is 'c'; in file0 it is not there"),
+        ({"feature_names": ("a",)}, "file1: feature 2 is not there; in file0 it is 'b'"),
+        ({"feature_names": None}, "file1: it has no feature names, file0 has them"),
+        ({"label_names": ("z",)}, "file1: label 1 is 'z'; in file0 it is 'y'"),
+        (
+            {"categories": {1: ("yes", "no")}},
+            "file1, column 'b': its values are {yes, no}; in file0 they are {no, yes}",
+        ),
+        ({"categories": {}}, "file1, column 'b': its values are numbers; in file0 they are {no, yes}"),
+        (
+            {"categories": {1: tuple("abcdefghijkl")}},
+            "its values are {a, b, c, d, e, f, g, h, i, j, ... 12 in all}",
+        ),
+    ],
+)
+def test_the_first_difference_is_named(change: dict[str, object], said: str) -> None:
+    with pytest.raises(DataError) as caught:
+        joined(header(), header(**change))
+    assert said in str(caught.value)
+    assert caught.value.cure
+
+
+def test_widths_without_names() -> None:
+    bare = {"feature_names": None, "label_names": None, "categories": {}}
+    with pytest.raises(DataError, match="file1: it has 3 features, file0 has 2"):
+        joined(header(**bare), header(**bare, n_features=3))
+    open_width = joined(header(**bare), header(**bare, n_features=None))
+    assert open_width.n_features is None, "only the rows tell"
+
+
+@pytest.fixture
+def files(tmp_path: Path):
+    def write(*texts: str):
+        paths = [tmp_path / f"{i}.csv" for i in range(len(texts))]
+        for path, text in zip(paths, texts, strict=True):
+            path.write_text(text)
+        return concatenate([open_csv(str(path), LAST) for path in paths])
+
+    return write
+
+
+def test_found_categories_are_united(files) -> None:
+    reader = files("k,y\nc,0\na,1\n", "k,y\nb,0\nc,1\n", "k,y\n2,0\n10,1\n")
+    assert reader.header.categories == {0: ("10", "2", "a", "b", "c")}
+    X, Y = read_all(reader)
+    np.testing.assert_array_equal(X[:, 0], [4, 2, 3, 4, 1, 0])
+    np.testing.assert_array_equal(Y[:, 0], [0, 1] * 3)
+
+
+def test_any_split(files) -> None:
+    texts = ["x,y\n" + "".join(f"{100 * i + j},{j % 2}\n" for j in range(30)) for i in range(3)]
+    reader = files(*texts)
+    assert len({part.start for part in reader.parts(40)}) == len(reader.parts(40)) > 6
+    check_splits(reader, sizes=(1, 60))
+
+
+def test_names_that_differ_between_files(files) -> None:
+    with pytest.raises(DataError, match=r"1\.csv: feature 1 is 'z'; in .*0\.csv it is 'x'"):
+        files("x,y\n1,0\n", "z,y\n1,0\n")

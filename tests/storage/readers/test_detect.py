@@ -1,0 +1,276 @@
+"""From names to a reader: suffixes, contents, pairs, folders, patterns, and what is said otherwise."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import sparse as sp
+
+from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.detect import FORMATS, open_source
+from tests.storage.readers.reading import read_all
+
+X = np.array([[1.0, 0, 2], [0, 3, 0]])
+Y = np.array([[1, 0], [0, 1]])
+ARFF = (
+    "@relation t\n@attribute a numeric\n@attribute b numeric\n@attribute c numeric\n"
+    "@attribute p {0,1}\n@attribute q {0,1}\n@data\n1,0,2,1,0\n0,3,0,0,1\n"
+)
+TABLE = "a,b,c,p,q\n1,0,2,1,0\n0,3,0,0,1\n"
+SVM = "0 1:1 3:2 \n1 2:3 \n"
+XML = '<labels><label name="q"/><label name="p"/></labels>'
+LAST = ReadOptions(labels=LabelSpec(count=2))
+
+
+def npz(folder: Path) -> str:
+    np.savez(folder / "t.npz", X=X, Y=Y)
+    return str(folder / "t.npz")
+
+
+def text(name: str, content: str | bytes):
+    def write(folder: Path) -> str:
+        path = folder / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return str(path)
+
+    return write
+
+
+def parquet(name: str):
+    def write(folder: Path) -> str:
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        columns = dict(zip("abcpq", np.hstack([X, Y]).T, strict=True))
+        parquet.write_table(pa.table(columns), folder / name)
+        return str(folder / name)
+
+    return write
+
+
+def mat(folder: Path) -> str:
+    import scipy.io
+
+    scipy.io.savemat(folder / "t.mat", {"X": X, "Y": Y.T})
+    return str(folder / "t.mat")
+
+
+def zarr_group(folder: Path) -> str:
+    import zarr
+
+    root = zarr.open_group(str(folder / "t.zarr"), mode="w")
+    root.create_array("X", data=X)
+    root.create_array("Y", data=Y)
+    return str(folder / "t.zarr")
+
+
+def unnamed_zarr_group(folder: Path) -> str:
+    return str(Path(zarr_group(folder)).rename(folder / "plain"))
+
+
+CASES = {
+    "arff": (text("t.arff", ARFF), LAST),
+    "arff.gz": (text("T.ARFF.gz", gzip.compress(ARFF.encode())), LAST),
+    "arff as txt": (text("t.txt", "% comment\n\n" + ARFF), LAST),
+    "csv": (text("t.csv", TABLE), LAST),
+    "csv.gz": (text("t.csv.gz", gzip.compress(TABLE.encode())), LAST),
+    "csv as data": (text("t.data", TABLE), LAST),
+    "tsv": (text("t.tsv", TABLE.replace(",", "\t")), LAST),
+    "tsv as txt": (text("t.txt", TABLE.replace(",", "\t")), LAST),
+    "svm": (text("t.svm", SVM), ReadOptions()),
+    "svm as txt": (text("t.txt", SVM), ReadOptions()),
+    "svm as txt, no label": (text("t.txt", "# made up\n" + SVM), ReadOptions()),
+    "xmlc": (text("t.txt", "2 3 2\n0 0:1 2:2\n1 1:3\n"), ReadOptions()),
+    "npz": (npz, ReadOptions()),
+    "mat": (mat, ReadOptions(keys={"orientation": "columns"})),
+    "parquet": (parquet("t.parquet"), LAST),
+    "parquet as data": (parquet("t.data"), LAST),
+    "zarr": (zarr_group, ReadOptions()),
+    "zarr without suffix": (unnamed_zarr_group, ReadOptions()),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_formats(tmp_path: Path, case: str) -> None:
+    write, options = CASES[case]
+    found = read_all(open_source([write(tmp_path)], options))
+    np.testing.assert_array_equal(found[0], X)
+    np.testing.assert_array_equal(found[1], Y)
+
+
+def test_format_by_option(tmp_path: Path) -> None:
+    path = text("t.odd", TABLE)(tmp_path)
+    with pytest.raises(UsageError, match="neither its name nor its first line tells the format") as caught:
+        open_source([path], LAST)
+    for name, known in FORMATS.items():
+        assert f"{name} ({known.title})" in str(caught.value)
+    np.testing.assert_array_equal(read_all(open_source([path], LAST, "csv"))[0], X)
+
+
+def test_unknown_format_option(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="unknown format 'excel'\n  cure: --format is one of arff, svmlight"):
+        open_source([text("t.csv", TABLE)(tmp_path)], LAST, "excel")
+
+
+@pytest.mark.parametrize("content", ["words without any mark\n", "1\n2\n", "% a comment\n", "a:b c\n"])
+def test_text_that_tells_nothing(tmp_path: Path, content: str) -> None:
+    with pytest.raises(UsageError, match="neither its name nor its first line"):
+        open_source([text("t.txt", content)(tmp_path)])
+
+
+@pytest.mark.parametrize("suffix", ["npz", "npy", "zarr"])
+def test_pairs(tmp_path: Path, suffix: str) -> None:
+    paths = [str(tmp_path / f"{name}.{suffix}") for name in "XY"]
+    for path, values in zip(paths, (X, Y), strict=True):
+        if suffix == "zarr":
+            import zarr
+
+            zarr.create_array(path, data=values)
+        elif suffix == "npz":
+            sp.save_npz(path, sp.csr_array(values))
+        else:
+            np.save(path, values)
+    found = read_all(open_source(paths))
+    np.testing.assert_array_equal(found[0], X)
+    np.testing.assert_array_equal(found[1], Y)
+    if suffix == "npz":
+        both = npz(tmp_path)
+        with pytest.raises(UsageError, match="holds one matrix, and 2 files were given\n  cure: give the pair X Y"):
+            open_source([both, paths[0]])
+
+
+def test_files_with_both_are_concatenated(tmp_path: Path) -> None:
+    first = npz(tmp_path)
+    np.savez(tmp_path / "u.npz", X=2 * X, Y=Y)
+    found = read_all(open_source([first, str(tmp_path / "u.npz")]))
+    np.testing.assert_array_equal(found[0], np.vstack([X, 2 * X]))
+
+
+def test_svmlight_files_of_different_width(tmp_path: Path) -> None:
+    paths = [text("a.svm", SVM)(tmp_path), text("b.svm", "2 5:1\n")(tmp_path)]
+    reader = open_source(paths)
+    assert reader.header.n_features is None
+    widths = [b.X.shape for part in reader.parts(1 << 20) for b in reader.read(part, batch_bytes=1 << 20)]
+    assert sum(rows for rows, _ in widths) == 3
+    assert max(width for _, width in widths) == 5
+
+
+def test_folder_of_parquet_files_and_patterns(tmp_path: Path) -> None:
+    folder = tmp_path / "table"
+    (folder / "_temporary").mkdir(parents=True)
+    parquet("b.parquet")(folder)
+    parquet("a.parquet")(folder)
+    parquet("c.parquet")(folder / "_temporary")
+    found = read_all(open_source([str(folder)], LAST))
+    np.testing.assert_array_equal(found[0], np.vstack([X, X]))
+    np.testing.assert_array_equal(read_all(open_source([f"{folder}/*.parquet"], LAST))[0], found[0])
+    with pytest.raises(DataError, match="no file matches"):
+        open_source([f"{folder}/*.csv"], LAST)
+
+
+def test_pattern_in_a_url() -> None:
+    import fsspec
+
+    for name in "ab":
+        with fsspec.open(f"memory://detect/{name}.csv", "w") as file:
+            file.write(TABLE)
+    np.testing.assert_array_equal(read_all(open_source(["memory://detect/*.csv"], LAST))[0], np.vstack([X, X]))
+
+
+def test_labels_from_the_xml_of_the_same_stem(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = text("t.arff.gz", gzip.compress(ARFF.encode()))(tmp_path)
+    beside = text("t.xml", XML)(tmp_path)
+    with caplog.at_level(logging.INFO, logger="mlfs_dask"):
+        reader = open_source([path])
+    assert f"{path}: labels are those named in {beside}" in caplog.text
+    assert reader.header.label_names == ("p", "q")
+    assert open_source([path], ReadOptions(labels=LabelSpec(count=1))).header.label_names == ("q",)
+
+
+def test_xml_names_label_columns_of_a_table(tmp_path: Path) -> None:
+    options = ReadOptions(labels=LabelSpec(xml=text("t.xml", XML)(tmp_path)))
+    reader = open_source([text("t.csv", TABLE)(tmp_path)], options)
+    assert reader.header.label_names == ("p", "q")
+
+
+@pytest.mark.parametrize("name", ["t.arff", "t.csv"])
+def test_nothing_tells_the_labels(tmp_path: Path, name: str) -> None:
+    path = text(name, ARFF if name == "t.arff" else TABLE)(tmp_path)
+    with pytest.raises(UsageError) as caught:
+        open_source([path])
+    for option in ("--labels FILE.xml", "--label-columns", "--n-labels"):
+        assert option in str(caught.value)
+
+
+def test_files_of_different_formats(tmp_path: Path) -> None:
+    paths = [text("t.csv", TABLE)(tmp_path), text("t.svm", SVM)(tmp_path)]
+    with pytest.raises(UsageError, match=r"t\.csv is csv and .*t\.svm is svmlight; files of one format"):
+        open_source(paths, LAST)
+
+
+def test_a_file_given_twice(tmp_path: Path) -> None:
+    path = text("t.csv", TABLE)(tmp_path)
+    with pytest.raises(UsageError, match=r"t\.csv is given twice"):
+        open_source([path, path], LAST)
+
+
+def test_no_files() -> None:
+    with pytest.raises(UsageError, match="no files were given"):
+        open_source([])
+
+
+def options_for(suffix: str) -> ReadOptions:
+    return LAST if suffix in ("csv", "parquet", "arff") else ReadOptions()
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "said"),
+    [
+        ("t.csv", {"x": "A"}, "csv has no key 'x'\n  cure: its keys are categorical, header"),
+        ("t.parquet", {"x": "A"}, "parquet has no key 'x'\n  cure: leave --key out"),
+        ("t.arff", {"x": "A"}, "ARFF files have no key 'x'"),
+    ],
+)
+def test_keys_that_a_format_does_not_have(tmp_path: Path, name: str, keys: dict, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        open_source([text(name, ARFF)(tmp_path)], ReadOptions(labels=LabelSpec(count=2), keys=keys))
+    assert said in str(caught.value)
+
+
+def test_label_options_where_labels_are_an_array(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="labels are an array of their own here") as caught:
+        open_source([npz(tmp_path)], LAST)
+    assert "--key y=NAME" in str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "txt", "odd", "npz", "mat", "parquet", "h5ad", "arff", "zarr"])
+def test_missing_file(tmp_path: Path, suffix: str) -> None:
+    with pytest.raises(DataError, match=r"there is no (such file|Zarr array or group)") as caught:
+        open_source([str(tmp_path / f"t.{suffix}")], options_for(suffix))
+    assert caught.value.exit_code == 3
+    assert f"t.{suffix}" in str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "txt", "npz", "mat", "parquet", "h5ad"])
+def test_empty_file(tmp_path: Path, suffix: str) -> None:
+    with pytest.raises(DataError, match="the file is empty"):
+        open_source([text(f"t.{suffix}", "")(tmp_path)], options_for(suffix))
+
+
+def test_folder(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="it is a folder, but neither Zarr nor one of Parquet files"):
+        open_source([str(tmp_path)], LAST)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_no_permission(tmp_path: Path) -> None:
+    path = Path(text("t.csv", TABLE)(tmp_path))
+    path.chmod(0)
+    with pytest.raises(DataError, match="no permission to read it"):
+        open_source([str(path)], LAST)
