@@ -102,6 +102,19 @@ class CountLayout:
         """Number of positions."""
         return int(self.offset[-1])
 
+    def part(self, start: int, stop: int) -> CountLayout:
+        """The layout of features start..stop-1 (relative to `first`) of the same table, cut out."""
+        low, high = np.searchsorted(self.by_position, (start, stop))
+        return CountLayout(
+            self.first + start,
+            self.first + stop,
+            self.sparse,
+            self.lane_codes,
+            self.by_position[low:high] - start,
+            self.offset[low : high + 1] - self.offset[low],
+            self.reference[start:stop],
+        )
+
 
 def layout_counts(book: CodeBook, first: int, last: int, *, sparse: bool) -> CountLayout:
     """Decide where the counts of features first..last-1 lie."""
@@ -131,6 +144,21 @@ def empty_table(layout: CountLayout, p: int, dtype: np.dtype[Any]) -> CountTable
         np.zeros((layout.lane_codes - 1, width), dtype),
         np.zeros((p, layout.positions), dtype),
         np.zeros(layout.positions, dtype),
+    )
+
+
+def part_of_table(layout: CountLayout, table: CountTable, start: int, stop: int) -> CountTable:
+    """A copy of the counts of features start..stop-1 (relative to the layout's first), as `layout.part` lays them."""
+    lanes, lane_marginal, by_position, marginal = table
+    low, high = np.searchsorted(layout.by_position, (start, stop))
+    at = slice(layout.offset[low], layout.offset[high])
+    # Without lanes the arrays have no features to cut.
+    width = slice(start, stop) if lanes.shape[2] else slice(0, 0)
+    return (
+        lanes[:, :, width].copy(),
+        lane_marginal[:, width].copy(),
+        by_position[:, at].copy(),
+        marginal[at].copy(),
     )
 
 

@@ -17,14 +17,17 @@ from numpy.typing import NDArray
 from mlfs_dask.blocks.counts import (
     BlockCoder,
     CodeBook,
+    CountLayout,
     code_planes,
     count_block,
     empty_table,
     layout_counts,
+    part_of_table,
     table_items,
 )
 from mlfs_dask.blocks.entropy import mutual_information
 from mlfs_dask.primitives.passes import State
+from mlfs_dask.primitives.plan import split_evenly
 from mlfs_dask.primitives.rows import count_labels, measure_features
 from mlfs_dask.typing import Block, FeatureInfo, Profile
 
@@ -111,10 +114,29 @@ class ContingencyCounts:
         for a, b in zip(into, other, strict=True):
             a += b
 
+    def split(self, state: State, pieces: int) -> list[State]:
+        """The tables of `pieces` runs of features, copied."""
+        layout = self.coder.layout
+        return [part_of_table(layout, state, a, b) for a, b in split_evenly(layout.width, pieces)]  # type: ignore[arg-type]
+
+    def finalize_piece(self, state: State, piece: int, pieces: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """`finalize` of one run of features."""
+        a, b = split_evenly(self.coder.layout.width, pieces)[piece]
+        return self._finalize_part(self.coder.layout.part(a, b), state)
+
+    def join(
+        self, results: list[tuple[NDArray[np.float64], NDArray[np.float64]]]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The results of all runs of features, one after the other."""
+        information, entropy = zip(*results, strict=True)
+        return np.concatenate(information), np.concatenate(entropy)
+
     def finalize(self, state: State) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """(w,) aggregated information and (w,) entropy of the features."""
-        layout = self.coder.layout
-        n_codes = self.book.n_codes[self.first : self.last]
+        return self._finalize_part(self.coder.layout, state)
+
+    def _finalize_part(self, layout: CountLayout, state: State) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        n_codes = self.book.n_codes[layout.first : layout.last]
         information = np.zeros(layout.width)
         entropy = np.zeros(layout.width)
         for chosen in self._finalize_chunks(n_codes):

@@ -13,10 +13,10 @@ import socket
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
@@ -36,11 +36,17 @@ logger = logging.getLogger(__name__)
 #: Seconds without any worker before a running pass is given up.
 NO_WORKERS_SECONDS = 60.0
 
+#: Seconds between two reports of progress from one task.
+PROGRESS_SECONDS = 0.3
+
 
 class Statistic(Protocol):
     """Chunk, combine, finalize, identity: a reduction over rows in four functions.
 
     Plain and picklable: it holds parameters, never data. States are tuples of arrays.
+
+    A statistic with large states may also have `split(state, pieces)`, which gives independent states that are
+    merged apart, `finalize_piece(state, piece, pieces)`, and `join(results)`.
     """
 
     @property
@@ -148,6 +154,7 @@ def plan_statistics(source: RowSource | Profile, statistics: Sequence[Statistic]
         state_bytes=sum(s.state_bytes for s in statistics),
         scratch_bytes=sum(s.scratch_bytes(profile) for s in statistics),
         result_bytes=sum(s.result_bytes for s in statistics),
+        can_split=len(statistics) == 1 and hasattr(statistics[0], "split"),
         compiled=any(getattr(s, "compiled", False) for s in statistics),
         one_run_per_partition=getattr(source, "holds_blocks", False),
     )
@@ -158,37 +165,60 @@ def build_pass(source: RowSource, statistics: Sequence[Statistic], plan: PassPla
     from dask.delayed import delayed
 
     held = delayed(tuple(statistics), name=f"mlfs-statistics-{os.urandom(8).hex()}", traverse=False)
-    run = delayed(_run, pure=False)
     blocks = getattr(source, "delayed_blocks", None)
     if blocks is not None:
-        partials = [run(held, blocks(i), i, i + 1) for i in range(len(plan.runs))]
+        sources = [blocks(i) for i in range(len(plan.runs))]
     else:
-        shared = delayed(source, name=f"mlfs-source-{os.urandom(8).hex()}", traverse=False)
-        partials = [run(held, shared, first, last) for first, last in plan.runs]
-    merge = delayed(_merge, pure=False)
-    while len(partials) > 1:
-        partials = [
-            merge(held, partials[i : i + plan.fan_in]) if len(partials[i : i + plan.fan_in]) > 1 else partials[i]
-            for i in range(0, len(partials), plan.fan_in)
-        ]
-    graph: Delayed = delayed(_finalize, pure=False)(held, partials[0])
-    return graph
+        sources = [delayed(source, name=f"mlfs-source-{os.urandom(8).hex()}", traverse=False)] * len(plan.runs)
+    run = delayed(_run, pure=False, nout=plan.pieces if plan.pieces > 1 else None)
+    partials = [
+        run(held, rows, first, last, plan.pieces) for rows, (first, last) in zip(sources, plan.runs, strict=True)
+    ]
+    merge, finalize = delayed(_merge, pure=False), delayed(_finalize, pure=False)
+
+    def merged(parts: list[Delayed]) -> Delayed:
+        while len(parts) > 1:
+            groups = [parts[i : i + plan.fan_in] for i in range(0, len(parts), plan.fan_in)]
+            parts = [merge(held, group) if len(group) > 1 else group[0] for group in groups]
+        return parts[0]
+
+    if plan.pieces == 1:
+        graph: Delayed = finalize(held, merged(partials))
+        return graph
+    finished = [
+        finalize(held, merged([partial[piece] for partial in partials]), piece, plan.pieces)
+        for piece in range(plan.pieces)
+    ]
+    joined: Delayed = delayed(_join, pure=False)(held, finished)
+    return joined
 
 
-def _run(
-    statistics: Sequence[Statistic], source: Any, first: int, last: int, threads: int = 1
-) -> tuple[list[State], dict[str, int]]:
-    """Stream partitions first..last-1 into new states."""
+def _run(statistics: Sequence[Statistic], source: Any, first: int, last: int, pieces: int = 1) -> Any:
+    """Stream partitions first..last-1 into new states; a list of them, cut, if there are several pieces."""
+    # A store is streamed here; the blocks of a Dask array have been computed as arguments of this task.
     blocks: Iterable[Block] = source.stream(first, last) if hasattr(source, "stream") else source.blocks()
+    offsets = getattr(source, "row_offsets", None)
     runtime.reset_peak_rss()
     states = [s.zero() for s in statistics]
+    told, told_at = 0, time.monotonic()
     # Under a cluster every core already has a task: BLAS must not bring its own threads.
-    with threadpool_limits(1) if threads == 1 else nullcontext():
+    with threadpool_limits(1):
         for block in blocks:
             for statistic, state in zip(statistics, states, strict=True):
                 statistic.add(state, block)
-    runtime.emit_from_task("partitions", done=last - first)
-    return states, {_process_name(): runtime.peak_rss()}
+            if offsets is not None and time.monotonic() - told_at > PROGRESS_SECONDS:
+                row = block.start + block.X.shape[0]
+                done = int(np.searchsorted(offsets, row, side="right")) - 1 - first
+                if first + done < last and done > told:
+                    runtime.emit_from_task("partitions", done=done - told)
+                    told, told_at = done, time.monotonic()
+    runtime.emit_from_task("partitions", done=last - first - told)
+    if pieces == 1:
+        return states, {_process_name(): runtime.peak_rss()}
+    parts = statistics[0].split(states[0], pieces)  # type: ignore[attr-defined]
+    del states
+    peaks = {_process_name(): runtime.peak_rss()}
+    return [([part], peaks) for part in parts]
 
 
 def _merge(
@@ -206,13 +236,29 @@ def _merge(
 
 
 def _finalize(
-    statistics: Sequence[Statistic], partial: tuple[list[State], dict[str, int]]
+    statistics: Sequence[Statistic],
+    partial: tuple[list[State], dict[str, int]],
+    piece: int = 0,
+    pieces: int = 1,
 ) -> tuple[list[Any], dict[str, int]]:
     states, peaks = partial
-    results = [s.finalize(state) for s, state in zip(statistics, states, strict=True)]
+    if pieces > 1:
+        results = [statistics[0].finalize_piece(states[0], piece, pieces)]  # type: ignore[attr-defined]
+    else:
+        results = [s.finalize(state) for s, state in zip(statistics, states, strict=True)]
     peaks = dict(peaks)
     _keep_largest(peaks, {_process_name(): runtime.peak_rss()})
     return results, peaks
+
+
+def _join(
+    statistics: Sequence[Statistic], finished: Sequence[tuple[list[Any], dict[str, int]]]
+) -> tuple[list[Any], dict[str, int]]:
+    """Put the results of all pieces together, in their order."""
+    peaks: dict[str, int] = {}
+    for _, piece_peaks in finished:
+        _keep_largest(peaks, piece_peaks)
+    return [statistics[0].join([results[0] for results, _ in finished])], peaks  # type: ignore[attr-defined]
 
 
 def _keep_largest(into: dict[str, int], other: dict[str, int]) -> None:
@@ -241,12 +287,12 @@ def _run_here(
     with ThreadPoolExecutor(threads, thread_name_prefix="mlfs-pass") as pool:
         # No more runs are handed out than threads: finished partials must not pile up.
         waiting = list(plan.runs)
-        pending = [pool.submit(_run, statistics, source, *waiting.pop(0), 1) for _ in range(min(threads, len(waiting)))]
+        pending = [pool.submit(_run, statistics, source, *waiting.pop(0)) for _ in range(min(threads, len(waiting)))]
         merged: tuple[list[State], dict[str, int]] | None = None
         while pending:
             partial = pending.pop(0).result()
             if waiting:
-                pending.append(pool.submit(_run, statistics, source, *waiting.pop(0), 1))
+                pending.append(pool.submit(_run, statistics, source, *waiting.pop(0)))
             if merged is None:
                 merged = partial
             else:

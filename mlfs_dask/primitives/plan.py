@@ -23,6 +23,12 @@ RUNS_PER_SLOT = 6
 #: At most so many partials go into one merge.
 MAX_FAN_IN = 8
 
+#: States from this size on are merged in pieces, where they can be cut.
+SPLIT_FROM_BYTES = 16 * 2**20
+
+#: At most so many pieces.
+MAX_PIECES = 64
+
 
 @dataclass(frozen=True)
 class PassPlan:
@@ -34,6 +40,8 @@ class PassPlan:
         Partitions first..last-1 of every task.
     fan_in : int
         Partials that one merge takes.
+    pieces : int
+        Parts that states are cut into before they are merged; 1 for whole ones.
     tasks : int
         Tasks in all, merges and the final one included.
     bytes_read : int
@@ -44,6 +52,7 @@ class PassPlan:
 
     runs: tuple[tuple[int, int], ...]
     fan_in: int
+    pieces: int
     tasks: int
     bytes_read: int
     peak_worker_bytes: int
@@ -84,9 +93,10 @@ def plan_pass(
     scratch_bytes: int,
     result_bytes: int = 0,
     compiled: bool = False,
+    can_split: bool = False,
     one_run_per_partition: bool = False,
 ) -> PassPlan:
-    """Choose the runs of partitions and the merge fan-in of a pass.
+    """Choose the runs of partitions, the merge fan-in, and whether states are merged in pieces.
 
     Parameters
     ----------
@@ -100,6 +110,9 @@ def plan_pass(
         What the last task returns.
     compiled : bool
         Whether a kernel of the pass is compiled, so that every process loads the compiler's runtime.
+    can_split : bool
+        Whether states can be cut into pieces that are merged apart. Large ones are then cut into as many as there
+        are slots: every worker merges and finishes its share, and no process holds two whole states to add them.
     one_run_per_partition : bool
         For Dask arrays, whose blocks are arguments of the task.
 
@@ -109,23 +122,27 @@ def plan_pass(
         When even one accumulator a slot and merges of two do not fit a worker.
     """
     usable = int(resources.memory_limit * USABLE_SHARE)
-    threads = resources.threads_per_worker
-    working = threads * (profile.buffer_bytes + scratch_bytes + state_bytes)
-    in_process = resources.client is None
-    process = resources.process_bytes + (COMPILED_BYTES if compiled else 0)
-
-    def peak(runs_per_worker: int, fan_in: int) -> int:
-        # Finished partials wait until their merge group is complete. In process they are merged at once; on a
-        # cluster a merge holds its inputs and, because inputs may not be changed, a copy of the first.
-        waiting = 0 if in_process else min(runs_per_worker, fan_in) * state_bytes
-        merging = 0 if in_process else (fan_in + 1) * state_bytes
-        return process + max(working + waiting, merging) + result_bytes
-
     partitions = profile.partitions
     slots = max(1, min(resources.slots, partitions))
-    choices = [(RUNS_PER_SLOT, MAX_FAN_IN), (2, 4), (1, 2)]
-    for runs_per_slot, fan_in in choices:
-        projected = peak(runs_per_slot * threads, fan_in)
+    split = can_split and resources.client is not None and state_bytes >= SPLIT_FROM_BYTES
+    pieces = min(slots, MAX_PIECES) if split else 1
+    shapes = [(RUNS_PER_SLOT, MAX_FAN_IN), (2, 4), (1, 2)]
+    if state_bytes >= SPLIT_FROM_BYTES:
+        del shapes[0]  # many large partials cost more to move than uneven workers cost in waiting
+    for runs_per_slot, fan_in in shapes:
+        if one_run_per_partition:
+            runs = tuple((i, i + 1) for i in range(partitions))
+        else:
+            runs = split_evenly(partitions, min(partitions, slots * runs_per_slot))
+        projected = result_bytes + _peak(
+            resources,
+            state_bytes,
+            profile.buffer_bytes + scratch_bytes,
+            COMPILED_BYTES if compiled else 0,
+            len(runs),
+            fan_in,
+            pieces,
+        )
         if projected <= usable:
             break
     else:
@@ -136,15 +153,40 @@ def plan_pass(
             cure=f"give each worker more memory (--memory-limit {_limit_for(projected)}) or fewer threads "
             f"(--threads-per-worker 1)",
         )
-    if one_run_per_partition:
-        runs = tuple((i, i + 1) for i in range(partitions))
-    else:
-        runs = split_evenly(partitions, min(partitions, slots * runs_per_slot))
     merges, width = 0, len(runs)
     while width > 1:
         width = -(-width // fan_in)
         merges += width
-    return PassPlan(runs, fan_in, len(runs) + merges + 1, profile.read_bytes, projected)
+    # A piece is taken out of each run by a task of its own, and the finished pieces are joined by one.
+    cut = len(runs) * pieces + 1 if pieces > 1 else 0
+    tasks = len(runs) + pieces * (merges + 1) + cut
+    return PassPlan(runs, fan_in, pieces, tasks, profile.read_bytes, projected)
+
+
+def _peak(
+    resources: Resources,
+    state: int,
+    reading: int,
+    library: int,
+    n_runs: int,
+    fan_in: int,
+    pieces: int,
+) -> int:
+    """Projected peak of one process: what it is, what its threads read into, and the states it holds."""
+    threads = resources.threads_per_worker
+    base = resources.process_bytes + library
+    if resources.client is None:
+        return base + threads * (reading + state)
+    fan_in = min(fan_in, n_runs)
+    finished = min(-(-n_runs // resources.workers), fan_in)
+    # Inputs from other workers exist twice while they arrive; the first input is copied, since it is Dask's.
+    arriving = fan_in * (resources.workers - 1) / resources.workers
+    merging = int((fan_in + 1 + arriving) * state / pieces)
+    if pieces > 1:
+        # Cutting a state copies it; finished pieces wait until their merge group is complete.
+        running = threads * (reading + 2 * state) + (finished - threads) * state
+        return base + max(running, finished * state + threads * merging)
+    return base + max(threads * (reading + state) + finished * state, (threads - 1) * (reading + state) + merging)
 
 
 def split_evenly(total: int, pieces: int) -> tuple[tuple[int, int], ...]:

@@ -1,0 +1,102 @@
+"""Distributed counting: cut states give the same bits as whole ones; ranges of anything."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import sparse as sp
+
+from mlfs_dask.blocks.sparse import as_labels
+from mlfs_dask.primitives.counts import ContingencyCounts, Ranges, equal_width_book
+from mlfs_dask.primitives.passes import build_pass, plan_statistics, run_pass
+from mlfs_dask.primitives.plan import SPLIT_FROM_BYTES, plan_pass
+from mlfs_dask.primitives.rows import ArrayRows
+from mlfs_dask.runtime import Resources
+from mlfs_dask.typing import FeatureInfo
+
+HERE = Resources(1, 1, 2**32, 2**32)
+
+
+def problem(sparse, n=300, d=17, q=4):
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(n, d))
+    X[:, 3] = rng.integers(0, 40, n)  # counted by position even when dense
+    X[:, 11] = rng.integers(0, 25, n)
+    X[:, 5] = 1.0
+    if sparse:
+        X[rng.random((n, d)) < 0.6] = 0
+    Y = as_labels((rng.random((n, q)) < 0.3).astype(int))
+    source = ArrayRows(sp.csr_array(X) if sparse else X, Y, block_bytes=2000)
+    categories = np.zeros(d, dtype=np.int64)
+    categories[[3, 11]] = 40, 25
+    info = source.features
+    book = equal_width_book(FeatureInfo(info.minimum, info.maximum, categories, info.n_missing), 3, n=n)
+    statistic = ContingencyCounts(
+        book, 0, d, sparse, np.arange(q), np.asarray((Y > 0).sum(axis=0)), n, "sum", compiled=False
+    )
+    return source, statistic
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("pieces", [2, 5, 17])
+def test_states_merged_in_pieces_give_the_same_bits(sparse, pieces):
+    source, statistic = problem(sparse)
+    (whole,), _ = run_pass(source, [statistic], HERE)
+    plan = replace(plan_statistics(source, [statistic], HERE), pieces=pieces, runs=((0, 1), (1, 4), (4, 9)), fan_in=2)
+    last = source.profile.partitions
+    plan = replace(plan, runs=((0, 1), (1, 4), (4, last)))
+    (found,), _ = build_pass(source, [statistic], plan).compute(scheduler="sync")
+    for a, b in zip(found, whole, strict=True):
+        assert a.tobytes() == b.tobytes()
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_pieces_hold_the_whole_state_once(sparse):
+    source, statistic = problem(sparse)
+    state = statistic.zero()
+    for block in source.stream(0, source.profile.partitions):
+        statistic.add(state, block)
+    parts = statistic.split(state, 4)
+    assert sum(a.nbytes for part in parts for a in part) == sum(a.nbytes for a in state) == statistic.state_bytes
+    assert sum(int(a.sum()) for part in parts for a in part) == sum(int(a.sum()) for a in state)
+
+
+def test_large_states_are_merged_in_as_many_pieces_as_there_are_slots():
+    source, _ = problem(False)
+    profile = replace(source.profile, partitions=40)
+    cluster = Resources(3, 2, 2**32, 2**32, client=object())
+    sizes = {"scratch_bytes": 0, "can_split": True}
+    plan = plan_pass(profile, cluster, state_bytes=SPLIT_FROM_BYTES, **sizes)
+    assert plan.pieces == 6
+    # 12 runs merged 4 at a time: 3 + 1 merges a piece, its end, its share of every run; and one join.
+    assert len(plan.runs) == 12
+    assert plan.tasks == 12 + 6 * (4 + 1) + 12 * 6 + 1
+    graph = build_pass(
+        ArrayRows(np.zeros((40, 1)), as_labels(np.zeros((40, 1))), block_bytes=8), [problem(False)[1]], plan
+    )
+    shared = 2  # the statistic and the source
+    assert len(dict(graph.__dask_graph__())) == plan.tasks + shared
+    assert plan_pass(profile, cluster, state_bytes=SPLIT_FROM_BYTES - 1, **sizes).pieces == 1
+    assert plan_pass(profile, HERE, state_bytes=SPLIT_FROM_BYTES, **sizes).pieces == 1
+
+
+def test_cutting_needs_less_memory():
+    profile = replace(problem(False)[0].profile, partitions=40)
+    cluster = Resources(8, 1, 2**34, 2**32, client=object())
+    state = 100 * 2**20
+    whole = plan_pass(profile, cluster, state_bytes=state, scratch_bytes=0)
+    cut = plan_pass(profile, cluster, state_bytes=state, scratch_bytes=0, can_split=True)
+    assert cut.peak_worker_bytes < 0.7 * whole.peak_worker_bytes
+
+
+def test_ranges_of_rows_in_any_order_of_merging():
+    X = np.array([[1.0, np.nan], [-2.0, np.nan], [5.0, 3.0]])
+    source = ArrayRows(X, as_labels([[1, 0], [0, -1], [0, 0]]), block_bytes=16)
+    (result,), _ = run_pass(source, [Ranges(2, 2)], Resources(1, 3, 2**32, 2**32))
+    features, labels = result
+    assert features.minimum.tolist() == [-2, 3]
+    assert features.maximum.tolist() == [5, 3]
+    assert features.n_missing.tolist() == [0, 2]
+    assert labels.tolist() == [[0, 1], [2, 2], [1, 0]]
