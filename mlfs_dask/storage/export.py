@@ -100,7 +100,7 @@ def export_rows(
     suffix = PurePosixPath(str(path)).suffix.lower()
     if suffix not in _WRITERS:
         raise UsageError(
-            f"{path}: cannot write {suffix or 'a name without suffix'}\n  cure: use one of {known_suffixes()}"
+            f"{path}: the suffix {suffix!r} is no format that can be written\n  cure: use one of {known_suffixes()}"
         )
     table = _Table(
         _counted(blocks, n, len(feature_names), len(label_names)),
@@ -325,14 +325,13 @@ def _texts(values: NDArray[Any], *, missing: str) -> list[str]:
     """Shortest texts that read back as the same float64; whole numbers without a point."""
     if values.dtype.kind in "biu":
         return list(map(str, values.astype(np.int64).tolist()))
-    numbers = values.astype(np.float64)
-    if not numbers.size:
-        return []
+    numbers = values.astype(np.float64) + 0.0  # -0 becomes 0
     with np.errstate(invalid="ignore"):
-        whole = bool((np.abs(numbers) < 2**53).all()) and bool((numbers == np.rint(numbers)).all())
+        # From 1e16 on, repr has an exponent.
+        whole = bool((np.abs(numbers) < 1e15).all()) and bool((numbers == np.rint(numbers)).all())
     if whole:
         return list(map(str, numbers.astype(np.int64).tolist()))
-    texts = list(map(repr, numbers.tolist()))
+    texts = [repr(number).removesuffix(".0") for number in numbers.tolist()]
     for place in np.flatnonzero(np.isnan(numbers)).tolist():
         texts[place] = missing
     return texts

@@ -1,0 +1,280 @@
+"""Exports: what was written reads back equal; nothing half-written stays."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scipy import sparse as sp
+
+from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.storage import export
+from mlfs_dask.storage.export import export_rows, known_suffixes
+from mlfs_dask.storage.readers.detect import open_source
+from tests.storage.readers.reading import batches_of, read_all
+
+RNG = np.random.default_rng(8)
+N, D, Q = 53, 5, 3
+FEATURES = ("plain", "Swainson's Thrush", 'é "x", {y}\\', "%a#b", "3")
+LABELS = ("sky & <sea>", "it's\ta tab", "sun")
+KINDS = ("numeric", "integer", "binary", "categorical", "categorical")
+CATEGORIES = {3: ("no", "yes, or ?"), 4: ("10", "2", "ü 'q'")}
+NAMES = {"feature_names": FEATURES, "label_names": LABELS, "kinds": KINDS, "categories": CATEGORIES}
+SUFFIXES = [".npz", ".svm", ".parquet", ".arff"]
+
+
+def table(dtype: str, *, missing: bool = False) -> np.ndarray:
+    X = np.column_stack(
+        [
+            np.where(RNG.random(N) < 0.5, RNG.normal(size=N) * 10.0 ** RNG.integers(-20, 20, N), 0),
+            RNG.integers(0, 100, N),
+            RNG.integers(0, 2, N),
+            RNG.integers(0, 2, N),
+            RNG.integers(0, 3, N),
+        ]
+    )
+    X[7] = 0
+    X = X.astype(dtype) if dtype.startswith("float") else np.rint(np.clip(X, 0, 100)).astype(dtype)
+    if missing:
+        X[RNG.random(X.shape) < 0.2] = np.nan
+        X[7] = 0
+    return X
+
+
+def labels(*, unknown: bool) -> np.ndarray:
+    Y = RNG.choice([-1, 0, 0, 1] if unknown else [0, 0, 1], size=(N, Q)).astype(np.int8)
+    Y[7] = 0  # a row with nothing in it at all
+    return Y
+
+
+def blocks(X: np.ndarray, Y: np.ndarray, *, sparse: bool, size: int = 17) -> Iterator[tuple]:
+    for start in range(0, len(X), size):
+        rows = slice(start, start + size)
+        yield sp.csr_array(X[rows]) if sparse else X[rows], sp.csr_array(Y[rows])
+
+
+def read(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    return read_all(open_source([str(path)]))
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "missing"),
+    [("float64", False), ("float64", True), ("float32", False), ("float32", True), ("int16", False), ("uint8", False)],
+)
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_round_trip(tmp_path: Path, suffix: str, dtype: str, sparse: bool, missing: bool) -> None:
+    X, Y = table(dtype, missing=missing), labels(unknown=suffix != ".svm")
+    path = tmp_path / f"t{suffix}"
+    size = export_rows(blocks(X, Y, sparse=sparse), path, **NAMES, n=N)
+    assert size == sum(file.stat().st_size for file in tmp_path.iterdir())
+    found = read(path)
+    np.testing.assert_array_equal(found[0], X.astype(np.float64))
+    np.testing.assert_array_equal(found[1], Y)
+    header = open_source([str(path)]).header
+    if suffix != ".svm":
+        assert (header.feature_names, header.label_names) == (FEATURES, LABELS)
+        expected = CATEGORIES | ({2: ("0", "1")} if suffix == ".arff" else {})
+        assert header.categories == expected
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted(
+        ["t.arff", "t.xml"] if suffix == ".arff" else [f"t{suffix}"]
+    )
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    values=st.lists(st.floats(allow_infinity=False), min_size=1, max_size=12),
+    suffix=st.sampled_from(SUFFIXES),
+    sparse=st.booleans(),
+    size=st.integers(1, 12),
+)
+def test_every_float_survives(tmp_path: Path, values, suffix: str, sparse: bool, size: int) -> None:
+    X = np.column_stack([values, values])
+    Y = np.ones((len(values), 1), np.int8)
+    path = tmp_path / f"t{suffix}"
+    how = {"feature_names": ("a", "b"), "label_names": ("y",), "n": len(values), "force": True}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(export, "_TEXT_VALUES", 4)
+        patch.setattr(export, "_GROUP_BYTES", 50)
+        export_rows(blocks(X, Y, sparse=sparse, size=size), path, **how)
+    found = read(path)
+    np.testing.assert_array_equal(found[0], X)
+    np.testing.assert_array_equal(found[1], Y)
+
+
+def test_scipy_opens_a_sparse_npz(tmp_path: Path) -> None:
+    X, Y = table("float32"), labels(unknown=True)
+    export_rows(blocks(X, Y, sparse=True), tmp_path / "t.npz", **NAMES, n=N)
+    np.testing.assert_array_equal(sp.load_npz(tmp_path / "t.npz").toarray(), X)
+    assert sp.issparse(batches_of(open_source([str(tmp_path / "t.npz")]), batch_bytes=1 << 20, part_bytes=1 << 20)[0].X)
+
+
+def test_numpy_opens_a_dense_npz(tmp_path: Path) -> None:
+    X, Y = table("float32"), labels(unknown=True)
+    export_rows(blocks(X, Y, sparse=False), tmp_path / "t.npz", **NAMES, n=N)
+    with np.load(tmp_path / "t.npz") as file:
+        assert file["X"].dtype == np.float32
+        np.testing.assert_array_equal(file["X"], X)
+        np.testing.assert_array_equal(file["Y"], Y)
+        assert tuple(file["label_names"]) == LABELS
+
+
+def test_scikit_learn_opens_svmlight(tmp_path: Path) -> None:
+    from sklearn.datasets import load_svmlight_file
+
+    X, Y = table("float64"), labels(unknown=False)
+    X[:, -1] = 0  # the last feature is empty, and is there all the same
+    export_rows(blocks(X, Y, sparse=True), tmp_path / "t.svm", **NAMES, n=N)
+    found, told = load_svmlight_file(str(tmp_path / "t.svm"), multilabel=True)
+    np.testing.assert_array_equal(found.toarray(), X)
+    assert told == [tuple(map(float, np.flatnonzero(row))) for row in Y]
+
+
+def test_pandas_opens_parquet(tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    X, Y = table("float64", missing=True), labels(unknown=True)
+    export_rows(blocks(X, Y, sparse=False), tmp_path / "t.parquet", **NAMES, n=N)
+    frame = pd.read_parquet(tmp_path / "t.parquet")
+    assert tuple(frame.columns) == FEATURES + LABELS
+    assert set(frame["3"].dropna()) <= set(CATEGORIES[4])
+    assert frame[LABELS[0]].isna().sum() == (Y[:, 0] == -1).sum()
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_same_rows_give_the_same_bytes(tmp_path: Path, sparse: bool) -> None:
+    X, Y = table("float64"), labels(unknown=False)
+    for suffix in SUFFIXES:
+        for name, size in (("a", 17), ("b", 5)):
+            (tmp_path / name).mkdir(exist_ok=True)
+            path = tmp_path / name / f"t{suffix}"
+            export_rows(blocks(X, Y, sparse=sparse, size=size), path, **NAMES, n=N)
+        # Parquet's pages follow the batches, the others are free of them.
+        if suffix != ".parquet":
+            assert (tmp_path / "a" / f"t{suffix}").read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_url(suffix: str) -> None:
+    import fsspec
+
+    X, Y = table("float64"), labels(unknown=False)
+    url = f"memory://export/t{suffix}"
+    export_rows(blocks(X, Y, sparse=True), url, **NAMES, n=N, force=True)
+    np.testing.assert_array_equal(read_all(open_source([url]))[0], X)
+    filesystem = fsspec.filesystem("memory")
+    assert not [name for name in filesystem.find("/export") if name.endswith(".part")]
+    with pytest.raises(UsageError, match="exists already"):
+        export_rows(blocks(X, Y, sparse=True), url, **NAMES, n=N)
+
+
+def test_existing_file(tmp_path: Path) -> None:
+    X, Y = table("float64"), labels(unknown=False)
+    path = tmp_path / "t.arff"
+    (tmp_path / "t.xml").write_text("mine")
+    with pytest.raises(UsageError, match=r"t\.xml exists already\n  cure: choose another name, or --force"):
+        export_rows(blocks(X, Y, sparse=False), path, **NAMES, n=N)
+    assert (tmp_path / "t.xml").read_text() == "mine"
+    assert not path.exists()
+    export_rows(blocks(X, Y, sparse=False), path, **NAMES, n=N, force=True)
+    np.testing.assert_array_equal(read(path)[0], X)
+
+
+def test_a_folder_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "t.npz").mkdir()
+    with pytest.raises(UsageError, match=r"t\.npz is a folder"):
+        export_rows(iter([]), tmp_path / "t.npz", **NAMES, n=N, force=True)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_nothing_stays_of_a_failure(tmp_path: Path, suffix: str) -> None:
+    X, Y = table("float64"), labels(unknown=False)
+    path = tmp_path / f"t{suffix}"
+    path.write_text("before")
+
+    def failing() -> Iterator[tuple]:
+        yield from blocks(X, Y, sparse=False)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        export_rows(failing(), path, **NAMES, n=N, force=True)
+    with pytest.raises(ValueError, match="the blocks hold 53 rows, 54 were announced"):
+        export_rows(blocks(X, Y, sparse=False), path, **NAMES, n=N + 1, force=True)
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+    assert path.read_text() == "before"
+
+
+def test_a_failed_upload_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    import fsspec
+
+    filesystem = fsspec.filesystem("memory")
+
+    def broken(*args: object, **how: object) -> None:
+        raise OSError("the network is gone")
+
+    monkeypatch.setattr(type(filesystem), "mv", broken)
+    X, Y = table("float64"), labels(unknown=False)
+    with pytest.raises(DataError, match="it cannot be written: the network is gone"):
+        export_rows(blocks(X, Y, sparse=True), "memory://export2/t.npz", **NAMES, n=N)
+    assert not filesystem.find("/export2")
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    X, Y = table("float64"), labels(unknown=False)
+
+    def full() -> Iterator[tuple]:
+        yield from blocks(X, Y, sparse=False)
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(DataError, match="it cannot be written: No space left on device") as caught:
+        export_rows(full(), tmp_path / "t.svm", **NAMES, n=N)
+    assert "free space" in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_such_folder(tmp_path: Path) -> None:
+    X, Y = table("float64"), labels(unknown=False)
+    with pytest.raises(DataError, match="it cannot be written: No such file or directory"):
+        export_rows(blocks(X, Y, sparse=False), tmp_path / "no" / "t.svm", **NAMES, n=N)
+
+
+def test_unknown_suffix(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"the suffix '\.xlsx' is no format that can be written") as caught:
+        export_rows(iter([]), tmp_path / "t.xlsx", **NAMES, n=N)
+    assert known_suffixes() == ".npz, .svm, .svmlight, .libsvm, .parquet, .pq, .arff"
+    assert known_suffixes() in str(caught.value)
+
+
+def test_svmlight_cannot_say_unknown(tmp_path: Path) -> None:
+    X, Y = table("float64"), np.zeros((N, Q), np.int8)
+    Y[20, 1] = -1
+    with pytest.raises(DataError, match="row 21: svmlight cannot say that a label is unknown") as caught:
+        export_rows(blocks(X, Y, sparse=False), tmp_path / "t.svm", **NAMES, n=N)
+    assert caught.value.column == LABELS[1]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("suffix", "what"), [(".arff", "ARFF"), (".parquet", "Parquet")])
+def test_names_given_twice(tmp_path: Path, suffix: str, what: str) -> None:
+    X, Y = table("float64"), labels(unknown=False)
+    names = NAMES | {"label_names": ("plain", "b", "c")}
+    with pytest.raises(DataError, match=f"column 'plain': two columns have the same name, which {what}"):
+        export_rows(blocks(X, Y, sparse=False), tmp_path / f"t{suffix}", **names, n=N)
+
+
+def test_blocks_of_another_shape_and_none(tmp_path: Path) -> None:
+    X, Y = table("float64"), labels(unknown=False)
+    with pytest.raises(ValueError, match="expected 5 features and 3 labels"):
+        export_rows(blocks(X[:, :4], Y, sparse=False), tmp_path / "t.npz", **NAMES, n=N)
+    with pytest.raises(ValueError, match="there are no rows to write"):
+        export_rows(iter([]), tmp_path / "t.npz", **NAMES, n=0)
+
+
+def test_pyarrow_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(UsageError, match=r'needs pyarrow.*\n.*pip install "mlfs-dask\[formats\]"'):
+        export_rows(iter([]), tmp_path / "t.parquet", **NAMES, n=N)
