@@ -74,6 +74,28 @@ def as_labels(block: Any) -> sp.csr_array:
     return sp.csr_array(Y.astype(np.int8, copy=False))
 
 
+def columns_of_block(block: Any, columns: NDArray[np.integer[Any]]) -> Any:
+    """Some columns of a block, as a block of the same kind.
+
+    Parameters
+    ----------
+    block : ndarray, SciPy sparse, `sparse.GCXS` or `sparse.COO`, shape (rows, d)
+    columns : int array, shape (k,)
+
+    Returns
+    -------
+    block of the same type, shape (rows, k)
+    """
+    if type(block).__module__.partition(".")[0] != "sparse":
+        return block.tocsr()[:, columns] if sp.issparse(block) else block[:, columns]
+    # Indexing by `sparse` itself compiles for seconds, once a process.
+    chosen = _from_pydata(block)[:, columns]
+    kind = type(block)
+    if kind.__name__ == "COO":
+        return kind.from_scipy_sparse(chosen)
+    return kind((chosen.data, chosen.indices, chosen.indptr), shape=chosen.shape, compressed_axes=(0,))
+
+
 def _refuse_label(Y: Matrix, bad: NDArray[np.bool_]) -> None:
     if sp.issparse(Y):
         at = int(np.flatnonzero(bad)[0])

@@ -23,6 +23,7 @@ from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mlfs_dask import runtime
+from mlfs_dask.blocks.sparse import columns_of_block
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.primitives.passes import PassRecord
 from mlfs_dask.primitives.plan import Plan, require_driver
@@ -132,6 +133,8 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     support_ : bool array, shape (d,)
         The k features that are kept.
     report_ : Report
+    n_iter_ : int
+        Iterations, of methods that have a loop.
     n_features_in_ : int
     feature_names_in_ : object array, shape (d,)
         Only if X has names that are strings: a DataFrame or a Dataset.
@@ -219,6 +222,8 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         self.ranking_ = rank(outcome.scores)
         self.support_ = np.zeros(profile.d, dtype=bool)
         self.support_[self.ranking_[:k]] = True
+        if hasattr(self, "max_iter"):
+            self.n_iter_ = max(1, outcome.iterations)  # scikit-learn expects at least one
         self.report_ = Report(
             method=self.method,
             params={name: plain(value) for name, value in sorted(self.get_params(False).items())},
@@ -278,6 +283,10 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     def _get_support_mask(self) -> NDArray[np.bool_]:
         check_is_fitted(self)
         return self.support_
+
+    def __sklearn_is_fitted__(self) -> bool:
+        # scikit-learn would take the parameter `lambda_` for something learnt.
+        return hasattr(self, "support_")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -364,8 +373,7 @@ def count_kept(n_features_to_select: int | float | None, d: int) -> int:
     if isinstance(number, numbers.Real) and 0 < value <= 1:
         return max(1, int(d * float(value)))
     raise UsageError(
-        "n_features_to_select must be a count, a fraction in (0, 1], or None for half of the features; "
-        f"got {value!r}."
+        f"n_features_to_select must be a count, a fraction in (0, 1], or None for half of the features; got {value!r}."
     )
 
 
@@ -423,16 +431,12 @@ def take_columns(X: Any, columns: NDArray[np.intp]) -> Any:
     if X.numblocks[1] != 1:
         return X[:, columns]
     return X.map_blocks(
-        _columns_of_block,
+        columns_of_block,
         columns,
         dtype=X.dtype,
         chunks=(X.chunks[0], (len(columns),)),
-        meta=X._meta[:, :0],
+        meta=columns_of_block(X._meta, columns[:0]) if X._meta.ndim == 2 else None,
     )
-
-
-def _columns_of_block(block: Any, columns: NDArray[np.intp]) -> Any:
-    return block[:, columns]
 
 
 def plain(value: Any) -> Any:

@@ -44,8 +44,7 @@ def label_matrix(y: Any) -> sp.csr_array:
         return _indicators(array)
     if array.ndim != 2:
         raise DataError(
-            "Y must be two-dimensional, (rows, labels), or one-dimensional with classes; "
-            f"got shape {array.shape}",
+            f"Y must be two-dimensional, (rows, labels), or one-dimensional with classes; got shape {array.shape}",
             cure="reshape it to (rows, labels)",
         )
     matrix = as_matrix(array)

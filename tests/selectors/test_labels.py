@@ -1,0 +1,75 @@
+"""Labels in every form, and the text of every refusal."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import sparse
+from scipy import sparse as sp
+
+from mlfs_dask.errors import DataError
+from mlfs_dask.selectors.labels import label_matrix
+
+Y = np.array([[1, 0, -1], [0, 0, 1]])
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        np.asarray,
+        np.ndarray.tolist,
+        sp.csr_matrix,
+        sp.coo_array,
+        lambda y: y.astype(np.float32),
+        lambda y: y.astype(object),
+        lambda y: sparse.GCXS.from_numpy(y),
+        lambda y: pytest.importorskip("pandas").DataFrame(y, columns=list("abc")),
+    ],
+)
+def test_all_forms_of_a_label_matrix(wrap):
+    found = label_matrix(wrap(Y))
+    assert isinstance(found, sp.csr_array)
+    assert found.dtype == np.int8
+    assert found.toarray().tolist() == Y.tolist()
+    assert found.has_canonical_format
+    assert found.data.all()
+
+
+def test_booleans():
+    assert label_matrix(Y == 1).toarray().tolist() == (Y == 1).astype(int).tolist()
+
+
+def test_classes_of_any_type():
+    expected = [[1, 0], [0, 1], [1, 0]]
+    for classes in (["a", "b", "a"], [3, 7, 3], [-1.0, 1.0, -1.0], [False, True, False]):
+        assert label_matrix(classes).toarray().tolist() == expected
+    assert label_matrix(["a", "a"]).toarray().tolist() == [[1], [1]]
+    pd = pytest.importorskip("pandas")
+    assert label_matrix(pd.Series(["x", "y", "x"], dtype="category")).toarray().tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.array([[1, 0.5]]), r"Y must be 0/1; column 1 holds 0.5 \(row 0\)\n  cure: binarise it, for example"),
+        (np.array([[1, 0], [2, 0]]), r"Y must be 0/1; column 0 holds 2 \(row 1\)"),
+        (np.array([[0], [2]]), r"column 0 holds 2 \(row 1\)\n  cure: pass classes as a one-dimensional array"),
+        (np.array([[np.nan, 1.0]]), r"column 0 holds nan \(row 0\)\n  cure: write unknown labels as -1"),
+        (np.zeros((2, 2, 2)), r"got shape \(2, 2, 2\)\n  cure: reshape it"),
+        (np.array(3), r"got shape \(\)"),
+        (np.array([0.5, 1.0]), "one-dimensional y must hold classes; Unknown label type: continuous, .* 0.5"),
+        (np.array([1.0, np.nan]), "one-dimensional y must hold classes; .* nan"),
+        (np.array([1 + 2j, 0]), "Complex data not supported"),
+        (np.array(["a", 1], dtype=object), "mixes types that cannot be put in order"),
+        (sp.csr_array(np.array([[0, 3]])), "Y must be 0/1 .* row 0, column 1 holds 3"),
+    ],
+)
+def test_refusals_name_the_place_and_the_cure(labels, message):
+    with pytest.raises(DataError, match=message):
+        label_matrix(labels)
+
+
+def test_columns_of_a_table_are_named():
+    pd = pytest.importorskip("pandas")
+    with pytest.raises(DataError, match=r"Y must be 0/1; column 'sky' holds 0.5"):
+        label_matrix(pd.DataFrame({"sea": [1, 0], "sky": [0, 0.5]}))

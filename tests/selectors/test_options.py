@@ -1,0 +1,119 @@
+"""Options made from signatures and documentation."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+
+from mlfs_dask.errors import UsageError
+from mlfs_dask.selectors import METHODS, get_method
+from mlfs_dask.selectors.options import Option, parameter_texts, selector_options
+
+
+def options(selector):
+    return {o.name: o for o in selector_options(selector)}
+
+
+def test_every_parameter_of_every_method_is_an_option():
+    for name in METHODS:
+        selector = get_method(name)
+        found = options(selector)
+        assert set(found) == set(selector().get_params()) - {"n_features_to_select"}
+        for option in found.values():
+            assert option.help
+            assert "  " not in option.help
+            assert option.default == selector().get_params()[option.name]
+
+
+def test_options_of_elc():
+    found = options(get_method("elc"))
+    assert list(found) == ["variant", "lambda_", "beta", "mask_iter", "tol", "max_iter"]
+    assert found["variant"].choices == ("corrected", "published", "screen")
+    assert found["variant"].type_text == "corrected | published | screen"
+    assert found["lambda_"].flag == "--lambda"
+    assert found["lambda_"].optional
+    assert found["lambda_"].type_text == "float | none"
+    assert found["mask_iter"].flag == "--mask-iter"
+    assert found["max_iter"].help == "Most iterations."
+
+
+@pytest.mark.parametrize(
+    ("types", "optional", "text", "value"),
+    [
+        ((int, float), False, "3", 3),
+        ((int, float), False, "0.2", 0.2),
+        ((int, float), False, "1.0", 1.0),
+        ((float,), True, "none", None),
+        ((float,), False, "1e8", 1e8),
+        ((bool,), False, "yes", True),
+        ((bool,), False, "off", False),
+        ((str,), False, "abc", "abc"),
+    ],
+)
+def test_texts_become_values(types, optional, text, value):
+    found = Option("x", types, None, (), optional, "").parse(text)
+    assert found == value
+    assert type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "message"),
+    [
+        (Option("max_iter", (int,), 1, (), False, ""), "2.5", "--max-iter must be int; got '2.5'"),
+        (Option("lambda_", (int, float), 1, (), True, ""), "a", "--lambda must be int . float . none; got 'a'"),
+        (Option("flag", (bool,), True, (), False, ""), "maybe", "--flag must be bool; got 'maybe'"),
+        (Option("step", (str,), "a", ("a", "b"), False, ""), "c", "--step must be one of a, b; got 'c'"),
+    ],
+)
+def test_other_texts_are_refused(option, text, message):
+    with pytest.raises(UsageError, match=message):
+        option.parse(text)
+
+
+def test_a_class_that_cannot_be_read_is_an_error_of_the_class():
+    class Undocumented:
+        """Nothing."""
+
+        def __init__(self, n_features_to_select: int = 1, *, alpha: float = 1.0) -> None: ...
+
+    class Strange:
+        """Strange.
+
+        Parameters
+        ----------
+        alpha : list
+            Something.
+        """
+
+        def __init__(self, *, alpha: list = ()) -> None: ...
+
+    class Fine:
+        """Fine.
+
+        Parameters
+        ----------
+        alpha : float
+            First line.
+
+            Second paragraph: with a colon.
+        mode : {"a", "b"}
+            Which.
+
+        Returns
+        -------
+        nothing : here
+            Other.
+        """
+
+        def __init__(self, *, alpha: float | None = 1.0, mode: Literal["a", "b"] = "a") -> None: ...
+
+    with pytest.raises(TypeError, match="Undocumented: parameter 'alpha' is not documented"):
+        selector_options(Undocumented)
+    with pytest.raises(TypeError, match=r"Strange.alpha: an option cannot be made of <class 'list'>"):
+        selector_options(Strange)
+    assert [o.help for o in selector_options(Fine)] == ["First line. Second paragraph: with a colon.", "Which."]
+
+
+def test_text_without_parameters():
+    assert parameter_texts("Only a title.") == {}
