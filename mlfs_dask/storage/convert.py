@@ -45,11 +45,13 @@ from mlfs_dask.storage.objects import RemoteObjects, is_url, local_path
 from mlfs_dask.storage.plan import (
     LARGEST_BATCH,
     PARTITION_BYTES,
+    SMALLEST_BATCH,
     ConversionPlan,
     MatrixPlan,
     StorePlan,
     narrowest_dtype,
     plan_conversion,
+    plan_processes,
     plan_store,
 )
 from mlfs_dask.storage.readers.base import LabelSpec, Part, Reader, ReadOptions
@@ -265,13 +267,8 @@ def convert_reader(
     reader = open_reader()
     workers = workers or len(os.sched_getaffinity(0))
     source_bytes = sum(source.bytes for source in sources) if sources else None
-    plan = plan_conversion(
-        memory_limit=memory_limit or _default_memory_limit(workers),
-        workers=workers,
-        source_bytes=source_bytes,
-        base_bytes=runtime.current_rss(),
-    )
-    job = _describe_job(sources, options)
+    plan = _plan(reader, memory_limit or _default_memory_limit(workers), workers, source_bytes)
+    job = _describe_job(sources, options, reader)
     with place.locked(job, sources, force=force, resume=resume) as wip, Crew(plan.processes) as crew:
         schema, warnings = _Run(reader, wip, plan, crew, options, sources, command).run()
         place.publish(force=force)
@@ -288,17 +285,42 @@ def convert_reader(
     )
 
 
+def _plan(reader: Reader, memory_limit: int, workers: int, source_bytes: int | None) -> ConversionPlan:
+    n_features = reader.header.n_features or 0
+    processes = plan_processes(
+        memory_limit=memory_limit,
+        workers=workers,
+        source_bytes=source_bytes,
+        base_bytes=runtime.current_rss(),
+        n_features=n_features,
+    )
+    if processes == 1:
+        # One small batch brings in what the reader needs, which then is measured instead of guessed.
+        for part in reader.parts(LARGEST_BATCH)[:1]:
+            for batch in itertools.islice(reader.read(part, batch_bytes=SMALLEST_BATCH), 1):
+                n_features = max(n_features, batch.X.shape[1])
+    return plan_conversion(
+        memory_limit=memory_limit,
+        processes=processes,
+        base_bytes=runtime.current_rss(),
+        n_features=n_features,
+    )
+
+
 def _default_memory_limit(workers: int) -> int:
     wanted = max(workers * (512 << 20), 1 << 30)
     return max(min(wanted, runtime.available_memory() // 2), 256 << 20)
 
 
-def _describe_job(sources: Sequence[Source], options: Options) -> dict[str, Any]:
+def _describe_job(sources: Sequence[Source], options: Options, reader: Reader) -> dict[str, Any]:
+    """What a resumed conversion must have in common with the interrupted one."""
     document = {
         "staging": _STAGING_VERSION,
         "version": __version__,
         "sources": [asdict(source) for source in sources],
         "options": asdict(options),
+        # Names and kinds may come from files beside the sources, such as an XML file of labels.
+        "header": content_digest(json.loads(json.dumps(asdict(reader.header)))),
     }
     normal: dict[str, Any] = json.loads(json.dumps(document))
     return normal
@@ -435,6 +457,8 @@ class Place:
             for name, value in job["options"].items()
             if before["options"].get(name) != value
         ]
+        if before.get("header") != job["header"]:
+            found.append("names of features or labels, or their declared values, were changed")
         old, new = before["sources"], job["sources"]
         if [source["path"] for source in old] != [source["path"] for source in new]:
             return [*found, "the sources are other files"]
@@ -765,6 +789,7 @@ class _Run:
             unknown=tuple(decided.statistics.unknown.tolist()),
             positive=tuple(decided.statistics.positive.tolist()),
             constant_features=decided.constant_features,
+            kinds={kind: int((decided.names.kinds == code).sum()) for code, kind in enumerate(KINDS)},
             version=__version__,
             created=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
             command=self.command,

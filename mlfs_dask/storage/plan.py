@@ -29,11 +29,18 @@ SMALL_CHUNK_BYTES = 1 << 20
 INDEX_BYTES = 4
 OFFSET_BYTES = 8
 
-PROCESS_BYTES = 150 << 20
-"""Memory of a conversion process before it reads anything: interpreter, NumPy, SciPy, a file format's library."""
+PROCESS_BYTES = 190 << 20
+"""Memory of a worker process apart from its batches: interpreter, NumPy, SciPy, Zarr, and the libraries and
+compiled tokenizers of a text format (measured 130 to 180 MiB)."""
 
-BATCH_MULTIPLE = 10
-"""Bytes a process holds per byte of batch, measured at most 8: text, parsed columns, the batch, its narrow copy."""
+SLACK_BYTES = 10 << 20
+"""What else a reading process holds: one inner chunk while it writes, and memory that is free but not returned."""
+
+FEATURE_BYTES = 200
+"""Bytes per feature: counts of a part beside those of the whole, and the names while they are written."""
+
+BATCH_MULTIPLE = 14
+"""Bytes a process holds per byte of batch, measured at most 13: text, parsed columns, the batch, its narrow copy."""
 
 LARGEST_BATCH = 16 << 20
 SMALLEST_BATCH = 256 << 10
@@ -222,15 +229,10 @@ class ConversionPlan:
     total_bytes: int
 
 
-def plan_conversion(
-    *,
-    memory_limit: int,
-    workers: int,
-    source_bytes: int | None,
-    base_bytes: int,
-    longest_record: int = 0,
-) -> ConversionPlan:
-    """Share a memory limit among processes.
+def plan_processes(
+    *, memory_limit: int, workers: int, source_bytes: int | None, base_bytes: int, n_features: int = 0
+) -> int:
+    """How many processes read and write.
 
     Parameters
     ----------
@@ -238,53 +240,66 @@ def plan_conversion(
         Bytes for the whole process tree.
     workers : int
         Processes wanted; fewer are planned where each would not get a useful batch, and the calling process
-        reads alone when the source is small.
+        works alone when the source is small.
     source_bytes : int or None
         Bytes of the source files, if known.
     base_bytes : int
-        What the calling process holds already.
-    longest_record : int
-        Bytes of the longest single row, below which a batch cannot go.
+        What the calling process holds, with the source opened.
+    n_features : int
+        Features, if known; 0 otherwise.
+
+    Examples
+    --------
+    >>> plan_processes(memory_limit=2**30, workers=2, source_bytes=2**31, base_bytes=80 << 20)
+    2
+    >>> plan_processes(memory_limit=200 << 20, workers=2, source_bytes=2**31, base_bytes=80 << 20)
+    1
+    """
+    if source_bytes is not None and source_bytes <= 2 * LARGEST_BATCH:
+        return 1
+    useful = PROCESS_BYTES + FEATURE_BYTES * n_features + BATCH_MULTIPLE * (1 << 20)
+    fitting = min(workers, (memory_limit - base_bytes) // useful)
+    return fitting if fitting > 1 else 1
+
+
+def plan_conversion(*, memory_limit: int, processes: int, base_bytes: int, n_features: int = 0) -> ConversionPlan:
+    """Size of the batches.
+
+    Parameters
+    ----------
+    memory_limit : int
+        Bytes for the whole process tree.
+    processes : int
+        From `plan_processes`.
+    base_bytes : int
+        What the calling process holds. If it reads alone: after a first small batch, with which libraries and
+        compiled tokenizers come.
+    n_features : int
+        Features, if known; 0 otherwise.
 
     Raises
     ------
     DoesNotFitError
-        If even one process with the smallest batch does not fit.
-
-    Examples
-    --------
-    >>> plan_conversion(memory_limit=2**30, workers=2, source_bytes=2**31, base_bytes=80 << 20).processes
-    2
-    >>> plan_conversion(memory_limit=200 << 20, workers=2, source_bytes=2**31, base_bytes=80 << 20).processes
-    1
+        If the smallest batch does not fit.
     """
-    smallest = max(SMALLEST_BATCH, longest_record)
-    small_source = source_bytes is not None and source_bytes <= 2 * LARGEST_BATCH
-    if workers > 1 and not small_source:
-        per_worker = PROCESS_BYTES + BATCH_MULTIPLE * max(smallest, 4 * SMALLEST_BATCH)
-        processes = min(workers, (memory_limit - base_bytes) // per_worker)
-        if processes > 1:
-            share = (memory_limit - base_bytes) // processes - PROCESS_BYTES
-            batch = min(LARGEST_BATCH, share // BATCH_MULTIPLE)
-            process_bytes = PROCESS_BYTES + BATCH_MULTIPLE * batch
-            return ConversionPlan(
-                processes=processes,
-                batch_bytes=batch,
-                process_bytes=process_bytes,
-                total_bytes=base_bytes + processes * process_bytes,
-            )
-    # The calling process has imported part of what a reader needs.
-    base = max(base_bytes, PROCESS_BYTES)
-    batch = min(LARGEST_BATCH, (memory_limit - base) // BATCH_MULTIPLE)
-    if batch < smallest:
-        needed = base + BATCH_MULTIPLE * smallest
+    extra = FEATURE_BYTES * n_features
+    if processes > 1:
+        share = (memory_limit - base_bytes) // processes
+        fixed = PROCESS_BYTES + extra
+        batch = min(LARGEST_BATCH, (share - fixed) // BATCH_MULTIPLE)
+        process_bytes = fixed + BATCH_MULTIPLE * batch
+        return ConversionPlan(processes, batch, process_bytes, base_bytes + processes * process_bytes)
+    fixed = base_bytes + SLACK_BYTES + extra
+    batch = min(LARGEST_BATCH, (memory_limit - fixed) // BATCH_MULTIPLE)
+    if batch < SMALLEST_BATCH:
+        needed = fixed + BATCH_MULTIPLE * SMALLEST_BATCH
         raise DoesNotFitError(
             "converting with one process",
             projected=needed,
             available=memory_limit,
             cure=f"pass --memory-limit {math.ceil(needed / 2**20)}MiB or more",
         )
-    process_bytes = base + BATCH_MULTIPLE * batch
+    process_bytes = fixed + BATCH_MULTIPLE * batch
     return ConversionPlan(1, batch, process_bytes, process_bytes)
 
 

@@ -89,6 +89,8 @@ class StoreSchema:
         Entries -1 and 1 of each label.
     constant_features : int
         Features with at most one distinct value.
+    kinds : dict of str to int
+        Number of features of each kind.
     features : dict of str to str
         What is recorded per feature -> path of the array.
     sources : tuple of dict
@@ -118,6 +120,7 @@ class StoreSchema:
     unknown: tuple[int, ...]
     positive: tuple[int, ...]
     constant_features: int
+    kinds: dict[str, int]
     version: str
     created: str
     command: str
@@ -210,6 +213,7 @@ class StoreSchema:
             unknown=_get(counts, "unknown", _counts, "label_counts."),
             positive=_get(counts, "positive", _counts, "label_counts."),
             constant_features=_get(document, "constant_features", _count),
+            kinds=_get(document, "kinds", _sizes),
             features=_get(document, "features", _texts),
             sources=tuple(_get(document, "sources", _sequence)),
             content=_get(document, "content", _texts),

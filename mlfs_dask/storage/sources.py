@@ -34,17 +34,22 @@ class Source:
 
 
 def examine(sources: Sequence[str | Path], storage_options: Mapping[str, Any] | None = None) -> list[Source]:
-    """Look every source up, without reading it.
+    """Look every source up, without reading it; a `*` in a path that does not exist as it stands is expanded.
 
     Raises
     ------
     DataError
         If one does not exist.
     """
-    return [
-        _examine_remote(str(source), storage_options) if is_url(source) else _examine_local(str(source))
-        for source in sources
-    ]
+    found: list[Source] = []
+    for source in map(str, sources):
+        if is_url(source):
+            found += _examine_remote(source, storage_options)
+        elif "*" in source and not local_path(source).exists():
+            found += _examine_remote(f"file://{local_path(source).absolute()}", None)
+        else:
+            found.append(_examine_local(source))
+    return found
 
 
 def _examine_local(source: str) -> Source:
@@ -61,20 +66,27 @@ def _examine_local(source: str) -> Source:
     return Source(source, size, str(modified))
 
 
-def _examine_remote(source: str, storage_options: Mapping[str, Any] | None) -> Source:
+def _examine_remote(source: str, storage_options: Mapping[str, Any] | None) -> list[Source]:
     import fsspec.core  # a local source never needs it
 
     filesystem, path = fsspec.core.url_to_fs(source, **(storage_options or {}))
+    if "*" in path:
+        matches = sorted(filesystem.glob(path))
+        return [_remote_source(str(filesystem.unstrip_protocol(match)), filesystem, match) for match in matches]
     try:
-        info = filesystem.info(path)
+        return [_remote_source(source, filesystem, path)]
     except FileNotFoundError:
         raise DataError("there is no such object", file=source, cure="check the URL") from None
+
+
+def _remote_source(url: str, filesystem: Any, path: str) -> Source:
+    info = filesystem.info(path)
     if info["type"] == "directory":
-        entries = filesystem.find(path, detail=True).values()
-        size = sum(int(entry["size"]) for entry in entries)
-        return Source(source, size, str(len(list(entries))))
+        entries = filesystem.find(path, detail=True)
+        size = sum(int(entry["size"]) for entry in entries.values())
+        return Source(url, size, f"{len(entries)} objects")
     marks = (info.get(name) for name in ("ETag", "etag", "mtime", "LastModified", "created"))
-    return Source(source, int(info["size"] or 0), str(next((mark for mark in marks if mark), "")))
+    return Source(url, int(info["size"] or 0), str(next((mark for mark in marks if mark), "")))
 
 
 def _files(path: Path) -> list[Path]:

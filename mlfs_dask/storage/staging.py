@@ -328,12 +328,10 @@ def _count(
         row = int(np.searchsorted(X.indptr, entry, side="right")) - 1
         column = int(X.indices[entry])
     names = reader.header.feature_names
-    where = ""
-    if batch.first_line is None:
-        place = "" if part.start == 0 else f" of the part that starts at {part.start:,}"
-        where = f" (row {part_rows + row + 1}{place})"
+    # Only the first part knows which row it is at; text formats mostly know the line.
+    known_row = batch.first_line is None and part.index == 0
     raise DataError(
-        f"a feature must be a finite number or missing{where}",
+        f"a feature must be a finite number or missing{f' (row {part_rows + row + 1})' if known_row else ''}",
         file=reader.path,
         line=None if batch.first_line is None else batch.first_line + row,
         column=names[column] if names is not None else column + 1,

@@ -106,7 +106,7 @@ class Statistics:
         if nonzeros == rows * d:
             self.longest_row = max(self.longest_row, d)
         elif d >= _LONG_ROW:
-            self.longest_row = max(self.longest_row, *(np.count_nonzero(row) for row in present))
+            self.longest_row = max(self.longest_row, max(int(np.count_nonzero(row)) for row in present))
         else:
             self.longest_row = max(self.longest_row, int(np.count_nonzero(present, axis=1).max()))
         low, high = X.min(axis=0), X.max(axis=0)

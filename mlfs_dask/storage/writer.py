@@ -28,6 +28,7 @@ _DENSE = {"encoding-type": "array", "encoding-version": "0.2.0"}
 _STRINGS = {"encoding-type": "string-array", "encoding-version": "0.2.0"}
 _DICT = {"encoding-type": "dict", "encoding-version": "0.1.0"}
 _SMALL_CHUNK = 1 << 20
+_PIECE_BYTES = 1 << 20
 
 X_NAME = "X"
 LABELS_NAME = "obsm/labels"
@@ -130,12 +131,14 @@ def write_one_shard(rows: StagedRows, spec: ArraySpec, shard: int, wip: Path) ->
     marker.parent.mkdir(parents=True, exist_ok=True)
     checksums: list[Checksum] = []
     fill = _filler(rows, spec.name)
+    step = max(1, _PIECE_BYTES // spec.plan.item_bytes)
     buffer = np.zeros((spec.plan.chunk, *spec.tail), np.dtype(spec.dtype).newbyteorder("<"))
 
     def chunks() -> Iterator[NDArray[Any]]:
         for start, count in spec.chunks(shard):
             entries = buffer[:count]
-            fill(start, entries)
+            for first in range(0, count, step):  # in pieces, so that no second chunk is held
+                fill(start + first, entries[first : first + step])
             if spec.name == f"{X_NAME}/data" and not entries.all():
                 raise DataError(f"a value other than 0 becomes 0 as {spec.dtype}", cure="leave --dtype out")
             buffer[count:] = 0
