@@ -83,28 +83,28 @@ def add_dense(  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def add_sparse(  # type: ignore[no-untyped-def]
-    values, columns, rowptr, indptr, indices, signs, count, mean, m2, products
+    values, columns, rowptr, labelptr, rows, signs, count, mean, m2, products
 ):  # pragma: no cover - compiled
     """Add a sparse block to the moments of stored values and to the products (q, d), in place.
 
-    Parameters: X as CSR (values, columns, rowptr); Y as CSR (indptr, indices, signs).
+    Parameters: X as CSR (values, columns, rowptr); Y as CSC (labelptr, rows, signs).
     """
-    for r in range(rowptr.size - 1):
-        begin, end = rowptr[r], rowptr[r + 1]
-        for p in range(begin, end):
-            j = columns[p]
-            value = np.float64(values[p])
-            count[j] += 1
-            delta = value - mean[j]
-            if count[j] == 1:
-                mean[j] = value
-            else:
-                mean[j] += delta / count[j]
-                m2[j] += delta * (value - mean[j])
-        for s in range(indptr[r], indptr[r + 1]):
+    for p in range(rowptr[-1]):
+        j = columns[p]
+        value = np.float64(values[p])
+        count[j] += 1
+        delta = value - mean[j]
+        if count[j] == 1:
+            mean[j] = value
+        else:
+            mean[j] += delta / count[j]
+            m2[j] += delta * (value - mean[j])
+    # Label by label: the sums of one label fit the second-level cache, those of all labels do not.
+    for label in range(labelptr.size - 1):
+        into = products[label]
+        for s in range(labelptr[label], labelptr[label + 1]):
             if signs[s] > 0:
-                into = products[indices[s]]
-                for p in range(begin, end):
+                for p in range(rowptr[rows[s]], rowptr[rows[s] + 1]):
                     into[columns[p]] += np.float64(values[p])
 
 

@@ -186,7 +186,9 @@ def _add_compiled(s: _Sums, X: Matrix, Y: sp.csr_array) -> None:
         kernels.add_pairs(*labels, s.positives, s.unknown, s.pairs)
         return
     rowptr = X.indptr.astype(np.int64, copy=False)
-    kernels.add_sparse(X.data, X.indices, rowptr, *labels, s.counts, s.mean, s.m2, s.products)
+    by_label = Y.tocsc()
+    columns = (by_label.indptr.astype(np.int64, copy=False), by_label.indices, by_label.data)
+    kernels.add_sparse(X.data, X.indices, rowptr, *columns, s.counts, s.mean, s.m2, s.products)
     kernels.add_pairs(*labels, s.positives, s.unknown, s.pairs)
 
 

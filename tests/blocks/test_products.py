@@ -68,10 +68,11 @@ def test_compiled_dense_kernel(rows, dtype, monkeypatch):
 def test_compiled_sparse_kernel(index):
     X, Y = block(rows=60)
     S, Y = sp.csr_array(X), as_labels(Y)
+    by_label = Y.tocsc()
     count, mean, m2, products = np.zeros(7, np.int64), np.zeros(7), np.zeros(7), np.zeros((4, 7))
     products_compiled.add_sparse(
         S.data, S.indices.astype(index), S.indptr.astype(np.int64),
-        Y.indptr.astype(np.int64), Y.indices, Y.data, count, mean, m2, products,
+        by_label.indptr.astype(np.int64), by_label.indices, by_label.data, count, mean, m2, products,
     )  # fmt: skip
     assert count.tolist() == (X != 0).sum(axis=0).tolist()
     for f in range(7):
