@@ -9,6 +9,7 @@ compiled loops of `counts_compiled`; both give the same integers.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -208,8 +209,24 @@ class BlockCoder:
         columns = np.flatnonzero(part.has_missing & ~wide)
         return columns, (part.n_codes[columns] - 1).astype(np.uint8)
 
+    @cached_property
+    def single_edges(self) -> NDArray[np.float64] | None:
+        """(w,) the edge of every feature, if each has exactly one, from 0 up, and none a code for missing values.
 
-def slots_of_rows(Y: sp.csr_array, slot_of_label: NDArray[np.int64], p: int) -> sp.csr_array:
+        Then a stored value of sparse data is counted at its feature's number or not at all.
+        """
+        part = self.book.part(self.layout.first, self.layout.last)
+        if (np.diff(part.edge_ptr) != 1).any() or part.has_missing.any() or (part.edges < 0).any():
+            return None
+        return part.edges
+
+    @cached_property
+    def every_value_counts(self) -> bool:
+        """Whether each stored value of unsigned integers lies above its feature's single edge."""
+        return self.single_edges is not None and bool((self.single_edges < 1).all())
+
+
+def slots_of_rows(Y: sp.csr_array, slot_of_label: NDArray[np.int64], p: int, *, compiled: bool = False) -> sp.csr_array:
     """(p, rows) positive entries of the counted labels, rows ascending within a slot.
 
     Parameters
@@ -217,7 +234,15 @@ def slots_of_rows(Y: sp.csr_array, slot_of_label: NDArray[np.int64], p: int) -> 
     Y : csr_array, shape (rows, q)
     slot_of_label : int64 array, shape (q,)
         Slot 0..p-1 of each counted label, -1 for the others.
+    p : int
+    compiled : bool
     """
+    if compiled:
+        from mlfs_dask.blocks.counts_compiled import list_slots
+
+        ptr, listed = np.zeros(p + 1, dtype=np.int32), np.empty(Y.nnz, dtype=np.int32)
+        list_slots(Y.indptr, Y.indices, Y.data, slot_of_label, ptr, listed)
+        return sp.csr_array((np.ones(ptr[-1], dtype=np.int8), listed[: ptr[-1]], ptr), shape=(p, Y.shape[0]))
     rows = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
     slots = slot_of_label[Y.indices]
     kept = (slots >= 0) & (Y.data > 0)
@@ -244,7 +269,7 @@ def count_block(
     """
     lanes, lane_marginal, by_position, marginal = table
     p = by_position.shape[0]
-    have = slots_of_rows(block.Y, slot_of_label, p)
+    have = slots_of_rows(block.Y, slot_of_label, p, compiled=compiled)
     if lanes.shape[1]:
         if compiled:
             _count_lanes_compiled(coder, block.X, have, lanes, lane_marginal)
@@ -331,9 +356,16 @@ def _positions(coder: BlockCoder, X: Any, *, compiled: bool) -> tuple[NDArray[An
     if sp.issparse(X):
         indptr, indices, data = X.indptr, X.indices, X.data
         if compiled:
-            from mlfs_dask.blocks.counts_compiled import sparse_positions
+            from mlfs_dask.blocks.counts_compiled import one_edge_positions, sparse_positions
 
+            whole = layout.first == 0 and layout.last == X.shape[1]
+            if data.dtype.kind == "u" and whole and coder.every_value_counts and data.all():
+                return indptr, indices
             positions = np.empty(len(indices), dtype=np.int32)
+            if coder.single_edges is not None:
+                above = layout.offset[:-1].astype(np.int32)
+                one_edge_positions(indices, data, layout.first, layout.last, coder.single_edges, above, positions)
+                return indptr, positions
             sparse_positions(
                 indices,
                 data,

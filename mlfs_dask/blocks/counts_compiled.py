@@ -183,6 +183,36 @@ def sparse_positions(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def one_edge_positions(  # type: ignore[no-untyped-def]
+    indices, data, first, last, edge, above, positions
+):  # pragma: no cover - compiled
+    """`sparse_positions` where every feature has one edge, from 0 up, and no code for missing values."""
+    for k in range(indices.size):
+        f = indices[k] - first
+        positions[k] = above[f] if 0 <= f < last - first and data[k] > edge[f] else -1
+
+
+@njit(cache=True, nogil=True)
+def list_slots(  # type: ignore[no-untyped-def]
+    indptr, indices, signs, slot_of_label, ptr, rows
+):  # pragma: no cover - compiled
+    """Ascending rows of every counted label: `ptr` (p + 1,) and `rows`, of which the first ptr[p] are filled."""
+    for s in range(indices.size):
+        slot = slot_of_label[indices[s]]
+        if slot >= 0 and signs[s] > 0:
+            ptr[slot + 1] += 1
+    for slot in range(1, ptr.size):
+        ptr[slot] += ptr[slot - 1]
+    place = ptr[:-1].copy()
+    for r in range(indptr.size - 1):
+        for s in range(indptr[r], indptr[r + 1]):
+            slot = slot_of_label[indices[s]]
+            if slot >= 0 and signs[s] > 0:
+                rows[place[slot]] = r
+                place[slot] += 1
+
+
+@njit(cache=True, nogil=True)
 def count_positions(  # type: ignore[no-untyped-def]
     indptr, positions, slot_ptr, slot_rows, table, marginal
 ):  # pragma: no cover - compiled

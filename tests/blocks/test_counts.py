@@ -154,9 +154,10 @@ def test_one_code_everywhere_needs_no_counts(compiled):
     assert joint.tolist() == [[[5, 5]]]
 
 
-def test_slots_are_ascending_rows_of_each_counted_label():
+@pytest.mark.parametrize("compiled", [False, True])
+def test_slots_are_ascending_rows_of_each_counted_label(compiled):
     Y = sp.csr_array(np.array([[1, 1], [0, 1], [1, -1]], dtype=np.int8))
-    have = slots_of_rows(Y, np.array([1, 0]), 2)
+    have = slots_of_rows(Y, np.array([1, 0]), 2, compiled=compiled)
     assert have.toarray().tolist() == [[1, 1, 0], [1, 0, 1]]
     assert have.indices.tolist() == [0, 1, 0, 2]
 
@@ -198,6 +199,23 @@ def test_both_forms_equal_loops_for_any_cut(problem):
     expected = plain_table(codes_of, X, Y, slots, first, last)
     for compiled in (False, True):
         found = full_table(codes_of, X, Y, slots, first=first, last=last, compiled=compiled, cuts=cuts)
+        for a, b in zip(found, expected, strict=True):
+            assert np.array_equal(a, b)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32, np.int16])
+@pytest.mark.parametrize("edge", [0.0, 0.5, 1.0, 2.5])
+@pytest.mark.parametrize("bounds", [(0, 5), (1, 4)])
+def test_single_edges_of_sparse_values(dtype, edge, bounds):
+    rng = np.random.default_rng(8)
+    X = sp.csr_array(rng.integers(0, 4, (50, 5)).astype(dtype))
+    X.data[::7] = 0  # stored zeros
+    Y = sp.csr_array((rng.random((50, 3)) < 0.4).astype(np.int8))
+    slots, first, last = np.array([1, -1, 0]), *bounds
+    codes_of = book([[edge]] * 5)
+    expected = plain_table(codes_of, X, Y, slots, first, last)
+    for compiled in (False, True):
+        found = full_table(codes_of, X, Y, slots, first=first, last=last, compiled=compiled)
         for a, b in zip(found, expected, strict=True):
             assert np.array_equal(a, b)
 

@@ -1,0 +1,412 @@
+"""Time and memory of the one-pass selectors, beside what users would write themselves and a plain read of the store.
+
+    python benchmarks/passes.py dense | sparse | wide | growth | workers | peers | small    [--folder DIR]
+
+Stores are made in the folder on first use (dense 8 GB, sparse 1.6 GB). Every figure is measured in a fresh cluster
+or process; `cold` means that the store's pages were dropped from the cache just before. Results are printed as a
+table and written to benchmarks/results/NAME.json with the versions and the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+RESULTS = Path(__file__).parent / "results"
+GIB = 2**30
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Measuring
+
+
+def drop_pages(store: Path) -> None:
+    """Have the system forget the cached pages of a folder or file."""
+    for path in [store] if store.is_file() else store.rglob("*"):
+        if path.is_file():
+            descriptor = os.open(path, os.O_RDONLY)
+            os.fsync(descriptor)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(descriptor)
+
+
+def warm_pages(store: Path) -> None:
+    """Read every file of a folder once."""
+    for path in [store] if store.is_file() else store.rglob("*"):
+        if path.is_file():
+            with path.open("rb", buffering=0) as file:
+                while file.read(2**24):
+                    pass
+
+
+def in_cluster(
+    function: Callable[[Any], dict[str, Any]],
+    store: Path,
+    *,
+    workers: int = 2,
+    memory: int = GIB,
+    cold: bool = False,
+    repeats: int = 3,
+) -> dict[str, Any]:
+    """Median seconds and largest worker peak of `function(client)`, each time in a new cluster of worker processes.
+
+    `function` returns facts of its own; the seconds are measured around it, after the workers are there.
+    """
+    from mlfs_dask import runtime
+    from mlfs_dask.cluster import connect
+
+    seconds, peaks, facts = [], [], {}
+    for _ in range(repeats):
+        drop_pages(store) if cold else warm_pages(store)
+        with connect(workers=workers, memory_limit=memory) as client:
+            client.run(runtime.reset_peak_rss)
+            started = time.perf_counter()
+            facts = function(client)
+            seconds.append(time.perf_counter() - started)
+            peaks.append(max(client.run(runtime.peak_rss).values()))
+            spilled = client.run(lambda dask_worker: dask_worker.data.disk.total_weight if dask_worker.data.disk else 0)
+    return {
+        "seconds": statistics.median(seconds),
+        "all_seconds": [round(s, 3) for s in seconds],
+        "peak_worker_MiB": max(peaks) / 2**20,
+        "spilled_bytes": sum(spilled.values()),
+        **facts,
+    }
+
+
+def selection(
+    name: str, store: Path, *, keep_scores: bool = False, **parameters: Any
+) -> Callable[[Any], dict[str, Any]]:
+    """Fit a selector on a store inside the current cluster."""
+
+    def fit(client: Any) -> dict[str, Any]:
+        from mlfs_dask.selectors import get_method
+        from mlfs_dask.storage.dataset import open_dataset
+
+        selector = get_method(name)(n_features_to_select=10, **parameters).fit(open_dataset(store))
+        report = selector.report_
+        return {
+            **({"scores": selector.scores_.tolist()} if keep_scores else {}),
+            "planned_MiB": report.plan["peak_worker_bytes"] / 2**20,
+            "passes": report.passes,
+            "tasks": report.tasks,
+            "bytes_read": report.bytes_read,
+        }
+
+    return fit
+
+
+def plain_read(store: Path) -> Callable[[Any], dict[str, Any]]:
+    """Read X with `da.from_zarr` and keep nothing of it."""
+
+    def read(client: Any) -> dict[str, Any]:
+        import dask
+        import dask.array as da
+        import zarr
+
+        group = zarr.open_group(store, mode="r")
+        keys = (
+            ["X"]
+            if "encoding-type" in group["X"].attrs and group["X"].attrs["encoding-type"] == "array"
+            else [
+                "X/data",
+                "X/indices",
+                "X/indptr",
+            ]
+        )
+        parts, tasks = [], 0
+        for key in keys:
+            array = da.from_zarr(str(store), component=key)
+            small = array.map_blocks(nothing, dtype=np.int8, chunks=tuple((1,) * len(c) for c in array.chunks))
+            parts.append(small.sum())
+            tasks += array.npartitions
+        dask.compute(*parts)
+        return {"tasks": tasks}
+
+    return read
+
+
+def nothing(block: np.ndarray) -> np.ndarray:
+    return np.zeros((1,) * block.ndim, dtype=np.int8)
+
+
+def in_process(code: str, *, repeats: int = 3, before: Callable[[], None] = lambda: None) -> dict[str, Any]:
+    """Run Python code in new processes; it prints a JSON object whose "seconds" are reported as the median."""
+    found: list[dict[str, Any]] = []
+    for _ in range(repeats):
+        before()
+        done = subprocess.run(
+            [sys.executable, "-c", code + PEAK], capture_output=True, text=True, check=True, cwd=Path(__file__).parent
+        )
+        found.append(json.loads(done.stdout.splitlines()[-1]))
+    middle = sorted(found, key=lambda f: f["seconds"])[len(found) // 2]
+    return {**middle, "all_seconds": [round(f["seconds"], 3) for f in found]}
+
+
+PEAK = """
+import json, resource
+facts["peak_worker_MiB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+print(json.dumps(facts))
+"""
+
+
+def report(name: str, description: str, rows: dict[str, dict[str, Any]]) -> None:
+    """Print rows as a table and keep them with versions and machine."""
+    packages = ("mlfs-dask", "numpy", "scipy", "dask", "distributed", "zarr", "numba")
+    RESULTS.mkdir(exist_ok=True)
+    document = {
+        "description": description,
+        "command": f"python benchmarks/passes.py {name}",
+        "python": platform.python_version(),
+        "versions": {p: importlib.metadata.version(p) for p in packages},
+        "cores": len(os.sched_getaffinity(0)),
+        "rows": rows,
+    }
+    (RESULTS / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
+    print(description)
+    for label, row in rows.items():
+        facts = ", ".join(
+            f"{key} {value:,.3g}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items()
+        )
+        print(f"  {label}: {facts}")
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The benchmarks
+
+
+def dense(folder: Path) -> None:
+    """Counting and ELC on 8 GB, beside a plain read by the same workers, cold and warm."""
+    from synthetic import make_store
+
+    store = make_store(folder / "dense.zarr", 2_000_000, 1000, 100)
+    rows = {}
+    for cold in (False, True):
+        state = "cold" if cold else "warm"
+        rows[f"da.from_zarr read, {state}"] = in_cluster(plain_read(store), store, cold=cold)
+        rows[f"label-entropy, 8 codes, 100 labels, {state}"] = in_cluster(
+            selection("label-entropy", store, bins=8, n_promising_labels=1.0), store, cold=cold
+        )
+        rows[f"elc, {state}"] = in_cluster(selection("elc", store), store, cold=cold)
+        base = rows[f"da.from_zarr read, {state}"]["seconds"]
+        for label in rows:
+            if label.endswith(state):
+                rows[label]["ratio_to_read"] = rows[label]["seconds"] / base
+    report("dense", "2 000 000 x 1 000 float32 (8 GB), 100 labels of cardinality 3; two workers of 1 GiB", rows)
+
+
+def sparse(folder: Path) -> None:
+    """Counting 1 000 labels on 100 000 sparse features."""
+    from synthetic import make_store
+
+    store = make_store(folder / "sparse.zarr", 5_000_000, 100_000, 1000, nonzeros=60)
+    rows = {}
+    for cold in (False, True):
+        state = "cold" if cold else "warm"
+        read = rows[f"da.from_zarr read, {state}"] = in_cluster(plain_read(store), store, cold=cold)
+        run = rows[f"label-entropy, 200 of 1 000 labels, {state}"] = in_cluster(
+            selection("label-entropy", store, n_promising_labels=0.2), store, cold=cold
+        )
+        run["ratio_to_read"] = run["seconds"] / read["seconds"]
+    report("sparse", "5 000 000 x 100 000 sparse, 60 nonzeros a row, 1 000 labels; two workers of 1 GiB", rows)
+
+
+def wide(folder: Path) -> None:
+    """A million features and ten thousand labels."""
+    from synthetic import make_store
+
+    store = make_store(folder / "wide.zarr", 200_000, 1_000_000, 10_000, nonzeros=100)
+    rows = {}
+    for promising, memory in ((100, 2), (100, 1), (1000, 2)):
+        rows[f"label-entropy, {promising} promising labels, two workers of {memory} GiB"] = in_cluster(
+            selection("label-entropy", store, n_promising_labels=promising),
+            store,
+            memory=memory * GIB,
+            repeats=1,
+        )
+    report("wide", "200 000 x 1 000 000 sparse, 100 nonzeros a row, 10 000 labels; tables tiled over features", rows)
+
+
+def growth(folder: Path) -> None:
+    """Rows from 10^5 to 10^7."""
+    from synthetic import make_store
+
+    rows = {}
+    sizes = [10**5, 3 * 10**5, 10**6, 3 * 10**6, 10**7]
+    for n in sizes:
+        store = make_store(folder / f"growth-{n}.zarr", n, 200, 20)
+        rows[f"n = {n:,}"] = in_cluster(selection("label-entropy", store, n_promising_labels=1.0), store)
+    seconds = [rows[f"n = {n:,}"]["seconds"] for n in sizes]
+    for i in range(1, len(sizes)):
+        slope = np.log(seconds[i] / seconds[i - 1]) / np.log(sizes[i] / sizes[i - 1])
+        rows[f"n = {sizes[i]:,}"]["log_log_slope"] = float(slope)
+    report("growth", "n x 200 float32, 20 labels, 2 codes; two workers of 1 GiB, warm", rows)
+
+
+def workers(folder: Path) -> None:
+    """One worker against two, each bound to one core of its own."""
+    from synthetic import make_store
+
+    dense_store = make_store(folder / "dense.zarr", 2_000_000, 1000, 100)
+    sparse_store = make_store(folder / "sparse.zarr", 5_000_000, 100_000, 1000, nonzeros=60)
+    jobs = {
+        "label-entropy dense": (dense_store, "label-entropy", {"bins": 8, "n_promising_labels": 1.0}),
+        "elc dense": (dense_store, "elc", {}),
+        "label-entropy sparse": (sparse_store, "label-entropy", {"n_promising_labels": 0.2}),
+    }
+    rows = {}
+    for label, (store, method, parameters) in jobs.items():
+        fit = selection(method, store, **parameters)
+        times = {}
+        for count in (1, 2):
+            found = in_cluster(bound_to_cores(fit), store, workers=count)
+            times[count] = found["seconds"]
+            rows[f"{label}, {count} worker{'s' * (count > 1)}"] = found
+        rows[f"{label}, 2 workers"]["speedup"] = times[1] / times[2]
+    report("workers", "the stores of `dense` and `sparse`; workers of 1 GiB bound to one core each, warm", rows)
+
+
+def bound_to_cores(function: Callable[[Any], dict[str, Any]]) -> Callable[[Any], dict[str, Any]]:
+    """`function` with worker i of the cluster on core i alone."""
+
+    def run(client: Any) -> dict[str, Any]:
+        cores = sorted(os.sched_getaffinity(0))
+        for i, address in enumerate(sorted(client.scheduler_info(n_workers=-1)["workers"])):
+            client.run(bind, cores[i % len(cores)], workers=[address])
+        return function(client)
+
+    return run
+
+
+def bind(core: int) -> None:
+    for thread in os.listdir("/proc/self/task"):
+        os.sched_setaffinity(int(thread), {core})
+
+
+def peers(folder: Path) -> None:
+    """The same scores by what users would write themselves."""
+    from synthetic import make_store
+
+    rows = {}
+    store = make_store(folder / "dense.zarr", 2_000_000, 1000, 100)
+    rows["dask.array, 8 GB, 2 codes"] = in_cluster(dask_array_scores(store), store, repeats=2)
+    rows["label-entropy, 8 GB, 2 codes"] = in_cluster(
+        selection("label-entropy", store, keep_scores=True, n_promising_labels=1.0), store, repeats=2
+    )
+    compare(rows["label-entropy, 8 GB, 2 codes"], rows["dask.array, 8 GB, 2 codes"])
+
+    million = make_store(folder / "million.zarr", 1_000_000, 1000, 100)
+    arrays = folder / "million"
+    export_arrays(million, arrays)
+    for cold in (False, True):
+        state = "cold" if cold else "warm"
+
+        def prepare(cold: bool = cold) -> None:
+            for path in (million, arrays):
+                drop_pages(path) if cold else warm_pages(path)
+
+        rows[f"NumPy over a memory map, 1 M x 1 000, {state}"] = in_process(
+            f"from peers import blocked_numpy; facts = blocked_numpy({str(arrays)!r})", before=prepare
+        )
+        rows[f"label-entropy in process, 1 M x 1 000, {state}"] = in_process(
+            f"from peers import ours; facts = ours({str(million)!r})", before=prepare
+        )
+        compare(
+            rows[f"label-entropy in process, 1 M x 1 000, {state}"],
+            rows[f"NumPy over a memory map, 1 M x 1 000, {state}"],
+        )
+
+    wide_store = make_store(folder / "wide-million.zarr", 1_000_000, 100_000, 100, nonzeros=60)
+    for kind in ("scipy_product", "ours"):
+        rows[f"{kind}, 1 M x 100 000 sparse"] = in_process(
+            f"from peers import {kind}; facts = {kind}({str(wide_store)!r})", before=lambda: warm_pages(wide_store)
+        )
+    compare(rows["ours, 1 M x 100 000 sparse"], rows["scipy_product, 1 M x 100 000 sparse"])
+    report("peers", "the same scores by other means; each in its own process or cluster, in one run", rows)
+
+
+def dask_array_scores(store: Path) -> Callable[[Any], dict[str, Any]]:
+    """Thresholds first, then counts by `dask.array` alone, on the same store and workers."""
+
+    def run(client: Any) -> dict[str, Any]:
+        from peers import dask_array
+
+        return {"scores": dask_array(store).tolist()}
+
+    return run
+
+
+def compare(mine: dict[str, Any], theirs: dict[str, Any]) -> None:
+    """Replace the scores of two rows by their largest difference, and note the ratio of their times."""
+    mine["largest_difference"] = float(np.abs(np.subtract(mine.pop("scores"), theirs.pop("scores"))).max())
+    mine["ratio"] = mine["seconds"] / theirs["seconds"]
+
+
+def export_arrays(store: Path, folder: Path) -> None:
+    """X.npy and Y.npy of a dense store."""
+    if (folder / "Y.npy").exists():
+        return
+    from mlfs_dask.storage.dataset import open_dataset
+
+    folder.mkdir(exist_ok=True)
+    rows = open_dataset(store).rows
+    profile = rows.profile
+    X = np.lib.format.open_memmap(folder / "X.npy", "w+", np.float32, (profile.n, profile.d))
+    Y = np.zeros((profile.n, profile.q), dtype=np.int8)
+    for block in rows.stream(0, profile.partitions):
+        X[block.start : block.start + len(block.X)] = block.X
+        Y[block.start : block.start + len(block.X)] = block.Y.toarray()
+    X.flush()
+    np.save(folder / "Y.npy", Y)
+
+
+def small(folder: Path) -> None:
+    """Small data in a fresh process: the first fit after import."""
+    code = """
+import time, sys
+import numpy as np
+import mlfs_dask as mlfs
+{setup}
+started = time.perf_counter()
+mlfs.{name}(n_features_to_select=10).fit(X, Y)
+facts = {{"seconds": time.perf_counter() - started, "numba": "numba" in sys.modules}}
+"""
+    setup = """
+rng = np.random.default_rng(0)
+X = rng.normal(size=(593, 72)); Y = (rng.random((593, 6)) < 0.3).astype(int)
+mlfs.LabelEntropy, mlfs.ELC
+"""
+    rows = {
+        f"{name}, 593 x 72 x 6": in_process(code.format(setup=setup, name=name), repeats=5)
+        for name in ("LabelEntropy", "ELC")
+    }
+    times = []
+    for _ in range(5):
+        started = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "mlfs_dask", "--help"], capture_output=True, check=True)
+        times.append(time.perf_counter() - started)
+    rows["mlfs --help"] = {"seconds": statistics.median(times)}
+    report("small", "in process, no cluster: the first fit of a fresh process, imports apart", rows)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent))
+    benchmarks = {f.__name__: f for f in (dense, sparse, wide, growth, workers, peers, small)}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", choices=benchmarks)
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/mlfs-benchmarks"))
+    arguments = parser.parse_args()
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    benchmarks[arguments.name](arguments.folder)

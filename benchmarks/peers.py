@@ -1,0 +1,106 @@
+"""The exact sum over labels of M(f; l), two codes at the midrange, as users would write it with other tools.
+
+Each function returns its scores and the seconds that they took, imports and opening apart.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def from_counts(n: int, joint: np.ndarray, ones: np.ndarray, positives: np.ndarray) -> np.ndarray:
+    """Sum of M(f; l) from N(f = 1, l = 1) (q, d), N(f = 1) (d,), N(l = 1) (q,)."""
+
+    def xlogx(counts: np.ndarray) -> np.ndarray:
+        return counts * np.log(np.maximum(counts, 1))
+
+    feature = np.log(n) - (xlogx(ones) + xlogx(n - ones)) / n
+    label = np.log(n) - (xlogx(positives) + xlogx(n - positives)) / n
+    cells = (
+        xlogx(joint)
+        + xlogx(ones - joint)
+        + xlogx(positives[:, None] - joint)
+        + xlogx(n - ones - positives[:, None] + joint)
+    )
+    both = np.log(n) - cells / n
+    return (feature + label[:, None] - both).sum(axis=0)
+
+
+def blocked_numpy(folder: str) -> dict[str, Any]:
+    """Blocks of a memory-mapped X.npy; thresholds from a first reading; one BLAS product a block."""
+    X, Y = np.load(Path(folder) / "X.npy", mmap_mode="r"), np.load(Path(folder) / "Y.npy")
+    started = time.perf_counter()
+    n, d = X.shape
+    step = 16384
+    low, high = np.full(d, np.inf, np.float32), np.full(d, -np.inf, np.float32)
+    for i in range(0, n, step):
+        np.minimum(low, X[i : i + step].min(axis=0), out=low)
+        np.maximum(high, X[i : i + step].max(axis=0), out=high)
+    middle = (low.astype(np.float64) + high) / 2
+    joint, ones = np.zeros((Y.shape[1], d)), np.zeros(d)
+    for i in range(0, n, step):
+        code = (X[i : i + step] > middle).astype(np.float32)
+        joint += Y[i : i + step].T.astype(np.float32) @ code
+        ones += code.sum(axis=0, dtype=np.float64)
+    scores = from_counts(n, joint, ones, Y.sum(axis=0, dtype=np.float64))
+    return {"seconds": time.perf_counter() - started, "scores": scores.tolist()}
+
+
+def scipy_product(store: str) -> dict[str, Any]:
+    """`Y.T @ X` of whole matrices in memory; loading them is not counted."""
+    import anndata
+
+    data = anndata.read_zarr(store)
+    X, Y = data.X, data.obsm["labels"].tocsr()
+    started = time.perf_counter()
+    joint = (Y.T.astype(np.int64) @ X).toarray().astype(np.float64)
+    ones = np.bincount(X.indices, minlength=X.shape[1]).astype(np.float64)
+    positives = np.asarray(Y.sum(axis=0, dtype=np.int64)).ravel().astype(np.float64)
+    scores = from_counts(X.shape[0], joint, ones, positives)
+    return {"seconds": time.perf_counter() - started, "scores": scores.tolist()}
+
+
+def ours(store: str) -> dict[str, Any]:
+    """The same by label-entropy, out of core, in this process."""
+    from mlfs_dask.selectors.label_entropy import LabelEntropy
+    from mlfs_dask.storage.dataset import open_dataset
+
+    data = open_dataset(store)
+    started = time.perf_counter()
+    selector = LabelEntropy(10, n_promising_labels=1.0).fit(data)
+    return {"seconds": time.perf_counter() - started, "scores": selector.scores_.tolist()}
+
+
+def dask_array(store: Path) -> np.ndarray:
+    """Thresholds by one `dask.array` reduction, counts by a second, inside the current cluster."""
+    import dask
+    import dask.array as da
+
+    from mlfs_dask.storage.dataset import open_dataset
+
+    X = da.from_zarr(str(store), component="X")
+    Y = open_dataset(store).Y.map_blocks(lambda b: b.todense(), dtype=np.int8, meta=np.zeros((0, 0), np.int8))
+    Y = Y.rechunk((X.chunks[0], -1))
+    low, high = dask.compute(X.min(axis=0), X.max(axis=0))
+    middle = (low.astype(np.float64) + high) / 2
+    code = (middle < X).astype(np.float32)
+    joint, ones, positives = dask.compute(
+        da.blockwise(
+            lambda y, c: (y.T.astype(np.float32) @ c)[None].astype(np.float64),
+            "ilj",
+            Y,
+            "il",
+            code,
+            "ij",
+            dtype=np.float64,
+            adjust_chunks={"i": 1},
+            concatenate=True,
+        ).sum(axis=0, split_every=8),
+        code.sum(axis=0, dtype=np.float64),
+        Y.sum(axis=0, dtype=np.float64),
+    )
+    return from_counts(X.shape[0], joint, ones, positives)
