@@ -72,8 +72,7 @@ def with_defaults(matrix: csr_array, columns: NDArray[np.int32]) -> csr_array:
         ),
         shape=matrix.shape,
     )
-    filled.sort_indices()
-    filled.has_canonical_format = True
+    filled.has_canonical_format = True  # the conversion from coordinates sorts
     return filled
 
 

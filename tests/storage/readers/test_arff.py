@@ -6,6 +6,8 @@ import gzip
 import logging
 import pickle
 import re
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -315,6 +317,16 @@ def test_missing_values(write: Any) -> None:
     assert table.Y[:, 0].tolist() == [-1, 1, 0]
 
 
+@pytest.fixture
+def far_from_greenwich() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "Pacific/Auckland")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("far_from_greenwich")
 def test_dates_are_seconds(write: Any) -> None:
     attributes = [
         "a date", "b date yyyy-MM-dd", "c date 'dd.MM.yy HH:mm:ss.SSS' % note",
@@ -360,6 +372,12 @@ def test_escapes_in_values(write: Any) -> None:
     table = read(write(arff(attributes, [r"'it\'s',0", r'"it\'s",0', "'a,b',1", r"'x\ty',0", "'c}d',0", r"\',1"])))
     assert table.header.categories == {0: ("it's", "a,b", "x\ty", "c}d", r"\'")}
     assert table.X[:, 0].tolist() == [0, 0, 1, 2, 3, 4]
+
+
+def test_escaped_value_that_looks_like_another(write: Any) -> None:
+    table = read(write(arff([r"k {'a\\b', 'ab'}", "y {0,1}"], [r"'a\b',0", r"'a\\b',0"])))
+    assert table.header.categories == {0: ("a\\b", "ab")}
+    assert table.X[:, 0].tolist() == [1, 0]
 
 
 def test_many_values_of_many_lengths_are_looked_up(write: Any) -> None:
@@ -496,6 +514,7 @@ def test_reading_goes_on_from_any_batch(write: Any, sparse: bool) -> None:
         for row in np.column_stack([X, X[:, 0] > 0]).astype(int)
     ]
     lines[7:7] = ["% comment", ""]
+    lines.insert(0, "% first")
     attributes = ["x real", "k numeric", "z real", "y {0,1}"]
     reader = pickle.loads(
         pickle.dumps(open_arff(str(write(arff(attributes, lines))), ReadOptions(labels=LabelSpec(count=1))))
@@ -506,11 +525,11 @@ def test_reading_goes_on_from_any_batch(write: Any, sparse: bool) -> None:
     whole = np.concatenate([b.X.toarray() if sparse else b.X for b in batches])
     np.testing.assert_array_equal(whole, X)
     first_lines = [b.first_line for b in batches]
-    assert first_lines[0] == 7
+    assert first_lines[0] == 8
     seen = 0
     for number, batch in enumerate(batches[:-1]):
         seen += batch.X.shape[0]
-        assert first_lines[number + 1] == 7 + seen + (2 if seen >= 7 else 0)
+        assert first_lines[number + 1] == 8 + seen + (2 if seen >= 7 else 0)
         rest = [b.X.toarray() if sparse else b.X for b in reader.read(part, batch_bytes=1 << 14, start=batch.position)]
         np.testing.assert_array_equal(np.concatenate(rest), X[seen:])
     assert list(reader.read(part, batch_bytes=1 << 14, start=batches[-1].position)) == []

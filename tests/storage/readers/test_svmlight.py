@@ -105,6 +105,7 @@ def test_widths_given(path: Path) -> None:
         ("1, 1:1", "label numbers from 0 with commas", None),
         ("1,x 1:1", "label numbers from 0 with commas", "x"),
         ("99999999999 1:1", "label numbers from 0 with commas", "99999999999"),
+        ("2147483647 1:1", "label numbers from 0 with commas", "2147483647"),
         ("1 x:1", "a pair index:value was expected", "x:1"),
         ("1 1", "a pair index:value was expected", "1"),
         ("1 2147483649:1", "a feature index below 2147483647 was expected", "2147483649:1"),
