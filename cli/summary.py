@@ -12,30 +12,9 @@ if TYPE_CHECKING:
 
 def store_summary(store: str, schema: StoreSchema) -> dict[str, Any]:
     """Facts of a store, from its metadata alone."""
-    cells = schema.n * schema.d
-    return {
-        "store": store,
-        "n": schema.n,
-        "d": schema.d,
-        "q": schema.q,
-        "nonzeros": schema.nonzeros,
-        "density": schema.nonzeros / cells if cells else 0.0,
-        "label_cardinality": sum(schema.positive) / schema.n if schema.n else 0.0,
-        "unknown_labels": sum(schema.unknown),
-        "labels_never_positive": sum(count == 0 for count in schema.positive),
-        "constant_features": schema.constant_features,
-        "storage": schema.storage,
-        "dtype": schema.dtype,
-        "compressor": schema.compressor,
-        "partitions": schema.partitions.count,
-        "bytes": sum(schema.sizes.values()),
-        "format_version": schema.format_version,
-        "version": schema.version,
-        "created": schema.created,
-        "command": schema.command,
-        "sources": [dict(source) for source in schema.sources],
-        "digest": schema.digest,
-    }
+    from mlfs_dask.storage.inspect import store_facts
+
+    return {"store": store, **store_facts(schema)}
 
 
 def summary_text(summary: dict[str, Any]) -> str:
@@ -46,6 +25,7 @@ def summary_text(summary: dict[str, Any]) -> str:
         ("store", s["store"]),
         ("rows (n)", f"{s['n']:,}"),
         ("features (d)", f"{s['d']:,} ({s['constant_features']:,} constant)"),
+        ("kinds", ", ".join(f"{count:,} {kind}" for kind, count in s["kinds"].items() if count)),
         ("labels (q)", f"{s['q']:,} ({s['labels_never_positive']:,} never positive)"),
         ("nonzeros", f"{s['nonzeros']:,} (density {s['density']:.4g})"),
         ("label cardinality", f"{s['label_cardinality']:.4g}"),

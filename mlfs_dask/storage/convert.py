@@ -14,7 +14,6 @@ import contextlib
 import datetime as dt
 import errno
 import fcntl
-import functools
 import hashlib
 import itertools
 import json
@@ -396,8 +395,10 @@ class Place:
                 try:
                     yield self.wip
                 except BaseException as error:
-                    if not _is_interruption(error):
-                        remove(self.wip)
+                    if _is_interruption(error):
+                        logger.warning("interrupted; %s keeps what is done: pass --resume to go on", self.wip)
+                    else:
+                        self.discard()
                     raise
         except BrokenProcessPool as error:
             raise MlfsError(
@@ -440,6 +441,13 @@ class Place:
                     f"an interrupted conversion to {self.store} lies in {self.wip}"
                     "\n  cure: pass --resume to go on with it, or --force to start again"
                 )
+        self.discard()
+
+    def discard(self) -> None:
+        """Remove the working directory; a store that was just being replaced goes back to its place first."""
+        old = self.wip / "old"
+        if self.final is not None and old.exists() and not self.final.exists():
+            old.rename(self.final)
         remove(self.wip)
 
     def _differences(self, job: dict[str, Any], sources: Sequence[Source]) -> list[str]:
@@ -631,14 +639,22 @@ def _stage_task(reader: Reader, part: Part, directory: Path, batch_bytes: int) -
     return stage_part(reader, part, directory, batch_bytes=batch_bytes, on_batch=on_batch)
 
 
-@functools.lru_cache(maxsize=1)
-def _staged_rows(directory: Path, parts: int) -> StagedRows:
-    return StagedRows(directory, parts)
+_staged: dict[Path, StagedRows] = {}
+"""Opened staged rows of this process, at most one: the index of all batches is read once."""
 
 
 def _write_task(wip: Path, parts: int, spec: ArraySpec, shard: int) -> ShardRecord:
     _check_stop()
-    return write_one_shard(_staged_rows(wip / "stage", parts), spec, shard, wip)
+    directory = wip / "stage"
+    if directory not in _staged:
+        _close_staged()
+        _staged[directory] = StagedRows(directory, parts)
+    return write_one_shard(_staged[directory], spec, shard, wip)
+
+
+def _close_staged() -> None:
+    while _staged:
+        _staged.popitem()[1].close()
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -746,10 +762,12 @@ class _Run:
             )
         arguments = [(self.wip, parts, spec, shard) for spec in specs for shard in range(spec.plan.shards)]
         records: dict[str, ShardRecord] = {}
-        for record in self.crew.run(_write_task, arguments):
-            records[record.key] = record
-            runtime.emit("convert", stage="write", parts_done=len(records), parts=len(arguments))
-        _staged_rows.cache_clear()
+        try:
+            for record in self.crew.run(_write_task, arguments):
+                records[record.key] = record
+                runtime.emit("convert", stage="write", parts_done=len(records), parts=len(arguments))
+        finally:
+            _close_staged()
         return records
 
     def _finish(

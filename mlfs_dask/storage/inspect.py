@@ -1,0 +1,56 @@
+"""Facts of a store for people and programs, from its root metadata alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mlfs_dask.storage.objects import open_objects, read_schema
+from mlfs_dask.storage.schema import StoreSchema
+
+
+def inspect_store(store: str | Path, *, storage_options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What `mlfs inspect` shows: sizes, density, labels, kinds, partitions, bytes, origin.
+
+    Parameters
+    ----------
+    store : path or URL
+    storage_options : mapping, optional
+        For fsspec.
+
+    Raises
+    ------
+    DataError
+        If there is no store, or its metadata cannot be read.
+    """
+    schema, _ = read_schema(open_objects(store, storage_options))
+    return {"store": str(store), **store_facts(schema)}
+
+
+def store_facts(schema: StoreSchema) -> dict[str, Any]:
+    """The facts of `inspect_store` from a schema at hand."""
+    return {
+        "n": schema.n,
+        "d": schema.d,
+        "q": schema.q,
+        "nonzeros": schema.nonzeros,
+        "density": schema.nonzeros / (schema.n * schema.d),
+        "label_cardinality": sum(schema.positive) / schema.n,
+        "unknown_labels": sum(schema.unknown),
+        "labels_never_positive": sum(count == 0 for count in schema.positive),
+        "constant_features": schema.constant_features,
+        "kinds": dict(schema.kinds),
+        "storage": schema.storage,
+        "labels_storage": schema.labels_storage,
+        "dtype": schema.dtype,
+        "compressor": schema.compressor,
+        "partitions": schema.partitions.count,
+        "bytes": sum(schema.sizes.values()),
+        "format_version": schema.format_version,
+        "version": schema.version,
+        "created": schema.created,
+        "command": schema.command,
+        "sources": [dict(source) for source in schema.sources],
+        "digest": schema.digest,
+    }
