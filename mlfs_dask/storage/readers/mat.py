@@ -30,11 +30,14 @@ from mlfs_dask.storage.readers.matrix import (
     CsrRows,
     DeferredArray,
     DenseRows,
+    Head,
     MatrixReader,
     Opener,
     Pair,
     Rows,
+    Sliceable,
     SpooledRows,
+    fortran_rows,
     matrix_reader,
     minus_one_is_negative,
     open_random,
@@ -356,11 +359,11 @@ class _Element:
         self.exactly(padding)
         return kind, data
 
-    def array(self, path: str) -> tuple[NDArray[Any], Callable[[], None]]:
+    def array(self, path: str) -> Sliceable:
         """The next numeric element as a flat array, in memory or in a temporary file."""
         kind, size, padding = self.tag()
         dtype = np.dtype(self._order + _TYPES.get(kind, "u1"))
-        array = spooled(self._read, dtype, (size // dtype.itemsize,), fortran=False, file=path)
+        array = spooled(self._read, dtype, size // dtype.itemsize, file=path)
         self.exactly(padding)
         return array
 
@@ -461,22 +464,23 @@ def _dense_5(file: BinaryIO, path: str, order: str, position: int, shape: tuple[
     kind, _, _ = _values_5(file, path, order, position).tag()
     dtype = np.dtype(order + _TYPES.get(kind, "u1"))
 
-    def make() -> tuple[NDArray[Any], Callable[[], None]]:
+    def make() -> Sliceable:
         element = _values_5(file, path, order, position)
-        flat, release = element.array(path)
+        flat = element.array(path)
         element.finish()
-        return flat.reshape(shape, order="F"), release
+        return flat
 
-    array = DeferredArray(make, dtype, shape)
-    return DenseRows(array, transposed=turned, enterable=False, release=array.release)
+    n, width = shape
+    return fortran_rows(DeferredArray(make, dtype, n * width), (n, width), turned=turned)
 
 
 def _sparse_5(file: BinaryIO, path: str, order: str, position: int, shape: tuple[int, ...], turned: bool) -> Rows:
     element = _values_5(file, path, order, position)
-    indices, _ = element.array(path)
-    indptr, _ = element.array(path)
-    data, _ = element.array(path)
+    indices = element.array(path)
+    starts = element.array(path)
+    data = element.array(path)
     element.finish()
+    indptr = np.array(starts[: starts.shape[0]])
     stored = int(indptr[-1]) if len(indptr) else 0
     # MATLAB reserves room (nzmax) that it need not use.
-    return _sparse_rows(data[:stored], indices[:stored], np.array(indptr), shape, path, turned)
+    return _sparse_rows(Head(data, stored), Head(indices, stored), indptr, shape, path, turned)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import mmap
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -19,7 +18,7 @@ from typing import Any, BinaryIO, Protocol, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import coo_array, csr_array
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers.base import Batch, Header, Part
@@ -99,8 +98,6 @@ class DenseRows:
     step : int, optional
         Rows that parts are multiples of; a chunk's by default.
     enterable : bool
-    release : callable, optional
-        Called after every `take`, to give mapped pages back.
     """
 
     def __init__(
@@ -111,11 +108,9 @@ class DenseRows:
         chunks: tuple[int, ...] | None = None,
         step: int | None = None,
         enterable: bool = True,
-        release: Callable[[], None] | None = None,
     ) -> None:
         self._array = array
         self._transposed = transposed
-        self._release = release
         self.enterable = enterable
         shape = array.shape[::-1] if transposed else array.shape
         self.shape = (int(shape[0]), int(shape[1]))
@@ -135,11 +130,7 @@ class DenseRows:
         return min(start + rows, self.shape[0])
 
     def take(self, start: int, stop: int) -> Matrix:
-        rows = self._banded(start, stop) if self._band_rows else self._rows(start, stop)
-        if self._release is not None:
-            rows = np.array(rows, order="C")
-            self._release()
-        return rows
+        return self._banded(start, stop) if self._band_rows else self._rows(start, stop)
 
     def _rows(self, start: int, stop: int) -> NDArray[Any]:
         if self._transposed:
@@ -353,7 +344,8 @@ class SpooledRows:
             entries["column"] = np.searchsorted(self._columns_ptr, position, side="right") - 1
             entries["value"] = values
             band = np.searchsorted(bands, rows, side="right") - 1
-            order = np.argsort(band, kind="stable")
+            # A stable sort of 16-bit integers is a radix sort.
+            order = np.argsort(band.astype(np.uint16) if len(bands) < 1 << 16 else band, kind="stable")
             entries, band = entries[order], band[order]
             cuts = np.flatnonzero(np.diff(band)) + 1
             for piece, number in zip(np.split(entries, cuts), band[np.concatenate([[0], cuts])], strict=True):
@@ -374,16 +366,10 @@ class SpooledRows:
         self._spool.seek(low * self._record.itemsize)
         raw = self._spool.read((high - low) * self._record.itemsize)
         entries = np.frombuffer(raw, dtype=self._record)
-        # Entries came column by column, so a stable sort by row leaves each row's columns ascending.
-        entries = entries[np.argsort(entries["row"], kind="stable")]
-        matrix = csr_array(
-            (
-                np.ascontiguousarray(entries["value"]),
-                np.ascontiguousarray(entries["column"]),
-                indptr[first : last + 1] - low,
-            ),
-            shape=(last - first, self.shape[1]),
-        )
+        values, columns = np.ascontiguousarray(entries["value"]), np.ascontiguousarray(entries["column"])
+        rows = (entries["row"] - first).astype(np.int32)
+        # Entries came column by column, and the conversion keeps their order within a row.
+        matrix = csr_array(coo_array((values, (rows, columns)), shape=(last - first, self.shape[1])))
         matrix.sum_duplicates()
         self._band = (first, last, matrix)
         return self._band
@@ -441,12 +427,22 @@ def exactly(read: Callable[[int], bytes], count: int, *, file: str) -> bytearray
 
 
 class FileArray:
-    """A 1-D array at an offset of an open file, read slice by slice."""
+    """A 1-D array at an offset of an open file, read slice by slice; closes the file if it is `own`."""
 
-    def __init__(self, stream: BinaryIO, offset: int, dtype: np.dtype[Any], size: int, *, file: str) -> None:
+    def __init__(
+        self,
+        stream: BinaryIO,
+        offset: int,
+        dtype: np.dtype[Any],
+        size: int,
+        *,
+        file: str,
+        own: bool = False,
+    ) -> None:
         self._stream = stream
         self._offset = offset
         self._file = file
+        self._own = own
         self.dtype = dtype
         self.shape = (size,)
 
@@ -456,30 +452,82 @@ class FileArray:
         count = (stop - start) * self.dtype.itemsize
         return np.frombuffer(exactly(self._stream.read, count, file=self._file), dtype=self.dtype)
 
+    def close(self) -> None:
+        if self._own:
+            self._stream.close()
+
 
 class DeferredArray:
-    """An array that is made (mapped, or copied to a temporary file) when a slice of it is first asked for."""
+    """A 1-D array that is made when a slice of it is first asked for."""
 
-    def __init__(
-        self,
-        make: Callable[[], tuple[NDArray[Any], Callable[[], None]]],
-        dtype: np.dtype[Any],
-        shape: tuple[int, ...],
-    ) -> None:
+    def __init__(self, make: Callable[[], Sliceable], dtype: np.dtype[Any], size: int) -> None:
         self._make = make
-        self._made: tuple[NDArray[Any], Callable[[], None]] | None = None
+        self._made: Sliceable | None = None
         self.dtype = dtype
-        self.shape = shape
+        self.shape = (size,)
 
-    def __getitem__(self, key: Any, /) -> Any:
+    def __getitem__(self, key: slice, /) -> NDArray[Any]:
         if self._made is None:
             self._made = self._make()
-        return self._made[0][key]
+        values: NDArray[Any] = self._made[key]
+        return values
 
-    def release(self) -> None:
-        """Give mapped pages back."""
-        if self._made is not None:
-            self._made[1]()
+    def close(self) -> None:
+        _close(self._made)
+        self._made = None
+
+
+class Head:
+    """The first values of a 1-D array."""
+
+    def __init__(self, flat: Sliceable, size: int) -> None:
+        self._flat = flat
+        self.dtype = flat.dtype
+        self.shape = (size,)
+
+    def __getitem__(self, key: slice, /) -> NDArray[Any]:
+        start, stop, _ = key.indices(self.shape[0])
+        values: NDArray[Any] = self._flat[start:stop]
+        return values
+
+    def close(self) -> None:
+        _close(self._flat)
+
+
+class FortranArray:
+    """2-D view, column after column, of a 1-D array."""
+
+    def __init__(self, flat: Sliceable, shape: tuple[int, int]) -> None:
+        self._flat = flat
+        self.shape = shape
+        self.dtype = flat.dtype
+
+    def __getitem__(self, key: slice | tuple[slice, slice], /) -> NDArray[Any]:
+        n, width = self.shape
+        if isinstance(key, tuple):
+            start, stop, _ = key[1].indices(width)
+            columns: NDArray[Any] = self._flat[start * n : stop * n].reshape(stop - start, n)
+            return columns.T
+        start, stop, _ = key.indices(n)
+        turned = np.empty((width, stop - start), dtype=self.dtype)
+        for column in range(width):
+            turned[column] = self._flat[column * n + start : column * n + stop]
+        return turned.T
+
+    def close(self) -> None:
+        _close(self._flat)
+
+
+def fortran_rows(
+    flat: Sliceable, shape: tuple[int, int], *, turned: bool = False, enterable: bool = False
+) -> DenseRows:
+    """Rows (if `turned`, columns) of a matrix that is stored column after column.
+
+    Rows are fetched in bands of `SMALL_BYTES`, because every row of a band costs one read in each column.
+    """
+    array = FortranArray(flat, shape)
+    band = max(1, SMALL_BYTES // max(shape[1] * array.dtype.itemsize, 1))
+    return DenseRows(array, transposed=turned, chunks=None if turned else (band, shape[1]), step=1, enterable=enterable)
 
 
 class FlatRows:
@@ -500,38 +548,19 @@ class FlatRows:
         _close(self._flat)
 
 
-def mapped(
-    file: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int, *, fortran: bool
-) -> tuple[NDArray[Any], Callable[[], None]]:
-    """An array over an open local file, and a function that gives its pages back.
-
-    Pages of a mapped file count as the process's memory until they are given back, whether or not anyone
-    else wants it.
-    """
-    if 0 in shape:
-        return np.empty(shape, dtype), lambda: None
-    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    base = offset - offset % mmap.ALLOCATIONGRANULARITY
-    view = mmap.mmap(file.fileno(), size + offset - base, access=mmap.ACCESS_READ, offset=base)
-    array: NDArray[Any] = np.ndarray(shape, dtype, buffer=view, offset=offset - base, order="F" if fortran else "C")
-    return array, lambda: view.madvise(mmap.MADV_DONTNEED)
-
-
-def spooled(
-    read: Callable[[int], bytes], dtype: np.dtype[Any], shape: tuple[int, ...], *, fortran: bool, file: str
-) -> tuple[NDArray[Any], Callable[[], None]]:
-    """Copy a stream into memory if it is small, else into a temporary file, and map that."""
-    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    if size <= SMALL_BYTES:
-        kept = exactly(read, size, file=file)
-        flat = np.frombuffer(kept, dtype=dtype)
-        return flat.reshape(shape, order="F" if fortran else "C"), lambda: None
-    with tempfile.TemporaryFile(prefix="mlfs-array-") as spool:
-        for start in range(0, size, _PIECE_BYTES):
-            spool.write(exactly(read, min(_PIECE_BYTES, size - start), file=file))
-        spool.flush()
-        # The mapping keeps the deleted file alive.
-        return mapped(cast(BinaryIO, spool), dtype, shape, 0, fortran=fortran)
+def spooled(read: Callable[[int], bytes], dtype: np.dtype[Any], size: int, *, file: str) -> Sliceable:
+    """Copy a stream of `size` values into memory if they are few, else into a temporary file."""
+    count = size * dtype.itemsize
+    if count <= SMALL_BYTES:
+        return np.frombuffer(exactly(read, count, file=file), dtype=dtype)
+    spool = cast(BinaryIO, tempfile.TemporaryFile(prefix="mlfs-array-"))  # noqa: SIM115 - FileArray closes it
+    try:
+        for start in range(0, count, _PIECE_BYTES):
+            spool.write(exactly(read, min(_PIECE_BYTES, count - start), file=file))
+    except BaseException:
+        spool.close()
+        raise
+    return FileArray(spool, 0, dtype, size, file=file, own=True)
 
 
 @contextlib.contextmanager
@@ -554,15 +583,6 @@ def open_random(path: str, storage_options: dict[str, Any]) -> Iterator[BinaryIO
     else:
         with Path(path).open("rb") as file:
             yield file
-
-
-def is_local(file: BinaryIO) -> bool:
-    """Whether the open file can be mapped."""
-    try:
-        file.fileno()
-    except (AttributeError, OSError):
-        return False
-    return True
 
 
 @contextlib.contextmanager

@@ -33,8 +33,7 @@ from mlfs_dask.storage.readers.matrix import (
     Rows,
     SpooledRows,
     StreamArray,
-    is_local,
-    mapped,
+    fortran_rows,
     matrix_reader,
     open_random,
     spooled,
@@ -228,12 +227,12 @@ class _Archive:
             )
             if not layout.fortran:
                 return DenseRows(FlatRows(flat, _two_dimensions(layout.shape, self._path, what)), enterable=False)
+            shape = _two_dimensions(layout.shape, self._path, what)
+            size = shape[0] * shape[1]
             deferred = DeferredArray(
-                lambda: spooled(self._values(key).read, layout.dtype, layout.shape, fortran=True, file=self._path),
-                layout.dtype,
-                layout.shape,
+                lambda: spooled(self._values(key).read, layout.dtype, size, file=self._path), layout.dtype, size
             )
-            return DenseRows(deferred, enterable=False, release=deferred.release)
+            return fortran_rows(deferred, shape)
         return _dense_rows(self._file, self._stored_layout(key), path=self._path, what=what)
 
     def _sparse_rows(self, prefix: str) -> Rows:
@@ -301,20 +300,11 @@ def _two_dimensions(shape: tuple[int, ...], path: str, what: str) -> tuple[int, 
 def _dense_rows(file: BinaryIO, layout: _Layout, *, path: str, what: str) -> Rows:
     """Rows of an uncompressed array in an open file."""
     shape = _two_dimensions(layout.shape, path, what)
+    flat = FileArray(file, layout.offset, layout.dtype, shape[0] * shape[1], file=path)
     if not layout.fortran:
-        size = shape[0] * shape[1]
-        return DenseRows(FlatRows(FileArray(file, layout.offset, layout.dtype, size, file=path), shape))
+        return DenseRows(FlatRows(flat, shape))
     _check_length(file, layout, path)
-    if is_local(file):
-        array, release = mapped(file, layout.dtype, shape, layout.offset, fortran=True)
-        return DenseRows(array, release=release)
-
-    def fetch() -> tuple[NDArray[Any], Any]:
-        file.seek(layout.offset)
-        return spooled(file.read, layout.dtype, shape, fortran=True, file=path)
-
-    deferred = DeferredArray(fetch, layout.dtype, shape)
-    return DenseRows(deferred, enterable=False, release=deferred.release)
+    return fortran_rows(flat, shape, enterable=True)
 
 
 def _check_length(file: BinaryIO, layout: _Layout, path: str) -> None:

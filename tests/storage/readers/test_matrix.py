@@ -14,11 +14,14 @@ from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers import matrix
 from mlfs_dask.storage.readers.matrix import (
     CsrRows,
+    DeferredArray,
     DenseRows,
     FlatRows,
+    Head,
     Rows,
     SpooledRows,
     StreamArray,
+    fortran_rows,
     spooled,
 )
 
@@ -116,16 +119,31 @@ def test_a_stream_that_ends_too_soon() -> None:
         flat[0:3]
 
 
-@pytest.mark.parametrize("small", [0, 1 << 20])
-@pytest.mark.parametrize("fortran", [True, False])
-def test_spooled(small: int, fortran: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("small", [0, 4000, 1 << 20])
+@pytest.mark.parametrize("turned", [False, True])
+def test_columns_in_a_stream_come_out_by_rows(small: int, turned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matrix, "SMALL_BYTES", small)
+    monkeypatch.setattr(matrix, "_PIECE_BYTES", 100)
     array = np.arange(6000.0).reshape(100, 60)
-    stream = io.BytesIO(array.tobytes("F" if fortran else "C"))
-    found, release = spooled(stream.read, array.dtype, array.shape, fortran=fortran, file="f")
-    np.testing.assert_array_equal(found[10:20], array[10:20])
-    release()
-    np.testing.assert_array_equal(found, array)
+    flat = spooled(io.BytesIO(array.tobytes("F")).read, array.dtype, array.size, file="f")
+    rows = fortran_rows(flat, array.shape, turned=turned)
+    found, _ = rows_in_steps(rows, 2000)
+    np.testing.assert_array_equal(found, array.T if turned else array)
+    rows.close()
+
+
+def test_a_deferred_array_is_made_once_and_late() -> None:
+    made = []
+
+    def make() -> np.ndarray:
+        made.append(1)
+        return np.arange(10)
+
+    flat = DeferredArray(make, np.dtype(int), 10)
+    assert (flat.shape, made) == ((10,), [])
+    np.testing.assert_array_equal(flat[2:4], [2, 3])
+    np.testing.assert_array_equal(Head(flat, 5)[2:], [2, 3, 4])
+    assert made == [1]
 
 
 @pytest.mark.parametrize("indptr", [[0, 1], [0, 2, 1], [1, 1, 2], [0, 1, 3]])
