@@ -43,7 +43,7 @@ class MemoryReader:
     def read(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
         first = part.start if start is None else start
         assert part.stop is not None
-        inner = [cut for cut in self.cuts if first < cut < part.stop]
+        inner = [cut for cut in sorted(self.cuts) if first < cut < part.stop]
         for a, b in itertools.pairwise([first, *inner, part.stop]):
             time.sleep(self.sleep)
             if self.log is not None:

@@ -1,0 +1,255 @@
+"""Batches become raw arrays and come back as any run of rows or nonzeros."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+
+from mlfs_dask.errors import DataError
+from mlfs_dask.storage.readers.base import Batch, Header
+from mlfs_dask.storage.staging import (
+    StagedRows,
+    canonical,
+    data_path,
+    journal_path,
+    read_journal,
+    stage_part,
+    statistics_path,
+)
+from mlfs_dask.storage.statistics import Statistics
+from tests.storage.memory_reader import make_reader
+
+NAN = float("nan")
+
+
+def labels(rows: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(rows).choice([0, 0, 0, 1, -1], (rows, 4)).astype(np.int8)
+
+
+def stage(folder: Path, X: Any, Y: Any, **options: Any) -> StagedRows:
+    reader = make_reader(X, Y, **options)
+    parts = reader.parts(0)
+    for part in parts:
+        stage_part(reader, part, folder, batch_bytes=1)
+    return StagedRows(folder, len(parts))
+
+
+def as_dense(M: Any) -> np.ndarray[Any, Any]:
+    return M if isinstance(M, np.ndarray) else M.toarray()
+
+
+def mixed(generator: np.random.Generator, rows: int) -> np.ndarray[Any, Any]:
+    """Rows of which some are empty, some 0/1 and sparse, some full of fractions: batches of every form."""
+    X = np.zeros((rows, 12))
+    X[rows // 3 : 2 * rows // 3] = generator.random((2 * rows // 3 - rows // 3, 12)) < 0.05
+    X[2 * rows // 3 :] = generator.normal(size=(rows - 2 * rows // 3, 12))
+    return X
+
+
+@settings(deadline=None, max_examples=40)
+@given(data=st.data())
+def test_any_run_comes_back_from_any_batches(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    generator = np.random.default_rng(data.draw(st.integers(0, 100)))
+    n = data.draw(st.integers(1, 40))
+    X, Y = mixed(generator, n), labels(n)
+    given_as = data.draw(st.sampled_from([np.asarray, csr_array]))
+    cuts = tuple(data.draw(st.sets(st.integers(1, n))))
+    part_cuts = tuple(data.draw(st.sets(st.integers(1, n), max_size=3)))
+    folder = tmp_path_factory.mktemp("stage")
+    expected, expected_labels = csr_array(X), csr_array(Y)
+    with stage(folder, given_as(X), Y, cuts=cuts, part_cuts=part_cuts) as rows:
+        start = data.draw(st.integers(0, n))
+        stop = data.draw(st.integers(start, n))
+        dense = np.full((stop - start, 12), 9.0)
+        rows.dense(start, dense)
+        np.testing.assert_array_equal(dense, X[start:stop])
+        dense_labels = np.full((stop - start, 4), 9, np.int8)
+        rows.dense_labels(start, dense_labels)
+        np.testing.assert_array_equal(dense_labels, Y[start:stop])
+        offsets = np.empty(n + 1, np.int64)
+        rows.offsets(0, offsets)
+        np.testing.assert_array_equal(offsets, expected.indptr)
+        tail = np.empty(n + 1 - start, np.int64)
+        rows.label_offsets(start, tail)
+        np.testing.assert_array_equal(tail, expected_labels.indptr[start:])
+        first = data.draw(st.integers(0, expected.nnz))
+        last = data.draw(st.integers(first, expected.nnz))
+        values, indices = np.empty(last - first), np.empty(last - first, np.int32)
+        rows.nonzeros(first, values, None)
+        rows.nonzeros(first, None, indices)
+        np.testing.assert_array_equal(values, expected.data[first:last])
+        np.testing.assert_array_equal(indices, expected.indices[first:last])
+        values = np.empty(expected_labels.nnz, np.int8)
+        rows.label_nonzeros(0, values, None)
+        np.testing.assert_array_equal(values, expected_labels.data)
+        positions = sorted(data.draw(st.sets(st.integers(0, expected.nnz))))
+        found = [int(np.searchsorted(expected.indptr, p)) for p in positions]
+        assert rows.rows_of_nonzeros(positions) == [min(row, n) for row in found]
+        assert rows.offsets_at([0, n], labels=False) == [0, expected.nnz]
+
+
+def test_each_batch_takes_its_narrowest_form(tmp_path: Path) -> None:
+    X = np.concatenate([np.ones((4, 6)), np.eye(4, 6) * 0.5, np.full((4, 6), 0.1), np.full((4, 6), -3.0)])
+    stage(tmp_path, X, labels(16), cuts=(4, 8, 12)).close()
+    batches, done = read_journal(tmp_path, 0)
+    assert done
+    assert [batch.dtype for batch in batches] == ["uint8", "float32", "float64", "int16"]
+    assert [batch.rows for batch in batches] == [4, 4, 4, 4]
+    wide = np.eye(4, 100)
+    stage(tmp_path / "wide", wide, labels(4)) if (tmp_path / "wide").mkdir() else None
+    stage(tmp_path / "wide", wide, labels(4)).close()
+    assert read_journal(tmp_path / "wide", 0)[0][0].sparse
+
+
+def test_canonical_rows() -> None:
+    X = csr_array((np.array([1.0, -0.0, 5.0, 2.0]), np.array([2, 1, 0, 2]), np.array([0, 4])), shape=(1, 40))
+    Y = csr_array((np.array([1, 1], np.int8), np.array([1, 1]), np.array([0, 2])), shape=(1, 2))
+    clean, clean_labels = canonical(Batch(X, Y, 0), "f")
+    assert clean.indices.tolist() == [0, 2]
+    assert clean.data.tolist() == [5.0, 3.0]
+    assert clean_labels.toarray().tolist() == [[0, 1]]
+    odd_nan = np.array([0xFFF8000000000001], np.uint64).view(float)[0]
+    dense, _ = canonical(Batch(np.array([[-0.0, odd_nan, 1.0]]), Y, 0), "f")
+    assert dense.tobytes() == np.array([[0.0, np.nan, 1.0]]).tobytes()
+
+
+@pytest.mark.parametrize("form", [np.asarray, csr_array])
+@pytest.mark.parametrize("value", [float("inf"), float("-inf")])
+def test_infinite_values_are_refused(tmp_path: Path, form: Any, value: float) -> None:
+    X = np.ones((6, 40))
+    X[4, 2] = value
+    reader = make_reader(form(X), labels(6), feature_names=[f"f{i}" for i in range(40)], first_line=11, path="a.txt")
+    with pytest.raises(DataError) as raised:
+        stage_part(reader, reader.parts(0)[0], tmp_path, batch_bytes=1)
+    assert str(raised.value) == (
+        f"a.txt, line 15, column 'f2', value {value}: a feature must be a finite number or missing\n"
+        "  cure: replace infinite values, or leave the field empty (missing)"
+    )
+
+
+def test_infinite_values_in_formats_without_lines(tmp_path: Path) -> None:
+    X = np.ones((6, 2))
+    X[4, 1] = np.inf
+    reader = make_reader(X, labels(6), cuts=(3,))
+    with pytest.raises(DataError, match=r"memory, column 2, value inf: .*missing \(row 5\)"):
+        stage_part(reader, reader.parts(0)[0], tmp_path, batch_bytes=1)
+
+
+def test_labels_that_are_not_labels() -> None:
+    Y = csr_array(np.array([[0, 0], [0, 2]], np.int8))
+    message = r"a.txt, line 8, column 'label 2': labels must be 0 or 1 \(-1 = unknown\), not 2"
+    with pytest.raises(DataError, match=message):
+        canonical(Batch(np.ones((2, 1)), Y, 0, 7), "a.txt")
+
+
+def test_features_and_labels_of_other_rows(tmp_path: Path) -> None:
+    reader = make_reader(np.ones((3, 2)), labels(2))
+    with pytest.raises(DataError, match="3 rows of features but 2 rows of labels"):
+        stage_part(reader, reader.parts(0)[0], tmp_path, batch_bytes=1)
+
+
+class Interrupted(Exception):
+    pass
+
+
+def interrupt_after(batches: int) -> Any:
+    left = [batches]
+
+    def on_batch(rows: int) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            raise Interrupted
+
+    return on_batch
+
+
+def test_reading_goes_on_after_the_last_whole_batch(tmp_path: Path) -> None:
+    X, Y = mixed(np.random.default_rng(0), 30), labels(30)
+    log = tmp_path / "log"
+    reader = make_reader(X, Y, cuts=(5, 10, 15, 20, 25), log=str(log))
+    (part,) = reader.parts(0)
+    with pytest.raises(Interrupted):
+        stage_part(reader, part, tmp_path, batch_bytes=1, on_batch=interrupt_after(3))
+    with journal_path(tmp_path, 0).open("ab") as file:
+        file.write(b'{"offset": 12, "ro')  # a line that was being written
+    with data_path(tmp_path, 0).open("ab") as file:
+        file.write(b"half a batch")
+    log.unlink()
+    assert stage_part(reader, part, tmp_path, batch_bytes=1) == 30
+    assert [line.split()[0] for line in log.read_text().splitlines()] == ["15", "20", "25"]
+    (tmp_path / "whole").mkdir()
+    stage_part(reader, part, tmp_path / "whole", batch_bytes=1)
+    assert data_path(tmp_path, 0).read_bytes() == data_path(tmp_path / "whole", 0).read_bytes()
+    ours, whole = (Statistics.load(statistics_path(folder, 0)) for folder in (tmp_path, tmp_path / "whole"))
+    assert ours.nonzeros == whole.nonzeros
+    np.testing.assert_array_equal(ours.minimum, whole.minimum)
+    np.testing.assert_array_equal(ours.positive, whole.positive)
+
+
+def test_finished_parts_are_not_read_again(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    reader = make_reader(np.ones((3, 2)), labels(3), log=str(log))
+    (part,) = reader.parts(0)
+    stage_part(reader, part, tmp_path, batch_bytes=1)
+    log.unlink()
+    assert stage_part(reader, part, tmp_path, batch_bytes=1) == 3
+    assert not log.exists()
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_torn_data_is_read_again(tmp_path: Path, finished: bool) -> None:
+    X, Y = np.random.default_rng(0).normal(size=(9, 3)), labels(9)
+    reader = make_reader(X, Y, cuts=(3, 6))
+    (part,) = reader.parts(0)
+    if finished:
+        stage_part(reader, part, tmp_path, batch_bytes=1)
+    else:
+        with pytest.raises(Interrupted):
+            stage_part(reader, part, tmp_path, batch_bytes=1, on_batch=interrupt_after(2))
+    content = bytearray(data_path(tmp_path, 0).read_bytes())
+    content[5] ^= 1
+    data_path(tmp_path, 0).write_bytes(content)
+    stage_part(reader, part, tmp_path, batch_bytes=1)
+    with StagedRows(tmp_path, 1) as rows:
+        out = np.empty((9, 3))
+        rows.dense(0, out)
+    np.testing.assert_array_equal(out, X)
+
+
+def test_journals_are_json_lines(tmp_path: Path) -> None:
+    stage(tmp_path, np.ones((4, 2)), labels(4), cuts=(2,)).close()
+    lines = journal_path(tmp_path, 0).read_text().splitlines()
+    assert [json.loads(line) if line == '"done"' else json.loads(line)["rows"] for line in lines] == [2, 2, "done"]
+
+
+def test_unfinished_parts_are_not_read_back(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="part 0 is not finished"):
+        StagedRows(tmp_path, 1)
+
+
+def test_widths_that_grow(tmp_path: Path) -> None:
+    class Growing:
+        header = Header(None, None)
+        path = "growing"
+
+        def parts(self, part_bytes: int) -> list[Any]:
+            return make_reader(np.ones((1, 1)), labels(1)).parts(0)
+
+        def read(self, part: Any, *, batch_bytes: int, start: int | None = None) -> Any:
+            for width in (1, 3, 2):
+                yield Batch(csr_array(np.ones((1, width))), csr_array((1, width + 1), dtype=np.int8), width)
+
+    reader = Growing()
+    stage_part(reader, reader.parts(0)[0], tmp_path, batch_bytes=1)
+    with StagedRows(tmp_path, 1) as rows:
+        out = np.full((3, 3), 7.0)
+        rows.dense(0, out)
+    assert out.tolist() == [[1, 0, 0], [1, 1, 1], [1, 1, 0]]
+    assert Statistics.load(statistics_path(tmp_path, 0)).n_labels == 4
