@@ -87,8 +87,6 @@ def resolve_or_suggest(
     name = args[0]
     if name in names:
         return resolve(ctx, args)
-    if name.startswith("-"):
-        raise click.UsageError(f"the {what} comes before its options, and {name!r} came first.", ctx)
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     known = f"Did you mean {', '.join(close)}?" if close else f"Known: {', '.join(names)}."
     raise click.UsageError(f"no such {what}: {name!r}. {known}", ctx)

@@ -77,6 +77,11 @@ class MethodGroup(click.Group):
         command.help = f"{command.help}\n\n{selector.title}: {selector.paper}"
         return command
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0].startswith("-") and args[0] not in ctx.help_option_names:
+            raise click.UsageError(f"the method comes before its options, and {args[0]!r} came first.", ctx)
+        return super().parse_args(ctx, args)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:

@@ -123,7 +123,6 @@ def set_logging(verbosity: int, *, quiet: bool) -> None:
     for name in ("mlfs_dask", "mlfs_dask_cli"):
         logger = logging.getLogger(name)
         logger.handlers[:] = [handler]
-        logger.propagate = False
         logger.setLevel(level)
     # Which cluster is used is worth a line without being asked.
     logging.getLogger("mlfs_dask.cluster").setLevel(min(level, logging.ERROR if quiet else logging.INFO))

@@ -39,11 +39,10 @@ def _plan(*, method: str, params: dict[str, Any], store: str, cluster: dict[str,
     selector, _ = make_selector(method, params, k=None, seed=None)
     resources = planned_resources(**cluster, work_bytes=dataset.rows.profile.read_bytes)
     projected = require_driver(selector.plan(dataset.rows, resources), resources, f"{method} in the driver process")
-    where = (
-        f"{resources.workers} workers of {size(resources.memory_limit)}, {resources.threads_per_worker} threads each"
-        if resources.client is not None
-        else f"this process, {resources.threads_per_worker} threads, {size(resources.memory_limit)}"
-    )
+    threads, memory = _count(resources.threads_per_worker, "thread"), size(resources.memory_limit)
+    where = f"this process, {threads}, {memory}"
+    if resources.client is not None:
+        where = f"{_count(resources.workers, 'worker')} of {memory}, {threads} each"
     rows = [
         ("passes over X", f"{projected.passes}"),
         ("tasks", f"{projected.tasks:,}"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import sys
 import time
 import warnings
@@ -228,9 +229,7 @@ def _check_options(
         if path is not None and not Path(path).is_file():
             raise UsageError(f"no such file: {path} (a TLS option names it).")
     if scheduler is not None and any(tls) and "://" in scheduler and not scheduler.startswith("tls://"):
-        raise UsageError(
-            f"TLS options were given, but the address {scheduler} is not of the form tls://host:port."
-        )
+        raise UsageError(f"TLS options were given, but the address {scheduler} is not of the form tls://host:port.")
     if scheduler is not None and not any(tls) and scheduler.startswith("tls://"):
         import dask
 
@@ -269,8 +268,10 @@ def _remote_client(
     if scheduler_file is not None:
         scheduler = _address_from_file(scheduler_file, deadline, wait)
     assert scheduler is not None
+    logger.info("connecting to the scheduler at %s, for up to %g s", scheduler, wait)
     if security is not None and "://" not in scheduler:
         scheduler = f"tls://{scheduler}"
+    _wait_for_listener(scheduler, deadline, wait)
     with warnings.catch_warnings(), ExitStack() as stack:
         # _prepare_workers compares the versions and says it in one line.
         warnings.simplefilter("ignore", VersionMismatchWarning)
@@ -284,16 +285,8 @@ def _remote_client(
             )
         except (OSError, TimeoutError, ValueError, RuntimeError) as error:
             if isinstance(error, ValueError):
-                raise UsageError(
-                    f"{scheduler!r} is no scheduler address ({error}); expected host:port, "
-                    "tcp://host:port or tls://host:port."
-                ) from error
-            raise ClusterLostError(
-                f"no scheduler answered at {scheduler} within {wait:g} s ({_last_cause(error)})."
-                "\n  cure: check that `dask scheduler` runs, that the address and port are its own"
-                " (it prints them) and can be reached from here, and that both sides use TLS or neither;"
-                " --wait SECONDS waits longer."
-            ) from error
+                raise _no_address(scheduler, error) from error
+            raise _no_answer(scheduler, wait, error) from error
         stack.enter_context(client)
         try:
             client.wait_for_workers(1, timeout=max(deadline - time.monotonic(), 0.1))
@@ -304,6 +297,46 @@ def _remote_client(
                 " started, or wait longer with --wait SECONDS."
             ) from error
         yield client
+
+
+def _wait_for_listener(address: str, deadline: float, wait: float) -> None:
+    """Return when somebody listens at the address; what it is, the client finds out.
+
+    The client could wait as well, but it cannot be interrupted while it does.
+    """
+    from distributed.comm.addressing import parse_address, parse_host_port
+
+    try:
+        protocol, location = parse_address(address)
+        host, port = parse_host_port(location)
+    except ValueError as error:
+        raise _no_address(address, error) from error
+    if protocol not in ("tcp", "tls"):
+        return
+    while True:
+        try:
+            remaining = max(deadline - time.monotonic(), 0.1)
+            socket.create_connection((host, port), timeout=min(remaining, 3.0)).close()
+        except OSError as error:
+            if time.monotonic() >= deadline:
+                raise _no_answer(address, wait, error) from error
+            time.sleep(min(0.2, max(deadline - time.monotonic(), 0.01)))
+        else:
+            return
+
+
+def _no_address(address: str, error: Exception) -> UsageError:
+    return UsageError(
+        f"{address!r} is no scheduler address ({error}); expected host:port, tcp://host:port or tls://host:port."
+    )
+
+
+def _no_answer(address: str, wait: float, error: Exception) -> ClusterLostError:
+    return ClusterLostError(
+        f"no scheduler answered at {address} within {wait:g} s ({_last_cause(error)})."
+        "\n  cure: check that `dask scheduler` runs, that the address and port are its own (it prints them) and"
+        " can be reached from here, and that both sides use TLS or neither; --wait SECONDS waits longer."
+    )
 
 
 def _address_from_file(scheduler_file: str, deadline: float, wait: float) -> str:
@@ -335,9 +368,7 @@ def _last_cause(error: BaseException) -> str:
 
 
 @contextmanager
-def _local_client(
-    workers: int, threads_per_worker: int, memory_limit: int | None, wait: float
-) -> Iterator[Client]:
+def _local_client(workers: int, threads_per_worker: int, memory_limit: int | None, wait: float) -> Iterator[Client]:
     import dask
     from distributed import Client, LocalCluster
 

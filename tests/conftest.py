@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,3 +30,38 @@ def data_set() -> Callable[[str], Path]:
         return path
 
     return folder
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port of the loopback interface where nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def start_dask(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Start `dask scheduler` and `dask worker` processes, and end them after the test, the last one first."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(program: str, *arguments: object) -> subprocess.Popen[bytes]:
+        options = ["--no-dashboard", *(["--no-nanny"] if program == "worker" else [])]
+        with (tmp_path / f"dask-{len(started)}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "dask", program, *map(str, arguments), *options],
+                stdout=log,
+                stderr=log,
+                cwd=tmp_path,
+            )
+        started.append(process)
+        return process
+
+    yield start
+    for process in reversed(started):
+        process.terminate()
+        try:
+            process.wait(3)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

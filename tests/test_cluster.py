@@ -6,12 +6,9 @@ import json
 import logging
 import os
 import shutil
-import signal
-import socket
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import dask
@@ -33,40 +30,7 @@ from mlfs_dask.errors import ClusterLostError, UsageError
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
 
-Start = Callable[..., subprocess.Popen[bytes]]
-
-
-@pytest.fixture
-def start_dask(tmp_path: Path) -> Iterator[Start]:
-    """Start `dask scheduler` and `dask worker` processes, and end them after the test."""
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start(*arguments: object) -> subprocess.Popen[bytes]:
-        with (tmp_path / f"dask-{len(started)}.log").open("wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "dask", *map(str, arguments), "--no-dashboard"],
-                stdout=log,
-                stderr=log,
-                cwd=tmp_path,
-            )
-        started.append(process)
-        return process
-
-    yield start
-    for process in reversed(started):
-        process.send_signal(signal.SIGTERM)
-    for process in started:
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+StartDask = Callable[..., subprocess.Popen[bytes]]
 
 
 # Where nothing has to run
@@ -91,6 +55,7 @@ def free_port() -> int:
         ),
         ({"scheduler": "tls://a:1"}, "needs --tls-ca-file, --tls-cert and --tls-key"),
         ({"scheduler": "nonsense://a:1"}, "is no scheduler address"),
+        ({"scheduler": "tcp://a:port"}, "is no scheduler address"),
     ],
 )
 def test_contradicting_options_are_refused(options: dict[str, object], message: str) -> None:
@@ -123,8 +88,8 @@ def test_in_process_is_synchronous_and_keeps_its_limit() -> None:
     assert dask.config.get("scheduler", None) is None
 
 
-def test_nobody_listens() -> None:
-    address = f"tcp://127.0.0.1:{free_port()}"
+def test_nobody_listens(free_port: int) -> None:
+    address = f"tcp://127.0.0.1:{free_port}"
     started = time.monotonic()
     with pytest.raises(ClusterLostError) as caught, connect(scheduler=address, wait=1.5):
         pytest.fail("connected")
@@ -145,9 +110,9 @@ def test_scheduler_file_without_a_scheduler(tmp_path: Path, content: str | None,
         pytest.fail("connected")
 
 
-def test_a_scheduler_file_of_a_dead_scheduler(tmp_path: Path) -> None:
+def test_a_scheduler_file_of_a_dead_scheduler(tmp_path: Path, free_port: int) -> None:
     file = tmp_path / "scheduler.json"
-    address = f"tcp://127.0.0.1:{free_port()}"
+    address = f"tcp://127.0.0.1:{free_port}"
     file.write_text(json.dumps({"address": address}))
     with pytest.raises(ClusterLostError, match=address), connect(scheduler_file=str(file), wait=1):
         pytest.fail("connected")
@@ -223,34 +188,37 @@ def _state_of_worker() -> dict[str, object]:
 
 
 @pytest.mark.cluster
-def test_scheduler_file_cluster_that_comes_late_and_goes_away(tmp_path: Path, start_dask: Start) -> None:
+def test_scheduler_file_cluster_that_comes_late_and_goes_away(tmp_path: Path, start_dask: StartDask) -> None:
     file = tmp_path / "scheduler.json"
     scheduler = start_dask("scheduler", "--host", "127.0.0.1", "--port", 0, "--scheduler-file", file)
-    worker = start_dask("worker", "--scheduler-file", file, "--nthreads", 1, "--memory-limit", "1GiB")
+    start_dask("worker", "--scheduler-file", file, "--nthreads", 1, "--memory-limit", "1GiB")
     with connect(scheduler_file=str(file), wait=60) as client:
         assert client is not None
         assert runtime.current_resources().memory_limit == 2**30
         assert client.submit(abs, -2).result() == 2
-    with pytest.raises(ClusterLostError, match="went away"), connect(scheduler_file=str(file)) as client:
-        assert client is not None
-        future = client.submit(time.sleep, 60)
-        scheduler.kill()
-        future.result()
-    worker.kill()
+
+    def lose_the_scheduler() -> None:
+        with connect(scheduler_file=str(file)) as client:
+            assert client is not None
+            future = client.submit(time.sleep, 60)
+            scheduler.kill()
+            future.result()
+
+    with pytest.raises(ClusterLostError, match="went away"):
+        lose_the_scheduler()
 
 
 @pytest.mark.cluster
-def test_scheduler_without_workers(tmp_path: Path, start_dask: Start) -> None:
-    port = free_port()
-    start_dask("scheduler", "--host", "127.0.0.1", "--port", port)
+def test_scheduler_without_workers(start_dask: StartDask, free_port: int) -> None:
+    start_dask("scheduler", "--host", "127.0.0.1", "--port", free_port)
     no_worker = pytest.raises(ClusterLostError, match="has no worker after 4 s")
-    with no_worker, connect(scheduler=f"127.0.0.1:{port}", wait=4):
+    with no_worker, connect(scheduler=f"127.0.0.1:{free_port}", wait=4):
         pytest.fail("connected")
 
 
 @pytest.mark.cluster
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
-def test_tls(tmp_path: Path, start_dask: Start) -> None:
+def test_tls(tmp_path: Path, start_dask: StartDask, free_port: int) -> None:
     """The certificates come from the script in `deploy/hosts`."""
     certificates = tmp_path / "certificates"
     subprocess.run([DEPLOY / "hosts" / "make-certificates.sh", certificates], check=True)
@@ -260,9 +228,8 @@ def test_tls(tmp_path: Path, start_dask: Start) -> None:
         "tls_key": str(certificates / "key.pem"),
     }
     options = [word for name, file in files.items() for word in (f"--{name.replace('_', '-')}", file)]
-    port = free_port()
-    address = f"tls://127.0.0.1:{port}"
-    start_dask("scheduler", "--protocol", "tls", "--host", "127.0.0.1", "--port", port, *options)
+    address = f"tls://127.0.0.1:{free_port}"
+    start_dask("scheduler", "--protocol", "tls", "--host", "127.0.0.1", "--port", free_port, *options)
     start_dask("worker", address, "--nthreads", 1, "--memory-limit", "1GiB", *options)
     with connect(scheduler=address, **files) as client:
         assert client is not None
@@ -270,6 +237,6 @@ def test_tls(tmp_path: Path, start_dask: Start) -> None:
         assert all(worker.startswith("tls://") for worker in client.nthreads())
     with (
         pytest.raises(ClusterLostError, match="both sides use TLS or neither"),
-        connect(scheduler=f"tcp://127.0.0.1:{port}", wait=2),
+        connect(scheduler=f"tcp://127.0.0.1:{free_port}", wait=2),
     ):
         pytest.fail("connected")

@@ -1,0 +1,70 @@
+"""A tiny store, and a way to run commands in the test's own process."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mlfs_dask_cli.main import mlfs
+
+
+@pytest.fixture(autouse=True)
+def _restored_logging() -> Iterator[None]:
+    """Commands set the log up for a process of their own."""
+    names = ("mlfs_dask", "mlfs_dask_cli", "mlfs_dask.cluster")
+    before = {name: (logging.getLogger(name).level, logging.getLogger(name).handlers[:]) for name in names}
+    yield
+    for name, (level, handlers) in before.items():
+        logging.getLogger(name).setLevel(level)
+        logging.getLogger(name).handlers[:] = handlers
+
+
+@pytest.fixture
+def run() -> Callable[..., Result]:
+    """Run `mlfs` with the words given; the result has `exit_code`, `stdout` and `stderr`."""
+
+    def invoke(*words: object) -> Result:
+        return CliRunner().invoke(mlfs, [str(word) for word in words])
+
+    return invoke
+
+
+@pytest.fixture
+def run_json(run: Callable[..., Result]) -> Callable[..., Any]:
+    """Run `mlfs ... --json`, which must succeed, and parse what stands on standard output."""
+
+    def invoke(*words: object) -> Any:
+        result = run(*words, "--json")
+        assert result.exit_code == 0, result.stderr
+        return json.loads(result.stdout)
+
+    return invoke
+
+
+@pytest.fixture(scope="session")
+def tiny_csv(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """40 rows; `same` equals the label `a`, `near` mostly, `noise` and `flat` tell nothing; a comma in a name."""
+    rows = ['same,near,noise,"noise, too",flat,a,b']
+    for row in range(40):
+        a, b = row % 2, int(row % 5 == 0)
+        rows.append(f"{a},{a if row % 10 else 1 - a},{row * 7 % 11},{row * 3 % 13},4,{a},{b}")
+    path = tmp_path_factory.mktemp("tiny") / "tiny.csv"
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+@pytest.fixture(scope="session")
+def tiny_store(tiny_csv: Path) -> Path:
+    """The store of `tiny_csv`: n = 40, d = 5, q = 2."""
+    from mlfs_dask.storage.convert import convert
+    from mlfs_dask.storage.readers.base import LabelSpec
+
+    store = tiny_csv.with_suffix(".zarr")
+    convert(tiny_csv, store, labels=LabelSpec(columns=("a", "b")))
+    return store

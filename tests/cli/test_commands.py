@@ -1,0 +1,547 @@
+"""Each command: once with the library replaced, for the exact arguments; once end to end on a tiny store."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import Result
+
+from mlfs_dask.doctor import Check
+from mlfs_dask.results import read_run
+from mlfs_dask.storage.dataset import open_dataset
+from mlfs_dask.storage.readers.base import LabelSpec
+
+Run = Callable[..., Result]
+RunJson = Callable[..., Any]
+
+NO_CLUSTER = {
+    "scheduler": None,
+    "scheduler_file": None,
+    "workers": None,
+    "threads_per_worker": None,
+    "memory_limit": None,
+    "tls_ca_file": None,
+    "tls_cert": None,
+    "tls_key": None,
+    "wait": 60.0,
+    "in_process": False,
+}
+
+
+class CalledError(Exception):
+    """Stops a command where the library would have begun."""
+
+
+@pytest.fixture
+def replace(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[tuple[Any, Any]]]:
+    """Replace a library function by one that keeps its arguments and stops."""
+
+    def replace(target: str) -> list[tuple[Any, Any]]:
+        calls: list[tuple[Any, Any]] = []
+
+        def stand_in(*args: Any, **kwargs: Any) -> None:
+            calls.append((args, kwargs))
+            raise CalledError
+
+        monkeypatch.setattr(target, stand_in)
+        return calls
+
+    return replace
+
+
+Replace = Callable[[str], list[tuple[Any, Any]]]
+
+
+# convert
+
+
+def test_convert_defaults(run: Run, replace: Replace) -> None:
+    calls = replace("mlfs_dask.storage.convert.convert")
+    run("convert", "a.arff", "b.arff", "c.zarr")
+    ((args, kwargs),) = calls
+    assert args == (["a.arff", "b.arff"], "c.zarr")
+    assert kwargs == {
+        "labels": LabelSpec(),
+        "format": None,
+        "keys": {},
+        "workers": None,
+        "memory_limit": None,
+        "dtype": None,
+        "storage": "auto",
+        "compressor": "none",
+        "drop": (),
+        "force": False,
+        "resume": False,
+        "command": "mlfs convert a.arff b.arff c.zarr",
+    }
+
+
+def test_convert_options(run: Run, replace: Replace, tmp_path: Path) -> None:
+    names = tmp_path / "names.txt"
+    names.write_text("third\nfourth, with a comma\n")
+    calls = replace("mlfs_dask.storage.convert.convert")
+    run(
+        *("convert", "a.csv", "c.zarr", "--label-columns", 'first,"second, too"', "--label-columns", f"@{names}"),
+        *("--format", "csv", "--key", "X=data", "--key", "Y=target", "--drop", "id,name", "--dtype", "float32"),
+        *("--storage", "dense", "--compressor", "zstd", "--partition-size", "32MiB", "--workers", "3"),
+        *("--memory-limit", "1.5GB", "--force", "--resume"),
+    )
+    ((_, kwargs),) = calls
+    assert kwargs.pop("command").startswith("mlfs convert a.csv c.zarr --label-columns")
+    assert kwargs == {
+        "labels": LabelSpec(columns=("first", "second, too", "third", "fourth, with a comma")),
+        "format": "csv",
+        "keys": {"X": "data", "Y": "target"},
+        "workers": 3,
+        "memory_limit": 1_500_000_000,
+        "dtype": "float32",
+        "storage": "dense",
+        "compressor": "zstd",
+        "drop": ("id", "name"),
+        "partition_bytes": 32 * 2**20,
+        "force": True,
+        "resume": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "labels"),
+    [
+        (["--labels", "a.xml"], LabelSpec(xml="a.xml")),
+        (["--n-labels", "6"], LabelSpec(count=6)),
+        (["--n-labels", "6", "--labels-first"], LabelSpec(count=6, first=True)),
+    ],
+)
+def test_convert_labels(run: Run, replace: Replace, words: list[str], labels: LabelSpec) -> None:
+    calls = replace("mlfs_dask.storage.convert.convert")
+    run("convert", "a.arff", "a.zarr", *words)
+    assert calls[0][1]["labels"] == labels
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--labels", "a.xml", "--n-labels", "3"], "exclude one another"),
+        (["--labels-first"], "--labels-first goes with --n-labels"),
+        (["--label-columns", "@absent.txt"], "there is no file 'absent.txt'"),
+        (["--key", "X"], "'X' is not of the form X=NAME"),
+        (["--n-labels", "0"], "--n-labels"),
+    ],
+)
+def test_convert_refusals(run: Run, words: list[str], message: str) -> None:
+    result = run("convert", "a.arff", "a.zarr", *words)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_convert_and_inspect(run: Run, run_json: RunJson, tiny_csv: Path, tmp_path: Path) -> None:
+    store = tmp_path / "t.zarr"
+    made = run_json("convert", tiny_csv, store, "--label-columns", "a,b")
+    assert (made["n"], made["d"], made["q"], made["labels_never_positive"]) == (40, 5, 2, 0)
+    shown = run_json("inspect", store, "--verify")
+    assert shown["digest"] == made["digest"]
+    assert shown["command"].startswith(f"mlfs convert {tiny_csv} {store} --label-columns a,b")
+    assert shown["constant_features"] == 1
+    assert shown["label_cardinality"] == pytest.approx((20 + 8) / 40)
+    assert shown["verified"]["objects"] > 5
+    text = run("inspect", store, "--verify").stdout
+    assert "features (d)       5 (1 constant)" in text
+    assert "intact: " in text
+
+    refused = run("convert", tiny_csv, store, "--label-columns", "a")
+    assert refused.exit_code == 2
+    assert "--force" in refused.stderr
+    assert run_json("convert", tiny_csv, store, "--label-columns", "a", "--force")["q"] == 1
+
+
+def test_convert_of_invalid_data(run: Run, tmp_path: Path) -> None:
+    source = tmp_path / "bad.csv"
+    source.write_text("x,y\n1,0\n2,maybe\n")
+    result = run("convert", source, tmp_path / "bad.zarr", "--label-columns", "y", "--json")
+    assert result.exit_code == 3
+    error = json.loads(result.stdout)["error"]
+    assert (error["file"], error["line"], error["column"]) == (str(source), 3, "y")
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.csv"]
+
+
+def test_inspect_names_damage(run: Run, tiny_csv: Path, run_json: RunJson, tmp_path: Path) -> None:
+    store = tmp_path / "t.zarr"
+    run_json("convert", tiny_csv, store, "--label-columns", "a,b")
+    victim = next(path for path in sorted((store / "X").rglob("*")) if path.is_file() and path.name != "zarr.json")
+    content = bytearray(victim.read_bytes())
+    content[0] ^= 1
+    victim.write_bytes(content)
+    result = run("inspect", store, "--verify")
+    assert result.exit_code == 3
+    assert f"1 damaged: {victim.relative_to(store)}" in result.stderr
+    assert result.stdout == ""
+
+
+# methods
+
+
+def test_methods(run: Run, run_json: RunJson) -> None:
+    listed = {method["name"]: method for method in run_json("methods")["methods"]}
+    assert {"elc", "enm", "gmm", "label-entropy"} <= set(listed)
+    for method in listed.values():
+        for field in ("title", "paper", "doi", "supervision", "passes", "memory", "options"):
+            assert method[field], (method["name"], field)
+    bins = next(option for option in listed["label-entropy"]["options"] if option["option"] == "--bins")
+    assert (bins["type"], bins["default"]) == ("int", 2)
+    text = run("methods").stdout
+    assert "label-entropy  Entropy-based label selection" in text
+    assert "--bins 2" in text
+
+
+# plan and select
+
+
+@contextmanager
+def no_cluster(**options: Any) -> Iterator[None]:
+    connections.append(options)
+    yield None
+
+
+connections: list[dict[str, Any]] = []
+
+
+def test_select_arguments(run: Run, monkeypatch: pytest.MonkeyPatch, replace: Replace, tmp_path: Path) -> None:
+    """What reaches the selector, the cluster and the run folder."""
+    from mlfs_dask.selectors.label_entropy import LabelEntropy
+
+    connections.clear()
+    fitted: list[Any] = []
+    rows = SimpleNamespace(profile=SimpleNamespace(read_bytes=123))
+    dataset = SimpleNamespace(rows=rows, digest="abc", feature_names=np.array(["p", "r", "s"]))
+    report = {"k": 2, "d": 3}
+
+    def fit(self: LabelEntropy, X: Any) -> LabelEntropy:
+        fitted.append((self.get_params(), X))
+        self.ranking_ = np.array([2, 0, 1])
+        self.scores_ = np.array([0.5, 0.1, 0.9])
+        self.report_ = SimpleNamespace(to_dict=lambda: report)  # type: ignore[assignment]
+        return self
+
+    monkeypatch.setattr(LabelEntropy, "fit", fit)
+    monkeypatch.setattr("mlfs_dask.storage.dataset.open_dataset", lambda store: {"s.zarr": dataset}[store])
+    monkeypatch.setattr("mlfs_dask.cluster.connect", no_cluster)
+    written = replace("mlfs_dask.results.write_run")
+    result = run(
+        *("select", "label-entropy", "s.zarr", "-k", "0.5", "-o", tmp_path / "run", "--seed", "7", "--force"),
+        *("--n-promising-labels", "3", "--bins", "4", "--binning", "quantile", "--missing", "code"),
+        *("--scheduler", "tls://a:1", "--tls-ca-file", "ca", "--tls-cert", "cert", "--tls-key", "key"),
+        *("--wait", "5"),
+    )
+    assert isinstance(result.exception, SystemExit), result.exception
+    assert fitted == [
+        (
+            {
+                "n_features_to_select": 0.5,
+                "n_promising_labels": 3,
+                "bins": 4,
+                "binning": "quantile",
+                "missing": "code",
+                "random_state": 7,
+            },
+            dataset,
+        )
+    ]
+    assert connections == [
+        {
+            **NO_CLUSTER,
+            "scheduler": "tls://a:1",
+            "tls_ca_file": "ca",
+            "tls_cert": "cert",
+            "tls_key": "key",
+            "wait": 5.0,
+            "work_bytes": 123,
+        }
+    ]
+    ((args, kwargs),) = written
+    assert args == (str(tmp_path / "run"),)
+    assert kwargs["ranking"].tolist() == [2, 0, 1]
+    assert kwargs["scores"].tolist() == [0.5, 0.1, 0.9]
+    assert kwargs["feature_names"].tolist() == ["p", "r", "s"]
+    assert (kwargs["record"], kwargs["force"]) == (report, True)
+
+
+def test_select_defaults_are_those_of_the_selector(run: Run, monkeypatch: pytest.MonkeyPatch, tiny_store: Path) -> None:
+    from mlfs_dask.selectors.elc import ELC
+
+    fitted: list[dict[str, Any]] = []
+
+    def fit(self: ELC, X: Any) -> None:
+        fitted.append(self.get_params())
+        raise CalledError
+
+    monkeypatch.setattr(ELC, "fit", fit)
+    run("select", "elc", tiny_store, "-k", "2", "-o", "unused")
+    assert fitted == [ELC(n_features_to_select=2).get_params()]
+
+
+def test_plan_arguments(run: Run, replace: Replace, tiny_store: Path) -> None:
+    calls = replace("mlfs_dask.cluster.planned_resources")
+    run("plan", "elc", tiny_store, "--workers", "2", "--memory-limit", "2GiB", "--threads-per-worker", "3")
+    ((_, kwargs),) = calls
+    work_bytes = open_dataset(tiny_store).rows.profile.read_bytes
+    expected = {**NO_CLUSTER, "workers": 2, "memory_limit": 2**31, "threads_per_worker": 3}
+    assert kwargs == {**expected, "work_bytes": work_bytes}
+
+
+@pytest.mark.parametrize("method", ["label-entropy", "enm", "gmm", "elc"])
+def test_plan_then_select(run_json: RunJson, tiny_store: Path, tmp_path: Path, method: str) -> None:
+    planned = run_json("plan", method, tiny_store)
+    out = tmp_path / "run"
+    result = run_json("select", method, tiny_store, "-k", "2", "-o", out)
+    assert (planned["passes"], planned["tasks"]) == (result["passes"], result["tasks"]) == (1, result["tasks"])
+    assert planned["bytes_read"] == result["bytes_read"] > 0
+    run = read_run(str(out))
+    assert result["selected"] == run.feature_names[:2]
+    assert "near" in result["selected"]
+    assert run.record == {name: value for name, value in result.items() if name not in ("run", "selected")}
+    with (out / "ranking.csv").open(newline="") as stream:
+        assert {row["feature_name"] for row in csv.DictReader(stream)} == {
+            *("same", "near", "noise", "noise, too", "flat")
+        }
+    assert (out / "selected.txt").read_text().splitlines() == result["selected"]
+    for field in (
+        *("method", "params", "store", "n", "d", "q", "k", "seed", "passes", "tasks", "bytes_read"),
+        *("wall_seconds", "plan", "peak_worker_bytes", "peak_driver_bytes", "iterations", "converged"),
+        *("objective", "versions"),
+    ):
+        assert field in run.record, field
+    assert run.record["store"]["digest"] == open_dataset(tiny_store).digest
+
+
+def test_plan_for_people(run: Run, tiny_store: Path) -> None:
+    text = run("plan", "elc", tiny_store, "--workers", "1", "--memory-limit", "1GiB").stdout
+    assert "passes over X" in text
+    assert "1 worker of 1 GiB, 1 thread each" in text
+
+
+@pytest.mark.parametrize("command", ["plan", "select"])
+def test_what_does_not_fit_is_refused_before_it_runs(run: Run, tiny_store: Path, tmp_path: Path, command: str) -> None:
+    out = tmp_path / "run"
+    words = ["-k", "2", "-o", out, "--in-process"] if command == "select" else ["--workers", "2"]
+    result = run(command, "elc", tiny_store, *words, "--memory-limit", "20MiB", "--json")
+    assert result.exit_code == 4
+    error = json.loads(result.stdout)["error"]
+    assert error["projected"] > error["available"] > 0
+    assert "--memory-limit" in error["cure"]
+    assert not out.exists()
+
+
+def test_select_keeps_and_replaces(run: Run, run_json: RunJson, tiny_store: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    words = ("select", "label-entropy", tiny_store, "-o", out)
+    first = run_json(*words, "-k", "2")
+    stamp = (out / "run.json").stat().st_mtime_ns
+    refused = run(*words, "-k", "2")
+    assert refused.exit_code == 2
+    assert "holds a run already; --force replaces it" in refused.stderr
+    again = run(*words, "-k", "2", "--resume")
+    assert again.exit_code == 0
+    assert "is complete already; nothing was run" in again.stderr
+    assert (out / "run.json").stat().st_mtime_ns == stamp
+    other = run(*words, "-k", "3", "--resume")
+    assert other.exit_code == 2
+    assert run_json(*words, "-k", "3", "--force")["k"] == 3
+    assert first["k"] == 2
+
+
+@pytest.mark.parametrize("k", ["0", "6", "-1"])
+def test_impossible_k(run: Run, tiny_store: Path, tmp_path: Path, k: str) -> None:
+    result = run("select", "elc", tiny_store, "-k", k, "-o", tmp_path / "run")
+    assert result.exit_code == 2
+    assert f"got {k}" in result.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_seed_without_use_is_told(run: Run, tiny_store: Path, tmp_path: Path) -> None:
+    result = run("select", "elc", tiny_store, "-k", "1", "-o", tmp_path / "run", "--seed", "3")
+    assert result.exit_code == 0
+    assert "--seed has no effect" in result.stderr
+
+
+def test_quiet_says_nothing_but_the_result(run: Run, tiny_store: Path, tmp_path: Path) -> None:
+    result = run("select", "elc", tiny_store, "-k", "1", "-o", tmp_path / "run", "--seed", "3", "--quiet")
+    assert result.stderr == ""
+    assert "kept" in result.stdout
+
+
+def test_verbose_logs_each_pass(run: Run, tiny_store: Path, tmp_path: Path) -> None:
+    result = run("select", "elc", tiny_store, "-k", "1", "-o", tmp_path / "run", "-v")
+    assert "mlfs: products: " in result.stderr
+
+
+def test_method_help_shows_its_own_options(run: Run) -> None:
+    text = run("select", "elc", "--help").stdout
+    assert "--mask-iter INT" in text
+    assert "[default: corrected]" in text
+    assert "Wang et al. 2020" in text
+    assert "--bins" not in text
+    assert "--random-state" not in run("select", "label-entropy", "--help").stdout
+    assert "elc, enm, gmm, label-entropy" in run("select", "--help").stdout
+
+
+def test_a_missing_store(run: Run, tmp_path: Path) -> None:
+    for words in (["inspect"], ["plan", "elc"]):
+        result = run(*words, tmp_path / "absent.zarr")
+        assert result.exit_code == 3
+        assert "there is no such store" in result.stderr
+
+
+def test_a_url_as_destination(run_json: RunJson, tiny_store: Path) -> None:
+    import fsspec
+
+    url = "memory://cli-test/run"
+    try:
+        run_json("select", "elc", tiny_store, "-k", "2", "-o", url)
+        assert read_run(url).k == 2
+    finally:
+        fsspec.filesystem("memory").rm("/cli-test", recursive=True)
+
+
+# transform
+
+
+def test_transform_arguments(run: Run, replace: Replace) -> None:
+    calls = replace("mlfs_dask.transform.write_chosen")
+    run("transform", "s.zarr", "run", "out.svm", "-k", "3", "--force")
+    ((args, kwargs),) = calls
+    assert args == ("s.zarr", "run", "out.svm")
+    assert kwargs == {"k": 3, "force": True, "command": "mlfs transform s.zarr run out.svm -k 3 --force"}
+
+
+def test_transform(run: Run, run_json: RunJson, tiny_store: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    run_json("select", "label-entropy", tiny_store, "-k", "2", "-o", out)
+    result = run_json("transform", tiny_store, out, tmp_path / "t.zarr")
+    assert (result["n"], result["k"], result["q"]) == (40, 2, 2)
+    assert set(result["features"]) == set((out / "selected.txt").read_text().splitlines())
+    text = run("transform", tiny_store, out, tmp_path / "t.svm", "-k", "1").stdout
+    assert f"{tmp_path / 't.svm'}: 40 rows, 1 features, 2 labels" in text
+
+
+# doctor
+
+
+def test_doctor_arguments(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    calls: list[dict[str, Any]] = []
+
+    def examine(**options: Any) -> Iterator[Check]:
+        calls.append(options)
+        yield Check("one", "ok", "fine")
+
+    monkeypatch.setattr("mlfs_dask.doctor.examine", examine)
+    result = run("doctor", "--directory", tmp_path, "--workers", "2")
+    assert result.exit_code == 0
+    assert calls == [{"directory": str(tmp_path), **NO_CLUSTER, "workers": 2}]
+    assert result.stdout == "ok    one: fine\n"
+
+
+@pytest.mark.parametrize(
+    ("checks", "code"),
+    [
+        ([Check("a", "ok", ""), Check("b", "warn", "hm", "do this")], 0),
+        ([Check("a", "fail", "bad", "do this"), Check("b", "ok", "")], 1),
+        ([Check("cluster", "fail", "gone", "start it")], 5),
+    ],
+)
+def test_doctor_exit_codes(run: Run, monkeypatch: pytest.MonkeyPatch, checks: list[Check], code: int) -> None:
+    monkeypatch.setattr("mlfs_dask.doctor.examine", lambda **options: iter(checks))
+    result = run("doctor", "--json")
+    assert result.exit_code == code
+    found = json.loads(result.stdout)
+    assert found["ok"] is (code == 0)
+    assert [check["status"] for check in found["checks"]] == [check.status for check in checks]
+    text = run("doctor").stdout
+    assert ("cure: " in text) is any(check.cure for check in checks)
+
+
+def test_doctor_end_to_end(run_json: RunJson) -> None:
+    found = run_json("doctor", "--in-process")
+    assert found["ok"] is True
+    assert found["checks"][-1]["name"] == "a tiny job"
+
+
+# demo
+
+
+def test_demo_arguments(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[Any, Any]] = []
+
+    def run_demo(*args: Any, **kwargs: Any) -> dict[str, Any]:
+        calls.append((args, kwargs))
+        kwargs["tell"]("a step")
+        return {"page": "DIR/index.html", "seconds": 1.0}
+
+    monkeypatch.setattr("mlfs_dask.demo.run_demo", run_demo)
+    result = run("demo", "DIR", "--force")
+    ((args, kwargs),) = calls
+    assert args == ("DIR",)
+    assert {name: value for name, value in kwargs.items() if name != "tell"} == {"force": True}
+    assert result.stderr == "a step\n"
+    assert result.stdout == "Open DIR/index.html (made in 1.0 s)\n"
+
+
+# in processes of their own
+
+
+@pytest.mark.cluster
+def test_json_is_all_there_is_on_standard_output(tiny_store: Path, tmp_path: Path) -> None:
+    """With real workers, whose processes share the descriptor; progress and logs go elsewhere."""
+    words = ["select", "elc", str(tiny_store), "-k", "2", "-o", "run", "--workers", "2", "--memory-limit", "1GiB"]
+    process = subprocess.run(
+        [sys.executable, "-m", "mlfs_dask", *words, "--json", "-v", "--progress", "json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr
+    result = json.loads(process.stdout)
+    assert result["selected"] == read_run(str(tmp_path / "run")).feature_names[:2]
+    assert "starting 2 local workers" in process.stderr
+    events = [json.loads(line) for line in process.stderr.splitlines() if line.startswith("{")]
+    assert {"pass", "partitions", "pass-done"} <= {event["kind"] for event in events}
+
+
+@pytest.mark.cluster
+def test_the_ranking_does_not_depend_on_where_it_is_made(
+    run_json: RunJson, tiny_store: Path, tmp_path: Path, start_dask: Any
+) -> None:
+    file = tmp_path / "scheduler.json"
+    start_dask("scheduler", "--host", "127.0.0.1", "--port", 0, "--scheduler-file", file)
+    start_dask("worker", "--scheduler-file", file, "--nthreads", 1, "--memory-limit", "1GiB")
+    words = ("select", "label-entropy", tiny_store, "-k", "2")
+    here = run_json(*words, "-o", tmp_path / "here", "--in-process")
+    there = run_json(*words, "-o", tmp_path / "there", "--scheduler-file", file)
+    assert there["selected"] == here["selected"]
+    assert (tmp_path / "there" / "ranking.csv").read_bytes() == (tmp_path / "here" / "ranking.csv").read_bytes()
+    checked = run_json("doctor", "--scheduler-file", file, "--directory", tmp_path)
+    states = {check["name"]: check["status"] for check in checked["checks"]}
+    assert states["worker versions"] == "ok"
+    assert states["worker allocator"] == "warn"
+
+
+def test_a_lost_cluster_leaves_no_run(run: Run, tiny_store: Path, tmp_path: Path, free_port: int) -> None:
+    out = tmp_path / "run"
+    address = f"tcp://127.0.0.1:{free_port}"
+    result = run("select", "elc", tiny_store, "-k", "2", "-o", out, "--scheduler", address, "--wait", "1", "--json")
+    assert result.exit_code == 5
+    error = json.loads(result.stdout)["error"]
+    assert error["kind"] == "cluster_lost"
+    assert address in error["message"]
+    assert "--resume" in error["message"]
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,233 @@
+"""The group: lazy, quick, with helpful refusals, one exit code a kind of error."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from mlfs_dask.errors import ClusterLostError, DataError, DoesNotFitError, MlfsError, UsageError
+from mlfs_dask_cli.main import COMMANDS, mlfs
+
+Run = Callable[..., Result]
+
+
+def test_help_names_every_command(run: Run) -> None:
+    result = run("--help")
+    assert result.exit_code == 0
+    for command in COMMANDS:
+        assert f"\n  {command} " in result.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(run: Run, command: str) -> None:
+    result = run(command, "--help")
+    assert result.exit_code == 0
+    assert result.stdout.startswith(f"Usage: mlfs {command}")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["convert", "--help"], ["select", "--help"], ["plan", "--help"]])
+def test_help_imports_nothing_heavy(words: list[str]) -> None:
+    """What makes it quick: measured, it is 0.07 s; a clock in a test would only measure the machine."""
+    program = (
+        "import sys\n"
+        "from mlfs_dask_cli.main import mlfs\n"
+        f"mlfs({words!r}, standalone_mode=False)\n"
+        "heavy = {'dask', 'distributed', 'numpy', 'numba', 'pandas', 'pyarrow', 'rich', 'scipy', 'sklearn', 'zarr'}\n"
+        "sys.exit(f'imported {sorted(heavy & set(sys.modules))}' if heavy & set(sys.modules) else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "program",
+    [[sys.executable, "-m", "mlfs_dask"], [sys.executable, "-m", "dask", "mlfs"]],
+    ids=["module", "dask"],
+)
+def test_other_ways_to_start(program: list[str], tmp_path: Path) -> None:
+    shown = subprocess.run([*program, "--version"], capture_output=True, text=True, check=False)
+    assert (shown.returncode, shown.stdout.split()[0]) == (0, "mlfs")
+    absent = [*program, "inspect", str(tmp_path / "absent.zarr")]
+    failed = subprocess.run(absent, capture_output=True, text=True, check=False)
+    assert failed.returncode == 3
+    assert failed.stderr.startswith("mlfs: ")
+
+
+def test_console_script_and_dask_entry_point() -> None:
+    points = {
+        (point.group, point.name): point.value for point in importlib.metadata.distribution("mlfs-dask").entry_points
+    }
+    assert points["console_scripts", "mlfs"] == "mlfs_dask_cli.main:main"
+    assert points["dask_cli", "mlfs"] == "mlfs_dask_cli.main:mlfs"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["slect"], "no such command: 'slect'. Did you mean select"),
+        (["nonsense"], "no such command: 'nonsense'. Known: convert, inspect"),
+        (["select", "elk"], "no such method: 'elk'. Did you mean elc"),
+        (["select", "-k", "3", "elc"], "the method comes before its options, and '-k' came first"),
+        (["select", "elc", "x.zarr", "-o", "x", "-k", "3", "--bta", "1"], "No such option '--bta'"),
+        (["select", "elc", "x.zarr", "-o", "x"], "Missing option '-k'"),
+        (["select", "elc", "x.zarr", "-o", "x", "-k", "many"], "'many' is neither a count (20) nor a fraction"),
+        (["select", "elc", "x.zarr", "-o", "x", "-k", "1.5"], "a fraction lies between 0 and 1"),
+        (["select", "elc", "x.zarr", "-o", "x", "-k", "3", "--variant", "new"], "--variant must be one of corrected"),
+        (["select", "elc", "x.zarr", "-o", "x", "-k", "3", "--max-iter", "few"], "--max-iter must be int"),
+        (["plan", "elc", "x.zarr", "--memory-limit", "lots"], "'lots' is no size; write bytes or a unit"),
+        (["plan", "elc", "x.zarr", "--memory-limit", "-1GB"], "'-1GB' is no size; it must be positive"),
+        (["convert"], "Missing argument 'SOURCE...'"),
+    ],
+)
+def test_wrong_usage(run: Run, words: list[str], message: str) -> None:
+    result = run(*words)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert message in result.stderr
+    assert "--help" in result.stderr
+
+
+def test_close_options_are_named(run: Run) -> None:
+    result = run("select", "label-entropy", "x.zarr", "-o", "x", "-k", "3", "--bin", "1")
+    assert result.exit_code == 2
+    assert "--bins" in result.stderr or "--binning" in result.stderr
+
+
+ERRORS: list[tuple[BaseException, int, str, str, dict[str, Any]]] = [
+    (UsageError("k is 0"), 2, "usage", "k is 0", {}),
+    (
+        DataError("expected 0 or 1", file="a.arff", line=7, column="sky", value="2", cure="correct it"),
+        3,
+        "data",
+        "a.arff, line 7, column 'sky', value '2': expected 0 or 1\n  cure: correct it",
+        {"file": "a.arff", "line": 7, "column": "sky", "value": "2", "cure": "correct it"},
+    ),
+    (
+        DoesNotFitError("a pass", projected=2**31, available=2**30, cure="more memory"),
+        4,
+        "does_not_fit",
+        "projected 2,048.0 MiB (2,147,483,648 bytes), available 1,024.0 MiB",
+        {"projected": 2**31, "available": 2**30, "cure": "more memory"},
+    ),
+    (ClusterLostError("gone"), 5, "cluster_lost", "gone", {}),
+    (MlfsError("no"), 1, "error", "no", {}),
+    (KeyboardInterrupt(), 130, "interrupted", "interrupted.", {}),
+    (PermissionError(13, "Permission denied", "x.zarr"), 1, "system", "Permission denied: x.zarr", {"errno": 13}),
+    (OSError(28, "No space left on device", "x"), 1, "system", "No space left on device: x", {"errno": 28}),
+    (ZeroDivisionError("by zero"), 1, "unexpected", "unexpected ZeroDivisionError: by zero", {}),
+]
+
+
+@pytest.mark.parametrize(("error", "code", "kind", "message", "details"), ERRORS)
+def test_every_kind_of_error_has_its_code(
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+    code: int,
+    kind: str,
+    message: str,
+    details: dict[str, Any],
+) -> None:
+    def fails(store: str) -> None:
+        raise error
+
+    monkeypatch.setattr("mlfs_dask.storage.dataset.open_dataset", fails)
+    plain = run("plan", "elc", "x.zarr")
+    assert plain.exit_code == code
+    assert plain.stdout == ""
+    assert plain.stderr.startswith(f"mlfs: {message}" if kind != "does_not_fit" else "mlfs: a pass")
+    assert message in plain.stderr
+    assert "Traceback" not in plain.stderr
+
+    machine = run("plan", "elc", "x.zarr", "--json")
+    assert machine.exit_code == code
+    found = json.loads(machine.stdout)["error"]
+    assert (found["kind"], found["exit_code"]) == (kind, code)
+    assert message in found["message"]
+    assert details.items() <= found.items()
+
+
+def test_a_traceback_is_shown_on_request_only(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(store: str) -> None:
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr("mlfs_dask.storage.dataset.open_dataset", fails)
+    result = run("plan", "elc", "x.zarr", "-v")
+    assert result.exit_code == 1
+    assert "Traceback (most recent call last)" in result.stderr
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ClusterLostError("gone")])
+def test_resumable_commands_say_how_to_go_on(run: Run, monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def fails(*args: object, **kwargs: object) -> None:
+        raise error
+
+    monkeypatch.setattr("mlfs_dask.storage.dataset.open_dataset", fails)
+    monkeypatch.setattr("mlfs_dask.storage.convert.convert", fails)
+    result = run("select", "elc", "my store.zarr", "-k", "3", "-o", "run")
+    assert "To go on where it stopped: mlfs select elc 'my store.zarr' -k 3 -o run --resume" in result.stderr
+    result = run("convert", "a.csv", "a.zarr", "--resume")
+    assert "To go on where it stopped: mlfs convert a.csv a.zarr --resume\n" in result.stderr
+    result = run("plan", "elc", "x.zarr")
+    assert "--resume" not in result.stderr
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_signals_end_a_command_with_130_and_leave_nothing(
+    tiny_store: Path, tmp_path: Path, free_port: int, signum: signal.Signals
+) -> None:
+    """While it waits for a scheduler that never comes."""
+    words = ["select", "elc", str(tiny_store), "-k", "2", "-o", "run", "--scheduler", f"127.0.0.1:{free_port}"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mlfs_dask", *words, "--json"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    assert "connecting to the scheduler" in line
+    time.sleep(0.3)
+    process.send_signal(signum)
+    stdout, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert json.loads(stdout)["error"]["kind"] == "interrupted"
+    assert f"mlfs {' '.join(words)} --json --resume" in stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_closed_pipe_is_no_fault_of_ours(tiny_store: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = subprocess.run(
+        [sys.executable, "-m", "mlfs_dask", "inspect", str(tiny_store)],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writer)
+    assert process.returncode != 0
+    assert "unexpected" not in process.stderr
+
+
+def test_sigterm_is_handled_as_before_afterwards(run: Run, tiny_store: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    assert run("inspect", tiny_store).exit_code == 0
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_the_group_serves_as_a_command_of_dask() -> None:
+    assert mlfs.name == "mlfs"
