@@ -4,15 +4,20 @@ Null and NaN are missing. Texts and dictionaries are categorical: their codes ar
 distinct texts of the whole file, found by one reading of those columns alone, because every row group may
 have a dictionary of its own. A file that `mlfs transform` wrote says which columns are labels and in which
 order its categories are.
+
+Reading a row group takes a page and a dictionary of every column at once, often 2 MiB a column. Where that
+would be much more than a batch, the columns are brought a few at a time into a temporary file (8 bytes a
+value, in TMPDIR), and rows are read from there.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +25,12 @@ from numpy.typing import NDArray
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers.base import Batch, Header, LabelSpec, Part, ReadOptions
 from mlfs_dask.storage.readers.columns import bad_label, label_block, need, split_columns, unique_names
-from mlfs_dask.storage.readers.matrix import open_random
+from mlfs_dask.storage.readers.matrix import SMALL_BYTES, FileArray, fortran_rows, open_random
 
 MAX_CATEGORIES = 100_000
 _SCAN_ROWS = 1 << 16
+# A writer's usual limits for a page and a dictionary are 1 MiB each.
+_COLUMN_BYTES = 2 << 20
 _METADATA_KEY = b"mlfs"
 _TRUTH = {"1": 1.0, "true": 1.0, "yes": 1.0, "0": 0.0, "false": 0.0, "no": 0.0, "-1": -1.0}
 _DEFAULTS = ReadOptions()
@@ -109,26 +116,76 @@ class ParquetReader:
             return
         first = int(np.searchsorted(self._group_starts, row, side="right")) - 1
         last = int(np.searchsorted(self._group_starts, stop, side="left"))
-        rows_wanted = max(1, batch_bytes // (8 * len(self._names)))
-        columns = [self._names[column] for column in (*self._features, *self._labels)]
-        skip = row - self._group_starts[first]
+        allowed = max(SMALL_BYTES, 4 * batch_bytes)
         with _open(self.path, self._storage_options) as file:
-            for batch in file.iter_batches(
-                batch_size=rows_wanted, row_groups=list(range(first, last)), columns=columns
-            ):
-                if skip >= batch.num_rows:
-                    skip -= batch.num_rows
-                    continue
-                batch, skip = batch.slice(skip), 0
-                X = self._values(batch, self._features, row)
+            needed = max(sum(_bytes_needed(file, group, self._columns)) for group in range(first, last))
+            if needed <= allowed:
+                pieces = self._streamed(file, range(first, last), row, batch_bytes)
+            else:
+                pieces = self._by_columns(file, range(first, last), row, batch_bytes, allowed)
+            for X, labels in pieces:
                 Y = label_block(
-                    self._values(batch, self._labels, row),
+                    labels,
                     names=self.header.label_names,
                     file=self.path,
                     place=lambda offset, row=row: {"row": row + offset + 1},  # type: ignore[misc]
                 )
-                row += batch.num_rows
+                row += len(X)
                 yield Batch(X, Y, row)
+
+    @property
+    def _columns(self) -> tuple[int, ...]:
+        return (*self._features, *self._labels)
+
+    def _streamed(
+        self, file: Any, groups: range, row: int, batch_bytes: int
+    ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        """(X, Y) of the rows from `row` on, straight from the row groups."""
+        skip = row - self._group_starts[groups.start]
+        for batch in file.iter_batches(
+            batch_size=max(1, batch_bytes // (8 * len(self._columns))),
+            row_groups=list(groups),
+            columns=[self._names[column] for column in self._columns],
+        ):
+            if skip >= batch.num_rows:
+                skip -= batch.num_rows
+                continue
+            batch, skip = batch.slice(skip), 0
+            yield self._values(batch, self._features, row), self._values(batch, self._labels, row)
+            row += batch.num_rows
+
+    def _by_columns(
+        self, file: Any, groups: range, row: int, batch_bytes: int, allowed: int
+    ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        """(X, Y) of the rows from `row` on, each row group through a temporary file."""
+        width, d = len(self._columns), len(self._features)
+        for group in groups:
+            start = self._group_starts[group]
+            n = self._group_starts[group + 1] - start
+            with tempfile.TemporaryFile(prefix="mlfs-parquet-") as spool:
+                place = 0
+                for some in _runs(_bytes_needed(file, group, self._columns), allowed):
+                    columns = self._columns[place : place + some]
+                    at = 0
+                    for batch in file.iter_batches(
+                        batch_size=max(1, batch_bytes // (8 * some)),
+                        row_groups=[group],
+                        columns=[self._names[column] for column in columns],
+                    ):
+                        values = self._values(batch, columns, start + at)
+                        for column in range(some):
+                            spool.seek(8 * ((place + column) * n + at))
+                            spool.write(values[:, column].tobytes())
+                        at += batch.num_rows
+                    place += some
+                flat = FileArray(cast(BinaryIO, spool), 0, np.dtype(np.float64), n * width, file=self.path)
+                rows = fortran_rows(flat, (n, width))
+                local = max(row - start, 0)
+                while local < n:
+                    stop = rows.reach(local, batch_bytes)
+                    values = cast("NDArray[np.float64]", rows.take(local, stop))
+                    yield np.ascontiguousarray(values[:, :d]), values[:, d:]
+                    local = stop
 
     def _values(self, batch: Any, columns: Sequence[int], row: int) -> NDArray[np.float64]:
         values = np.empty((batch.num_rows, len(columns)))
@@ -144,7 +201,7 @@ class ParquetReader:
                 if wrong.size:
                     bad_label(
                         array[int(wrong[0])].as_py(),
-                        place,
+                        self._labels.index(column),
                         names=self.header.label_names,
                         file=self.path,
                         row=row + int(wrong[0]) + 1,
@@ -244,6 +301,24 @@ def _open(path: str, storage_options: dict[str, Any]) -> Iterator[Any]:
             yield file
         except (pa.ArrowInvalid, OSError) as error:
             raise DataError(f"the file is damaged: {error}", file=path, cure="fetch or write it again") from error
+
+
+def _bytes_needed(file: Any, group: int, columns: Sequence[int]) -> list[int]:
+    """Bytes that reading each column of a row group holds: a page and a dictionary, packed and unpacked."""
+    described = file.metadata.row_group(group)
+    return [2 * min(described.column(column).total_uncompressed_size, _COLUMN_BYTES) for column in columns]
+
+
+def _runs(sizes: Sequence[int], allowed: int) -> Iterator[int]:
+    """Lengths of runs of columns whose sizes add up to no more than `allowed` (or are of one column)."""
+    length = total = 0
+    for size in sizes:
+        if length and total + size > allowed:
+            yield length
+            length = total = 0
+        length += 1
+        total += size
+    yield length
 
 
 def _is_text(column: Any, path: str) -> bool:

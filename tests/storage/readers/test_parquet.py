@@ -36,6 +36,26 @@ def test_rows_in_any_split(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_all(reader)[0][:, 0], values)
 
 
+def test_many_columns_go_through_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet_module, "SMALL_BYTES", 1000)
+    columns = {f"f{i}": np.arange(95) * i / 7 for i in range(6)}
+    texts = np.array(["c", "a", "b"])[np.arange(95) % 3]
+    path = save(
+        tmp_path, group=30, **columns, s=texts, y=np.arange(95) % 2, z=np.array(["no", "yes"])[np.arange(95) % 2]
+    )
+    reader = open_parquet(path, ReadOptions(labels=LabelSpec(count=2)))
+    taken = []
+    whole = parquet_module._runs
+    monkeypatch.setattr(parquet_module, "_runs", lambda *how: [taken.append(n) or n for n in whole(*how)])
+    X, Y = read_all(reader, batch_bytes=200)
+    assert len(taken) > 8, "several runs of columns in each of four row groups"
+    assert sum(taken) == 4 * 9
+    np.testing.assert_array_equal(X[:, :6], np.column_stack(list(columns.values())))
+    np.testing.assert_array_equal(X[:, 6], [2, 0, 1] * 31 + [2, 0])
+    np.testing.assert_array_equal(Y, np.column_stack([np.arange(95) % 2] * 2))
+    check_splits(reader, sizes=(1, 200))
+
+
 def test_types_and_nulls(tmp_path: Path) -> None:
     path = save(
         tmp_path,
