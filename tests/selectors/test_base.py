@@ -129,7 +129,8 @@ def test_a_dataset_brings_labels_names_and_place(tmp_path):
     assert dense(found.transform(dataset)) == pytest.approx(X[:, expected.support_])
     again = ELC(3).fit(dataset.X, dataset.Y)
     assert again.scores_ == pytest.approx(expected.scores_, rel=1e-9, abs=1e-10)
-    assert not hasattr(found.fit(X, Y), "feature_names_in_")
+    assert not hasattr(clone(found).fit(dataset).fit(X, Y), "feature_names_in_")
+    assert not hasattr(found.fit(da.from_array(X), Y), "feature_names_in_")
 
 
 def test_names_of_a_table_are_checked_and_given():
