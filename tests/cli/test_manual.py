@@ -1,0 +1,84 @@
+"""The manual names every command and every option, and nothing that does not exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from mlfs_dask.selectors import METHODS
+from mlfs_dask_cli.main import COMMANDS, mlfs
+
+ROOT = Path(__file__).parent.parent.parent
+DOCS = ROOT / "docs"
+
+
+def command(name: str) -> click.Command:
+    found = mlfs.get_command(click.Context(mlfs), name)
+    assert found is not None
+    return found
+
+
+def flags(of: click.Command) -> set[str]:
+    return {flag for parameter in of.params if isinstance(parameter, click.Option) for flag in parameter.opts}
+
+
+def all_flags(name: str) -> set[str]:
+    """Options of a command; of one that takes a method, those that all methods share."""
+    found = command(name)
+    if not isinstance(found, click.Group):
+        return flags(found)
+    methods = [found.get_command(click.Context(found), method) for method in METHODS]
+    return set.intersection(*(flags(method) for method in methods if method is not None))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_and_option_is_in_the_manual(name: str) -> None:
+    text = (DOCS / "cli.md").read_text(encoding="utf-8")
+    shared = text.split("## Shared options")[1].split("\n## ")[0]
+    sections = re.findall(rf"^## mlfs {name}\b(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert len(sections) == 1, f"docs/cli.md has no section 'mlfs {name}'"
+    missing = {flag for flag in all_flags(name) if f"`{flag}" not in sections[0] + shared}
+    assert not missing
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_and_its_options_are_in_the_manual(method: str) -> None:
+    text = (DOCS / "methods.md").read_text(encoding="utf-8")
+    sections = re.findall(rf"^## [^\n]*\b{method}\b(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert len(sections) == 1, f"docs/methods.md has no section {method!r}"
+    group = command("select")
+    assert isinstance(group, click.Group)
+    found = group.get_command(click.Context(group), method)
+    assert found is not None
+    missing = {flag for flag in flags(found) - all_flags("select") if f"`{flag}`" not in sections[0]}
+    assert not missing
+
+
+def test_the_manual_names_no_option_that_does_not_exist() -> None:
+    known = {"--help", "--version", "--group", "--no-nanny", "--local-directory"}
+    for name in COMMANDS:
+        known |= all_flags(name)
+    group = command("select")
+    assert isinstance(group, click.Group)
+    for method in METHODS:
+        found = group.get_command(click.Context(group), method)
+        assert found is not None
+        known |= flags(found)
+    for page in [*DOCS.glob("*.md"), ROOT / "README.md"]:
+        named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page.read_text(encoding="utf-8")))
+        assert named <= known, f"{page.name}: {sorted(named - known)}"
+
+
+def test_links_lead_somewhere() -> None:
+    for page in [*DOCS.glob("*.md"), ROOT / "README.md", ROOT / "deploy" / "README.md"]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_no_command_is_hidden_from_the_group() -> None:
+    files = {path.stem for path in (ROOT / "cli").glob("*.py")}
+    helpers = {"__init__", "failure", "main", "method_group", "options", "output", "progress", "summary"}
+    assert files - helpers == set(COMMANDS)

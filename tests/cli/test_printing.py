@@ -1,0 +1,154 @@
+"""Sizes, tables, results and progress, as they are printed."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+
+from mlfs_dask import runtime
+from mlfs_dask_cli.convert import read_names
+from mlfs_dask_cli.options import Bytes, KeepCount
+from mlfs_dask_cli.output import Output, size, table
+from mlfs_dask_cli.progress import JsonLines, PlainLines, show_progress
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("1024", 1024),
+        ("500MB", 500_000_000),
+        ("1.5GiB", 3 * 2**29),
+        ("2 g", 2_000_000_000),
+        ("3ki", 3072),
+        ("1TiB", 2**40),
+        ("7b", 7),
+    ],
+)
+def test_sizes_are_read(text: str, count: int) -> None:
+    assert Bytes().convert(text, None, None) == count
+
+
+@pytest.mark.parametrize("text", ["", "GB", "1XB", "1e400", "0", "1 2", "-5"])
+def test_no_sizes(text: str) -> None:
+    with pytest.raises(click.BadParameter, match="is no size"):
+        Bytes().convert(text, None, None)
+
+
+@pytest.mark.parametrize(("text", "value"), [("20", 20), ("0.1", 0.1), ("1.0", 1.0), ("1", 1), ("1e-1", 0.1)])
+def test_counts_and_fractions(text: str, value: float) -> None:
+    found = KeepCount().convert(text, None, None)
+    assert (found, type(found)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1024, "1 KiB"), (2**30, "1 GiB"), (5 * 2**40, "5 TiB")]
+)
+def test_sizes_are_written(count: int, text: str) -> None:
+    assert size(count) == text
+
+
+def test_tables_are_aligned() -> None:
+    rows = [("alpha", "1,000"), ("b", "7")]
+    assert table(rows) == "alpha  1,000\nb          7"
+    assert table(rows, header=("name", "count")) == "name   count\nalpha  1,000\nb          7"
+    assert table([("a", "text"), ("bb", "t")]) == "a   text\nbb  t"
+    assert table([]) == ""
+
+
+def test_results_hold_plain_json(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(as_json=True).result({"n": np.int64(3), "a": np.arange(2), "p": Path("x"), "s": {2, 1}}, "text")
+    assert json.loads(capsys.readouterr().out) == {"n": 3, "a": [0, 1], "p": "x", "s": [1, 2]}
+    Output(as_json=False).result({}, "text")
+    assert capsys.readouterr().out == "text\n"
+
+
+def test_notes_go_to_standard_error_unless_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    Output().note("hello")
+    Output(quiet=True).note("nothing")
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "hello\n")
+
+
+def test_names_from_the_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "names"
+    file.write_text("with, comma\n\nünïcode\n", encoding="utf-8")
+    assert read_names(('a,"b,c"', f"@{file}", "d")) == ("a", "b,c", "with, comma", "ünïcode", "d")
+    assert read_names(()) == ()
+
+
+# Progress
+
+EVENTS = [
+    {"kind": "pass", "label": "counts", "partitions": 4},
+    {"kind": "partitions", "done": 1},
+    {"kind": "partitions", "done": 2},
+    {"kind": "pass-done", "label": "counts", "seconds": 2.0},
+    {"kind": "step", "number": 3, "objective": 0.1234567},
+    {"kind": "convert", "stage": "read", "rows": 100},
+    {"kind": "convert", "stage": "write", "parts_done": 2, "parts": 5},
+]
+
+
+def test_json_lines() -> None:
+    stream = io.StringIO()
+    sink = JsonLines(stream)
+    for event in EVENTS:
+        sink(event)
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [{name: value for name, value in line.items() if name != "seconds"} for line in lines] == [
+        {name: value for name, value in event.items() if name != "seconds"} for event in EVENTS
+    ]
+    assert lines[3]["seconds"] == 2.0
+
+
+def test_plain_lines_come_at_most_every_few_seconds() -> None:
+    stream, now = io.StringIO(), [0.0]
+    sink = PlainLines(stream, interval=5.0, clock=lambda: now[0])
+    times = [0.0, 4.0, 6.0, 8.0, 12.0, 20.0, 30.0]
+    for event, moment in zip(EVENTS, times, strict=True):
+        now[0] = moment
+        sink(event)
+    assert stream.getvalue().splitlines() == [
+        "counts: 3 of 4 partitions (6 s)",
+        "number 3, objective 0.123457 (12 s)",
+        "writing: 2 of 5 parts (30 s)",
+    ]
+
+
+@pytest.mark.parametrize(("progress", "lines"), [("json", 1), ("none", 0), ("plain", 0), ("auto", 0)])
+def test_forms_of_progress(
+    progress: str, lines: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with show_progress(Output(progress=progress)):
+        runtime.emit("pass", label="counts", partitions=2)
+    runtime.emit("pass", label="outside", partitions=2)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert len(captured.err.splitlines()) == lines
+
+
+def test_the_bar_shows_every_kind_of_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    # As on a terminal.
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("TERM", "xterm")
+    shown = []
+    for end in (3, 5, 7):
+        with show_progress(Output(progress="bar")):
+            for event in EVENTS[:end]:
+                runtime.emit(**event)  # type: ignore[arg-type]
+        shown.append(stream.getvalue())
+        stream.truncate(0)
+    assert "counts" in shown[0]
+    assert "3/4" in shown[0]
+    assert "objective 0.123457" in shown[1]
+    assert "writing" in shown[2]
+    assert "2/5" in shown[2]
