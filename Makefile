@@ -7,7 +7,7 @@ MLFS_DATA ?= $(CURDIR)/../shared/data
 export MLFS_DATA
 
 BIN = $(VENV)/bin
-PIP = $(BIN)/python -m pip --disable-pip-version-check --quiet
+PIP = $(BIN)/python -m pip --disable-pip-version-check -qq
 
 .PHONY: help demo test test-floors lint clean
 
@@ -51,9 +51,9 @@ lint: $(VENV)/.lint
 # pip has no "lowest versions" switch: the floors become a constraints file.
 $(VENV)-floors/.test: pyproject.toml
 	$(PYTHON) -m venv $(VENV)-floors
-	$(VENV)-floors/bin/python -m pip --quiet install --upgrade "pip>=25.1"
+	$(VENV)-floors/bin/python -m pip -qq install --upgrade "pip>=25.1"
 	$(VENV)-floors/bin/python -c 'import re, tomllib; p = tomllib.load(open("pyproject.toml", "rb")); lists = [p["project"]["dependencies"], p["project"]["optional-dependencies"]["formats"], p["dependency-groups"]["test"]]; print("\n".join(re.sub(">=([0-9.]+).*", r"==\1", r) for x in lists for r in x))' > $(VENV)-floors/floors.txt
-	$(VENV)-floors/bin/python -m pip --quiet install --editable ".[formats]" --group test --constraint $(VENV)-floors/floors.txt
+	$(VENV)-floors/bin/python -m pip -qq install --editable ".[formats]" --group test --constraint $(VENV)-floors/floors.txt
 	@touch $@
 
 test-floors: $(VENV)-floors/.test

@@ -394,6 +394,8 @@ def _local_client(workers: int, threads_per_worker: int, memory_limit: int | Non
                     host="127.0.0.1",
                     dashboard_address=None,
                     worker_dashboard_address=None,
+                    # Without a dashboard an HTTP server is started all the same, and 8787 may be taken.
+                    scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
                     silence_logs=logging.ERROR,
                 )
             )

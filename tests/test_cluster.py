@@ -13,6 +13,7 @@ from pathlib import Path
 
 import dask
 import numpy as np
+import psutil
 import pytest
 import yaml
 from dask.sizeof import sizeof
@@ -163,6 +164,16 @@ def test_local_workers(caplog: pytest.LogCaptureFixture) -> None:
         assert client.submit(abs, -2).result() == 2
         assert all(address.startswith("tcp://127.0.0.1:") for address in client.nthreads())
         found = client.run(_state_of_worker)
+        processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
+        listening = [
+            connection.laddr
+            for process in processes
+            for connection in process.net_connections()
+            if connection.status == psutil.CONN_LISTEN
+        ]
+        assert len(listening) >= 3
+        assert {address.ip for address in listening} == {"127.0.0.1"}
+        assert 8787 not in {address.port for address in listening}, "another cluster may have it"
     assert len({state["pid"] for state in found.values()} | {os.getpid()}) == 3
     for state in found.values():
         assert state["trim"] == str(100 * 2**20)
