@@ -1,0 +1,35 @@
+"""Small stores for tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mlfs_dask.storage.convert import Options, convert_reader
+from tests.storage.memory_reader import make_reader
+
+
+def sample(*, n: int = 60, d: int = 12, q: int = 20, sparse: bool) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """X with missing values in its first column when dense; Y with -1, sparse where X is."""
+    generator = np.random.default_rng(7)
+    X = generator.normal(size=(n, d))
+    Y = np.zeros((n, q), np.int8)
+    if sparse:
+        X[generator.random((n, d)) < 0.9] = 0
+        X[n // 2 : n // 2 + 5] = 0
+        Y[np.arange(n), generator.integers(0, q, n)] = generator.choice([1, -1], n)
+    else:
+        X[::7, 0] = np.nan
+        Y[:] = generator.choice([0, 1, -1], (n, q))
+    return X, Y
+
+
+def make_store(path: Path, X: Any, Y: Any, *, names: bool = True, **options: Any) -> Path:
+    """Write a store; feature names hold blanks, accents and a quote."""
+    feature_names = [f"é {i}'" for i in range(X.shape[1])] if names else None
+    label_names = [f"label {i}" for i in range(Y.shape[1])] if names else None
+    reader = make_reader(X, Y, feature_names=feature_names, label_names=label_names)
+    convert_reader(lambda: reader, path, workers=1, options=Options(**options))
+    return path

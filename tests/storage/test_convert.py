@@ -1,0 +1,681 @@
+"""Conversions end to end: content, forms, kinds, refusals, and what is left behind."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_array
+
+from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, UsageError
+from mlfs_dask.storage import convert as module
+from mlfs_dask.storage.convert import Conversion, Options, convert, convert_reader
+from mlfs_dask.storage.dataset import open_dataset
+from mlfs_dask.storage.plan import ConversionPlan
+from mlfs_dask.storage.readers.base import LabelSpec
+from mlfs_dask.storage.verify import verify
+from tests.storage.memory_reader import MemoryReader, make_reader
+
+NAN = float("nan")
+
+
+def data(n: int = 40, d: int = 9, q: int = 3, *, seed: int = 0) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    generator = np.random.default_rng(seed)
+    return generator.normal(size=(n, d)), generator.choice([0, 1], (n, q)).astype(np.int8)
+
+
+def run(folder: Path, reader: MemoryReader, *, name: str = "out.zarr", **options: Any) -> Conversion:
+    return convert_reader(lambda: reader, folder / name, workers=1, options=Options(**options))
+
+
+def rows_of(conversion: Conversion) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    dataset = open_dataset(conversion.store)
+    X, Y = dataset.X.compute(), dataset.Y.compute()
+    return tuple(M if isinstance(M, np.ndarray) else M.todense() for M in (X, Y))
+
+
+def left_behind(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("form", [np.asarray, csr_array])
+@pytest.mark.parametrize("storage", ["dense", "sparse"])
+@pytest.mark.parametrize("compressor", ["none", "zstd", "lz4"])
+@pytest.mark.parametrize("partition_bytes", [1, 300, 10**9])
+def test_rows_come_back(tmp_path: Path, form: Any, storage: str, compressor: str, partition_bytes: int) -> None:
+    X, Y = data()
+    X[X < 0.3] = 0
+    X[7] = 0
+    made = run(
+        tmp_path,
+        make_reader(form(X), Y, cuts=(3, 20)),
+        storage=storage,
+        compressor=compressor,
+        partition_bytes=partition_bytes,
+    )
+    found, labels = rows_of(made)
+    np.testing.assert_array_equal(found, X)
+    np.testing.assert_array_equal(labels, Y)
+    assert made.schema.storage == storage
+    assert verify(made.store).intact
+    assert left_behind(tmp_path) == ["out.zarr"]
+
+
+@settings(deadline=None, max_examples=15)
+@given(draw=st.data())
+def test_any_split_gives_the_same_content(draw: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    X, Y = data(n=30)
+    X[X < 0.5] = 0
+    reference = run(tmp_path_factory.mktemp("whole"), make_reader(X, Y)).schema
+    cuts = tuple(draw.draw(st.sets(st.integers(1, 30))))
+    part_cuts = tuple(draw.draw(st.sets(st.integers(1, 30), max_size=4)))
+    made = run(
+        tmp_path_factory.mktemp("split"),
+        make_reader(draw.draw(st.sampled_from([np.asarray, csr_array]))(X), Y, cuts=cuts, part_cuts=part_cuts),
+        partition_bytes=draw.draw(st.sampled_from([1, 100, 1000, 10**8])),
+        compressor=draw.draw(st.sampled_from(["none", "zstd"])),
+    ).schema
+    assert made.digest == reference.digest
+    assert made.content == reference.content
+
+
+def test_the_digest_tells_contents_apart(tmp_path: Path) -> None:
+    X, Y = data()
+    names = [f"f{i}" for i in range(9)]
+    changed = X.copy()
+    changed[3, 4] += 1e-12
+    other_label = Y.copy()
+    other_label[5, 1] = -1
+    readers = {
+        "same": make_reader(X, Y, feature_names=names),
+        "value": make_reader(changed, Y, feature_names=names),
+        "label": make_reader(X, other_label, feature_names=names),
+        "name": make_reader(X, Y, feature_names=[*names[:-1], "other"]),
+        "rows": make_reader(X[::-1], Y[::-1], feature_names=names),
+    }
+    made = {key: run(tmp_path, reader, name=key).schema for key, reader in readers.items()}
+    assert len({schema.digest for schema in made.values()}) == len(made)
+    assert made["name"].content["X"] == made["same"].content["X"]
+    assert made["label"].content["X"] == made["same"].content["X"]
+    assert made["value"].content["labels"] == made["same"].content["labels"]
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "storage"),
+    [
+        ([0, 1, 1], "uint8", "dense"),
+        ([0, 255, 3], "uint8", "dense"),
+        ([0, -1, 3], "int16", "dense"),
+        ([0, 70_000, 3], "int32", "dense"),
+        ([0.5, 0.25, 3], "float32", "dense"),
+        ([0.1, 0.25, 3], "float64", "dense"),
+        ([0, 1, NAN], "float32", "dense"),
+        ([NAN, NAN, NAN], "float32", "dense"),
+        ([0, 0, 0], "uint8", "dense"),
+    ],
+)
+def test_the_narrowest_type_without_loss(tmp_path: Path, values: list[float], dtype: str, storage: str) -> None:
+    X = np.array(values)[:, None]
+    made = run(tmp_path, make_reader(X, np.ones((3, 1), np.int8)))
+    assert (made.schema.dtype, made.schema.storage) == (dtype, storage)
+    found, _ = rows_of(made)
+    np.testing.assert_array_equal(found, X)
+
+
+def test_density_decides_the_form(tmp_path: Path) -> None:
+    X = np.zeros((50, 200))
+    X[:, :3] = np.random.default_rng(0).normal(size=(50, 3))
+    made = run(tmp_path, make_reader(X, np.ones((50, 1), np.int8)))
+    assert made.schema.storage == "sparse"
+    full = run(tmp_path, make_reader(csr_array(X + 1), np.ones((50, 1), np.int8)), name="full.zarr")
+    assert full.schema.storage == "dense"
+
+
+def test_dtype_on_request(tmp_path: Path) -> None:
+    X, Y = data()
+    made = run(tmp_path, make_reader(X, Y), dtype="float32")
+    np.testing.assert_array_equal(rows_of(made)[0], X.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "problem"),
+    [
+        ([0.5], "int16", "int16 cannot hold fractions"),
+        ([NAN], "uint8", "uint8 cannot hold missing values"),
+        ([300.0], "uint8", "values run from 0 to 300, beyond uint8"),
+        ([-1.0], "uint8", "values run from -1 to 0, beyond uint8"),
+        ([1e300], "float32", r"values run from 0 to 1e\+300, beyond float32"),
+    ],
+)
+def test_dtypes_that_cannot_hold_the_values(tmp_path: Path, values: list[float], dtype: str, problem: str) -> None:
+    with pytest.raises(DataError, match=problem + r"(.|\n)*cure: leave --dtype out"):
+        run(tmp_path, make_reader(np.array([values]), np.ones((1, 1), np.int8)), dtype=dtype)
+    assert left_behind(tmp_path) == []
+
+
+def test_values_that_vanish_in_a_requested_type(tmp_path: Path) -> None:
+    X = np.zeros((3, 50))
+    X[1, 2] = 1e-60
+    with pytest.raises(DataError, match="a value other than 0 becomes 0 as float32"):
+        run(tmp_path, make_reader(X, np.ones((3, 1), np.int8)), dtype="float32", storage="sparse")
+    assert left_behind(tmp_path) == []
+
+
+def test_kinds_ranges_and_categories(tmp_path: Path) -> None:
+    X = np.array(
+        [
+            # numeric, integer, binary, categorical, two texts, missing, constant, all missing
+            [0.5, 3, 0, 2, 0, 1, 4, NAN],
+            [1.5, -2, 1, 0, 1, NAN, 4, NAN],
+            [2.5, 0, 1, 2, 1, 0, 4, NAN],
+        ]
+    )
+    reader = make_reader(
+        X,
+        np.ones((3, 1), np.int8),
+        feature_names=["num", "int", "bin", "cat", "two", "hole", "const", "none"],
+        categories={2: ("NO", "YES"), 3: ("red", "green", "blue"), 4: ("left", "right")},
+    )
+    made = run(tmp_path, reader)
+    dataset = open_dataset(made.store)
+    assert dataset.kinds.tolist() == [
+        "numeric",
+        "integer",
+        "binary",
+        "categorical",
+        "binary",
+        "binary",
+        "integer",
+        "numeric",
+    ]
+    info = dataset.features
+    assert info.minimum.tolist()[:7] == [0.5, -2, 0, 0, 0, 0, 4]
+    assert info.maximum.tolist()[:7] == [2.5, 3, 1, 2, 1, 1, 4]
+    assert np.isnan([info.minimum[7], info.maximum[7]]).all()
+    assert info.n_categories.tolist() == [0, 0, 2, 3, 2, 2, 0, 0]
+    assert info.n_missing.tolist() == [0, 0, 0, 0, 0, 1, 0, 3]
+    assert dataset.categories == {3: ("red", "green", "blue"), 4: ("left", "right")}
+    assert made.schema.constant_features == 2
+    assert made.schema.kinds == {"numeric": 2, "integer": 2, "binary": 3, "categorical": 1}
+
+
+def test_a_feature_that_identifies_rows(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    X = np.array([[2.0, 0], [0, 1], [1, 1]])
+    reader = make_reader(
+        X, np.ones((3, 1), np.int8), feature_names=["id", "f"], categories={0: ("a", "b", "c"), 1: ("x", "y", "z")}
+    )
+    with caplog.at_level(logging.WARNING):
+        made = run(tmp_path, reader)
+    (warning,) = made.warnings
+    assert warning.startswith("feature 'id' has a different value in each of the 3 rows")
+    assert warning.endswith("--drop id")
+    assert warning in caplog.text
+
+
+def test_labels_unknown_never_positive_and_always(tmp_path: Path) -> None:
+    Y = np.array([[-1, 0, 1, -1], [1, 0, 1, -1]], np.int8)
+    made = run(tmp_path, make_reader(np.ones((2, 2)), Y))
+    assert made.schema.unknown == (1, 0, 0, 2)
+    assert made.schema.positive == (1, 0, 2, 0)
+    np.testing.assert_array_equal(rows_of(made)[1], Y)
+
+
+def test_unlabelled_rows_only(tmp_path: Path) -> None:
+    made = run(tmp_path, make_reader(np.ones((4, 2)), np.full((4, 2), -1, np.int8)))
+    assert sum(made.schema.unknown) == 8
+
+
+@pytest.mark.parametrize("q", [5, 400])
+def test_form_of_the_labels(tmp_path: Path, q: int) -> None:
+    Y = np.zeros((30, q), np.int8)
+    Y[:, 1] = 1
+    made = run(tmp_path, make_reader(np.ones((30, 2)), Y))
+    assert made.schema.labels_storage == ("dense" if q == 5 else "sparse")
+    np.testing.assert_array_equal(rows_of(made)[1], Y)
+
+
+def test_no_feature_is_ever_other_than_zero(tmp_path: Path) -> None:
+    made = run(tmp_path, make_reader(csr_array((20, 50)), np.ones((20, 1), np.int8), cuts=(7,)))
+    assert made.schema.storage == "sparse"
+    assert made.schema.nonzeros == 0
+    assert not rows_of(made)[0].any()
+    assert verify(made.store).intact
+
+
+def test_partitions_of_one_row(tmp_path: Path) -> None:
+    X, Y = data(n=7)
+    made = run(tmp_path, make_reader(X, Y), partition_bytes=1)
+    assert made.schema.partitions.rows == tuple(range(8))
+    np.testing.assert_array_equal(rows_of(made)[0], X)
+
+
+def test_sparse_partitions_begin_with_whole_rows(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    X = (generator.random((300, 60)) < 0.05).astype(float)
+    X[100:220] = 0  # a long run of empty rows must not become one partition
+    X[50] = 1
+    made = run(tmp_path, make_reader(X, np.ones((300, 1), np.int8), cuts=(33, 150)), partition_bytes=500)
+    cuts = made.schema.partitions
+    indptr = csr_array(X).indptr
+    assert made.schema.storage == "sparse"
+    assert cuts.nonzeros == tuple(indptr[list(cuts.rows)])
+    assert cuts.count > 5
+    assert max(np.diff(cuts.rows)) <= 4 * 300 / 5
+    np.testing.assert_array_equal(rows_of(made)[0], X)
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "q", "problem"),
+    [(0, 3, 2, "there are no rows"), (3, 0, 2, "there are no features"), (3, 2, 0, "there are no labels")],
+)
+def test_nothing_to_store(tmp_path: Path, n: int, d: int, q: int, problem: str) -> None:
+    with pytest.raises(DataError, match=problem):
+        run(tmp_path, make_reader(np.ones((n, d)), np.ones((n, q), np.int8)))
+    assert left_behind(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (
+            {"feature_names": ["a", "b", "a"]},
+            r"memory, column 'a': two features have the same name \(the features number 1 and 3\)\n  cure: rename",
+        ),
+        ({"label_names": ["y", "y"]}, "column 'y': two labels have the same name"),
+        ({"feature_names": ["a", "b"]}, "rows have 3 features but there are 2 feature names"),
+        ({"label_names": ["y"]}, "rows have 2 labels but there are 1 label names"),
+    ],
+)
+def test_names_that_do_not_fit(tmp_path: Path, options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(DataError, match=problem):
+        run(tmp_path, make_reader(np.ones((4, 3)), np.ones((4, 2), np.int8), **options))
+    assert left_behind(tmp_path) == []
+
+
+def test_bad_data_in_a_late_part_leaves_nothing(tmp_path: Path) -> None:
+    X, Y = data()
+    X[39, 1] = np.inf
+    with pytest.raises(DataError, match="a feature must be a finite number or missing"):
+        run(tmp_path, make_reader(X, Y, part_cuts=(10, 30)))
+    assert left_behind(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"storage": "rows"}, "storage must be one of auto, dense, sparse, not 'rows'"),
+        ({"compressor": "gzip"}, "compressor must be one of none, zstd, lz4, not 'gzip'"),
+        ({"dtype": "int8"}, "dtype must be one of uint8, int16, int32, float32, float64, not 'int8'"),
+        ({"partition_bytes": 0}, "partition_bytes must be positive, not 0"),
+    ],
+)
+def test_options_that_cannot_be(tmp_path: Path, options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        run(tmp_path, make_reader(*data()), **options)
+
+
+# The destination
+
+
+def test_an_existing_store_is_not_replaced(tmp_path: Path) -> None:
+    X, Y = data()
+    before = run(tmp_path, make_reader(X, Y)).schema
+    with pytest.raises(UsageError, match=r"out.zarr exists\n  cure: choose another name, or pass --force"):
+        run(tmp_path, make_reader(X + 1, Y))
+    assert open_dataset(tmp_path / "out.zarr").digest == before.digest
+
+
+def test_force_replaces_only_with_a_complete_store(tmp_path: Path) -> None:
+    X, Y = data()
+    before = run(tmp_path, make_reader(X, Y)).schema
+    bad = np.full_like(X, np.inf)
+    with pytest.raises(DataError):
+        convert_reader(lambda: make_reader(bad, Y), tmp_path / "out.zarr", workers=1, force=True)
+    assert open_dataset(tmp_path / "out.zarr").digest == before.digest
+    convert_reader(lambda: make_reader(X + 1, Y), tmp_path / "out.zarr", workers=1, force=True)
+    np.testing.assert_array_equal(open_dataset(tmp_path / "out.zarr").X.compute(), X + 1)
+    assert left_behind(tmp_path) == ["out.zarr"]
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_force_replaces_no_other_files(tmp_path: Path, kind: str) -> None:
+    target = tmp_path / "out.zarr"
+    if kind == "file":
+        target.write_text("thesis")
+    else:
+        target.mkdir()
+        (target / "thesis.tex").write_text("thesis")
+    with pytest.raises(UsageError, match="exists and is not a store, so --force does not replace it"):
+        convert_reader(lambda: make_reader(*data()), target, workers=1, force=True)
+    assert (target if kind == "file" else target / "thesis.tex").read_text() == "thesis"
+
+
+def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"nowhere is not a folder\n  cure: make it first"):
+        run(tmp_path / "nowhere", make_reader(*data()))
+
+
+def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path, *args: Any, **kwargs: Any) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(MlfsError, match=r"\.out\.zarr\.wip: no permission to write there"):
+        run(tmp_path, make_reader(*data()))
+    monkeypatch.undo()
+    assert left_behind(tmp_path) == []
+
+
+def test_a_store_replaced_while_the_new_one_moved_comes_back(tmp_path: Path) -> None:
+    """Killed between the two renames: the old store lies in the working directory."""
+    X, Y = data()
+    before = run(tmp_path, make_reader(X, Y)).schema
+    wip = tmp_path / ".out.zarr.wip"
+    wip.mkdir()
+    (tmp_path / "out.zarr").rename(wip / "old")
+    bad = np.full_like(X, np.inf)
+    with pytest.raises(DataError):
+        convert_reader(lambda: make_reader(bad, Y), tmp_path / "out.zarr", workers=1, force=True)
+    assert open_dataset(tmp_path / "out.zarr").digest == before.digest
+    assert left_behind(tmp_path) == ["out.zarr"]
+
+
+def test_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import fsspec
+
+    monkeypatch.setattr(module.tempfile, "gettempdir", lambda: str(tmp_path))
+    memory = fsspec.filesystem("memory")
+    X, Y = data()
+    url = "memory://bucket/some.zarr"
+    try:
+        made = convert_reader(lambda: make_reader(X, Y), url, workers=1)
+        np.testing.assert_array_equal(open_dataset(url).X.compute(), X)
+        assert open_dataset(url).feature_names[0] == "x0"
+        assert verify(url).intact
+        assert left_behind(tmp_path) == []
+        with pytest.raises(UsageError, match=r"memory://bucket/some\.zarr exists"):
+            convert_reader(lambda: make_reader(X, Y), url, workers=1)
+        convert_reader(lambda: make_reader(X[:5], Y[:5]), url, workers=1, force=True)
+        assert open_dataset(url).shape == (5, 9)
+        assert verify(url).intact
+        assert made.schema.n == 40
+    finally:
+        memory.rm("/bucket", recursive=True)
+
+
+def test_a_file_url(tmp_path: Path) -> None:
+    made = convert_reader(lambda: make_reader(*data()), f"file://{tmp_path}/out.zarr", workers=1)
+    assert left_behind(tmp_path) == ["out.zarr"]
+    assert open_dataset(made.store).shape == (40, 9)
+
+
+# Processes
+
+
+def _plan(processes: int) -> Callable[..., ConversionPlan]:
+    return lambda *args, **kwargs: ConversionPlan(processes, 1 << 20, 1, 1)
+
+
+def test_two_processes_write_the_same_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = data(n=60)
+    alone = run(tmp_path, make_reader(X, Y), name="alone.zarr", partition_bytes=700).schema
+    monkeypatch.setattr(module, "_plan", _plan(2))
+    made = run(tmp_path, make_reader(X, Y, part_cuts=(10, 20, 50)), partition_bytes=700).schema
+    assert made.digest == alone.digest
+    assert made.digests["X/c/1/0"] == alone.digests["X/c/1/0"]
+    assert left_behind(tmp_path) == ["alone.zarr", "out.zarr"]
+
+
+def test_bad_data_in_a_worker_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_plan", _plan(2))
+    X, Y = data()
+    X[39, 1] = np.inf
+    with pytest.raises(DataError, match=r"column 2, value inf"):
+        run(tmp_path, make_reader(X, Y, part_cuts=(10, 30)))
+    assert left_behind(tmp_path) == []
+
+
+class _Dies(MemoryReader):
+    def read(self, part: Any, *, batch_bytes: int, start: int | None = None) -> Any:
+        import os
+
+        os._exit(9)
+
+
+def test_a_worker_that_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_plan", _plan(2))
+    X, Y = data()
+    reader = make_reader(X, Y, part_cuts=(10,))
+    with pytest.raises(MlfsError, match=r"a worker process died while converting(.|\n)*--resume"):
+        run(tmp_path, _Dies(X, Y, reader.header))
+    assert left_behind(tmp_path) == [".out.zarr.wip"]
+    made = convert_reader(lambda: reader, tmp_path / "out.zarr", workers=1, resume=True)
+    np.testing.assert_array_equal(rows_of(made)[0], X)
+    assert left_behind(tmp_path) == ["out.zarr"]
+
+
+# Going on
+
+
+class Stop(KeyboardInterrupt):
+    pass
+
+
+def interrupt(
+    folder: Path, reader: MemoryReader, monkeypatch: pytest.MonkeyPatch, *, where: str, **options: Any
+) -> None:
+    """Run a conversion that is interrupted just before one of its steps."""
+
+    def stop(*args: Any, **kwargs: Any) -> None:
+        raise Stop
+
+    with monkeypatch.context() as patch:
+        if where == "publish":
+            patch.setattr(module.Place, "publish", stop)
+        else:
+            patch.setattr(module._Run, where, stop)
+        with pytest.raises(Stop):
+            run(folder, reader, **options)
+    assert left_behind(folder) == [".out.zarr.wip"]
+
+
+@pytest.mark.parametrize("where", ["_stage", "_merge", "_write", "_finish", "publish"])
+def test_going_on_from_any_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    X, Y = data()
+    log = tmp_path.parent / f"{tmp_path.name}.log"
+    reader = make_reader(X, Y, part_cuts=(10, 30), log=str(log))
+    interrupt(tmp_path, reader, monkeypatch, where=where)
+    log.unlink(missing_ok=True)
+    made = convert_reader(lambda: reader, tmp_path / "out.zarr", workers=1, resume=True)
+    np.testing.assert_array_equal(rows_of(made)[0], X)
+    assert verify(made.store).intact
+    assert left_behind(tmp_path) == ["out.zarr"]
+    # Besides the one small batch from which memory is planned.
+    reads = log.read_text().splitlines()[1:] if log.exists() else []
+    assert bool(reads) is (where == "_stage")
+
+
+def test_shards_that_are_written_are_not_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = data()
+    reader = make_reader(X, Y)
+    interrupt(tmp_path, reader, monkeypatch, where="_finish", partition_bytes=700)
+    store = tmp_path / ".out.zarr.wip" / "store"
+    shards = sorted(path for path in store.rglob("*") if path.is_file())
+    kept, torn, lost = shards[0], shards[1], shards[2]
+    written = kept.stat().st_mtime_ns
+    torn.write_bytes(b"torn")
+    lost.unlink()
+    made = convert_reader(
+        lambda: reader, tmp_path / "out.zarr", workers=1, resume=True, options=Options(partition_bytes=700)
+    )
+    assert (tmp_path / "out.zarr" / kept.relative_to(store)).stat().st_mtime_ns == written
+    assert verify(made.store).intact
+    np.testing.assert_array_equal(rows_of(made)[0], X)
+
+
+def test_an_interrupted_conversion_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = make_reader(*data())
+    interrupt(tmp_path, reader, monkeypatch, where="_write")
+    assert "pass --resume to go on" in caplog.text
+    with pytest.raises(UsageError, match=r"an interrupted conversion to .*\n  cure: pass --resume .*--force"):
+        run(tmp_path, reader)
+    convert_reader(lambda: reader, tmp_path / "out.zarr", workers=1, force=True)
+    assert left_behind(tmp_path) == ["out.zarr"]
+
+
+def test_other_options_do_not_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = data()
+    interrupt(tmp_path, make_reader(X, Y), monkeypatch, where="_write")
+
+    def resume(reader: MemoryReader, **options: Any) -> None:
+        convert_reader(lambda: reader, tmp_path / "out.zarr", workers=1, resume=True, options=Options(**options))
+
+    with pytest.raises(UsageError, match=r"cannot resume .*option dtype was None and is 'float32'\n  cure: .*--force"):
+        resume(make_reader(X, Y), dtype="float32")
+    with pytest.raises(UsageError, match="names of features or labels, or their declared values, were changed"):
+        resume(make_reader(X, Y, feature_names=list("abcdefghi")))
+    (tmp_path / ".out.zarr.wip" / "job.json").write_text("{")
+    with pytest.raises(UsageError, match="its description is missing or damaged"):
+        resume(make_reader(X, Y))
+
+
+def test_nothing_to_resume_just_converts(tmp_path: Path) -> None:
+    made = convert_reader(lambda: make_reader(*data()), tmp_path / "out.zarr", workers=1, resume=True)
+    assert made.schema.n == 40
+
+
+def test_two_conversions_to_one_place(tmp_path: Path) -> None:
+    X, Y = data()
+
+    class Nested(MemoryReader):
+        def read(self, part: Any, *, batch_bytes: int, start: int | None = None) -> Any:
+            for options in ({}, {"resume": True}, {"force": True}):
+                with pytest.raises(UsageError, match="another process is converting to"):
+                    convert_reader(lambda: make_reader(X, Y), tmp_path / "out.zarr", workers=1, **options)
+            return super().read(part, batch_bytes=batch_bytes, start=start)
+
+    reader = make_reader(X, Y)
+    nested = Nested(X, Y, reader.header)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_plan", _plan(1))
+        assert run(tmp_path, nested).schema.n == 40
+
+
+def test_not_enough_room_for_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Usage:
+        free = 1000
+
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda path: Usage)
+    with pytest.raises(
+        DoesNotFitError, match=r"writing the store beside its staged rows .*\n  cure: make room"
+    ) as raised:
+        run(tmp_path, make_reader(*data()))
+    assert raised.value.available == 1000
+    assert left_behind(tmp_path) == [".out.zarr.wip"]
+    monkeypatch.undo()
+    convert_reader(lambda: make_reader(*data()), tmp_path / "out.zarr", workers=1, resume=True)
+
+
+def test_not_enough_room_for_the_staged_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Usage:
+        free = 1000
+
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda path: Usage)
+    with pytest.raises(DoesNotFitError, match="staging rows in"):
+        run(tmp_path, make_reader(*data(), part_cuts=(10, 20, 30)))
+
+
+# From files
+
+
+def write_csv(path: Path, rows: int = 30, *, seed: int = 0) -> Path:
+    generator = np.random.default_rng(seed)
+    lines = ["a,b,sky,sea"]
+    lines += [f"{x:.3f},{y:.3f},{int(x > 0)},{int(y > 0)}" for x, y in generator.normal(size=(rows, 2))]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_convert_records_its_sources(tmp_path: Path) -> None:
+    source = write_csv(tmp_path / "a.csv")
+    made = convert(source, tmp_path / "out.zarr", labels=LabelSpec(columns=("sky", "sea")), workers=1, command="mlfs x")
+    (recorded,) = made.schema.sources
+    import hashlib
+
+    assert recorded["path"] == str(source)
+    assert recorded["bytes"] == source.stat().st_size
+    assert recorded["sha256"] == hashlib.sha256(source.read_bytes()).hexdigest()
+    assert made.schema.command == "mlfs x"
+    assert open_dataset(made.store).label_names.tolist() == ["sky", "sea"]
+
+
+def test_drop(tmp_path: Path) -> None:
+    source = write_csv(tmp_path / "a.csv")
+    made = convert(source, tmp_path / "out.zarr", labels=LabelSpec(columns=("sky", "sea")), drop=("a",), workers=1)
+    assert open_dataset(made.store).feature_names.tolist() == ["b"]
+
+
+def test_a_source_that_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"nowhere.csv: there is no such file\n  cure: check the path"):
+        convert(tmp_path / "nowhere.csv", tmp_path / "out.zarr", workers=1)
+    with pytest.raises(DataError, match=r"labels\.xml: there is no such file"):
+        convert(
+            write_csv(tmp_path / "a.csv"),
+            tmp_path / "out.zarr",
+            labels=LabelSpec(xml=str(tmp_path / "labels.xml")),
+            workers=1,
+        )
+    assert left_behind(tmp_path) == ["a.csv"]
+
+
+def test_changed_sources_do_not_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "out"
+    folder.mkdir()
+    source = write_csv(tmp_path / "a.csv")
+    labels = LabelSpec(columns=("sky", "sea"))
+
+    def stop(*args: Any, **kwargs: Any) -> None:
+        raise Stop
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module._Run, "_finish", stop)
+        with pytest.raises(Stop):
+            convert(source, folder / "out.zarr", labels=labels, workers=1)
+    shutil.copytree(folder, tmp_path / "copy")
+
+    def resume(where: Path) -> Conversion:
+        return convert(source, where / "out.zarr", labels=labels, workers=1, resume=True)
+
+    content = source.read_bytes()
+    source.write_bytes(content + b"1,2,0,1\n")
+    with pytest.raises(UsageError, match=r"a.csv had \d+ bytes and has \d+"):
+        resume(folder)
+    source.write_bytes(content.replace(b"-", b"+", 1))
+    with pytest.raises(UsageError, match=r"a\.csv was changed"):
+        resume(folder)
+    source.write_bytes(content)  # the same bytes at another time
+    assert resume(folder).schema.n == 30
+    assert json.loads((tmp_path / "copy" / ".out.zarr.wip" / "job.json").read_bytes())["options"]["storage"] == "auto"
+
+
+def test_progress(tmp_path: Path) -> None:
+    from mlfs_dask import runtime
+
+    events: list[dict[str, Any]] = []
+    with runtime.progress_to(events.append):
+        run(tmp_path, make_reader(*data(), part_cuts=(10,)))
+    read = [event for event in events if event.get("stage") == "read" and "parts_done" in event]
+    write = [event for event in events if event.get("stage") == "write"]
+    assert [(event["parts_done"], event["parts"]) for event in read] == [(1, 2), (2, 2)]
+    assert write[-1]["parts_done"] == write[-1]["parts"]

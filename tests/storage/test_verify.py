@@ -1,0 +1,82 @@
+"""Whatever is changed, cut, removed or added in a store is found and named."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mlfs_dask.errors import DataError
+from mlfs_dask.storage.verify import Verification, describe, require_intact, verify
+from tests.storage.stores import make_store, sample
+
+
+@pytest.fixture(params=["dense", "sparse"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    X, Y = sample(sparse=request.param == "sparse")
+    return make_store(tmp_path / "out.zarr", X, Y, partition_bytes=2000)
+
+
+def files(store: Path) -> list[Path]:
+    return sorted(path for path in store.rglob("*") if path.is_file())
+
+
+def test_an_intact_store(store: Path) -> None:
+    found = verify(store)
+    assert found.intact
+    assert found.objects == len(files(store))
+    assert found.bytes == sum(path.stat().st_size for path in files(store))
+    require_intact(found, str(store))
+
+
+@pytest.mark.parametrize("place", [0, 0.5, 1])
+def test_a_flipped_byte_in_any_file(store: Path, place: float) -> None:
+    for path in files(store):
+        content = bytearray(path.read_bytes())
+        content[int(place * (len(content) - 1))] ^= 4
+        original = path.read_bytes()
+        path.write_bytes(content)
+        key = path.relative_to(store).as_posix()
+        if key == "zarr.json" and place != 0.5:
+            with pytest.raises(DataError, match=r"zarr.json is damaged"):
+                verify(store)
+        else:
+            assert verify(store).damaged == (key,)
+        path.write_bytes(original)
+    assert verify(store).intact
+
+
+def test_a_cut_file(store: Path) -> None:
+    path = next(path for path in files(store) if path.parent.name == "c" or "/c/" in path.as_posix())
+    path.write_bytes(path.read_bytes()[:-1])
+    assert verify(store).damaged == (path.relative_to(store).as_posix(),)
+
+
+def test_missing_and_extra_files(store: Path) -> None:
+    (store / "var" / "min" / "c" / "0").unlink()
+    (store / "notes.txt").write_text("mine")
+    found = verify(store)
+    assert found.missing == ("var/min/c/0",)
+    assert found.extra == ("notes.txt",)
+    assert not found.intact
+    with pytest.raises(
+        DataError, match=r"the store is damaged:\n +var/min/c/0: missing\n +notes.txt: does not belong"
+    ) as raised:
+        require_intact(found, str(store))
+    assert str(store) in str(raised.value)
+
+
+def test_a_moved_store_is_the_same(store: Path, tmp_path: Path) -> None:
+    shutil.copytree(store, tmp_path / "copy.zarr")
+    shutil.rmtree(store)
+    assert verify(tmp_path / "copy.zarr").intact
+
+
+def test_description() -> None:
+    found = Verification(objects=3, bytes=9, damaged=("X/c/0/0",), missing=("a",), extra=("b",))
+    assert describe(found).splitlines() == [
+        "X/c/0/0: differs from what was written",
+        "a: missing",
+        "b: does not belong to the store",
+    ]
