@@ -22,6 +22,7 @@ from typing import Any, BinaryIO, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers.base import Batch, Header, Part, ReadOptions
@@ -147,6 +148,11 @@ class CsvReader:
             if line is not None:
                 line += newlines
 
+    @property
+    def _parsed(self) -> list[int]:
+        """Columns that are read, in the order of the file."""
+        return sorted((*self._features, *self._labels))
+
     # ---- blocks of whole records
 
     def _text_columns(self, sample: bytes) -> tuple[set[int], str]:
@@ -210,7 +216,7 @@ class CsvReader:
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
-        columns = sorted((*self._features, *self._labels)) if only is None else only
+        columns = self._parsed if only is None else only
         text = pa.dictionary(pa.int32(), pa.string())
         types = {str(c): text if c in self._texts else pa.float64() for c in columns}
         try:
@@ -218,8 +224,9 @@ class CsvReader:
                 pa.BufferReader(block),
                 read_options=arrow_csv.ReadOptions(
                     column_names=[str(column) for column in range(len(self._names))],
-                    # What one thread parses at a time; it has to hold a record.
-                    block_size=max(1 << 20, int(4 * self._row_bytes)),
+                    # What one thread parses at a time. It has to hold a record, and in a wide table many,
+                    # because each block costs every column some microseconds.
+                    block_size=max(1 << 20, int(256 * self._row_bytes)),
                 ),
                 parse_options=_parse_options(self._delimiter, block),
                 convert_options=_convert_options(self._decimal, column_types=types, include_columns=list(types)),
@@ -227,30 +234,20 @@ class CsvReader:
         except pa.ArrowInvalid as error:
             self._explain(block, at, error)
 
-    def _numbers(self, batch: Any, columns: Sequence[int]) -> NDArray[np.float64]:
-        import pyarrow as pa
-
-        arrays = [batch.column(str(column)) for column in columns]
-        names = [str(column) for column in columns]
-        tensor = pa.RecordBatch.from_arrays(arrays, names).to_tensor(null_to_nan=True, row_major=True)
-        values: NDArray[np.float64] = tensor.to_numpy()
-        return values
-
     def _feature_values(self, table: Any) -> NDArray[np.float64]:
         """(rows, d) float64 with codes for texts and NaN where missing."""
-        numeric = [column for column in self._features if column not in self._texts]
-        places = [place for place, column in enumerate(self._features) if column not in self._texts]
         X = np.empty((table.num_rows, len(self._features)))
+        at = {column: position for position, column in enumerate(self._parsed)}
+        numeric = [place for place, column in enumerate(self._features) if column not in self._texts]
+        positions = [at[self._features[place]] for place in numeric]
+        texts = [place for place, column in enumerate(self._features) if column in self._texts]
         row = 0
         for batch in table.to_batches():
             rows = X[row : row + batch.num_rows]
-            if len(numeric) == X.shape[1]:
-                rows[:] = self._numbers(batch, numeric)
-            elif numeric:
-                rows[:, places] = self._numbers(batch, numeric)
-            for place, column in enumerate(self._features):
-                if column in self._texts:
-                    rows[:, place] = self._looked_up(batch.column(str(column)), self._codes[column], column)
+            _fill(rows, numeric, batch, positions)
+            for place in texts:
+                column = self._features[place]
+                rows[:, place] = self._looked_up(batch.column(at[column]), self._codes[column], column)
             row += batch.num_rows
         return X
 
@@ -270,29 +267,30 @@ class CsvReader:
         looked_up: NDArray[np.float64] = table[codes]
         return looked_up
 
-    def _label_values(self, table: Any, block: bytes, at: int) -> Any:
-        numeric = [column for column in self._labels if column not in self._texts]
-        places = [place for place, column in enumerate(self._labels) if column not in self._texts]
+    def _label_values(self, table: Any, block: bytes, at: int) -> csr_array:
         Y = np.empty((table.num_rows, len(self._labels)))
+        position = {column: position for position, column in enumerate(self._parsed)}
+        numeric = [place for place, column in enumerate(self._labels) if column not in self._texts]
+        positions = [position[self._labels[place]] for place in numeric]
         row = 0
         for batch in table.to_batches():
             rows = Y[row : row + batch.num_rows]
-            if numeric:
-                rows[:, places] = self._numbers(batch, numeric)
+            _fill(rows, numeric, batch, positions)
             for place, column in enumerate(self._labels):
-                if column in self._texts:
-                    texts = batch.column(str(column))
-                    truth = {text: _TRUTH.get(text.strip().lower(), 0.5) for text in texts.dictionary.to_pylist()}
-                    rows[:, place] = self._looked_up(texts, truth, column)
-                    wrong = np.flatnonzero(rows[:, place] == 0.5)
-                    if wrong.size:
-                        bad_label(
-                            texts[int(wrong[0])].as_py(),
-                            place,
-                            names=self._label_names,
-                            file=self.path,
-                            line=self._line_of_row(block, at, row + int(wrong[0])),
-                        )
+                if column not in self._texts:
+                    continue
+                texts = batch.column(position[column])
+                truth = {t: _TRUTH.get(t.strip().lower(), 0.5) for t in texts.dictionary.to_pylist()}
+                rows[:, place] = self._looked_up(texts, truth, column)
+                wrong = np.flatnonzero(rows[:, place] == 0.5)
+                if wrong.size:
+                    bad_label(
+                        texts[int(wrong[0])].as_py(),
+                        place,
+                        names=self._label_names,
+                        file=self.path,
+                        line=self._line_of_row(block, at, row + int(wrong[0])),
+                    )
             row += batch.num_rows
         return label_block(
             Y,
@@ -496,6 +494,13 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
         found = reader.distinct(categorical)
         reader = reader.with_categories({place: sorted(found[place]) for place in categorical})
     return reader
+
+
+def _fill(rows: NDArray[np.float64], places: list[int], batch: Any, positions: list[int]) -> None:
+    """Copy the columns of a batch at `positions` to the columns `places`."""
+    if places:
+        numbers = batch.select(positions).to_tensor(null_to_nan=True, row_major=True).to_numpy()
+        rows[:, slice(None) if len(places) == rows.shape[1] else places] = numbers
 
 
 def _parse_options(delimiter: str, block: bytes) -> Any:
