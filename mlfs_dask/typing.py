@@ -116,6 +116,10 @@ class RowSource(Protocol):
     def features(self) -> FeatureInfo: ...
 
     @property
+    def row_offsets(self) -> NDArray[np.int64]:
+        """(partitions + 1,): the first row of every partition, and n."""
+
+    @property
     def label_counts(self) -> NDArray[np.int64] | None:
         """(3, q): unknown, negative, positive entries of each label, if known without a pass."""
 

@@ -130,7 +130,7 @@ def run_pass(
     runtime.emit("pass", label=label, partitions=plan.runs[-1][1] if plan.runs else 0)
     travels = resources.client is not None and not getattr(source, "in_memory", False)
     if travels or getattr(source, "holds_blocks", False):
-        merged = _compute(build_pass(source, statistics, plan), plan, resources)
+        (merged,) = compute_graphs([build_pass(source, statistics, plan)], plan, resources)
     else:
         merged = _run_here(source, statistics, plan, resources)
     results, info = merged
@@ -174,23 +174,38 @@ def build_pass(source: RowSource, statistics: Sequence[Statistic], plan: PassPla
     partials = [
         run(held, rows, first, last, plan.pieces) for rows, (first, last) in zip(sources, plan.runs, strict=True)
     ]
-    merge, finalize = delayed(_merge, pure=False), delayed(_finalize, pure=False)
-
-    def merged(parts: list[Delayed]) -> Delayed:
-        while len(parts) > 1:
-            groups = [parts[i : i + plan.fan_in] for i in range(0, len(parts), plan.fan_in)]
-            parts = [merge(held, group) if len(group) > 1 else group[0] for group in groups]
-        return parts[0]
-
     if plan.pieces == 1:
-        graph: Delayed = finalize(held, merged(partials))
-        return graph
+        return merge_tree(held, partials, plan.fan_in)
     finished = [
-        finalize(held, merged([partial[piece] for partial in partials]), piece, plan.pieces)
+        merge_tree(held, [partial[piece] for partial in partials], plan.fan_in, piece, plan.pieces)
         for piece in range(plan.pieces)
     ]
     joined: Delayed = delayed(_join, pure=False)(held, finished)
     return joined
+
+
+def merge_tree(held: Delayed, partials: list[Delayed], fan_in: int, piece: int = 0, pieces: int = 1) -> Delayed:
+    """The lazy end of a pass: partials are merged `fan_in` at a time, and the last one is finished.
+
+    Parameters
+    ----------
+    held : Delayed
+        The tuple of statistics.
+    partials : list of Delayed
+        (states, peak bytes by process) of every run.
+    fan_in : int
+    piece, pieces : int
+        Which piece of the states it is, where they are cut.
+    """
+    from dask.delayed import delayed
+
+    merge, finalize = delayed(_merge, pure=False), delayed(_finalize, pure=False)
+    parts = partials
+    while len(parts) > 1:
+        groups = [parts[i : i + fan_in] for i in range(0, len(parts), fan_in)]
+        parts = [merge(held, group) if len(group) > 1 else group[0] for group in groups]
+    finished: Delayed = finalize(held, parts[0], piece, pieces)
+    return finished
 
 
 def _run(statistics: Sequence[Statistic], source: Any, first: int, last: int, pieces: int = 1) -> Any:
@@ -214,10 +229,10 @@ def _run(statistics: Sequence[Statistic], source: Any, first: int, last: int, pi
                     told, told_at = done, time.monotonic()
     runtime.emit_from_task("partitions", done=last - first - told)
     if pieces == 1:
-        return states, {_process_name(): runtime.peak_rss()}
+        return states, {process_name(): runtime.peak_rss()}
     parts = statistics[0].split(states[0], pieces)  # type: ignore[attr-defined]
     del states
-    peaks = {_process_name(): runtime.peak_rss()}
+    peaks = {process_name(): runtime.peak_rss()}
     return [([part], peaks) for part in parts]
 
 
@@ -231,7 +246,7 @@ def _merge(
         for statistic, state, part in zip(statistics, states, other, strict=True):
             statistic.merge(state, part)
         _keep_largest(peaks, other_peaks)
-    _keep_largest(peaks, {_process_name(): runtime.peak_rss()})
+    _keep_largest(peaks, {process_name(): runtime.peak_rss()})
     return states, peaks
 
 
@@ -247,7 +262,7 @@ def _finalize(
     else:
         results = [s.finalize(state) for s, state in zip(statistics, states, strict=True)]
     peaks = dict(peaks)
-    _keep_largest(peaks, {_process_name(): runtime.peak_rss()})
+    _keep_largest(peaks, {process_name(): runtime.peak_rss()})
     return results, peaks
 
 
@@ -266,7 +281,8 @@ def _keep_largest(into: dict[str, int], other: dict[str, int]) -> None:
         into[name] = max(peak, into.get(name, 0))
 
 
-def _process_name() -> str:
+def process_name() -> str:
+    """Host and process id, the same for every task of a process."""
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
@@ -303,10 +319,18 @@ def _run_here(
     return _finalize(statistics, merged)
 
 
-def _compute(graph: Delayed, plan: PassPlan, resources: Resources) -> tuple[list[Any], dict[str, int]]:
+def compute_graphs(graphs: Sequence[Delayed], plan: PassPlan, resources: Resources) -> list[Any]:
+    """Compute lazy parts of one pass together, and bring each of them to the driver.
+
+    Raises
+    ------
+    ClusterLostError
+    """
     client = resources.client
     if client is None:
-        return graph.compute(scheduler="threads")  # type: ignore[no-any-return]
+        from dask.base import compute
+
+        return list(compute(*graphs, scheduler="threads"))
     from distributed.comm.core import CommClosedError
     from distributed.scheduler import KilledWorker, NoValidWorkerError
 
@@ -316,8 +340,8 @@ def _compute(graph: Delayed, plan: PassPlan, resources: Resources) -> tuple[list
 
     client.subscribe_topic(runtime.PROGRESS_TOPIC, on_event)
     try:
-        future = client.compute(graph, optimize_graph=False)
-        return _wait(future, client)
+        futures = client.compute(list(graphs), optimize_graph=False)
+        return [_wait(future, client) for future in futures]
     except KilledWorker as error:
         raise ClusterLostError(
             f"a worker died {getattr(error, 'allowed_failures', 'several')} times on the same part of the data "
@@ -337,14 +361,14 @@ def _compute(graph: Delayed, plan: PassPlan, resources: Resources) -> tuple[list
             client.unsubscribe_topic(runtime.PROGRESS_TOPIC)
 
 
-def _wait(future: Any, client: Any) -> tuple[list[Any], dict[str, int]]:
+def _wait(future: Any, client: Any) -> Any:
     """Wait for `future`, but not for ever on a cluster without workers."""
     from distributed import TimeoutError as DaskTimeoutError
 
     empty_since: float | None = None
     while True:
         try:
-            return future.result(timeout=5)  # type: ignore[no-any-return]
+            return future.result(timeout=5)
         except (TimeoutError, DaskTimeoutError):
             if future.done():
                 raise

@@ -108,6 +108,12 @@ class ArrayRows:
         )
 
     @property
+    def row_offsets(self) -> NDArray[np.int64]:
+        """First row of every partition, and n."""
+        rows, n = self._block_rows, self.profile.n
+        return np.array([*range(0, rows * self.profile.partitions, rows), n], dtype=np.int64)
+
+    @property
     def features(self) -> FeatureInfo:
         if self._features is None:
             self._features = measure_features(self._X)
@@ -171,7 +177,7 @@ class DaskRows:
         )
         self._x_blocks = X.to_delayed()
         self._y_blocks = Y.to_delayed()
-        self._x_bounds = np.cumsum((0, *X.chunks[0]))
+        self.row_offsets: NDArray[np.int64] = np.cumsum((0, *X.chunks[0]))
         self._y_bounds = np.cumsum((0, *Y.chunks[0]))
 
     features = FeatureInfo()
@@ -186,7 +192,7 @@ class DaskRows:
         """A delayed `HeldBlock` of one row chunk."""
         from dask.delayed import delayed
 
-        start, stop = self._x_bounds[partition : partition + 2]
+        start, stop = self.row_offsets[partition : partition + 2]
         first = int(np.searchsorted(self._y_bounds, start, side="right")) - 1
         first = min(first, len(self._y_bounds) - 2)  # an empty chunk of X after the last row
         last = max(int(np.searchsorted(self._y_bounds, stop, side="left")), first + 1)

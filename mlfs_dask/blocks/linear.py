@@ -1,0 +1,147 @@
+"""X W, X'R and X'SX of one block, X being centred on the way: dense rows as they are read, sparse ones by algebra.
+
+Everything is summed in float64 whatever X is stored as. Dense rows are turned into float64 a tile at a time, so that
+the temporary stays in the cache and both products of a tile come from one reading of memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask.typing import Matrix
+
+#: Values of a dense tile: 1 MiB of float64, which leaves the second-level cache room for the products.
+TILE_VALUES = 2**17
+
+#: Bytes that the kernels allocate for one dense tile.
+TILE_BYTES = 16 * TILE_VALUES
+
+
+def tile_rows(d: int) -> int:
+    """Rows of a dense tile."""
+    return max(16, TILE_VALUES // max(d, 1))
+
+
+def dense_tiles(X: NDArray[Any], centre: NDArray[np.float64] | None) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+    """Rows of X as float64 less `centre`, a tile at a time; a tile is valid until the next one is asked for."""
+    rows, d = X.shape
+    step = tile_rows(d)
+    if centre is None and X.dtype == np.float64:
+        for low in range(0, rows, step):
+            part = slice(low, min(low + step, rows))
+            yield part, X[part]
+        return
+    space = np.empty((min(step, rows), d))
+    for low in range(0, rows, step):
+        part = slice(low, min(low + step, rows))
+        tile = space[: part.stop - low]
+        tile[...] = X[part]
+        if centre is not None:
+            tile -= centre
+        yield part, tile
+
+
+def forward_block(X: Matrix, W: NDArray[np.float64], centre: NDArray[np.float64] | None, out: NDArray[Any]) -> None:
+    """Write (X − centre) W into `out`.
+
+    Parameters
+    ----------
+    X : ndarray or csr_array, shape (rows, d)
+    W : float64 array, shape (d, c)
+    centre : float64 array, shape (d,), or None for 0
+    out : float64 array, shape (rows, c)
+
+    Examples
+    --------
+    >>> out = np.empty((2, 1))
+    >>> forward_block(np.array([[1, 2], [3, 4]]), np.array([[1.0], [10.0]]), np.array([1.0, 0.0]), out)
+    >>> out
+    array([[20.],
+           [42.]])
+    """
+    if isinstance(X, np.ndarray):
+        for part, tile in dense_tiles(X, centre):
+            np.matmul(tile, W, out=out[part])
+        return
+    out[...] = X @ W
+    if centre is not None:
+        out -= centre @ W
+
+
+def backward_block(
+    X: Matrix, R: NDArray[np.float64], centre: NDArray[np.float64] | None, into: NDArray[np.float64]
+) -> None:
+    """Add (X − centre)'R to `into`, in place.
+
+    Parameters
+    ----------
+    X : ndarray or csr_array, shape (rows, d)
+    R : float64 array, shape (rows, c)
+    centre : float64 array, shape (d,), or None for 0
+    into : float64 array, shape (d, c)
+
+    Examples
+    --------
+    >>> into = np.zeros((2, 1))
+    >>> backward_block(np.array([[1, 2], [3, 4]]), np.array([[1.0], [10.0]]), np.array([1.0, 0.0]), into)
+    >>> into
+    array([[20.],
+           [42.]])
+    """
+    if isinstance(X, np.ndarray):
+        for part, tile in dense_tiles(X, centre):
+            into += tile.T @ R[part]
+        return
+    into += X.T @ R
+    if centre is not None:
+        into -= np.outer(centre, R.sum(axis=0))
+
+
+def gram_block(
+    X: Matrix, weights: NDArray[np.float64] | None, centre: NDArray[np.float64] | None, into: NDArray[np.float64]
+) -> None:
+    """Add (X − centre)' diag(weights) (X − centre) to `into`, in place. Rows of weight 0 are not looked at.
+
+    Parameters
+    ----------
+    X : ndarray or csr_array, shape (rows, d)
+    weights : float64 array, shape (rows,), or None for 1
+        Not negative.
+    centre : float64 array, shape (d,), or None for 0
+    into : float64 array, shape (d, d)
+
+    Examples
+    --------
+    >>> into = np.zeros((2, 2))
+    >>> gram_block(np.array([[1, 2], [3, 4]]), np.array([0.0, 2.0]), np.array([1.0, 0.0]), into)
+    >>> into
+    array([[ 8., 16.],
+           [16., 32.]])
+    """
+    if weights is not None:
+        kept = np.flatnonzero(weights)
+        if len(kept) < len(weights):
+            X, weights = X[kept], weights[kept]
+    if X.shape[0] == 0:
+        return
+    if isinstance(X, np.ndarray):
+        for part, tile in dense_tiles(X, centre):
+            if weights is not None:
+                tile = tile * np.sqrt(weights[part])[:, np.newaxis]
+            into += tile.T @ tile  # the same array twice: BLAS computes one triangle of it
+        return
+    wide = X.astype(np.float64)
+    weighted = wide if weights is None else sp.csr_array(wide.multiply(weights[:, np.newaxis]))
+    product = (wide.T @ weighted).tocoo()
+    np.add.at(into, (product.row, product.col), product.data)
+    if centre is not None:
+        sums = np.asarray(weighted.sum(axis=0)).ravel()
+        total = float(X.shape[0] if weights is None else weights.sum())
+        cross = np.outer(sums, centre)
+        into -= cross + cross.T
+        into += total * np.outer(centre, centre)
