@@ -251,3 +251,4 @@ def test_tls(tmp_path: Path, start_dask: StartDask, free_port: int) -> None:
         connect(scheduler=f"tcp://127.0.0.1:{free_port}", wait=2),
     ):
         pytest.fail("connected")
+    assert runtime.default_client() is None, "a client that failed stayed the default one"

@@ -119,6 +119,7 @@ def test_a_slurm_job_without_a_command(slurm_job: SlurmJob) -> None:
 def test_certificates_are_made_once_and_for_their_owner_alone(tmp_path: Path) -> None:
     command = [DEPLOY / "hosts" / "make-certificates.sh", tmp_path / "c"]
     subprocess.run(command, check=True, capture_output=True)
+    assert stat.S_IMODE((tmp_path / "c").stat().st_mode) == 0o700
     for name in ("ca-key.pem", "key.pem"):
         assert stat.S_IMODE((tmp_path / "c" / name).stat().st_mode) == 0o600
     before = (tmp_path / "c" / "ca.pem").read_bytes()

@@ -323,6 +323,23 @@ def test_plan_then_select(run_json: RunJson, tiny_store: Path, tmp_path: Path, m
     assert run.record["store"]["digest"] == open_dataset(tiny_store).digest
 
 
+def test_a_taken_place_is_refused_before_anything_runs(
+    run: Run, replace: Replace, tiny_store: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    calls = replace("mlfs_dask.cluster.connect")
+    result = run("select", "elc", tiny_store, "-k", "2", "-o", tmp_path / "file")
+    assert result.exit_code == 2
+    assert calls == []
+
+
+def test_plan_counts_the_driver(run: Run, tiny_store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mlfs_dask.runtime.available_memory", lambda: 10 * 2**20)
+    result = run("plan", "elc", tiny_store, "--workers", "1", "--memory-limit", "1GiB")
+    assert result.exit_code == 4
+    assert "elc in the driver process" in result.stderr
+
+
 def test_plan_for_people(run: Run, tiny_store: Path) -> None:
     text = run("plan", "elc", tiny_store, "--workers", "1", "--memory-limit", "1GiB").stdout
     assert "passes over X" in text

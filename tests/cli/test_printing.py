@@ -133,6 +133,17 @@ def test_forms_of_progress(
     assert len(captured.err.splitlines()) == lines
 
 
+def test_a_terminal_gets_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    stream.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", "xterm")
+    with show_progress(Output(progress="auto")):
+        runtime.emit("pass", label="counts", partitions=2)
+    assert "counts" in stream.getvalue()
+    assert not stream.getvalue().startswith("{")
+
+
 def test_the_bar_shows_every_kind_of_event(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
