@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import socket
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Iterator
@@ -121,7 +123,7 @@ def connect(
         else:
             assert workers is not None  # local, or it had been done in process
             client = stack.enter_context(_local_client(workers, threads_per_worker or 1, memory_limit, wait))
-        _prepare_workers(client)
+        _prepare_workers(client, local=not remote)
         with client.as_current(), _translate_loss(client):
             yield client
 
@@ -480,10 +482,13 @@ def _row_block_bytes(block: Any) -> int:
     return int(block.data.nbytes + block.indices.nbytes + block.indptr.nbytes)
 
 
-def _prepare_worker() -> dict[str, str]:
+def _prepare_worker(local: bool) -> dict[str, str]:
     """Runs once in every worker; gives back the versions found there."""
     import zarr
 
+    if local and threading.current_thread() is threading.main_thread():
+        # Ctrl-C on a terminal reaches every process of the group; the client alone answers it.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     register_sizes()
     # Worker threads already read side by side.
     zarr.config.set({"async.concurrency": 2})
@@ -501,7 +506,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _prepare_workers(client: Client) -> None:
+def _prepare_workers(client: Client, *, local: bool) -> None:
     from distributed import WorkerPlugin
 
     class PrepareWorker(WorkerPlugin):
@@ -510,11 +515,11 @@ def _prepare_workers(client: Client) -> None:
         name = "mlfs-dask"
 
         def setup(self, worker: Any) -> None:
-            _prepare_worker()
+            _prepare_worker(local)
 
     register_sizes()
     try:
-        found = client.run(_prepare_worker)
+        found = client.run(_prepare_worker, local)
         client.register_plugin(PrepareWorker())
     except ImportError as error:
         raise ClusterLostError(

@@ -6,7 +6,9 @@ import json
 import logging
 import os
 import shutil
+import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -199,6 +201,36 @@ def _state_of_worker() -> dict[str, object]:
 
 
 @pytest.mark.cluster
+def test_ctrl_c_is_answered_by_the_client_alone(tmp_path: Path) -> None:
+    """A terminal sends it to the workers too, and each would print a traceback."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import time\n"
+        "from mlfs_dask.cluster import connect\n"
+        "if __name__ == '__main__':\n"
+        "    try:\n"
+        "        with connect(workers=1) as client:\n"
+        "            future = client.submit(time.sleep, 60)\n"
+        "            print('ready', flush=True)\n"
+        "            future.result()\n"
+        "    except KeyboardInterrupt:\n"
+        "        print('interrupted')\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    os.killpg(process.pid, signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=30)
+    assert (process.returncode, stdout, stderr) == (0, "interrupted\n", "")
+
+
+@pytest.mark.cluster
 def test_scheduler_file_cluster_that_comes_late_and_goes_away(tmp_path: Path, start_dask: StartDask) -> None:
     file = tmp_path / "scheduler.json"
     scheduler = start_dask("scheduler", "--host", "127.0.0.1", "--port", 0, "--scheduler-file", file)
@@ -217,6 +249,17 @@ def test_scheduler_file_cluster_that_comes_late_and_goes_away(tmp_path: Path, st
 
     with pytest.raises(ClusterLostError, match="went away"):
         lose_the_scheduler()
+
+
+@pytest.mark.cluster
+def test_a_worker_without_the_package(tmp_path: Path, start_dask: StartDask) -> None:
+    file, block = tmp_path / "scheduler.json", tmp_path / "block.py"
+    block.write_text("import sys\nsys.modules['mlfs_dask'] = sys.modules['mlfs_dask.cluster'] = None\n")
+    start_dask("scheduler", "--host", "127.0.0.1", "--port", 0, "--scheduler-file", file)
+    start_dask("worker", "--scheduler-file", file, "--nthreads", 1, "--preload", block)
+    missing = pytest.raises(ClusterLostError, match="install the same mlfs-dask on every worker")
+    with missing, connect(scheduler_file=str(file)):
+        pytest.fail("connected")
 
 
 @pytest.mark.cluster
