@@ -570,8 +570,8 @@ def _sync_folder(folder: Path) -> None:
 class Crew:
     """Runs independent tasks: in spawned processes, or in the calling one.
 
-    Workers ignore the interrupt key (the parent asks them to stop between batches) and end with the parent,
-    even if that is killed.
+    Workers do not hear the interrupt key (the parent asks them to stop between batches) and end with the
+    parent, even if that is killed.
     """
 
     def __init__(self, processes: int) -> None:
@@ -586,6 +586,13 @@ class Crew:
             self._pool = ProcessPoolExecutor(
                 self.processes, mp_context=context, initializer=_start_worker, initargs=(self._stop,)
             )
+            # Workers inherit the blocked interrupt; the parent gets one that came meanwhile on unblocking.
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+            try:
+                for _ in range(self.processes):  # a process is started for each task that finds none idle
+                    self._pool.submit(int)
+            finally:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,0 +1,181 @@
+"""Conversions that are killed, interrupted or run out of disk, as real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from mlfs_dask.errors import DoesNotFitError, MlfsError
+from mlfs_dask.storage.convert import convert_reader
+from mlfs_dask.storage.dataset import open_dataset
+from mlfs_dask.storage.verify import verify
+from tests.storage.memory_reader import MemoryReader, make_reader
+
+ROOT = Path(__file__).parent.parent.parent
+
+# A conversion of 16 parts of 4 batches, each of which takes a while, as does each shard.
+SCRIPT = """
+import sys, time
+from mlfs_dask.storage import convert as module
+from mlfs_dask.storage.plan import ConversionPlan
+from tests.storage.test_interruption import slow_reader
+
+if __name__ == "__main__":
+    folder, processes, resume = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "resume"
+    module._plan = lambda *args: ConversionPlan(processes, 1 << 20, 1, 1)
+    options = module.Options(partition_bytes=3000)
+    write = module.write_one_shard
+    module.write_one_shard = lambda *arguments: (time.sleep(0.05), write(*arguments))[1]
+    print("ready", flush=True)
+    module.convert_reader(lambda: slow_reader(folder), folder + "/out.zarr", workers=processes,
+                          options=options, resume=resume)
+"""
+
+
+def slow_reader(folder: str) -> MemoryReader:
+    X, Y = rows()
+    return make_reader(
+        X,
+        Y,
+        cuts=tuple(range(0, 320, 5)),
+        part_cuts=tuple(range(0, 320, 20)),
+        sleep=0.02,
+        log=f"{folder}/../log-{Path(folder).name}",
+    )
+
+
+def rows() -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(3)
+    return generator.normal(size=(320, 10)), generator.choice([0, 1, -1], (320, 3)).astype(np.int8)
+
+
+def start(folder: Path, processes: int, *, resume: bool) -> subprocess.Popen[bytes]:
+    script = folder.parent / f"{folder.name}.py"
+    script.write_text(SCRIPT)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(script), str(folder), str(processes), "resume" if resume else "new"]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def batches_read(folder: Path) -> list[str]:
+    log = folder.parent / f"log-{folder.name}"
+    return [" ".join(line.split()[:2]) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+def wait_for(condition: object, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():  # type: ignore[operator]
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def check_finished(folder: Path) -> None:
+    X, Y = rows()
+    dataset = open_dataset(folder / "out.zarr")
+    np.testing.assert_array_equal(dataset.X.compute(), X)
+    np.testing.assert_array_equal(dataset.Y.compute(), Y)
+    assert verify(folder / "out.zarr").intact
+    assert [path.name for path in folder.iterdir()] == ["out.zarr"]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_killed_while_reading(tmp_path: Path, processes: int) -> None:
+    folder = tmp_path / "place"
+    folder.mkdir()
+    process = start(folder, processes, resume=False)
+    wait_for(lambda: len(batches_read(folder)) > 20, process)
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    process.communicate()
+    # Workers end with their parent: otherwise they would go on writing beside a resumed conversion.
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert alive == []
+    assert [path.name for path in folder.iterdir()] == [".out.zarr.wip"]
+    before = batches_read(folder)
+    assert len(before) < 64
+
+    process = start(folder, processes, resume=True)
+    _, problems = process.communicate(timeout=100)
+    assert process.returncode == 0, problems
+    check_finished(folder)
+    # At most the batch that each process was at is read twice.
+    again = len(batches_read(folder)) - 64
+    assert 0 <= again <= processes
+
+
+def test_killed_while_writing(tmp_path: Path) -> None:
+    folder = tmp_path / "place"
+    folder.mkdir()
+    process = start(folder, 1, resume=False)
+    done = folder / ".out.zarr.wip" / "done"
+    wait_for(lambda: done.is_dir() and len(list(done.iterdir())) >= 2, process)
+    process.kill()
+    process.communicate()
+    process = start(folder, 1, resume=True)
+    _, problems = process.communicate(timeout=100)
+    assert process.returncode == 0, problems
+    check_finished(folder)
+    assert len(batches_read(folder)) == 64
+
+
+def test_interrupt_key(tmp_path: Path) -> None:
+    folder = tmp_path / "place"
+    folder.mkdir()
+    process = start(folder, 2, resume=False)
+    wait_for(lambda: len(batches_read(folder)) > 10, process)
+    children = psutil.Process(process.pid).children(recursive=True)
+    for each in (psutil.Process(process.pid), *children):  # as a terminal does
+        each.send_signal(signal.SIGINT)
+    _, problems = process.communicate(timeout=30)
+    assert process.returncode != 0
+    assert problems.count(b"Traceback") == 1, problems
+    assert b"KeyboardInterrupt" in problems
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert alive == []
+    assert [path.name for path in folder.iterdir()] == [".out.zarr.wip"]
+    process = start(folder, 2, resume=True)
+    process.communicate(timeout=100)
+    check_finished(folder)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 3 MiB."""
+    mount = tmp_path / "disk"
+    mount.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(mount)], capture_output=True, check=False
+    )
+    if made.returncode:
+        pytest.skip(f"a small disk cannot be mounted here: {made.stderr.decode().strip()}")
+    yield mount
+    subprocess.run(["umount", str(mount)], check=True)
+
+
+def test_disk_full_while_reading(small_disk: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(1000, 500))  # 4 MB
+    reader = make_reader(X, np.ones((1000, 1), np.int8), cuts=tuple(range(0, 1000, 50)))
+    with pytest.raises(MlfsError, match=r"the disk is full .*\n  cure: make room and pass --resume") as raised:
+        convert_reader(lambda: reader, small_disk / "out.zarr", workers=1)
+    assert str(small_disk / ".out.zarr.wip") in str(raised.value)
+    subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)
+    convert_reader(lambda: reader, small_disk / "out.zarr", workers=1, resume=True)
+    np.testing.assert_array_equal(open_dataset(small_disk / "out.zarr").X.compute(), X)
+    assert [path.name for path in small_disk.iterdir()] == ["out.zarr"]
+
+
+def test_disk_too_small_for_the_store(small_disk: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(1000, 250))  # 2 MB, which fit once but not twice
+    with pytest.raises(DoesNotFitError, match="writing the store beside its staged rows"):
+        convert_reader(lambda: make_reader(X, np.ones((1000, 1), np.int8)), small_disk / "out.zarr", workers=1)
+    assert not (small_disk / "out.zarr").exists()
