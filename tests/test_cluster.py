@@ -208,13 +208,13 @@ def test_ctrl_c_is_answered_by_the_client_alone(tmp_path: Path) -> None:
         "import time\n"
         "from mlfs_dask.cluster import connect\n"
         "if __name__ == '__main__':\n"
-        "    try:\n"
-        "        with connect(workers=1) as client:\n"
-        "            future = client.submit(time.sleep, 60)\n"
+        "    with connect(workers=1) as client:\n"
+        "        try:\n"
         "            print('ready', flush=True)\n"
-        "            future.result()\n"
-        "    except KeyboardInterrupt:\n"
-        "        print('interrupted')\n"
+        "            time.sleep(60)\n"
+        "        except KeyboardInterrupt:\n"
+        "            time.sleep(1)\n"
+        "            print(client.submit(abs, -2).result())\n"
     )
     process = subprocess.Popen(
         [sys.executable, program],
@@ -227,7 +227,7 @@ def test_ctrl_c_is_answered_by_the_client_alone(tmp_path: Path) -> None:
     assert process.stdout.readline() == "ready\n"
     os.killpg(process.pid, signal.SIGINT)
     stdout, stderr = process.communicate(timeout=30)
-    assert (process.returncode, stdout, stderr) == (0, "interrupted\n", "")
+    assert (process.returncode, stdout, stderr) == (0, "2\n", "")
 
 
 @pytest.mark.cluster
