@@ -76,7 +76,10 @@ def _open_root(path: str, options: ReadOptions) -> Iterator[Any]:
     if path.rstrip("/").lower().endswith(".zarr") or Path(path).is_dir():
         import zarr
 
-        root = zarr.open_group(path, mode="r", storage_options=options.storage_options or None)
+        try:
+            root = zarr.open_group(path, mode="r", storage_options=options.storage_options or None)
+        except (FileNotFoundError, KeyError, ValueError, OSError) as error:
+            raise DataError(f"there is no Zarr group: {error}", file=path, cure="check the path") from error
         yield root
         return
     h5py = need("h5py", file=path, what=".h5ad")

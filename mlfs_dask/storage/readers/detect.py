@@ -101,6 +101,7 @@ def open_source(sources: Sequence[str], options: ReadOptions = _DEFAULTS, format
     if len(paths) > 1 and len(set(paths)) < len(paths):
         twice = next(path for number, path in enumerate(paths) if path in paths[:number])
         raise UsageError(f"{twice} is given twice\n  cure: name each file once")
+    options = replace(options, keys={key.lower(): value for key, value in options.keys.items()})
     _check_options(paths[0], FORMATS[name], options)
     if name in _PAIRED and (pair := _as_pair(paths, name, options)):
         return _call(name, pair, options)

@@ -12,8 +12,10 @@ import pytest
 from scipy import sparse as sp
 
 from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.storage.convert import convert
 from mlfs_dask.storage.readers.anndata import open_anndata
 from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.detect import open_source
 from tests.storage.readers.reading import batches_of, check_splits, read_all
 
 with warnings.catch_warnings():
@@ -158,6 +160,30 @@ def test_a_data_frame_as_features(write) -> None:
 def test_label_options_of_tables(write, labels: LabelSpec) -> None:
     with pytest.raises(UsageError, match="AnnData keeps labels apart from features"):
         open_anndata(write(annotated()), ReadOptions(labels=labels))
+
+
+def test_other_names(tmp_path: Path) -> None:
+    folder = Path(write_zarr(3)(annotated(), tmp_path)).rename(tmp_path / "plain")
+    file = Path(write_h5ad(annotated(), tmp_path)).rename(tmp_path / "t.h5")
+    for path in (folder, file):
+        np.testing.assert_array_equal(read_all(open_anndata(str(path)))[0], X)
+    np.testing.assert_array_equal(read_all(open_source([str(folder)]))[1], Y)
+    with pytest.raises(DataError, match="there is no Zarr group"):
+        open_anndata(str(tmp_path / "no.zarr"))
+
+
+def test_a_store_of_ours(tmp_path: Path) -> None:
+    """A store can be a source: names and categories stay."""
+    source = tmp_path / "t.csv"
+    rows = "".join(f"{i},{'b' if i % 3 else 'a'},{i % 2},?\n" for i in range(40))
+    source.write_text("x,k,p,q\n" + rows)
+    convert(str(source), tmp_path / "t.zarr", labels=LabelSpec(count=2), workers=1)
+    reader = open_source([str(tmp_path / "t.zarr")])
+    expected = open_source([str(source)], ReadOptions(labels=LabelSpec(count=2)))
+    for name in ("feature_names", "label_names", "categories", "n_features", "n_labels"):
+        assert getattr(reader.header, name) == getattr(expected.header, name), name
+    for found, wanted in zip(read_all(reader), read_all(expected), strict=True):
+        np.testing.assert_array_equal(found, wanted)
 
 
 def test_cut_off(tmp_path: Path) -> None:

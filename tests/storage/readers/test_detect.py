@@ -243,6 +243,12 @@ def test_keys_that_a_format_does_not_have(tmp_path: Path, name: str, keys: dict,
     assert said in str(caught.value)
 
 
+def test_keys_in_any_capitals(tmp_path: Path) -> None:
+    np.savez(tmp_path / "t.npz", A=X, B=Y)
+    found = read_all(open_source([str(tmp_path / "t.npz")], ReadOptions(keys={"X": "A", "y": "B"})))
+    np.testing.assert_array_equal(found[0], X)
+
+
 def test_label_options_where_labels_are_an_array(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="labels are an array of their own here") as caught:
         open_source([npz(tmp_path)], LAST)

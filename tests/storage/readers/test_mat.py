@@ -85,6 +85,11 @@ def test_everything_by_columns(save) -> None:
     check(save(data=X.T, target=Y.T))
 
 
+def test_rows_of_x_are_instances_where_both_would_fit(save) -> None:
+    labels = RNG.integers(0, 2, size=(23, 4)).astype(float)
+    check(save(data=X, target=labels.T), labels=labels)
+
+
 @pytest.mark.parametrize("spool", [False, True])
 def test_sparse(save, spool: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if spool:
