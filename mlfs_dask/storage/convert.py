@@ -413,8 +413,8 @@ class Place:
             where = self.wip if self.wip.exists() else self.wip.parent
             free = shutil.disk_usage(where).free
             raise MlfsError(
-                f"{where}: the disk is full ({free:,} bytes free; the store and its staged rows need "
-                f"{_needed(self.wip)})\n  cure: make room and pass --resume, or remove {where}"
+                f"{where}: the disk is full ({free:,} bytes free; this conversion needs {_needed(self.wip)})"
+                f"\n  cure: make room and pass --resume, or remove {self.wip}"
             ) from error
 
     def _admit(self, job: dict[str, Any], sources: Sequence[Source], *, force: bool, resume: bool) -> None:
@@ -533,7 +533,10 @@ def _is_interruption(error: BaseException) -> bool:
 
 def _needed(wip: Path) -> str:
     facts = _read_json(wip / "projected.json")
-    return "an amount not known yet" if facts is None else f"{facts['bytes']:,} bytes"
+    if facts is not None:
+        return f"{facts['bytes']:,} bytes for the store beside the staged rows"
+    staged = sum(path.stat().st_size for path in (wip / "stage").glob("*.bin"))
+    return f"more than {2 * staged:,} bytes for staged rows and store"
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from mlfs_dask.storage.digest import new_hash
 from mlfs_dask.storage.plan import ArrayPlan
 
 _ABSENT = 2**64 - 1
+_THREAD_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -123,13 +125,19 @@ def write_shard(path: Path, chunks: Iterator[NDArray[Any]], *, slots: int, compr
     index = np.full((slots, 2), _ABSENT, "<u8")
     offset = 0
     encode: Callable[[NDArray[Any]], Any] | None = None
-    with path.open("wb", buffering=0) as file:
+    with path.open("wb", buffering=0) as file, ThreadPoolExecutor(1) as hasher:
 
         def put(content: Any) -> None:
             view = memoryview(content)
-            digest.update(view)
-            while view.nbytes:
-                view = view[file.write(view) :]
+            # The digest takes longer than the write; both run without the interpreter's lock.
+            hashing = hasher.submit(digest.update, view) if view.nbytes >= _THREAD_BYTES else None
+            if hashing is None:
+                digest.update(view)
+            left = view
+            while left.nbytes:
+                left = left[file.write(left) :]
+            if hashing is not None:
+                hashing.result()
 
         for slot, chunk in enumerate(chunks):
             encode = encode or encoder(compressor, chunk.itemsize)

@@ -156,7 +156,8 @@ def stage_part(
     DataError
         If the data is invalid.
     """
-    categories = {feature: len(values) for feature, values in reader.header.categories.items()}
+    # Two values need no watching: only a feature of many can identify rows.
+    categories = {feature: len(values) for feature, values in reader.header.categories.items() if len(values) > 2}
     statistics = Statistics(categories)
     batches, done = read_journal(directory, part.index)
     if not _are_intact(directory, part.index, batches, None if done else statistics):

@@ -142,9 +142,15 @@ class Statistics:
             self.longest_row = max(self.longest_row, int(np.diff(X.indptr).max()))
         if X.nnz:
             self._add_values(X)
+        if self.seen and rows:
+            self._mark_sparse(X)
+
+    def _mark_sparse(self, X: csr_array) -> None:
+        columns = X.tocsc()
         for feature, seen in self.seen.items():
-            column = np.asarray(X[:, [feature]].todense()).ravel() if feature < d else np.zeros(rows)
-            _mark(seen, column, feature)
+            start, stop = columns.indptr[feature : feature + 2] if feature < X.shape[1] else (0, 0)
+            _mark(seen, columns.data[start:stop], feature)
+            seen[0] |= stop - start < X.shape[0]
 
     def _add_values(self, X: csr_array) -> None:
         values, indices, indptr, d = X.data, X.indices, X.indptr, X.shape[1]
