@@ -17,7 +17,6 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from mlfs_dask import runtime
 from mlfs_dask.primitives import passes
@@ -166,11 +165,12 @@ def _run_here(
     total: State | None = None
     if threads <= 1:
         for first, last in plan.runs:
-            state = _stream(statistic, source, first, last, 0, inputs, outputs)
+            with runtime.one_blas_thread():
+                state = _stream(statistic, source, first, last, 0, inputs, outputs)
             runtime.emit("partitions", done=last - first)
             total = _merged(statistic, total, state)
     else:
-        with threadpool_limits(1), ThreadPoolExecutor(threads, thread_name_prefix="mlfs-pass") as pool:
+        with runtime.one_blas_thread(), ThreadPoolExecutor(threads, thread_name_prefix="mlfs-pass") as pool:
             # No more runs are handed out than threads: finished states must not pile up.
             waiting = list(plan.runs)
 
@@ -204,7 +204,7 @@ def _run_task(
     (statistic,) = statistics
     runtime.reset_peak_rss()
     outputs = _new_outputs(statistic, rows[1] - rows[0])
-    with threadpool_limits(1):
+    with runtime.one_blas_thread():
         state = _stream(statistic, source, first, last, rows[0], inputs, outputs)
     runtime.emit_from_task("partitions", done=last - first)
     return outputs, ([state], {passes.process_name(): runtime.peak_rss()})

@@ -1,0 +1,330 @@
+"""Nearest neighbours of all rows, exactly, by pairs of blocks: a group of rows is held, and all rows stream past it.
+
+One reading of X for every group, and groups as large as memory allows. What comes back is k indices and distances a
+row, on the driver; nothing n × n is formed. The result does not depend on how X is cut (`blocks.neighbours`).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask import runtime
+from mlfs_dask.blocks.neighbours import SCRATCH_BYTES, NearestRows
+from mlfs_dask.errors import DoesNotFitError
+from mlfs_dask.primitives.linear import Scaling
+from mlfs_dask.primitives.passes import PassRecord, compute_graphs, process_name
+from mlfs_dask.primitives.plan import USABLE_SHARE, PassPlan, split_evenly
+from mlfs_dask.runtime import Resources
+from mlfs_dask.typing import Block, Matrix, Profile, RowSource
+
+#: Bytes of a held group of rows, as float64, where memory allows more.
+GROUP_BYTES = 256 * 2**20
+
+#: Groups are not cut smaller than this for the sake of more tasks.
+FEWEST_ROWS = 512
+
+
+class Neighbours(NamedTuple):
+    """The k nearest rows of every row.
+
+    Attributes
+    ----------
+    indices : int64 array, shape (n, k)
+        Nearest first, ties by lower index; never the row itself.
+    distances : float64 array, shape (n, k)
+        Squared Euclidean distances, or whatever the search is about.
+    """
+
+    indices: NDArray[np.int64]
+    distances: NDArray[np.float64]
+
+    def to_csr(self, values: NDArray[np.float64] | None = None) -> sp.csr_array:
+        """The graph with an entry for each neighbour, k a row, as a canonical (n, n) csr_array.
+
+        Parameters
+        ----------
+        values : float64 array, shape (n, k), optional
+            Entries in the order of `indices`; the distances by default. Zeros are stored.
+
+        Examples
+        --------
+        >>> graph = Neighbours(np.array([[1], [0]]), np.array([[4.0], [4.0]])).to_csr()
+        >>> graph.toarray()
+        array([[0., 4.],
+               [4., 0.]])
+        """
+        n, k = self.indices.shape
+        order = np.argsort(self.indices, axis=1)
+        dtype = np.int32 if n * k < 2**31 else np.int64
+        columns = np.take_along_axis(self.indices, order, axis=1).astype(dtype).ravel()
+        data = np.take_along_axis(self.distances if values is None else values, order, axis=1).ravel()
+        graph = sp.csr_array((data, columns, k * np.arange(n + 1, dtype=dtype)), shape=(n, n))
+        graph.has_canonical_format = True
+        return graph
+
+
+@dataclass(frozen=True)
+class _Search:
+    """Plain parameters of a search, which travel to tasks."""
+
+    k: int
+    scaling: Scaling | None
+
+    def scaled(self, X: Matrix) -> Matrix:
+        """Rows as float64 in which distances are taken. Centring changes no distance: sparse rows go without it."""
+        if sp.issparse(X):
+            wide = sp.csr_array(X.astype(np.float64))
+            if self.scaling is not None:
+                wide.data *= self.scaling.factor[wide.indices]
+            return wide
+        wide = X.astype(np.float64)
+        if self.scaling is not None:
+            wide -= self.scaling.centre
+            wide *= self.scaling.factor
+        return wide
+
+    def begin(self, blocks: Iterable[Block], low: int, high: int) -> NearestRows:
+        """Hold rows low..high-1 of the blocks."""
+        pieces = []
+        for block in blocks:
+            part = block.X[max(low - block.start, 0) : max(high - block.start, 0)]
+            if part.shape[0]:
+                pieces.append(self.scaled(part))
+        if sp.issparse(pieces[0]):
+            return NearestRows(sp.csr_array(sp.vstack(pieces, format="csr")), low, self.k)
+        return NearestRows(pieces[0] if len(pieces) == 1 else np.concatenate(pieces), low, self.k)
+
+    def pass_by(self, nearest: NearestRows, blocks: Iterable[Block]) -> None:
+        """Let all rows of the blocks be considered."""
+        for block in blocks:
+            nearest.add(self.scaled(block.X), block.start)
+
+
+def knn_graph(
+    source: RowSource, k: int, resources: Resources, *, scaling: Scaling | None = None
+) -> tuple[Neighbours, list[PassRecord]]:
+    """The k nearest rows of every row by Euclidean distance, exactly.
+
+    Parameters
+    ----------
+    source : RowSource
+        X of shape (n, d), finite.
+    k : int
+        At most n − 1 neighbours are found.
+    resources : Resources
+    scaling : Scaling, optional
+        Distances are between centred and scaled rows.
+
+    Returns
+    -------
+    Neighbours
+        With min(k, n − 1) columns.
+    records : list of PassRecord
+        One for every reading of X: as many as there are groups.
+
+    Raises
+    ------
+    DoesNotFitError, ClusterLostError
+    """
+    profile = source.profile
+    k = min(k, profile.n - 1)
+    if k < 1:
+        return Neighbours(np.empty((profile.n, 0), np.int64), np.empty((profile.n, 0))), []
+    search = _Search(k, scaling or _around_zero(source))
+    plan = plan_knn(source, k, resources)
+    started = time.perf_counter()
+    runtime.emit("pass", label="neighbours", partitions=len(plan.runs))
+    if getattr(source, "holds_blocks", False):
+        pieces = _search_pairs(source, search, plan, resources)
+    elif resources.client is not None and not getattr(source, "in_memory", False):
+        pieces = _search_there(source, search, plan, resources)
+    else:
+        pieces = _search_here(source, search, plan, resources)
+    indices, distances = np.empty((profile.n, k), np.int64), np.empty((profile.n, k))
+    peak = 0
+    for (low, high), (found, squares, held) in zip(plan.runs, pieces, strict=True):
+        indices[low:high], distances[low:high] = found, squares
+        peak = max(peak, *held.values())
+    seconds = time.perf_counter() - started
+    runtime.emit("pass-done", label="neighbours", seconds=seconds)
+    readings = len(plan.runs)
+    record = PassRecord(plan.tasks // readings, profile.read_bytes, seconds / readings, peak)
+    return Neighbours(indices, distances), [record] * readings
+
+
+def _around_zero(source: RowSource) -> Scaling | None:
+    """A scaling that only moves dense rows to around zero, where the search has most digits."""
+    low, high = source.features.minimum, source.features.maximum
+    if source.profile.sparse or low is None or high is None:
+        return None
+    return Scaling(low / 2 + high / 2, np.ones(len(low)))
+
+
+def plan_knn(source: RowSource | Profile, k: int, resources: Resources) -> PassPlan:
+    """Groups of rows to hold (`runs`, as rows), and what a process needs for one.
+
+    Raises
+    ------
+    DoesNotFitError
+        Even a small group does not fit beside two blocks.
+    """
+    profile = source if isinstance(source, Profile) else source.profile
+    threads = resources.threads_per_worker
+    usable = int(resources.memory_limit * USABLE_SHARE)
+    if profile.sparse:
+        row = 12 * -(-profile.nonzeros // max(profile.n, 1)) + 8
+        block = 12 * profile.block_bytes // profile.itemsize
+    else:
+        row, block = 8 * profile.d, 8 * profile.block_rows * profile.d
+    fixed = profile.buffer_bytes + block + SCRATCH_BYTES
+    # The group exists twice while its pieces are put together, and its result once more when it leaves.
+    row = 2 * row + 40 * k
+    base = resources.process_bytes + (16 * k * profile.n if resources.client is None else 0)
+    room = min((usable - base) // threads - fixed, 2 * GROUP_BYTES)
+    if getattr(source, "holds_blocks", False):
+        runs = tuple(
+            (int(a), int(b))
+            for a, b in zip(source.row_offsets[:-1], source.row_offsets[1:], strict=True)  # type: ignore[union-attr]
+            if b > a
+        )
+        height = max(b - a for a, b in runs)
+        tasks = len(runs) * (len(runs) + 1)
+    else:
+        groups = max(1, -(-profile.n * row // max(room, 1)), min(resources.slots, profile.n // FEWEST_ROWS))
+        runs = split_evenly(profile.n, min(groups, max(1, profile.n // 64)))
+        height = -(-profile.n // len(runs))
+        tasks = len(runs)
+    peak = base + threads * (fixed + height * row)
+    if peak > usable:
+        raise DoesNotFitError(
+            "the neighbour search on a worker",
+            projected=peak,
+            available=usable,
+            cure="give each worker more memory (--memory-limit) or fewer threads (--threads-per-worker 1)",
+        )
+    return PassPlan(runs, 1, 1, tasks, profile.read_bytes * len(runs), peak)
+
+
+_Piece = tuple[NDArray[np.int64], NDArray[np.float64], dict[str, int]]
+
+
+def _search_group(search: _Search, source: RowSource, low: int, high: int) -> _Piece:
+    """All of X past rows low..high-1."""
+    offsets = source.row_offsets
+    first = int(np.searchsorted(offsets, low, side="right")) - 1
+    last = int(np.searchsorted(offsets, high, side="left"))
+    nearest = search.begin(source.stream(first, last), low, high)
+    search.pass_by(nearest, source.stream(0, len(offsets) - 1))
+    runtime.emit_from_task("partitions", done=1)
+    return nearest.indices, nearest.distances, {process_name(): runtime.peak_rss()}
+
+
+def _search_task(search: _Search, source: RowSource, low: int, high: int) -> _Piece:
+    runtime.reset_peak_rss()
+    with runtime.one_blas_thread():
+        return _search_group(search, source, low, high)
+
+
+def _search_here(source: RowSource, search: _Search, plan: PassPlan, resources: Resources) -> list[_Piece]:
+    threads = min(resources.threads_per_worker, len(plan.runs))
+    if threads <= 1:
+        with runtime.one_blas_thread():
+            return [_search_group(search, source, low, high) for low, high in plan.runs]
+    with runtime.one_blas_thread(), ThreadPoolExecutor(threads, thread_name_prefix="mlfs-search") as pool:
+        return list(pool.map(lambda run: _search_group(search, source, *run), plan.runs))
+
+
+def _search_there(source: RowSource, search: _Search, plan: PassPlan, resources: Resources) -> list[_Piece]:
+    from dask.delayed import delayed
+
+    held = delayed(source, name=f"mlfs-source-{os.urandom(8).hex()}", traverse=False)
+    parameters = delayed(search, name=f"mlfs-search-{os.urandom(8).hex()}", traverse=False)
+    task = delayed(_search_task, pure=False)
+    return compute_graphs([task(parameters, held, low, high) for low, high in plan.runs], plan, resources)
+
+
+def _search_pairs(source: Any, search: _Search, plan: PassPlan, resources: Resources) -> list[_Piece]:
+    """The blocks of a Dask array: every chunk is held in turn while all chunks go past it, a task each."""
+    from dask.delayed import delayed
+
+    parameters = delayed(search, name=f"mlfs-search-{os.urandom(8).hex()}", traverse=False)
+    offsets = source.row_offsets
+    chunks = [source.delayed_blocks(i) for i in range(len(offsets) - 1) if offsets[i + 1] > offsets[i]]
+    begin, step = delayed(_begin_pair, pure=False), delayed(_add_pair, pure=False)
+    finish = delayed(_finish_pair, pure=False)
+    graphs = []
+    for (low, high), own in zip(plan.runs, chunks, strict=True):
+        nearest = begin(parameters, own, low, high)
+        for other in chunks:
+            nearest = step(parameters, nearest, other)
+        graphs.append(finish(nearest))
+    return compute_graphs(graphs, plan, resources)
+
+
+def _begin_pair(search: _Search, held: Any, low: int, high: int) -> NearestRows:
+    return search.begin(held.blocks(), low, high)
+
+
+def _add_pair(search: _Search, nearest: NearestRows, held: Any) -> NearestRows:
+    # What a task was given belongs to Dask, and the task may run twice.
+    copy = nearest.copy()
+    with runtime.one_blas_thread():
+        search.pass_by(copy, held.blocks())
+    return copy
+
+
+def _finish_pair(nearest: NearestRows) -> _Piece:
+    runtime.emit_from_task("partitions", done=1)
+    return nearest.indices, nearest.distances, {process_name(): runtime.peak_rss()}
+
+
+def knn_of_points(Z: NDArray[np.float64], k: int, *, threads: int = 1) -> Neighbours:
+    """The k nearest rows of every row of an array in this process, exactly.
+
+    Parameters
+    ----------
+    Z : float64 array, shape (n, m)
+    k : int
+        At most n − 1 neighbours are found.
+    threads : int
+        Groups of rows that are searched at the same time.
+
+    Returns
+    -------
+    Neighbours
+        With min(k, n − 1) columns; the same for any number of threads.
+
+    Examples
+    --------
+    >>> knn_of_points(np.array([[0.0], [1.0], [3.0]]), 1).indices.ravel()
+    array([1, 0, 1])
+    """
+    Z = np.ascontiguousarray(Z - Z.mean(axis=0), dtype=np.float64)
+    n = len(Z)
+    k = min(k, n - 1)
+    if k < 1:
+        return Neighbours(np.empty((n, 0), np.int64), np.empty((n, 0)))
+    runs = split_evenly(n, max(1, min(threads, n // FEWEST_ROWS)))
+
+    def search(run: tuple[int, int]) -> NearestRows:
+        nearest = NearestRows(Z[run[0] : run[1]], run[0], k)
+        nearest.add(Z, 0)
+        return nearest
+
+    found: Sequence[NearestRows]
+    if len(runs) == 1:
+        with runtime.one_blas_thread():
+            found = [search(runs[0])]
+    else:
+        with runtime.one_blas_thread(), ThreadPoolExecutor(len(runs), thread_name_prefix="mlfs-search") as pool:
+            found = list(pool.map(search, runs))
+    return Neighbours(np.concatenate([f.indices for f in found]), np.concatenate([f.distances for f in found]))
