@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
 import socket
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -385,7 +386,7 @@ def _local_client(workers: int, threads_per_worker: int, memory_limit: int | Non
         threads_per_worker,
         "" if threads_per_worker == 1 else "s",
     )
-    with dask.config.set(settings), ExitStack() as stack:
+    with dask.config.set(settings), _restored_environment(settings[_ENVIRON]), ExitStack() as stack:
         try:
             cluster = stack.enter_context(
                 LocalCluster(
@@ -417,6 +418,23 @@ def _local_client(workers: int, threads_per_worker: int, memory_limit: int | Non
         yield client
 
 
+_ENVIRON = "distributed.nanny.pre-spawn-environ"
+
+
+@contextmanager
+def _restored_environment(names: Iterable[str]) -> Iterator[None]:
+    """Undo what nannies, which run in this process, do to its environment; the next cluster would inherit it."""
+    before = {name: os.environ.get(name) for name in names}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
 def local_settings(memory_limit: int, wait: float) -> dict[str, Any]:
     """Settings of Dask under which local workers are started.
 
@@ -432,7 +450,7 @@ def local_settings(memory_limit: int, wait: float) -> dict[str, Any]:
     # counts as used, so it may not be much of the limit.
     kept = min(2**30, memory_limit // 4)
     return {
-        "distributed.nanny.pre-spawn-environ": {
+        _ENVIRON: {
             "MALLOC_ARENA_MAX": 1,
             "MALLOC_MMAP_THRESHOLD_": 2**30,
             "MALLOC_TRIM_THRESHOLD_": kept,

@@ -79,7 +79,7 @@ def test_console_script_and_dask_entry_point() -> None:
         (["nonsense"], "no such command: 'nonsense'. Known: convert, inspect"),
         (["select", "elk"], "no such method: 'elk'. Did you mean elc"),
         (["select", "-k", "3", "elc"], "the method comes before its options, and '-k' came first"),
-        (["select", "elc", "x.zarr", "-o", "x", "-k", "3", "--bta", "1"], "No such option '--bta'"),
+        (["select", "elc", "x.zarr", "-o", "x", "-k", "3", "--bta", "1"], "--beta"),
         (["select", "elc", "x.zarr", "-o", "x"], "Missing option '-k'"),
         (["select", "elc", "x.zarr", "-o", "x", "-k", "many"], "'many' is neither a count (20) nor a fraction"),
         (["select", "elc", "x.zarr", "-o", "x", "-k", "1.5"], "a fraction lies between 0 and 1"),
