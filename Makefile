@@ -30,7 +30,7 @@ $(VENV)/.demo: $(VENV)/.pip pyproject.toml
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.pip pyproject.toml
-	$(PIP) install --editable ".[formats]" --group test
+	$(PIP) install --editable . --group test
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.test pyproject.toml
@@ -52,8 +52,8 @@ lint: $(VENV)/.lint
 $(VENV)-floors/.test: pyproject.toml
 	$(PYTHON) -m venv $(VENV)-floors
 	$(VENV)-floors/bin/python -m pip -qq install --upgrade "pip>=25.1"
-	$(VENV)-floors/bin/python -c 'import re, tomllib; p = tomllib.load(open("pyproject.toml", "rb")); lists = [p["project"]["dependencies"], p["project"]["optional-dependencies"]["formats"], p["dependency-groups"]["test"]]; print("\n".join(re.sub(r"(\[.*\])?>=([0-9.]+).*", r"==\2", r) for x in lists for r in x))' > $(VENV)-floors/floors.txt
-	$(VENV)-floors/bin/python -m pip -qq install --editable ".[formats]" --group test --constraint $(VENV)-floors/floors.txt
+	$(VENV)-floors/bin/python -c 'import re, tomllib; p = tomllib.load(open("pyproject.toml", "rb")); lists = [p["project"]["dependencies"], p["dependency-groups"]["test"]]; print("\n".join(re.sub(r"(\[.*\])?>=([0-9.]+).*", r"==\2", r) for x in lists for r in x))' > $(VENV)-floors/floors.txt
+	$(VENV)-floors/bin/python -m pip -qq install --editable . --group test --constraint $(VENV)-floors/floors.txt
 	@touch $@
 
 test-floors: $(VENV)-floors/.test

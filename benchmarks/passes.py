@@ -67,23 +67,32 @@ def in_cluster(
     from mlfs_dask import runtime
     from mlfs_dask.cluster import connect
 
-    seconds, peaks, facts = [], [], {}
+    seconds, cpu, peaks, facts = [], [], [], {}
     for _ in range(repeats):
         drop_pages(store) if cold else warm_pages(store)
         with connect(workers=workers, memory_limit=memory) as client:
             client.run(runtime.reset_peak_rss)
+            used = sum(client.run(time.process_time).values())
             started = time.perf_counter()
             facts = function(client)
             seconds.append(time.perf_counter() - started)
+            cpu.append(sum(client.run(time.process_time).values()) - used)
             peaks.append(max(client.run(runtime.peak_rss).values()))
-            spilled = client.run(lambda dask_worker: dask_worker.data.disk.total_weight if dask_worker.data.disk else 0)
+            spilled = client.run(spilled_bytes)
     return {
         "seconds": statistics.median(seconds),
         "all_seconds": [round(s, 3) for s in seconds],
+        "worker_cpu_seconds": statistics.median(cpu),
         "peak_worker_MiB": max(peaks) / 2**20,
         "spilled_bytes": sum(spilled.values()),
         **facts,
     }
+
+
+def spilled_bytes(dask_worker: Any) -> int:
+    """Bytes that a worker has written to disk for want of memory; 0 where spilling is off."""
+    disk = getattr(dask_worker.data, "disk", None)
+    return 0 if disk is None else int(disk.total_weight)
 
 
 def selection(

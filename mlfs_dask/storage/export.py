@@ -433,13 +433,9 @@ def _distinct_names(table: _Table, what: str) -> None:
 
 
 def _write_parquet(table: _Table, file: Path) -> None:
-    try:
-        import pyarrow as pa
-        from pyarrow import parquet
-    except ImportError as error:
-        raise UsageError(
-            'writing Parquet needs pyarrow, which is not installed\n  cure: pip install "mlfs-dask[formats]"'
-        ) from error
+    import pyarrow as pa
+    from pyarrow import parquet
+
     _distinct_names(table, "Parquet")
     first, blocks = _peek(table.blocks)
     fields = []

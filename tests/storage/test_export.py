@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -272,9 +271,3 @@ def test_blocks_of_another_shape_and_none(tmp_path: Path) -> None:
         export_rows(blocks(X[:, :4], Y, sparse=False), tmp_path / "t.npz", **NAMES, n=N)
     with pytest.raises(ValueError, match="there are no rows to write"):
         export_rows(iter([]), tmp_path / "t.npz", **NAMES, n=0)
-
-
-def test_pyarrow_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(UsageError, match=r'needs pyarrow.*\n.*pip install "mlfs-dask\[formats\]"'):
-        export_rows(iter([]), tmp_path / "t.parquet", **NAMES, n=N)

@@ -14,7 +14,7 @@ from typing import Any
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.readers.base import ReadOptions
-from mlfs_dask.storage.readers.columns import find_column, need
+from mlfs_dask.storage.readers.columns import find_column
 from mlfs_dask.storage.readers.encoded import (
     ColumnRows,
     columns_of,
@@ -82,7 +82,8 @@ def _open_root(path: str, options: ReadOptions) -> Iterator[Any]:
             raise DataError(f"there is no Zarr group: {error}", file=path, cure="check the path") from error
         yield root
         return
-    h5py = need("h5py", file=path, what=".h5ad")
+    import h5py
+
     with open_random(path, options.storage_options) as file:
         try:
             hdf5 = h5py.File(file, "r")

@@ -209,22 +209,3 @@ def bad_label(
         value=value,
         cure=LABEL_CURE,
     )
-
-
-def need(module: str, *, file: str, what: str) -> Any:
-    """Import an optional library, or say how to get it.
-
-    Raises
-    ------
-    UsageError
-        It is not installed.
-    """
-    import importlib
-
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise UsageError(
-            f"{file}: reading {what} needs {module.partition('.')[0]}, which is not installed\n"
-            '  cure: pip install "mlfs-dask[formats]"'
-        ) from error

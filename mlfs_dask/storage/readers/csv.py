@@ -30,7 +30,6 @@ from mlfs_dask.storage.readers.columns import (
     bad_label,
     find_column,
     label_block,
-    need,
     split_columns,
     unique_names,
 )
@@ -426,7 +425,6 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
     DataError
         No such file, an empty one, a ragged row, a name given twice, an unknown label column.
     """
-    need("pyarrow", file=path, what="CSV")
     source = open_source(path, options.storage_options)
     tabs = tabs or format_suffix(path) in (".tsv", ".tab")
     sample = source.read_range(0, SAMPLE_BYTES)

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers.base import ReadOptions
-from mlfs_dask.storage.readers.columns import need
 from mlfs_dask.storage.readers.matrix import (
     CsrRows,
     DeferredArray,
@@ -119,7 +118,8 @@ def _open_variables(path: str, options: ReadOptions) -> Iterator[Mapping[str, _V
         if start[124:128] in (b"\x00\x01IM", b"\x01\x00MI"):
             yield _version_5(file, path, ">" if start[126:128] == b"MI" else "<")
         elif b"\x89HDF\r\n\x1a\n" in (start[:8], _at(file, 512, 8)):
-            h5py = need("h5py", file=path, what="MATLAB 7.3 files")
+            import h5py
+
             try:
                 hdf5 = h5py.File(file, "r")
             except OSError as error:

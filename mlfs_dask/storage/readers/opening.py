@@ -1,10 +1,10 @@
 """Open a local file or an fsspec URL as plain bytes, whatever it is compressed with.
 
 `open_source(path)` looks at the first bytes and answers with a small picklable `SourceFile`: its size, its
-compression, whether it can be entered in the middle, and `open(offset)`, a buffered binary stream of the
-uncompressed bytes. gzip, xz and bzip2 come with Python; Zstandard needs `mlfs-dask[formats]`. A missing,
-unreadable, truncated or damaged file is a `DataError` naming the file, raised where it is noticed: by
-`open_source`, or by a later `read` of the stream. Nothing is ever decompressed as a whole.
+compression (gzip, xz, bzip2, Zstandard), whether it can be entered in the middle, and `open(offset)`, a buffered
+binary stream of the uncompressed bytes. A missing, unreadable, truncated or damaged file is a `DataError` naming
+the file, raised where it is noticed: by `open_source`, or by a later `read` of the stream. Nothing is ever
+decompressed as a whole.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ def _decompressed(source: SourceFile, raw: BinaryIO) -> _Readable:
     if source.compression == "bzip2":
         return bz2.BZ2File(raw)
     if source.compression == "zstd":
-        return _Zstandard(source.path, raw)
+        return _Zstandard(raw)
     return raw
 
 
@@ -253,15 +253,9 @@ class _Zstandard:
     The package's own stream reader takes a cut-off file for a complete one, so frames are followed here.
     """
 
-    def __init__(self, path: str, raw: BinaryIO) -> None:
-        try:
-            import zstandard
-        except ImportError as error:
-            raise DataError(
-                "reading .zst files needs the package zstandard",
-                file=path,
-                cure='pip install "mlfs-dask[formats]"',
-            ) from error
+    def __init__(self, raw: BinaryIO) -> None:
+        import zstandard
+
         self._raw = raw
         self._error = zstandard.ZstdError
         # 2 GiB windows (`zstd --long=31`) are legal; memory is taken only as a frame asks for it.

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers.base import Batch, Header, LabelSpec, Part, ReadOptions
-from mlfs_dask.storage.readers.columns import bad_label, label_block, need, split_columns, unique_names
+from mlfs_dask.storage.readers.columns import bad_label, label_block, split_columns, unique_names
 from mlfs_dask.storage.readers.matrix import SMALL_BYTES, FileArray, fortran_rows, open_random
 
 MAX_CATEGORIES = 100_000
@@ -286,8 +286,8 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
 
 @contextlib.contextmanager
 def _open(path: str, storage_options: dict[str, Any]) -> Iterator[Any]:
-    parquet = need("pyarrow.parquet", file=path, what="Parquet")
     import pyarrow as pa
+    from pyarrow import parquet
 
     with open_random(path, storage_options) as stream:
         try:

@@ -198,12 +198,3 @@ def test_an_hdf5_file_that_is_not_anndata(tmp_path: Path) -> None:
         file["other"] = np.arange(3)
     with pytest.raises(DataError, match="there is no X; there is other"):
         open_anndata(str(tmp_path / "t.h5ad"))
-
-
-def test_h5py_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    path = write_h5ad(annotated(), tmp_path)
-    monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(UsageError, match=r"reading \.h5ad needs h5py, which is not installed"):
-        open_anndata(path)

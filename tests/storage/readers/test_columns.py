@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.storage.readers.columns import label_block, need, sparse_label_block
+from mlfs_dask.errors import DataError
+from mlfs_dask.storage.readers.columns import label_block, sparse_label_block
 
 HOW = {"names": ("sky", "sea"), "file": "f", "place": lambda row: {"row": 10 + row}}
 
@@ -44,8 +44,3 @@ def test_bad_label(value: float, shown: float, names: tuple[str, ...] | None) ->
             call(matrix, **HOW | {"names": names})
         assert caught.value.column == ("sea" if names else 2)
         assert repr(caught.value.value) == repr(shown)
-
-
-def test_missing_library() -> None:
-    with pytest.raises(UsageError, match=r"f: reading X needs no_such, which is not installed"):
-        need("no_such.thing", file="f", what="X")

@@ -311,11 +311,3 @@ def test_a_file_that_changes_is_noticed(write) -> None:
     write("k,y\na,0\nc,1\n")
     with pytest.raises(DataError, match=re.compile("value 'c': a text that was not there", re.DOTALL)):
         read_all(reader)
-
-
-def test_pyarrow_missing(write, monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(UsageError, match=r'needs pyarrow.*\n.*pip install "mlfs-dask\[formats\]"'):
-        open_csv(write("a,y\n1,0\n"), LAST)

@@ -11,7 +11,7 @@ import pytest
 import scipy.io
 from scipy import sparse as sp
 
-from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers import matrix
 from mlfs_dask.storage.readers.base import ReadOptions
 from mlfs_dask.storage.readers.mat import open_mat
@@ -235,15 +235,6 @@ def test_other_files(tmp_path: Path) -> None:
     (tmp_path / "t.mat").write_bytes(b"x" * 1000)
     with pytest.raises(DataError, match=r"no MATLAB file of version 5 or 7\.3"):
         open_mat(str(tmp_path / "t.mat"))
-
-
-def test_h5py_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    path = save_7(tmp_path / "t.mat", {"data": X, "target": Y})
-    monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(UsageError, match=r'MATLAB 7\.3 files needs h5py.*\n.*pip install "mlfs-dask\[formats\]"'):
-        open_mat(path)
 
 
 def real_files() -> list[tuple[str, str]]:

@@ -6,7 +6,6 @@ import bz2
 import gzip
 import lzma
 import pickle
-import sys
 from pathlib import Path
 
 import pytest
@@ -129,14 +128,6 @@ def test_urls() -> None:
         open_source("memory://opening/absent.txt")
     with pytest.raises(DataError, match=r"it cannot be opened: .*nosuch"):
         open_source("nosuch://opening/data.txt")
-
-
-def test_zstd_without_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "data.txt.zst"
-    path.write_bytes(zstd(TEXT))
-    monkeypatch.setitem(sys.modules, "zstandard", None)
-    with pytest.raises(DataError, match=r'pip install "mlfs-dask\[formats\]"'):
-        open_source(str(path)).open()
 
 
 def test_format_suffix() -> None:
