@@ -148,12 +148,3 @@ def test_damaged_pages(tmp_path: Path) -> None:
 def test_nothing_tells_the_labels(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="nothing tells which columns are labels"):
         open_parquet(save(tmp_path, a=[1], y=[1]))
-
-
-def test_pyarrow_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    path = save(tmp_path, a=[1], y=[1])
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(UsageError, match="reading Parquet needs pyarrow, which is not installed"):
-        open_parquet(path, LAST)
