@@ -44,9 +44,9 @@ def read_names(values: tuple[str, ...]) -> tuple[str, ...]:
 @click.option(
     "--key",
     "keys",
-    metavar="X=NAME",
+    metavar="NAME=VALUE",
     multiple=True,
-    help="Name of X or Y in a file that holds several arrays, as in --key X=data --key Y=target.",
+    help="What a format leaves open, as in --key x=data --key y=target for a file of several arrays.",
 )
 @click.option("--drop", metavar="NAMES", multiple=True, help="Features to leave out: a,b,c, or @FILE.")
 @click.option(
@@ -156,6 +156,6 @@ def _read_keys(keys: tuple[str, ...]) -> dict[str, str]:
     for key in keys:
         name, equals, value = key.partition("=")
         if not equals or not name or not value:
-            raise click.BadParameter(f"{key!r} is not of the form X=NAME.", param_hint="--key")
+            raise click.BadParameter(f"{key!r} is not of the form NAME=VALUE.", param_hint="--key")
         pairs[name] = value
     return pairs

@@ -134,7 +134,7 @@ def test_convert_labels(run: Run, replace: Replace, words: list[str], labels: La
         (["--labels", "a.xml", "--n-labels", "3"], "exclude one another"),
         (["--labels-first"], "--labels-first goes with --n-labels"),
         (["--label-columns", "@absent.txt"], "there is no file 'absent.txt'"),
-        (["--key", "X"], "'X' is not of the form X=NAME"),
+        (["--key", "X"], "'X' is not of the form NAME=VALUE"),
         (["--n-labels", "0"], "--n-labels"),
     ],
 )
