@@ -300,8 +300,8 @@ def bound_to_cores(function: Callable[[Any], dict[str, Any]]) -> Callable[[Any],
 
 
 def bind(core: int) -> None:
-    for thread in os.listdir("/proc/self/task"):
-        os.sched_setaffinity(int(thread), {core})
+    for thread in Path("/proc/self/task").iterdir():
+        os.sched_setaffinity(int(thread.name), {core})
 
 
 def peers(folder: Path) -> None:

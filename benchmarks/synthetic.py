@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from scipy.sparse import csr_array
+
 from mlfs_dask.storage.convert import Options, convert_reader
 from mlfs_dask.storage.readers.base import Batch, Header, Part
-from scipy.sparse import csr_array
 
 BATCH_ROWS = 10_000
 
