@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from mlfs_dask.blocks.linear import TILE_BYTES, backward_block, dense_tiles, forward_block
 from mlfs_dask.primitives.moments import FeatureMoments
 from mlfs_dask.primitives.passes import PassRecord, State
-from mlfs_dask.primitives.row_passes import Rows, run_row_pass
+from mlfs_dask.primitives.plan import PassPlan
+from mlfs_dask.primitives.row_passes import Rows, plan_rows, run_row_pass
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Block, Profile, RowSource
 
@@ -267,6 +268,33 @@ def normal_product(
     return _scaled(sums, scaling), record
 
 
+def forward_normal(
+    source: RowSource, W: NDArray[np.float64], resources: Resources, *, scaling: Scaling | None = None
+) -> Products:
+    """X W and X'X W from one reading of every block.
+
+    Parameters and errors are those of `forward_backward` with R = 0, of which nothing has to be sent.
+    """
+    statistic = _Normal(*W.shape, W=_scaled(W, scaling), centre=_centre(scaling), weighted=False, give=True)
+    (product,), sums, record = run_row_pass(source, statistic, resources, label="X W and X'X W")
+    return Products(product, _scaled(sums, scaling), record)
+
+
+def plan_linear(
+    source: RowSource | Profile, n_columns: int, resources: Resources, *, forward: bool = False, backward: bool = False
+) -> PassPlan:
+    """The plan of one product with `n_columns` columns: of `forward`, of `backward`, or of both in one reading.
+
+    Raises
+    ------
+    DoesNotFitError
+    """
+    d = (source if isinstance(source, Profile) else source.profile).d
+    W = np.empty((0, 0)) if forward else None
+    statistic = _Linear(d, n_columns, W=W, centre=None, backward=backward)
+    return plan_rows(source, statistic, resources, input_bytes=8 * n_columns if backward else 0)
+
+
 class _Normal(_Linear):
     """Row statistic: (X − centre)'S(X − centre) W."""
 
@@ -278,8 +306,9 @@ class _Normal(_Linear):
         W: NDArray[np.float64],
         centre: NDArray[np.float64] | None,
         weighted: bool,
+        give: bool = False,
     ) -> None:
-        super().__init__(n_features, n_columns, W=W, centre=centre, backward=True, weighted=weighted, give=False)
+        super().__init__(n_features, n_columns, W=W, centre=centre, backward=True, weighted=weighted, give=give)
 
     def add_rows(self, state: State, block: Block, inputs: Rows, outputs: Rows) -> None:
         X, weights = block.X, inputs[0] if self.weighted else None

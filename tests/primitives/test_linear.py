@@ -19,7 +19,9 @@ from mlfs_dask.primitives.linear import (
     backward,
     forward,
     forward_backward,
+    forward_normal,
     normal_product,
+    plan_linear,
     standard_scaling,
 )
 from mlfs_dask.primitives.moments import Moments
@@ -64,6 +66,10 @@ def check_all(source, X, W, R, s, resources, scaling):
     assert backward(source, R, resources, scaling=scaling, weights=s)[0] == pytest.approx(
         Z.T @ (s[:, None] * R), **near
     )
+    both = forward_normal(source, W, resources, scaling=scaling)
+    assert both.forward == pytest.approx(Z @ W, **near)
+    assert both.backward == pytest.approx(Z.T @ (Z @ W), **near)
+    assert both.record.tasks == record.tasks  # one reading
     for weights in (None, s):
         S = np.ones(len(X)) if weights is None else weights
         both = forward_backward(source, W, R, resources, scaling=scaling, weights=weights)
@@ -166,3 +172,18 @@ def test_rows_that_do_not_fit_a_worker_are_refused():
         plan_rows(profile, statistic, cluster)
     plan = plan_rows(replace(profile, n=10**6), statistic, cluster)
     assert plan.peak_worker_bytes > cluster.process_bytes + 10**6 // 2 * 160
+
+
+def test_a_product_is_planned_before_its_matrices_exist():
+    source = rows_of(problem()[0])
+    one = plan_linear(source, 3, HERE, forward=True)
+    other = plan_linear(source, 3, HERE, backward=True)
+    both = plan_linear(source, 3, HERE, forward=True, backward=True)
+    W, R = np.zeros((7, 3)), np.zeros((50, 3))
+    assert one.tasks == forward(source, W, HERE)[1].tasks
+    assert other.tasks == backward(source, R, HERE)[1].tasks
+    assert both.tasks == forward_backward(source, W, R, HERE).record.tasks
+    assert max(one.peak_worker_bytes, other.peak_worker_bytes) < both.peak_worker_bytes
+    there = replace(HERE, client=object())
+    sent = plan_linear(source, 3, there, backward=True).peak_worker_bytes
+    assert plan_linear(source, 300, there, backward=True).peak_worker_bytes >= sent + 50 * 297 * 8

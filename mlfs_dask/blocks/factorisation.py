@@ -1,0 +1,76 @@
+"""A non-negative factorisation of labels without a random draw: the parts of one sign of their singular pairs.
+
+C. Boutsidis, E. Gallopoulos, "SVD based initialization: a head start for nonnegative matrix factorization", Pattern
+Recognition 41 (2008) 1350-1362, doi:10.1016/j.patcog.2007.09.010. The pairs come from the eigenvectors of Y'Y, so that
+nothing but Y itself has n rows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+#: A singular value below this share of the largest is rounding.
+_SMALLEST = 1e-6
+
+#: Two parts whose sizes differ by less than this share count as equal.
+_EQUAL = 1e-9
+
+
+def nonnegative_factors(Y: sp.csr_array, most: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """V and B, neither negative, with Y near V B.
+
+    Parameters
+    ----------
+    Y : csr_array, shape (n, q)
+        0/1.
+    most : int
+        Columns of V to make; fewer come if Y has no such rank, but one at least.
+
+    Returns
+    -------
+    V : float64 array, shape (n, l)
+    B : float64 array, shape (l, q)
+        Rows have norm 1.
+
+    Examples
+    --------
+    >>> V, B = nonnegative_factors(sp.csr_array(np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1]])), 2)
+    >>> V.round(3)
+    array([[1.414, 0.   ],
+           [1.414, 0.   ],
+           [0.   , 1.   ]])
+    >>> B.round(3)
+    array([[0.707, 0.707, 0.   ],
+           [0.   , 0.   , 1.   ]])
+    """
+    n, q = Y.shape
+    wide = Y.astype(np.float64)
+    values, vectors = np.linalg.eigh((wide.T @ wide).toarray())
+    size = np.sqrt(np.maximum(values[::-1], 0.0))
+    rank = int((size > _SMALLEST * size[0]).sum())
+    if rank == 0:  # no label occurs
+        return np.zeros((n, 1)), np.eye(1, q)
+    kept = min(most, rank)
+    B = np.zeros((kept, q))
+    V = np.empty((n, kept))
+    for j in range(kept):
+        t = vectors[:, -1 - j]
+        u = wide @ t / size[j]
+        up, down = _size(u, 1) * _size(t, 1), _size(u, -1) * _size(t, -1)
+        if abs(up - down) <= _EQUAL * max(up, down):
+            # The sign of an eigenvector is arbitrary: the part with the first of its largest entries.
+            large = np.abs(t) >= (1 - 1e-6) * np.abs(t).max()
+            sign = 1.0 if t[large.argmax()] > 0 else -1.0
+        else:
+            sign = 1.0 if up > down else -1.0
+        B[j] = np.maximum(sign * t, 0.0)
+        norm = float(np.linalg.norm(B[j]))
+        B[j] /= norm
+        V[:, j] = size[j] * norm * np.maximum(sign * u, 0.0)
+    return V, B
+
+
+def _size(vector: NDArray[np.float64], sign: float) -> float:
+    return float(np.linalg.norm(np.maximum(sign * vector, 0.0)))

@@ -1,0 +1,85 @@
+"""The largest eigenvalue of a large matrix of which only products are at hand, each of which may read the data.
+
+Rayleigh-Ritz in the block Krylov space of a drawn start. Y. Saad, "Numerical Methods for Large Eigenvalue Problems",
+revised edition, SIAM 2011, chapter 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.errors import MlfsError
+
+#: Columns of the block: as many as a reading of X hardly notices.
+BLOCK = 16
+
+#: Most products; on real data three to nine are enough.
+MAX_PRODUCTS = 20
+
+
+def largest_eigenvalue(
+    operator: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    size: int,
+    *,
+    tol: float = 1e-2,
+    seed: int = 0,
+) -> float:
+    """Largest eigenvalue of a symmetric matrix without negative ones, from above.
+
+    Parameters
+    ----------
+    operator : callable
+        ``operator(Q)`` gives A Q for Q of shape (size, c), c <= `BLOCK`.
+    size : int
+        Rows of A.
+    tol : float
+        Stop when the residual of the Ritz pair is so small a share of its value.
+    seed : int
+        Of the start, one draw after the other for every row of A.
+
+    Returns
+    -------
+    float
+        Ritz value plus the norm of its residual. An eigenvalue lies within the residual of the Ritz value; that it is
+        the largest is as good as certain from a drawn block, but not proven.
+
+    Raises
+    ------
+    MlfsError
+        A product is not finite.
+
+    Notes
+    -----
+    Holds 2 * `BLOCK` numbers a row and product.
+
+    Examples
+    --------
+    >>> A = np.diag([1.0, 2.0, 5.0])
+    >>> round(largest_eigenvalue(lambda Q: A @ Q, 3), 6)
+    5.0
+    """
+    width = min(BLOCK, size)
+    Q = np.linalg.qr(np.random.default_rng(seed).normal(size=(size, width)))[0]
+    basis, images = np.empty((size, 0)), np.empty((size, 0))
+    for product in range(1, MAX_PRODUCTS + 1):
+        image = operator(Q)
+        if not np.isfinite(image).all():
+            raise MlfsError(
+                "largest eigenvalue: a product of the operator is not finite\n  cure: look for values of X beyond "
+                "1e150, and for NaN; scale the features"
+            )
+        basis, images = np.hstack([basis, Q]), np.hstack([images, image])
+        ritz = basis.T @ images
+        values, vectors = np.linalg.eigh((ritz + ritz.T) / 2)
+        value, y = float(values[-1]), vectors[:, -1]
+        residual = float(np.linalg.norm(images @ y - value * (basis @ y)))
+        left = size - basis.shape[1]
+        if residual <= tol * value or left == 0 or product == MAX_PRODUCTS:
+            break
+        Q = image[:, :left]
+        for _ in range(2):  # once leaves what rounding put back
+            Q = np.linalg.qr(Q - basis @ (basis.T @ Q))[0]
+    return max(value, 0.0) + residual
