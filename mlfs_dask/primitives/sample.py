@@ -6,14 +6,20 @@ it, is the same for any chunking and any number of workers. Sketches of disjoint
 
 from __future__ import annotations
 
+import os
+import time
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.primitives.passes import State
-from mlfs_dask.typing import Block, Profile
+from mlfs_dask import runtime
+from mlfs_dask.primitives.passes import PassRecord, State, compute_graphs
+from mlfs_dask.primitives.plan import PassPlan, plan_pass
+from mlfs_dask.runtime import Resources
+from mlfs_dask.typing import Block, Matrix, Profile, RowSource
 
 #: Rows of a sample: the share of rows below an edge is then right within 0.4 % (one standard error).
 SAMPLE_ROWS = 16384
@@ -78,3 +84,88 @@ class RowSample:
     def finalize(self, state: State) -> NDArray[np.float64]:
         """(m, d) values of the chosen rows."""
         return state[0]
+
+
+def take_rows(
+    source: RowSource, chosen: NDArray[np.int64], resources: Resources, *, label: str = "sample"
+) -> tuple[Matrix, PassRecord]:
+    """Rows of X by their index, in the form X has: sparse rows stay sparse.
+
+    Parameters
+    ----------
+    source : RowSource
+    chosen : int64 array, shape (m,)
+        Rising.
+    resources : Resources
+    label : str
+        What the progress line calls this pass.
+
+    Returns
+    -------
+    ndarray or csr_array, shape (m, d), and the record of the pass
+
+    Raises
+    ------
+    DoesNotFitError, ClusterLostError
+    """
+    plan = plan_taking(source, len(chosen), resources)
+    started = time.perf_counter()
+    runtime.emit("pass", label=label, partitions=plan.runs[-1][1])
+    offsets = source.row_offsets
+    parts = []
+    for first, last in plan.runs:
+        low, high = np.searchsorted(chosen, (offsets[first], offsets[last]))
+        parts.append(chosen[low:high])
+    blocks = getattr(source, "delayed_blocks", None)
+    travels = resources.client is not None and not getattr(source, "in_memory", False)
+    if travels or blocks is not None:
+        from dask.delayed import delayed
+
+        held = delayed(source, name=f"mlfs-source-{os.urandom(8).hex()}", traverse=False) if blocks is None else None
+        task = delayed(_take, pure=False)
+        graphs = [
+            task(held if blocks is None else blocks(first), first, last, part)
+            for (first, last), part in zip(plan.runs, parts, strict=True)
+            if len(part)
+        ]
+        pieces = compute_graphs(graphs, plan, resources)
+    else:
+        pieces = [
+            _take(source, first, last, part) for (first, last), part in zip(plan.runs, parts, strict=True) if len(part)
+        ]
+    rows = [row for found, _ in pieces for row in found]
+    X = sp.csr_array(sp.vstack(rows, format="csr")) if any(sp.issparse(r) for r in rows) else np.concatenate(rows)
+    peak = max(peak for _, peak in pieces)
+    seconds = time.perf_counter() - started
+    runtime.emit("pass-done", label=label, seconds=seconds)
+    return X, PassRecord(plan.tasks, plan.bytes_read, seconds, peak)
+
+
+def _take(source: Any, first: int, last: int, chosen: NDArray[np.int64]) -> tuple[list[Matrix], int]:
+    """Chosen rows of partitions first..last-1, piece by piece, and the peak of this process."""
+    blocks = source.stream(first, last) if hasattr(source, "stream") else source.blocks()
+    pieces = []
+    for block in blocks:
+        low, high = np.searchsorted(chosen, (block.start, block.start + block.X.shape[0]))
+        if high > low:
+            pieces.append(block.X[chosen[low:high] - block.start])
+    runtime.emit_from_task("partitions", done=last - first)
+    return pieces, runtime.peak_rss()
+
+
+def plan_taking(source: RowSource | Profile, rows: int, resources: Resources) -> PassPlan:
+    """The plan of `take_rows`; the rows themselves arrive at the driver.
+
+    Raises
+    ------
+    DoesNotFitError
+    """
+    profile = source if isinstance(source, Profile) else source.profile
+    row_bytes = -(-profile.nonzeros // max(profile.n, 1)) * (profile.itemsize + (4 if profile.sparse else 0))
+    return plan_pass(
+        profile,
+        resources,
+        state_bytes=-(-rows * row_bytes // max(1, resources.slots)),
+        scratch_bytes=profile.block_bytes,
+        one_run_per_partition=getattr(source, "holds_blocks", False),
+    )

@@ -1,0 +1,169 @@
+"""Isolation graphs of whole matrices: any chunking, container, worker; scikit-learn's forest; plans kept."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse as sp
+from sklearn.ensemble import IsolationForest
+
+from mlfs_dask import runtime
+from mlfs_dask.blocks.sparse import as_labels, as_matrix
+from mlfs_dask.errors import DoesNotFitError
+from mlfs_dask.primitives import isolation
+from mlfs_dask.primitives.isolation import grow_forest, isolation_graph, mass_tables, plan_isolation
+from mlfs_dask.primitives.rows import ArrayRows, as_rows
+from mlfs_dask.runtime import Resources
+from tests.reference.smfs import isolation_masses
+
+HERE = Resources(1, 1, 2**33, 2**33)
+
+
+def problem(seed=0, n=60, d=5):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) * (rng.random((n, d)) < 0.6)
+    X[n // 2] = X[0]
+    X[:, 1] = 3.0
+    return X
+
+
+def rows_of(X, *, block_bytes=300):
+    return ArrayRows(as_matrix(X), as_labels(np.ones((X.shape[0], 1), dtype=np.int8)), block_bytes=block_bytes)
+
+
+def graph(source, resources=HERE, **options):
+    return isolation_graph(source, 6, resources, **{"n_trees": 10, "seed": 3} | options)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_any_chunking_and_container_gives_the_same_graph(data):
+    n = data.draw(st.integers(2, 60))
+    X = problem(data.draw(st.integers(0, 99)), n=n)
+    cuts = [0, *sorted(data.draw(st.lists(st.integers(0, n), max_size=4))), n]
+    expected = graph(rows_of(X, block_bytes=2**30))
+    lazy = da.from_array(X, chunks=(tuple(np.diff(cuts).tolist()), (2, 3)))
+    labels = np.ones((n, 1), dtype=np.int8)
+    for source in (
+        as_rows(lazy, labels),
+        as_rows(lazy.map_blocks(sp.csr_array), labels),
+        rows_of(X, block_bytes=1),
+        rows_of(sp.csr_array(X)),
+    ):
+        found = graph(source)
+        assert found.neighbours.indices.tolist() == expected.neighbours.indices.tolist()
+        assert found.neighbours.distances.tolist() == expected.neighbours.distances.tolist()
+    assert expected.neighbours.indices.shape == (n, min(6, n - 1))
+
+
+def test_it_is_the_mass_of_the_smallest_common_node_in_every_tree():
+    X = problem(n=300)
+    source = rows_of(X)
+    found = graph(source, max_samples=64)
+    _, grow = np.random.SeedSequence(3).spawn(2)
+    forest = grow_forest(X, n_trees=10, max_samples=64, seed=int(grow.generate_state(1)[0]))
+    xi = isolation_masses(forest.trees, ((X - forest.shift) * forest.scale).astype(np.float32))
+    np.fill_diagonal(xi, np.inf)
+    order = np.argsort(np.round(xi, 12), axis=1, kind="stable")[:, :6]
+    assert found.neighbours.indices.tolist() == order.tolist()
+    assert found.neighbours.distances == pytest.approx(np.take_along_axis(xi, order, axis=1), rel=1e-12)
+    assert found.sample_rows == 300
+
+
+def test_the_forest_is_that_of_scikit_learn():
+    X = problem(n=300)
+    forest = grow_forest(X, n_trees=7, max_samples=64, seed=5)
+    theirs = IsolationForest(n_estimators=7, max_samples=64, random_state=5)
+    theirs.fit((X * forest.scale).astype(np.float32))
+    for mine, other in zip(forest.trees, theirs.estimators_, strict=True):
+        assert mine.feature.tolist() == other.tree_.feature.tolist()
+        assert mine.threshold.tolist() == other.tree_.threshold.tolist()
+    assert forest.code_type is np.uint8
+
+
+def test_a_column_far_from_zero_is_told_apart():
+    X = np.random.default_rng(0).normal(size=(300, 1))
+    near = graph(rows_of(X), n_trees=30)
+    far = graph(rows_of(X + 1e9), n_trees=30)
+    agree = [len({*a} & {*b}) / 6 for a, b in zip(near.neighbours.indices, far.neighbours.indices, strict=True)]
+    assert np.mean(agree) > 0.7
+
+
+def test_large_and_tiny_values_fit_single_precision():
+    X = problem(n=100)
+    expected = graph(rows_of(X)).neighbours.indices
+    assert graph(rows_of(X * 2.0**200)).neighbours.indices.tolist() == expected.tolist()
+    assert graph(rows_of(sp.csr_array(X * 2.0**-300))).neighbours.indices.tolist() == expected.tolist()
+
+
+def test_more_leaves_than_a_byte_counts():
+    X = np.random.default_rng(0).normal(size=(4000, 3))
+    found = graph(rows_of(X), max_samples=4000)
+    forest = grow_forest(X, n_trees=2, max_samples=4000, seed=0)
+    assert forest.code_type is np.uint16
+    assert (found.neighbours.distances > 0).all()
+
+
+def test_the_compiled_search_and_threads_give_the_same(monkeypatch):
+    X = problem(n=200)
+    expected = graph(rows_of(X)).neighbours
+    monkeypatch.setattr(isolation, "COMPILED_WORK", 0)
+    for threads in (1, 3):
+        found = graph(rows_of(X), replace(HERE, threads_per_worker=threads)).neighbours
+        assert found.indices.tolist() == expected.indices.tolist()
+        assert found.distances.tolist() == expected.distances.tolist()
+
+
+def test_workers_give_the_same(monkeypatch):
+    distributed = pytest.importorskip("distributed")
+    X = problem(n=200)
+    expected = graph(rows_of(X)).neighbours
+    monkeypatch.setattr(isolation, "COMPILED_WORK", 0)
+    source = as_rows(da.from_array(X, chunks=(60, -1)), np.ones((200, 1), dtype=np.int8))
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0", memory_limit=2**31
+        ) as cluster,
+        distributed.Client(cluster),
+    ):
+        found = graph(source, runtime.current_resources())
+    assert found.neighbours.indices.tolist() == expected.indices.tolist()
+    assert found.neighbours.distances.tolist() == expected.distances.tolist()
+    assert len(found.records) == 2
+
+
+def test_a_sample_of_rows_is_drawn_by_their_index(monkeypatch):
+    monkeypatch.setattr(isolation, "SAMPLE_BYTES", 20 * 80)
+    X = problem(n=400)
+    first = graph(rows_of(X), max_samples=50)
+    assert first.sample_rows == 80
+    again = graph(rows_of(X, block_bytes=7000), max_samples=50)
+    assert first.neighbours.indices.tolist() == again.neighbours.indices.tolist()
+    other = graph(rows_of(X), max_samples=50, seed=4)
+    assert first.neighbours.indices.tolist() != other.neighbours.indices.tolist()
+
+
+def test_masses_count_all_rows_and_need_64_bits_when_many():
+    shape = isolation.tree_shape(np.array([1, -1, -1]), np.array([2, -1, -1]))
+    tables = mass_tables([shape, shape], np.array([[0, 0, 1], [1, 1, 1]], dtype=np.uint8))
+    assert tables.dtype == np.uint32
+    assert tables.tolist() == [[[2, 3], [3, 1]], [[0, 3], [3, 3]]]
+
+
+def test_one_row_has_no_neighbours():
+    found = graph(rows_of(np.ones((1, 5))))
+    assert found.neighbours.indices.shape == (1, 0)
+
+
+def test_the_plan_counts_codes_and_refuses_what_does_not_fit():
+    profile = replace(rows_of(problem()).profile, n=10**6, partitions=10)
+    *readings, held = plan_isolation(profile, 15, HERE)
+    assert len(readings) == 2
+    assert held > 2 * 10**8
+    with pytest.raises(DoesNotFitError, match="the search by isolation mass on a worker"):
+        plan_isolation(replace(profile, n=10**7), 15, replace(HERE, client=object(), workers=2, memory_limit=2**30))
