@@ -40,7 +40,7 @@ from mlfs_dask._version import __version__
 from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, UsageError
 from mlfs_dask.storage.digest import ROOT_KEY, content_digest, join
 from mlfs_dask.storage.encoding import ArraySpec
-from mlfs_dask.storage.objects import RemoteObjects, is_url, local_path
+from mlfs_dask.storage.objects import LocalObjects, RemoteObjects, is_url, local_path, read_schema
 from mlfs_dask.storage.plan import (
     LARGEST_BATCH,
     PARTITION_BYTES,
@@ -58,6 +58,7 @@ from mlfs_dask.storage.schema import COMPRESSORS, DTYPES, KINDS, STORAGES, Parti
 from mlfs_dask.storage.sources import Source, examine, sha256
 from mlfs_dask.storage.staging import StagedRows, stage_part, statistics_path
 from mlfs_dask.storage.statistics import Statistics
+from mlfs_dask.storage.verify import verify
 from mlfs_dask.storage.writer import (
     LABELS_NAME,
     X_NAME,
@@ -694,10 +695,9 @@ class _Run:
         self.stage_directory = wip / "stage"
 
     def run(self) -> tuple[StoreSchema, list[str]]:
-        finished = _read_json(self.wip / "store" / ROOT_KEY)
-        if finished is not None:  # killed between the last write and the move
-            schema = StoreSchema.from_json(finished["attributes"]["mlfs"], path=str(self.wip))
-            return schema, []
+        finished = self._finished()
+        if finished is not None:
+            return finished, []
         enough = threading.Event()
         with ThreadPoolExecutor(1) as background, contextlib.ExitStack() as stack:
             stack.callback(enough.set)  # a failure does not wait for the digest of a large source
@@ -709,6 +709,17 @@ class _Run:
                 partitions = _partitions(rows, decided)
             records = self._write(parts, decided)
             return self._finish(decided, partitions, records, hashing.result()), decided.warnings
+
+    def _finished(self) -> StoreSchema | None:
+        """The complete store of a conversion that was killed before the move, if it is intact."""
+        root = self.wip / "store"
+        if not (root / ROOT_KEY).exists():
+            return None
+        with contextlib.suppress(DataError):
+            if verify(root).intact:
+                return read_schema(LocalObjects(root))[0]
+        (root / ROOT_KEY).unlink()
+        return None
 
     def _hash_sources(self, enough: threading.Event) -> dict[str, str | None]:
         hashes = {source.path: sha256(source, enough) for source in self.sources}

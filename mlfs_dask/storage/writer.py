@@ -227,6 +227,7 @@ def write_metadata(root: Path, specs: Sequence[ArraySpec], names: Names, *, n: i
     _put_strings(uns, "label_names", names.labels)
     text = json.dumps({str(key): list(values) for key, values in names.categories.items()})
     _put_strings(uns, "categories", [text])
+    (root / ROOT_KEY).unlink()  # there is no store before `write_root`
 
 
 def _dataframe(*columns: str) -> dict[str, Any]:

@@ -180,7 +180,7 @@ def test_reading_goes_on_after_the_last_whole_batch(tmp_path: Path) -> None:
     with journal_path(tmp_path, 0).open("ab") as file:
         file.write(b'{"offset": 12, "ro')  # a line that was being written
     with data_path(tmp_path, 0).open("ab") as file:
-        file.write(b"half a batch")
+        file.write(b"half a batch" * 1000)
     log.unlink()
     assert stage_part(reader, part, tmp_path, batch_bytes=1) == 30
     assert [line.split()[0] for line in log.read_text().splitlines()] == ["15", "20", "25"]
@@ -234,7 +234,8 @@ def test_unfinished_parts_are_not_read_back(tmp_path: Path) -> None:
         StagedRows(tmp_path, 1)
 
 
-def test_widths_that_grow(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", [np.asarray, csr_array])
+def test_widths_that_grow(tmp_path: Path, form: Any) -> None:
     class Growing:
         header = Header(None, None)
         path = "growing"
@@ -244,7 +245,7 @@ def test_widths_that_grow(tmp_path: Path) -> None:
 
         def read(self, part: Any, *, batch_bytes: int, start: int | None = None) -> Any:
             for width in (1, 3, 2):
-                yield Batch(csr_array(np.ones((1, width))), csr_array((1, width + 1), dtype=np.int8), width)
+                yield Batch(form(np.ones((1, width))), csr_array((1, width + 1), dtype=np.int8), width)
 
     reader = Growing()
     stage_part(reader, reader.parts(0)[0], tmp_path, batch_bytes=1)
