@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import zipfile
 import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -117,11 +118,11 @@ def read_journal(directory: Path, part: int) -> tuple[list[StagedBatch], bool]:
     for line in lines[:-1]:  # what follows the last newline was cut off
         try:
             record = json.loads(line)
-        except ValueError:
+            if record == "done":
+                return batches, True
+            batches.append(StagedBatch(**record))
+        except (ValueError, TypeError):
             break
-        if record == "done":
-            return batches, statistics_path(directory, part).exists()
-        batches.append(StagedBatch(**record))
     return batches, False
 
 
@@ -160,17 +161,40 @@ def stage_part(
     categories = {feature: len(values) for feature, values in reader.header.categories.items() if len(values) > 2}
     statistics = Statistics(categories)
     batches, done = read_journal(directory, part.index)
-    if not _are_intact(directory, part.index, batches, None if done else statistics):
-        batches, done, statistics = [], False, Statistics(categories)
+    counted = done and _is_counted(directory, part.index)
+    if not _are_intact(directory, part.index, batches, None if counted else statistics):
+        batches, done, counted, statistics = [], False, False, Statistics(categories)
     rows = sum(batch.rows for batch in batches)
-    if done:
+    if counted:
         return rows
+    if not done:
+        rows += _read_on(reader, part, directory, batches, statistics, batch_bytes, on_batch)
+    temporary = statistics_path(directory, part.index).with_suffix(".tmp")
+    statistics.save(temporary)
+    temporary.replace(statistics_path(directory, part.index))
+    if not done:
+        with journal_path(directory, part.index).open("ab") as journal:
+            journal.write(b'"done"\n')
+    return rows
+
+
+def _read_on(
+    reader: Reader,
+    part: Part,
+    directory: Path,
+    batches: list[StagedBatch],
+    statistics: Statistics,
+    batch_bytes: int,
+    on_batch: Callable[[int], None] | None,
+) -> int:
+    """Append the batches after those that are staged; returns the number of their rows."""
+    before = sum(batch.rows for batch in batches)
+    rows = before
     end = batches[-1].end if batches else 0
     start = batches[-1].position if batches else None
     _rewrite_journal(directory, part.index, batches)
-    mode = "r+b" if batches else "wb"
     with (
-        data_path(directory, part.index).open(mode) as data,
+        data_path(directory, part.index).open("r+b" if batches else "wb") as data,
         journal_path(directory, part.index).open("ab") as journal,
     ):
         data.truncate(end)
@@ -180,28 +204,32 @@ def stage_part(
             if not count:
                 continue
             X, Y = canonical(batch, reader.path)
-            part_rows = rows
+            _count(X, Y, statistics, reader, part, rows, batch)
             rows += count
-            _count(X, Y, statistics, reader, part, part_rows, batch)
             record = _append(data, end, X, Y, batch.position)
             data.flush()
-            line = json.dumps(dataclasses.asdict(record)).encode() + b"\n"
-            journal.write(line)
+            journal.write(json.dumps(dataclasses.asdict(record)).encode() + b"\n")
             journal.flush()
             end = record.end
             if on_batch is not None:
                 on_batch(count)
-        temporary = statistics_path(directory, part.index).with_suffix(".tmp")
-        statistics.save(temporary)
-        temporary.replace(statistics_path(directory, part.index))
-        journal.write(b'"done"\n')
-    return rows
+    return rows - before
+
+
+def _is_counted(directory: Path, part: int) -> bool:
+    try:
+        Statistics.load(statistics_path(directory, part))
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return False
+    return True
 
 
 def _are_intact(directory: Path, part: int, batches: Sequence[StagedBatch], statistics: Statistics | None) -> bool:
     """Whether every batch has the bytes its journal says; they are counted again into `statistics`."""
     if not batches:
         return True
+    if not data_path(directory, part).exists():
+        return False
     with data_path(directory, part).open("rb") as file:
         for batch in batches:
             file.seek(batch.offset)

@@ -223,6 +223,33 @@ def test_torn_data_is_read_again(tmp_path: Path, finished: bool) -> None:
     np.testing.assert_array_equal(out, X)
 
 
+@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(b""), lambda path: path.unlink()])
+def test_torn_counts_are_made_again_without_reading(tmp_path: Path, damage: Any) -> None:
+    X, Y = mixed(np.random.default_rng(0), 9), labels(9)
+    log = tmp_path / "log"
+    reader = make_reader(X, Y, cuts=(3, 6), log=str(log))
+    (part,) = reader.parts(0)
+    stage_part(reader, part, tmp_path, batch_bytes=1)
+    before = Statistics.load(statistics_path(tmp_path, 0))
+    damage(statistics_path(tmp_path, 0))
+    log.unlink()
+    assert stage_part(reader, part, tmp_path, batch_bytes=1) == 9
+    assert not log.exists()
+    after = Statistics.load(statistics_path(tmp_path, 0))
+    np.testing.assert_array_equal(before.minimum, after.minimum)
+    assert before.nonzeros == after.nonzeros
+    assert read_journal(tmp_path, 0)[1]
+
+
+def test_lost_data_is_read_again(tmp_path: Path) -> None:
+    reader = make_reader(np.ones((3, 2)), labels(3))
+    (part,) = reader.parts(0)
+    stage_part(reader, part, tmp_path, batch_bytes=1)
+    data_path(tmp_path, 0).unlink()
+    assert stage_part(reader, part, tmp_path, batch_bytes=1) == 3
+    assert data_path(tmp_path, 0).exists()
+
+
 def test_journals_are_json_lines(tmp_path: Path) -> None:
     stage(tmp_path, np.ones((4, 2)), labels(4), cuts=(2,)).close()
     lines = journal_path(tmp_path, 0).read_text().splitlines()
