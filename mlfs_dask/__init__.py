@@ -17,18 +17,20 @@ from mlfs_dask._version import __version__
 if TYPE_CHECKING:
     from mlfs_dask.selectors.elc import ELC
     from mlfs_dask.selectors.label_entropy import LabelEntropy
+    from mlfs_dask.selectors.mfsir import MFSIR
     from mlfs_dask.storage.convert import convert
     from mlfs_dask.storage.dataset import Dataset, open_dataset
 
 _PLACES = {
     "ELC": "mlfs_dask.selectors.elc",
+    "MFSIR": "mlfs_dask.selectors.mfsir",
     "Dataset": "mlfs_dask.storage.dataset",
     "LabelEntropy": "mlfs_dask.selectors.label_entropy",
     "convert": "mlfs_dask.storage.convert",
     "open_dataset": "mlfs_dask.storage.dataset",
 }
 
-__all__ = ["ELC", "Dataset", "LabelEntropy", "__version__", "convert", "open_dataset"]
+__all__ = ["ELC", "MFSIR", "Dataset", "LabelEntropy", "__version__", "convert", "open_dataset"]
 
 
 def __getattr__(name: str) -> Any:

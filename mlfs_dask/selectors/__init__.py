@@ -17,6 +17,7 @@ METHODS: dict[str, str] = {
     "enm": "mlfs_dask.selectors.label_entropy:ENM",
     "gmm": "mlfs_dask.selectors.label_entropy:GMM",
     "label-entropy": "mlfs_dask.selectors.label_entropy:LabelEntropy",
+    "mfsir": "mlfs_dask.selectors.mfsir:MFSIR",
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from scipy import sparse as sp
@@ -39,3 +41,17 @@ def test_no_edges():
 def test_rows_far_apart_have_no_weight_and_no_warning():
     graph = heat_kernel_graph(directed([(0, 1, 1e6), (1, 0, 1e6)], 2), 1.0)
     assert degrees(graph).tolist() == [0, 0]
+
+
+def test_memory_is_as_documented():
+    n, k = 20_000, 10
+    rng = np.random.default_rng(0)
+    columns = np.sort(rng.integers(0, n, (n, k)), axis=1).astype(np.int32).ravel()
+    distances = sp.csr_array((rng.random(n * k), columns, np.arange(0, n * k + 1, k, dtype=np.int32)), shape=(n, n))
+    heat_kernel_graph(distances, 1.0)
+    tracemalloc.start()
+    graph = heat_kernel_graph(distances, 1.0)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak <= 60 * n * k
+    assert graph.nnz <= 2 * n * k

@@ -1,0 +1,433 @@
+"""mFSIR: features whose weights grow under implicit regularisation (Mansouri, Benabdeslem & Benkabou).
+
+Labels are seen through a few non-negative latent variables V, smooth over near rows, and features are regressed on V
+with weights G⊙H. V, B and a sparse neighbour graph stay on the driver; X is read for the graph, for X'X (or for a few
+products with it), and twice an iteration.
+
+D. E. K. Mansouri, K. Benabdeslem, S.-E. Benkabou, "Implicit regularization for multi-label feature selection",
+arXiv:2411.11436, doi:10.48550/arXiv.2411.11436.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from mlfs_dask.blocks.factorisation import nonnegative_factors
+from mlfs_dask.blocks.heat_kernel import heat_kernel_graph
+from mlfs_dask.blocks.proximal import row_norms
+from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.primitives import linear
+from mlfs_dask.primitives.gram import GRAM_CAP, Gram, gram
+from mlfs_dask.primitives.labels import Labels, WithLabels, collect_labels
+from mlfs_dask.primitives.linear import Scaling, standard_scaling
+from mlfs_dask.primitives.moments import FeatureMoments, Moments
+from mlfs_dask.primitives.neighbours import knn_graph, plan_knn
+from mlfs_dask.primitives.passes import PassRecord
+from mlfs_dask.primitives.plan import Plan, combine
+from mlfs_dask.primitives.row_passes import plan_rows
+from mlfs_dask.runtime import Resources, driver_bytes
+from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
+from mlfs_dask.solvers import blockwise, spectral
+from mlfs_dask.solvers.blockwise import Factors, Laplacian, Problem, Trace
+from mlfs_dask.typing import Profile, RowSource
+
+#: Steps of G and of H in one iteration: with X'X at hand they cost no reading, without it each takes one.
+GRAM_STEPS = 5
+READING_STEPS = 1
+
+#: Steps of V and of B in one iteration; they read no data.
+LABEL_STEPS = 5
+
+#: Most readings that finding λ_max(X'X) takes where there is no X'X.
+_SPECTRAL_READINGS = spectral.MAX_PRODUCTS
+
+
+class MFSIR(BaseSelector):
+    """Multi-label feature selection by implicit regularisation (Mansouri, Benabdeslem & Benkabou 2024).
+
+    Regresses latent labels V, found with Y ≈ VB and smooth over near rows, on the features with weights G⊙H (Eq. 8).
+    The product of two factors and the early stop take the place of a penalty. A feature's score is the norm of its
+    row of G⊙H.
+
+    Parameters
+    ----------
+    n_features_to_select : int or float, optional
+        Number of features to keep, or a fraction of them; half by default.
+    alpha : float
+        Weight of the factorisation Y ≈ VB.
+    beta : float
+        Weight of the smoothness of V over near rows; 0 spares the neighbour search.
+    n_latent : int, optional
+        Latent labels, from 1 to the number of labels; half of the labels, and one more, by default.
+    n_neighbors : int
+        Nearest rows of a row in the graph.
+    lambda_ : float, optional
+        Width λ of the heat kernel exp(−d²/λ²), on standardised features; by default its square is the mean squared
+        distance over all pairs of rows.
+    step : {"blockwise", "fixed"}
+        "blockwise": G, H, V and B move by the Lipschitz constant of their own, so that the objective never rises.
+        "fixed": Algorithm 1 as printed, one step for all and a random start near 0, for max_iter iterations; on real
+        data it hardly moves.
+    eta : float, optional
+        The one step of the fixed form; by default the largest that is stable for factors of size 1.
+    omega : float
+        Bound of the random start of the fixed form.
+    weight_steps : int, optional
+        Steps of G and H in one blockwise iteration; 5 by default where X'X is formed, and 1 where it is not, since
+        each then takes a reading of the data.
+    label_steps : int
+        Steps of V and B in one blockwise iteration.
+    gram_cap : int
+        Most features for which X'X is formed; above it every step reads the data.
+    tol : float
+        Relative change of the objective in one iteration at which the blockwise form stops.
+    max_iter : int
+        Most iterations.
+    random_state : int, optional
+        Seed of the random start of the fixed form. The blockwise form draws nothing that its result depends on.
+
+    Notes
+    -----
+    Features are standardised with the population standard deviation, by algebra where X is sparse. Readings of X: one
+    for moments, one for every group of rows of the neighbour search, one for X'X, and two an iteration; above
+    gram_cap instead of X'X some five to ten to find its largest eigenvalue, and three an iteration.
+
+    With l latent labels and p neighbours the driver holds about 40 n l + 60 n p + 12 bytes a positive label, and
+    8 d² where X'X is formed. Unknown labels (-1) and missing features are refused.
+
+    What the blockwise form changes: steps by block, rows of V being blocks of their own; a balanced start G = 1,
+    H = 0, by which all features begin alike and weights may have either sign; V and B from a factorisation of Y that
+    draws nothing; rows of B of norm 1, without which (tW, tV, B/t) lowers the objective for ever; an absolute value
+    in the rule to stop.
+
+    References
+    ----------
+    D. E. K. Mansouri, K. Benabdeslem, S.-E. Benkabou, "Implicit regularization for multi-label feature selection",
+    arXiv:2411.11436 (2024), doi:10.48550/arXiv.2411.11436.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[0.0, 1.0, 5.0], [0.2, 0.0, 5.0], [1.0, 0.9, 5.0], [0.9, 0.1, 5.0]])
+    >>> Y = np.array([[0, 0], [0, 0], [1, 0], [1, 1]])
+    >>> selector = MFSIR(n_features_to_select=1, n_neighbors=1).fit(X, Y)
+    >>> selector.ranking_.tolist(), selector.scores_[2]
+    ([0, 1, 2], np.float64(0.0))
+    """
+
+    method = "mfsir"
+    title = "Implicit regularisation with latent labels"
+    paper = "Mansouri, Benabdeslem & Benkabou 2024, arXiv:2411.11436"
+    doi = "10.48550/arXiv.2411.11436"
+    supervision = "supervised"
+    passes = "1 + groups of the neighbour search + 1 + 2 an iteration (above the Gram cap 3, and some 10 at first)"
+    memory = "worker: 8 bytes * d² (or d * l above the Gram cap); driver: 40 n l + 60 n p bytes"
+
+    def __init__(
+        self,
+        n_features_to_select: int | float | None = None,
+        *,
+        alpha: float = 1.0,
+        beta: float = 1.0,
+        n_latent: int | None = None,
+        n_neighbors: int = 5,
+        lambda_: float | None = None,
+        step: Literal["blockwise", "fixed"] = "blockwise",
+        eta: float | None = None,
+        omega: float = 1e-5,
+        weight_steps: int | None = None,
+        label_steps: int = LABEL_STEPS,
+        gram_cap: int = GRAM_CAP,
+        tol: float = 1e-3,
+        max_iter: int = 100,
+        random_state: int | None = None,
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.alpha = alpha
+        self.beta = beta
+        self.n_latent = n_latent
+        self.n_neighbors = n_neighbors
+        self.lambda_ = lambda_
+        self.step = step
+        self.eta = eta
+        self.omega = omega
+        self.weight_steps = weight_steps
+        self.label_steps = label_steps
+        self.gram_cap = gram_cap
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
+        if self.step not in ("blockwise", "fixed"):
+            raise UsageError(f"step must be 'blockwise' or 'fixed'; got {self.step!r}")
+        for name, positive, optional in (
+            ("alpha", False, False),
+            ("beta", False, False),
+            ("lambda_", True, True),
+            ("eta", True, True),
+            ("omega", True, False),
+            ("tol", False, False),
+        ):
+            value = getattr(self, name)
+            if value is None and optional:
+                continue
+            if not _is_number(value) or value < 0 or (positive and value == 0):
+                raise UsageError(f"{name} must be a {'positive' if positive else 'non-negative'} number; got {value!r}")
+        for name, least, optional in (
+            ("n_latent", 1, True),
+            ("n_neighbors", 1, False),
+            ("weight_steps", 1, True),
+            ("label_steps", 1, False),
+            ("gram_cap", 0, False),
+            ("max_iter", 1, False),
+            ("random_state", 0, True),
+        ):
+            value = getattr(self, name)
+            if value is None and optional:
+                continue
+            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
+                raise UsageError(f"{name} must be a whole number of at least {least}; got {value!r}")
+
+    def _latent(self, q: int) -> int:
+        if self.n_latent is None:
+            return q // 2 + 1  # the paper leaves it open but for l < q
+        if self.n_latent > q:
+            raise UsageError(f"n_latent is {self.n_latent}, but there are {q} labels; give at most {q}")
+        return int(self.n_latent)
+
+    def _steps(self, d: int) -> int:
+        if self.step == "fixed":
+            return 1
+        if self.weight_steps is not None:
+            return int(self.weight_steps)
+        return GRAM_STEPS if d <= self.gram_cap else READING_STEPS
+
+    # ------------------------------------------------------------------ what it costs
+
+    def plan(self, source: Profile | RowSource, resources: Resources) -> Plan:
+        """The readings of `max_iter` iterations, and what the loop holds on the driver.
+
+        Raises
+        ------
+        DoesNotFitError
+        """
+        profile = source if isinstance(source, Profile) else source.profile
+        n, d, q = profile.n, profile.d, profile.q
+        most, k = self._latent(q), min(self.n_neighbors, profile.n - 1)
+        plans = [plan_rows(source, WithLabels(Moments(d), q), resources)]
+        readings = 1
+        if self._has_graph(n):
+            plans.append(plan_knn(source, k, resources))
+            readings += plans[-1].bytes_read // max(profile.read_bytes, 1) if profile.read_bytes else 1
+        forward = linear.plan_linear(source, most, resources, forward=True)
+        backward = linear.plan_linear(source, most, resources, backward=True)
+        both = linear.plan_linear(source, max(most, spectral.BLOCK), resources, forward=True, backward=True)
+        if d <= self.gram_cap:
+            loop = [plan_rows(source, Gram(d, most), resources, input_bytes=8 * most)]
+            loop += [forward] * self.max_iter + [backward] * (self.max_iter - 1)
+        else:
+            loop = [both] * (_SPECTRAL_READINGS + 2 * self._steps(d) * self.max_iter + 1) + [backward] * self.max_iter
+        tasks, bytes_read, peak_worker = combine([*plans, *loop])
+        held = (
+            8 * n * most * blockwise.ROW_MATRICES
+            + (60 * n * k + 8 * n if self._has_graph(n) else 0)
+            + n * q // 4
+            + 13 * profile.label_nonzeros
+            + 16 * n
+            + 8 * d * most * blockwise.FEATURE_MATRICES
+            + (16 * d * d if d <= self.gram_cap else 16 * d * spectral.BLOCK * _SPECTRAL_READINGS)
+            + 24 * q * q
+        )
+        in_process = peak_worker - resources.process_bytes if resources.client is None else 0
+        each = 2 if d <= self.gram_cap else 2 * self._steps(d) + 1
+        notes = [f"at most {self.max_iter} iterations of {each} readings; most data needs 10 to 30 of them"]
+        if d > self.gram_cap:
+            notes.append(f"X'X is not formed: {d:,} features are more than {self.gram_cap:,}")
+        return Plan(
+            passes=readings + len(loop),
+            tasks=tasks,
+            bytes_read=bytes_read,
+            peak_worker_bytes=peak_worker,
+            peak_driver_bytes=driver_bytes() + held + in_process,
+            notes=tuple(notes),
+        )
+
+    def _has_graph(self, n: int) -> bool:
+        return self.beta > 0 and n > 1
+
+    # ------------------------------------------------------------------ the method
+
+    def _score(self, source: RowSource, resources: Resources, k: int) -> Scores:
+        d = source.profile.d
+        labels = collect_labels(source, Moments(d), resources, label="moments")
+        records = [labels.record]
+        moments: FeatureMoments = labels.result
+        self._check(labels)
+        scaling = standard_scaling(moments)
+        Y = labels.Y.astype(np.float64)
+        n, q = Y.shape
+
+        laplacian = self._graph(source, resources, scaling, records)
+        V, B = self._labels_start(Y, n, q)
+        readings = _Readings(source, resources, scaling, records)
+        if d <= self.gram_cap:
+            readings.gram, backward, record = gram(source, resources, R=V, scaling=scaling)
+            records.append(record)
+        else:
+            backward = readings.backward(V)
+        rho = spectral.largest_eigenvalue(lambda Q: readings.normal(Q, last=False), d)
+
+        problem = Problem(Y, laplacian, readings, float(self.alpha), float(self.beta))
+        start = self._weights_start(d, V, B)
+        extra: dict[str, Any] = {"n_latent": V.shape[1], "rho": rho, "gram": d <= self.gram_cap}
+        if self.step == "fixed":
+            eta = self._stable_step(problem, rho) if self.eta is None else float(self.eta)
+            extra["eta"] = eta
+            found, trace = blockwise.solve_fixed(
+                problem, start, backward, eta=eta, tol=self.tol, max_iter=self.max_iter
+            )
+        else:
+            found, trace = blockwise.solve_blockwise(
+                problem,
+                start,
+                backward,
+                rho=rho,
+                weight_steps=self._steps(d),
+                label_steps=self.label_steps,
+                tol=self.tol,
+                max_iter=self.max_iter,
+            )
+            self._warn(trace, found)
+        extra |= {"residual": trace.residual, "step": trace.step}
+        extra["constant_features"] = int((scaling.factor == 0).sum())
+        return Scores(
+            row_norms(found.W),
+            records,
+            iterations=len(trace.objective),
+            converged=trace.converged,
+            objective=trace.objective,
+            extra=extra,
+        )
+
+    def _graph(self, source: RowSource, resources: Resources, scaling: Scaling, records: list[PassRecord]) -> Laplacian:
+        """L of Eq. 5 for the graph of Eq. 6."""
+        n = source.profile.n
+        if not self._has_graph(n):
+            return Laplacian(None, n)
+        neighbours, readings = knn_graph(source, self.n_neighbors, resources, scaling=scaling)
+        records += readings
+        # The mean squared distance over all pairs is 2 Σ var_f, and a standardised feature has variance 1.
+        mean = 2.0 * float((scaling.factor > 0).sum())
+        width = mean if self.lambda_ is None else float(self.lambda_) ** 2
+        return Laplacian(heat_kernel_graph(neighbours.to_csr(), width), n)
+
+    def _labels_start(self, Y: Any, n: int, q: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        most = self._latent(q)
+        if self.step == "blockwise":
+            return nonnegative_factors(Y, most)
+        _, _, rows, columns = self._seeds()
+        return self._draw(rows, n, most), self._draw(columns, most, q)
+
+    def _weights_start(self, d: int, V: NDArray[np.float64], B: NDArray[np.float64]) -> Factors:
+        most = V.shape[1]
+        if self.step == "blockwise":
+            # Balanced: signs are free and features begin alike; random draws would leave theirs in the ranking. The
+            # size does not matter, since each factor moves by a constant that belongs to the size of the other.
+            return Factors(np.ones((d, most)), np.zeros((d, most)), V, B)
+        first, second, _, _ = self._seeds()
+        return Factors(self._draw(first, d, most), self._draw(second, d, most), V, B)
+
+    def _seeds(self) -> list[np.random.SeedSequence]:
+        return np.random.SeedSequence(self.random_state).spawn(4)
+
+    def _draw(self, seed: np.random.SeedSequence, rows: int, columns: int) -> NDArray[np.float64]:
+        """Unif(−ϖ, ϖ), row after row: the draws of a row do not depend on how the data is cut."""
+        return np.random.default_rng(seed).uniform(-self.omega, self.omega, size=(rows, columns))
+
+    def _stable_step(self, problem: Problem, rho: float) -> float:
+        """1 over the largest Lipschitz constant of the four blocks, their factors being of size 1."""
+        pairs = (problem.Y.T @ problem.Y).toarray()
+        smooth = 1.0 + problem.alpha + 2.0 * problem.beta * float(problem.laplacian.degree.max())
+        return 0.5 / max(rho, smooth, problem.alpha * float(np.linalg.eigvalsh(pairs)[-1]))
+
+    def _check(self, labels: Labels) -> None:
+        negative = labels.Y.data < 0
+        if negative.any():
+            unknown = np.bincount(labels.Y.indices[negative], minlength=labels.Y.shape[1])
+            raise unknown_labels_error(self, unknown)
+        moments: FeatureMoments = labels.result
+        broken = ~(np.isfinite(moments.mean) & np.isfinite(moments.m2))
+        if broken.any():
+            f = int(np.flatnonzero(broken)[0])
+            names = getattr(self, "feature_names_in_", None)
+            raise DataError(
+                f"X contains NaN or infinity, or values too large for float64 sums, in {int(broken.sum())} features",
+                column=f + 1 if names is None else str(names[f]),
+                cure="fill in missing values (for example with sklearn.impute.SimpleImputer), or leave the feature out",
+            )
+
+    def _warn(self, trace: Trace, found: Factors) -> None:
+        if not found.H.any():
+            warnings.warn(
+                "mFSIR can tell no feature from another: every feature is constant, or no label differs between "
+                "rows. All features get the same score.",
+                UserWarning,
+                stacklevel=4,
+            )
+        elif not trace.converged:
+            warnings.warn(
+                f"mFSIR did not converge in {self.max_iter} iterations (the last one lowered the objective by more "
+                f"than {self.tol:g} of it). Increase max_iter, or tol.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+
+class _Readings:
+    """Products with standardised X: through X'X where it is known, else by reading the data."""
+
+    def __init__(self, source: RowSource, resources: Resources, scaling: Scaling, records: list[PassRecord]) -> None:
+        self._source = source
+        self._resources = resources
+        self._scaling = scaling
+        self._records = records
+        self._last: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
+        self.gram: NDArray[np.float64] | None = None
+
+    def normal(self, W: NDArray[np.float64], *, last: bool) -> NDArray[np.float64]:
+        if self.gram is not None:
+            return np.asarray(self.gram @ W)
+        if last:
+            found = linear.forward_normal(self._source, W, self._resources, scaling=self._scaling)
+            self._records.append(found.record)
+            self._last = (W, found.forward)
+            return found.backward
+        product, record = linear.normal_product(self._source, W, self._resources, scaling=self._scaling)
+        self._records.append(record)
+        return product
+
+    def forward(self, W: NDArray[np.float64]) -> NDArray[np.float64]:
+        if self._last is not None and self._last[0] is W:
+            return self._last[1]
+        if not W.any():
+            return np.zeros((self._source.profile.n, W.shape[1]))
+        product, record = linear.forward(self._source, W, self._resources, scaling=self._scaling)
+        self._records.append(record)
+        return product
+
+    def backward(self, V: NDArray[np.float64]) -> NDArray[np.float64]:
+        product, record = linear.backward(self._source, V, self._resources, scaling=self._scaling)
+        self._records.append(record)
+        return product
+
+
+def _is_number(value: Any) -> bool:
+    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    return number and math.isfinite(value)
