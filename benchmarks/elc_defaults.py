@@ -17,34 +17,30 @@ import os
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
+from judging import (
+    FOLDS,
+    RANDOM_DRAWS,
+    SETS,
+    Job,
+    Judge,
+    kept_counts,
+    make_store,
+    random_ranking,
+    read_fold,
+    replace_table,
+)
 
-from mlfs_dask import ELC, LabelEntropy, __version__, convert, open_dataset
+from mlfs_dask import ELC, LabelEntropy, __version__
 from mlfs_dask.blocks.label_space import label_similarity, standardised_products
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.primitives.products import LabelProducts
 from mlfs_dask.selectors.elc import GAP_TOL, label_factor, screen_order, screen_scores
 from mlfs_dask.solvers.padm import best_mask, solve_corrected
-from mlfs_dask.storage.readers.base import LabelSpec
 from mlfs_dask.typing import Block
-
-REPOSITORY = Path(__file__).parents[1]
-DATA = Path(os.environ.get("MLFS_DATA") or REPOSITORY.parent / "shared" / "data")
-
-#: Files of each set, and features that only number the rows.
-SETS: dict[str, tuple[list[str], tuple[str, ...]]] = {
-    "emotions": (["emotions.arff"], ()),
-    "birds": (["birds-train.arff", "birds-test.arff"], ()),
-    "yeast": (["yeast.arff.gz"], ()),
-    "scene": (["scene.arff.gz"], ()),
-    "medical": (["medical.arff"], ()),
-    "genbase": (["genbase.arff.gz"], ("protein",)),
-    "enron": (["enron.arff"], ()),
-}
 
 #: (λ, β, mask_iter); the first is the default.
 GRID = [
@@ -59,66 +55,19 @@ GRID = [
     (0.1, 1.0, 50),
     (0.1, 1.0, 1000),
 ]
-RANDOM_DRAWS = 5
-FOLDS = 5
 COLUMNS = ["set", "fold", "k", "method", "lambda_", "beta", "mask_iter", "average_precision", "iterations", "gap"]
-
-
-@dataclass(frozen=True)
-class Job:
-    """One fold of one set."""
-
-    name: str
-    store: str
-    fold: int
-
-
-def ml_knn(X, Y, X_test, *, neighbours=10, smoothing=1.0):
-    """Posterior probability of every label for every test row (Zhang & Zhou 2007), shape (m, q)."""
-    n, q = Y.shape
-    squares = np.einsum("ij,ij->i", X, X)
-
-    def count_near(distance):
-        near = np.argpartition(distance, neighbours, axis=1)[:, :neighbours]
-        return Y[near].sum(axis=1)
-
-    among = squares[:, np.newaxis] + squares - 2 * X @ X.T
-    np.fill_diagonal(among, np.inf)  # a row is not its own neighbour
-    found = count_near(among)
-    prior = (smoothing + Y.sum(axis=0)) / (2 * smoothing + n)
-    labels = np.arange(q)
-    with_label, without = np.zeros((q, neighbours + 1)), np.zeros((q, neighbours + 1))
-    np.add.at(with_label, (np.broadcast_to(labels, (n, q)), found), Y)
-    np.add.at(without, (np.broadcast_to(labels, (n, q)), found), 1 - Y)
-    given = (smoothing + with_label) / (smoothing * (neighbours + 1) + with_label.sum(axis=1, keepdims=True))
-    given_not = (smoothing + without) / (smoothing * (neighbours + 1) + without.sum(axis=1, keepdims=True))
-    seen = count_near(squares - 2 * X_test @ X.T)
-    has, has_not = prior * given[labels, seen], (1 - prior) * given_not[labels, seen]
-    return has / (has + has_not)
-
-
-def average_precision(Y, P):
-    """Mean over rows with a label of the precision at each of their labels; ties by position."""
-    order = np.argsort(-P, axis=1, kind="stable")
-    ranked = np.take_along_axis(Y, order, axis=1)
-    precision = ranked * ranked.cumsum(axis=1) / np.arange(1, Y.shape[1] + 1)
-    positives = ranked.sum(axis=1)
-    some = positives > 0
-    return float((precision.sum(axis=1)[some] / positives[some]).mean())
 
 
 def run_job(job: Job) -> list[list[object]]:
     """All methods on one fold; a row of results each."""
-    dataset = open_dataset(job.store)
-    X, Y = (np.asarray(a.todense() if hasattr(a, "todense") else a) for a in (dataset.X.compute(), dataset.Y.compute()))
-    X, Y = X.astype(np.float64), Y.astype(np.int64)
-    n, d = X.shape
-    fold = np.random.default_rng(0).permutation(n) % FOLDS
-    train, test = fold != job.fold, fold == job.fold
+    rows_of_fold = read_fold(job)
+    judge = Judge(rows_of_fold)
+    X, Y = rows_of_fold.X, rows_of_fold.Y
+    d = X.shape[1]
 
     statistic = LabelProducts(d, Y.shape[1])
     state = statistic.zero()
-    statistic.add(state, Block(0, X[train], as_labels(Y[train])))
+    statistic.add(state, Block(0, X, as_labels(Y)))
     sums = statistic.finalize(state)
     A = standardised_products(sums.products.copy(), sums.std)
     S = label_similarity(sums.pairs, sums.positives)
@@ -127,27 +76,15 @@ def run_job(job: Job) -> list[list[object]]:
     screen = screen_scores(A[:, varying], S, sums.n)
     order = screen_order(screen)
 
-    std = np.where(sums.std > 0, sums.std, 1)
-    Z, Z_test = (X[train] - sums.mean) / std, (X[test] - sums.mean) / std
-    entropy = LabelEntropy(1).fit(X[train], Y[train]).ranking_
-    known: dict[bytes, float] = {}
-
-    def precision(chosen):
-        key = np.sort(chosen).tobytes()
-        if key not in known:
-            P = ml_knn(Z[:, chosen], Y[train], Z_test[:, chosen])
-            known[key] = average_precision(Y[test], P)
-        return known[key]
-
+    entropy = LabelEntropy(1).fit(X, Y).ranking_
     rows: list[list[object]] = []
 
     def note(k, method, chosen, *, setting=("", "", ""), iterations="", gap=""):
-        rows.append([job.name, job.fold, k, method, *setting, f"{precision(chosen):.5f}", iterations, gap])
+        rows.append([job.name, job.fold, k, method, *setting, f"{judge.precision(chosen):.5f}", iterations, gap])
 
-    for tenth in range(1, 10):
-        k = max(1, round(d * tenth / 10))
+    for k in kept_counts(d):
         for draw in range(RANDOM_DRAWS):
-            note(k, "random", np.random.default_rng([job.fold, draw]).permutation(d)[:k])
+            note(k, "random", random_ranking(d, job.fold, draw)[:k])
         note(k, "label-entropy", entropy[:k])
         kept = min(k, len(varying))
         start = best_mask(screen, kept, order)
@@ -166,15 +103,6 @@ def run_job(job: Job) -> list[list[object]]:
                 gap=f"{found.gap[-1]:.1e}",
             )
     return rows
-
-
-def make_store(name: str, folder: Path) -> str:
-    """The store of a set, converted from its files."""
-    files, dropped = SETS[name]
-    store = folder / f"{name}.zarr"
-    labels = LabelSpec(xml=str(DATA / name / f"{name}.xml"))
-    convert([DATA / name / file for file in files], store, labels=labels, drop=dropped)
-    return str(store)
 
 
 def describe(method: str, setting: tuple[str, ...]) -> str:
@@ -228,9 +156,7 @@ def main() -> None:
     seconds = time.perf_counter() - started
     print(f"\nmlfs-dask {__version__}, NumPy {np.__version__}, {seconds:.0f} s with {options.workers} workers")
     if options.write:
-        before, _, rest = options.write.read_text().partition("<!-- table -->\n")
-        _, _, after = rest.partition("<!-- end -->")
-        options.write.write_text(f"{before}<!-- table -->\n{text}\n<!-- end -->{after}")
+        replace_table(options.write, text)
 
 
 if __name__ == "__main__":

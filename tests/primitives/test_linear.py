@@ -184,6 +184,8 @@ def test_a_product_is_planned_before_its_matrices_exist():
     assert other.tasks == backward(source, R, HERE)[1].tasks
     assert both.tasks == forward_backward(source, W, R, HERE).record.tasks
     assert max(one.peak_worker_bytes, other.peak_worker_bytes) < both.peak_worker_bytes
+    long = replace(source.profile, n=10**6, partitions=1000)  # in blocks as small as before
     there = replace(HERE, client=object())
-    sent = plan_linear(source, 3, there, backward=True).peak_worker_bytes
-    assert plan_linear(source, 300, there, backward=True).peak_worker_bytes >= sent + 50 * 297 * 8
+    for direction in ({"forward": True}, {"backward": True}):
+        few, many = (plan_linear(long, c, there, **direction).peak_worker_bytes for c in (3, 300))
+        assert many - few >= 10**6 * 297 * 8
