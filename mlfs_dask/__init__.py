@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mlfs_dask.selectors.elc import ELC
     from mlfs_dask.selectors.label_entropy import LabelEntropy
     from mlfs_dask.selectors.mfsir import MFSIR
+    from mlfs_dask.selectors.smfs import SMFS
     from mlfs_dask.storage.convert import convert
     from mlfs_dask.storage.dataset import Dataset, open_dataset
 
@@ -26,11 +27,12 @@ _PLACES = {
     "MFSIR": "mlfs_dask.selectors.mfsir",
     "Dataset": "mlfs_dask.storage.dataset",
     "LabelEntropy": "mlfs_dask.selectors.label_entropy",
+    "SMFS": "mlfs_dask.selectors.smfs",
     "convert": "mlfs_dask.storage.convert",
     "open_dataset": "mlfs_dask.storage.dataset",
 }
 
-__all__ = ["ELC", "MFSIR", "Dataset", "LabelEntropy", "__version__", "convert", "open_dataset"]
+__all__ = ["ELC", "MFSIR", "SMFS", "Dataset", "LabelEntropy", "__version__", "convert", "open_dataset"]
 
 
 def __getattr__(name: str) -> Any:

@@ -18,6 +18,7 @@ METHODS: dict[str, str] = {
     "gmm": "mlfs_dask.selectors.label_entropy:GMM",
     "label-entropy": "mlfs_dask.selectors.label_entropy:LabelEntropy",
     "mfsir": "mlfs_dask.selectors.mfsir:MFSIR",
+    "smfs": "mlfs_dask.selectors.smfs:SMFS",
 }
 
 

@@ -28,6 +28,7 @@ from mlfs_dask.selectors.base import count_kept, rank
 from mlfs_dask.selectors.elc import ELC
 from mlfs_dask.selectors.label_entropy import LabelEntropy
 from mlfs_dask.selectors.mfsir import MFSIR
+from mlfs_dask.selectors.smfs import SMFS
 from mlfs_dask.storage.readers.base import LabelSpec
 
 N, D, Q = 60, 8, 3
@@ -89,6 +90,7 @@ def dense(result):
         ELC(3, variant="screen"),
         LabelEntropy(3, n_promising_labels=1.0),
         MFSIR(3, tol=1.0),
+        SMFS(3, n_trees=10, tol=0.1),
     ],
 )
 def test_every_container_gives_the_same_scores_and_columns(container, selector):
@@ -286,6 +288,7 @@ def test_methods_are_found_by_name():
 def test_the_package_names_what_users_need():
     assert mlfs_dask.ELC is ELC
     assert mlfs_dask.MFSIR is MFSIR
-    assert {"ELC", "LabelEntropy", "MFSIR", "convert", "open_dataset", "Dataset"} <= set(dir(mlfs_dask))
+    assert mlfs_dask.SMFS is SMFS
+    assert {"ELC", "LabelEntropy", "MFSIR", "SMFS", "convert", "open_dataset", "Dataset"} <= set(dir(mlfs_dask))
     with pytest.raises(AttributeError, match="module 'mlfs_dask' has no attribute 'MFSIRR'"):
         mlfs_dask.MFSIRR  # noqa: B018

@@ -1,0 +1,101 @@
+"""Labels that follow their neighbours: against dense solution, known entries, singular cases, groups of columns."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse as sp
+
+from mlfs_dask.solvers import label_recovery
+from mlfs_dask.solvers.label_recovery import Reconstruction, recover_labels
+from tests.reference import smfs as twin
+
+
+def problem(seed=0, n=30, q=4, k=5):
+    rng = np.random.default_rng(seed)
+    W = np.zeros((n, n))
+    for i in range(n):
+        near = rng.choice([j for j in range(n) if j != i], size=k, replace=False)
+        W[i, near] = rng.dirichlet(np.ones(k))
+    Y = rng.choice([-1.0, 1.0], size=(n, q))
+    free = rng.random((n, q)) < 0.6
+    s = rng.random(n) * (rng.random(n) < 0.5)
+    return W, Y, free, s, rng.normal(size=(n, q))
+
+
+def dense(W, Y, free, s, fitted, alpha):
+    A = np.eye(len(W)) - W
+    return twin.recover(Y, free, np.diag(s) + alpha * A.T @ A, s[:, None] * fitted)
+
+
+def run(W, Y, free, s, fitted, alpha, **options):
+    found = Y.copy()
+    info = recover_labels(
+        found, free, s, fitted, alpha, Reconstruction(sp.csr_array(W)), **{"tol": 1e-12, "max_iter": 1000} | options
+    )
+    return found, info
+
+
+@pytest.mark.parametrize("alpha", [0.01, 1.0, 100.0])
+def test_free_entries_solve_the_system_and_known_ones_stay(alpha, monkeypatch):
+    W, Y, free, s, fitted = problem()
+    for width in (2**26, 8 * 30 * 2, 1):
+        monkeypatch.setattr(label_recovery, "GROUP_BYTES", width)
+        found, info = run(W, Y, free, s, fitted, alpha)
+        assert found == pytest.approx(dense(W, Y, free, s, fitted, alpha), abs=1e-8)
+        assert (found[~free] == Y[~free]).all()
+        assert info.residual <= 1e-12
+        assert info.steps > 0
+
+
+def test_rows_without_weight_need_no_fit():
+    W, Y, _, s, fitted = problem()
+    free = np.repeat((s == 0)[:, None], 4, axis=1)
+    with_fit, _ = run(W, Y, free, s, fitted, 0.5)
+    without, _ = run(W, Y, free, s, None, 0.5)
+    assert without == pytest.approx(with_fit, abs=1e-9)
+
+
+def test_without_structure_rows_with_weight_take_the_fit_and_others_stay():
+    W, Y, free, s, fitted = problem()
+    found, _ = run(W, Y, free, s, fitted, 0.0)
+    weighed = free & (s > 0)[:, None]
+    assert found[weighed] == pytest.approx(np.clip(fitted, -1, 1)[weighed])
+    assert (found[~weighed] == Y[~weighed]).all()
+    assert (run(W, Y, free, s, None, 0.0)[0] == Y).all()
+
+
+def test_entries_keep_within_one():
+    W, Y, free, s, fitted = problem()
+    found, _ = run(W, Y, free, s, 50 * fitted, 0.1)
+    assert found.max() == 1.0
+    assert found.min() == -1.0
+
+
+def test_groups_of_rows_that_nothing_ties_down_keep_their_start():
+    W = np.zeros((6, 6))
+    W[[0, 1, 2, 3], [1, 0, 3, 2]] = 1.0  # two pairs, and two rows without neighbours
+    Y = np.array([[1.0], [-1], [0.25], [0.5], [0.125], [1]])
+    free = np.array([[False], [True], [True], [True], [True], [True]])
+    found, info = run(W, Y, free, np.zeros(6), None, 1.0)
+    assert found[:2].ravel().tolist() == [1, pytest.approx(1)]
+    assert found[2:4].ravel() == pytest.approx(0.375)  # equal, and nearest to what they were
+    assert found[4:].ravel().tolist() == [0.125, 1]
+    assert info.residual < 1e-9
+
+
+def test_the_error_of_reconstruction_counts_rows_with_neighbours():
+    W = np.array([[0, 1.0, 0], [0.5, 0, 0.5], [0, 0, 0]])
+    reconstruction = Reconstruction(sp.csr_array(W))
+    Y = np.array([[1.0], [3.0], [5.0]])
+    assert reconstruction.error(Y) == 4.0
+    A = np.diag([1.0, 1, 0]) - W
+    assert reconstruction.normal(Y) == pytest.approx(A.T @ A @ Y)
+    assert reconstruction.diagonal == pytest.approx(np.diag(A.T @ A))
+
+
+def test_cut_short_it_tells():
+    W, Y, free, s, fitted = problem()
+    _, info = run(W, Y, free, s, fitted, 1.0, max_iter=2)
+    assert info.steps == 2
+    assert info.residual > 1e-6

@@ -1,0 +1,118 @@
+"""Reweighted row-sparse least squares: its own optimality condition, limits, and the two ways to take a step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mlfs_dask.blocks.proximal import row_norms
+from mlfs_dask.solvers.row_sparse import penalty, smoothing, solve_gram, solve_products, weights
+
+
+def problem(seed=0, n=40, d=8, c=3):
+    rng = np.random.default_rng(seed)
+    X, Y = rng.normal(size=(n, d)), rng.normal(size=(n, c))
+    Y[:, 0] += 3 * X[:, 1]
+    return X.T @ X, X.T @ Y
+
+
+def minimise(G, B, beta, steps, take=solve_gram):
+    P, t, epsilon, values = np.zeros_like(B), np.ones(len(G)), None, []
+    for _ in range(steps):
+        P = take(G, B, beta, t).P
+        epsilon = smoothing(P) if epsilon is None else epsilon
+        t = weights(P, epsilon)
+        values.append(np.vdot(P, G @ P - 2 * B) + beta * penalty(P, epsilon))
+    return P, epsilon, values
+
+
+@pytest.mark.parametrize("beta", [0.5, 20.0, 60.0])
+def test_the_end_is_stationary_and_no_step_raises_the_objective(beta):
+    G, B = problem()
+    P, epsilon, values = minimise(G, B, beta, 400)
+    assert (np.diff(values) <= 1e-12 * abs(values[-1])).all()
+    gradient = 2 * (G @ P - B)
+    smooth = np.sqrt(row_norms(P) ** 2 + epsilon**2)[:, None]
+    assert gradient == pytest.approx(-beta * P / smooth, abs=1e-5 * np.abs(B).max())
+    zero = row_norms(P) < 1e-4 * row_norms(P).max()
+    assert (row_norms(gradient[zero]) <= beta * (1 + 1e-6)).all()
+    assert zero.any() == (beta > 1)
+
+
+def test_beyond_the_largest_useful_penalty_all_rows_go_to_zero():
+    G, B = problem()
+    least = 2 * row_norms(B).max()
+    first = solve_gram(G, B, 1.1 * least, np.ones(8)).P
+    P, _, _ = minimise(G, B, 1.1 * least, 300)
+    assert row_norms(P).max() < 1e-3 * row_norms(first).max()
+    P, _, _ = minimise(G, B, 0.95 * least, 300)
+    assert row_norms(P).max() > 1e-2 * row_norms(first).max()
+
+
+def test_without_penalty_it_is_least_squares_even_where_features_repeat():
+    G, B = problem()
+    assert pytest.approx(np.linalg.solve(G, B)) == solve_gram(G, B, 0.0, np.ones(8)).P
+    twice = np.block([[G, G], [G, G]])
+    P = solve_gram(twice, np.vstack([B, B]), 0.0, np.ones(16)).P
+    assert P[:8] == pytest.approx(P[8:])
+    assert P[:8] == pytest.approx(np.linalg.solve(G, B) / 2)
+    # Next to nothing is as good as nothing.
+    P = solve_gram(twice, np.vstack([B, B]), 1e-13, np.ones(16)).P
+    assert P[:8] == pytest.approx(np.linalg.solve(G, B) / 2, rel=1e-5, abs=1e-8)
+
+
+def test_features_without_weight_and_without_values_stay_zero():
+    G, B = problem()
+    G[2], G[:, 2], B[2] = 0, 0, 0
+    t = np.ones(8)
+    t[5] = 0
+    for step in (
+        solve_gram(G, B, 1.0, t),
+        solve_products(lambda V: G @ V, B, 1.0, t, start=0 * B, diagonal=np.diag(G), tol=1e-12, max_iter=100),
+    ):
+        assert not step.P[[2, 5]].any()
+        kept = [0, 1, 3, 4, 6, 7]
+        assert step.P[kept] == pytest.approx(np.linalg.solve(G[np.ix_(kept, kept)] + np.eye(6), B[kept]))
+
+
+def test_products_alone_give_the_same_step():
+    G, B = problem()
+    t = np.linspace(0.1, 2, 8)
+    calls = []
+
+    def normal(V):
+        calls.append(V.shape)
+        return G @ V
+
+    exact = solve_gram(G, B, 2.0, t).P
+    found = solve_products(normal, B, 2.0, t, start=0 * B, diagonal=np.diag(G), tol=1e-12, max_iter=100)
+    assert pytest.approx(exact, abs=1e-9) == found.P
+    assert found.steps == len(calls)
+    assert found.residual <= 1e-12
+    again = solve_products(normal, B, 2.0, t, start=exact, diagonal=np.diag(G), tol=1e-8, max_iter=100)
+    assert again.steps == 0
+    loose = solve_products(normal, B, 2.0, t, start=0 * B, diagonal=np.diag(G), tol=1e-12, max_iter=2)
+    assert loose.steps == 2
+    assert loose.residual > 1e-12
+
+
+def test_steps_cut_short_still_lower_the_objective():
+    G, B = problem()
+    state = {"P": np.zeros_like(B)}
+
+    def take(G, B, beta, t):
+        step = solve_products(lambda V: G @ V, B, beta, t, start=state["P"], diagonal=np.diag(G), tol=1e-12, max_iter=1)
+        state["P"] = step.P
+        return step
+
+    P, _, values = minimise(G, B, 20.0, 300, take)
+    assert (np.diff(values) <= 1e-12 * abs(values[-1])).all()
+    assert pytest.approx(minimise(G, B, 20.0, 400)[0], abs=1e-4) == P
+
+
+def test_nothing_to_explain_gives_nothing():
+    G, B = problem()
+    P, epsilon, _ = minimise(G, 0 * B, 1.0, 3)
+    assert epsilon == 0
+    assert not P.any()
+    assert smoothing(np.empty((0, 3))) == 0
