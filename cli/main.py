@@ -10,10 +10,12 @@ import importlib
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 import click
 
@@ -58,7 +60,7 @@ class LazyGroup(click.Group):
         # Here and not in main(): `dask mlfs` enters by the group, not by our console script.
         arguments = ctx.meta[ARGUMENTS]
         try:
-            with _terminate_as_interrupt():
+            with _terminate_as_interrupt(), plain_warnings(quiet="--quiet" in arguments):
                 return super().invoke(ctx)
         except (click.exceptions.Exit, click.Abort):
             raise
@@ -107,6 +109,39 @@ def _terminate_as_interrupt() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def plain_warnings(*, quiet: bool) -> Iterator[None]:
+    """Show what our selectors warn of as a line for people, without the place in the source; not at all if `quiet`.
+
+    Warnings of other packages stay what they are: their place is what one needs to know.
+    """
+    with warnings.catch_warnings():
+        # Also where Python was told to make errors of warnings: it is the data that is warned of, not the code.
+        warnings.filterwarnings("always", category=UserWarning, module="mlfs_dask")
+        show = warnings.showwarning
+
+        def show_plainly(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: TextIO | None = None,
+            line: str | None = None,
+        ) -> None:
+            if not issubclass(category, UserWarning) or not _is_ours(filename):
+                show(message, category, filename, lineno, file, line)
+            elif not quiet:
+                click.echo(f"mlfs: {message}", err=True)
+
+        warnings.showwarning = show_plainly
+        yield
+
+
+def _is_ours(filename: str) -> bool:
+    own = (Path(__file__).parent, Path(importlib.import_module("mlfs_dask").__file__ or "").parent)
+    return any(Path(filename).is_relative_to(folder) for folder in own)
 
 
 def _version(ctx: click.Context, option: click.Parameter, value: bool) -> None:

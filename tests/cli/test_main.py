@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 from click.testing import Result
 
 from mlfs_dask.errors import ClusterLostError, DataError, DoesNotFitError, MlfsError, UsageError
-from mlfs_dask_cli.main import COMMANDS, mlfs
+from mlfs_dask_cli.main import COMMANDS, mlfs, plain_warnings
 
 Run = Callable[..., Result]
 
@@ -206,6 +207,32 @@ def test_signals_end_a_command_with_130_and_leave_nothing(
     assert json.loads(stdout)["error"]["kind"] == "interrupted"
     assert f"mlfs {' '.join(words)} --json --resume" in stderr
     assert list(tmp_path.iterdir()) == []
+
+
+WARNS = ["select", "elc", "{store}", "-k", "2", "-o", "{run}", "--max-iter", "3"]
+
+
+@pytest.mark.parametrize("switches", [[], ["-W", "error"]], ids=["plain", "as errors"])
+def test_a_warning_is_one_plain_line(tiny_store: Path, tmp_path: Path, switches: list[str]) -> None:
+    words = [word.format(store=tiny_store, run=tmp_path / "run") for word in WARNS]
+    done = subprocess.run(
+        [sys.executable, *switches, "-m", "mlfs_dask", *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("mlfs: ELC did not converge in 3 iterations")
+    assert "did not converge after 3 iterations" in done.stdout
+
+
+def test_quiet_has_no_warnings(run: Run, tiny_store: Path, tmp_path: Path) -> None:
+    words = [word.format(store=tiny_store, run=tmp_path / "run") for word in WARNS]
+    assert run(*words, "--quiet").stderr == ""
+
+
+@pytest.mark.parametrize("category", [UserWarning, RuntimeWarning])
+def test_warnings_of_other_packages_stay_as_they_are(category: type[Warning]) -> None:
+    with pytest.warns(category, match="of theirs"), plain_warnings(quiet=True):
+        warnings.warn_explicit("of theirs", category, "theirs.py", 1, module="theirs")
 
 
 def test_a_closed_pipe_is_no_fault_of_ours(tiny_store: Path) -> None:
