@@ -245,7 +245,10 @@ class MFSIR(BaseSelector):
             + (16 * d * d if d <= self.gram_cap else 16 * d * spectral.BLOCK * _SPECTRAL_READINGS)
             + 24 * q * q
         )
-        in_process = peak_worker - resources.process_bytes if resources.client is None else 0
+        # A W on its way to tasks and sums on their way back: pickled, in frames, and in the scheduler, which under a
+        # local cluster is this process too. In process it is the pass itself that is held beside the rest.
+        away = 8 * 8 * d * most + 16 * n * most
+        in_process = peak_worker - resources.process_bytes if resources.client is None else away
         each = 2 if d <= self.gram_cap else 2 * self._steps(d) + 1
         notes = [f"at most {self.max_iter} iterations of {each} readings; most data needs 10 to 30 of them"]
         if d > self.gram_cap:

@@ -427,6 +427,8 @@ def test_the_driver_is_planned_and_refused():
     assert plan.peak_driver_bytes > 40 * 10**7 * 21
     assert "at most 100 iterations of 2 readings" in plan.notes[0]
     assert MFSIR(10, beta=0).plan(large, cluster).peak_driver_bytes < plan.peak_driver_bytes - 60 * 10**7 * 5
+    square = replace(rows.profile, d=4000)
+    assert MFSIR(10).plan(square, cluster).peak_driver_bytes > 8 * 4000**2 + PROCESS_BYTES
     wide = replace(rows.profile, d=10**5, sparse=True)
     notes = MFSIR(10).plan(wide, cluster).notes
     assert "X'X is not formed: 100,000 features are more than 4,096" in notes
