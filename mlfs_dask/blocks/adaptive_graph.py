@@ -1,0 +1,105 @@
+"""Weights of nearest neighbours as the closest point of the simplex: adaptive graphs (Access-MFS, Eqs. 18-25).
+
+A row's weights minimise Σ_j m_ij s_ij + α_i ‖s_i‖² over the simplex, with the α_i for which exactly k of them are above
+zero. They fall linearly with the distance and reach zero at the (k+1)-th neighbour, so that a neighbour that is
+replaced by another has no weight when it goes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Share of a row's squared distance from the origin below which differences of its distances are rounding.
+_TIE = 1e-12
+
+
+def neighbours_used(k: int, m: int) -> int:
+    """How many of m − 1 others get a weight when k are asked for: one of them has to be left to measure against.
+
+    >>> [neighbours_used(5, m) for m in (1, 2, 3, 6, 7)]
+    [0, 1, 1, 4, 5]
+    """
+    return min(k, max(m - 2, min(m - 1, 1)))
+
+
+def simplex_weights(
+    distances: NDArray[np.float64], k: int, squares: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Weights of the k nearest, and the α that gives as many (Eq. 21; the printed + is a minus).
+
+    Parameters
+    ----------
+    distances : float64 array, shape (n, k + 1) or (n, k)
+        Rising in every row. Without a (k+1)-th all k weights are equal.
+    k : int
+    squares : float64 array, shape (n,)
+        Squared distance of every row from the origin: where its distances differ by rounding of this only, its k
+        weights are equal, too.
+
+    Returns
+    -------
+    weights : float64 array, shape (n, k)
+        Rows sum to 1.
+    alpha : float64 array, shape (n,)
+        In the unit of `distances`.
+
+    Examples
+    --------
+    >>> simplex_weights(np.array([[1.0, 2.0, 4.0], [3.0, 3.0, 3.0]]), 2, np.array([9.0, 9.0]))
+    (array([[0.6, 0.4],
+           [0.5, 0.5]]), array([2.5, 0. ]))
+    """
+    n = len(distances)
+    weights = np.full((n, k), 1.0 / max(k, 1))
+    alpha = np.zeros(n)
+    if distances.shape[1] <= k or k == 0:
+        return weights, alpha
+    gaps = distances[:, k : k + 1] - distances[:, :k]
+    total = gaps.sum(axis=1)
+    apart = total > _TIE * k * (squares + distances[:, k])
+    weights[apart] = gaps[apart] / total[apart, np.newaxis]
+    alpha[apart] = total[apart] / 2
+    return weights, alpha
+
+
+def column_graph(F: NDArray[np.float64], k: int) -> tuple[NDArray[np.float64], float]:
+    """Adaptive graph of the columns of F (Eqs. 22-25), from half their squared distances.
+
+    Parameters
+    ----------
+    F : float64 array, shape (n, q)
+    k : int
+        Neighbours of a column.
+
+    Returns
+    -------
+    graph : float64 array, shape (q, q)
+        (P + P')/2.
+    penalty : float
+        Σ_i β_i ‖p_i‖², the last term of Eq. 22.
+
+    Examples
+    --------
+    >>> graph, _ = column_graph(np.array([[0.0, 1.0, 3.0]]), 1)
+    >>> graph
+    array([[0. , 1. , 0. ],
+           [1. , 0. , 0.5],
+           [0. , 0.5, 0. ]])
+    """
+    q = F.shape[1]
+    k = neighbours_used(k, q)
+    P = np.zeros((q, q))
+    if k == 0:
+        return P, 0.0
+    products = F.T @ F
+    squares = np.diag(products).copy()
+    G = 0.5 * np.maximum(squares[:, np.newaxis] + squares - 2.0 * products, 0.0)
+    # Distances apart by less than the rounding of the products count as equal, and the lower index comes first.
+    step = _TIE * max(squares.max(), np.finfo(np.float64).tiny)
+    G = np.rint(G / step) * step
+    np.fill_diagonal(G, np.inf)
+    order = np.argsort(G, axis=1, kind="stable")[:, : min(k + 1, q - 1)]
+    weights, beta = simplex_weights(np.take_along_axis(G, order, axis=1), k, squares)
+    np.put_along_axis(P, order[:, :k], weights, axis=1)
+    return (P + P.T) / 2, float(beta @ (weights * weights).sum(axis=1))

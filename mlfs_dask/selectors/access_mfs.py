@@ -1,0 +1,612 @@
+"""Access-MFS: features that predict labels which few rows have, graphs learnt on the way (Huang et al. 2024).
+
+A regression with uncorrelated projections, predicted labels for all rows, and two adaptive graphs, one of rows and one
+of labels, take turns until the objective stands still. Predicted labels and a sparse graph stay on the driver; X is
+read for its moments, for X'X where that is small enough, and twice for every widening of the space in which the
+projections are sought.
+
+Y. Huang, L. Yang, D. Wang, K. Li, X. Yi, F. Lv, T. Li, "Adaptive Collaborative Correlation Learning-based
+Semi-Supervised Multi-Label Feature Selection", arXiv:2406.12193 (2024), doi:10.48550/arXiv.2406.12193.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+import warnings
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+from sklearn.exceptions import ConvergenceWarning
+
+from mlfs_dask import runtime
+from mlfs_dask.blocks.adaptive_graph import column_graph, neighbours_used, simplex_weights
+from mlfs_dask.blocks.heat_kernel import degrees
+from mlfs_dask.blocks.proximal import row_norms
+from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.primitives import linear
+from mlfs_dask.primitives.gram import GRAM_CAP, Gram, gram
+from mlfs_dask.primitives.labels import WithLabels, collect_labels
+from mlfs_dask.primitives.linear import Scaling, standard_scaling
+from mlfs_dask.primitives.moments import FeatureMoments, Moments
+from mlfs_dask.primitives.neighbours import knn_of_points
+from mlfs_dask.primitives.passes import PassRecord
+from mlfs_dask.primitives.plan import Plan, combine
+from mlfs_dask.primitives.row_passes import plan_rows
+from mlfs_dask.runtime import Resources, driver_bytes
+from mlfs_dask.selectors.base import BaseSelector, Scores
+from mlfs_dask.solvers import label_propagation, uncorrelated
+from mlfs_dask.solvers.label_propagation import propagate_labels
+from mlfs_dask.solvers.uncorrelated import DiagonalPreconditioner, GramPreconditioner, Subspace
+from mlfs_dask.typing import Profile, RowSource
+
+logger = logging.getLogger(__name__)
+
+Array = NDArray[np.float64]
+
+#: ε of D (below Eq. 9).
+EPSILON = 1e-8
+
+#: Times the space may be widened for one W. With X'X at hand some six are enough.
+MAX_EXPANSIONS = 100
+
+#: Features up to which the loop's own algebra runs on one thread.
+ONE_THREAD = 512
+
+#: Change of W, relative to W, at which D is not iterated further.
+SETTLED = 1e-6
+
+#: Residual of the label step relative to the error that W may have.
+LABEL_TOL = 0.1
+
+
+class AccessMFS(BaseSelector):
+    """Adaptive collaborative correlation learning for semi-supervised selection (Huang et al. 2024).
+
+    Regresses predicted labels F on the features with projections W that are uncorrelated and sparse in rows, while F
+    keeps to the known labels and is smooth over a graph of rows and a graph of labels that are learnt with it (Eq. 8).
+    A feature's score is the norm of its row of W.
+
+    Parameters
+    ----------
+    n_features_to_select : int or float, optional
+        Number of features to keep, or a fraction of them; half by default.
+    lambda_ : float
+        Weight of the row-sparse penalty.
+    theta : float
+        Weight of smoothness over near rows; 0 spares their graph.
+    mu : float
+        Weight of smoothness over similar labels; 0 spares their graph.
+    k_s : int
+        Neighbours of a row in its graph.
+    k_p : int
+        Neighbours of a label in its graph; at most the number of labels less two are used.
+    missing : {"coded", "zeros"}
+        Which labels are unknown. "coded": the entries -1. "zeros": those, and all labels of rows without a positive
+        one, as in the paper's experiments.
+    standardise : bool
+        Divide every feature by its standard deviation.
+    inner_iterations : int
+        Most times that W and the weights D of its rows are found in turn before the labels move on; fewer if W settles.
+        Algorithm 1 asks for as many as it takes; one ends at much the same objective with far fewer readings. D goes
+        on from the last W.
+    solver_tol : float
+        Error of W that a solve may leave, in the norm of R and relative to W. Each digit takes about two readings of X
+        an iteration; with 1e-4 the objective is the same to 8 digits and the scores are to 4.
+    gram_cap : int
+        Most features for which X'X is formed, which makes for few readings an iteration.
+    tol : float
+        Relative change of the objective at which the loop stops.
+    max_iter : int
+        Most iterations.
+    random_state : int, optional
+        Seed of the W with which the first graph is made, drawn feature by feature.
+
+    Attributes
+    ----------
+    labels_ : float64 array, shape (n, q)
+        F: predicted labels, near 1 for positive and near 0 for negative ones; for known labels, too.
+    scores_ : float64 array, shape (d,)
+        A constant feature has exactly 0.
+
+    Notes
+    -----
+    Readings of X: one for moments, one for X'X, one for the first graph, and two for every widening of the space in
+    which W is sought (one less the first time); some 5 to 8 widenings an iteration and 8 to 20 iterations are usual.
+    Above `gram_cap` features a diagonal takes the place of X'X, and more widenings are needed.
+
+    With q labels the driver holds about 8 n (17 q) + 60 n k_s bytes, and 24 d² where X'X is formed. Missing features
+    are refused.
+
+    The objective of the record is Eq. 8 without its two terms α‖S‖² and β‖P‖²: α and β are chosen anew with every
+    graph, for exactly k_s and k_p neighbours, so that the terms compare with no others. They are in the record's
+    `extra`.
+
+    What is corrected: a minus in Eqs. 21 and 25, so that weights sum to one; (S + S')/2 and (P + P')/2 in the
+    Laplacians; W from a q × q root instead of a d × d one, which is the same matrix. A label of which no positive is
+    known has no direction of its own in W, whose root is then that of the regular part; the record tells the rank.
+
+    References
+    ----------
+    Y. Huang, L. Yang, D. Wang, K. Li, X. Yi, F. Lv, T. Li, "Adaptive Collaborative Correlation Learning-based
+    Semi-Supervised Multi-Label Feature Selection", arXiv:2406.12193 (2024), doi:10.48550/arXiv.2406.12193.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[0.0, 1.0, 5.0], [0.2, 0.0, 5.0], [1.0, 0.9, 5.0], [0.9, 0.1, 5.0]])
+    >>> Y = np.array([[0, 1], [-1, -1], [1, 1], [-1, -1]])
+    >>> selector = AccessMFS(n_features_to_select=1, k_s=1).fit(X, Y)
+    >>> selector.ranking_[2], selector.scores_[2], selector.labels_.shape
+    (np.int64(2), np.float64(0.0), (4, 2))
+    """
+
+    method = "access-mfs"
+    title = "Adaptive collaborative correlation learning"
+    paper = "Huang et al. 2024, arXiv:2406.12193"
+    doi = "10.48550/arXiv.2406.12193"
+    supervision = "semi-supervised: labels may be unknown"
+    passes = "3 + 2 for each widening of the space of W, some 5 to 8 an iteration (more above the Gram cap)"
+    memory = "worker: 8 bytes * d² (or d * q above the Gram cap); driver: 8 n * 17 q + 60 n k_s + 24 d² bytes"
+    accepts_unknown_labels = True
+
+    labels_: Array
+
+    def __init__(
+        self,
+        n_features_to_select: int | float | None = None,
+        *,
+        lambda_: float = 1.0,
+        theta: float = 1.0,
+        mu: float = 1.0,
+        k_s: int = 5,
+        k_p: int = 5,
+        missing: Literal["coded", "zeros"] = "coded",
+        standardise: bool = True,
+        inner_iterations: int = 1,
+        solver_tol: float = 1e-7,
+        gram_cap: int = GRAM_CAP,
+        tol: float = 1e-6,
+        max_iter: int = 100,
+        random_state: int | None = 0,
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.lambda_ = lambda_
+        self.theta = theta
+        self.mu = mu
+        self.k_s = k_s
+        self.k_p = k_p
+        self.missing = missing
+        self.standardise = standardise
+        self.inner_iterations = inner_iterations
+        self.solver_tol = solver_tol
+        self.gram_cap = gram_cap
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
+        if self.missing not in ("coded", "zeros"):
+            raise UsageError(f"missing must be 'coded' or 'zeros'; got {self.missing!r}")
+        if not isinstance(self.standardise, (bool, np.bool_)):
+            raise UsageError(f"standardise must be true or false; got {self.standardise!r}")
+        for name in ("lambda_", "theta", "mu", "tol"):
+            value = getattr(self, name)
+            if not _is_number(value) or value < 0:
+                raise UsageError(f"{name} must be a non-negative number; got {value!r}")
+        if not _is_number(self.solver_tol) or not 1e-12 <= self.solver_tol <= 0.1:
+            raise UsageError(f"solver_tol must be a number from 1e-12 to 0.1; got {self.solver_tol!r}")
+        for name, least, optional in (
+            ("k_s", 1, False),
+            ("k_p", 1, False),
+            ("inner_iterations", 1, False),
+            ("gram_cap", 0, False),
+            ("max_iter", 1, False),
+            ("random_state", 0, True),
+        ):
+            value = getattr(self, name)
+            if value is None and optional:
+                continue
+            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
+                raise UsageError(f"{name} must be a whole number of at least {least}; got {value!r}")
+
+    # ------------------------------------------------------------------ what it costs
+
+    def plan(self, source: Profile | RowSource, resources: Resources) -> Plan:
+        """The most readings that `max_iter` iterations may take, and what the loop holds on the driver.
+
+        Raises
+        ------
+        DoesNotFitError
+        """
+        profile = source if isinstance(source, Profile) else source.profile
+        n, d, q = profile.n, profile.d, profile.q
+        k = neighbours_used(self.k_s, n) if self.theta > 0 else 0
+        has_gram = d <= self.gram_cap
+        forward = linear.plan_linear(source, q, resources, forward=True)
+        backward = linear.plan_linear(source, q, resources, backward=True)
+        plans = [plan_rows(source, WithLabels(Moments(d), q), resources)]
+        if has_gram:
+            plans.append(plan_rows(source, Gram(d, q), resources, input_bytes=8 * q))
+        plans += [forward] * (self.theta > 0)
+        widenings = self.max_iter * self.inner_iterations * MAX_EXPANSIONS
+        tasks, bytes_read, peak_worker = combine([*plans, forward, backward])
+        held = (
+            8 * n * q * (2 + max(uncorrelated.ROW_MATRICES, label_propagation.ROW_MATRICES, 6))
+            + n * q // 4
+            + 13 * profile.label_nonzeros
+            + 40 * n
+            + (60 * n * (k + 1) if k else 0)
+            + 8 * d * q * uncorrelated.FEATURE_MATRICES
+            + (24 * d * d if has_gram else 0)
+            + 64 * q * q
+        )
+        in_process = peak_worker - resources.process_bytes if resources.client is None else 0
+        notes = (
+            f"at most {self.max_iter} iterations; most data needs 8 to 20, of some 5 to 8 times two readings"
+            + ("" if has_gram else ", and more where features are correlated"),
+            f"X'X is {d:,} x {d:,}" if has_gram else f"X'X is not formed ({d:,} features > {self.gram_cap:,})",
+        )
+        rest = widenings - 1
+        return Plan(
+            passes=len(plans) + 2 * widenings,
+            tasks=tasks + rest * (forward.tasks + backward.tasks),
+            bytes_read=bytes_read + rest * (forward.bytes_read + backward.bytes_read),
+            peak_worker_bytes=peak_worker,
+            peak_driver_bytes=driver_bytes() + held + in_process,
+            notes=notes,
+        )
+
+    # ------------------------------------------------------------------ the method
+
+    def _score(self, source: RowSource, resources: Resources, k: int) -> Scores:
+        d = source.profile.d
+        labels = collect_labels(source, Moments(d), resources, label="moments")
+        readings = _Readings(source, resources, [labels.record])
+        self._check_moments(labels.result)
+        Y, known = self._known(labels.Y)
+        readings.scaling = _scaling(labels.result, self.standardise)
+        readings.squares = labels.result.m2 * readings.scaling.factor**2
+
+        # Small products are slower on many threads than on one.
+        with runtime.one_blas_thread() if d <= ONE_THREAD else contextlib.nullcontext():
+            problem = _Problem(self, readings, Y, known, resources)
+            trace = problem.run()
+        self.labels_ = problem.F
+        scores = row_norms(problem.W)
+        self._warn(trace, scores)
+        extra: dict[str, Any] = {
+            "graph_penalty": trace.penalty,
+            "step": trace.step,
+            "expansions": trace.expansions,
+            "solver_error": trace.error,
+            "label_steps": trace.label_steps,
+            "rank": trace.rank,
+            "gram": problem.gram is not None,
+            "labelled_rows": int((known.max(axis=1) > 0).sum()),
+            "constant_features": int((readings.scaling.factor == 0).sum()),
+        }
+        return Scores(
+            scores,
+            readings.records,
+            iterations=len(trace.objective),
+            converged=trace.converged,
+            objective=trace.objective,
+            extra=extra,
+        )
+
+    def _known(self, Y: sp.csr_array) -> tuple[sp.csr_array, Array]:
+        """Known positives (n, q), and which entries are known: by rows, shape (n, 1), or by entries, shape (n, q)."""
+        n, q = Y.shape
+        row = np.repeat(np.arange(n), np.diff(Y.indptr))
+        unknown = Y.data < 0
+        missing = np.bincount(row[unknown], minlength=n)
+        if self.missing == "zeros":
+            missing[np.bincount(row[~unknown], minlength=n) == 0] = q
+        if (missing == q).all():
+            raise DataError(
+                "no row of Y has a known label" + (" that is positive" if self.missing == "zeros" else ""),
+                cure="give labels 1 and 0 for some rows; -1 stands for an unknown one",
+            )
+        positive = sp.csr_array(Y, dtype=np.float64, copy=True)
+        positive.data[unknown] = 0.0
+        positive.eliminate_zeros()
+        if ((missing == 0) | (missing == q)).all():
+            return positive, (missing == 0).astype(np.float64)[:, np.newaxis]
+        known = np.ones((n, q))
+        known[missing == q] = 0.0
+        known[row[unknown], Y.indices[unknown]] = 0.0
+        return positive, known
+
+    def _check_moments(self, moments: FeatureMoments) -> None:
+        broken = ~(np.isfinite(moments.mean) & np.isfinite(moments.m2))
+        if broken.any():
+            f = int(np.flatnonzero(broken)[0])
+            names = getattr(self, "feature_names_in_", None)
+            raise DataError(
+                f"X contains NaN or infinity, or values too large for float64 sums, in {int(broken.sum())} features",
+                column=f + 1 if names is None else str(names[f]),
+                cure="fill in missing values (for example with sklearn.impute.SimpleImputer), or leave the feature out",
+            )
+
+    def _warn(self, trace: _Trace, scores: Array) -> None:
+        if not scores.any():
+            warnings.warn(
+                "Access-MFS can tell no feature from another: every feature is constant, or no known label differs "
+                "between rows. All features get the same score.",
+                UserWarning,
+                stacklevel=4,
+            )
+        elif not trace.converged:
+            warnings.warn(
+                f"Access-MFS did not converge in {self.max_iter} iterations (the last one changed the objective by "
+                f"{trace.change:.1e} of it, and tol is {self.tol:g}). Increase max_iter, or tol.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+        if not trace.solved:
+            warnings.warn(
+                f"Access-MFS left an error of {max(trace.error):.1e} in W, above solver_tol={self.solver_tol:g}. Use a "
+                "gram_cap of at least the number of features, a larger lambda_, or a larger solver_tol.",
+                ConvergenceWarning,
+                stacklevel=4,
+            )
+
+
+@dataclass
+class _Trace:
+    """What happened, iteration by iteration.
+
+    Attributes
+    ----------
+    objective, penalty, step, error : list of float
+        Eq. 8 without the two terms of `penalty`; ‖ΔW‖/‖W‖; error that the solver left in W.
+    expansions, label_steps, rank : list of int
+    converged, solved : bool
+        Whether the objective stood still, and whether every solve reached its tolerance.
+    """
+
+    objective: list[float] = field(default_factory=list)
+    penalty: list[float] = field(default_factory=list)
+    step: list[float] = field(default_factory=list)
+    error: list[float] = field(default_factory=list)
+    expansions: list[int] = field(default_factory=list)
+    label_steps: list[int] = field(default_factory=list)
+    rank: list[int] = field(default_factory=list)
+    converged: bool = False
+    solved: bool = True
+
+    @property
+    def change(self) -> float:
+        """Relative change of the objective in the last iteration."""
+        if len(self.objective) < 2:
+            return np.inf
+        before, now = self.objective[-2:]
+        return abs(now - before) / abs(before) if before else abs(now)
+
+
+class _RowGraph:
+    """L_s = D_s − (S + S')/2, by products.
+
+    Parameters
+    ----------
+    graph : csr_array, shape (n, n)
+        (S + S')/2.
+    """
+
+    def __init__(self, graph: sp.csr_array) -> None:
+        self.graph = graph
+        self.degrees = degrees(graph)
+
+    def __matmul__(self, V: Array) -> Array:
+        product: Array = self.degrees[:, np.newaxis] * V
+        product -= self.graph @ V
+        return product
+
+
+class _Problem:
+    """The loop of Algorithm 2 and its state, in the paper's letters, rows being samples.
+
+    Attributes
+    ----------
+    W : float64 array, shape (d, q)
+    XW : float64 array, shape (n, q)
+        Of centred X.
+    F : float64 array, shape (n, q)
+    D : float64 array, shape (d,)
+    L_s : _RowGraph or None
+    L_p : float64 array, shape (q, q), or None
+    """
+
+    def __init__(
+        self, selector: AccessMFS, readings: _Readings, Y: sp.csr_array, known: Array, resources: Resources
+    ) -> None:
+        self.selector = selector
+        self.readings = readings
+        self.Y = Y
+        self.U = known
+        self.threads = len(os.sched_getaffinity(0)) if resources.client else resources.threads_per_worker
+        n, q = Y.shape
+        d = len(readings.scaling.factor)
+        self.F: Array = Y.toarray()
+        self.gram: Array | None = None
+        first: Array | None = None
+        if d <= selector.gram_cap:
+            self.gram, first = readings.normal(_centred(self.F))
+        self._first = first
+        self.subspace = Subspace()
+        self.D = np.ones(d)
+        # Scaled so that points of the first graph have about the spread of standardised features.
+        self.W = np.random.default_rng(selector.random_state).standard_normal((d, q)) / np.sqrt(d)
+        self.XW = readings.forward(self.W) if selector.theta > 0 else np.zeros((n, q))
+        self.L_s: _RowGraph | None = None
+        self.L_p: Array | None = None
+        self.penalty = self._update_S() + self._update_P()
+
+    def run(self) -> _Trace:
+        """Algorithm 2."""
+        selector, trace = self.selector, _Trace()
+        for t in range(1, selector.max_iter + 1):
+            started = time.perf_counter()
+            before = self.W
+            self._update_W(trace)
+            self._update_F(trace)
+            self.penalty = self._update_S() + self._update_P()
+
+            trace.objective.append(self.objective())
+            trace.penalty.append(self.penalty)
+            norm = float(np.linalg.norm(self.W))
+            trace.step.append(float(np.linalg.norm(self.W - before)) / norm if norm > 0 else 0.0)
+            runtime.emit("step", number=t, objective=trace.objective[-1], step=trace.step[-1], error=trace.error[-1])
+            logger.info("step %d: objective %.9g, %.3f s", t, trace.objective[-1], time.perf_counter() - started)
+            if (t > 1 and trace.change <= selector.tol) or norm == 0:
+                trace.converged = True
+                break
+        return trace
+
+    def _update_W(self, trace: _Trace) -> None:
+        """Algorithm 1: W by Eq. 14, D by Eq. 9, in turn."""
+        selector = self.selector
+        F = _centred(self.F)
+        expansions = 0
+        for _ in range(selector.inner_iterations):
+            before = self.W
+            ridge = selector.lambda_ * self.D
+            found = self.subspace.solve(
+                F,
+                self.readings,
+                laplacian=self.L_s,
+                theta=float(selector.theta),
+                ridge=ridge,
+                precondition=self._preconditioner(ridge),
+                tol=float(selector.solver_tol),
+                max_expansions=MAX_EXPANSIONS,
+                first=self._first,
+            )
+            self._first = None
+            self.W, self.XW = found.W, found.XW
+            self.D = 0.5 / np.sqrt(row_norms(self.W) ** 2 + EPSILON)
+            expansions += found.expansions
+            trace.solved &= found.converged
+            if np.linalg.norm(self.W - before) <= SETTLED * np.linalg.norm(self.W):
+                break
+        trace.expansions.append(expansions)
+        trace.error.append(found.error)
+        trace.rank.append(found.rank)
+
+    def _preconditioner(self, ridge: Array) -> GramPreconditioner | DiagonalPreconditioner:
+        theta = float(self.selector.theta)
+        if self.gram is not None:
+            return GramPreconditioner(self.gram, theta, ridge)
+        return DiagonalPreconditioner(self.readings.squares, theta, ridge)
+
+    def _update_F(self, trace: _Trace) -> None:
+        """F by Eq. 17."""
+        selector = self.selector
+        target = self.XW + self.Y  # C; X is centred
+        self.F, steps = propagate_labels(
+            self.F,
+            np.asarray(target),
+            self.U,
+            laplacian=self.L_s,
+            degrees=None if self.L_s is None else self.L_s.degrees,
+            theta=float(selector.theta),
+            label_laplacian=self.L_p,
+            mu=float(selector.mu),
+            tol=LABEL_TOL * float(selector.solver_tol),
+        )
+        trace.label_steps.append(steps)
+
+    def _update_S(self) -> float:
+        """S by Eq. 21: nearest neighbours among [f_i, W'x_i]. Gives θΣα_i‖s_i‖²."""
+        n = len(self.F)
+        k = neighbours_used(self.selector.k_s, n)
+        if self.selector.theta == 0 or k == 0:
+            return 0.0
+        Z = np.hstack([_centred(self.F), self.XW])
+        neighbours = knn_of_points(Z, k + 1, threads=self.threads)
+        distances = 0.5 * neighbours.distances  # m of Eq. 18
+        weights, alpha = simplex_weights(distances, k, np.einsum("ij,ij->i", Z, Z))
+        S = type(neighbours)(neighbours.indices[:, :k], weights).to_csr()
+        self.L_s = _RowGraph(sp.csr_array((S + S.T) * 0.5))
+        return float(self.selector.theta) * float(alpha @ np.einsum("ij,ij->i", weights, weights))
+
+    def _update_P(self) -> float:
+        """P by Eq. 25: the adaptive graph of the columns of F. Gives μΣβ_i‖p_i‖²."""
+        if self.selector.mu == 0 or self.F.shape[1] < 2:
+            return 0.0
+        P, penalty = column_graph(self.F, self.selector.k_p)
+        self.L_p = np.diag(P.sum(axis=1)) - P
+        return float(self.selector.mu) * penalty
+
+    def objective(self) -> float:
+        """Eq. 8 without α‖S‖² and β‖P‖²."""
+        selector, F = self.selector, self.F
+        value = float(np.square(self.XW - _centred(F)).sum())
+        value += float((self.U * np.square(F - self.Y)).sum())
+        # ‖W‖_{2,1} as D has it, with ε.
+        value += selector.lambda_ * float(np.sqrt(row_norms(self.W) ** 2 + EPSILON).sum())
+        if self.L_s is not None:
+            smooth = sum(float(np.einsum("ij,ij->", V, self.L_s @ V)) for V in (F, self.XW))
+            value += selector.theta * smooth
+        if self.L_p is not None:
+            value += selector.mu * float(np.einsum("ij,ij->", F @ self.L_p, F))
+        return value
+
+
+class _Readings:
+    """Products with centred and scaled X, each of them a reading of the data.
+
+    Attributes
+    ----------
+    records : list of PassRecord
+    """
+
+    scaling: Scaling
+    squares: Array
+
+    def __init__(self, source: RowSource, resources: Resources, records: list[PassRecord]) -> None:
+        self._source = source
+        self._resources = resources
+        self.records = records
+
+    def forward(self, W: Array) -> Array:
+        product, record = linear.forward(self._source, W, self._resources, scaling=self.scaling)
+        self.records.append(record)
+        return product
+
+    def backward(self, V: Array) -> Array:
+        sums, record = linear.backward(self._source, V, self._resources, scaling=self.scaling)
+        self.records.append(record)
+        return sums
+
+    def normal(self, V: Array) -> tuple[Array, Array]:
+        """X'X and X'V."""
+        found = gram(self._source, self._resources, R=V, scaling=self.scaling)
+        self.records.append(found.record)
+        return found.gram, found.products
+
+
+def _scaling(moments: FeatureMoments, standardise: bool) -> Scaling:
+    scaling = standard_scaling(moments)
+    if standardise:
+        return scaling
+    return Scaling(scaling.centre, (scaling.factor > 0).astype(np.float64))
+
+
+def _centred(F: Array) -> Array:
+    centred: Array = F - F.mean(axis=0)
+    return centred
+
+
+def _is_number(value: Any) -> bool:
+    return (
+        isinstance(value, (int, float, np.integer, np.floating))
+        and not isinstance(value, bool)
+        and bool(np.isfinite(value))
+    )

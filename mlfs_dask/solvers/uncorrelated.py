@@ -1,0 +1,302 @@
+"""Regression whose projections are uncorrelated: max tr(W'M) with W'RW = I, R = X'(I + θL)X + diag(ridge), M = X'F.
+
+The solution is W = V (M'V)^{-1/2} with R V = M: a solve with q right-hand sides and a q × q root, no root of R (Y.
+Huang et al., Access-MFS, Eqs. 12-14). X is seen through two products, X P and X'R, each of which may be a reading of
+the data. V is therefore found by Galerkin's condition in a small space that is widened by q directions at a time, which
+is block conjugate gradients while R stays as it is, and begins with the last W when R or F changes: X W is at hand, so
+that the first approximation with a new R costs no reading.
+
+D. P. O'Leary, "The block conjugate gradient algorithm and related methods", Linear Algebra and its Applications 29
+(1980) 293-322, doi:10.1016/0024-3795(80)90247-5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from mlfs_dask.errors import MlfsError
+
+Array = NDArray[np.float64]
+
+#: Blocks of directions that new ones are made orthogonal to, besides W.
+WINDOW = 3
+
+#: Arrays of shape (n, q) that `Subspace.solve` holds at most, F and the result included.
+ROW_MATRICES = WINDOW + 8
+
+#: Arrays of shape (d, q) that it holds at most.
+FEATURE_MATRICES = WINDOW + 7
+
+#: Square of the share of its length below which a direction, seen from the others, is left out of the space.
+_DEPENDENT = 1e-8
+
+#: Squared singular values of R^{-1/2}M below this share of the largest are zero: the rank of the labels.
+_RANK = 1e-10
+
+
+class Laplacian(Protocol):
+    """L of a graph on rows, by products."""
+
+    def __matmul__(self, V: Array) -> Array: ...
+
+
+class Readings(Protocol):
+    """Products with X, centred, each of which may be a reading."""
+
+    def forward(self, W: Array) -> Array:
+        """X W."""
+
+    def backward(self, V: Array) -> Array:
+        """X'V."""
+
+
+@dataclass(frozen=True)
+class Projection:
+    """What a solve ends with.
+
+    Attributes
+    ----------
+    W : float64 array, shape (d, q)
+    XW : float64 array, shape (n, q)
+    rank : int
+        Of M. Below q, W'RW is a projection of this rank instead of I.
+    expansions : int
+        Times the space was widened: two products with X each.
+    error : float
+        Estimate of the distance of W from the solution in the norm of R, relative to that of W.
+    converged : bool
+    """
+
+    W: Array
+    XW: Array
+    rank: int
+    expansions: int
+    error: float
+    converged: bool
+
+
+@dataclass
+class Block:
+    """Directions P, shape (d, c), orthonormal in R and to the other blocks, with X P, shape (n, c)."""
+
+    P: Array
+    XP: Array
+
+
+@dataclass
+class Subspace:
+    """The space in which V is sought; what has to be kept to go on with another R or F.
+
+    Parameters
+    ----------
+    blocks : list of Block
+    """
+
+    blocks: list[Block] = field(default_factory=list)
+
+    def solve(
+        self,
+        F: Array,
+        readings: Readings,
+        *,
+        laplacian: Laplacian | None,
+        theta: float,
+        ridge: Array,
+        precondition: Callable[[Array], Array],
+        tol: float,
+        max_expansions: int,
+        first: Array | None = None,
+    ) -> Projection:
+        """Find W for one R and F.
+
+        Parameters
+        ----------
+        F : float64 array, shape (n, q)
+            Centred.
+        readings : Readings
+        laplacian : Laplacian, optional
+            L; None for 0.
+        theta : float
+        ridge : float64 array, shape (d,)
+            Not negative.
+        precondition : callable
+            R⁻¹, roughly, of an array of shape (d, c).
+        tol : float
+            Error of W in the norm of R, relative to W.
+        max_expansions : int
+        first : float64 array, shape (d, q), optional
+            X'F, if it is known and the space is still empty: it saves a reading.
+
+        Returns
+        -------
+        Projection
+
+        Raises
+        ------
+        MlfsError
+            A product is not finite.
+        """
+        q = F.shape[1]
+
+        def smooth(U: Array) -> Array:
+            """(I + θL) U."""
+            return U if laplacian is None else U + theta * (laplacian @ U)
+
+        kept, self.blocks = self.blocks, []
+        for block in kept:  # orthonormal in the R of before
+            if block.P.shape[1]:
+                self.blocks.append(self._orthonormal(block.P, block.XP, smooth, ridge))
+        V, XV = np.zeros((len(ridge), q)), np.zeros_like(F)
+        for block in self.blocks:
+            coefficients = block.XP.T @ F
+            V += block.P @ coefficients
+            XV += block.XP @ coefficients
+        fresh, first_new = not self.blocks, len(self.blocks)
+        root, rank = inverse_root(F.T @ XV)
+        before, error, converged = np.inf, np.inf, False
+        expansions = 0
+        while expansions < max_expansions:
+            if fresh and expansions == 0 and first is not None:
+                residual = first.copy()
+            else:
+                residual = readings.backward(F - smooth(XV)) - ridge[:, np.newaxis] * V
+            # All directions of W count alike, however small the singular value of M behind them.
+            P = precondition(residual @ root if rank == q else residual)
+            if not np.isfinite(P).all():
+                raise MlfsError(
+                    "the regression on predicted labels met a value that is not finite"
+                    "\n  cure: look for values of X beyond 1e150, and for NaN; scale the features"
+                )
+            size = np.linalg.norm(P, axis=0)
+            P = P[:, size > 0] / size[size > 0]
+            if not P.shape[1]:
+                error, converged = 0.0, True
+                break
+            block = self._orthonormal(P, readings.forward(P), smooth, ridge)
+            expansions += 1
+            if not block.P.shape[1]:  # there is nothing outside of the space
+                error, converged = 0.0, True
+                break
+            # P'(M - R V): the best step along P, even where rounding has left P at an angle to what is behind V.
+            coefficients = block.P.T @ residual
+            V += block.P @ coefficients
+            XV += block.XP @ coefficients
+            self.blocks.append(block)
+            if len(self.blocks) > first_new + WINDOW:
+                del self.blocks[
+                    first_new
+                ]  # in exact arithmetic the newer directions are orthogonal to it by themselves
+            root, rank = inverse_root(F.T @ XV)
+            if rank == 0:
+                error, converged = 0.0, True
+                break
+            # What this block added is the squared error before it, less the one after it, which falls geometrically.
+            gain = float(np.square(coefficients @ root).sum()) / rank
+            rate = min(gain / before, 0.99) if np.isfinite(before) else 0.5
+            before = gain
+            error = float(np.sqrt(gain * rate / (1.0 - rate)))
+            if error <= tol:
+                converged = True
+                break
+        W, XW = V @ root, XV @ root
+        # W'RW = I. Other directions gain nothing with the next R, and their differences from W would carry rounding on.
+        self.blocks = [Block(W, XW)]
+        return Projection(W, XW, rank, expansions, error, converged)
+
+    def _orthonormal(self, P: Array, XP: Array, smooth: Callable[[Array], Array], ridge: Array) -> Block:
+        """New directions made orthonormal in R, to one another and to those before; dependent ones are left out."""
+        for _ in range(2):  # once more for what rounding left
+            SXP, DP = smooth(XP), ridge[:, np.newaxis] * P
+            size = np.sqrt(np.einsum("ij,ij->j", XP, SXP) + np.einsum("ij,ij->j", P, DP))
+            for block in self.blocks:
+                overlap = block.XP.T @ SXP + block.P.T @ DP
+                P = P - block.P @ overlap
+                XP = XP - block.XP @ overlap
+            T = _orthonormalising(XP.T @ smooth(XP) + P.T @ (ridge[:, np.newaxis] * P), size)
+            P, XP = P @ T, XP @ T
+        return Block(P, XP)
+
+
+def inverse_root(K: Array) -> tuple[Array, int]:
+    """K^{-1/2} of a positive semidefinite matrix, where it is singular of its regular part, and its rank.
+
+    >>> inverse_root(np.diag([4.0, 0.0]))
+    (array([[0.5, 0. ],
+           [0. , 0. ]]), 1)
+    """
+    values, vectors = np.linalg.eigh((K + K.T) / 2)
+    good = values > _RANK * max(values[-1], 0.0)
+    vectors = vectors[:, good]
+    root: Array = (vectors / np.sqrt(values[good])) @ vectors.T
+    return root, int(good.sum())
+
+
+def _orthonormalising(A: Array, size: Array) -> Array:
+    """T with T'AT = I, for the directions that are not small beside `size`, their length before they were changed.
+
+    What is small is the rounding of a difference: made longer, P and X P would no longer belong together.
+    """
+    scale = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0)
+    values, vectors = np.linalg.eigh((A + A.T) / 2 * scale[:, np.newaxis] * scale)
+    good = values > _DEPENDENT
+    T: Array = scale[:, np.newaxis] * (vectors[:, good] / np.sqrt(values[good]))
+    return T
+
+
+class GramPreconditioner:
+    """((1 + θ)X'X + diag(ridge))⁻¹: R, but for the bounded spectrum of L, which is taken as 1.
+
+    Parameters
+    ----------
+    gram : float64 array, shape (d, d)
+    theta : float
+    ridge : float64 array, shape (d,)
+    """
+
+    def __init__(self, gram: Array, theta: float, ridge: Array) -> None:
+        A = (1.0 + theta) * gram
+        A[np.diag_indices_from(A)] += ridge
+        diagonal = np.diag(A)
+        self._scale = np.divide(1.0, np.sqrt(diagonal), out=np.zeros_like(diagonal), where=diagonal > 0)
+        A *= self._scale[:, np.newaxis]
+        A *= self._scale
+        # Without ridge X'X may be singular; constant features leave empty rows.
+        A[np.diag_indices_from(A)] = np.where(self._scale > 0, 1.0 + 1e-13, 1.0)
+        for shift in (0.0, 1e-10, 1e-7):
+            try:
+                self._factor = linalg.cho_factor(A + shift * np.eye(len(A)) if shift else A, check_finite=False)
+                break
+            except linalg.LinAlgError:
+                continue
+        else:
+            raise MlfsError("X'X is far from positive semidefinite\n  cure: look for values of X beyond 1e150")
+
+    def __call__(self, R: Array) -> Array:
+        scaled = self._scale[:, np.newaxis] * R
+        found: Array = self._scale[:, np.newaxis] * linalg.cho_solve(self._factor, scaled, check_finite=False)
+        return found
+
+
+class DiagonalPreconditioner:
+    """(diag((1 + θ)X'X) + diag(ridge))⁻¹.
+
+    Parameters
+    ----------
+    squares : float64 array, shape (d,)
+        Diagonal of X'X.
+    theta : float
+    ridge : float64 array, shape (d,)
+    """
+
+    def __init__(self, squares: Array, theta: float, ridge: Array) -> None:
+        diagonal = (1.0 + theta) * squares + ridge
+        self._inverse = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0)
+
+    def __call__(self, R: Array) -> Array:
+        return self._inverse[:, np.newaxis] * R
