@@ -1,0 +1,67 @@
+"""Write docs/benchmarks.md from the results that `passes.py` has left.
+
+python benchmarks/table.py
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+ORDER = ("dense", "sparse", "workers", "peers", "growth", "wide", "small")
+COLUMNS = {
+    "seconds": "seconds",
+    "ratio_to_read": "ratio to the read",
+    "ratio": "ratio to the peer",
+    "speedup": "speed-up",
+    "log_log_slope": "log-log slope",
+    "worker_cpu_seconds": "CPU seconds",
+    "peak_worker_MiB": "peak MiB",
+    "planned_MiB": "planned MiB",
+    "passes": "passes",
+    "tasks": "tasks",
+    "largest_difference": "largest difference of scores",
+}
+
+INTRODUCTION = """# Benchmarks
+
+Seconds are medians of whole jobs on one machine with {cores} cores, measured by the command above each table; read them
+as ratios to the rows beside them. `peak` is the largest worker process as the operating system counts it (or the
+process itself, where there is no cluster), `planned` what `mlfs plan` had said. No worker spilled to disk. Versions:
+{versions}.
+
+"""
+
+
+def table(rows: dict[str, dict[str, Any]]) -> str:
+    """Rows as Markdown, with the columns that any of them has."""
+    columns = [key for key in COLUMNS if any(key in row for row in rows.values())]
+    lines = ["| | " + " | ".join(COLUMNS[key] for key in columns) + " |", "| --- |" + " ---: |" * len(columns)]
+    for label, row in rows.items():
+        cells = [_cell(key, row[key]) if key in row else "" for key in columns]
+        lines.append(f"| {label} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _cell(key: str, value: Any) -> str:
+    if key == "largest_difference":
+        return f"{value:.1g}"
+    if key in ("peak_worker_MiB", "planned_MiB"):
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if isinstance(value, float) else f"{value:,}"
+
+
+def main() -> None:
+    documents = {name: json.loads((HERE / "results" / f"{name}.json").read_text()) for name in ORDER}
+    first = documents["dense"]
+    versions = ", ".join(f"{name} {version}" for name, version in first["versions"].items())
+    text = INTRODUCTION.format(cores=first["cores"], versions=f"Python {first['python']}, {versions}")
+    for name, document in documents.items():
+        text += f"## {name}\n\n{document['description']}\n\n    {document['command']}\n\n{table(document['rows'])}\n\n"
+    (HERE.parent / "docs" / "benchmarks.md").write_text(text.rstrip() + "\n")
+
+
+if __name__ == "__main__":
+    main()
