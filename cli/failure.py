@@ -111,4 +111,4 @@ def _how_to_resume(arguments: Sequence[str]) -> str:
     return f"\n  To go on where it stopped: mlfs {shlex.join(again)}"
 
 
-RESUMABLE = frozenset({"convert", "select"})
+RESUMABLE = frozenset({"convert", "select", "transform"})

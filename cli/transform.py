@@ -6,7 +6,14 @@ from dataclasses import asdict
 
 import click
 
-from mlfs_dask_cli.options import KeepCount, command_line, force_option, output_options, store_argument
+from mlfs_dask_cli.options import (
+    KeepCount,
+    command_line,
+    force_option,
+    output_options,
+    resume_option,
+    store_argument,
+)
 from mlfs_dask_cli.output import Output, size
 from mlfs_dask_cli.progress import show_progress
 
@@ -21,9 +28,12 @@ from mlfs_dask_cli.progress import show_progress
     type=KeepCount(),
     help="Keep the best K of the ranking, a count or a fraction (default: as many as the run chose).",
 )
+@resume_option
 @force_option
 @output_options(progress=True)
-def transform(store: str, run: str, destination: str, k: int | float | None, force: bool, output: Output) -> None:
+def transform(
+    store: str, run: str, destination: str, k: int | float | None, resume: bool, force: bool, output: Output
+) -> None:
     """Write the columns of STORE that RUN chose, with all rows and labels, to DEST.
 
     DEST is a new store, or by its suffix .npz, .svm, .parquet, or .arff (with an .xml beside it).
@@ -31,7 +41,7 @@ def transform(store: str, run: str, destination: str, k: int | float | None, for
     from mlfs_dask import transform as library
 
     with show_progress(output):
-        written = library.write_chosen(store, run, destination, k=k, force=force, command=command_line())
+        written = library.write_chosen(store, run, destination, k=k, force=force, resume=resume, command=command_line())
     shape = f"{written.n:,} rows, {written.k:,} features, {written.q:,} labels"
     text = f"{written.destination}: {shape}, {size(written.bytes)}"
     output.result(asdict(written), text)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.errors import DataError, MlfsError, UsageError
 
 RANKING = "ranking.csv"
 SELECTED = "selected.txt"
@@ -66,6 +66,9 @@ def check_free(path: str, *, force: bool, storage_options: Mapping[str, Any] | N
     Raises
     ------
     UsageError
+        If the place is taken.
+    MlfsError
+        If nothing may be written there.
     """
     if is_url(path):
         file_system, root = _file_system(path, storage_options)
@@ -73,6 +76,7 @@ def check_free(path: str, *, force: bool, storage_options: Mapping[str, Any] | N
             raise UsageError(f"{path} holds a run already; --force replaces it.")
         return
     place = Path(path)
+    _check_permission(place)
     if not place.exists() and not place.is_symlink():
         return
     if place.is_dir() and not any(place.iterdir()):
@@ -84,6 +88,22 @@ def check_free(path: str, *, force: bool, storage_options: Mapping[str, Any] | N
         )
     if not force:
         raise UsageError(f"{path} holds a run already; --force replaces it.")
+
+
+def _check_permission(place: Path) -> None:
+    """Refuse a place beside which nothing can be written: after hours of work it would be too late."""
+    folder = next(parent for parent in place.absolute().parents if parent.exists())
+    if not folder.is_dir():
+        raise _not_written(place, f"{folder} is no folder")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise _not_written(place, f"no permission to write in {folder}")
+
+
+def _not_written(place: Path, why: str) -> MlfsError:
+    return MlfsError(
+        f"{place}: it cannot be written: {why}"
+        "\n  cure: check the folder, its permissions and its free space, or give another place with -o"
+    )
 
 
 def write_run(
@@ -122,6 +142,8 @@ def write_run(
     ------
     UsageError
         If the place is taken.
+    MlfsError
+        If it cannot be written, for want of room or permission; nothing is left behind.
     """
     check_free(path, force=force, storage_options=storage_options)
     texts = {
@@ -138,9 +160,9 @@ def write_run(
             file_system.pipe_file(f"{root}/{name}", texts[name].encode())
         return
     place = Path(path)
-    place.parent.mkdir(parents=True, exist_ok=True)
     aside = place.with_name(f".{place.name}.{uuid.uuid4().hex[:8]}")
     try:
+        place.parent.mkdir(parents=True, exist_ok=True)
         aside.mkdir()
         for name, text in texts.items():
             with (aside / name).open("w", encoding="utf-8", newline="") as stream:
@@ -148,6 +170,8 @@ def write_run(
                 stream.flush()
                 os.fsync(stream.fileno())
         move_into_place(aside, place)
+    except OSError as error:
+         raise _not_written(place, error.strerror or str(error)) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 

@@ -48,6 +48,7 @@ def write_chosen(
     *,
     k: int | float | None = None,
     force: bool = False,
+    resume: bool = False,
     command: str | None = None,
 ) -> Written:
     """Write the features that a run chose, with all rows and labels.
@@ -66,6 +67,8 @@ def write_chosen(
         The best k of the ranking, a count or a fraction; by default as many as the run chose.
     force : bool
         Replace what is there.
+    resume : bool
+        Go on with an interrupted store; a file is begun again.
     command : str, optional
         What a new store records as its command.
 
@@ -98,6 +101,7 @@ def write_chosen(
             format="anndata",
             drop=[str(name) for name in left_out],
             force=force,
+            resume=resume,
             command=command,
         )
         written = sum(conversion.schema.sizes.values())

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from mlfs_dask import results
-from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.errors import DataError, MlfsError, UsageError
 from mlfs_dask.results import check_free, finished_run, read_run, write_run
 
 NAMES = ["plain", 'quoted "name"', "comma, blank", "ünïcode", "line\nbreak"]
@@ -117,9 +117,28 @@ def test_failure_while_writing_leaves_nothing(tmp_path: Path, monkeypatch: pytes
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(results.os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(
+        MlfsError, match=r"run: it cannot be written: No space left on device\n  cure: .*free space"
+    ) as caught:
         write(tmp_path / "run")
+    assert caught.value.exit_code == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("place", ["run", "folder/run"])
+def test_a_folder_without_permission_is_refused_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setattr(results.os, "access", lambda path, mode: Path(path) != tmp_path)  # root may do anything
+    with pytest.raises(MlfsError, match="run: it cannot be written: no permission") as caught:
+        check_free(str(tmp_path / place), force=False)
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_a_file_in_the_way_is_refused_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(MlfsError, match="file is no folder"):
+        check_free(str(tmp_path / "file" / "run"), force=False)
 
 
 def test_failure_of_the_last_rename_brings_the_old_run_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +152,7 @@ def test_failure_of_the_last_rename_brings_the_old_run_back(tmp_path: Path, monk
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", fails_at_the_end)
-    with pytest.raises(OSError, match="lost"):
+    with pytest.raises(MlfsError, match="lost"):
         write(run, record=record(method="other"), force=True)
     assert read_run(str(run)).record["method"] == "elc"
     assert [p.name for p in tmp_path.iterdir()] == ["run"]

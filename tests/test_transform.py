@@ -90,6 +90,29 @@ def test_an_unknown_suffix(store: Path, run: Path, tmp_path: Path) -> None:
         write_chosen(str(store), str(run), str(tmp_path / "c.docx"))
 
 
+def test_an_interrupted_store_goes_on(
+    store: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = tmp_path / "whole.zarr"
+    write_chosen(str(store), str(run), str(whole))
+
+    def interrupted(*args: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("mlfs_dask.storage.convert.write_one_shard", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_chosen(str(store), str(run), str(tmp_path / "c.zarr"))
+    monkeypatch.undo()
+    assert "pass --resume" in caplog.text
+    with pytest.raises(UsageError, match="--resume"):
+        write_chosen(str(store), str(run), str(tmp_path / "c.zarr"))
+    with pytest.raises(UsageError, match="cannot resume"):
+        write_chosen(str(store), str(run), str(tmp_path / "c.zarr"), k=1, resume=True)
+    write_chosen(str(store), str(run), str(tmp_path / "c.zarr"), resume=True)
+    assert open_dataset(tmp_path / "c.zarr").digest == open_dataset(whole).digest
+    assert not (tmp_path / ".c.zarr.wip").exists()
+
+
 @pytest.mark.parametrize("name", ["c.zarr", "c.svm"])
 def test_what_is_there_is_kept_without_force(store: Path, run: Path, tmp_path: Path, name: str) -> None:
     destination = str(tmp_path / name)

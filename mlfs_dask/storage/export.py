@@ -24,7 +24,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.errors import DataError, MlfsError, UsageError
 from mlfs_dask.storage.objects import is_url, local_path
 from mlfs_dask.typing import Matrix
 
@@ -94,8 +94,9 @@ def export_rows(
     UsageError
         An unknown suffix, an existing file without `force`, pyarrow missing.
     DataError
-        What the format cannot hold (an unknown label in svmlight, a name given twice), or a place that cannot be
-        written.
+        What the format cannot hold (an unknown label in svmlight, a name given twice).
+    MlfsError
+        If the place cannot be written; nothing is left behind.
     """
     suffix = PurePosixPath(str(path)).suffix.lower()
     if suffix not in _WRITERS:
@@ -168,10 +169,9 @@ def _staged(targets: Sequence[str], *, force: bool, storage_options: Mapping[str
             for file in files:
                 file.unlink(missing_ok=True)
     except OSError as error:
-        raise DataError(
-            f"it cannot be written: {error.strerror or error}",
-            file=targets[-1],
-            cure="check that the folder exists, its permissions and its free space",
+        raise MlfsError(
+            f"{targets[-1]}: it cannot be written: {error.strerror or error}"
+            "\n  cure: check that the folder exists, its permissions and its free space"
         ) from error
 
 

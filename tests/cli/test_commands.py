@@ -437,7 +437,14 @@ def test_transform_arguments(run: Run, replace: Replace) -> None:
     run("transform", "s.zarr", "run", "out.svm", "-k", "3", "--force")
     ((args, kwargs),) = calls
     assert args == ("s.zarr", "run", "out.svm")
-    assert kwargs == {"k": 3, "force": True, "command": "mlfs transform s.zarr run out.svm -k 3 --force"}
+    assert kwargs == {
+        "k": 3,
+        "force": True,
+        "resume": False,
+        "command": "mlfs transform s.zarr run out.svm -k 3 --force",
+    }
+    run("transform", "s.zarr", "run", "out.zarr", "--resume")
+    assert calls[1][1]["resume"] is True
 
 
 def test_transform(run: Run, run_json: RunJson, tiny_store: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy import sparse as sp
 
-from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.errors import DataError, MlfsError, UsageError
 from mlfs_dask.storage import export
 from mlfs_dask.storage.export import export_rows, known_suffixes
 from mlfs_dask.storage.readers.detect import open_source
@@ -217,7 +217,7 @@ def test_a_failed_upload_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(type(filesystem), "mv", broken)
     X, Y = table("float64"), labels(unknown=False)
-    with pytest.raises(DataError, match="it cannot be written: the network is gone"):
+    with pytest.raises(MlfsError, match="it cannot be written: the network is gone"):
         export_rows(blocks(X, Y, sparse=True), "memory://export2/t.npz", **NAMES, n=N)
     assert not filesystem.find("/export2")
 
@@ -229,15 +229,16 @@ def test_a_full_disk(tmp_path: Path) -> None:
         yield from blocks(X, Y, sparse=False)
         raise OSError(28, "No space left on device")
 
-    with pytest.raises(DataError, match="it cannot be written: No space left on device") as caught:
+    with pytest.raises(MlfsError, match="it cannot be written: No space left on device") as caught:
         export_rows(full(), tmp_path / "t.svm", **NAMES, n=N)
     assert "free space" in str(caught.value)
+    assert caught.value.exit_code == 1  # the data is not to blame
     assert not list(tmp_path.iterdir())
 
 
 def test_no_such_folder(tmp_path: Path) -> None:
     X, Y = table("float64"), labels(unknown=False)
-    with pytest.raises(DataError, match="it cannot be written: No such file or directory"):
+    with pytest.raises(MlfsError, match="it cannot be written: No such file or directory"):
         export_rows(blocks(X, Y, sparse=False), tmp_path / "no" / "t.svm", **NAMES, n=N)
 
 
