@@ -168,9 +168,11 @@ def in_process(code: str, *, repeats: int = 3, before: Callable[[], None] = lamb
     return {**middle, "all_seconds": [round(f["seconds"], 3) for f in found]}
 
 
+# The resource usage of a process begins with that of the process it was forked from; VmHWM does not.
 PEAK = """
-import json, resource
-facts["peak_worker_MiB"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+import json
+from mlfs_dask.runtime import peak_rss
+facts["peak_worker_MiB"] = peak_rss() / 2**20
 print(json.dumps(facts))
 """
 
