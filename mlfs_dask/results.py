@@ -171,7 +171,7 @@ def write_run(
                 os.fsync(stream.fileno())
         move_into_place(aside, place)
     except OSError as error:
-         raise _not_written(place, error.strerror or str(error)) from error
+        raise _not_written(place, error.strerror or str(error)) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
