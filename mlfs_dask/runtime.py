@@ -47,6 +47,8 @@ class Resources:
     process_bytes : int
         Resident bytes of the largest worker process before the job. Workers started by a script have imported
         whatever it imports at its top.
+    compiled_bytes : int
+        What loading compiled kernels adds to a process: 0 where an earlier pass has loaded them.
     """
 
     workers: int
@@ -55,6 +57,7 @@ class Resources:
     driver_limit: int
     client: Any = None
     process_bytes: int = PROCESS_BYTES
+    compiled_bytes: int = COMPILED_BYTES
 
     @property
     def slots(self) -> int:
@@ -75,7 +78,9 @@ def current_resources(*, threads: int | None = None) -> Resources:
     if client is None:
         driver_limit = _process_limits.get("memory_limit") or driver_limit
         count = threads or _process_limits.get("threads") or len(os.sched_getaffinity(0))
-        return Resources(1, count, driver_limit, driver_limit, None, max(PROCESS_BYTES, current_rss()))
+        held_here = max(PROCESS_BYTES, current_rss())
+        added = 0 if _kernels_loaded() else COMPILED_BYTES
+        return Resources(1, count, driver_limit, driver_limit, None, held_here, added)
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
     if not workers:
         return Resources(1, 1, driver_limit, driver_limit, client)
@@ -88,7 +93,21 @@ def current_resources(*, threads: int | None = None) -> Resources:
         driver_limit,
         client,
         max(PROCESS_BYTES, *held),
+        0 if _kernels_loaded_everywhere(client) else COMPILED_BYTES,
     )
+
+
+def _kernels_loaded() -> bool:
+    """Whether this process has a compiled kernel already."""
+    return any(name.startswith("mlfs_dask.") and name.endswith("_compiled") for name in sys.modules)
+
+
+def _kernels_loaded_everywhere(client: Any) -> bool:
+    """Whether every worker has. Workers that cannot tell are taken not to."""
+    try:
+        return all(found is True for found in client.run(_kernels_loaded, on_error="return").values())
+    except (OSError, TimeoutError):
+        return False
 
 
 _process_limits: dict[str, int] = {}

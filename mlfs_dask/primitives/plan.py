@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from mlfs_dask.errors import DoesNotFitError
-from mlfs_dask.runtime import COMPILED_BYTES, Resources
+from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Profile
 
 #: Share of a worker's limit that a job may fill. Above it `distributed` pauses the worker.
@@ -138,7 +138,7 @@ def plan_pass(
             resources,
             state_bytes,
             profile.buffer_bytes + scratch_bytes,
-            COMPILED_BYTES if compiled else 0,
+            resources.compiled_bytes if compiled else 0,
             len(runs),
             fan_in,
             pieces,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mlfs_dask.errors import DoesNotFitError
@@ -67,6 +69,8 @@ def test_compiled_kernels_and_what_a_worker_holds_already_count():
     plain = plan_pass(profile(), cluster(), state_bytes=MIB, scratch_bytes=0)
     compiled = plan_pass(profile(), held, state_bytes=MIB, scratch_bytes=0, compiled=True)
     assert compiled.peak_worker_bytes - plain.peak_worker_bytes == 200 * MIB - PROCESS_BYTES + COMPILED_BYTES
+    loaded = plan_pass(profile(), replace(held, compiled_bytes=0), state_bytes=MIB, scratch_bytes=0, compiled=True)
+    assert compiled.peak_worker_bytes - loaded.peak_worker_bytes == COMPILED_BYTES
 
 
 def test_what_cannot_fit_is_refused_with_numbers_and_a_cure():

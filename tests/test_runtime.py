@@ -1,0 +1,91 @@
+"""Resources as measured, peaks, progress."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from mlfs_dask import runtime
+
+
+def in_new_process(code):
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def test_peak_follows_what_is_held():
+    runtime.reset_peak_rss()
+    before = runtime.peak_rss()
+    held = np.ones(40 * 2**20, dtype=np.uint8)
+    assert runtime.peak_rss() - before > 35 * 2**20
+    assert runtime.current_rss() - before > 35 * 2**20
+    del held
+    runtime.reset_peak_rss()
+    assert runtime.peak_rss() < before + 20 * 2**20
+
+
+def test_a_process_without_a_cluster_does_not_import_one():
+    code = "import sys, mlfs_dask.runtime as r; r.current_resources(); print('distributed' in sys.modules)"
+    assert in_new_process(code) == ["False"]
+
+
+def test_limits_of_this_process():
+    with runtime.process_limits(memory_limit=10**9, threads=3):
+        resources = runtime.current_resources()
+        assert (resources.memory_limit, resources.threads_per_worker, resources.slots) == (10**9, 3, 3)
+    assert runtime.current_resources().memory_limit != 10**9
+
+
+def test_loaded_kernels_are_not_counted_again():
+    code = """
+import mlfs_dask.runtime as r
+print(r.current_resources().compiled_bytes)
+import mlfs_dask.blocks.counts_compiled
+print(r.current_resources().compiled_bytes)
+"""
+    assert in_new_process(code) == [str(runtime.COMPILED_BYTES), "0"]
+
+
+def test_what_kernels_add_to_a_process_is_what_plans_say():
+    code = """
+import numpy as np, mlfs_dask.runtime as r
+from mlfs_dask.selectors import label_entropy
+from mlfs_dask.blocks.sparse import as_labels
+label_entropy.COMPILE_FROM = 0
+X, Y = np.ones((4, 2), np.float32), as_labels(np.eye(4, 2))
+label_entropy.LabelEntropy(1).fit
+before = r.current_rss()
+label_entropy.LabelEntropy(1, bins=4).fit(X, Y)
+print(r.current_rss() - before)
+"""
+    in_new_process(code)  # the first one may have to compile; afterwards the code comes from Numba's cache
+    (added,) = in_new_process(code)
+    assert int(added) == pytest.approx(runtime.COMPILED_BYTES, rel=0.35)
+
+
+@pytest.mark.cluster
+def test_loaded_kernels_of_workers_are_not_counted_again():
+    from mlfs_dask.cluster import connect
+
+    def load():
+        import mlfs_dask.blocks.counts_compiled  # noqa: F401
+
+    with connect(workers=2, memory_limit=600 * 2**20) as client:
+        assert runtime.current_resources().compiled_bytes == runtime.COMPILED_BYTES
+        addresses = list(client.scheduler_info(n_workers=-1)["workers"])
+        client.run(load, workers=addresses[:1])
+        assert runtime.current_resources().compiled_bytes == runtime.COMPILED_BYTES
+        client.run(load)
+        assert runtime.current_resources().compiled_bytes == 0
+
+
+def test_events_reach_every_sink_in_order():
+    first, second = [], []
+    with runtime.progress_to(first.append), runtime.progress_to(second.append):
+        runtime.emit("step", number=1)
+        runtime.emit_from_task("partitions", done=2)
+    runtime.emit("step", number=2)
+    assert first == second == [{"kind": "step", "number": 1}, {"kind": "partitions", "done": 2}]
