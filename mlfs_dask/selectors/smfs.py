@@ -41,10 +41,11 @@ from mlfs_dask.typing import Profile, RowSource
 Array = NDArray[np.float64]
 
 #: β relative to the least one at which P is 0, chosen by `benchmarks/smfs_defaults.py`.
-BETA_SHARE = 0.03
+BETA_SHARE = 0.1
 
-#: Reweightings of one P-step where they cost no reading of X.
+#: Most reweightings of one P-step where they cost no reading of X, and the relative change of P at which they end.
 INNER_ITERATIONS = 10
+INNER_TOL = 0.01
 
 #: Relative residual of the conjugate gradients of a Y-step, and most of their steps.
 LABEL_TOL = 1e-9
@@ -73,7 +74,7 @@ class SMFS(BaseSelector):
         Weight of the density structure of labels. By default the mean weight s_ii of a labelled row, so that it means
         the same for any number of rows.
     beta : float, optional
-        Weight of the row-sparse penalty on P. By default 0.03 of the least value at which P is 0.
+        Weight of the row-sparse penalty on P. By default 0.1 of the least value at which P is 0.
     n_neighbors : int
         Neighbours of a row in the density structure (k in the paper).
     n_trees : int
@@ -89,8 +90,8 @@ class SMFS(BaseSelector):
     standardise : bool
         Whether features have zero mean and unit variance in the regression. The forest does not depend on it.
     inner_iterations : int, optional
-        Reweightings of a P-step; the published form has one. By default 10 where they read no X, and 1 above the Gram
-        cap.
+        Reweightings of a P-step; the published form has one. By default as many as change P by 1 %, 10 at most, where
+        they read no X, and 1 above the Gram cap.
     gram_cap : int
         Most features for which X'SX is formed; above it, conjugate gradients read X.
     tol : float
@@ -161,7 +162,7 @@ class SMFS(BaseSelector):
         standardise: bool = True,
         inner_iterations: int | None = None,
         gram_cap: int = GRAM_CAP,
-        tol: float = 1e-5,
+        tol: float = 1e-4,
         max_iter: int = 45,
         random_state: int | None = None,
     ) -> None:
@@ -482,11 +483,13 @@ class _Problem:
             steps = 0
             for _ in range(self.inner_iterations or (INNER_ITERATIONS if self.G is not None else 1)):
                 step = self._regress(B, beta, t)  # Eq. 10
+                moved = float(np.linalg.norm(step.P - self.P))
                 self.P = step.P
                 steps += step.steps
                 self.epsilon = self.epsilon or row_sparse.smoothing(self.P)
                 t = row_sparse.weights(self.P, self.epsilon)  # Eq. 9
-                if beta == 0:
+                settled = self.inner_iterations is None and moved <= INNER_TOL * float(np.linalg.norm(self.P))
+                if beta == 0 or settled:
                     break
             trace.regression_steps.append(steps)
 
@@ -519,7 +522,7 @@ class _Problem:
 
     def _regress(self, B: Array, beta: float, t: Array) -> Step:
         if self.G is not None:
-            return row_sparse.solve_gram(self.G, B, beta, t)
+            return row_sparse.solve_gram(self.G, B, beta, t, start=self.P)
         return row_sparse.solve_products(
             self._normal,
             B,

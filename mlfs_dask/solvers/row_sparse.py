@@ -23,6 +23,13 @@ Array = NDArray[np.float64]
 #: ε relative to the root mean square of the row norms of the first P.
 SMOOTHING = 1e-6
 
+#: Rows are weak whose part of M has a trace up to this share of β.
+_WEAK = 0.01
+
+#: Relative change at which turns of strong and weak rows have settled, and most turns.
+_SETTLED = 1e-8
+_TURNS = 12
+
 #: Arrays of shape (d, d) that `solve_gram` holds beside G.
 SQUARE_MATRICES = 2
 
@@ -64,8 +71,11 @@ def penalty(P: Array, epsilon: float) -> float:
     return float((np.sqrt(norms**2 + epsilon**2) - epsilon).sum())
 
 
-def solve_gram(G: Array, B: Array, beta: float, t: Array) -> Step:
+def solve_gram(G: Array, B: Array, beta: float, t: Array, *, start: Array | None = None) -> Step:
     """(G + β diag(1/t))⁻¹ B by a factorisation; rows of t = 0 are zero.
+
+    As rows of P go to zero, so does their t, and they have ever less to do with the others. Only the others are
+    factorised then; the rest follows by corrections, of which two or three are enough.
 
     Parameters
     ----------
@@ -75,6 +85,8 @@ def solve_gram(G: Array, B: Array, beta: float, t: Array) -> Step:
     beta : float
         Where it is 0, or next to it, and G is singular, P is the shortest solution.
     t : float64 array, shape (d,)
+    start : float64 array, shape (d, c), optional
+        The P of before, from which corrections start.
 
     Examples
     --------
@@ -82,21 +94,61 @@ def solve_gram(G: Array, B: Array, beta: float, t: Array) -> Step:
     array([[0.5]])
     """
     root = np.sqrt(t) if beta > 0 else np.ones_like(t)
-    M = root[:, np.newaxis] * G * root
+    if beta > 0:
+        # The trace of the weak rows' part of M − β, which bounds its norm.
+        strength = t * np.diag(G) / beta
+        order = np.argsort(strength, kind="stable")
+        weak = order[np.cumsum(strength[order]) <= _WEAK]
+        if 2 * len(weak) > len(t):
+            P = _solve_strong(G, B, beta, root, np.sort(weak), start)
+            if P is not None:
+                return Step(P, 0, 0.0)
+    return Step(root[:, np.newaxis] * _factorised(G, beta, root)(root[:, np.newaxis] * B), 0, 0.0)
+
+
+def _factorised(G: Array, beta: float, root: Array) -> Callable[[Array], Array]:
+    """A function that applies (diag(root) G diag(root) + β)⁻¹, or its pseudo-inverse."""
+    M = root[:, np.newaxis] * G
+    M *= root
     M[np.diag_indices_from(M)] += beta
-    right = root[:, np.newaxis] * B
     try:
-        factor = linalg.cho_factor(M, lower=True, overwrite_a=False, check_finite=False)
+        factor = linalg.cho_factor(M, lower=True, check_finite=False)
         # A factor whose diagonal spans all digits solves nothing; LAPACK does not mind.
         diagonal = np.abs(np.diag(factor[0]))
         if diagonal.min(initial=1.0) < 1e-7 * diagonal.max(initial=1.0):
             raise linalg.LinAlgError
-        Q = linalg.cho_solve(factor, right, check_finite=False)
+        return lambda right: np.asarray(linalg.cho_solve(factor, right, check_finite=False))
     except linalg.LinAlgError:
         values, vectors = linalg.eigh(M, check_finite=False)
         kept = values > 1e-12 * max(values[-1], 0.0)
-        Q = vectors[:, kept] @ ((vectors[:, kept].T @ right) / values[kept, np.newaxis])
-    return Step(root[:, np.newaxis] * Q, 0, 0.0)
+        return lambda right: np.asarray(vectors[:, kept] @ ((vectors[:, kept].T @ right) / values[kept, np.newaxis]))
+
+
+def _solve_strong(
+    G: Array, B: Array, beta: float, root: Array, weak: NDArray[np.intp], start: Array | None
+) -> Array | None:
+    """The solution by turns of the strong rows, exactly, and of the weak ones; None if turns do not settle."""
+    strong = np.setdiff1d(np.arange(len(root)), weak, assume_unique=True)
+    across = G[:, strong]
+    square = across[strong]
+    inverse = _factorised(square, beta, root[strong])
+    column = root[strong, np.newaxis]
+    share = root[weak, np.newaxis] ** 2 / beta
+    P = np.zeros_like(B) if start is None else start.copy()
+    change = np.inf
+    for _ in range(_TURNS):
+        product = G @ P
+        new = column * inverse(column * (B[strong] - product[strong] + square @ P[strong]))
+        product += across @ (new - P[strong])
+        P[strong] = new
+        rest = share * (B[weak] - product[weak])
+        before, change = change, float(np.linalg.norm(rest - P[weak]))
+        P[weak] = rest
+        if change <= _SETTLED * float(np.linalg.norm(rest)):
+            return P
+        if change > 0.5 * before:
+            break
+    return None
 
 
 def solve_products(

@@ -36,7 +36,17 @@ def known_entries(Y, missing):
 
 
 def smfs(
-    X, Y, W, *, alpha=None, beta=None, missing="auto", consistency="observed", standardise=True, inner=10, iterations=30
+    X,
+    Y,
+    W,
+    *,
+    alpha=None,
+    beta=None,
+    missing="auto",
+    consistency="observed",
+    standardise=True,
+    inner=None,
+    iterations=30,
 ):
     """Scores, P, Y and the objective after every iteration of Algorithm 1."""
     X, Y = np.array(X, dtype=float), np.asarray(Y)
@@ -62,11 +72,12 @@ def smfs(
     if beta is None:
         # The first P is found from Y as it is when the loop begins.
         Y0 = F if (free & (s > 0)[:, None]).any() else recover(F, free, system, np.zeros((n, q)))
-        beta = 0.03 * 2 * np.sqrt(((X.T @ S @ Y0) ** 2).sum(axis=1)).max()
+        beta = 0.1 * 2 * np.sqrt(((X.T @ S @ Y0) ** 2).sum(axis=1)).max()
     D = np.full(d, 1 / (2 * np.sqrt(q)))
-    epsilon, objective = None, []
+    P, epsilon, objective = np.zeros((d, q)), None, []
     for _ in range(iterations):
-        for _ in range(inner):
+        for _ in range(inner or 10):
+            P_old = P
             P = np.zeros((d, q))
             some = np.isfinite(D)
             A = X[:, some].T @ S @ X[:, some] + beta * np.diag(D[some])
@@ -75,6 +86,8 @@ def smfs(
             epsilon = 1e-6 * np.sqrt((norms**2).mean()) if epsilon is None else epsilon
             with np.errstate(divide="ignore"):
                 D = 1 / (2 * np.sqrt(norms**2 + epsilon**2))  # Eq. 9
+            if inner is None and np.linalg.norm(P - P_old) <= 0.01 * np.linalg.norm(P):
+                break
         F = recover(F, free, system, S @ X @ P)  # Eq. 13
         fit = (S @ (X @ P - F) ** 2).sum()
         smooth = (np.sqrt(norms**2 + epsilon**2) - epsilon).sum()

@@ -90,7 +90,7 @@ def test_it_equals_the_plain_twin(state, options):
         X,
         Y,
         graph(X),
-        inner=options.get("inner_iterations", 10),
+        inner=options.get("inner_iterations"),
         iterations=options.get("max_iter", 8),
         **{name: value for name, value in options.items() if name not in ("inner_iterations", "max_iter")},
     )
@@ -232,7 +232,7 @@ def test_iterations_are_told_and_recorded(tmp_path):
     assert [s["number"] for s in steps] == list(range(1, report.iterations + 1))
     extra = json.loads(json.dumps(report.to_dict(), allow_nan=False))["extra"]
     assert extra["step"] == [s["step"] for s in steps]
-    assert extra["step"][-1] <= 1e-5
+    assert extra["step"][-1] <= 1e-4
     assert len(extra["recovery_steps"]) == report.iterations
     assert max(extra["recovery_residual"]) <= 1e-9
     assert extra["constant_features"] == 1

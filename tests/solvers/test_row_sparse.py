@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from mlfs_dask.blocks.proximal import row_norms
+from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.row_sparse import penalty, smoothing, solve_gram, solve_products, weights
 
 
@@ -116,3 +117,24 @@ def test_nothing_to_explain_gives_nothing():
     assert epsilon == 0
     assert not P.any()
     assert smoothing(np.empty((0, 3))) == 0
+
+
+def test_weak_rows_are_solved_in_turns_with_the_strong_ones(monkeypatch):
+    rng = np.random.default_rng(4)
+    G, B = problem(d=40, n=60)
+    t = np.where(rng.random(40) < 0.2, 1.0, 10.0 ** rng.uniform(-9, -6, 40))
+    factorised = []
+    original = row_sparse._factorised
+    monkeypatch.setattr(
+        row_sparse, "_factorised", lambda G, beta, root: factorised.append(len(G)) or original(G, beta, root)
+    )
+    exact = np.linalg.solve(G + np.diag(2.0 / t), B)
+    for start in (None, exact, rng.normal(size=B.shape)):
+        found = solve_gram(G, B, 2.0, t, start=start).P
+        assert found == pytest.approx(exact, rel=1e-7)
+    assert max(factorised) < 20
+    # Turns that do not settle give way to the whole.
+    monkeypatch.setattr(row_sparse, "_TURNS", 1)
+    factorised.clear()
+    assert pytest.approx(exact, rel=1e-9) == solve_gram(G, B, 2.0, t).P
+    assert factorised[-1] == 40
