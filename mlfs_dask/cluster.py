@@ -264,7 +264,6 @@ def _security(ca_file: str | None, cert: str | None, key: str | None) -> Securit
 def _remote_client(
     scheduler: str | None, scheduler_file: str | None, security: Security | None, wait: float
 ) -> Iterator[Client]:
-    from distributed import Client
     from distributed.versions import VersionMismatchWarning
 
     deadline = time.monotonic() + wait
@@ -279,7 +278,7 @@ def _remote_client(
         # _prepare_workers compares the versions and says it in one line.
         warnings.simplefilter("ignore", VersionMismatchWarning)
         try:
-            client = Client(
+            client = _new_client(
                 scheduler,
                 security=security,
                 timeout=max(deadline - time.monotonic(), 1.0),
@@ -300,6 +299,19 @@ def _remote_client(
                 " started, or wait longer with --wait SECONDS."
             ) from error
         yield client
+
+
+def _new_client(*args: Any, **options: Any) -> Client:
+    """`Client(...)` that can be interrupted: a half-made client waits for itself when it is collected."""
+    from distributed import Client
+
+    client = Client.__new__(Client)
+    try:
+        client.__init__(*args, **options)  # type: ignore[misc]
+    except KeyboardInterrupt:
+        client.status = "closed"  # then closing does nothing
+        raise
+    return client
 
 
 def _wait_for_listener(address: str, deadline: float, wait: float) -> None:
@@ -373,7 +385,7 @@ def _last_cause(error: BaseException) -> str:
 @contextmanager
 def _local_client(workers: int, threads_per_worker: int, memory_limit: int | None, wait: float) -> Iterator[Client]:
     import dask
-    from distributed import Client, LocalCluster
+    from distributed import LocalCluster
 
     if memory_limit is None:
         memory_limit = _share_of_memory(workers)
@@ -407,7 +419,7 @@ def _local_client(workers: int, threads_per_worker: int, memory_limit: int | Non
                 f"{workers} local workers did not start ({_last_cause(error)})."
                 "\n  cure: ask for fewer with --workers N, or compute with --in-process."
             ) from error
-        client = stack.enter_context(Client(cluster, set_as_default=False))
+        client = stack.enter_context(_new_client(cluster, set_as_default=False))
         try:
             client.wait_for_workers(workers, timeout=wait)
         except TimeoutError as error:

@@ -266,6 +266,43 @@ def test_a_worker_without_the_package(tmp_path: Path, start_dask: StartDask) -> 
         pytest.fail("connected")
 
 
+INTERRUPTED_WHILE_CONNECTING = """
+import os, signal, sys
+from distributed import Client
+
+update = Client._update_scheduler_info
+
+async def interrupted(self, *args, **kwargs):
+    os.kill(os.getpid(), signal.SIGINT)
+    return await update(self, *args, **kwargs)
+
+Client._update_scheduler_info = interrupted
+from mlfs_dask.cluster import connect
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+try:
+    with connect(scheduler=sys.argv[1]):
+        sys.exit("connected")
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.cluster
+def test_an_interruption_while_connecting_ends_at_once(start_dask: StartDask, free_port: int) -> None:
+    """Dask's half-made client would wait two minutes for itself."""
+    start_dask("scheduler", "--host", "127.0.0.1", "--port", str(free_port), "--no-dashboard")
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_WHILE_CONNECTING, f"tcp://127.0.0.1:{free_port}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.stdout, done.returncode) == ("interrupted\n", 0)
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.cluster
 def test_scheduler_without_workers(start_dask: StartDask, free_port: int) -> None:
     start_dask("scheduler", "--host", "127.0.0.1", "--port", free_port)
