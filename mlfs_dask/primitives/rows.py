@@ -38,13 +38,18 @@ def as_rows(X: Any, Y: Any = None) -> RowSource:
     Raises
     ------
     DataError
-        When X and Y have different numbers of rows.
+        When X and Y have different numbers of rows, or chunks of unknown size.
     """
     if Y is None:
         rows = getattr(X, "rows", X)
         if hasattr(rows, "stream") or hasattr(rows, "delayed_blocks"):
             return rows  # type: ignore[no-any-return]
         raise DataError("no labels were given: X is an array and Y is None", cure="fit(X, Y)")
+    if any(_is_dask(array) and np.isnan(sum(sum(axis) for axis in array.chunks)) for array in (X, Y)):
+        raise DataError(
+            "the Dask array has chunks of unknown size",
+            cure="call X.compute_chunk_sizes() before fit, or make it with dataframe.to_dask_array(lengths=True)",
+        )
     if X.shape[0] != Y.shape[0]:
         raise DataError(f"X has {X.shape[0]} rows and Y has {Y.shape[0]}", cure="give labels for the same rows")
     shortcut = _store_rows(X, Y)
@@ -151,8 +156,6 @@ class DaskRows:
             X = da.from_array(as_matrix(X), chunks=(Y.chunks[0], -1), asarray=False)
         if not _is_dask(Y):
             Y = da.from_array(as_labels(Y), chunks=(X.chunks[0], -1), asarray=False)
-        if any(np.isnan(c) for axis in (*X.chunks, *Y.chunks) for c in axis):
-            raise DataError("the Dask array has chunks of unknown size", cure="call X.compute_chunk_sizes() before fit")
         self.X: da.Array = X
         self.Y: da.Array = Y
         self.meta_is_sparse = not isinstance(X._meta, np.ndarray)

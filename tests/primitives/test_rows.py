@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -128,7 +129,7 @@ def test_unknown_chunks_are_refused_with_the_cure():
     lazy = lazy[lazy[:, 0] > 0]
     lazy_y = da.from_array(Y, chunks=(7, -1))[da.from_array(X, chunks=(7, -1))[:, 0] > 0]
     with pytest.raises(DataError, match="compute_chunk_sizes"):
-        DaskRows(lazy, lazy_y)
+        as_rows(lazy, lazy_y)
 
 
 def test_other_label_values_are_named():
@@ -157,3 +158,11 @@ def test_implicit_zeros_take_part_in_the_range():
 def test_label_counts_by_hand():
     Y = sp.csr_array(np.array([[1, -1], [1, 0], [0, 0]], dtype=np.int8))
     assert count_labels(Y).tolist() == [[0, 1], [1, 2], [2, 0]]
+
+
+def test_unknown_chunks_are_named_before_rows_are_compared() -> None:
+    X = da.from_delayed(dask.delayed(np.zeros)((4, 2)), shape=(np.nan, 2), dtype=float)
+    Y = np.zeros((4, 1), dtype=np.int8)
+    for pair in [(X, Y), (np.zeros((4, 2)), X), (X, X)]:
+        with pytest.raises(DataError, match=r"chunks of unknown size\n  cure: .*compute_chunk_sizes.*lengths=True"):
+            as_rows(*pair)
