@@ -274,7 +274,7 @@ def _remote_client(
     if security is not None and "://" not in scheduler:
         scheduler = f"tls://{scheduler}"
     _wait_for_listener(scheduler, deadline, wait)
-    with warnings.catch_warnings(), ExitStack() as stack:
+    with warnings.catch_warnings(), _without_logs_of_dask(), ExitStack() as stack:
         # _prepare_workers compares the versions and says it in one line.
         warnings.simplefilter("ignore", VersionMismatchWarning)
         try:
@@ -299,6 +299,21 @@ def _remote_client(
                 " started, or wait longer with --wait SECONDS."
             ) from error
         yield client
+
+
+@contextmanager
+def _without_logs_of_dask() -> Iterator[None]:
+    """Of a lost connection Dask logs tracebacks; our own message says it. With -vv they are shown."""
+    loggers = [logging.getLogger(name) for name in ("distributed", "distributed.client")]
+    before = [known.level for known in loggers]
+    if not logger.isEnabledFor(logging.DEBUG):
+        for known in loggers:
+            known.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for known, level in zip(loggers, before, strict=True):
+            known.setLevel(level)
 
 
 def _new_client(*args: Any, **options: Any) -> Client:

@@ -243,6 +243,10 @@ def test_scheduler_file_cluster_that_comes_late_and_goes_away(tmp_path: Path, st
         assert client is not None
         assert runtime.current_resources().memory_limit == 2**30
         assert client.submit(abs, -2).result() == 2
+        # What Dask logs of a lost connection, tracebacks included, is said in one message of our own.
+        assert not logging.getLogger("distributed.client").isEnabledFor(logging.ERROR)
+        assert not logging.getLogger("distributed.batched").isEnabledFor(logging.ERROR)
+    assert logging.getLogger("distributed.client").isEnabledFor(logging.ERROR)
 
     def lose_the_scheduler() -> None:
         with connect(scheduler_file=str(file)) as client:
