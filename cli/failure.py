@@ -64,6 +64,11 @@ def describe_failure(error: BaseException, arguments: Sequence[str]) -> Failure 
         if error.exit_code == 5:
             message += _how_to_resume(arguments)
         return Failure(KINDS.get(error.exit_code, "error"), error.exit_code, message)
+    if isinstance(error, ValueError) and str(error).startswith("Protocol not known"):
+        return Failure("usage", 2, f"{error}\n  cure: give a local path, or a URL such as s3://, gs:// or memory://")
+    if isinstance(error, ImportError) and str(error).startswith("Install "):
+        # fsspec's words for a URL whose package is not installed.
+        return Failure("usage", 2, f'{error}\n  cure: pip install "mlfs-dask[cloud]", or the package it names')
     if isinstance(error, OSError) and error.filename is not None:
         # No permission, no such file, disk full: the system's words say it, and name the file.
         return Failure("system", 1, f"{error.strerror}: {error.filename}", {"errno": error.errno})
