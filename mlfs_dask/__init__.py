@@ -15,15 +15,19 @@ from typing import TYPE_CHECKING, Any
 from mlfs_dask._version import __version__
 
 if TYPE_CHECKING:
+    from mlfs_dask.selectors.access_mfs import AccessMFS
     from mlfs_dask.selectors.elc import ELC
-    from mlfs_dask.selectors.label_entropy import LabelEntropy
+    from mlfs_dask.selectors.label_entropy import ENM, GMM, LabelEntropy
     from mlfs_dask.selectors.mfsir import MFSIR
     from mlfs_dask.selectors.smfs import SMFS
     from mlfs_dask.storage.convert import convert
     from mlfs_dask.storage.dataset import Dataset, open_dataset
 
 _PLACES = {
+    "AccessMFS": "mlfs_dask.selectors.access_mfs",
     "ELC": "mlfs_dask.selectors.elc",
+    "ENM": "mlfs_dask.selectors.label_entropy",
+    "GMM": "mlfs_dask.selectors.label_entropy",
     "MFSIR": "mlfs_dask.selectors.mfsir",
     "Dataset": "mlfs_dask.storage.dataset",
     "LabelEntropy": "mlfs_dask.selectors.label_entropy",
@@ -32,7 +36,19 @@ _PLACES = {
     "open_dataset": "mlfs_dask.storage.dataset",
 }
 
-__all__ = ["ELC", "MFSIR", "SMFS", "Dataset", "LabelEntropy", "__version__", "convert", "open_dataset"]
+__all__ = [
+    "ELC",
+    "ENM",
+    "GMM",
+    "MFSIR",
+    "SMFS",
+    "AccessMFS",
+    "Dataset",
+    "LabelEntropy",
+    "__version__",
+    "convert",
+    "open_dataset",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -6,6 +6,7 @@ from typing import Literal
 
 import pytest
 
+import mlfs_dask
 from mlfs_dask.errors import UsageError
 from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask.selectors.options import Option, parameter_texts, selector_options
@@ -24,6 +25,13 @@ def test_every_parameter_of_every_method_is_an_option():
             assert option.help
             assert "  " not in option.help
             assert option.default == selector().get_params()[option.name]
+
+
+def test_every_method_is_a_name_of_the_package():
+    for name in METHODS:
+        selector = get_method(name)
+        assert getattr(mlfs_dask, selector.__name__) is selector
+        assert selector.__name__ in mlfs_dask.__all__
 
 
 def test_options_of_elc():
