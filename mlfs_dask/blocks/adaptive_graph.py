@@ -24,7 +24,7 @@ def neighbours_used(k: int, m: int) -> int:
 
 
 def simplex_weights(
-    distances: NDArray[np.float64], k: int, squares: NDArray[np.float64]
+    distances: NDArray[np.float64], k: int, squares: NDArray[np.float64], *, slack: float = 0.0
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Weights of the k nearest, and the α that gives as many (Eq. 21; the printed + is a minus).
 
@@ -36,11 +36,13 @@ def simplex_weights(
     squares : float64 array, shape (n,)
         Squared distance of every row from the origin: where its distances differ by rounding of this only, its k
         weights are equal, too.
+    slack : float
+        Added to the sum that weights are divided by. The authors' code has 0.01 there.
 
     Returns
     -------
     weights : float64 array, shape (n, k)
-        Rows sum to 1.
+        Rows sum to 1, without slack.
     alpha : float64 array, shape (n,)
         In the unit of `distances`.
 
@@ -58,12 +60,14 @@ def simplex_weights(
     gaps = distances[:, k : k + 1] - distances[:, :k]
     total = gaps.sum(axis=1)
     apart = total > _TIE * k * (squares + distances[:, k])
-    weights[apart] = gaps[apart] / total[apart, np.newaxis]
+    weights[apart] = gaps[apart] / (total[apart, np.newaxis] + slack)
     alpha[apart] = total[apart] / 2
     return weights, alpha
 
 
-def column_graph(F: NDArray[np.float64], k: int) -> tuple[NDArray[np.float64], float]:
+def column_graph(
+    F: NDArray[np.float64], k: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Adaptive graph of the columns of F (Eqs. 22-25), from half their squared distances.
 
     Parameters
@@ -76,12 +80,14 @@ def column_graph(F: NDArray[np.float64], k: int) -> tuple[NDArray[np.float64], f
     -------
     graph : float64 array, shape (q, q)
         (P + P')/2.
-    penalty : float
-        Σ_i β_i ‖p_i‖², the last term of Eq. 22.
+    beta : float64 array, shape (q,)
+        β_i of Eq. 22, which gives exactly k neighbours.
+    squares : float64 array, shape (q,)
+        ‖p_i‖².
 
     Examples
     --------
-    >>> graph, _ = column_graph(np.array([[0.0, 1.0, 3.0]]), 1)
+    >>> graph, _, _ = column_graph(np.array([[0.0, 1.0, 3.0]]), 1)
     >>> graph
     array([[0. , 1. , 0. ],
            [1. , 0. , 0.5],
@@ -91,7 +97,7 @@ def column_graph(F: NDArray[np.float64], k: int) -> tuple[NDArray[np.float64], f
     k = neighbours_used(k, q)
     P = np.zeros((q, q))
     if k == 0:
-        return P, 0.0
+        return P, np.zeros(q), np.zeros(q)
     products = F.T @ F
     squares = np.diag(products).copy()
     G = 0.5 * np.maximum(squares[:, np.newaxis] + squares - 2.0 * products, 0.0)
@@ -102,4 +108,4 @@ def column_graph(F: NDArray[np.float64], k: int) -> tuple[NDArray[np.float64], f
     order = np.argsort(G, axis=1, kind="stable")[:, : min(k + 1, q - 1)]
     weights, beta = simplex_weights(np.take_along_axis(G, order, axis=1), k, squares)
     np.put_along_axis(P, order[:, :k], weights, axis=1)
-    return (P + P.T) / 2, float(beta @ (weights * weights).sum(axis=1))
+    return (P + P.T) / 2, beta, (weights * weights).sum(axis=1)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 #: Name on the command line -> module and class. Nothing is imported until it is asked for.
 METHODS: dict[str, str] = {
+    "access-mfs": "mlfs_dask.selectors.access_mfs:AccessMFS",
     "elc": "mlfs_dask.selectors.elc:ELC",
     "enm": "mlfs_dask.selectors.label_entropy:ENM",
     "gmm": "mlfs_dask.selectors.label_entropy:GMM",

@@ -52,6 +52,12 @@ Array = NDArray[np.float64]
 #: ε of D (below Eq. 9).
 EPSILON = 1e-8
 
+#: ε of D, what is added to the sum of a row's weights, and the change of the (log) objective that ends the loop, in the
+#: authors' code.
+PUBLISHED_EPSILON = 2.2e-16
+PUBLISHED_SLACK = 0.01
+PUBLISHED_TOL = 1e-2
+
 #: Times the space may be widened for one W. With X'X at hand some six are enough.
 MAX_EXPANSIONS = 100
 
@@ -76,6 +82,9 @@ class AccessMFS(BaseSelector):
     ----------
     n_features_to_select : int or float, optional
         Number of features to keep, or a fraction of them; half by default.
+    variant : {"corrected", "published_code"}
+        "corrected" is the paper's method with the slips of its equations mended. "published_code" does what the
+        authors' program does, which stops after two or three iterations: see the notes.
     lambda_ : float
         Weight of the row-sparse penalty.
     theta : float
@@ -105,7 +114,7 @@ class AccessMFS(BaseSelector):
     max_iter : int
         Most iterations.
     random_state : int, optional
-        Seed of the W with which the first graph is made, drawn feature by feature.
+        Seed of the W with which the first graph is made, drawn feature by feature; 0 by default.
 
     Attributes
     ----------
@@ -130,6 +139,12 @@ class AccessMFS(BaseSelector):
     What is corrected: a minus in Eqs. 21 and 25, so that weights sum to one; (S + S')/2 and (P + P')/2 in the
     Laplacians; W from a q × q root instead of a d × d one, which is the same matrix. A label of which no positive is
     known has no direction of its own in W, whose root is then that of the regular part; the record tells the rank.
+
+    The authors' program differs from their paper. μ is not in the equation of F; D is updated once an iteration;
+    distances of rows weigh ‖f_i − f_j‖² by half; 0.01 is added to the sum of a row's weights; rows without a positive
+    label are unlabelled; the objective, a logarithm, halves λ‖W‖ and θ tr(F'LF); the loop ends when it rises or changes
+    by less than 0.01. It takes features scaled to [0, 1] (scale them and give standardise=False). Of `missing`,
+    `inner_iterations` and `tol` nothing is used.
 
     References
     ----------
@@ -161,6 +176,7 @@ class AccessMFS(BaseSelector):
         self,
         n_features_to_select: int | float | None = None,
         *,
+        variant: Literal["corrected", "published_code"] = "corrected",
         lambda_: float = 1.0,
         theta: float = 1.0,
         mu: float = 1.0,
@@ -173,9 +189,10 @@ class AccessMFS(BaseSelector):
         gram_cap: int = GRAM_CAP,
         tol: float = 1e-6,
         max_iter: int = 100,
-        random_state: int | None = 0,
+        random_state: int | None = None,
     ) -> None:
         self.n_features_to_select = n_features_to_select
+        self.variant = variant
         self.lambda_ = lambda_
         self.theta = theta
         self.mu = mu
@@ -191,6 +208,8 @@ class AccessMFS(BaseSelector):
         self.random_state = random_state
 
     def _check_parameters(self) -> None:
+        if self.variant not in ("corrected", "published_code"):
+            raise UsageError(f"variant must be 'corrected' or 'published_code'; got {self.variant!r}")
         if self.missing not in ("coded", "zeros"):
             raise UsageError(f"missing must be 'coded' or 'zeros'; got {self.missing!r}")
         if not isinstance(self.standardise, (bool, np.bool_)):
@@ -306,11 +325,11 @@ class AccessMFS(BaseSelector):
         row = np.repeat(np.arange(n), np.diff(Y.indptr))
         unknown = Y.data < 0
         missing = np.bincount(row[unknown], minlength=n)
-        if self.missing == "zeros":
+        if self.missing == "zeros" or self.variant == "published_code":
             missing[np.bincount(row[~unknown], minlength=n) == 0] = q
         if (missing == q).all():
             raise DataError(
-                "no row of Y has a known label" + (" that is positive" if self.missing == "zeros" else ""),
+                "no row of Y has a known label" + ("" if unknown.sum() == n * q else " that is positive"),
                 cure="give labels 1 and 0 for some rows; -1 stands for an unknown one",
             )
         positive = sp.csr_array(Y, dtype=np.float64, copy=True)
@@ -427,6 +446,8 @@ class _Problem:
         self, selector: AccessMFS, readings: _Readings, Y: sp.csr_array, known: Array, resources: Resources
     ) -> None:
         self.selector = selector
+        self.published = selector.variant == "published_code"
+        self.epsilon = PUBLISHED_EPSILON if self.published else EPSILON
         self.readings = readings
         self.Y = Y
         self.U = known
@@ -441,8 +462,7 @@ class _Problem:
         self._first = first
         self.subspace = Subspace()
         self.D = np.ones(d)
-        # Scaled so that points of the first graph have about the spread of standardised features.
-        self.W = np.random.default_rng(selector.random_state).standard_normal((d, q)) / np.sqrt(d)
+        self.W = _first_weights(d, q, int(selector.random_state or 0), published=self.published)
         self.XW = readings.forward(self.W) if selector.theta > 0 else np.zeros((n, q))
         self.L_s: _RowGraph | None = None
         self.L_p: Array | None = None
@@ -464,17 +484,22 @@ class _Problem:
             trace.step.append(float(np.linalg.norm(self.W - before)) / norm if norm > 0 else 0.0)
             runtime.emit("step", number=t, objective=trace.objective[-1], step=trace.step[-1], error=trace.error[-1])
             logger.info("step %d: objective %.9g, %.3f s", t, trace.objective[-1], time.perf_counter() - started)
-            if (t > 1 and trace.change <= selector.tol) or norm == 0:
+            if norm == 0 or (t > 1 and self._settled(trace)):
                 trace.converged = True
                 break
         return trace
+
+    def _settled(self, trace: _Trace) -> bool:
+        if self.published:
+            return trace.objective[-1] - trace.objective[-2] > -PUBLISHED_TOL
+        return trace.change <= self.selector.tol
 
     def _update_W(self, trace: _Trace) -> None:
         """Algorithm 1: W by Eq. 14, D by Eq. 9, in turn."""
         selector = self.selector
         F = _centred(self.F)
         expansions = 0
-        for _ in range(selector.inner_iterations):
+        for _ in range(1 if self.published else selector.inner_iterations):
             before = self.W
             ridge = selector.lambda_ * self.D
             found = self.subspace.solve(
@@ -490,7 +515,7 @@ class _Problem:
             )
             self._first = None
             self.W, self.XW = found.W, found.XW
-            self.D = 0.5 / np.sqrt(row_norms(self.W) ** 2 + EPSILON)
+            self.D = 0.5 / np.sqrt(row_norms(self.W) ** 2 + self.epsilon)
             expansions += found.expansions
             trace.solved &= found.converged
             if np.linalg.norm(self.W - before) <= SETTLED * np.linalg.norm(self.W):
@@ -517,7 +542,7 @@ class _Problem:
             degrees=None if self.L_s is None else self.L_s.degrees,
             theta=float(selector.theta),
             label_laplacian=self.L_p,
-            mu=float(selector.mu),
+            mu=1.0 if self.published else float(selector.mu),
             tol=LABEL_TOL * float(selector.solver_tol),
         )
         trace.label_steps.append(steps)
@@ -528,35 +553,51 @@ class _Problem:
         k = neighbours_used(self.selector.k_s, n)
         if self.selector.theta == 0 or k == 0:
             return 0.0
-        Z = np.hstack([_centred(self.F), self.XW])
+        Z = np.hstack([_centred(self.F), self.XW * np.sqrt(2.0) if self.published else self.XW])
         neighbours = knn_of_points(Z, k + 1, threads=self.threads)
         distances = 0.5 * neighbours.distances  # m of Eq. 18
-        weights, alpha = simplex_weights(distances, k, np.einsum("ij,ij->i", Z, Z))
+        slack = PUBLISHED_SLACK if self.published else 0.0
+        weights, alpha = simplex_weights(distances, k, np.einsum("ij,ij->i", Z, Z), slack=slack)
         S = type(neighbours)(neighbours.indices[:, :k], weights).to_csr()
         self.L_s = _RowGraph(sp.csr_array((S + S.T) * 0.5))
+        if self.published:
+            return float(self.selector.theta * alpha.mean() * np.square(self.L_s.graph.data).sum())
         return float(self.selector.theta) * float(alpha @ np.einsum("ij,ij->i", weights, weights))
 
     def _update_P(self) -> float:
         """P by Eq. 25: the adaptive graph of the columns of F. Gives μΣβ_i‖p_i‖²."""
-        if self.selector.mu == 0 or self.F.shape[1] < 2:
+        if (self.selector.mu == 0 and not self.published) or self.F.shape[1] < 2:
             return 0.0
-        P, penalty = column_graph(self.F, self.selector.k_p)
+        P, beta, squares = column_graph(self.F, self.selector.k_p)
         self.L_p = np.diag(P.sum(axis=1)) - P
-        return float(self.selector.mu) * penalty
+        if self.published:  # from distances that are not halved
+            return float(self.selector.mu * 2.0 * beta.mean() * np.square(P).sum())
+        return float(self.selector.mu) * float(beta @ squares)
 
     def objective(self) -> float:
-        """Eq. 8 without α‖S‖² and β‖P‖²."""
+        """Eq. 8 without α‖S‖² and β‖P‖²; of the authors' code, its logarithm of Eq. 8 with two halves."""
         selector, F = self.selector, self.F
+        half = 0.5 if self.published else 1.0
         value = float(np.square(self.XW - _centred(F)).sum())
         value += float((self.U * np.square(F - self.Y)).sum())
         # ‖W‖_{2,1} as D has it, with ε.
-        value += selector.lambda_ * float(np.sqrt(row_norms(self.W) ** 2 + EPSILON).sum())
+        value += half * selector.lambda_ * float(np.sqrt(row_norms(self.W) ** 2 + self.epsilon).sum())
         if self.L_s is not None:
-            smooth = sum(float(np.einsum("ij,ij->", V, self.L_s @ V)) for V in (F, self.XW))
-            value += selector.theta * smooth
+            for share, V in ((half, F), (1.0, self.XW)):
+                value += share * selector.theta * float(np.einsum("ij,ij->", V, self.L_s @ V))
         if self.L_p is not None:
             value += selector.mu * float(np.einsum("ij,ij->", F @ self.L_p, F))
-        return value
+        return float(np.log(value + self.penalty)) if self.published else value
+
+
+def _first_weights(d: int, q: int, seed: int, *, published: bool) -> Array:
+    """The W with which the first graph is made."""
+    random = np.random.default_rng(seed)
+    if published:
+        return random.random((d, q))
+    # Points of the first graph then have about the spread of standardised features.
+    weights: Array = random.standard_normal((d, q)) / np.sqrt(d)
+    return weights
 
 
 class _Readings:

@@ -113,7 +113,7 @@ def propagate_labels(
         lambda p, columns: together(p),
         target.reshape(-1, 1),
         x0=F.reshape(-1, 1),
-        precondition=lambda r, columns: (inverse * r.reshape(n, q)).reshape(-1, 1),
+        precondition=lambda r, columns: (inverse * r.reshape(n, q)).reshape(-1, 1) if len(columns) else r,
         tol=tol,
         max_iter=MAX_STEPS,
     )

@@ -168,11 +168,7 @@ class Subspace:
                 residual = readings.backward(F - smooth(XV)) - ridge[:, np.newaxis] * V
             # All directions of W count alike, however small the singular value of M behind them.
             P = precondition(residual @ root if rank == q else residual)
-            if not np.isfinite(P).all():
-                raise MlfsError(
-                    "the regression on predicted labels met a value that is not finite"
-                    "\n  cure: look for values of X beyond 1e150, and for NaN; scale the features"
-                )
+            _require_finite(P)
             size = np.linalg.norm(P, axis=0)
             P = P[:, size > 0] / size[size > 0]
             if not P.shape[1]:
@@ -230,11 +226,20 @@ def inverse_root(K: Array) -> tuple[Array, int]:
     (array([[0.5, 0. ],
            [0. , 0. ]]), 1)
     """
+    _require_finite(K)
     values, vectors = np.linalg.eigh((K + K.T) / 2)
     good = values > _RANK * max(values[-1], 0.0)
     vectors = vectors[:, good]
     root: Array = (vectors / np.sqrt(values[good])) @ vectors.T
     return root, int(good.sum())
+
+
+def _require_finite(array: Array) -> None:
+    if not np.isfinite(array).all():
+        raise MlfsError(
+            "the regression on predicted labels met a value that is not finite"
+            "\n  cure: look for values of X beyond 1e150, and for NaN; scale the features"
+        )
 
 
 def _orthonormalising(A: Array, size: Array) -> Array:

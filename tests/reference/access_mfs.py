@@ -25,17 +25,11 @@ def simplex_rows(M, k):
     m = len(M)
     k = min(k, max(m - 2, min(m - 1, 1)))
     S, penalty = np.zeros((m, m)), 0.0
-    for i in range(m):
-        others = [j for j in range(m) if j != i]
-        order = sorted(others, key=lambda j: (M[i, j], j))
+    for i in range(m if k else 0):
+        order = [j for j in np.argsort(M[i], kind="stable") if j != i]
         near = order[:k]
-        if m - 1 > k:
-            beyond = M[i, order[k]]
-            total = k * beyond - sum(M[i, j] for j in near)
-        else:
-            total = 0.0
-        for j in near:
-            S[i, j] = (beyond - M[i, j]) / total if total > 1e-14 else 1 / k
+        total = k * M[i, order[k]] - M[i, near].sum() if m - 1 > k else 0.0
+        S[i, near] = (M[i, order[k]] - M[i, near]) / total if total > 1e-12 else 1 / k
         penalty += total / 2 * (S[i] ** 2).sum()
     return S, penalty
 

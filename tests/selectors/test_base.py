@@ -24,6 +24,7 @@ from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.primitives.rows import ArrayRows
 from mlfs_dask.selectors import METHODS, get_method
+from mlfs_dask.selectors.access_mfs import AccessMFS
 from mlfs_dask.selectors.base import count_kept, rank
 from mlfs_dask.selectors.elc import ELC
 from mlfs_dask.selectors.label_entropy import LabelEntropy
@@ -91,6 +92,7 @@ def dense(result):
         LabelEntropy(3, n_promising_labels=1.0),
         MFSIR(3, tol=1.0),
         SMFS(3, n_trees=10, tol=0.1),
+        AccessMFS(3, tol=0.1),
     ],
 )
 def test_every_container_gives_the_same_scores_and_columns(container, selector):
@@ -287,6 +289,7 @@ def test_methods_are_found_by_name():
 
 def test_the_package_names_what_users_need():
     assert mlfs_dask.ELC is ELC
+    assert mlfs_dask.AccessMFS is AccessMFS
     assert mlfs_dask.MFSIR is MFSIR
     assert mlfs_dask.SMFS is SMFS
     assert {"ELC", "LabelEntropy", "MFSIR", "SMFS", "convert", "open_dataset", "Dataset"} <= set(dir(mlfs_dask))
