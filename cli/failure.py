@@ -39,6 +39,9 @@ class Failure:
     details: dict[str, Any] = field(default_factory=dict)
 
 
+#: Packages that speak to object stores; what they raise is of the network or of credentials, no fault of ours.
+REMOTE_STORAGE = frozenset({"aiobotocore", "aiohttp", "botocore", "gcsfs", "google", "s3fs"})
+
 KINDS = {2: "usage", 3: "data", 4: "does_not_fit", 5: "cluster_lost"}
 
 
@@ -72,6 +75,9 @@ def describe_failure(error: BaseException, arguments: Sequence[str]) -> Failure 
     if isinstance(error, OSError) and error.filename is not None:
         # No permission, no such file, disk full: the system's words say it, and name the file.
         return Failure("system", 1, f"{error.strerror}: {error.filename}", {"errno": error.errno})
+    if type(error).__module__.partition(".")[0] in REMOTE_STORAGE:
+        text = f"{type(error).__name__}: {str(error).strip() or 'no message'}"
+        return Failure("system", 1, f"{text}\n  cure: check the URL, the network, and your credentials for it")
     if isinstance(error, Exception) and not isinstance(error, BrokenPipeError):
         logger.info("%s", "".join(traceback.format_exception(error)).rstrip())
         text = str(error).strip() or "no message"
