@@ -19,8 +19,16 @@ from mlfs_dask_cli.options import (
 from mlfs_dask_cli.output import Output, size, table
 from mlfs_dask_cli.progress import show_progress
 
+labels_option = click.option(
+    "--write-labels",
+    is_flag=True,
+    help="Also write the recovered labels of all rows, as RUN/labels.zarr.",
+)
+
 
 def _make_command(name: str) -> click.Command:
+    from mlfs_dask.selectors import get_method
+
     @click.command(name, help="Rank the features of STORE and write the run folder RUN.")
     @store_argument
     @keep_option
@@ -33,7 +41,7 @@ def _make_command(name: str) -> click.Command:
     def command(**kwargs: Any) -> None:
         _select(**kwargs)
 
-    return command
+    return labels_option(command) if get_method(name).label_threshold is not None else command
 
 
 select = MethodGroup(
@@ -56,9 +64,10 @@ def _select(
     force: bool,
     cluster: dict[str, Any],
     output: Output,
+    write_labels: bool = False,
 ) -> None:
     from mlfs_dask.cluster import connect
-    from mlfs_dask.results import check_free, finished_run, write_run
+    from mlfs_dask.results import RecoveredLabels, check_free, finished_run, has_labels, write_run
     from mlfs_dask.storage.dataset import open_dataset
 
     dataset = open_dataset(store)
@@ -68,24 +77,28 @@ def _select(
     done = (
         finished_run(run, method=method, params=selector.get_params(False), digest=dataset.digest) if resume else None
     )
-    if done is not None:
+    if done is not None and (has_labels(run) or not write_labels):
         output.note(f"mlfs: {run} is complete already; nothing was run.")
         _print(output, run, done.record, done.feature_names)
         return
-    check_free(run, force=force)
+    check_free(run, force=force or done is not None)
     with (
         connect(**cluster, work_bytes=dataset.rows.profile.read_bytes),
         show_progress(output),
     ):
         selector.fit(dataset)
     record = selector.report_.to_dict()
+    labels = None
+    if write_labels:
+        labels = RecoveredLabels(selector.labels_, dataset.label_names, float(selector.label_threshold))
     write_run(
         run,
         ranking=selector.ranking_,
         scores=selector.scores_,
         feature_names=dataset.feature_names,
         record=record,
-        force=force,
+        labels=labels,
+        force=force or done is not None,
     )
     chosen = [str(dataset.feature_names[index]) for index in selector.ranking_[: record["k"]]]
     _print(output, run, record, chosen)

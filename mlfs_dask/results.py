@@ -26,7 +26,25 @@ from mlfs_dask.errors import DataError, MlfsError, UsageError
 RANKING = "ranking.csv"
 SELECTED = "selected.txt"
 RECORD = "run.json"
+LABELS = "labels.zarr"
 COLUMNS = ("rank", "feature_index", "feature_name", "score")
+
+
+@dataclass(frozen=True)
+class RecoveredLabels:
+    """Labels that a method recovered.
+
+    Attributes
+    ----------
+    values : float array, shape (n, q)
+    names : sequence of str, length q
+    threshold : float
+        A label applies where its value is greater.
+    """
+
+    values: NDArray[np.floating[Any]]
+    names: Sequence[str]
+    threshold: float
 
 
 @dataclass(frozen=True)
@@ -113,6 +131,7 @@ def write_run(
     scores: NDArray[np.floating[Any]],
     feature_names: Sequence[str] | NDArray[Any],
     record: Mapping[str, Any],
+    labels: RecoveredLabels | None = None,
     force: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> None:
@@ -133,6 +152,8 @@ def write_run(
         Name of each feature, in the order of the features.
     record : mapping
         What goes into `run.json`; `record["k"]` names are selected.
+    labels : RecoveredLabels, optional
+        What goes into `labels.zarr`.
     force : bool
         Replace an earlier run, at the very end.
     storage_options : mapping, optional
@@ -156,6 +177,10 @@ def write_run(
         file_system.makedirs(root, exist_ok=True)
         if file_system.exists(f"{root}/{RECORD}"):
             file_system.rm_file(f"{root}/{RECORD}")
+        if file_system.exists(f"{root}/{LABELS}"):
+            file_system.rm(f"{root}/{LABELS}", recursive=True)
+        if labels is not None:
+            _write_labels(f"{path.rstrip('/')}/{LABELS}", labels, storage_options)
         for name in (RANKING, SELECTED, RECORD):
             file_system.pipe_file(f"{root}/{name}", texts[name].encode())
         return
@@ -169,11 +194,29 @@ def write_run(
                 stream.write(text)
                 stream.flush()
                 os.fsync(stream.fileno())
+        if labels is not None:
+            _write_labels(str(aside / LABELS), labels, None)
         move_into_place(aside, place)
     except OSError as error:
         raise _not_written(place, error.strerror or str(error)) from error
     finally:
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def _write_labels(place: str, labels: RecoveredLabels, storage_options: Mapping[str, Any] | None) -> None:
+    from mlfs_dask.storage.recovered import write_recovered_labels
+
+    write_recovered_labels(
+        place, labels.values, labels.names, threshold=labels.threshold, storage_options=storage_options
+    )
+
+
+def has_labels(path: str, *, storage_options: Mapping[str, Any] | None = None) -> bool:
+    """Whether a run folder holds recovered labels."""
+    if is_url(path):
+        file_system, root = _file_system(path, storage_options)
+        return bool(file_system.exists(f"{root}/{LABELS}"))
+    return (Path(path) / LABELS).exists()
 
 
 def move_into_place(aside: Path, place: Path) -> None:

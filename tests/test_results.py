@@ -14,7 +14,7 @@ import pytest
 
 from mlfs_dask import results
 from mlfs_dask.errors import DataError, MlfsError, UsageError
-from mlfs_dask.results import check_free, finished_run, read_run, write_run
+from mlfs_dask.results import RecoveredLabels, check_free, finished_run, read_run, write_run
 
 NAMES = ["plain", 'quoted "name"', "comma, blank", "ünïcode", "line\nbreak"]
 SCORES = np.array([0.1, 1 / 3, -2.5e-300, np.nextafter(1.0, 2.0), 0.0])
@@ -218,3 +218,20 @@ def test_only_the_same_run_is_finished(tmp_path: Path) -> None:
     assert finished_run(path, **same) is not None
     for change in ({"method": "enm"}, {"params": {"beta": 1.0}}, {"digest": "abd"}):
         assert finished_run(path, **{**same, **change}) is None
+
+
+@pytest.mark.parametrize("place", ["local", "memory://runs/labels"])
+def test_recovered_labels_come_and_go_with_their_run(tmp_path: Path, place: str) -> None:
+    import zarr
+
+    path = str(tmp_path / "run") if place == "local" else place
+    values = np.array([[0.5, -1.0], [0.25, 1.0]])
+    assert not results.has_labels(path)
+    write(path, labels=RecoveredLabels(values, ["a", "b"], 0.3))
+    assert results.has_labels(path)
+    group = zarr.open_group(f"{path}/labels.zarr", mode="r")
+    assert group["X"][...].tolist() == values.tolist()
+    assert group["layers/positive"][...].tolist() == [[1, 0], [0, 1]]
+    assert read_run(path).k == 2
+    write(path, force=True)
+    assert not results.has_labels(path)

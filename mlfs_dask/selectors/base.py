@@ -155,6 +155,8 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     memory: ClassVar[str]
     #: Whether labels may hold -1.
     accepts_unknown_labels: ClassVar[bool] = False
+    #: Where a fit leaves `labels_`, (n, q): the value above which a label applies. None: labels are not recovered.
+    label_threshold: ClassVar[float | None] = None
 
     n_features_to_select: int | float | None
 

@@ -145,6 +145,7 @@ class SMFS(BaseSelector):
     passes = "4 + at most 2 an iteration (7 above the Gram cap)"
     memory = "worker: 8 bytes * d² (or d * q above the Gram cap); driver: n * (32 q + 2 trees + 40 k) + 24 d² bytes"
     accepts_unknown_labels = True
+    label_threshold = 0.0
 
     labels_: Array
 

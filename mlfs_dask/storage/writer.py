@@ -15,19 +15,15 @@ from typing import Any
 import numpy as np
 import zarr
 from numpy.typing import NDArray
-from zarr.codecs import BloscCodec
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.digest import ROOT_KEY, Checksum, hash_file, join, seal_root
+from mlfs_dask.storage.elements import DENSE, DICT, dataframe, put, put_row_numbers, put_strings
 from mlfs_dask.storage.encoding import ArraySpec, write_shard
 from mlfs_dask.storage.plan import MatrixPlan, StorePlan
 from mlfs_dask.storage.schema import KINDS, StoreSchema
 from mlfs_dask.storage.staging import StagedRows
 
-_DENSE = {"encoding-type": "array", "encoding-version": "0.2.0"}
-_STRINGS = {"encoding-type": "string-array", "encoding-version": "0.2.0"}
-_DICT = {"encoding-type": "dict", "encoding-version": "0.1.0"}
-_SMALL_CHUNK = 1 << 20
 _PIECE_BYTES = 1 << 20
 
 X_NAME = "X"
@@ -78,11 +74,11 @@ def array_specs(plan: StorePlan, *, d: int, q: int, dtype: str, compressor: str)
 
 def _matrix_specs(name: str, plan: MatrixPlan, columns: int, dtype: str, compressor: str) -> list[ArraySpec]:
     if plan.offsets is None:
-        return [ArraySpec(name, plan.values, dtype, columns, compressor, _DENSE)]
+        return [ArraySpec(name, plan.values, dtype, columns, compressor, DENSE)]
     return [
-        ArraySpec(f"{name}/data", plan.values, dtype, None, compressor, _DENSE),
-        ArraySpec(f"{name}/indices", plan.values, "int32", None, compressor, _DENSE),
-        ArraySpec(f"{name}/indptr", plan.offsets, "int64", None, compressor, _DENSE),
+        ArraySpec(f"{name}/data", plan.values, dtype, None, compressor, DENSE),
+        ArraySpec(f"{name}/indices", plan.values, "int32", None, compressor, DENSE),
+        ArraySpec(f"{name}/indptr", plan.offsets, "int64", None, compressor, DENSE),
     ]
 
 
@@ -191,7 +187,7 @@ def write_metadata(root: Path, specs: Sequence[ArraySpec], names: Names, *, n: i
     """Write groups, array metadata, row numbers, `var` and `uns`: all but the root's own metadata."""
     top = zarr.create_group(root, overwrite=False)
     for name in ("layers", "obsp", "varm", "varp", "uns", "uns/mlfs", "obsm"):
-        top.create_group(name, attributes=dict(_DICT))
+        top.create_group(name, attributes=dict(DICT))
     shapes = {X_NAME: (n, d), LABELS_NAME: (n, q)}
     for name, shape in shapes.items():
         if not any(spec.name == name for spec in specs):
@@ -205,67 +201,25 @@ def write_metadata(root: Path, specs: Sequence[ArraySpec], names: Names, *, n: i
             )
     for spec in specs:
         spec.create(top)
-    obs = top.create_group("obs", attributes=_dataframe())
-    index = _create(obs, "_index", (n,), np.dtype(np.int64))
-    for start in range(0, n, _SMALL_CHUNK):
-        stop = min(n, start + _SMALL_CHUNK)
-        index[start:stop] = np.arange(start, stop, dtype=np.int64)
-    var = top.create_group("var", attributes=_dataframe("min", "max", "kind", "n_categories", "n_missing"))
-    _put_strings(var, "_index", names.features)
-    _put(var, "min", names.minimum)
-    _put(var, "max", names.maximum)
+    put_row_numbers(top, n)
+    var = top.create_group("var", attributes=dataframe("min", "max", "kind", "n_categories", "n_missing"))
+    put_strings(var, "_index", names.features)
+    put(var, "min", names.minimum)
+    put(var, "max", names.maximum)
     kind = var.create_group(
         "kind",
         attributes={"encoding-type": "categorical", "encoding-version": "0.2.0", "ordered": False},
     )
-    _put(kind, "codes", names.kinds)
-    _put_strings(kind, "categories", KINDS)
-    _put(var, "n_categories", names.n_categories)
-    _put(var, "n_missing", names.n_missing)
+    put(kind, "codes", names.kinds)
+    put_strings(kind, "categories", KINDS)
+    put(var, "n_categories", names.n_categories)
+    put(var, "n_missing", names.n_missing)
     uns = top["uns/mlfs"]
     assert isinstance(uns, zarr.Group)
-    _put_strings(uns, "label_names", names.labels)
+    put_strings(uns, "label_names", names.labels)
     text = json.dumps({str(key): list(values) for key, values in names.categories.items()})
-    _put_strings(uns, "categories", [text])
+    put_strings(uns, "categories", [text])
     (root / ROOT_KEY).unlink()  # there is no store before `write_root`
-
-
-def _dataframe(*columns: str) -> dict[str, Any]:
-    return {
-        "encoding-type": "dataframe",
-        "encoding-version": "0.2.0",
-        "_index": "_index",
-        "column-order": list(columns),
-    }
-
-
-def _create(group: zarr.Group, name: str, shape: tuple[int], dtype: np.dtype[Any]) -> zarr.Array[Any]:
-    # Row numbers and ranges of many features compress to a fraction, and are read once.
-    codec = BloscCodec(cname="zstd", clevel=3, shuffle="shuffle", typesize=dtype.itemsize)
-    return group.create_array(
-        name,
-        shape=shape,
-        chunks=(min(shape[0], _SMALL_CHUNK),),
-        dtype=dtype,
-        compressors=codec,
-        fill_value=0,
-        attributes=dict(_DENSE),
-    )
-
-
-def _put(group: zarr.Group, name: str, values: NDArray[Any]) -> None:
-    _create(group, name, (len(values),), values.dtype)[:] = values
-
-
-def _put_strings(group: zarr.Group, name: str, values: Sequence[str]) -> None:
-    array = group.create_array(
-        name,
-        shape=(len(values),),
-        chunks=(min(len(values), _SMALL_CHUNK),),
-        dtype=str,
-        attributes=dict(_STRINGS),
-    )
-    array[:] = np.array(list(values), dtype=object)
 
 
 def small_objects(root: Path, shards: Mapping[str, ShardRecord]) -> dict[str, tuple[int, str]]:

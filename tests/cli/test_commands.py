@@ -358,6 +358,24 @@ def test_what_does_not_fit_is_refused_before_it_runs(run: Run, tiny_store: Path,
     assert not out.exists()
 
 
+def test_recovered_labels_are_written_on_request(run: Run, run_json: RunJson, tiny_store: Path, tmp_path: Path) -> None:
+    import zarr
+
+    words = ("select", "smfs", tiny_store, "-k", "2", "-o", tmp_path / "run", "--in-process", "--n-trees", "10")
+    run_json(*words)
+    assert not (tmp_path / "run/labels.zarr").exists()
+    assert "nothing was run" in run(*words, "--resume").stderr
+    # A finished run without them is not what was asked for.
+    record = run_json(*words, "--resume", "--write-labels")
+    group = zarr.open_group(tmp_path / "run/labels.zarr", mode="r")
+    assert group["layers/positive"].shape == (record["n"], record["q"])
+    assert group["var/_index"][...].tolist() == ["a", "b"]
+    assert "nothing was run" in run(*words, "--resume", "--write-labels").stderr
+    refused = run("select", "elc", tiny_store, "-k", "2", "-o", tmp_path / "other", "--write-labels")
+    assert refused.exit_code == 2
+    assert "No such option" in refused.stderr
+
+
 def test_select_keeps_and_replaces(run: Run, run_json: RunJson, tiny_store: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = ("select", "label-entropy", tiny_store, "-o", out)

@@ -140,3 +140,15 @@ def test_groups_shrink_to_fit_and_what_does_not_fit_is_refused():
     assert tight.runs[-1][1] == 10**6
     with pytest.raises(DoesNotFitError, match="the neighbour search on a worker"):
         plan_knn(profile, 10, replace(HERE, memory_limit=2**27))
+
+
+def test_a_task_leaves_what_it_was_given():
+    # Dask may run a task again with the same inputs.
+    X = problem()
+    source = as_rows(da.from_array(X, chunks=(20, -1)), np.ones((50, 1), dtype=np.int8))
+    first, second = (source.delayed_blocks(i).compute(scheduler="sync") for i in range(2))
+    search = neighbours._Search(3, None)
+    nearest = neighbours._begin_pair(search, first, 0, 20)
+    once = neighbours._add_pair(search, nearest, second)
+    assert (nearest.indices == -1).all()
+    assert neighbours._add_pair(search, nearest, second).indices.tolist() == once.indices.tolist()

@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
-from mlfs_dask.primitives.isolation import isolation_graph
+from mlfs_dask.primitives.isolation import grow_forest, isolation_graph
 from mlfs_dask.primitives.rows import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import smfs
@@ -70,6 +70,19 @@ def check(found, expected, *, objective=1e-8, scores=1e-6):
     assert found.report_.objective == pytest.approx(values, rel=objective)
     assert found.scores_ == pytest.approx(norms, rel=scores, abs=1e-9 * norms.max())
     assert found.labels_ == pytest.approx(F, abs=1e-6)
+
+
+def test_the_density_structure_is_that_of_the_twin():
+    X, _ = problem()
+    source = ArrayRows(X, as_labels(np.ones((len(X), 1), dtype=np.int8)))
+    found = isolation_graph(source, 5, HERE, n_trees=12, max_samples=32, seed=0)
+    grow = np.random.SeedSequence(0).spawn(2)[1]
+    forest = grow_forest(X, n_trees=12, max_samples=32, seed=int(grow.generate_state(1)[0]))
+    xi = twin.isolation_masses(forest.trees, (X * forest.scale).astype(np.float32))
+    W = density_structure(found.neighbours)
+    assert W.toarray() == pytest.approx(twin.neighbour_weights(xi, 5), abs=1e-12)
+    assert W.sum(axis=1) == pytest.approx(np.ones(len(X)))
+    assert W.nnz == 5 * len(X)
 
 
 @pytest.mark.parametrize("state", STATES)
