@@ -169,6 +169,7 @@ class AccessMFS(BaseSelector):
     passes = "3 + 2 for each widening of the space of W, some 5 to 8 an iteration (more above the Gram cap)"
     memory = "worker: 8 bytes * d² (or d * q above the Gram cap); driver: 8 n * 17 q + 60 n k_s + 24 d² bytes"
     accepts_unknown_labels = True
+    label_threshold = 0.5
 
     labels_: Array
 
