@@ -290,7 +290,11 @@ def workers(folder: Path) -> None:
             times[count] = found["seconds"]
             rows[f"{label}, {count} worker{'s' * (count > 1)}"] = found
         rows[f"{label}, 2 workers"]["speedup"] = times[1] / times[2]
-    report("workers", "the stores of `dense` and `sparse`; workers of 1 GiB bound to one core each, warm, kernels loaded", rows)
+    report(
+        "workers",
+        "stores of `dense` and `sparse`; workers of 1 GiB on one core each, warm, kernels loaded",
+        rows,
+    )
 
 
 def bound_to_cores(function: Callable[[Any], dict[str, Any]]) -> Callable[[Any], dict[str, Any]]:
