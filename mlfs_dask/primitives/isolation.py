@@ -24,7 +24,7 @@ from mlfs_dask.blocks.isolation import TreeShape, mass_table, tree_shape
 from mlfs_dask.blocks.linear import TILE_VALUES, tile_rows
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.primitives.neighbours import Neighbours
-from mlfs_dask.primitives.passes import PassRecord, State, compute_graphs
+from mlfs_dask.primitives.passes import PassRecord, State, compute_graphs, send, send_again
 from mlfs_dask.primitives.plan import USABLE_SHARE, PassPlan, split_evenly
 from mlfs_dask.primitives.row_passes import Rows, plan_rows, run_row_pass
 from mlfs_dask.primitives.sample import plan_taking, take_rows
@@ -310,7 +310,7 @@ def nearest_by_mass(
         with ThreadPoolExecutor(slots, thread_name_prefix="mlfs-search") as pool:
             pieces = list(pool.map(lambda run: _search(codes, tables, run[0], run[1], k), runs))
     else:
-        pieces = _search_there(codes, tables, k, runs, resources)
+        pieces = send_again(lambda: _search_there(codes, tables, k, runs, resources), resources)
     indices, masses = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
     seconds = time.perf_counter() - started
     runtime.emit("pass-done", label="masses", seconds=seconds)
@@ -336,7 +336,7 @@ def _search_there(
 
     trees, n = codes.shape
     peak = _require_search(n, trees, tables.shape[1], codes.dtype.itemsize, k, resources)
-    held = [resources.client.scatter(array, broadcast=True, hash=False) for array in (codes, tables)]
+    held = [send(array, resources, broadcast=True) for array in (codes, tables)]
     task = delayed(_search, pure=False)
     graphs = [task(*held, low, high, k) for low, high in runs]
     return compute_graphs(graphs, PassPlan(tuple(runs), 1, 1, len(runs), 0, peak), resources)

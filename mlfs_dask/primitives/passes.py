@@ -11,10 +11,10 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from dask.delayed import Delayed
 
 State: TypeAlias = tuple[NDArray[Any], ...]
+Result = TypeVar("Result")
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +39,9 @@ NO_WORKERS_SECONDS = 60.0
 
 #: Seconds between two reports of progress from one task.
 PROGRESS_SECONDS = 0.3
+
+#: Times that rows are sent to workers that die with them.
+_SENDINGS = 4
 
 
 class Statistic(Protocol):
@@ -319,12 +323,70 @@ def _run_here(
     return _finalize(statistics, merged)
 
 
+class DataLostError(ClusterLostError):
+    """Rows that had been sent to a worker went away with it. They have to be sent again."""
+
+
+def send(data: Any, resources: Resources, *, broadcast: bool = False) -> Any:
+    """Futures of data that goes straight to the workers: inside a graph it would pass through the scheduler.
+
+    Parameters
+    ----------
+    data : list or ndarray
+        A list is spread over the workers, item by item.
+    resources : Resources
+        With a client.
+    broadcast : bool
+        Every worker gets all of it.
+
+    Raises
+    ------
+    DataLostError
+        A worker went away while it was sent.
+    ClusterLostError
+    """
+    from distributed.comm.core import CommClosedError
+
+    client = resources.client
+    try:
+        return client.scatter(data, hash=False, broadcast=broadcast)
+    except (TimeoutError, CommClosedError, OSError, KeyError) as error:
+        kind = DataLostError if client.status == "running" else ClusterLostError
+        raise kind(
+            f"the cluster was lost while data was sent to it: {error or type(error).__name__}"
+            f"\n  cure: start the cluster again and run the same command with --resume"
+        ) from error
+
+
+def send_again(attempt: Callable[[], Result], resources: Resources) -> Result:
+    """What `attempt` gives; where a worker takes rows that were sent to it away, it is made again.
+
+    Tasks are repeated by the scheduler, but what the driver has sent is nobody's result.
+
+    Raises
+    ------
+    ClusterLostError
+        No worker is left, or it happened again and again.
+    """
+    for _ in range(_SENDINGS - 1):
+        try:
+            return attempt()
+        except DataLostError as error:
+            logger.info("a worker was lost with rows that had been sent to it; they are sent again (%s)", error)
+            try:
+                resources.client.wait_for_workers(1, timeout=NO_WORKERS_SECONDS)
+            except (TimeoutError, OSError):
+                raise error from None
+    return attempt()
+
+
 def compute_graphs(graphs: Sequence[Delayed], plan: PassPlan, resources: Resources) -> list[Any]:
     """Compute lazy parts of one pass together, and bring each of them to the driver.
 
     Raises
     ------
     ClusterLostError
+        Of its kind DataLostError where only what the driver had sent to workers was lost.
     """
     client = resources.client
     if client is None:
@@ -351,7 +413,9 @@ def compute_graphs(graphs: Sequence[Delayed], plan: PassPlan, resources: Resourc
             f"(--threads-per-worker 1); the worker's log tells the cause"
         ) from error
     except (CancelledError, CommClosedError, NoValidWorkerError, OSError) as error:
-        raise ClusterLostError(
+        gone = "scheduler" in str(getattr(error, "reason", ""))
+        kind = DataLostError if isinstance(error, CancelledError) and client.status == "running" else ClusterLostError
+        raise (ClusterLostError if gone else kind)(
             f"the cluster was lost while a pass was running: {error or type(error).__name__}"
             f"\n  cure: start the cluster again and run the same command; finished work is kept where the "
             f"method keeps checkpoints"

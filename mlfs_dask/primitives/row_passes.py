@@ -96,7 +96,9 @@ def run_row_pass(
     runtime.emit("pass", label=label, partitions=plan.runs[-1][1] if plan.runs else 0)
     travels = resources.client is not None and not getattr(source, "in_memory", False)
     if travels or getattr(source, "holds_blocks", False):
-        outputs, result, peaks = _run_there(source, statistic, inputs, plan, resources)
+        outputs, result, peaks = passes.send_again(
+            lambda: _run_there(source, statistic, inputs, plan, resources), resources
+        )
     else:
         outputs, result, peaks = _run_here(source, statistic, inputs, plan, resources)
     seconds = time.perf_counter() - started
@@ -219,8 +221,7 @@ def _run_there(
     bounds = [(int(offsets[first]), int(offsets[last])) for first, last in plan.runs]
     slices: list[Any] = [[a[low:high] for a in inputs] for low, high in bounds]
     if resources.client is not None and inputs:
-        # Straight to the workers: inside the graph they would pass through the scheduler.
-        slices = resources.client.scatter(slices, hash=False)
+        slices = passes.send(slices, resources)
     held = delayed((statistic,), name=f"mlfs-statistics-{os.urandom(8).hex()}", traverse=False)
     blocks = getattr(source, "delayed_blocks", None)
     if blocks is not None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+import time
 from dataclasses import replace
 
 import dask.array as da
@@ -13,6 +17,7 @@ from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_labels, as_matrix
+from mlfs_dask.primitives import passes
 from mlfs_dask.primitives.gram import gram
 from mlfs_dask.primitives.linear import (
     Scaling,
@@ -189,3 +194,75 @@ def test_a_product_is_planned_before_its_matrices_exist():
     for direction in ({"forward": True}, {"backward": True}):
         few, many = (plan_linear(long, c, there, **direction).peak_worker_bytes for c in (3, 300))
         assert many - few >= 10**6 * 297 * 8
+
+
+class SlowRows(ArrayRows):
+    """Rows in memory that travel to the workers, as a store's do, and take their time."""
+
+    in_memory = False
+
+    def stream(self, first, last):
+        for block in super().stream(first, last):
+            time.sleep(0.01)
+            yield block
+
+
+@pytest.mark.cluster
+def test_rows_are_sent_again_when_a_worker_dies_with_them():
+    from mlfs_dask.cluster import connect
+
+    X, W, R, s = problem(n=500)
+    source = SlowRows(X, as_labels(np.ones((500, 1), dtype=np.int8)), block_bytes=200)
+    with connect(workers=2, memory_limit=800 * 2**20) as client:
+        resources = runtime.current_resources()
+        victim = next(iter(client.run(os.getpid).values()))
+        killer = threading.Timer(0.6, os.kill, (victim, signal.SIGKILL))
+        killer.start()
+        found = forward_backward(source, W, R, resources, weights=s)
+        killer.join()
+        assert victim not in client.run(os.getpid).values()
+    assert found.forward == pytest.approx(X @ W)
+    assert found.backward == pytest.approx(X.T @ (s[:, None] * (X @ W - R)))
+
+
+def test_rows_are_not_sent_for_ever(monkeypatch):
+    from types import SimpleNamespace
+
+    from mlfs_dask.errors import ClusterLostError
+
+    waited = []
+    client = SimpleNamespace(wait_for_workers=lambda count, timeout: waited.append((count, timeout)))
+    resources = replace(HERE, client=client)
+    attempts = []
+
+    def fail():
+        attempts.append(1)
+        raise passes.DataLostError("gone")
+
+    with pytest.raises(ClusterLostError, match="gone"):
+        passes.send_again(fail, resources)
+    assert len(attempts) == 4
+    assert waited == [(1, 60.0)] * 3
+    assert passes.send_again(lambda: 7, resources) == 7
+
+    def nobody(count, timeout):
+        raise TimeoutError
+
+    client.wait_for_workers = nobody
+    attempts.clear()
+    with pytest.raises(ClusterLostError, match="gone"):
+        passes.send_again(fail, resources)
+    assert len(attempts) == 1
+
+
+@pytest.mark.parametrize(("status", "kind"), [("running", "DataLostError"), ("closed", "ClusterLostError")])
+def test_a_worker_lost_while_sending_is_told_from_a_lost_cluster(status, kind):
+    from types import SimpleNamespace
+
+    def scatter(*args, **kwargs):
+        raise TimeoutError("no workers found")
+
+    client = SimpleNamespace(scatter=scatter, status=status)
+    with pytest.raises(Exception, match=r"lost while data was sent to it: no workers found\n  cure: start") as error:
+        passes.send([1], replace(HERE, client=client))
+    assert type(error.value).__name__ == kind
