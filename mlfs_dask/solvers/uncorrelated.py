@@ -96,9 +96,13 @@ class Subspace:
     Parameters
     ----------
     blocks : list of Block
+    rate : float
+        Largest share of the squared error that a widening has left lately. With it the first widening with a new R may
+        be the only one.
     """
 
     blocks: list[Block] = field(default_factory=list)
+    rate: float = 0.5
 
     def solve(
         self,
@@ -159,7 +163,7 @@ class Subspace:
             XV += block.XP @ coefficients
         fresh, first_new = not self.blocks, len(self.blocks)
         root, rank = inverse_root(F.T @ XV)
-        before, error, converged = np.inf, np.inf, False
+        before, slowest, error, converged = np.inf, 0.0, np.inf, False
         expansions = 0
         while expansions < max_expansions:
             if fresh and expansions == 0 and first is not None:
@@ -185,21 +189,26 @@ class Subspace:
             XV += block.XP @ coefficients
             self.blocks.append(block)
             if len(self.blocks) > first_new + WINDOW:
-                del self.blocks[
-                    first_new
-                ]  # in exact arithmetic the newer directions are orthogonal to it by themselves
+                # In exact arithmetic the directions to come are orthogonal to it by themselves.
+                del self.blocks[first_new]
             root, rank = inverse_root(F.T @ XV)
             if rank == 0:
                 error, converged = 0.0, True
                 break
             # What this block added is the squared error before it, less the one after it, which falls geometrically.
             gain = float(np.square(coefficients @ root).sum()) / rank
-            rate = min(gain / before, 0.99) if np.isfinite(before) else 0.5
+            if expansions > 1:
+                rate = min(gain / before, 0.99) if before > 0 else 0.0
+                slowest = max(slowest, rate)
+            else:
+                rate = min(2.0 * self.rate, 0.5)
             before = gain
             error = float(np.sqrt(gain * rate / (1.0 - rate)))
             if error <= tol:
                 converged = True
                 break
+        if slowest > 0:
+            self.rate = slowest
         W, XW = V @ root, XV @ root
         # W'RW = I. Other directions gain nothing with the next R, and their differences from W would carry rounding on.
         self.blocks = [Block(W, XW)]
