@@ -28,8 +28,9 @@ COLUMNS = {
 INTRODUCTION = """# Benchmarks
 
 Seconds are medians of whole jobs on one machine with {cores} cores, measured by the command above each table; read them
-as ratios to the rows beside them. `peak` is the largest worker process as the operating system counts it (or the
-process itself, where there is no cluster), `planned` what `mlfs plan` had said. No worker spilled to disk. Versions:
+as ratios to the rows beside them. Other work ran on the same cores while they were taken, so wall times scatter, and
+the speed-ups of `workers` mostly tell of that; CPU seconds are steadier. `peak` is the largest worker process as the
+operating system counts it, `planned` what `mlfs plan` had said. No worker spilled to disk. Versions:
 {versions}.
 
 """

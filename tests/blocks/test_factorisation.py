@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import sparse as sp
 
@@ -19,6 +19,7 @@ def labels(seed, n=30, q=5):
 
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 7), st.integers(1, 7))
+@example(3, 3, 2)  # a pair whose two parts have the same size
 def test_equals_the_singular_vectors_of_the_twin(seed, q, most):
     Y = labels(seed, q=q)
     V, B = nonnegative_factors(sp.csr_array(Y), most)

@@ -31,9 +31,11 @@ def factorise(Y, most):
         if j >= len(s) or s[j] <= 1e-6 * s[0]:
             break
         u, t = U[:, j], T[j]
-        if np.linalg.norm(np.maximum(u, 0)) * np.linalg.norm(np.maximum(t, 0)) < np.linalg.norm(
-            np.minimum(u, 0)
-        ) * np.linalg.norm(np.minimum(t, 0)):
+        up = np.linalg.norm(np.maximum(u, 0)) * np.linalg.norm(np.maximum(t, 0))
+        down = np.linalg.norm(np.minimum(u, 0)) * np.linalg.norm(np.minimum(t, 0))
+        first = t[(np.abs(t) >= (1 - 1e-6) * np.abs(t).max()).argmax()]
+        # Parts of equal size: the sign of a singular pair is arbitrary, and its first largest entry decides.
+        if first < 0 if abs(up - down) <= 1e-9 * max(up, down) else up < down:
             u, t = -u, -t
         u, t = np.maximum(u, 0), np.maximum(t, 0)
         V.append(s[j] * np.linalg.norm(t) * u)
