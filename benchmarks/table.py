@@ -29,9 +29,9 @@ INTRODUCTION = """# Benchmarks
 
 Seconds are medians of whole jobs on one machine with {cores} cores, measured by the command above each table; read them
 as ratios to the rows beside them. Other work ran on the same cores while they were taken, so wall times scatter;
-`workers` alone was run before everything else, under `chrt --rr 8`. CPU seconds are steadier. `peak` is the largest
-worker process as the operating system counts it, `planned` what `mlfs plan` had said. No worker spilled to disk.
-Versions: {versions}.
+`workers` alone was run before everything else, at real-time priority (chrt -r 8). CPU seconds are steadier. `peak` is
+the largest worker process as the operating system counts it, `planned` what `mlfs plan` had said. No worker spilled to
+disk. Versions: {versions}.
 
 """
 
