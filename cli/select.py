@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import click
@@ -25,6 +26,16 @@ labels_option = click.option(
     help="Also write the recovered labels of all rows, as RUN/labels.zarr.",
 )
 
+checkpoint_option = click.option(
+    "--checkpoint-every",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    help="Time between two states of the loop kept beside RUN, from which --resume goes on; 0 keeps one after every "
+    "iteration.",
+)
+
 
 def _make_command(name: str) -> click.Command:
     from mlfs_dask.selectors import get_method
@@ -41,7 +52,10 @@ def _make_command(name: str) -> click.Command:
     def command(**kwargs: Any) -> None:
         _select(**kwargs)
 
-    return labels_option(command) if get_method(name).label_threshold is not None else command
+    selector = get_method(name)
+    if selector.keeps_checkpoints:
+        command = checkpoint_option(command)
+    return labels_option(command) if selector.label_threshold is not None else command
 
 
 select = MethodGroup(
@@ -65,7 +79,9 @@ def _select(
     cluster: dict[str, Any],
     output: Output,
     write_labels: bool = False,
+    checkpoint_every: float | None = None,
 ) -> None:
+    from mlfs_dask.checkpoints import Folder, checkpoint_place, keep_checkpoints
     from mlfs_dask.cluster import connect
     from mlfs_dask.results import RecoveredLabels, check_free, finished_run, has_labels, write_run
     from mlfs_dask.storage.dataset import open_dataset
@@ -82,9 +98,14 @@ def _select(
         _print(output, run, done.record, done.feature_names)
         return
     check_free(run, force=force or done is not None)
+    states = Folder(checkpoint_place(run))
+    kept = (
+        nullcontext() if checkpoint_every is None else keep_checkpoints(states, every=checkpoint_every, resume=resume)
+    )
     with (
         connect(**cluster, work_bytes=dataset.rows.profile.read_bytes),
         show_progress(output),
+        kept,
     ):
         selector.fit(dataset)
     record = selector.report_.to_dict()
@@ -100,6 +121,8 @@ def _select(
         labels=labels,
         force=force or done is not None,
     )
+    if checkpoint_every is not None:
+        states.remove()
     chosen = [str(dataset.feature_names[index]) for index in selector.ranking_[: record["k"]]]
     _print(output, run, record, chosen)
 

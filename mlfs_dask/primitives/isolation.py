@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +35,9 @@ logger = logging.getLogger(__name__)
 
 #: Bytes of the rows on which the forest is grown, as float32; fewer rows are drawn when features are many.
 SAMPLE_BYTES = 64 * 2**20
+
+#: Bytes that scikit-learn's trees add to a worker process.
+FOREST_BYTES = 140 * 2**20
 
 #: Look-ups above which the compiled search is loaded: below it, NumPy has finished before.
 COMPILED_WORK = 10**9
@@ -197,6 +200,7 @@ def isolation_graph(
     """
     profile = source.profile
     n = profile.n
+    resources = with_libraries(resources)
     draw, grow = np.random.SeedSequence(seed).spawn(2)
     chosen = _drawn_rows(profile, n_trees, max_samples, np.random.default_rng(draw))
     sample, first = take_rows(source, chosen, resources, label="forest")
@@ -209,16 +213,34 @@ def isolation_graph(
     return MassGraph(Neighbours(indices, masses / (n_trees * n)), [first, second], len(chosen))
 
 
+def with_libraries(resources: Resources, lookups: int = 0) -> Resources:
+    """The same resources, workers having loaded what a forest needs, and what that many look-ups do."""
+    if resources.client is None:
+        return resources
+    library = FOREST_BYTES + (COMPILED_BYTES if lookups > COMPILED_WORK else 0)
+    return replace(resources, process_bytes=resources.process_bytes + library)
+
+
+class IsolationPlan(NamedTuple):
+    """The plans of the two readings, the peak of a worker that searches, and what the driver holds then."""
+
+    sample: PassPlan
+    leaves: PassPlan
+    search_bytes: int
+    driver_bytes: int
+
+
 def plan_isolation(
     source: RowSource | Profile, k: int, resources: Resources, *, n_trees: int = 100, max_samples: int = 256
-) -> tuple[PassPlan, PassPlan, int]:
-    """The plans of the two readings, and the bytes that the driver holds after them.
+) -> IsolationPlan:
+    """What `isolation_graph` takes.
 
     Raises
     ------
     DoesNotFitError
     """
     profile = source if isinstance(source, Profile) else source.profile
+    resources = with_libraries(resources)
     leaves = min(max_samples, profile.n)
     shape = tree_shape(np.array([-1]), np.array([-1]))
     wide = TreeShape(shape.leaf, np.zeros((leaves - 1, 3), np.int64))
@@ -228,8 +250,8 @@ def plan_isolation(
     item = np.dtype(statistic.outputs[0][1]).itemsize
     sample = 5 * rows * _row_bytes(profile)
     held = 2 * item * n_trees * profile.n + 4 * n_trees * leaves**2 + 32 * k * profile.n + COMPILED_BYTES
-    _require_search(profile.n, n_trees, leaves, item, k, resources)
-    return (*readings, max(sample, held))
+    search = _require_search(profile.n, n_trees, leaves, item, k, resources)
+    return IsolationPlan(*readings, search, max(sample, held))
 
 
 def _row_bytes(profile: Profile) -> int:

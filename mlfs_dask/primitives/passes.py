@@ -95,6 +95,20 @@ class PassRecord:
     peak_worker_bytes: int
 
 
+def records_to_facts(records: Sequence[PassRecord]) -> list[list[float]]:
+    """Records as JSON can hold them, for a checkpoint.
+
+    >>> records_from_facts(records_to_facts([PassRecord(1, 2, 0.5, 3)]))
+    [PassRecord(tasks=1, bytes_read=2, seconds=0.5, peak_worker_bytes=3)]
+    """
+    return [[r.tasks, r.bytes_read, r.seconds, r.peak_worker_bytes] for r in records]
+
+
+def records_from_facts(facts: Sequence[Sequence[float]]) -> list[PassRecord]:
+    """The records of `records_to_facts`."""
+    return [PassRecord(int(t), int(b), float(s), int(p)) for t, b, s, p in facts]
+
+
 def run_pass(
     source: RowSource,
     statistics: Sequence[Statistic],

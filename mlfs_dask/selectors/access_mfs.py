@@ -24,10 +24,11 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
-from mlfs_dask import runtime
+from mlfs_dask import checkpoints, runtime
 from mlfs_dask.blocks.adaptive_graph import column_graph, neighbours_used, simplex_weights
 from mlfs_dask.blocks.heat_kernel import degrees
 from mlfs_dask.blocks.proximal import row_norms
+from mlfs_dask.checkpoints import Checkpoint, State
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.primitives import linear
 from mlfs_dask.primitives.gram import GRAM_CAP, Gram, gram
@@ -35,14 +36,14 @@ from mlfs_dask.primitives.labels import WithLabels, collect_labels
 from mlfs_dask.primitives.linear import Scaling, standard_scaling
 from mlfs_dask.primitives.moments import FeatureMoments, Moments
 from mlfs_dask.primitives.neighbours import knn_of_points
-from mlfs_dask.primitives.passes import PassRecord
+from mlfs_dask.primitives.passes import PassRecord, records_from_facts, records_to_facts
 from mlfs_dask.primitives.plan import Plan, combine
 from mlfs_dask.primitives.row_passes import plan_rows
 from mlfs_dask.runtime import Resources, driver_bytes
 from mlfs_dask.selectors.base import BaseSelector, Scores
 from mlfs_dask.solvers import label_propagation, uncorrelated
 from mlfs_dask.solvers.label_propagation import propagate_labels
-from mlfs_dask.solvers.uncorrelated import DiagonalPreconditioner, GramPreconditioner, Subspace
+from mlfs_dask.solvers.uncorrelated import Block, DiagonalPreconditioner, GramPreconditioner, Subspace
 from mlfs_dask.typing import Profile, RowSource
 
 logger = logging.getLogger(__name__)
@@ -169,6 +170,7 @@ class AccessMFS(BaseSelector):
     passes = "3 + 2 for each widening of the space of W, some 5 to 8 an iteration (more above the Gram cap)"
     memory = "worker: 8 bytes * d² (or d * q above the Gram cap); driver: 8 n * 17 q + 60 n k_s + 24 d² bytes"
     accepts_unknown_labels = True
+    keeps_checkpoints = True
     label_threshold = 0.5
 
     labels_: Array
@@ -295,7 +297,7 @@ class AccessMFS(BaseSelector):
 
         # Small products are slower on many threads than on one.
         with runtime.one_blas_thread() if d <= ONE_THREAD else contextlib.nullcontext():
-            problem = _Problem(self, readings, Y, known, resources)
+            problem = _Problem(self, readings, Y, known, resources, checkpoints.current())
             trace = problem.run()
         self.labels_ = problem.F
         scores = row_norms(problem.W)
@@ -410,6 +412,10 @@ class _Trace:
         return abs(now - before) / abs(before) if before else abs(now)
 
 
+#: What a checkpoint keeps of a trace.
+_TRACED = ("objective", "penalty", "step", "error", "expansions", "label_steps", "rank", "solved")
+
+
 class _RowGraph:
     """L_s = D_s − (S + S')/2, by products.
 
@@ -444,7 +450,13 @@ class _Problem:
     """
 
     def __init__(
-        self, selector: AccessMFS, readings: _Readings, Y: sp.csr_array, known: Array, resources: Resources
+        self,
+        selector: AccessMFS,
+        readings: _Readings,
+        Y: sp.csr_array,
+        known: Array,
+        resources: Resources,
+        checkpoint: Checkpoint,
     ) -> None:
         self.selector = selector
         self.published = selector.variant == "published_code"
@@ -462,17 +474,23 @@ class _Problem:
             self.gram, first = readings.normal(_centred(self.F))
         self._first = first
         self.subspace = Subspace()
-        self.D = np.ones(d)
-        self.W = _first_weights(d, q, int(selector.random_state or 0), published=self.published)
-        self.XW = readings.forward(self.W) if selector.theta > 0 else np.zeros((n, q))
+        self.trace = _Trace()
+        self.checkpoint = checkpoint
+        state = checkpoint.load()
+        if state is not None:
+            self._restore(state)
+        else:
+            self.D = np.ones(d)
+            self.W = _first_weights(d, q, int(selector.random_state or 0), published=self.published)
+            self.XW = readings.forward(self.W) if selector.theta > 0 else np.zeros((n, q))
         self.L_s: _RowGraph | None = None
         self.L_p: Array | None = None
         self.penalty = self._update_S() + self._update_P()
 
     def run(self) -> _Trace:
         """Algorithm 2."""
-        selector, trace = self.selector, _Trace()
-        for t in range(1, selector.max_iter + 1):
+        selector, trace = self.selector, self.trace
+        for t in range(len(trace.objective) + 1, selector.max_iter + 1):
             started = time.perf_counter()
             before = self.W
             self._update_W(trace)
@@ -488,7 +506,25 @@ class _Problem:
             if norm == 0 or (t > 1 and self._settled(trace)):
                 trace.converged = True
                 break
+            if self.checkpoint.due():
+                self._save()
         return trace
+
+    def _save(self) -> None:
+        # What is left of the space after a solve is W itself; the graphs follow from F and X W.
+        facts = {
+            "trace": {name: getattr(self.trace, name) for name in _TRACED},
+            "rate": self.subspace.rate,
+            "records": records_to_facts(self.readings.records),
+        }
+        self.checkpoint.save({"F": self.F, "W": self.W, "XW": self.XW, "D": self.D}, facts)
+
+    def _restore(self, state: State) -> None:
+        self.F, self.W, self.XW, self.D = (state.arrays[name] for name in ("F", "W", "XW", "D"))
+        self.subspace = Subspace([Block(self.W, self.XW)], rate=state.facts["rate"])
+        self.trace = _Trace(**state.facts["trace"])
+        self.readings.records += records_from_facts(state.facts["records"])
+        self._first = None
 
     def _settled(self, trace: _Trace) -> bool:
         if self.published:

@@ -22,7 +22,7 @@ from sklearn.base import BaseEstimator
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from mlfs_dask import runtime
+from mlfs_dask import checkpoints, runtime
 from mlfs_dask.blocks.sparse import columns_of_block
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.primitives.passes import PassRecord
@@ -155,6 +155,8 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     memory: ClassVar[str]
     #: Whether labels may hold -1.
     accepts_unknown_labels: ClassVar[bool] = False
+    #: Whether its loop leaves checkpoints (`mlfs_dask.checkpoints`), from which a fit can go on.
+    keeps_checkpoints: ClassVar[bool] = False
     #: Where a fit leaves `labels_`, (n, q): the value above which a label applies. None: labels are not recovered.
     label_threshold: ClassVar[float | None] = None
 
@@ -219,7 +221,9 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         resources = runtime.current_resources()
         plan = require_driver(self.plan(source, resources), resources, f"{self.method} in the driver process")
         runtime.reset_peak_rss()
-        outcome = self._score(source, resources, k)
+        params = {name: plain(value) for name, value in sorted(self.get_params(False).items())}
+        with checkpoints.job(method=self.method, params=params, digest=(store or {}).get("digest")):
+            outcome = self._score(source, resources, k)
         self.scores_ = outcome.scores
         self.ranking_ = rank(outcome.scores)
         self.support_ = np.zeros(profile.d, dtype=bool)
@@ -228,7 +232,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             self.n_iter_ = max(1, outcome.iterations)  # scikit-learn expects at least one
         self.report_ = Report(
             method=self.method,
-            params={name: plain(value) for name, value in sorted(self.get_params(False).items())},
+            params=params,
             store=store,
             n=profile.n,
             d=profile.d,

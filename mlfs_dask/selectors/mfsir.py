@@ -12,29 +12,32 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import asdict
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 
+from mlfs_dask import checkpoints
 from mlfs_dask.blocks.factorisation import nonnegative_factors
 from mlfs_dask.blocks.heat_kernel import heat_kernel_graph
 from mlfs_dask.blocks.proximal import row_norms
+from mlfs_dask.checkpoints import Checkpoint, State
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.primitives import linear
 from mlfs_dask.primitives.gram import GRAM_CAP, Gram, gram
 from mlfs_dask.primitives.labels import Labels, WithLabels, collect_labels
 from mlfs_dask.primitives.linear import Scaling, standard_scaling
 from mlfs_dask.primitives.moments import FeatureMoments, Moments
-from mlfs_dask.primitives.neighbours import knn_graph, plan_knn
-from mlfs_dask.primitives.passes import PassRecord
+from mlfs_dask.primitives.neighbours import Neighbours, knn_graph, plan_knn
+from mlfs_dask.primitives.passes import PassRecord, records_from_facts, records_to_facts
 from mlfs_dask.primitives.plan import Plan, combine
 from mlfs_dask.primitives.row_passes import plan_rows
 from mlfs_dask.runtime import Resources, driver_bytes
 from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
 from mlfs_dask.solvers import blockwise, spectral
-from mlfs_dask.solvers.blockwise import Factors, Laplacian, Problem, Trace
+from mlfs_dask.solvers.blockwise import Factors, Laplacian, Problem, Snapshot, Trace
 from mlfs_dask.typing import Profile, RowSource
 
 #: Steps of G and of H in one iteration: with X'X at hand they cost no reading, without it each takes one.
@@ -128,6 +131,8 @@ class MFSIR(BaseSelector):
     supervision = "supervised"
     passes = "1 + groups of the neighbour search + 1 + 2 an iteration (above the Gram cap 3, and some 10 at first)"
     memory = "worker: 8 bytes * d² (or d * l above the Gram cap); driver: 40 n l + 60 n p bytes"
+
+    keeps_checkpoints = True
 
     def __init__(
         self,
@@ -277,15 +282,29 @@ class MFSIR(BaseSelector):
         Y = labels.Y.astype(np.float64)
         n, q = Y.shape
 
-        laplacian = self._graph(source, resources, scaling, records)
+        checkpoint = checkpoints.current()
+        laplacian = self._graph(source, resources, scaling, records, checkpoint)
+        state = checkpoint.load()
+        resume = None if state is None else _snapshot(state)
+        if state is not None:
+            records += records_from_facts(state.facts["records"])
+
+        def keep(snapshot: Snapshot) -> None:
+            if checkpoint.due():
+                _save(checkpoint, snapshot, records, rho)
+
         V, B = self._labels_start(Y, n, q)
         readings = _Readings(source, resources, scaling, records)
         if d <= self.gram_cap:
             readings.gram, backward, record = gram(source, resources, R=V, scaling=scaling)
             records.append(record)
         else:
-            backward = readings.backward(V)
-        rho = spectral.largest_eigenvalue(lambda Q: readings.normal(Q, last=False), d)
+            backward = readings.backward(V) if state is None else np.empty((0, 0))
+        rho = (
+            spectral.largest_eigenvalue(lambda Q: readings.normal(Q, last=False), d)
+            if state is None
+            else float(state.facts["first_rho"])
+        )
 
         problem = Problem(Y, laplacian, readings, float(self.alpha), float(self.beta))
         start = self._weights_start(d, V, B)
@@ -294,7 +313,14 @@ class MFSIR(BaseSelector):
             eta = self._stable_step(problem, rho) if self.eta is None else float(self.eta)
             extra["eta"] = eta
             found, trace = blockwise.solve_fixed(
-                problem, start, backward, eta=eta, tol=self.tol, max_iter=self.max_iter
+                problem,
+                start,
+                backward,
+                eta=eta,
+                tol=self.tol,
+                max_iter=self.max_iter,
+                resume=resume,
+                keep=keep,
             )
         else:
             found, trace = blockwise.solve_blockwise(
@@ -306,6 +332,8 @@ class MFSIR(BaseSelector):
                 label_steps=self.label_steps,
                 tol=self.tol,
                 max_iter=self.max_iter,
+                resume=resume,
+                keep=keep,
             )
             self._warn(trace, found)
         extra |= {"residual": trace.residual, "step": trace.step}
@@ -319,13 +347,25 @@ class MFSIR(BaseSelector):
             extra=extra,
         )
 
-    def _graph(self, source: RowSource, resources: Resources, scaling: Scaling, records: list[PassRecord]) -> Laplacian:
+    def _graph(
+        self,
+        source: RowSource,
+        resources: Resources,
+        scaling: Scaling,
+        records: list[PassRecord],
+        checkpoint: Checkpoint,
+    ) -> Laplacian:
         """L of Eq. 5 for the graph of Eq. 6."""
         n = source.profile.n
         if not self._has_graph(n):
             return Laplacian(None, n)
-        neighbours, readings = knn_graph(source, self.n_neighbors, resources, scaling=scaling)
-        records += readings
+
+        def search() -> dict[str, NDArray[Any]]:
+            found, readings = knn_graph(source, self.n_neighbors, resources, scaling=scaling)
+            records.extend(readings)
+            return found._asdict()
+
+        neighbours = Neighbours(**checkpoint.part("neighbours", search))
         # The mean squared distance over all pairs is 2 Σ var_f, and a standardised feature has variance 1.
         mean = 2.0 * float((scaling.factor > 0).sum())
         width = mean if self.lambda_ is None else float(self.lambda_) ** 2
@@ -391,6 +431,23 @@ class MFSIR(BaseSelector):
                 ConvergenceWarning,
                 stacklevel=4,
             )
+
+
+def _save(checkpoint: Checkpoint, snapshot: Snapshot, records: list[PassRecord], first_rho: float) -> None:
+    facts = {
+        "rho": snapshot.rho,
+        "first_rho": first_rho,
+        "trace": asdict(snapshot.trace),
+        "records": records_to_facts(records),
+    }
+    checkpoint.save({**vars(snapshot.at), "W": snapshot.W, "XXW": snapshot.XXW}, facts)
+
+
+def _snapshot(state: State) -> Snapshot:
+    """The snapshot that `_save` kept."""
+    factors = Factors(*(state.arrays[name] for name in ("G", "H", "V", "B")))
+    trace = Trace(**state.facts["trace"])
+    return Snapshot(factors, state.arrays["W"], state.arrays["XXW"], state.facts["rho"], trace)
 
 
 class _Readings:

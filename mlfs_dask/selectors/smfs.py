@@ -18,17 +18,18 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
-from mlfs_dask import runtime
+from mlfs_dask import checkpoints, runtime
 from mlfs_dask.blocks.proximal import row_norms
+from mlfs_dask.checkpoints import Checkpoint, State
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.primitives import linear
 from mlfs_dask.primitives.gram import GRAM_CAP, Gram, gram
-from mlfs_dask.primitives.isolation import isolation_graph, plan_isolation
+from mlfs_dask.primitives.isolation import isolation_graph, plan_isolation, with_libraries
 from mlfs_dask.primitives.labels import WithLabels, collect_labels
 from mlfs_dask.primitives.linear import Scaling, standard_scaling
 from mlfs_dask.primitives.moments import FeatureMoments, Moments
 from mlfs_dask.primitives.neighbours import Neighbours
-from mlfs_dask.primitives.passes import PassRecord
+from mlfs_dask.primitives.passes import PassRecord, records_from_facts, records_to_facts
 from mlfs_dask.primitives.plan import Plan, combine
 from mlfs_dask.primitives.row_passes import plan_rows
 from mlfs_dask.runtime import Resources, driver_bytes
@@ -145,6 +146,7 @@ class SMFS(BaseSelector):
     passes = "4 + at most 2 an iteration (7 above the Gram cap)"
     memory = "worker: 8 bytes * d² (or d * q above the Gram cap); driver: n * (32 q + 2 trees + 40 k) + 24 d² bytes"
     accepts_unknown_labels = True
+    keeps_checkpoints = True
     label_threshold = 0.0
 
     labels_: Array
@@ -226,10 +228,10 @@ class SMFS(BaseSelector):
         k = min(self.n_neighbors, max(n - 1, 0))
         has_gram = d <= self.gram_cap
         moments = plan_rows(source, WithLabels(Moments(d), q), resources)
-        sample, leaves, search = plan_isolation(
-            source, k, resources, n_trees=self.n_trees, max_samples=self.max_samples
-        )
-        once = [moments, sample, leaves]
+        graph = plan_isolation(source, k, resources, n_trees=self.n_trees, max_samples=self.max_samples)
+        once = [moments, graph.sample, graph.leaves]
+        lookups = n * n * self.n_trees
+        resources = with_libraries(resources, lookups)  # what a process has loaded stays
         if has_gram:
             once.append(plan_rows(source, Gram(d, q, weighted=True), resources, input_bytes=8 * (q + 1)))
         forward = linear.plan_linear(source, q, resources, forward=True)
@@ -238,13 +240,14 @@ class SMFS(BaseSelector):
         if not has_gram:
             again += [linear.plan_linear(source, q, resources, forward=True, backward=True)] * self._steps()
         tasks, bytes_read, peak_worker = combine([*once, *again])
+        if resources.client is not None:
+            peak_worker = max(peak_worker, graph.search_bytes)
         rest = self.max_iter - 1
         state = 8 * n * q * 2 + n * q + 16 * n + 24 * n * k + 13 * profile.label_nonzeros
         solver = label_recovery.GROUP_MATRICES * min(8 * n * q, max(label_recovery.GROUP_BYTES, 8 * n)) + 24 * n * k
-        held = state + max(search, solver + 8 * n * q) + 8 * d * q * row_sparse.FEATURE_MATRICES
+        held = state + max(graph.driver_bytes, solver + 8 * n * q) + 8 * d * q * row_sparse.FEATURE_MATRICES
         held += 8 * d * d * (1 + row_sparse.SQUARE_MATRICES) if has_gram else 0
         in_process = peak_worker - resources.process_bytes if resources.client is None else 0
-        lookups = n * n * self.n_trees
         return Plan(
             passes=len(once) + self.max_iter * len(again),
             tasks=tasks + rest * sum(p.tasks for p in again),
@@ -272,16 +275,21 @@ class SMFS(BaseSelector):
         scaling = standard_scaling(labels.result) if self.standardise else None
         Y, known, s = self._known(labels.Y)
 
-        found = isolation_graph(
-            source,
-            self.n_neighbors,
-            resources,
-            n_trees=self.n_trees,
-            max_samples=self.max_samples,
-            seed=int(self.random_state or 0),
-        )
-        records += found.records
-        W = density_structure(found.neighbours)
+        def find_neighbours() -> dict[str, NDArray[Any]]:
+            found = isolation_graph(
+                source,
+                self.n_neighbors,
+                resources,
+                n_trees=self.n_trees,
+                max_samples=self.max_samples,
+                seed=int(self.random_state or 0),
+            )
+            records.extend(found.records)
+            return {**found.neighbours._asdict(), "forest_rows": np.array(found.sample_rows)}
+
+        checkpoint = checkpoints.current()
+        graph = checkpoint.part("neighbours", find_neighbours)
+        W = density_structure(Neighbours(graph["indices"], graph["distances"]))
         reconstruction = Reconstruction(W)
         start_labels(Y, known, W)
 
@@ -299,6 +307,7 @@ class SMFS(BaseSelector):
             inner_iterations=self.inner_iterations,
             gram_cap=self.gram_cap,
             records=records,
+            checkpoint=checkpoint,
         )
         trace = problem.run(self.tol, self.max_iter)
         self.labels_ = Y
@@ -312,7 +321,7 @@ class SMFS(BaseSelector):
             "recovery_steps": [r.steps for r in trace.recoveries],
             "recovery_residual": [r.residual for r in trace.recoveries],
             "regression_steps": trace.regression_steps,
-            "forest_rows": found.sample_rows,
+            "forest_rows": int(graph["forest_rows"]),
             "labelled_rows": int((s > 0).sum()),
             "unknown_entries": int(Y.size - known.sum()),
             "recovered_positives": int(((Y > 0) & ~known).sum()),
@@ -453,6 +462,7 @@ class _Problem:
     inner_iterations: int | None
     gram_cap: int
     records: list[PassRecord]
+    checkpoint: Checkpoint
     G: Array | None = None
     P: Array = field(init=False)
     epsilon: float = 0.0
@@ -462,25 +472,32 @@ class _Problem:
         trace = _Trace()
         self.feature_tol = FEATURE_TOL
         d, q = self.source.profile.d, self.Y.shape[1]
+        self.P = np.zeros((d, q))
+        t = np.full(d, 2.0 * np.sqrt(q))  # 1/D
         # Labels of rows without weight have no part in P; where all others are known, P does not wait for Y.
         coupled = bool((self.free & (self.s > 0)[:, np.newaxis]).any())
-        if not coupled and self.free.any():
+
+        state = self.checkpoint.load()
+        if state is not None:
+            self._restore(state, trace)
+            t = row_sparse.weights(self.P, self.epsilon)
+        elif not coupled and self.free.any():
             trace.recoveries.append(self._recover(None))
         structure = self.reconstruction.error(self.Y)
 
-        self.P = np.zeros((d, q))
         if d <= self.gram_cap:
             self.G, B, record = gram(self.source, self.resources, R=self.Y, weights=self.s, scaling=self.scaling)
             self.records.append(record)
-        else:
+        elif state is None:
             B = self._backward()
+        if state is not None:
+            B = state.arrays["B"]
         if self.beta is None:
             self.beta = BETA_SHARE * 2.0 * float(row_norms(B).max(initial=0.0))
         beta = self.beta = float(self.beta)
-        t = np.full(d, 2.0 * np.sqrt(q))  # 1/D
         weighted_labels = float(self.s @ np.einsum("ij,ij->i", self.Y, self.Y))
 
-        for iteration in range(1, max_iter + 1):
+        for iteration in range(len(trace.objective) + 1, max_iter + 1):
             steps = 0
             for _ in range(self.inner_iterations or (INNER_ITERATIONS if self.G is not None else 1)):
                 step = self._regress(B, beta, t)  # Eq. 10
@@ -519,7 +536,33 @@ class _Problem:
             self.feature_tol = min(self.feature_tol, 0.1 * float(np.sqrt(max(change, tol))))
             if coupled and iteration < max_iter:
                 B = self._backward()
+            if self.checkpoint.due():
+                self._save(trace, B)
         return trace
+
+    def _save(self, trace: _Trace, B: Array) -> None:
+        facts = {
+            "objective": trace.objective,
+            "step": trace.step,
+            "recoveries": [list(recovery) for recovery in trace.recoveries],
+            "regression_steps": trace.regression_steps,
+            "beta": self.beta,
+            "epsilon": self.epsilon,
+            "feature_tol": self.feature_tol,
+            "records": records_to_facts(self.records),
+        }
+        self.checkpoint.save({"Y": self.Y, "P": self.P, "B": B}, facts)
+
+    def _restore(self, state: State, trace: _Trace) -> None:
+        facts = state.facts
+        trace.objective += facts["objective"]
+        trace.step += facts["step"]
+        trace.recoveries += [Recovery(*recovery) for recovery in facts["recoveries"]]
+        trace.regression_steps += facts["regression_steps"]
+        self.beta, self.epsilon, self.feature_tol = facts["beta"], facts["epsilon"], facts["feature_tol"]
+        self.records += records_from_facts(facts["records"])
+        self.Y[...] = state.arrays["Y"]
+        self.P = state.arrays["P"]
 
     def _regress(self, B: Array, beta: float, t: Array) -> Step:
         if self.G is not None:

@@ -6,6 +6,7 @@ Lipschitz constant, so that the objective never rises; the printed form, one ste
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -108,6 +109,34 @@ class Trace:
 
 
 @dataclass
+class Snapshot:
+    """All that a loop needs to go on as if it had never stopped.
+
+    Attributes
+    ----------
+    at : Factors
+    W, XXW : float64 array, shape (d, l)
+        W = G⊙H as the loop holds it, and X'X W.
+    rho : float
+    trace : Trace
+    """
+
+    at: Factors
+    W: Array
+    XXW: Array
+    rho: float
+    trace: Trace
+
+
+#: What is done with a snapshot after an iteration; the arrays in it are the loop's own.
+Keep = Callable[[Snapshot], None]
+
+
+def _forget(snapshot: Snapshot) -> None:
+    """Keep nothing."""
+
+
+@dataclass
 class Problem:
     """What stays as it is: Y, L, α, β, and how X is multiplied.
 
@@ -161,6 +190,8 @@ def solve_blockwise(
     label_steps: int,
     tol: float,
     max_iter: int,
+    resume: Snapshot | None = None,
+    keep: Keep = _forget,
 ) -> tuple[Factors, Trace]:
     """Blockwise steps, each of which lowers the objective or leaves it.
 
@@ -179,16 +210,24 @@ def solve_blockwise(
     tol : float
         Relative change of the objective in one iteration at which the loop ends.
     max_iter : int
+    resume : Snapshot, optional
+        Where to go on, in place of `start`, `backward` and `rho`.
+    keep : callable
+        Called with a snapshot after every iteration but the last.
 
     Returns
     -------
     Factors
     Trace
     """
-    at, trace = start, Trace()
-    weights = _Weights(problem.products, at, rho)
+    if resume is None:
+        at, trace = start, Trace()
+        weights = _Weights(problem.products, at, rho)
+    else:
+        at, trace = resume.at, resume.trace
+        weights = _Weights(problem.products, at, resume.rho, known=(resume.W, resume.XXW))
     C = backward
-    for t in range(1, max_iter + 1):
+    for t in range(len(trace.objective) + 1, max_iter + 1):
         if t > 1:
             C = problem.products.backward(at.V)
         before = weights.W
@@ -200,11 +239,20 @@ def solve_blockwise(
         if _stands(trace, tol):
             trace.converged = True
             break
+        keep(Snapshot(at, weights.W, weights.XXW, weights.rho, trace))
     return at, trace
 
 
 def solve_fixed(
-    problem: Problem, start: Factors, backward: Array, *, eta: float, tol: float, max_iter: int
+    problem: Problem,
+    start: Factors,
+    backward: Array,
+    *,
+    eta: float,
+    tol: float,
+    max_iter: int,
+    resume: Snapshot | None = None,
+    keep: Keep = _forget,
 ) -> tuple[Factors, Trace]:
     """Algorithm 1 as printed: one step η for all blocks, B as it comes, `max_iter` iterations.
 
@@ -218,12 +266,15 @@ def solve_fixed(
     eta : float
         η of Eq. 9.
     """
-    at, trace = start, Trace()
     products, C = problem.products, backward
-    XXW = products.normal(at.W, last=False)
+    if resume is None:
+        at, trace = start, Trace()
+        XXW = products.normal(at.W, last=False)
+    else:
+        at, trace, XXW = resume.at, resume.trace, resume.XXW
     # Too large a step overflows; `_note` finds that and says so.
     with np.errstate(over="ignore", invalid="ignore"):
-        for t in range(1, max_iter + 1):
+        for t in range(len(trace.objective) + 1, max_iter + 1):
             if t > 1:
                 C = products.backward(at.V)
             before = at.W
@@ -238,6 +289,7 @@ def solve_fixed(
             slope = problem.alpha * ((at.V.T @ at.V) @ at.B - problem.transposed(at.V))
             at.B = np.maximum(at.B - 2 * eta * slope, 0.0)
             _note(trace, problem, at, F, W - before)
+            keep(Snapshot(at, W, XXW, 0.0, trace))
     trace.converged = _stands(trace, tol)
     return at, trace
 
@@ -245,10 +297,15 @@ def solve_fixed(
 class _Weights:
     """G and H, and W = G⊙H with X'X W beside it, which the next step begins from."""
 
-    def __init__(self, products: Products, at: Factors, rho: float) -> None:
+    def __init__(
+        self, products: Products, at: Factors, rho: float, *, known: tuple[Array, Array] | None = None
+    ) -> None:
         self.products = products
         self.at = at
         self.rho = rho
+        if known is not None:
+            self.W, self.XXW = known
+            return
         self.W = at.W
         self.XXW = products.normal(self.W, last=False) if self.W.any() else np.zeros_like(self.W)
 

@@ -162,8 +162,12 @@ def test_one_row_has_no_neighbours():
 
 def test_the_plan_counts_codes_and_refuses_what_does_not_fit():
     profile = replace(rows_of(problem()).profile, n=10**6, partitions=10)
-    *readings, held = plan_isolation(profile, 15, HERE)
-    assert len(readings) == 2
-    assert held > 2 * 10**8
+    plan = plan_isolation(profile, 15, HERE)
+    assert plan.driver_bytes > 2 * 10**8
+    cluster = replace(HERE, client=object(), workers=2, memory_limit=2**30)
+    there = plan_isolation(profile, 15, cluster)
+    # Workers load scikit-learn's trees; this process has them.
+    assert there.leaves.peak_worker_bytes - plan.leaves.peak_worker_bytes > isolation.FOREST_BYTES - 10**8
+    assert there.search_bytes > cluster.process_bytes + isolation.FOREST_BYTES + 10**8
     with pytest.raises(DoesNotFitError, match="the search by isolation mass on a worker"):
         plan_isolation(replace(profile, n=10**7), 15, replace(HERE, client=object(), workers=2, memory_limit=2**30))

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from mlfs_dask.errors import MlfsError
-from mlfs_dask.solvers.uncorrelated import DiagonalPreconditioner, GramPreconditioner, Subspace, inverse_root
+from mlfs_dask.solvers.uncorrelated import (
+    WINDOW,
+    DiagonalPreconditioner,
+    GramPreconditioner,
+    Subspace,
+    inverse_root,
+)
 
 
 class Products:
@@ -163,3 +169,32 @@ def test_inverse_root_of_nothing():
     root, rank = inverse_root(np.zeros((2, 2)))
     assert rank == 0
     assert root.tolist() == [[0, 0], [0, 0]]
+
+
+def test_the_space_stays_small_while_it_is_widened():
+    X, F, L, ridge = problem()
+    sizes = []
+
+    class Watched(Subspace):
+        def _orthonormal(self, *arguments):
+            sizes.append(len(self.blocks))
+            return super()._orthonormal(*arguments)
+
+    space = Watched()
+    for factor in (1.0, np.geomspace(0.01, 100, 40)):
+        found = solve(space, Products(X), F, L, ridge * factor, 1.0, gram=False)
+    assert found.expansions > WINDOW + 1
+    assert max(sizes) == WINDOW + 1  # and W
+    assert len(space.blocks) == 1
+
+
+def test_directions_close_to_the_space_become_orthogonal_to_it():
+    X, F, L, ridge = problem()
+    space = Subspace()
+    W = solve(space, Products(X), F, L, ridge, 1.0).W
+    P = W + 1e-3 * np.abs(W).max() * np.random.default_rng(0).normal(size=W.shape)
+    block = space._orthonormal(P, X @ P, lambda U: U + L @ U, ridge)
+    R = X.T @ X + X.T @ L @ X + np.diag(ridge)
+    assert difference(block.P.T @ R @ W, 0.0) < 2e-14
+    assert difference(block.P.T @ R @ block.P, np.eye(4)) < 1e-12
+    assert difference(block.XP, X @ block.P) < 1e-11

@@ -1,0 +1,371 @@
+"""States of loops on disk: whole or not at all, for the same job alone; every method goes on to the same bits."""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mlfs_dask
+from mlfs_dask import checkpoints, runtime
+from mlfs_dask.checkpoints import Checkpoint, Folder, checkpoint_place, code_digest, keep_checkpoints
+from mlfs_dask.selectors import METHODS, get_method
+from mlfs_dask.storage.convert import convert_reader
+from tests.storage.memory_reader import make_reader
+
+JOB = {"method": "m", "params": {"a": 1}, "digest": "d"}
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*did not converge")
+
+
+def problem(n=80, d=9, q=3):
+    rng = np.random.default_rng(0)
+    Y = (rng.random((n, q)) < 0.4).astype(np.int8)
+    X = rng.normal(size=(n, d))
+    X[:, :q] += Y
+    return X, Y
+
+
+def hidden(Y):
+    rng = np.random.default_rng(1)
+    Y = np.where(rng.random(Y.shape) < 0.3, -1, Y)
+    Y[rng.random(len(Y)) < 0.4] = -1
+    return Y.astype(np.int8)
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    """A store with all labels known, and one with some unknown."""
+    folder = tmp_path_factory.mktemp("stores")
+    X, Y = problem()
+    for name, labels in (("known", Y), ("unknown", hidden(Y))):
+        reader = make_reader(X, labels)
+        convert_reader(lambda reader=reader: reader, folder / f"{name}.zarr", workers=1)
+    return folder
+
+
+# ---------------------------------------------------------------- the files
+
+
+@pytest.mark.parametrize("place", ["local", "memory://states/a"])
+def test_a_state_comes_back(tmp_path, place):
+    folder = Folder(str(tmp_path / "deep/states") if place == "local" else place)
+    arrays = {"x": np.arange(6.0).reshape(2, 3), "file": np.array(3), "empty": np.empty((0, 2), np.int8)}
+    facts = {"list": [1, 2.5], "third": 1 / 3, "scalar": np.float64(0.1), "yes": np.bool_(True), "none": None}
+    assert folder.read("state.npz", "key") is None
+    folder.write("state.npz", "key", {"x": np.zeros(3)}, {})
+    folder.write("state.npz", "key", arrays, facts)
+    state = folder.read("state.npz", "key")
+    assert state.facts == {"list": [1, 2.5], "third": 1 / 3, "scalar": 0.1, "yes": True, "none": None}
+    assert {name: array.tolist() for name, array in state.arrays.items()} == {n: a.tolist() for n, a in arrays.items()}
+    assert state.arrays["empty"].dtype == np.int8
+    assert folder.read("state.npz", "other key") is None
+    folder.remove()
+    assert folder.read("state.npz", "key") is None
+    folder.remove()
+
+
+def test_no_pickle_is_written_or_read(tmp_path):
+    folder = Folder(str(tmp_path))
+    with pytest.raises(ValueError, match="allow_pickle"):
+        folder.write("state.npz", "key", {"x": np.array([{}], dtype=object)}, {})
+    np.savez(tmp_path / "state.npz", x=np.array([{}], dtype=object))
+    assert folder.read("state.npz", "key") is None
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["state.npz"]
+
+
+def test_a_torn_file_is_no_state(tmp_path, caplog):
+    folder = Folder(str(tmp_path))
+    folder.write("state.npz", "key", {"x": np.arange(1000.0)}, {})
+    whole = (tmp_path / "state.npz").read_bytes()
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 1
+    for torn in (whole[: len(whole) // 2], whole[:10], b"", bytes(flipped)):
+        (tmp_path / "state.npz").write_bytes(torn)
+        with caplog.at_level(logging.WARNING):
+            assert folder.read("state.npz", "key") is None
+        assert "is damaged and left aside" in caplog.text
+        caplog.clear()
+
+
+def test_a_write_that_breaks_off_leaves_the_state_before(tmp_path, monkeypatch):
+    folder = Folder(str(tmp_path))
+    folder.write("state.npz", "key", {"x": np.array(1)}, {})
+
+    def fail(self, target):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", fail)
+        with pytest.raises(OSError, match="No space"):
+            folder.write("state.npz", "key", {"x": np.array(2)}, {})
+    assert folder.read("state.npz", "key").arrays["x"] == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["state.npz"]
+
+
+def test_removing_leaves_what_is_not_ours(tmp_path):
+    place = tmp_path / "states"
+    folder = Folder(str(place))
+    folder.write("state.npz", "key", {}, {})
+    (place / "notes.txt").write_text("mine")
+    (place / ".state.npz.12345678").write_text("left by a kill")
+    folder.remove()
+    assert [p.name for p in place.iterdir()] == ["notes.txt"]
+
+
+# ---------------------------------------------------------------- jobs
+
+
+def test_without_anybody_asking_nothing_is_kept(tmp_path):
+    calls = []
+    with checkpoints.job(**JOB) as checkpoint:
+        assert type(checkpoint) is Checkpoint
+        assert checkpoints.current() is checkpoint
+        checkpoint.save({}, {})
+        assert checkpoint.load() is None
+        assert not checkpoint.due()
+        assert checkpoint.part("p", lambda: calls.append(1) or {"x": np.array(1)}) == {"x": 1}
+    with keep_checkpoints(Folder(str(tmp_path))), checkpoints.job(**JOB | {"digest": None}) as checkpoint:
+        assert type(checkpoint) is Checkpoint
+    assert type(checkpoints.current()) is Checkpoint
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "other", [{"method": "n"}, {"params": {"a": 2}}, {"params": {"a": 1, "b": None}}, {"digest": "e"}, {}]
+)
+def test_only_the_same_job_takes_a_state_up(tmp_path, other, caplog, monkeypatch):
+    folder = Folder(str(tmp_path))
+    with keep_checkpoints(folder, every=0, resume=True):
+        with checkpoints.job(**JOB) as checkpoint:
+            assert checkpoint.due()
+            checkpoint.save({"x": np.array(7)}, {"step": 3})
+        with checkpoints.job(**JOB | other) as checkpoint, caplog.at_level(logging.WARNING):
+            state = checkpoint.load()
+        if other:
+            assert state is None
+            assert "left by another method, data, parameters or version" in caplog.text
+        else:
+            assert state.facts == {"step": 3}
+            monkeypatch.setattr(checkpoints, "code_digest", lambda: "changed")
+            with checkpoints.job(**JOB) as checkpoint:
+                assert checkpoint.load() is None
+    with keep_checkpoints(folder, every=0, resume=False), checkpoints.job(**JOB) as checkpoint:
+        assert checkpoint.load() is None
+
+
+def test_parts_are_made_once(tmp_path):
+    folder = Folder(str(tmp_path))
+    made = []
+
+    def make():
+        made.append(1)
+        return {"x": np.arange(3)}
+
+    for resume, count in ((False, 1), (True, 1), (False, 2)):
+        with keep_checkpoints(folder, resume=resume), checkpoints.job(**JOB) as checkpoint:
+            assert checkpoint.part("graph", make)["x"].tolist() == [0, 1, 2]
+        assert len(made) == count
+
+
+def test_states_are_left_as_time_passes(tmp_path, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(checkpoints.time, "monotonic", lambda: now[0])
+    with keep_checkpoints(Folder(str(tmp_path)), every=60), checkpoints.job(**JOB) as checkpoint:
+        assert not checkpoint.due()
+        now[0] += 61
+        assert checkpoint.due()
+        checkpoint.save({}, {})
+        assert not checkpoint.due()
+
+
+def test_a_full_disk_does_not_end_the_job(tmp_path, monkeypatch, caplog):
+    def fail(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Folder, "write", fail)
+    with keep_checkpoints(Folder(str(tmp_path)), every=0), checkpoints.job(**JOB) as checkpoint:
+        checkpoint.save({"x": np.array(1)}, {})
+        assert checkpoint.part("p", lambda: {"x": np.array(1)})["x"] == 1
+    assert "no checkpoint could be written" in caplog.text
+
+
+def test_the_code_that_computes_has_a_digest(monkeypatch, tmp_path):
+    first = code_digest.__wrapped__()
+    assert first == code_digest()
+    (tmp_path / "solvers").mkdir()
+    (tmp_path / "solvers/a.py").write_text("x = 1")
+    monkeypatch.setattr(checkpoints, "__file__", str(tmp_path / "checkpoints.py"))
+    other = code_digest.__wrapped__()
+    assert other != first
+    (tmp_path / "solvers/a.py").write_text("x = 2")
+    assert code_digest.__wrapped__() != other
+
+
+# ---------------------------------------------------------------- the methods
+
+SMALL = {
+    "smfs": {"n_neighbors": 5, "n_trees": 10, "max_samples": 32, "tol": 0.0, "max_iter": 7},
+    "mfsir": {"n_neighbors": 4, "tol": 0.0, "max_iter": 7},
+    "access-mfs": {"k_s": 3, "k_p": 1, "tol": 0.0, "max_iter": 7},
+}
+VARIANTS = [
+    ("smfs", "unknown", {}),
+    ("smfs", "known", {"missing": "coded"}),
+    ("smfs", "unknown", {"gram_cap": 0}),
+    ("smfs", "known", {"consistency": "none", "beta": 0.01}),
+    ("mfsir", "known", {}),
+    ("mfsir", "known", {"gram_cap": 0}),
+    ("mfsir", "known", {"beta": 0.0}),
+    ("mfsir", "known", {"step": "fixed", "random_state": 1}),
+    ("access-mfs", "unknown", {}),
+    ("access-mfs", "unknown", {"gram_cap": 0}),
+    ("access-mfs", "unknown", {"inner_iterations": 2}),
+    ("access-mfs", "known", {"theta": 0.0, "mu": 0.0}),
+]
+
+
+def test_every_method_with_a_loop_over_data_keeps_checkpoints():
+    assert sorted(name for name in METHODS if get_method(name).keeps_checkpoints) == sorted(SMALL)
+
+
+def stop_at(number):
+    def sink(event):
+        if event["kind"] == "step" and event["number"] == number:
+            raise KeyboardInterrupt
+
+    return sink
+
+
+@pytest.mark.parametrize("stop", [2, 5, 7])
+@pytest.mark.parametrize(("method", "store", "options"), VARIANTS)
+def test_an_interrupted_job_goes_on_to_the_same_bits(tmp_path, stores, method, store, options, stop):
+    dataset = mlfs_dask.open_dataset(stores / f"{store}.zarr")
+    options = SMALL[method] | options
+    with runtime.process_limits(threads=1):
+        expected = get_method(method)(3, **options).fit(dataset)
+        folder = Folder(str(tmp_path / "states"))
+        with keep_checkpoints(folder, every=0), runtime.progress_to(stop_at(stop)), pytest.raises(KeyboardInterrupt):
+            get_method(method)(3, **options).fit(dataset)
+        events = []
+        with keep_checkpoints(folder, every=0, resume=True), runtime.progress_to(events.append):
+            found = get_method(method)(3, **options).fit(dataset)
+    steps = [event["number"] for event in events if event["kind"] == "step"]
+    assert steps[0] == stop  # the one that was not finished when it was left
+    assert found.scores_.tolist() == expected.scores_.tolist()
+    assert found.report_.objective == expected.report_.objective
+    assert found.report_.iterations == expected.report_.iterations
+    assert found.report_.converged == expected.report_.converged
+    if hasattr(expected, "labels_"):
+        assert found.labels_.tolist() == expected.labels_.tolist()
+    assert {"neighbours", "masses", "forest"}.isdisjoint(e.get("label") for e in events)
+    # What is told is the cost of the whole, and of what was made again.
+    assert expected.report_.passes <= found.report_.passes <= expected.report_.passes + 4
+    extra = {k: v for k, v in found.report_.extra.items() if not isinstance(v, float)}
+    assert extra == {k: v for k, v in expected.report_.extra.items() if not isinstance(v, float)}
+    json.dumps(found.report_.to_dict(), allow_nan=False)
+
+
+def test_other_parameters_begin_anew(tmp_path, stores):
+    dataset = mlfs_dask.open_dataset(stores / "unknown.zarr")
+    folder = Folder(str(tmp_path / "states"))
+    first = get_method("smfs")(3, **SMALL["smfs"]).fit(dataset)
+    with keep_checkpoints(folder, every=0), runtime.progress_to(stop_at(5)), pytest.raises(KeyboardInterrupt):
+        get_method("smfs")(3, **SMALL["smfs"]).fit(dataset)
+    other = SMALL["smfs"] | {"alpha": 0.5}
+    events = []
+    with keep_checkpoints(folder, every=0, resume=True), runtime.progress_to(events.append):
+        found = get_method("smfs")(3, **other).fit(dataset)
+    assert next(e["number"] for e in events if e["kind"] == "step") == 1
+    assert found.scores_.tolist() == get_method("smfs")(3, **other).fit(dataset).scores_.tolist()
+    assert found.scores_.tolist() != first.scores_.tolist()
+
+
+# ---------------------------------------------------------------- kills, by the command line
+
+
+def command(*words):
+    return [sys.executable, "-m", "mlfs_dask", *map(str, words)]
+
+
+def scores(run):
+    with (run / "ranking.csv").open(newline="") as stream:
+        return [(row["feature_index"], row["score"]) for row in csv.DictReader(stream)]
+
+
+def test_a_killed_client_goes_on_to_the_same_ranking(tmp_path, stores):
+    words = ["select", "smfs", stores / "unknown.zarr", "-k", "3", "--in-process", "--quiet", "--checkpoint-every", "0"]
+    words += ["--tol", "0", "--max-iter", "45", "--n-trees", "10"]
+    subprocess.run(command(*words, "-o", tmp_path / "whole"), check=True, timeout=120)
+    assert not (tmp_path / ".whole.checkpoint").exists()
+    states = Path(checkpoint_place(str(tmp_path / "run"))) / "state.npz"
+    process = subprocess.Popen(command(*words, "-o", tmp_path / "run"))
+    deadline = time.monotonic() + 60
+    while not states.exists() and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert states.exists()
+    assert not (tmp_path / "run").exists()
+    subprocess.run(command(*words, "-o", tmp_path / "run", "--resume"), check=True, timeout=120)
+    assert scores(tmp_path / "run") == scores(tmp_path / "whole")
+    assert not states.parent.exists()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["run", "whole"]
+
+
+@pytest.mark.cluster
+def test_a_killed_scheduler_is_told_and_survived(tmp_path, stores, start_dask, free_port):
+    """Exit 5, with the command that goes on; and that one does."""
+    words = ["select", "smfs", stores / "unknown.zarr", "-k", "3", "--checkpoint-every", "0"]
+    words += ["--tol", "0", "--max-iter", "45", "--n-trees", "10", "-o", tmp_path / "run"]
+    address = f"tcp://127.0.0.1:{free_port}"
+    scheduler = start_dask("scheduler", "--host", "127.0.0.1", "--port", free_port)
+    start_dask("worker", address, "--nthreads", 1, "--memory-limit", "1GiB")
+    process = subprocess.Popen(command(*words, "--scheduler", address), stderr=subprocess.PIPE, text=True)
+    states = Path(checkpoint_place(str(tmp_path / "run"))) / "state.npz"
+    deadline = time.monotonic() + 90
+    while not states.exists() and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.01)
+    assert states.exists()
+    scheduler.kill()
+    _, told = process.communicate(timeout=120)
+    assert process.returncode == 5, told
+    assert "To go on where it stopped" in told
+    assert "--resume" in told
+    subprocess.run(command(*words, "--in-process", "--quiet", "--resume"), check=True, timeout=120)
+    whole = [word if word != tmp_path / "run" else tmp_path / "whole" for word in words]
+    subprocess.run(command(*whole, "--in-process", "--quiet"), check=True, timeout=120)
+    mine, theirs = (dict(scores(tmp_path / name)) for name in ("run", "whole"))
+    assert {k: float(v) for k, v in mine.items()} == pytest.approx({k: float(v) for k, v in theirs.items()}, rel=1e-9)
+
+
+@pytest.mark.cluster
+def test_a_killed_worker_goes_unnoticed(stores):
+    from mlfs_dask.cluster import connect
+
+    dataset = mlfs_dask.open_dataset(stores / "unknown.zarr")
+    options = SMALL["smfs"] | {"max_iter": 20}
+    expected = get_method("smfs")(3, **options).fit(dataset)
+    with connect(workers=2, memory_limit=800 * 2**20) as client:
+        victims = list(client.run(os.getpid).values())
+        killed = []
+
+        def kill(event):
+            if event["kind"] == "step" and event["number"] in (5, 6) and victims:
+                killed.append(victims.pop())
+                os.kill(killed[-1], signal.SIGKILL)
+
+        with runtime.progress_to(kill):
+            found = get_method("smfs")(3, **options).fit(dataset)
+    assert len(killed) == 2
+    assert found.scores_ == pytest.approx(expected.scores_, rel=1e-9)
+    assert found.labels_ == pytest.approx(expected.labels_, abs=1e-8)
