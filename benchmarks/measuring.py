@@ -1,0 +1,186 @@
+"""What the benchmarks share: figures measured in fresh clusters and processes, and the files that keep them."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+RESULTS = Path(__file__).parent / "results"
+GIB = 2**30
+
+
+def drop_pages(store: Path) -> None:
+    """Have the system forget the cached pages of a folder or file."""
+    for path in [store] if store.is_file() else store.rglob("*"):
+        if path.is_file():
+            descriptor = os.open(path, os.O_RDONLY)
+            os.fsync(descriptor)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(descriptor)
+
+
+def warm_pages(store: Path) -> None:
+    """Read every file of a folder once."""
+    for path in [store] if store.is_file() else store.rglob("*"):
+        if path.is_file():
+            with path.open("rb", buffering=0) as file:
+                while file.read(2**24):
+                    pass
+
+
+def in_cluster(
+    function: Callable[[Any], dict[str, Any]],
+    store: Path,
+    *,
+    workers: int = 2,
+    memory: int = GIB,
+    cold: bool = False,
+    repeats: int = 3,
+    loaded: bool = False,
+) -> dict[str, Any]:
+    """Median seconds and largest worker peak of `function(client)`, each time in a new cluster of worker processes.
+
+    `function` returns facts of its own; the seconds are measured around it, after the workers are there. With
+    `loaded` it is run once before, so that loading the compiled kernels (half a second a worker) is not counted.
+    """
+    from mlfs_dask import runtime
+    from mlfs_dask.cluster import connect
+
+    seconds, cpu, peaks, facts = [], [], [], {}
+    for _ in range(repeats):
+        drop_pages(store) if cold else warm_pages(store)
+        with connect(workers=workers, memory_limit=memory) as client:
+            if loaded:
+                function(client)
+            client.run(runtime.reset_peak_rss)
+            used = sum(client.run(time.process_time).values())
+            started = time.perf_counter()
+            facts = function(client)
+            seconds.append(time.perf_counter() - started)
+            cpu.append(sum(client.run(time.process_time).values()) - used)
+            peaks.append(max(client.run(runtime.peak_rss).values()))
+            spilled = client.run(spilled_bytes)
+    return {
+        "seconds": statistics.median(seconds),
+        "all_seconds": [round(s, 3) for s in seconds],
+        "worker_cpu_seconds": statistics.median(cpu),
+        "peak_worker_MiB": max(peaks) / 2**20,
+        "spilled_bytes": sum(spilled.values()),
+        **facts,
+    }
+
+
+def spilled_bytes(dask_worker: Any) -> int:
+    """Bytes that a worker has written to disk for want of memory; 0 where spilling is off."""
+    disk = getattr(dask_worker.data, "disk", None)
+    return 0 if disk is None else int(disk.total_weight)
+
+
+def selection(
+    name: str, store: Path, *, keep_scores: bool = False, **parameters: Any
+) -> Callable[[Any], dict[str, Any]]:
+    """Fit a selector on a store inside the current cluster."""
+
+    def fit(client: Any) -> dict[str, Any]:
+        from mlfs_dask.selectors import get_method
+        from mlfs_dask.storage.dataset import open_dataset
+
+        selector = get_method(name)(n_features_to_select=10, **parameters).fit(open_dataset(store))
+        report = selector.report_
+        return {
+            **({"scores": selector.scores_.tolist()} if keep_scores else {}),
+            "planned_MiB": report.plan["peak_worker_bytes"] / 2**20,
+            "passes": report.passes,
+            "tasks": report.tasks,
+            "bytes_read": report.bytes_read,
+        }
+
+    return fit
+
+
+def plain_read(store: Path) -> Callable[[Any], dict[str, Any]]:
+    """Read X with `da.from_zarr` and keep nothing of it."""
+
+    def read(client: Any) -> dict[str, Any]:
+        import dask
+        import dask.array as da
+        import zarr
+
+        group = zarr.open_group(store, mode="r")
+        keys = (
+            ["X"]
+            if "encoding-type" in group["X"].attrs and group["X"].attrs["encoding-type"] == "array"
+            else [
+                "X/data",
+                "X/indices",
+                "X/indptr",
+            ]
+        )
+        parts, tasks = [], 0
+        for key in keys:
+            array = da.from_zarr(str(store), component=key)
+            small = array.map_blocks(nothing, dtype=np.int8, chunks=tuple((1,) * len(c) for c in array.chunks))
+            parts.append(small.sum())
+            tasks += array.npartitions
+        dask.compute(*parts)
+        return {"tasks": tasks}
+
+    return read
+
+
+def nothing(block: np.ndarray) -> np.ndarray:
+    return np.zeros((1,) * block.ndim, dtype=np.int8)
+
+
+def in_process(code: str, *, repeats: int = 3, before: Callable[[], None] = lambda: None) -> dict[str, Any]:
+    """Run Python code in new processes; it prints a JSON object whose "seconds" are reported as the median."""
+    found: list[dict[str, Any]] = []
+    for _ in range(repeats):
+        before()
+        done = subprocess.run(
+            [sys.executable, "-c", code + PEAK], capture_output=True, text=True, check=True, cwd=Path(__file__).parent
+        )
+        found.append(json.loads(done.stdout.splitlines()[-1]))
+    middle = sorted(found, key=lambda f: f["seconds"])[len(found) // 2]
+    return {**middle, "all_seconds": [round(f["seconds"], 3) for f in found]}
+
+
+# The resource usage of a process begins with that of the process it was forked from; VmHWM does not.
+PEAK = """
+import json
+from mlfs_dask.runtime import peak_rss
+facts["peak_worker_MiB"] = peak_rss() / 2**20
+print(json.dumps(facts))
+"""
+
+
+def report(program: str, results: Path, name: str, description: str, rows: dict[str, dict[str, Any]]) -> None:
+    """Print rows and keep them in results/NAME.json, with versions, machine and the command `program name`."""
+    packages = ("mlfs-dask", "numpy", "scipy", "dask", "distributed", "zarr", "numba")
+    results.mkdir(exist_ok=True)
+    document = {
+        "description": description,
+        "command": f"python benchmarks/{program}.py {name}",
+        "python": platform.python_version(),
+        "versions": {p: importlib.metadata.version(p) for p in packages},
+        "cores": len(os.sched_getaffinity(0)),
+        "rows": rows,
+    }
+    (results / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
+    print(description)
+    for label, row in rows.items():
+        facts = ", ".join(
+            f"{key} {value:,.3g}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items()
+        )
+        print(f"  {label}: {facts}")
