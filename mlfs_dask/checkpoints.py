@@ -9,8 +9,6 @@ code. Where nobody keeps checkpoints, or the data has no digest, all of this doe
 from __future__ import annotations
 
 import contextlib
-import functools
-import hashlib
 import io
 import json
 import logging
@@ -27,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask._version import __version__
+from mlfs_dask.fingerprints import code_digest, digest_of
 
 logger = logging.getLogger(__name__)
 
@@ -38,9 +37,6 @@ EVERY_SECONDS = 60.0
 _STATE = "state.npz"
 _FACTS = "facts"
 _PREFIX = "array/"
-
-#: Folders of the package whose code decides what a state means.
-_CODE = ("blocks", "primitives", "selectors", "solvers")
 
 
 class State(NamedTuple):
@@ -248,8 +244,7 @@ def job(*, method: str, params: Mapping[str, Any], digest: str | None) -> Iterat
     if _keeping and digest is not None:
         keeping = _keeping[-1]
         identity = {"method": method, "params": dict(params), "data": digest, "code": [__version__, code_digest()]}
-        key = hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=16).hexdigest()
-        checkpoint = _Kept(keeping.folder, key, keeping.every, keeping.resume)
+        checkpoint = _Kept(keeping.folder, digest_of(identity), keeping.every, keeping.resume)
     _current.append(checkpoint)
     try:
         yield checkpoint
@@ -260,17 +255,6 @@ def job(*, method: str, params: Mapping[str, Any], digest: str | None) -> Iterat
 def current() -> Checkpoint:
     """The checkpoint of the job that is running."""
     return _current[-1] if _current else Checkpoint()
-
-
-@functools.cache
-def code_digest() -> str:
-    """Digest of the code that computes: a state of other code is of no use."""
-    found = hashlib.blake2b(digest_size=16)
-    root = Path(__file__).parent
-    for folder in _CODE:
-        for file in sorted((root / folder).rglob("*.py")):
-            found.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
-    return found.hexdigest()
 
 
 def checkpoint_place(run: str) -> str:

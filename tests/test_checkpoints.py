@@ -17,7 +17,7 @@ import pytest
 
 import mlfs_dask
 from mlfs_dask import checkpoints, runtime
-from mlfs_dask.checkpoints import Checkpoint, Folder, checkpoint_place, code_digest, keep_checkpoints
+from mlfs_dask.checkpoints import Checkpoint, Folder, checkpoint_place, keep_checkpoints
 from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask.storage.convert import convert_reader
 from tests.storage.memory_reader import make_reader
@@ -197,18 +197,6 @@ def test_a_full_disk_does_not_end_the_job(tmp_path, monkeypatch, caplog):
         checkpoint.save({"x": np.array(1)}, {})
         assert checkpoint.part("p", lambda: {"x": np.array(1)})["x"] == 1
     assert "no checkpoint could be written" in caplog.text
-
-
-def test_the_code_that_computes_has_a_digest(monkeypatch, tmp_path):
-    first = code_digest.__wrapped__()
-    assert first == code_digest()
-    (tmp_path / "solvers").mkdir()
-    (tmp_path / "solvers/a.py").write_text("x = 1")
-    monkeypatch.setattr(checkpoints, "__file__", str(tmp_path / "checkpoints.py"))
-    other = code_digest.__wrapped__()
-    assert other != first
-    (tmp_path / "solvers/a.py").write_text("x = 2")
-    assert code_digest.__wrapped__() != other
 
 
 # ---------------------------------------------------------------- the methods
