@@ -149,7 +149,7 @@ def in_process(code: str, *, repeats: int = 3, before: Callable[[], None] = lamb
     for _ in range(repeats):
         before()
         done = subprocess.run(
-            [sys.executable, "-c", code + PEAK], capture_output=True, text=True, check=True, cwd=Path(__file__).parent
+            [sys.executable, "-c", code + PEAK], stdout=subprocess.PIPE, text=True, check=True, cwd=Path(__file__).parent
         )
         found.append(json.loads(done.stdout.splitlines()[-1]))
     middle = sorted(found, key=lambda f: f["seconds"])[len(found) // 2]
@@ -160,7 +160,7 @@ def in_process(code: str, *, repeats: int = 3, before: Callable[[], None] = lamb
 PEAK = """
 import json
 from mlfs_dask.runtime import peak_rss
-facts["peak_worker_MiB"] = peak_rss() / 2**20
+facts.setdefault("peak_worker_MiB", peak_rss() / 2**20)
 print(json.dumps(facts))
 """
 
@@ -184,3 +184,37 @@ def report(program: str, results: Path, name: str, description: str, rows: dict[
             f"{key} {value:,.3g}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items()
         )
         print(f"  {label}: {facts}")
+
+
+# ---------------------------------------------------------------------------------------------------------
+# The largest array
+
+_largest: tuple[int, str, tuple[int, ...]] = (0, "", ())
+
+
+def watch_arrays() -> None:
+    """From now on note the largest array, dense or part of a sparse one, of all names in functions of the package.
+
+    Functions are looked into as they return, in this thread and in those that start later.
+    """
+    import threading
+
+    threading.setprofile(_look)
+    sys.setprofile(_look)
+
+
+def largest_array() -> tuple[int, str, tuple[int, ...]]:
+    """Bytes, place in the code and shape of what `watch_arrays` has seen."""
+    return _largest
+
+
+def _look(frame: Any, event: str, argument: Any) -> None:
+    global _largest
+    if event != "return" or "mlfs_dask" not in frame.f_code.co_filename:
+        return
+    for value in (*frame.f_locals.values(), argument):
+        parts = (value.data, value.indices) if hasattr(value, "indptr") else (value,)
+        for part in parts:
+            if isinstance(part, np.ndarray) and part.nbytes > _largest[0]:
+                name = f"{Path(frame.f_code.co_filename).name}:{frame.f_code.co_name}"
+                _largest = (part.nbytes, name, tuple(value.shape))

@@ -2,6 +2,9 @@
 
 Dense X is uniform in [0, 1) but for its first 20 features, which move with the first labels; sparse X is 0/1 with
 the stated nonzeros a row at uniformly drawn columns. Every row has `cardinality` labels, drawn uniformly.
+
+`PlantedReader` makes data in which neighbours mean something: rows that are combinations of a few hidden factors, or
+texts about a few topics, labels that follow from those, and labels of a share of the rows alone.
 """
 
 from __future__ import annotations
@@ -92,12 +95,91 @@ class SyntheticReader:
         )
 
 
+#: Hidden factors of planted dense rows, and the share of features that they move.
+FACTORS = 10
+MOVED = 0.2
+
+#: Share of a planted text's words that are about its topics; the others are any words.
+ON_TOPIC = 0.6
+
+
+@dataclass
+class PlantedReader(SyntheticReader):
+    """Rows of a known structure; labels of all rows but a share are unknown (-1).
+
+    Dense: a row has `FACTORS` standard normal factors. The first `MOVED` of the features are sums of them, weighted
+    by draws that get smaller from factor to factor, plus standard normal noise; the others are noise. A label is
+    positive where a combination of two factors is among its largest 15 %.
+
+    Sparse: a row has 1 to 3 of q topics, which are its labels. `ON_TOPIC` of its words come from them and the others
+    from all words; in both, the r-th commonest word has a frequency of 1/(r + 10). Values are 1 + log(count), and rows
+    have norm 1, as in RCV1.
+
+    Parameters
+    ----------
+    labelled : float
+        Share of rows of which labels are known.
+    """
+
+    labelled: float = 1.0
+
+    def batch(self, a: int, b: int) -> Batch:
+        """Rows a..b-1; a must be a multiple of BATCH_ROWS."""
+        rng = np.random.default_rng([self.seed, a])
+        X, Y = self._texts(rng, b - a) if self.nonzeros else self._combinations(rng, b - a)
+        Y[rng.random(b - a) >= self.labelled] = -1
+        return Batch(X, csr_array(Y), b)
+
+    def _combinations(self, rng: np.random.Generator, rows: int) -> tuple[np.ndarray, np.ndarray]:
+        planted = np.random.default_rng([self.seed, 1])
+        moved = max(1, int(MOVED * self.d))
+        loadings = planted.standard_normal((FACTORS, moved)) * 0.85 ** np.arange(FACTORS)[:, np.newaxis]
+        pairs = np.argsort(planted.random((self.q, FACTORS)), axis=1)[:, :2]
+        angles = planted.uniform(0, 2 * np.pi, self.q)
+        factors = rng.standard_normal((rows, FACTORS))
+        X = rng.standard_normal((rows, self.d), dtype=np.float32)
+        X[:, :moved] += (factors @ loadings).astype(np.float32)
+        strength = factors[:, pairs[:, 0]] * np.cos(angles) + factors[:, pairs[:, 1]] * np.sin(angles)
+        return X, (strength > 1.0364).astype(np.int8)
+
+    def _texts(self, rng: np.random.Generator, rows: int) -> tuple[csr_array, np.ndarray]:
+        words = self.nonzeros + 2  # some are drawn twice
+        topics = rng.integers(0, self.q, (rows, 3))
+        topics = np.where(np.arange(3) < rng.integers(1, 4, rows)[:, np.newaxis], topics, topics[:, :1])
+        Y = np.zeros((rows, self.q), np.int8)
+        np.put_along_axis(Y, topics, 1, axis=1)
+        cumulated = np.cumsum(1.0 / (np.arange(self.d) + 10.0))
+        word = np.searchsorted(cumulated, rng.random((rows, words)) * cumulated[-1])
+        about = np.take_along_axis(topics, rng.integers(0, 3, (rows, words)), axis=1)
+        step = next(step for step in range(self.d // 3, self.d) if np.gcd(step, self.d) == 1)
+        own = (word * step + about * (self.d // self.q)) % self.d  # every topic has an order of words of its own
+        word = np.where(rng.random((rows, words)) < ON_TOPIC, own, word)
+        X = csr_array(
+            (np.ones(word.size, np.float32), (np.repeat(np.arange(rows), words), word.ravel())), shape=(rows, self.d)
+        )
+        X.sum_duplicates()
+        X.data = 1 + np.log(X.data)
+        norms = np.sqrt(np.asarray(X.power(2).sum(axis=1)).ravel())
+        X.data /= np.repeat(norms, np.diff(X.indptr)).astype(np.float32)
+        return X, Y
+
+
 def make_store(
-    path: Path, n: int, d: int, q: int, *, cardinality: int = 3, nonzeros: int = 0, compressor: str = "none"
+    path: Path,
+    n: int,
+    d: int,
+    q: int,
+    *,
+    cardinality: int = 3,
+    nonzeros: int = 0,
+    labelled: float | None = None,
+    compressor: str = "none",
 ) -> Path:
-    """The store at `path`, made unless it is there."""
+    """The store at `path`, made unless it is there; with `labelled` rows have the structure of `PlantedReader`."""
     if not path.exists():
         reader = SyntheticReader(n, d, q, cardinality, nonzeros)
+        if labelled is not None:
+            reader = PlantedReader(n, d, q, cardinality, nonzeros, labelled=labelled)
         convert_reader(lambda: reader, path, options=Options(compressor=compressor), resume=False, force=True)
     return path
 
@@ -109,6 +191,7 @@ if __name__ == "__main__":
         parser.add_argument(name, type=int)
     parser.add_argument("--cardinality", type=int, default=3)
     parser.add_argument("--nonzeros", type=int, default=0)
+    parser.add_argument("--labelled", type=float, help="share of rows with labels, of planted structure")
     arguments = parser.parse_args()
     make_store(
         arguments.path,
@@ -117,4 +200,5 @@ if __name__ == "__main__":
         arguments.q,
         cardinality=arguments.cardinality,
         nonzeros=arguments.nonzeros,
+        labelled=arguments.labelled,
     )
