@@ -501,19 +501,20 @@ def local_settings(memory_limit: int, wait: float) -> dict[str, Any]:
 
 
 def register_sizes() -> None:
-    """Tell Dask what sparse blocks weigh; by itself it books 56 bytes for each."""
-    from dask.sizeof import sizeof
+    """Tell Dask what sparse blocks weigh; by itself it books 56 bytes for each.
 
-    # Lazily, because importing `sparse` takes seconds and most processes never see one of its arrays.
-    sizeof.register_lazy("scipy", _register_csr)
-    sizeof.register_lazy("sparse", _register_gcxs)
-
-
-def _register_csr() -> None:
+    Dask asks a lazy registration only for a type that it has not met, so a type that is loaded already is registered
+    at once: it may have been weighed before.
+    """
     from dask.sizeof import sizeof
     from scipy.sparse import csr_array
 
     sizeof.register(csr_array, _row_block_bytes)
+    if "sparse" in sys.modules:
+        _register_gcxs()
+    else:
+        # Importing it takes seconds, and most processes never see one of its arrays.
+        sizeof.register_lazy("sparse", _register_gcxs)
 
 
 def _register_gcxs() -> None:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.digest import ROOT_KEY
 from mlfs_dask.storage.objects import is_url, local_path, open_objects, read_schema
-from mlfs_dask.storage.rows import ArrayLayout, ArrayReader, MatrixLayout, StoreLocation, StoreRows
+from mlfs_dask.storage.rows import ArrayLayout, MatrixLayout, StoreLocation, StoreRows
 from mlfs_dask.storage.schema import StoreSchema
 from mlfs_dask.typing import FeatureInfo
 
@@ -170,6 +170,7 @@ class Dataset:
             label_offsets=np.array(partitions.label_nonzeros, np.int64),
             driver_features=self.features,
             driver_label_counts=self.label_counts,
+            digest=self.digest,
         )
 
     def _matrix(self, name: str, shape: tuple[int, int], storage: str) -> MatrixLayout:
@@ -227,41 +228,3 @@ class Dataset:
 
         mark = tokenize(self.digest, self.path, self.schema.partitions.rows)
         return f"mlfs-{name}-{mark}"
-
-
-def read_block(location: StoreLocation, matrix: MatrixLayout, rows: tuple[int, int], stored: tuple[int, int]) -> Any:
-    """Some rows of a matrix, in one piece.
-
-    Parameters
-    ----------
-    location : StoreLocation
-    matrix : MatrixLayout
-    rows : (int, int)
-        First row, and the row after the last.
-    stored : (int, int)
-        Where their stored entries begin and end; used when sparse.
-
-    Returns
-    -------
-    ndarray or tuple (data, indices, indptr)
-        Row offsets count from 0.
-    """
-    if matrix.dense is not None:
-        return _read_rows(location, matrix.dense, *rows)
-    assert matrix.data is not None
-    assert matrix.indices is not None
-    assert matrix.indptr is not None
-    indptr = _read_rows(location, matrix.indptr, rows[0], rows[1] + 1) - stored[0]
-    data = _read_rows(location, matrix.data, *stored)
-    indices = _read_rows(location, matrix.indices, *stored)
-    return data, indices, indptr
-
-
-def _read_rows(location: StoreLocation, layout: ArrayLayout, start: int, stop: int) -> NDArray[Any]:
-    out = np.empty((stop - start, *layout.shape[1:]), layout.dtype)
-    reader = ArrayReader(location, layout)
-    try:
-        reader.read(start, stop, out)
-    finally:
-        reader.close()
-    return out

@@ -293,6 +293,8 @@ class StoreRows:
         Not sent to workers.
     driver_label_counts : int64 array, shape (3, q)
     block_bytes : int
+    digest : str, optional
+        Of the store's content: by it statistics are kept (`mlfs_dask.caching`).
     """
 
     location: StoreLocation
@@ -304,6 +306,7 @@ class StoreRows:
     driver_features: FeatureInfo
     driver_label_counts: NDArray[np.int64]
     block_bytes: int = BLOCK_BYTES
+    digest: str | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (
@@ -320,6 +323,11 @@ class StoreRows:
                 self.block_bytes,
             ),
         )
+
+    @property
+    def place(self) -> str:
+        """Path or URL of the store."""
+        return self.location.path
 
     @property
     def features(self) -> FeatureInfo:
@@ -535,3 +543,41 @@ class _SparseBuffer:
             self._data = _buffer(count, self._dtype)
             self._indices = _buffer(count, "i4")
         return self._data[:count], self._indices[:count]
+
+
+def read_block(location: StoreLocation, matrix: MatrixLayout, rows: tuple[int, int], stored: tuple[int, int]) -> Any:
+    """Some rows of a matrix, in one piece.
+
+    Parameters
+    ----------
+    location : StoreLocation
+    matrix : MatrixLayout
+    rows : (int, int)
+        First row, and the row after the last.
+    stored : (int, int)
+        Where their stored entries begin and end; used when sparse.
+
+    Returns
+    -------
+    ndarray or tuple (data, indices, indptr)
+        Row offsets count from 0.
+    """
+    if matrix.dense is not None:
+        return _read_rows(location, matrix.dense, *rows)
+    assert matrix.data is not None
+    assert matrix.indices is not None
+    assert matrix.indptr is not None
+    indptr = _read_rows(location, matrix.indptr, rows[0], rows[1] + 1) - stored[0]
+    data = _read_rows(location, matrix.data, *stored)
+    indices = _read_rows(location, matrix.indices, *stored)
+    return data, indices, indptr
+
+
+def _read_rows(location: StoreLocation, layout: ArrayLayout, start: int, stop: int) -> NDArray[Any]:
+    out = np.empty((stop - start, *layout.shape[1:]), layout.dtype)
+    reader = ArrayReader(location, layout)
+    try:
+        reader.read(start, stop, out)
+    finally:
+        reader.close()
+    return out
