@@ -76,10 +76,28 @@ class Run:
         return int(self.record["k"])
 
 
-def check_free(path: str, *, force: bool, storage_options: Mapping[str, Any] | None = None) -> None:
+def check_free(
+    path: str,
+    *,
+    force: bool,
+    record: str = RECORD,
+    what: str = "a run",
+    storage_options: Mapping[str, Any] | None = None,
+) -> None:
     """Refuse a destination that exists, before any work is done for it.
 
-    With `force` an earlier run, or an empty folder, may be replaced; anything else never.
+    With `force` an earlier folder of the same kind, or an empty one, may be replaced; anything else never.
+
+    Parameters
+    ----------
+    path : str
+    force : bool
+    record : str
+        The file that makes a folder one of its kind.
+    what : str
+        What such a folder is called.
+    storage_options : mapping, optional
+        For fsspec.
 
     Raises
     ------
@@ -90,8 +108,8 @@ def check_free(path: str, *, force: bool, storage_options: Mapping[str, Any] | N
     """
     if is_url(path):
         file_system, root = _file_system(path, storage_options)
-        if not force and file_system.exists(f"{root}/{RECORD}"):
-            raise UsageError(f"{path} holds a run already; --force replaces it.")
+        if not force and file_system.exists(f"{root}/{record}"):
+            raise UsageError(f"{path} holds {what} already; --force replaces it.")
         return
     place = Path(path)
     _check_permission(place)
@@ -99,13 +117,13 @@ def check_free(path: str, *, force: bool, storage_options: Mapping[str, Any] | N
         return
     if place.is_dir() and not any(place.iterdir()):
         return
-    if not (place / RECORD).is_file():
+    if not (place / record).is_file():
         raise UsageError(
-            f"{path} exists and is not a run (no {RECORD} in it); it is not replaced, even with --force."
+            f"{path} exists and is not {what} (no {record} in it); it is not replaced, even with --force."
             "\n  cure: give another place with -o."
         )
     if not force:
-        raise UsageError(f"{path} holds a run already; --force replaces it.")
+        raise UsageError(f"{path} holds {what} already; --force replaces it.")
 
 
 def _check_permission(place: Path) -> None:
@@ -135,10 +153,7 @@ def write_run(
     force: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a run folder.
-
-    A local folder is filled beside its place, under a hidden name, and then renamed; at a URL, where nothing
-    can be renamed, `run.json` comes last.
+    """Write a run folder, whole or not at all (see `write_folder`).
 
     Parameters
     ----------
@@ -166,22 +181,62 @@ def write_run(
     MlfsError
         If it cannot be written, for want of room or permission; nothing is left behind.
     """
-    check_free(path, force=force, storage_options=storage_options)
     texts = {
         RANKING: ranking_text(ranking, scores, feature_names),
         SELECTED: selected_text(feature_names[index] for index in ranking[: int(record["k"])]),
-        RECORD: json.dumps(_as_json(record), indent=2, allow_nan=False) + "\n",
+        RECORD: json.dumps(as_json(record), indent=2, allow_nan=False) + "\n",
     }
+    write_folder(path, texts, record=RECORD, what="a run", labels=labels, force=force, storage_options=storage_options)
+
+
+def write_folder(
+    path: str,
+    texts: Mapping[str, str],
+    *,
+    record: str,
+    what: str,
+    labels: RecoveredLabels | None = None,
+    force: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a folder of texts, whole or not at all.
+
+    A local folder is filled beside its place, under a hidden name, and then renamed; at a URL, where nothing
+    can be renamed, the record comes last.
+
+    Parameters
+    ----------
+    path : str
+        Local path or fsspec URL.
+    texts : mapping of str to str
+        File name -> content; the record among them.
+    record, what : str
+        As in `check_free`.
+    labels : RecoveredLabels, optional
+        What goes into `labels.zarr`.
+    force : bool
+        Replace an earlier folder of the same kind, at the very end.
+    storage_options : mapping, optional
+        For fsspec.
+
+    Raises
+    ------
+    UsageError
+        If the place is taken.
+    MlfsError
+        If it cannot be written, for want of room or permission; nothing is left behind.
+    """
+    check_free(path, force=force, record=record, what=what, storage_options=storage_options)
     if is_url(path):
         file_system, root = _file_system(path, storage_options)
         file_system.makedirs(root, exist_ok=True)
-        if file_system.exists(f"{root}/{RECORD}"):
-            file_system.rm_file(f"{root}/{RECORD}")
+        if file_system.exists(f"{root}/{record}"):
+            file_system.rm_file(f"{root}/{record}")
         if file_system.exists(f"{root}/{LABELS}"):
             file_system.rm(f"{root}/{LABELS}", recursive=True)
         if labels is not None:
             _write_labels(f"{path.rstrip('/')}/{LABELS}", labels, storage_options)
-        for name in (RANKING, SELECTED, RECORD):
+        for name in sorted(texts, key=lambda name: name == record):
             file_system.pipe_file(f"{root}/{name}", texts[name].encode())
         return
     place = Path(path)
@@ -272,14 +327,14 @@ def read_run(path: str, *, storage_options: Mapping[str, Any] | None = None) -> 
     DataError
         If it is no run, or a file in it is damaged.
     """
-    record_text = _read_text(path, RECORD, storage_options)
+    record_text = read_text(path, RECORD, storage_options=storage_options)
     try:
         record = json.loads(record_text)
         k, n_features = int(record["k"]), int(record["d"])
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"this is not the record of a run ({error}).", file=f"{path}/{RECORD}", cure=_CURE) from error
     file = f"{path}/{RANKING}"
-    rows = csv.reader(io.StringIO(_read_text(path, RANKING, storage_options), newline=""))
+    rows = csv.reader(io.StringIO(read_text(path, RANKING, storage_options=storage_options), newline=""))
     if tuple(next(rows, ())) != COLUMNS:
         raise DataError(f"expected the columns {', '.join(COLUMNS)}.", file=file, line=1, cure=_CURE)
     indices: list[int] = []
@@ -329,7 +384,7 @@ def finished_run(
         return None
     record = run.record
     same_store = (record.get("store") or {}).get("digest") == digest
-    same = record.get("method") == method and record.get("params") == _as_json(params)
+    same = record.get("method") == method and record.get("params") == as_json(params)
     return run if same and same_store else None
 
 
@@ -348,26 +403,40 @@ def _file_system(path: str, storage_options: Mapping[str, Any] | None) -> tuple[
     return file_system, root.rstrip("/")
 
 
-def _read_text(path: str, name: str, storage_options: Mapping[str, Any] | None) -> str:
+def read_text(
+    path: str,
+    name: str,
+    *,
+    what: str = "run",
+    cure: str = _CURE,
+    storage_options: Mapping[str, Any] | None = None,
+) -> str:
+    """Text of a file of a folder that was written whole.
+
+    Raises
+    ------
+    DataError
+        There is none, or it is no text.
+    """
     try:
         if is_url(path):
             file_system, root = _file_system(path, storage_options)
             return str(file_system.cat_file(f"{root}/{name}").decode("utf-8"))
         return (Path(path) / name).read_bytes().decode("utf-8")
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise DataError(f"no {name} here, so this is not a finished run.", file=path, cure=_CURE) from error
+        raise DataError(f"no {name} here, so this is not a finished {what}.", file=path, cure=cure) from error
     except UnicodeDecodeError as error:
-        raise DataError(f"not UTF-8 text ({error}).", file=f"{path}/{name}", cure=_CURE) from error
+        raise DataError(f"not UTF-8 text ({error}).", file=f"{path}/{name}", cure=cure) from error
 
 
-def _as_json(value: Any) -> Any:
+def as_json(value: Any) -> Any:
     """Plain data that strict JSON can hold: NumPy values as Python's, NaN and infinities as null."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, Mapping):
-        return {str(name): _as_json(item) for name, item in value.items()}
+        return {str(name): as_json(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_as_json(item) for item in value]
+        return [as_json(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
