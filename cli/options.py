@@ -1,7 +1,8 @@
 """Options shared by the commands, each spelt and explained once.
 
 `@output_options(...)` gives a command one argument `output` (an `Output`); `@cluster_options` one argument
-`cluster` (keyword arguments of `mlfs_dask.cluster.connect`).
+`cluster` (keyword arguments of `mlfs_dask.cluster.connect`); `@cache_options` one argument `cache` (those of
+`mlfs_dask.caching.cache`).
 """
 
 from __future__ import annotations
@@ -160,7 +161,8 @@ cluster_option_list = [
         type=float,
         default=60.0,
         show_default=True,
-        help="How long a scheduler and its first worker are waited for.",
+        help="How long a scheduler and its first worker are waited for, and, while a job runs, a new worker when all "
+        "have gone.",
     ),
     click.option("--in-process", is_flag=True, help="No cluster: one task after the other in this process."),
 ]
@@ -188,6 +190,40 @@ def cluster_options(command: Decorated) -> Decorated:
         return command(*args, cluster=cluster, **kwargs)
 
     return _stack(wrapped, cluster_option_list)
+
+
+# What is kept between jobs
+
+cache_option_list = [
+    click.option(
+        "--cache",
+        "cache_place",
+        metavar="PLACE",
+        envvar="MLFS_CACHE",
+        default="auto",
+        show_default=True,
+        help="Local folder that keeps the statistics of stores, so that further selections need not read them; "
+        "auto: STORE.cache, beside the store; none: nothing is kept or used.",
+    ),
+    click.option(
+        "--cache-size",
+        type=Bytes(),
+        default="4GiB",
+        show_default=True,
+        help="What the cache may hold; what was not used for longest leaves first.",
+    ),
+]
+
+
+def cache_options(command: Decorated) -> Decorated:
+    """Add the cache options; the command receives `cache`, keyword arguments for `mlfs_dask.caching.cache`."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, cache_place: str, cache_size: int, **kwargs: Any) -> Any:
+        place = None if cache_place == "none" else cache_place
+        return command(*args, cache={"place": place, "size": cache_size}, **kwargs)
+
+    return _stack(wrapped, cache_option_list)
 
 
 # Shared by several commands

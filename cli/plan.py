@@ -7,13 +7,14 @@ from typing import Any
 import click
 
 from mlfs_dask_cli.method_group import MethodGroup, make_selector
-from mlfs_dask_cli.options import cluster_options, output_options, store_argument
+from mlfs_dask_cli.options import cache_options, cluster_options, output_options, store_argument
 from mlfs_dask_cli.output import Output, size, table
 
 
 def _make_command(name: str) -> click.Command:
     @click.command(name, help="Say what `mlfs select` with these options will cost; exit 4 if it cannot fit.")
     @store_argument
+    @cache_options
     @cluster_options
     @output_options(progress=False)
     def command(**kwargs: Any) -> None:
@@ -30,7 +31,16 @@ plan = MethodGroup(
 )
 
 
-def _plan(*, method: str, params: dict[str, Any], store: str, cluster: dict[str, Any], output: Output) -> None:
+def _plan(
+    *,
+    method: str,
+    params: dict[str, Any],
+    store: str,
+    cache: dict[str, Any],
+    cluster: dict[str, Any],
+    output: Output,
+) -> None:
+    from mlfs_dask.caching import cache as keep_statistics
     from mlfs_dask.cluster import planned_resources
     from mlfs_dask.primitives.plan import require_driver
     from mlfs_dask.storage.dataset import open_dataset
@@ -38,7 +48,8 @@ def _plan(*, method: str, params: dict[str, Any], store: str, cluster: dict[str,
     dataset = open_dataset(store)
     selector, _ = make_selector(method, params, k=None, seed=None)
     resources = planned_resources(**cluster, work_bytes=dataset.rows.profile.read_bytes)
-    projected = require_driver(selector.plan(dataset.rows, resources), resources, f"{method} in the driver process")
+    with keep_statistics(**cache):
+        projected = require_driver(selector.plan(dataset.rows, resources), resources, f"{method} in the driver process")
     threads, memory = _count(resources.threads_per_worker, "thread"), size(resources.memory_limit)
     where = f"this process, {threads}, {memory}"
     if resources.client is not None:

@@ -9,6 +9,7 @@ import click
 
 from mlfs_dask_cli.method_group import MethodGroup, make_selector
 from mlfs_dask_cli.options import (
+    cache_options,
     cluster_options,
     force_option,
     keep_option,
@@ -47,6 +48,7 @@ def _make_command(name: str) -> click.Command:
     @seed_option
     @resume_option
     @force_option
+    @cache_options
     @cluster_options
     @output_options(progress=True)
     def command(**kwargs: Any) -> None:
@@ -76,11 +78,13 @@ def _select(
     seed: int | None,
     resume: bool,
     force: bool,
+    cache: dict[str, Any],
     cluster: dict[str, Any],
     output: Output,
     write_labels: bool = False,
     checkpoint_every: float | None = None,
 ) -> None:
+    from mlfs_dask.caching import cache as keep_statistics
     from mlfs_dask.checkpoints import Folder, checkpoint_place, keep_checkpoints
     from mlfs_dask.cluster import connect
     from mlfs_dask.results import RecoveredLabels, check_free, finished_run, has_labels, write_run
@@ -106,6 +110,7 @@ def _select(
         connect(**cluster, work_bytes=dataset.rows.profile.read_bytes),
         show_progress(output),
         kept,
+        keep_statistics(**cache),
     ):
         selector.fit(dataset)
     record = selector.report_.to_dict()
@@ -138,6 +143,8 @@ def _print(output: Output, run: str, record: dict[str, Any], names: list[str]) -
         ("seconds", f"{record['wall_seconds']:.3f}"),
         ("peak", f"{worker} a worker (planned {planned}), {driver} on the driver"),
     ]
+    if "from_cache" in record.get("extra", {}):
+        rows.append(("from the cache", ", ".join(record["extra"]["from_cache"])))
     if record["converged"] is not None:
         state = "converged" if record["converged"] else "did not converge"
         rows.append(("loop", f"{state} after {record['iterations']} iterations"))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from mlfs_dask._version import __version__
 
 if TYPE_CHECKING:
+    from mlfs_dask.caching import cache
     from mlfs_dask.selectors.access_mfs import AccessMFS
     from mlfs_dask.selectors.elc import ELC
     from mlfs_dask.selectors.label_entropy import ENM, GMM, LabelEntropy
@@ -32,6 +33,7 @@ _PLACES = {
     "Dataset": "mlfs_dask.storage.dataset",
     "LabelEntropy": "mlfs_dask.selectors.label_entropy",
     "SMFS": "mlfs_dask.selectors.smfs",
+    "cache": "mlfs_dask.caching",
     "convert": "mlfs_dask.storage.convert",
     "open_dataset": "mlfs_dask.storage.dataset",
 }
@@ -46,6 +48,7 @@ __all__ = [
     "Dataset",
     "LabelEntropy",
     "__version__",
+    "cache",
     "convert",
     "open_dataset",
 ]

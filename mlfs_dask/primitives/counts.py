@@ -7,6 +7,7 @@ label counts of data that carries no such record.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -26,7 +27,7 @@ from mlfs_dask.blocks.counts import (
     table_items,
 )
 from mlfs_dask.blocks.entropy import mutual_information
-from mlfs_dask.primitives.passes import State
+from mlfs_dask.primitives.passes import KeptStatistic, State
 from mlfs_dask.primitives.plan import split_evenly
 from mlfs_dask.primitives.rows import count_labels, measure_features
 from mlfs_dask.typing import Block, FeatureInfo, Profile
@@ -38,7 +39,7 @@ Aggregate = Literal["sum", "euclidean", "geometric"]
 
 
 @dataclass(frozen=True)
-class ContingencyCounts:
+class ContingencyCounts(KeptStatistic):
     """Information of features first..last-1 with the counted labels.
 
     Parameters
@@ -55,8 +56,9 @@ class ContingencyCounts:
         Positive entries of each slot's label.
     n : int
         Rows in all. Counts are int32 while n < 2**31: no count can be larger than n.
-    aggregate : {"sum", "euclidean", "geometric"}
-        How the p informations of a feature become one number.
+    aggregate : {"sum", "euclidean", "geometric"} or None
+        How the p informations of a feature become one number; None: they do not, and what is kept of the pass serves
+        any other that counts some of the same labels.
     compiled : bool
         Count with the compiled loops.
     """
@@ -68,8 +70,10 @@ class ContingencyCounts:
     slot_of_label: NDArray[np.int64]
     label_positives: NDArray[np.int64]
     n: int
-    aggregate: Aggregate
+    aggregate: Aggregate | None
     compiled: bool
+
+    kind = "information"
 
     @cached_property
     def coder(self) -> BlockCoder:
@@ -92,7 +96,36 @@ class ContingencyCounts:
 
     @property
     def result_bytes(self) -> int:
-        return 2 * 8 * (self.last - self.first)
+        return 8 * (1 + (self.p if self.aggregate is None else 1)) * (self.last - self.first)
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        book = self.book
+        counted = {
+            "edges": [book.edge_ptr, book.edges, book.has_missing],
+            "features": [self.first, self.last],
+            "aggregate": self.aggregate,
+        }
+        return counted if self.aggregate is None else {**counted, "labels": self.slot_of_label}
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """(p,): the counted labels, in the order of their slots."""
+        counted = np.flatnonzero(self.slot_of_label >= 0)
+        return counted[np.argsort(self.slot_of_label[counted])]
+
+    def covers(self, arrays: Mapping[str, NDArray[Any]]) -> bool:
+        return bool(np.isin(self.labels, arrays["labels"]).all())
+
+    def to_arrays(self, result: tuple[NDArray[np.float64], NDArray[np.float64]]) -> dict[str, NDArray[Any]]:
+        return {"information": result[0], "entropy": result[1], "labels": self.labels}
+
+    def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        information, entropy, kept = arrays["information"], arrays["entropy"], arrays["labels"]
+        if self.aggregate is not None or np.array_equal(kept, self.labels):
+            return information, entropy
+        row_of = {int(label): row for row, label in enumerate(kept)}
+        return information[[row_of[int(label)] for label in self.labels]], entropy
 
     def scratch_bytes(self, profile: Profile) -> int:
         layout = self.coder.layout
@@ -129,15 +162,15 @@ class ContingencyCounts:
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The results of all runs of features, one after the other."""
         information, entropy = zip(*results, strict=True)
-        return np.concatenate(information), np.concatenate(entropy)
+        return np.concatenate(information, axis=-1), np.concatenate(entropy)
 
     def finalize(self, state: State) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """(w,) aggregated information and (w,) entropy of the features."""
+        """(w,) aggregated information, or (p, w) that of each label, and (w,) entropy of the features."""
         return self._finalize_part(self.coder.layout, state)
 
     def _finalize_part(self, layout: CountLayout, state: State) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         n_codes = self.book.n_codes[layout.first : layout.last]
-        information = np.zeros(layout.width)
+        information = np.zeros(layout.width if self.aggregate is not None else (self.p, layout.width))
         entropy = np.zeros(layout.width)
         for chosen in self._finalize_chunks(n_codes):
             joint, marginal = code_planes(layout, state, chosen, int(n_codes[chosen].max()))  # type: ignore[arg-type]
@@ -146,7 +179,7 @@ class ContingencyCounts:
             marginal[reference, features] = self.n - marginal.sum(axis=0)
             joint[reference, :, features] = (self.label_positives[:, None] - joint.sum(axis=0)).T
             shared, entropy[chosen] = mutual_information(joint, marginal, self.label_positives, self.n)
-            information[chosen] = _aggregate(shared, self.aggregate)
+            information[..., chosen] = shared if self.aggregate is None else aggregate(shared, self.aggregate)
         return information, entropy
 
     def _finalize_chunks(self, n_codes: NDArray[np.int64]) -> list[slice]:
@@ -164,7 +197,7 @@ class ContingencyCounts:
         return chunks
 
 
-def _aggregate(shared: NDArray[np.float64], how: Aggregate) -> NDArray[np.float64]:
+def aggregate(shared: NDArray[np.float64], how: Aggregate) -> NDArray[np.float64]:
     """One number per column of (p, w), summed over labels in their order."""
     total = np.zeros(shared.shape[1])
     if how == "geometric":

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask import caching
 from mlfs_dask.blocks.linear import TILE_BYTES, backward_block, gram_block
-from mlfs_dask.primitives.linear import Scaling
-from mlfs_dask.primitives.passes import PassRecord, State
+from mlfs_dask.primitives.linear import Scaling, backward
+from mlfs_dask.primitives.passes import NOT_READ, PassRecord, State
 from mlfs_dask.primitives.row_passes import Rows, run_row_pass
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Block, Profile, RowSource
@@ -117,12 +118,26 @@ def gram(
     Returns
     -------
     GramProducts
-        Without R, `products` has shape (d, 0).
+        Without R, `products` has shape (d, 0). Where X'SX is in the cache, only X'SR is read for.
 
     Raises
     ------
     DoesNotFitError, ClusterLostError
     """
+    parameters = {"scaling": None if scaling is None else [scaling.centre, scaling.factor], "weights": weights}
+    # Kept apart, since the first serves another R too.
+    kept = caching.slot(source, "gram", parameters), caching.slot(source, "gram-products", {**parameters, "R": R})
+    found = kept[0].load()
+    if found is not None:
+        G = found["gram"]
+        if R is None:
+            return GramProducts(G, np.zeros((len(G), 0)), NOT_READ)
+        products = kept[1].load()
+        if products is not None:
+            return GramProducts(G, products["products"], NOT_READ)
+        B, record = backward(source, R, resources, scaling=scaling, weights=weights)
+        kept[1].save({"products": B})
+        return GramProducts(G, B, record)
     centre = None if scaling is None else scaling.centre
     statistic = Gram(source.profile.d, 0 if R is None else R.shape[1], centre=centre, weighted=weights is not None)
     inputs = [a for a in (R, weights) if a is not None]
@@ -132,4 +147,7 @@ def gram(
         for row, factor in zip(G, f, strict=True):
             row *= factor * f  # the product of both first, or G would lose its symmetry to rounding
         B *= f[:, np.newaxis]
+    kept[0].save({"gram": G})
+    if R is not None:
+        kept[1].save({"products": B})
     return GramProducts(G, B, record)

@@ -7,6 +7,7 @@ in integers, the same for any chunking. About 5 · 10⁹ look-ups a second and c
 
 from __future__ import annotations
 
+import importlib.metadata
 import logging
 import time
 from collections.abc import Iterable, Sequence
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask import runtime
+from mlfs_dask import caching, runtime
 from mlfs_dask.blocks import isolation as kernels
 from mlfs_dask.blocks.isolation import TreeShape, mass_table, tree_shape
 from mlfs_dask.blocks.linear import TILE_VALUES, tile_rows
@@ -200,6 +201,11 @@ def isolation_graph(
     """
     profile = source.profile
     n = profile.n
+    parameters = {"k": min(k, n - 1), "n_trees": n_trees, "max_samples": max_samples, "seed": seed}
+    kept = caching.slot(source, "isolation", {**parameters, "scikit-learn": sklearn_version()})
+    arrays = kept.load()
+    if arrays is not None:
+        return MassGraph(Neighbours(arrays["indices"], arrays["distances"]), [], int(arrays["sample_rows"]))
     resources = with_libraries(resources)
     draw, grow = np.random.SeedSequence(seed).spawn(2)
     chosen = _drawn_rows(profile, n_trees, max_samples, np.random.default_rng(draw))
@@ -210,7 +216,14 @@ def isolation_graph(
     del codes
     tables = mass_tables(forest.shapes, by_tree)
     indices, masses = nearest_by_mass(by_tree, tables, min(k, n - 1), resources)
-    return MassGraph(Neighbours(indices, masses / (n_trees * n)), [first, second], len(chosen))
+    neighbours = Neighbours(indices, masses / (n_trees * n))
+    kept.save({**neighbours._asdict(), "sample_rows": np.array(len(chosen))})
+    return MassGraph(neighbours, [first, second], len(chosen))
+
+
+def sklearn_version() -> str:
+    """Version of the library that grows the forest; others may grow other trees."""
+    return importlib.metadata.version("scikit-learn")
 
 
 def with_libraries(resources: Resources, lookups: int = 0) -> Resources:

@@ -13,7 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.primitives.passes import PassRecord, State, Statistic
+from mlfs_dask import caching
+from mlfs_dask.primitives.moments import Moments
+from mlfs_dask.primitives.passes import NOT_READ, PassRecord, State, Statistic
 from mlfs_dask.primitives.row_passes import Rows, run_row_pass
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Block, Profile, RowSource
@@ -76,13 +78,13 @@ class Labels(NamedTuple):
     record: PassRecord
 
 
-def collect_labels(source: RowSource, statistic: Statistic, resources: Resources, *, label: str = "labels") -> Labels:
+def collect_labels(source: RowSource, statistic: Moments, resources: Resources, *, label: str = "labels") -> Labels:
     """Y on the driver, and the result of `statistic`, in one pass.
 
     Parameters
     ----------
     source : RowSource
-    statistic : Statistic
+    statistic : Moments
     resources : Resources
     label : str
         What the progress line calls this pass.
@@ -96,8 +98,17 @@ def collect_labels(source: RowSource, statistic: Statistic, resources: Resources
     Holds n * q / 4 bytes, and 5 bytes for every entry of Y that is not 0.
     """
     q = source.profile.q
+    kept = caching.slot(source, f"labels-{statistic.kind}", statistic.parameters)
+    found = kept.load()
+    if found is not None:
+        parts = [found.pop(name) for name in ("Y_data", "Y_indices", "Y_indptr")]
+        Y = sp.csr_array(tuple(parts), shape=(source.profile.n, q))
+        Y.has_canonical_format = True
+        return Labels(Y, statistic.from_arrays(found), NOT_READ)
     (present, negative), result, record = run_row_pass(source, WithLabels(statistic, q), resources, label=label)
-    return Labels(_unpack(present, negative, q), result, record)
+    Y = _unpack(present, negative, q)
+    kept.save({"Y_data": Y.data, "Y_indices": Y.indices, "Y_indptr": Y.indptr, **statistic.to_arrays(result)})
+    return Labels(Y, result, record)
 
 
 def _unpack(present: NDArray[np.uint8], negative: NDArray[np.uint8], q: int) -> sp.csr_array:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask import runtime
+from mlfs_dask import caching, runtime
 from mlfs_dask.blocks.neighbours import SCRATCH_BYTES, NearestRows
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.primitives.linear import Scaling
@@ -129,7 +129,7 @@ def knn_graph(
     Neighbours
         With min(k, n − 1) columns.
     records : list of PassRecord
-        One for every reading of X: as many as there are groups.
+        One for every reading of X: as many as there are groups; none where the graph is in the cache.
 
     Raises
     ------
@@ -139,6 +139,11 @@ def knn_graph(
     k = min(k, profile.n - 1)
     if k < 1:
         return Neighbours(np.empty((profile.n, 0), np.int64), np.empty((profile.n, 0))), []
+    moved = None if scaling is None else [scaling.centre, scaling.factor]
+    kept = caching.slot(source, "neighbours", {"k": k, "scaling": moved})
+    arrays = kept.load()
+    if arrays is not None:
+        return Neighbours(**arrays), []
     search = _Search(k, scaling or _around_zero(source))
     plan = plan_knn(source, k, resources)
     started = time.perf_counter()
@@ -158,7 +163,9 @@ def knn_graph(
     runtime.emit("pass-done", label="neighbours", seconds=seconds)
     readings = len(plan.runs)
     record = PassRecord(plan.tasks // readings, profile.read_bytes, seconds / readings, peak)
-    return Neighbours(indices, distances), [record] * readings
+    neighbours = Neighbours(indices, distances)
+    kept.save(neighbours._asdict())
+    return neighbours, [record] * readings
 
 
 def _around_zero(source: RowSource) -> Scaling | None:

@@ -11,16 +11,17 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from mlfs_dask import runtime
+from mlfs_dask import caching, runtime
+from mlfs_dask.caching import Slot
 from mlfs_dask.errors import ClusterLostError
 from mlfs_dask.primitives.plan import PassPlan, plan_pass
 from mlfs_dask.runtime import Resources
@@ -50,7 +51,8 @@ class Statistic(Protocol):
     Plain and picklable: it holds parameters, never data. States are tuples of arrays.
 
     A statistic with large states may also have `split(state, pieces)`, which gives independent states that are
-    merged apart, `finalize_piece(state, piece, pieces)`, and `join(results)`.
+    merged apart, `finalize_piece(state, piece, pieces)`, and `join(results)`. One whose result is worth keeping for
+    other jobs (`mlfs_dask.caching`) is a `KeptStatistic`.
     """
 
     @property
@@ -77,9 +79,40 @@ class Statistic(Protocol):
         """The result; runs where the last merge ran."""
 
 
+class KeptStatistic:
+    """A `Statistic` whose result is worth keeping for other jobs."""
+
+    #: What the cache calls it.
+    kind: ClassVar[str]
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """Plain values and arrays that the result depends on, beside the data."""
+        return {}
+
+    def covers(self, arrays: Mapping[str, NDArray[Any]]) -> bool:
+        """Whether the arrays that are kept are enough."""
+        return True
+
+    def to_arrays(self, result: Any) -> Mapping[str, NDArray[Any]]:
+        """The result as arrays."""
+        raise NotImplementedError
+
+    def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> Any:
+        """The result that `to_arrays` was given."""
+        raise NotImplementedError
+
+
+def slot_of(source: Any, statistic: Any) -> Slot:
+    """Where the result of a statistic is kept, if it is."""
+    if not isinstance(statistic, KeptStatistic):
+        return Slot()
+    return caching.slot(source, statistic.kind, statistic.parameters, covers=statistic.covers)
+
+
 @dataclass(frozen=True)
 class PassRecord:
-    """What a pass took.
+    """What a pass took. One without tasks was no pass: what it would have given came from the cache.
 
     Attributes
     ----------
@@ -93,6 +126,15 @@ class PassRecord:
     bytes_read: int
     seconds: float
     peak_worker_bytes: int
+
+
+#: Of a result that came from the cache.
+NOT_READ = PassRecord(0, 0, 0.0, 0)
+
+
+def count_passes(records: Iterable[PassRecord]) -> int:
+    """Readings of the data among records."""
+    return sum(record.tasks > 0 for record in records)
 
 
 def records_to_facts(records: Sequence[PassRecord]) -> list[list[float]]:
@@ -134,6 +176,7 @@ def run_pass(
     results : list
         In the order of `statistics`.
     record : PassRecord
+        Without tasks if all of them came from the cache. The others alone are read.
 
     Raises
     ------
@@ -142,8 +185,31 @@ def run_pass(
     ClusterLostError
         The scheduler or all workers went away, or a worker was killed again and again.
     """
-    if plan is None:
-        plan = plan_statistics(source, statistics, resources)
+    slots = [slot_of(source, statistic) for statistic in statistics]
+    found = [_load(slot, statistic) for slot, statistic in zip(slots, statistics, strict=True)]
+    missing = [i for i, result in enumerate(found) if result is None]
+    if statistics and not missing:
+        return found, NOT_READ
+    wanted = [statistics[i] for i in missing]
+    if plan is None or not plan.runs or len(missing) < len(statistics):
+        plan = _plan_reading(source, wanted, resources)
+    results, record = _read(source, wanted, resources, label, plan)
+    for i, result in zip(missing, results, strict=True):
+        found[i] = result
+        statistic = statistics[i]
+        if isinstance(statistic, KeptStatistic):
+            slots[i].save(statistic.to_arrays(result))
+    return found, record
+
+
+def _load(slot: Slot, statistic: Any) -> Any:
+    arrays = slot.load()
+    return None if arrays is None else statistic.from_arrays(arrays)
+
+
+def _read(
+    source: RowSource, statistics: Sequence[Statistic], resources: Resources, label: str, plan: PassPlan
+) -> tuple[list[Any], PassRecord]:
     started = time.perf_counter()
     runtime.emit("pass", label=label, partitions=plan.runs[-1][1] if plan.runs else 0)
     travels = resources.client is not None and not getattr(source, "in_memory", False)
@@ -159,12 +225,19 @@ def run_pass(
 
 
 def plan_statistics(source: RowSource | Profile, statistics: Sequence[Statistic], resources: Resources) -> PassPlan:
-    """The plan of one pass that feeds `statistics`.
+    """The plan of one pass that feeds `statistics`: one without tasks if all of them are in the cache.
 
     Raises
     ------
     DoesNotFitError
     """
+    wanted = [statistic for statistic in statistics if not slot_of(source, statistic).is_filled]
+    if statistics and not wanted:
+        return PassPlan((), 1, 1, 0, 0, resources.process_bytes)
+    return _plan_reading(source, wanted, resources)
+
+
+def _plan_reading(source: RowSource | Profile, statistics: Sequence[Statistic], resources: Resources) -> PassPlan:
     profile = source if isinstance(source, Profile) else source.profile
     return plan_pass(
         profile,

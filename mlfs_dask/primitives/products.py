@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,8 @@ from mlfs_dask.blocks.products import (
     label_sums_block,
     positives_block,
 )
-from mlfs_dask.primitives.moments import State, first_values, moments_scratch_bytes, moved
+from mlfs_dask.primitives.moments import first_values, moments_scratch_bytes, moved
+from mlfs_dask.primitives.passes import KeptStatistic, State
 from mlfs_dask.typing import Block, Matrix, Profile
 
 #: Multiplications and additions above which a job loads the compiled kernels: below it, NumPy has finished
@@ -74,7 +76,7 @@ class LabelMoments:
         return np.sqrt(self.m2 / max(self.n, 1))
 
 
-class LabelProducts:
+class LabelProducts(KeptStatistic):
     """Statistic: `LabelMoments` of X and Y.
 
     Dense X is summed relative to the first row that a state meets, and two states that began with different
@@ -87,6 +89,8 @@ class LabelProducts:
     compiled : bool
         Use the compiled kernels. To be decided once per job (`wants_compiled`), never per block.
     """
+
+    kind = "products"
 
     def __init__(self, n_features: int, n_labels: int, *, compiled: bool = False) -> None:
         self.n_features = n_features
@@ -165,6 +169,13 @@ class LabelProducts:
         merge_moments(a.moments, moved(b.moments, move))
         for mine, theirs in zip(into[5:], other[5:], strict=True):
             np.add(mine, theirs, out=mine)
+
+    def to_arrays(self, result: LabelMoments) -> dict[str, NDArray[Any]]:
+        return {name: np.asarray(value) for name, value in vars(result).items()}
+
+    def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> LabelMoments:
+        values: dict[str, Any] = {**arrays, "n": int(arrays["n"])}
+        return LabelMoments(**values)
 
     def finalize(self, state: State) -> LabelMoments:
         s = _Sums(*state)

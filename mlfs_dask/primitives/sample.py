@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask import runtime
-from mlfs_dask.primitives.passes import PassRecord, State, compute_graphs
+from mlfs_dask.primitives.passes import KeptStatistic, PassRecord, State, compute_graphs
 from mlfs_dask.primitives.plan import PassPlan, plan_pass
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Block, Matrix, Profile, RowSource
@@ -45,7 +46,7 @@ def draw_rows(n: int, d: int, seed: int | None) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True)
-class RowSample:
+class RowSample(KeptStatistic):
     """The values of chosen rows.
 
     Parameters
@@ -57,6 +58,8 @@ class RowSample:
 
     chosen: NDArray[np.int64]
     d: int
+
+    kind = "rows"
 
     @property
     def state_bytes(self) -> int:
@@ -80,6 +83,16 @@ class RowSample:
 
     def merge(self, into: State, other: State) -> None:
         np.add(into[0], other[0], out=into[0])
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        return {"chosen": self.chosen}
+
+    def to_arrays(self, result: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
+        return {"values": result}
+
+    def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
+        return arrays["values"]
 
     def finalize(self, state: State) -> NDArray[np.float64]:
         """(m, d) values of the chosen rows."""

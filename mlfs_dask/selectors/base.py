@@ -24,8 +24,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mlfs_dask import checkpoints, runtime
 from mlfs_dask.blocks.sparse import columns_of_block
+from mlfs_dask.caching import noting
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.primitives.passes import PassRecord
+from mlfs_dask.primitives.passes import PassRecord, count_passes
 from mlfs_dask.primitives.plan import Plan, require_driver
 from mlfs_dask.primitives.rows import as_rows
 from mlfs_dask.runtime import Resources
@@ -222,7 +223,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         plan = require_driver(self.plan(source, resources), resources, f"{self.method} in the driver process")
         runtime.reset_peak_rss()
         params = {name: plain(value) for name, value in sorted(self.get_params(False).items())}
-        with checkpoints.job(method=self.method, params=params, digest=(store or {}).get("digest")):
+        with checkpoints.job(method=self.method, params=params, digest=(store or {}).get("digest")), noting() as kept:
             outcome = self._score(source, resources, k)
         self.scores_ = outcome.scores
         self.ranking_ = rank(outcome.scores)
@@ -239,7 +240,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             q=profile.q,
             k=k,
             seed=plain(getattr(self, "random_state", None)),
-            passes=len(outcome.passes),
+            passes=count_passes(outcome.passes),
             tasks=sum(p.tasks for p in outcome.passes),
             bytes_read=sum(p.bytes_read for p in outcome.passes),
             wall_seconds=time.perf_counter() - started,
@@ -250,7 +251,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             converged=outcome.converged,
             objective=[float(value) for value in outcome.objective],
             versions=versions(),
-            extra=dict(outcome.extra),
+            extra={**outcome.extra, **({"from_cache": kept} if kept else {})},
         )
         return self
 

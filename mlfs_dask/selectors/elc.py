@@ -159,7 +159,7 @@ class ELC(BaseSelector):
         matrices = 3 if self.variant == "screen" else MATRICES
         in_process = one.peak_worker_bytes - resources.process_bytes if resources.client is None else 0
         return Plan(
-            passes=1,
+            passes=int(one.tasks > 0),
             tasks=one.tasks,
             bytes_read=one.bytes_read,
             peak_worker_bytes=one.peak_worker_bytes,

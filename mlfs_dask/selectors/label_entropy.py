@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask import caching
 from mlfs_dask.blocks.counts import MAX_CODES, CodeBook
 from mlfs_dask.blocks.entropy import entropy_of_counts
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
@@ -23,6 +24,7 @@ from mlfs_dask.primitives.counts import (
     Aggregate,
     ContingencyCounts,
     Ranges,
+    aggregate,
     equal_width_book,
     quantile_book,
 )
@@ -35,6 +37,10 @@ from mlfs_dask.typing import FeatureInfo, Profile, RowSource
 
 #: Stored values from which the compiled loops pay for their loading.
 COMPILE_FROM = 3_000_000
+
+#: Most bytes of information, of every feature with every counted label, that are kept for other jobs; above, what one
+#: selection needs is kept.
+KEPT_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True)
@@ -100,15 +106,21 @@ class _CountingSelector(BaseSelector):
         # Quantile edges are at most as many as equal-width ones.
         book = equal_width_book(features, self.bins, n=profile.n, code_missing=self.missing == "code")
         p = self._n_counted(profile.q)
-        counting = self._plan_counting(source, profile, book, np.arange(p), np.zeros(p, dtype=np.int64), resources)
+        label_counts = None if isinstance(source, Profile) else source.label_counts
+        if label_counts is None:
+            counted, positives = np.arange(p), np.zeros(p, dtype=np.int64)
+        else:
+            counted = self._counted_labels(_label_entropies(label_counts, profile.n))
+            positives = label_counts[2][counted]
+        counting = self._plan_counting(source, profile, book, counted, positives, resources)
         tasks, bytes_read, peak_worker = combine([*passes, *counting.plans])
         n_tiles = len(counting.tiles)
         note = f"counts of {p} of {profile.q} labels"
         if n_tiles > 1:
             note += f", tiled over {n_tiles} groups of at most {-(-profile.d // n_tiles):,} features"
-        driver += driver_bytes() + 16 * len(book.edges)
+        driver += driver_bytes() + 16 * len(book.edges) + sum(tile.result_bytes for tile in counting.tiles)
         return Plan(
-            passes=len(passes) + n_tiles,
+            passes=sum(each.tasks > 0 for each in (*passes, *counting.plans)),
             tasks=tasks,
             bytes_read=bytes_read,
             peak_worker_bytes=peak_worker,
@@ -129,6 +141,8 @@ class _CountingSelector(BaseSelector):
         """The fewest tiles of features whose tables fit the workers."""
         slots = np.full(profile.q, -1, dtype=np.int64)
         slots[counted] = np.arange(len(counted))
+        # Other scores, and other numbers of promising labels, come from the same information with every label.
+        whole = caching.is_on(source) and 8 * len(counted) * profile.d <= KEPT_BYTES
         refusal: DoesNotFitError | None = None
         n_tiles = 1
         while n_tiles <= profile.d:
@@ -141,7 +155,7 @@ class _CountingSelector(BaseSelector):
                     slot_of_label=slots,
                     label_positives=positives,
                     n=profile.n,
-                    aggregate=self.aggregate,
+                    aggregate=None if whole else self.aggregate,
                     compiled=profile.nonzeros >= COMPILE_FROM,
                 )
                 for first, last in split_evenly(profile.d, n_tiles)
@@ -173,17 +187,16 @@ class _CountingSelector(BaseSelector):
         self._check_features(features, profile.n)
         book = self._code_book(source, features, resources, records)
 
-        positives = label_counts[2]
-        entropies = entropy_of_counts(np.stack([positives, profile.n - positives]), profile.n)
-        # Labels in order of falling entropy, ties by index (Algorithm 1, line 7).
-        counted = np.argsort(-entropies, kind="stable")[: self._n_counted(profile.q)]
-
-        counting = self._plan_counting(source, profile, book, counted, positives[counted], resources)
+        entropies = _label_entropies(label_counts, profile.n)
+        counted = self._counted_labels(entropies)
+        counting = self._plan_counting(source, profile, book, counted, label_counts[2][counted], resources)
         information, feature_entropy = np.empty(profile.d), np.empty(profile.d)
         for i, (tile, plan) in enumerate(zip(counting.tiles, counting.plans, strict=True)):
             label = "counts" if len(counting.tiles) == 1 else f"counts {i + 1}/{len(counting.tiles)}"
-            (result,), record = run_pass(source, [tile], resources, label=label, plan=plan)
-            information[tile.first : tile.last], feature_entropy[tile.first : tile.last] = result
+            ((shared, own),), record = run_pass(source, [tile], resources, label=label, plan=plan)
+            part = slice(tile.first, tile.last)
+            information[part] = aggregate(shared, self.aggregate) if tile.aggregate is None else shared
+            feature_entropy[part] = own
             records.append(record)
 
         rest = np.delete(entropies, counted)
@@ -193,6 +206,10 @@ class _CountingSelector(BaseSelector):
             records,
             extra={"counted_labels": len(counted), "tiles": len(counting.tiles)},
         )
+
+    def _counted_labels(self, entropies: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Labels in order of falling entropy, ties by index (Algorithm 1, line 7)."""
+        return np.argsort(-entropies, kind="stable")[: self._n_counted(len(entropies))]
 
     def _combine(
         self,
@@ -255,6 +272,11 @@ class _CountingSelector(BaseSelector):
         f = int(np.flatnonzero(flags)[0])
         names = getattr(self, "feature_names_in_", None)
         return f + 1 if names is None else str(names[f])
+
+
+def _label_entropies(label_counts: NDArray[np.int64], n: int) -> NDArray[np.float64]:
+    positives = label_counts[2]
+    return entropy_of_counts(np.stack([positives, n - positives]), n)
 
 
 class LabelEntropy(_CountingSelector):

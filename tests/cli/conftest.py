@@ -25,6 +25,12 @@ def _restored_logging() -> Iterator[None]:
         logging.getLogger(name).handlers[:] = handlers
 
 
+@pytest.fixture(autouse=True)
+def _no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stores are shared by the tests: what one keeps beside them would change what the next one reads."""
+    monkeypatch.setenv("MLFS_CACHE", "none")
+
+
 @pytest.fixture
 def run() -> Callable[..., Result]:
     """Run `mlfs` with the words given; the result has `exit_code`, `stdout` and `stderr`."""

@@ -1,0 +1,406 @@
+"""Kept statistics: whole, verified, bounded, and the same bits as if they had been computed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import mlfs_dask as mlfs
+from mlfs_dask import caching
+from mlfs_dask.caching import cache, cache_of, noting, slot
+from mlfs_dask.errors import UsageError
+from mlfs_dask.primitives.gram import gram
+from mlfs_dask.primitives.passes import count_passes
+from mlfs_dask.runtime import current_resources
+from mlfs_dask.selectors import METHODS, get_method
+from mlfs_dask.storage.convert import convert_reader
+from tests.storage.memory_reader import make_reader
+
+SOURCE = SimpleNamespace(digest="abc", place="data/a.zarr")
+ARRAYS = {
+    "small": np.arange(6.0).reshape(2, 3),
+    "large": np.arange(2**18, dtype=np.float64),
+    "number": np.array(3),
+    "empty": np.empty((0, 2), np.int8),
+}
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def entries(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.is_dir())
+
+
+# ---------------------------------------------------------------- entries
+
+
+def test_arrays_come_back(tmp_path):
+    with cache(tmp_path / "deep/cache"), noting() as taken:
+        assert slot(SOURCE, "sums", {"a": 1}).load() is None
+        assert not slot(SOURCE, "sums", {"a": 1}).is_filled
+        slot(SOURCE, "sums", {"a": 1}).save(ARRAYS)
+        assert slot(SOURCE, "sums", {"a": 1}).is_filled
+        assert taken == []
+        found = slot(SOURCE, "sums", {"a": 1}).load()
+        assert taken == ["sums"]
+    assert {name: (a.dtype, a.shape, a.tolist()) for name, a in found.items()} == {
+        name: (a.dtype, a.shape, a.tolist()) for name, a in ARRAYS.items()
+    }
+    (entry,) = entries(tmp_path / "deep/cache")
+    assert names(tmp_path / "deep/cache" / entry) == sorted(["entry.json", *(f"{n}.npy" for n in ARRAYS)])
+    assert (tmp_path / "deep/cache/CACHEDIR.TAG").read_text().startswith("Signature: 8a477f597d28d172789f06886806bc55")
+
+
+def test_what_is_read_can_be_written_to_and_the_files_stay(tmp_path):
+    for _ in range(2):
+        with cache(tmp_path):
+            slot(SOURCE, "sums", {}).save(ARRAYS)
+            found = slot(SOURCE, "sums", {}).load()
+        assert found["large"][5] == 5.0
+        found["large"] *= 2.0
+        found["small"][0] = -1.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "digest", "parameters", "code"),
+    [
+        ("other", "abc", {"a": np.zeros(2)}, "now"),
+        ("sums", "abd", {"a": np.zeros(2)}, "now"),
+        ("sums", "abc", {"a": np.ones(2)}, "now"),
+        ("sums", "abc", {"a": np.zeros(2)}, "later"),
+    ],
+)
+def test_another_kind_store_parameter_or_code_is_another_entry(tmp_path, monkeypatch, kind, digest, parameters, code):
+    monkeypatch.setattr(caching, "code_digest", lambda folders: "now")
+    with cache(tmp_path):
+        slot(SOURCE, "sums", {"a": np.zeros(2)}).save({"x": np.ones(1)})
+        assert slot(SOURCE, "sums", {"a": np.zeros(2)}).load() is not None
+        monkeypatch.setattr(caching, "code_digest", lambda folders: code)
+        assert slot(SimpleNamespace(digest=digest, place="b"), kind, parameters).load() is None
+
+
+def test_a_moved_store_finds_its_statistics(tmp_path):
+    with cache(tmp_path):
+        slot(SOURCE, "sums", {}).save({"x": np.ones(1)})
+        assert slot(SimpleNamespace(digest="abc", place="elsewhere.zarr"), "sums", {}).load() is not None
+
+
+@pytest.mark.parametrize("file", ["entry.json", "small.npy", "large.npy", "empty.npy"])
+@pytest.mark.parametrize("damage", ["flip", "cut", "grow", "remove"])
+def test_damage_is_found_told_and_healed(tmp_path, caplog, file, damage):
+    with cache(tmp_path):
+        slot(SOURCE, "sums", {}).save(ARRAYS)
+        (entry,) = entries(tmp_path)
+        path = tmp_path / entry / file
+        content = bytearray(path.read_bytes())
+        content[-3 if file == "entry.json" else -1] ^= 64
+        changed = {"flip": bytes(content), "cut": path.read_bytes()[:-2], "grow": path.read_bytes() + b" "}
+        if damage == "remove":
+            path.unlink()
+        elif (file, damage) != ("entry.json", "grow"):  # a blank after JSON changes nothing
+            path.write_bytes(changed[damage])
+        else:
+            path.write_bytes(b"")
+        with caplog.at_level(logging.WARNING, "mlfs_dask"):
+            assert slot(SOURCE, "sums", {}).load() is None
+        assert ("is damaged and is computed again" in caplog.text) == (damage != "remove")
+        slot(SOURCE, "sums", {}).save(ARRAYS)
+        assert slot(SOURCE, "sums", {}).load()["small"].tolist() == ARRAYS["small"].tolist()
+
+
+def test_no_pickle_is_written_or_read(tmp_path):
+    with cache(tmp_path), pytest.raises(ValueError, match="allow_pickle"):
+        slot(SOURCE, "sums", {}).save({"x": np.array([{}], dtype=object)})
+    assert entries(tmp_path) == []
+
+
+def test_an_entry_that_is_not_enough_is_replaced(tmp_path):
+    def needs(least):
+        return slot(SOURCE, "sums", {}, covers=lambda arrays: len(arrays["x"]) >= least)
+
+    with cache(tmp_path):
+        needs(1).save({"x": np.ones(2)})
+        assert needs(2).is_filled
+        assert not needs(3).is_filled
+        assert needs(3).load() is None
+        needs(3).save({"x": np.ones(3)})
+        assert len(needs(1).load()["x"]) == 3
+
+
+# ---------------------------------------------------------------- bounds and neighbours
+
+
+def test_what_was_not_used_for_longest_leaves_first(tmp_path):
+    big = {"x": np.zeros(1000)}
+    with cache(tmp_path, size=30_000):
+        for a in range(3):
+            slot(SOURCE, "sums", {"a": a}).save(big)
+            time.sleep(0.01)
+        assert slot(SOURCE, "sums", {"a": 0}).load() is not None  # used now: the youngest
+        slot(SOURCE, "sums", {"a": 3}).save(big)
+        left = [a for a in range(4) if slot(SOURCE, "sums", {"a": a}).is_filled]
+        assert left == [0, 2, 3]
+        slot(SOURCE, "sums", {"a": 4}).save({"x": np.zeros(10_000)})  # larger than the cache
+        assert not slot(SOURCE, "sums", {"a": 4}).is_filled
+        assert len(entries(tmp_path)) == 3
+
+
+def test_other_files_are_left_alone(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/data").write_bytes(b"x" * 50_000)
+    with cache(tmp_path, size=10_000):
+        slot(SOURCE, "sums", {"a": 0}).save({"x": np.zeros(1000)})
+        slot(SOURCE, "sums", {"a": 1}).save({"x": np.zeros(1000)})
+    assert (tmp_path / "mine/data").exists()
+    assert len(entries(tmp_path)) == 2
+
+
+def test_half_an_entry_of_a_killed_process_goes_in_time(tmp_path):
+    for name, age in (("old", 2 * 3600), ("new", 0)):
+        aside = tmp_path / f".{name}-{'0' * 32}.{'0' * 8}"
+        aside.mkdir()
+        os.utime(aside, (time.time() - age,) * 2)
+    with cache(tmp_path):
+        slot(SOURCE, "sums", {}).save({"x": np.zeros(1)})
+    assert [name.split("-")[0] for name in entries(tmp_path) if name.startswith(".")] == [".new"]
+
+
+def test_mapped_arrays_outlive_the_cache(tmp_path):
+    import shutil
+
+    with cache(tmp_path / "c"):
+        slot(SOURCE, "sums", {}).save(ARRAYS)
+        found = slot(SOURCE, "sums", {}).load()
+        shutil.rmtree(tmp_path / "c")
+        assert found["large"].sum() == ARRAYS["large"].sum()
+        assert slot(SOURCE, "sums", {}).load() is None
+
+
+WRITER = """
+import sys, numpy as np
+from types import SimpleNamespace
+from mlfs_dask.caching import cache, slot
+source = SimpleNamespace(digest="abc", place="a")
+with cache(sys.argv[1], size=200_000):
+    print("ready", flush=True)
+    while True:
+        for a in range(6):
+            place = slot(source, "sums", {"a": a})
+            found = place.load()
+            assert found is None or (found["x"] == a).all()
+            place.save({"x": np.full(5000, a)})
+"""
+
+
+def test_writers_and_readers_at_the_same_time_are_harmless_and_a_kill_leaves_no_half_entry(tmp_path):
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(2)
+    ]
+    for writer in writers:
+        assert writer.stdout.readline() == b"ready\n"
+    with cache(tmp_path, size=200_000):
+        until = time.monotonic() + 1.5
+        while time.monotonic() < until:
+            for a in range(6):
+                found = slot(SOURCE, "sums", {"a": a}).load()
+                assert found is None or (found["x"] == a).all()
+    for writer in writers:
+        writer.send_signal(signal.SIGKILL)
+        _, told = writer.communicate()
+        assert writer.returncode == -signal.SIGKILL, told.decode()
+        assert told == b"", told.decode()
+    for entry in entries(tmp_path):
+        if not entry.startswith("."):
+            json.loads((tmp_path / entry / "entry.json").read_bytes())
+
+
+def test_a_place_that_cannot_be_written_costs_a_warning_alone(tmp_path, caplog):
+    (tmp_path / "file").write_text("")
+    with cache(tmp_path / "file/cache"):
+        slot(SOURCE, "sums", {}).save({"x": np.ones(1)})
+        assert slot(SOURCE, "sums", {}).load() is None
+    assert "sums: not kept in" in caplog.text
+
+
+# ---------------------------------------------------------------- places
+
+
+def test_places(monkeypatch, tmp_path):
+    assert str(cache_of("a/b.zarr/")) == "a/b.zarr.cache"
+    assert str(cache_of("file:///a/b.zarr")) == "/a/b.zarr.cache"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_of("s3://bucket/b.zarr") == tmp_path / "mlfs"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_of("s3://bucket/b.zarr") == Path.home() / ".cache/mlfs"
+
+
+def test_nothing_is_kept_without_a_cache_a_digest_or_where_it_is_switched_off(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    nameless = SimpleNamespace(digest=None, place="a.zarr")
+    placeless = SimpleNamespace(digest="abc")
+    slot(SOURCE, "sums", {}).save({"x": np.ones(1)})
+    with cache():
+        for source in (nameless, placeless):
+            slot(source, "sums", {}).save({"x": np.ones(1)})
+        with cache(None):
+            slot(SOURCE, "sums", {}).save({"x": np.ones(1)})
+        assert names(tmp_path) == []
+        slot(SOURCE, "sums", {}).save({"x": np.ones(1)})
+    assert names(tmp_path / "data") == ["a.zarr.cache"]
+
+
+def test_places_and_sizes_that_cannot_be_are_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    for place, size, text in (
+        ("s3://bucket/cache", 1, "must be a local folder"),
+        (tmp_path / "file", 1, "is a file"),
+        (None, 0, "must be positive; got 0"),
+    ):
+        with pytest.raises(UsageError, match=text), cache(place, size=size):
+            pass
+
+
+# ---------------------------------------------------------------- selections
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    """Stores of one set of rows, dense and sparse, in several partitions, all labels known; and some unknown."""
+    folder = tmp_path_factory.mktemp("stores")
+    rng = np.random.default_rng(0)
+    Y = (rng.random((90, 4)) < 0.4).astype(np.int8)
+    X = np.round(rng.normal(size=(90, 8)), 2)
+    X[:, :4] += Y
+    unknown = np.where(rng.random(Y.shape) < 0.2, -1, Y).astype(np.int8)
+    for name, labels in (("known", Y), ("unknown", unknown)):
+        reader = make_reader(X, labels)
+        convert_reader(lambda reader=reader: reader, folder / f"{name}.zarr", workers=1)
+    return folder
+
+
+OTHERS = {
+    "access-mfs": {"theta": 3.0},
+    "elc": {"lambda_": 0.5},
+    "enm": {},
+    "gmm": {},
+    "label-entropy": {"n_promising_labels": 0.1},
+    "mfsir": {"alpha": 2.0},
+    "smfs": {"beta": 3.0},
+}
+FIRST = {"label-entropy": {"n_promising_labels": 0.5}}
+
+
+@pytest.mark.filterwarnings("ignore:.*did not converge")
+@pytest.mark.parametrize("method", METHODS)
+def test_a_second_selection_reads_less_and_gives_the_same_bits(method, stores, tmp_path):
+    selector = get_method(method)
+    dataset = mlfs.open_dataset(stores / ("unknown.zarr" if selector.accepts_unknown_labels else "known.zarr"))
+    expected = selector(5, **OTHERS[method]).fit(dataset)
+    with cache(tmp_path):
+        first = selector(2, **FIRST.get(method, {})).fit(dataset)
+        planned = selector(5, **OTHERS[method]).plan(dataset.rows, current_resources())
+        second = selector(5, **OTHERS[method]).fit(dataset)
+    assert "from_cache" not in first.report_.extra
+    assert second.report_.extra["from_cache"]
+    assert np.array_equal(second.scores_, expected.scores_)
+    assert np.array_equal(second.support_, expected.support_)
+    assert second.report_.passes < expected.report_.passes
+    assert planned.passes >= second.report_.passes
+    if not selector.keeps_checkpoints:
+        assert expected.report_.passes == 1
+        assert (second.report_.passes, second.report_.tasks, second.report_.bytes_read) == (0, 0, 0)
+        assert (planned.passes, planned.tasks, planned.bytes_read) == (0, 0, 0)
+
+
+def test_scores_from_the_same_counts_share_them(stores, tmp_path):
+    dataset = mlfs.open_dataset(stores / "known.zarr")
+
+    def passes(selector):
+        alone = type(selector)(**selector.get_params()).fit(dataset)
+        with cache(tmp_path):
+            planned = selector.plan(dataset.rows, current_resources()).passes
+            found = selector.fit(dataset)
+        assert np.array_equal(alone.scores_, found.scores_)
+        assert planned == found.report_.passes
+        return found.report_.passes
+
+    assert passes(mlfs.LabelEntropy(3, n_promising_labels=1)) == 1
+    assert passes(mlfs.LabelEntropy(3, n_promising_labels=3)) == 1  # more than is there
+    assert passes(mlfs.LabelEntropy(3, n_promising_labels=2)) == 0
+    assert passes(mlfs.ENM(3)) == 1
+    assert passes(mlfs.GMM(3)) == 0
+    assert passes(mlfs.LabelEntropy(3, n_promising_labels=1.0)) == 0
+    assert passes(mlfs.LabelEntropy(3, n_promising_labels=0)) == 0
+    assert passes(mlfs.GMM(3, bins=4)) == 1
+
+
+def test_information_too_large_to_keep_whole_is_kept_as_scores_need_it(stores, tmp_path, monkeypatch):
+    from mlfs_dask.selectors import label_entropy
+
+    monkeypatch.setattr(label_entropy, "KEPT_BYTES", 0)
+    dataset = mlfs.open_dataset(stores / "known.zarr")
+    with cache(tmp_path):
+        found = [mlfs.ENM(k).fit(dataset) for k in (2, 3)] + [mlfs.GMM(2).fit(dataset)]
+    assert [selector.report_.passes for selector in found] == [1, 0, 1]
+    assert np.array_equal(found[1].scores_, mlfs.ENM(2).fit(dataset).scores_)
+
+
+def test_quantile_edges_cost_no_second_sample(stores, tmp_path):
+    dataset = mlfs.open_dataset(stores / "known.zarr")
+    with cache(tmp_path):
+        first = mlfs.ENM(2, binning="quantile", bins=3).fit(dataset)
+        second = mlfs.GMM(2, binning="quantile", bins=3).fit(dataset)
+        third = mlfs.GMM(2, binning="quantile", bins=4).fit(dataset)
+    assert [s.report_.passes for s in (first, second, third)] == [2, 0, 1]
+
+
+def test_a_gram_matrix_serves_another_right_hand_side(stores, tmp_path):
+    rows = mlfs.open_dataset(stores / "known.zarr").rows
+    R = np.random.default_rng(0).normal(size=(rows.profile.n, 3))
+    with cache(tmp_path), noting() as taken:
+        alone = gram(rows, current_resources())
+        first = gram(rows, current_resources(), R=R)
+        again = gram(rows, current_resources(), R=R)
+        other = gram(rows, current_resources(), R=R, weights=np.arange(rows.profile.n, dtype=float))
+    assert [count_passes([found.record]) for found in (alone, first, again, other)] == [1, 1, 0, 1]
+    assert taken == ["gram", "gram", "gram-products"]
+    fresh = gram(rows, current_resources(), R=R)
+    np.testing.assert_allclose(again.products, fresh.products, rtol=1e-12)
+    assert np.array_equal(again.gram, fresh.gram)
+
+
+def test_a_damaged_statistic_is_computed_again(stores, tmp_path, caplog):
+    dataset = mlfs.open_dataset(stores / "known.zarr")
+    with cache(tmp_path):
+        first = mlfs.ELC(3).fit(dataset)
+        file = next(tmp_path.glob("products-*/products.npy"))
+        content = bytearray(file.read_bytes())
+        content[-9] ^= 1
+        file.write_bytes(content)
+        second = mlfs.ELC(3).fit(dataset)
+        third = mlfs.ELC(3).fit(dataset)
+    assert [s.report_.passes for s in (first, second, third)] == [1, 1, 0]
+    assert "products.npy does not have its digest" in caplog.text
+    assert np.array_equal(first.scores_, second.scores_)
+    assert np.array_equal(first.scores_, third.scores_)
+
+
+def test_arrays_in_memory_are_not_kept(tmp_path):
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(30, 4)), (rng.random((30, 3)) < 0.5).astype(int)
+    with cache(tmp_path):
+        assert [mlfs.ELC(3).fit(X, Y).report_.passes for _ in range(2)] == [1, 1]
+    assert names(tmp_path) == []
