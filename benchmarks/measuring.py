@@ -149,7 +149,11 @@ def in_process(code: str, *, repeats: int = 3, before: Callable[[], None] = lamb
     for _ in range(repeats):
         before()
         done = subprocess.run(
-            [sys.executable, "-c", code + PEAK], stdout=subprocess.PIPE, text=True, check=True, cwd=Path(__file__).parent
+            [sys.executable, "-c", code + PEAK],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+            cwd=Path(__file__).parent,
         )
         found.append(json.loads(done.stdout.splitlines()[-1]))
     middle = sorted(found, key=lambda f: f["seconds"])[len(found) // 2]

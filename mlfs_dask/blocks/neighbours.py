@@ -88,7 +88,7 @@ class NearestRows:
         start : int
             Above every index that was considered before.
         """
-        width = max(64, min(TILE_ROWS, TILE_VALUES // max(C.shape[1], 1)))
+        width = max(64, min(TILE_ROWS, TILE_VALUES // max(_values_per_row(C), 1)))
         for low in range(0, C.shape[0], width):
             tile = C[low : low + width]
             squares = _squares(tile)
@@ -154,6 +154,11 @@ class _Right:
         return near
 
 
+def _values_per_row(X: Matrix) -> int:
+    """Values that a row holds, of a sparse one on average."""
+    return X.nnz // max(X.shape[0], 1) + 1 if sp.issparse(X) else int(X.shape[1])
+
+
 def _squares(X: Matrix) -> NDArray[np.float64]:
     """|x|² of every row, in an order of summation that depends on nothing but the row."""
     squares: NDArray[np.float64]
@@ -172,8 +177,7 @@ def _pair_distances(Q: Matrix, C: Matrix, r: NDArray[Any], c: NDArray[Any]) -> N
     """Squared distance of rows r of Q from rows c of C, feature by feature."""
     distances = np.empty(len(r))
     sparse = sp.issparse(Q)
-    values = Q.nnz // max(Q.shape[0], 1) + 1 if sparse else Q.shape[1]
-    step = max(1, TILE_VALUES // max(values, 1))
+    step = max(1, TILE_VALUES // max(_values_per_row(Q), 1))
     for low in range(0, len(r), step):
         part = slice(low, low + step)
         difference = Q[r[part]] - C[c[part]]
