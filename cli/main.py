@@ -29,6 +29,7 @@ COMMANDS = (
     "plan",
     "select",
     "transform",
+    "evaluate",
     "doctor",
     "demo",
 )

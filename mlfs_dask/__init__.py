@@ -16,6 +16,8 @@ from mlfs_dask._version import __version__
 
 if TYPE_CHECKING:
     from mlfs_dask.caching import cache
+    from mlfs_dask.evaluation.experiment import evaluate
+    from mlfs_dask.evaluation.mlknn import MLkNN
     from mlfs_dask.selectors.access_mfs import AccessMFS
     from mlfs_dask.selectors.elc import ELC
     from mlfs_dask.selectors.label_entropy import ENM, GMM, LabelEntropy
@@ -30,11 +32,13 @@ _PLACES = {
     "ENM": "mlfs_dask.selectors.label_entropy",
     "GMM": "mlfs_dask.selectors.label_entropy",
     "MFSIR": "mlfs_dask.selectors.mfsir",
+    "MLkNN": "mlfs_dask.evaluation.mlknn",
     "Dataset": "mlfs_dask.storage.dataset",
     "LabelEntropy": "mlfs_dask.selectors.label_entropy",
     "SMFS": "mlfs_dask.selectors.smfs",
     "cache": "mlfs_dask.caching",
     "convert": "mlfs_dask.storage.convert",
+    "evaluate": "mlfs_dask.evaluation.experiment",
     "open_dataset": "mlfs_dask.storage.dataset",
 }
 
@@ -47,9 +51,11 @@ __all__ = [
     "AccessMFS",
     "Dataset",
     "LabelEntropy",
+    "MLkNN",
     "__version__",
     "cache",
     "convert",
+    "evaluate",
     "open_dataset",
 ]
 

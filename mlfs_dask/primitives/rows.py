@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -84,13 +85,28 @@ class ArrayRows:
     Y : csr_array of int8, shape (n, q)
     block_bytes : int
         Bytes of X in one block.
+    n_categories : int64 array, shape (d,), optional
+        What kind each feature is, where it is known (`FeatureInfo`).
+
+    Attributes
+    ----------
+    matrix : ndarray or csr_array
+        X.
     """
 
     in_memory = True
 
-    def __init__(self, X: Matrix, Y: sp.csr_array, *, block_bytes: int = BLOCK_BYTES) -> None:
-        self._X = X
+    def __init__(
+        self,
+        X: Matrix,
+        Y: sp.csr_array,
+        *,
+        block_bytes: int = BLOCK_BYTES,
+        n_categories: NDArray[np.int64] | None = None,
+    ) -> None:
+        self.matrix = self._X = X
         self._Y = Y
+        self._n_categories = n_categories
         n, d = X.shape
         nonzeros = int(X.nnz) if sp.issparse(X) else n * d
         row_bytes = max(1, nonzeros * X.dtype.itemsize // max(n, 1))
@@ -121,7 +137,7 @@ class ArrayRows:
     @property
     def features(self) -> FeatureInfo:
         if self._features is None:
-            self._features = measure_features(self._X)
+            self._features = replace(measure_features(self._X), n_categories=self._n_categories)
         return self._features
 
     @property

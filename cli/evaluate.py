@@ -1,0 +1,210 @@
+"""`mlfs evaluate`: what classifiers make of chosen features, learnt inside each training part."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from mlfs_dask_cli.options import (
+    cluster_options,
+    command_line,
+    force_option,
+    output_options,
+    resume_option,
+)
+from mlfs_dask_cli.output import Output, size, table
+from mlfs_dask_cli.progress import show_progress
+
+
+def _names(ctx: click.Context, option: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Names given one an option or between commas; None where there are none."""
+    return tuple(name.strip() for text in value for name in text.split(",") if name.strip()) or None
+
+
+@click.command()
+@click.argument("store", metavar="STORE", required=False)
+@click.argument("subjects", metavar="SUBJECT...", nargs=-1)
+@click.option("-o", "place", metavar="EVAL", help="Folder or URL to write; it appears when complete.")
+@click.option("--name", help="Name of the data set in the tables (default: that of the store).")
+@click.option("--protocol", help="Options of a published experiment; options that are given take the place of its own.")
+@click.option("--print-protocol", is_flag=True, help="Print the options as they would be, and stop.")
+@click.option("--dry-run", is_flag=True, help="Check everything, print what would be done, and stop.")
+@click.option(
+    "--classifier",
+    "classifiers",
+    multiple=True,
+    callback=_names,
+    help="mlknn, logistic or sgd; several between commas.",
+)
+@click.option("--n-neighbors", type=int, help="Nearest rows that vote in ML-kNN (default 10).")
+@click.option("--smoothing", type=float, help="Added to every count of ML-kNN (default 1).")
+@click.option("-C", "C", type=float, help="Inverse weight of the penalty of logistic regressions (default 1).")
+@click.option("--scale", help="standard: zero mean and unit variance over the training rows (default); or none.")
+@click.option("--metrics", multiple=True, callback=_names, help="Metrics between commas (default: all).")
+@click.option("--k-grid", help="Numbers of features: 20, 10%, 1/6, 5:50:5, 10%:90%:10%, between commas.")
+@click.option("--split", help="kfold (default), holdout, stratified or given.")
+@click.option("--folds", type=int, help="Folds (default 5).")
+@click.option("--repeats", type=int, help="Times that the split is drawn again (default 1).")
+@click.option("--test-size", type=float, help="Share of the rows that a hold-out judges (default 0.2).")
+@click.option("--groups", metavar="FILE", help="A group for every row, a line each; a group is not parted.")
+@click.option(
+    "--split-file",
+    metavar="FILE",
+    help="The split: a line for every row, train, test, or the number of the fold that judges it.",
+)
+@click.option("--test-store", metavar="STORE", help="Store of the rows that are judged; STORE is learnt from, whole.")
+@click.option(
+    "--missing-labels", type=float, metavar="SHARE", help="Drop this share of the training rows' positive labels."
+)
+@click.option(
+    "--labelled-rows", type=float, metavar="SHARE", help="Keep the labels of this share of the training rows."
+)
+@click.option(
+    "--hidden-as",
+    help="How methods that take unknown labels see rows without labels: unknown (default) or zero.",
+)
+@click.option(
+    "--unlabelled-test",
+    is_flag=True,
+    default=None,
+    help="Methods that take unknown labels see the judged rows, without labels.",
+)
+@click.option(
+    "--classifier-labels",
+    help="Classifiers learn from the labels that the selector had (simulated, default) or from all of them (full).",
+)
+@click.option("--max-train-rows", type=int, metavar="N", help="Let classifiers learn from N training rows at most.")
+@click.option("--seed", type=int, metavar="N", help="Seed of whatever is random (default 0); repeat r uses N + r.")
+@resume_option
+@force_option
+@cluster_options
+@output_options(progress=True)
+def evaluate(
+    *,
+    store: str | None,
+    subjects: tuple[str, ...],
+    place: str | None,
+    name: str | None,
+    protocol: str | None,
+    print_protocol: bool,
+    dry_run: bool,
+    groups: str | None,
+    split_file: str | None,
+    test_store: str | None,
+    resume: bool,
+    force: bool,
+    cluster: dict[str, Any],
+    output: Output,
+    **options: Any,
+) -> None:
+    """Judge SUBJECTs on STORE by what classifiers make of their best features, and write the folder EVAL.
+
+    A SUBJECT is a method, with its parameters after a colon (elc:lambda=0.1,variant=published), learnt inside each
+    training part; random or all, for comparison; or the folder of a finished run.
+    """
+    from mlfs_dask.cluster import connect
+    from mlfs_dask.evaluation.experiment import prepare
+    from mlfs_dask.evaluation.keeping import Kept, kept_place
+    from mlfs_dask.evaluation.protocols import make_settings
+    from mlfs_dask.evaluation.results import RECORD, write_eval
+    from mlfs_dask.evaluation.splits import read_groups, read_split
+    from mlfs_dask.results import check_free
+    from mlfs_dask.storage.dataset import open_dataset
+
+    if print_protocol:
+        settings = make_settings(protocol, options)
+        output.result(settings.to_dict(), _settings_text(protocol, settings))
+        return
+    if store is None or not subjects:
+        raise click.UsageError("give a STORE and one or more SUBJECTs: methods, run folders, random, all.")
+    if place is None and not dry_run:
+        raise click.UsageError("missing option '-o'; it names the folder to write.")
+    if place is not None and resume and _print_finished(place, output):
+        return
+    if place is not None:
+        check_free(place, force=force, record=RECORD, what="an evaluation")
+    dataset = open_dataset(store)
+    n = dataset.shape[0]
+    with connect(**cluster, work_bytes=dataset.rows.profile.read_bytes), show_progress(output):
+        experiment = prepare(
+            dataset,
+            subjects,
+            test=None if test_store is None else open_dataset(test_store),
+            name=name,
+            protocol=protocol,
+            groups=None if groups is None else read_groups(groups, n),
+            fold_of=None if split_file is None else read_split(split_file, n),
+            **options,
+        )
+        if dry_run:
+            plan = experiment.plan()
+            output.result(plan, _plan_text(plan))
+            return
+        assert place is not None
+        folder = kept_place(place)
+        kept = None if folder is None else Kept(folder, experiment.job(), resume=resume)
+        evaluation = experiment.run(kept)
+    evaluation.record["command"] = command_line()
+    write_eval(place, evaluation, force=force)
+    if kept is not None:
+        kept.remove()
+    _print(place, evaluation, output)
+
+
+def _print_finished(place: str, output: Output) -> bool:
+    """Print the evaluation that is there already, if it is whole."""
+    from mlfs_dask.errors import DataError
+    from mlfs_dask.evaluation.results import read_eval
+
+    try:
+        evaluation = read_eval(place)
+    except DataError:
+        return False
+    output.note(f"mlfs: {place} is complete already; nothing was run.")
+    _print(place, evaluation, output)
+    return True
+
+
+def _print(place: str, evaluation: Any, output: Output) -> None:
+    means = evaluation.means()
+    # Over the grid, and then a column a metric: what is compared first.
+    wide = means.pivot_table(index=["run", "classifier"], columns="metric", values="mean", sort=False)
+    shown = [m["name"] for m in evaluation.record["metrics"] if m["name"] in wide.columns][:5]
+    rows = [(*index, *(f"{wide.loc[index, metric]:.4f}" for metric in shown)) for index in wide.index]
+    text = table(rows, header=("run", "classifier", *shown))
+    ks = [point["k"] for point in evaluation.record["k_grid"]]
+    grid = f"k = {ks[0]}" if len(ks) == 1 else f"means over k = {', '.join(map(str, ks))}"
+    splits = evaluation.record["splits"]
+    times = f"{splits['repeats']} x {splits['folds']} {splits['kind']}"
+    output.result(
+        {"eval": place, **evaluation.record, "means": json.loads(means.to_json(orient="records", double_precision=15))},
+        f"{text}\n{grid}; {times}; written {place}",
+    )
+
+
+def _settings_text(protocol: str | None, settings: Any) -> str:
+    from mlfs_dask.evaluation.protocols import get_protocol
+
+    rows = [
+        (name, ", ".join(map(str, value)) if isinstance(value, list) else str(value))
+        for name, value in settings.to_dict().items()
+    ]
+    text = table(rows)
+    if protocol is None:
+        return text
+    found = get_protocol(protocol)
+    return f"{found.name}: {found.paper}\n{text}\n{found.notes}"
+
+
+def _plan_text(plan: dict[str, Any]) -> str:
+    return table(
+        [
+            ("subjects", ", ".join(run["run"] for run in plan["runs"])),
+            ("splits", f"{plan['splits']}, of {plan['train_rows']:,} rows to learn from, {plan['test_rows']:,} judged"),
+            ("rankings to learn", str(plan["fits"])),
+            ("features", ", ".join(map(str, plan["k"]))),
+            ("held to judge", size(plan["judging_bytes"])),
+        ]
+    )

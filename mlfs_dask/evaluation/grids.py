@@ -1,0 +1,107 @@
+"""Grids of numbers of features: by number, by percent, by range.
+
+A grid is items between commas. An item is a number of features (20), a percent of all features (10%), a share of
+them as a fraction (1/6), or a range FIRST:LAST:STEP of one of these, LAST included.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import NamedTuple
+
+from mlfs_dask.errors import UsageError
+
+_FORMS = "numbers (20), percents (10%), shares (1/6) and ranges FIRST:LAST:STEP of them (10%:90%:10%), between commas"
+
+
+class GridPoint(NamedTuple):
+    """One number of features.
+
+    Attributes
+    ----------
+    k : int
+    share : float or None
+        The share of all features that was asked for; None where a number was.
+    """
+
+    k: int
+    share: float | None
+
+
+class Grid(NamedTuple):
+    """The points of a grid for a number of features, and those that are too large for it."""
+
+    points: tuple[GridPoint, ...]
+    too_large: tuple[int, ...]
+
+    @property
+    def largest(self) -> int:
+        return max(point.k for point in self.points)
+
+
+def read_grid(text: str, d: int) -> Grid:
+    """The points that `text` stands for, in its order, each number of features once.
+
+    Parameters
+    ----------
+    text : str
+    d : int
+        Number of features. A share of them is rounded down, as by `-k`, and is one feature at least.
+
+    Raises
+    ------
+    UsageError
+        It is no grid, or none of its numbers is as small as d.
+
+    Examples
+    --------
+    >>> [point.k for point in read_grid("10%:50%:20%", 72).points]
+    [7, 21, 36]
+    >>> read_grid("1,5:50:5", 12)
+    Grid(points=(GridPoint(k=1, share=None), GridPoint(k=5, share=None), GridPoint(k=10, share=None)), \
+too_large=(15, 20, 25, 30, 35, 40, 45, 50))
+    """
+    points: dict[int, GridPoint] = {}
+    too_large: list[int] = []
+    for item in text.split(","):
+        for value, is_share in _values(item.strip(), text):
+            if is_share:
+                k = max(1, int(value * d))
+                points.setdefault(k, GridPoint(k, float(value)))
+            elif value <= d:
+                points.setdefault(int(value), GridPoint(int(value), None))
+            else:
+                too_large.append(int(value))
+    if not points:
+        raise UsageError(f"--k-grid {text}: every number is above the {d} features there are; give smaller ones.")
+    return Grid(tuple(points.values()), tuple(too_large))
+
+
+def _values(item: str, text: str) -> list[tuple[Fraction, bool]]:
+    """Values of one item, each with whether it is a share."""
+    ends = [_value(part.strip(), text) for part in item.split(":")]
+    if len(ends) == 1:
+        return ends
+    if len(ends) != 3 or len({is_share for _, is_share in ends}) > 1:
+        raise UsageError(f"--k-grid {text}: {item!r} is no range FIRST:LAST:STEP of numbers, or of shares.")
+    (first, is_share), (last, _), (step, _) = ends
+    if first > last:
+        raise UsageError(f"--k-grid {text}: the range {item} is empty; its first value is above its last.")
+    return [(first + i * step, is_share) for i in range(int((last - first) / step) + 1)]
+
+
+def _value(part: str, text: str) -> tuple[Fraction, bool]:
+    percent = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", part)
+    share = re.fullmatch(r"(\d+)\s*/\s*(\d+)", part)
+    if percent:
+        value, is_share = Fraction(percent[1]) / 100, True
+    elif share and int(share[2]):
+        value, is_share = Fraction(int(share[1]), int(share[2])), True
+    elif re.fullmatch(r"\d+", part):
+        value, is_share = Fraction(int(part)), False
+    else:
+        raise UsageError(f"--k-grid {text}: {part!r} is nothing that can be read; give {_FORMS}.")
+    if value <= 0 or (is_share and value > 1):
+        raise UsageError(f"--k-grid {text}: {part} is not between {'0 and 100%' if is_share else '1 and d'}.")
+    return value, is_share

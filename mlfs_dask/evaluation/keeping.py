@@ -1,0 +1,90 @@
+"""Finished parts of an evaluation on disk, so that an interrupted one goes on where it was.
+
+Every ranking and its values are one small file in a hidden folder beside the place of the evaluation. They are taken up
+only by the same settings, subjects and data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mlfs_dask.errors import MlfsError
+from mlfs_dask.results import as_json, is_url
+
+_JOB = "job.json"
+
+
+def kept_place(path: str) -> Path | None:
+    """Where parts of the evaluation at `path` are kept; None for URLs.
+
+    >>> str(kept_place("out/enron.eval"))
+    'out/.enron.eval.partial'
+    """
+    if is_url(path):
+        return None
+    place = Path(path)
+    return place.with_name(f".{place.name}.partial")
+
+
+class Kept:
+    """Parts in a folder.
+
+    Parameters
+    ----------
+    place : Path
+    job : mapping
+        What decides whether parts belong to the same evaluation.
+    resume : bool
+        Take up the parts that are there; else they are deleted.
+    """
+
+    def __init__(self, place: Path, job: Mapping[str, Any], *, resume: bool) -> None:
+        self._place = place
+        text = json.dumps(as_json(job), sort_keys=True)
+        if not (resume and self._same(text)):
+            shutil.rmtree(place, ignore_errors=True)
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise MlfsError(f"{place}: it cannot be written: {error.strerror or error}") from error
+        self._write(place / _JOB, text)
+
+    def _same(self, text: str) -> bool:
+        try:
+            return (self._place / _JOB).read_text() == text
+        except OSError:
+            return False
+
+    def _file(self, name: str) -> Path:
+        return self._place / f"{hashlib.blake2b(name.encode(), digest_size=12).hexdigest()}.json"
+
+    def load(self, name: str) -> dict[str, Any] | None:
+        """What was kept under a name; None where there is nothing whole."""
+        try:
+            found = json.loads(self._file(name).read_text())
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) else None
+
+    def save(self, name: str, facts: Mapping[str, Any]) -> None:
+        """Keep plain data under a name."""
+        self._write(self._file(name), json.dumps(as_json(facts)))
+
+    @staticmethod
+    def _write(place: Path, text: str) -> None:
+        aside = place.with_suffix(".new")
+        with aside.open("w") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        aside.replace(place)
+
+    def remove(self) -> None:
+        """Delete all parts."""
+        shutil.rmtree(self._place, ignore_errors=True)

@@ -1,0 +1,139 @@
+"""Binary relevance by logistic regression: one scikit-learn model a label, whatever the others are."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.utils.validation import check_is_fitted
+
+from mlfs_dask.errors import DataError
+from mlfs_dask.selectors.labels import label_matrix
+
+
+class BinaryRelevanceLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A logistic regression for every label.
+
+    Parameters
+    ----------
+    C : float
+        Inverse of the L2 penalty's weight.
+    solver : {"exact", "sgd"}
+        `exact`: `sklearn.linear_model.LogisticRegression`, which takes all rows at once. `sgd`: `SGDClassifier` with
+        the logistic loss, fitted block by block: for very many rows.
+    max_iter : int
+        Most iterations of the exact solver.
+    epochs : int
+        Times that the stochastic solver sees every row.
+    random_state : int, optional
+        Of the stochastic solver's order.
+
+    Attributes
+    ----------
+    models_ : list of q models or floats
+        A label that has one class only is a constant: its share of positives.
+    not_converged_ : int
+        Labels for which `max_iter` was reached.
+
+    Notes
+    -----
+    Rows whose label is unknown (−1) are left out for that label. A label without known rows has the probability ½.
+    """
+
+    #: Rows that `partial_fit` of the stochastic solver is given at a time.
+    BLOCK_ROWS = 16384
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        solver: str = "exact",
+        max_iter: int = 1000,
+        epochs: int = 5,
+        random_state: int | None = None,
+    ) -> None:
+        self.C = C
+        self.solver = solver
+        self.max_iter = max_iter
+        self.epochs = epochs
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit one model a label.
+
+        Parameters
+        ----------
+        X : ndarray or sparse, shape (n, d)
+            Standardised by the caller.
+        y : array-like, shape (n, q)
+            1, 0, and −1 for unknown.
+        """
+        Y = sp.csc_array(label_matrix(y))
+        if X.shape[0] != Y.shape[0]:
+            raise DataError(f"X has {X.shape[0]} rows and y has {Y.shape[0]}", cure="give labels for the same rows")
+        self.n_features_in_ = int(X.shape[1])
+        self.classes_ = [np.array([0, 1])] * Y.shape[1]
+        self.not_converged_ = 0
+        self.models_: list[Any] = [self._fit_label(X, _column(Y, label)) for label in range(Y.shape[1])]
+        return self
+
+    def _fit_label(self, X: Any, y: NDArray[np.int8]) -> Any:
+        known = y >= 0
+        if not known.any():
+            return 0.5
+        positives = int((y[known] == 1).sum())
+        if positives in (0, int(known.sum())):
+            return float(positives > 0)
+        if not known.all():
+            X, y = X[np.flatnonzero(known)], y[known]
+        if self.solver == "sgd":
+            return self._fit_blocks(X, y)
+        from sklearn.exceptions import ConvergenceWarning
+
+        model = LogisticRegression(C=self.C, max_iter=self.max_iter)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # counted, and told once for all labels
+            model.fit(X, y)
+        self.not_converged_ += int(model.n_iter_.max() >= self.max_iter)
+        return model
+
+    def _fit_blocks(self, X: Any, y: NDArray[np.int8]) -> SGDClassifier:
+        # The penalty of LogisticRegression is 1/C in sum, that of SGDClassifier a row.
+        model = SGDClassifier("log_loss", alpha=1 / (self.C * len(y)), average=True, random_state=self.random_state)
+        random = np.random.default_rng(self.random_state)
+        for _ in range(self.epochs):
+            for rows in _blocks(len(y), self.BLOCK_ROWS, random):
+                model.partial_fit(X[rows], y[rows], classes=np.array([0, 1]))
+        return model
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Probability of every label, shape (rows, q)."""
+        check_is_fitted(self)
+        columns = [
+            np.full(X.shape[0], model) if isinstance(model, float) else model.predict_proba(X)[:, 1]
+            for model in self.models_
+        ]
+        return np.stack(columns, axis=1)
+
+    def predict(self, X: Any) -> NDArray[np.int64]:
+        """1 for every label whose probability is at least ½, shape (rows, q)."""
+        return (self.predict_proba(X) >= 0.5).astype(np.int64)
+
+
+def _column(Y: sp.csc_array, label: int) -> NDArray[np.int8]:
+    y = np.zeros(Y.shape[0], np.int8)
+    part = slice(Y.indptr[label], Y.indptr[label + 1])
+    y[Y.indices[part]] = Y.data[part]
+    return y
+
+
+def _blocks(n: int, rows: int, random: np.random.Generator) -> Iterator[slice]:
+    """Consecutive rows, in random order of the blocks."""
+    for low in random.permutation(np.arange(0, n, rows)):
+        yield slice(int(low), int(low) + rows)

@@ -1,0 +1,209 @@
+"""ML-kNN (Zhang & Zhou 2007): a label is as likely as the number of nearest rows that have it makes it.
+
+For every label the share of rows that have it, and how often c of the k nearest rows have it where the row itself has
+it and where it has not, are counted over the training rows; a new row's posterior follows by Bayes' rule. Equal to the
+authors' program: same neighbours (Euclidean, exact, ties by lower index), same counts, same smoothing.
+
+Reference: M.-L. Zhang, Z.-H. Zhou: ML-KNN: A lazy learning approach to multi-label learning. Pattern Recognition 40
+(2007) 2038-2048, doi:10.1016/j.patcog.2006.12.019
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from mlfs_dask.blocks.sparse import as_matrix
+from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.primitives.neighbours import Neighbours, knn_of_points
+from mlfs_dask.selectors.labels import label_matrix
+
+#: Entries (rows times labels) that are counted at a time.
+_BLOCK_ENTRIES = 2**22
+
+
+class MLkNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Multi-label k nearest neighbours.
+
+    Parameters
+    ----------
+    n_neighbors : int
+        Nearest training rows that vote.
+    smoothing : float
+        Added to every count; 1 is Laplace's.
+    n_jobs : int, optional
+        Threads of the neighbour search (default: the cores this process may run on). The result is the same for any.
+
+    Attributes
+    ----------
+    prior_ : float64 array, shape (q,)
+        Probability of each label.
+    likelihood_ : float64 array, shape (2, q, n_neighbors + 1)
+        Probability that c of the neighbours have a label, for rows that have it not (0) and have it (1).
+    classes_ : list of q arrays
+        0 and 1 for every label.
+    n_features_in_ : int
+
+    Notes
+    -----
+    Labels may be unknown (−1): such an entry enters neither the prior nor the likelihoods, and a neighbour's unknown
+    label counts as absent. A label of which nothing else is known has the posterior ½.
+
+    Examples
+    --------
+    >>> X = np.array([[0.0], [1.0], [2.0], [10.0], [11.0], [12.0]])
+    >>> Y = np.array([[1, 0], [1, 0], [1, 0], [0, 1], [0, 1], [0, 1]])
+    >>> MLkNN(n_neighbors=2).fit(X, Y).predict([[1.5], [11.5]])
+    array([[1, 0],
+           [0, 1]])
+    """
+
+    def __init__(self, n_neighbors: int = 10, *, smoothing: float = 1.0, n_jobs: int | None = None) -> None:
+        self.n_neighbors = n_neighbors
+        self.smoothing = smoothing
+        self.n_jobs = n_jobs
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Count over the training rows.
+
+        Parameters
+        ----------
+        X : array-like, shape (n, d)
+            Dense, or SciPy sparse, of finite numbers. Kept.
+        y : array-like, shape (n, q)
+            1, 0, and −1 for unknown.
+
+        Raises
+        ------
+        DataError, UsageError
+        """
+        if self.n_neighbors < 1 or self.smoothing <= 0:
+            raise UsageError(
+                "n_neighbors must be at least 1 and smoothing above 0; "
+                f"got n_neighbors={self.n_neighbors}, smoothing={self.smoothing}"
+            )
+        X = as_matrix(validate_data(self, X, accept_sparse="csr", dtype=np.float64, ensure_min_samples=2))
+        Y = _labels(y)
+        if Y.shape[0] != X.shape[0]:
+            raise DataError(f"X has {X.shape[0]} rows and y has {Y.shape[0]}", cure="give labels for the same rows")
+        self._rows, self._positive = X, _positive(Y)
+        near = knn_of_points(X, self.n_neighbors, threads=self._threads())
+        self.prior_, self.likelihood_ = count_likelihoods(near, Y, self.n_neighbors, self.smoothing)
+        self.classes_ = [np.array([0, 1])] * Y.shape[1]
+        return self
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Posterior of every label, shape (rows, q)."""
+        check_is_fitted(self)
+        X = as_matrix(validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False))
+        near = knn_of_points(self._rows, self.n_neighbors, queries=X, threads=self._threads())
+        return posteriors(near, self._positive, self.prior_, self.likelihood_)
+
+    def predict(self, X: Any) -> NDArray[np.int64]:
+        """1 for every label whose posterior is at least ½, shape (rows, q)."""
+        return (self.predict_proba(X) >= 0.5).astype(np.int64)
+
+    def _threads(self) -> int:
+        return self.n_jobs if self.n_jobs and self.n_jobs > 0 else len(os.sched_getaffinity(0))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.multi_output = True
+        tags.target_tags.single_output = False
+        tags.classifier_tags.multi_class = False
+        tags.classifier_tags.multi_label = True
+        return tags
+
+
+def _labels(y: Any) -> sp.csr_array:
+    """Labels of two dimensions; classes are no labels."""
+    if not sp.issparse(y) and np.ndim(y) != 2:
+        raise DataError(
+            f"ML-kNN takes labels of shape (n, q); got {np.ndim(y)} dimension(s)",
+            cure="give one column of 0 and 1 for every label, for example by sklearn.preprocessing.MultiLabelBinarizer",
+        )
+    return label_matrix(y)
+
+
+def _positive(Y: sp.csr_array) -> sp.csr_array:
+    """Y with its positive entries alone."""
+    if not (Y.data < 0).any():
+        return Y
+    positive = Y.copy()
+    positive.data = np.maximum(positive.data, 0)
+    positive.eliminate_zeros()
+    return positive
+
+
+def count_near(indices: NDArray[np.int64], positive: sp.csr_array) -> NDArray[np.int16]:
+    """How many of the neighbours of a row have each label, shape (rows, q).
+
+    >>> count_near(np.array([[0, 1]]), sp.csr_array(np.array([[1, 0], [1, 1]], np.int8)))
+    array([[2, 1]], dtype=int16)
+    """
+    rows, k = indices.shape
+    votes = sp.csr_array(
+        (np.ones(rows * k, np.int16), indices.ravel(), np.arange(0, rows * k + 1, k) if k else np.zeros(rows + 1, int)),
+        shape=(rows, positive.shape[0]),
+    )
+    counts: NDArray[np.int16] = (votes @ positive.astype(np.int16)).toarray()
+    return counts
+
+
+def count_likelihoods(
+    near: Neighbours, Y: sp.csr_array, k: int, smoothing: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Prior (q,) and likelihoods (2, q, k + 1) of the labels, from the neighbours of the training rows."""
+    n, q = Y.shape
+    positive = _positive(Y)
+    known = n - np.bincount(Y.indices[Y.data < 0], minlength=q)
+    tables = np.zeros((2, q, k + 1), np.int64)
+    step = max(1, _BLOCK_ENTRIES // max(q, 1))
+    labels = np.arange(q) * (k + 1)
+    for low in range(0, n, step):
+        part = slice(low, low + step)
+        cells = labels + count_near(near.indices[part], positive)
+        truth = Y[part].toarray()
+        for value in (0, 1):
+            tables[value] += np.bincount(cells[truth == value], minlength=q * (k + 1)).reshape(q, k + 1)
+    prior = (smoothing + tables[1].sum(axis=1)) / (2 * smoothing + known)
+    likelihood = (smoothing + tables) / (smoothing * (k + 1) + tables.sum(axis=2, keepdims=True))
+    return prior, likelihood
+
+
+def posteriors(
+    near: Neighbours, positive: sp.csr_array, prior: NDArray[np.float64], likelihood: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Posterior of every label for rows whose neighbours are given, shape (rows, q)."""
+    rows, q = len(near.indices), len(prior)
+    result = np.empty((rows, q))
+    absent, present = (likelihood * np.stack([1 - prior, prior])[:, :, np.newaxis]).reshape(2, -1)
+    table = present / (present + absent)
+    labels = np.arange(q) * likelihood.shape[2]
+    step = max(1, _BLOCK_ENTRIES // max(q, 1))
+    for low in range(0, rows, step):
+        part = slice(low, low + step)
+        result[part] = table[labels + count_near(near.indices[part], positive)]
+    return result
+
+
+def working_bytes(rows: int, k: int, q: int, columns: int) -> int:
+    """Bytes that a fit and a prediction of this size hold beside X and Y: rows around zero, neighbours, one block.
+
+    Parameters
+    ----------
+    rows : int
+        Training rows and others.
+    k : int
+        Neighbours.
+    q, columns : int
+        Labels, features.
+    """
+    return 8 * rows * columns + 32 * rows * k + 40 * min(_BLOCK_ENTRIES, rows * q)

@@ -1,0 +1,181 @@
+"""Evaluation folders: results, rankings and what learning took, written whole or not at all.
+
+`results.csv` has a row for every data set, run, classifier, number of features, repeat, fold and metric; `rankings.csv`
+the chosen features in order; `fits.csv` a row for every ranking that was learnt; `eval.json` how it was done. A folder
+without `eval.json` is no evaluation.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mlfs_dask.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RESULTS, RANKINGS, FITS, RECORD = "results.csv", "rankings.csv", "fits.csv", "eval.json"
+FORMAT_VERSION = 1
+
+#: Column -> dtype of each table.
+RESULT_COLUMNS = {
+    "dataset": "str",
+    "run": "str",
+    "method": "str",
+    "classifier": "str",
+    "k": "int64",
+    "repeat": "int64",
+    "fold": "int64",
+    "metric": "str",
+    "value": "float64",
+}
+RANKING_COLUMNS = {
+    "dataset": "str",
+    "run": "str",
+    "repeat": "int64",
+    "fold": "int64",
+    "rank": "int64",
+    "feature_index": "int64",
+}
+FIT_COLUMNS = {
+    "dataset": "str",
+    "run": "str",
+    "repeat": "int64",
+    "fold": "int64",
+    "seconds": "float64",
+    "passes": "int64",
+    "bytes_read": "int64",
+    "iterations": "int64",
+    "converged": "boolean",
+    "peak_driver_bytes": "int64",
+    "peak_worker_bytes": "int64",
+}
+
+_CURE = "give the folder that `mlfs evaluate -o` wrote, or evaluate again."
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What an evaluation found.
+
+    Attributes
+    ----------
+    results : DataFrame
+        dataset, run, method, classifier, k, repeat, fold, metric, value; NaN where a metric is undefined.
+    rankings : DataFrame
+        dataset, run, repeat, fold, rank (from 1), feature_index, down to the largest k. A finished run has one ranking,
+        that of repeat 0 and fold 0; of `all` features there is none.
+    fits : DataFrame
+        dataset, run, repeat, fold, seconds, passes, bytes_read, iterations, converged (missing where a method has no
+        loop), peak_driver_bytes, peak_worker_bytes: a row for every ranking that was learnt.
+    record : dict
+        Content of `eval.json`.
+    """
+
+    results: pd.DataFrame
+    rankings: pd.DataFrame
+    fits: pd.DataFrame
+    record: dict[str, Any]
+
+    def means(self) -> pd.DataFrame:
+        """Mean and standard deviation of every metric over repeats and folds, by dataset, run, classifier and k."""
+        groups = self.results.groupby(["dataset", "run", "method", "classifier", "k", "metric"], sort=False)["value"]
+        return groups.agg(["mean", "std", "count"]).reset_index()
+
+
+def write_eval(path: str, evaluation: Evaluation, *, force: bool = False) -> None:
+    """Write an evaluation folder, whole or not at all.
+
+    Parameters
+    ----------
+    path : str
+        Local folder or fsspec URL.
+    evaluation : Evaluation
+    force : bool
+        Replace an earlier evaluation, at the very end.
+
+    Raises
+    ------
+    UsageError
+        If the place is taken.
+    MlfsError
+        If it cannot be written.
+    """
+    from mlfs_dask.results import as_json, write_folder
+
+    texts = {
+        name: _text(frame, columns)
+        for name, frame, columns in (
+            (RESULTS, evaluation.results, RESULT_COLUMNS),
+            (RANKINGS, evaluation.rankings, RANKING_COLUMNS),
+            (FITS, evaluation.fits, FIT_COLUMNS),
+        )
+    }
+    texts[RECORD] = json.dumps(as_json(evaluation.record), indent=2, allow_nan=False) + "\n"
+    write_folder(path, texts, record=RECORD, what="an evaluation", force=force)
+
+
+def _text(frame: pd.DataFrame, columns: dict[str, str]) -> str:
+    stream = io.StringIO()
+    frame[list(columns)].to_csv(stream, index=False, lineterminator="\n", float_format="%.17g")
+    return stream.getvalue()
+
+
+def read_eval(path: str | Path) -> Evaluation:
+    """Read an evaluation folder.
+
+    Raises
+    ------
+    DataError
+        If it is none, a file in it is damaged, or a newer version wrote it.
+    """
+    from mlfs_dask.results import read_text
+
+    try:
+        record = json.loads(read_text(str(path), RECORD, what="evaluation", cure=_CURE))
+        version = int(record["format_version"])
+        if record["kind"] != "eval":
+            raise ValueError(f"kind is {record['kind']!r}")
+    except (ValueError, KeyError, TypeError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"no record of an evaluation ({error!r}).", file=f"{path}/{RECORD}", cure=_CURE) from error
+    if version > FORMAT_VERSION:
+        raise DataError(
+            f"format_version {version} is newer than {FORMAT_VERSION}, the newest this version reads",
+            file=f"{path}/{RECORD}",
+            cure="upgrade mlfs-dask",
+        )
+    results = _frame(str(path), RESULTS, RESULT_COLUMNS)
+    rankings = _frame(str(path), RANKINGS, RANKING_COLUMNS)
+    return Evaluation(results, rankings, _frame(str(path), FITS, FIT_COLUMNS), record)
+
+
+def _frame(path: str, name: str, columns: dict[str, str]) -> pd.DataFrame:
+    import pandas as pd
+
+    from mlfs_dask.results import read_text
+
+    text = read_text(path, name, what="evaluation", cure=_CURE)
+    try:
+        # Names stay what they are: a data set may be called "NA".
+        words = [column for column, dtype in columns.items() if dtype == "str"]
+        missing = {column: [""] for column, dtype in columns.items() if dtype in ("float64", "boolean")}
+        frame = pd.read_csv(
+            io.StringIO(text),
+            dtype=columns,
+            na_values=missing,
+            keep_default_na=False,
+            float_precision="round_trip",
+            true_values=["True"],
+            false_values=["False"],
+        )
+        if list(frame.columns) != list(columns):
+            raise ValueError(f"expected the columns {', '.join(columns)}")
+        return frame.astype(dict.fromkeys(words, object))
+    except (ValueError, TypeError) as error:
+        raise DataError(f"damaged: {error}", file=f"{path}/{name}", cure=_CURE) from error

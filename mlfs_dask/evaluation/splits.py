@@ -1,0 +1,244 @@
+"""Splits of rows into a training part and rows that are judged.
+
+k-fold, repeated hold-out, folds and hold-outs that keep groups of rows together, folds by iterative stratification, and
+splits that are given. Whatever is random follows from the seed and the number of the repeat alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask.errors import DataError, UsageError
+
+_Pair = tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]]]
+
+KINDS = ("kfold", "holdout", "stratified", "given")
+
+
+@dataclass(frozen=True)
+class Split:
+    """One division of the rows.
+
+    Attributes
+    ----------
+    repeat, fold : int
+        From 0.
+    train, test : int64 array
+        Rising row indices; none is in both.
+    """
+
+    repeat: int
+    fold: int
+    train: NDArray[np.int64]
+    test: NDArray[np.int64]
+
+
+def repeat_seed(seed: int, repeat: int) -> int:
+    """The seed of everything random in one repeat, learning included: the same for all methods.
+
+    >>> repeat_seed(3, 1)
+    4
+    """
+    return seed + repeat
+
+
+def make_splits(
+    kind: str,
+    Y: sp.csr_array,
+    *,
+    folds: int = 5,
+    repeats: int = 1,
+    test_size: float = 0.2,
+    seed: int = 0,
+    groups: NDArray[np.integer] | None = None,
+    given: NDArray[np.integer] | None = None,
+) -> Iterator[Split]:
+    """Splits, one after another.
+
+    Parameters
+    ----------
+    kind : {"kfold", "holdout", "stratified", "given"}
+        `stratified` is k-fold by iterative stratification.
+    Y : csr_array, shape (n, q)
+        Only `stratified` looks into it; an unknown label counts as none.
+    folds : int
+        Of `kfold` and `stratified`; every row is judged once in each repeat.
+    repeats : int
+        Times that all is done again with another seed.
+    test_size : float
+        Share of the rows that a hold-out judges (`holdout`).
+    seed : int
+    groups : int array, shape (n,), optional
+        Rows of one group stay together (`kfold`, `holdout`).
+    given : int array, shape (n,), optional
+        For `given`: the fold in which each row is judged; −1 is only ever trained on.
+
+    Raises
+    ------
+    UsageError
+        More folds than rows or groups, or options that do not go together.
+    """
+    n = Y.shape[0]
+    if kind not in KINDS:
+        raise UsageError(f"there is no split {kind!r}; known: {', '.join(KINDS)}.")
+    if groups is not None and kind not in ("kfold", "holdout"):
+        raise UsageError(f"groups go with the splits kfold and holdout, not with {kind}.")
+    if kind == "given":
+        if given is None:
+            raise UsageError("the split 'given' needs to be told which rows are judged; give --split-file.")
+        yield from _given(given)
+        return
+    _check_counts(kind, n if groups is None else len(np.unique(groups)), folds, repeats, test_size)
+    for repeat in range(repeats):
+        random = repeat_seed(seed, repeat)
+        if kind == "stratified":
+            fold_of = stratified_folds(Y, folds, np.random.default_rng(random))
+            pairs: list[_Pair] = [(np.flatnonzero(fold_of != f), np.flatnonzero(fold_of == f)) for f in range(folds)]
+        else:
+            pairs = _scikit_pairs(kind, n, folds, test_size, random, groups)
+        for fold, (train, test) in enumerate(pairs):
+            yield Split(repeat, fold, np.sort(train).astype(np.int64), np.sort(test).astype(np.int64))
+
+
+def _check_counts(kind: str, units: int, folds: int, repeats: int, test_size: float) -> None:
+    if repeats < 1:
+        raise UsageError(f"--repeats must be at least 1; got {repeats}.")
+    if kind == "holdout":
+        if not 0 < test_size < 1:
+            raise UsageError(f"--test-size is a share between 0 and 1; got {test_size}.")
+    elif not 2 <= folds <= units:
+        raise UsageError(f"--folds must be from 2 to the {units} rows or groups there are; got {folds}.")
+
+
+def _scikit_pairs(
+    kind: str, n: int, folds: int, test_size: float, random: int, groups: NDArray[np.integer] | None
+) -> list[_Pair]:
+    from sklearn.model_selection import GroupKFold, GroupShuffleSplit, KFold, ShuffleSplit
+
+    if kind == "kfold":
+        splitter = (KFold if groups is None else GroupKFold)(folds, shuffle=True, random_state=random)
+    else:
+        splitter = (ShuffleSplit if groups is None else GroupShuffleSplit)(1, test_size=test_size, random_state=random)
+    return list(splitter.split(np.empty((n, 0)), None, groups))
+
+
+def _given(fold_of: NDArray[np.integer]) -> Iterator[Split]:
+    for fold, number in enumerate(np.unique(fold_of[fold_of >= 0])):
+        test = fold_of == number
+        if test.all():
+            raise UsageError("the split that was given judges every row and leaves none to learn from.")
+        yield Split(0, fold, np.flatnonzero(~test), np.flatnonzero(test))
+
+
+def stratified_folds(Y: sp.csr_array, folds: int, random: np.random.Generator) -> NDArray[np.int64]:
+    """The fold of every row by iterative stratification (Sechidis, Tsoumakas & Vlahavas 2011).
+
+    The label with fewest rows left is dealt out first, each of its rows to the fold that lacks most of that label, ties
+    to the fold that lacks most rows, and then at random.
+
+    Parameters
+    ----------
+    Y : csr_array, shape (n, q)
+        1 = positive; anything else counts as absent.
+    folds : int
+    random : numpy Generator
+
+    Returns
+    -------
+    int64 array, shape (n,)
+
+    Notes
+    -----
+    Time grows with the positive labels times the folds, and with q for every label dealt out.
+
+    References
+    ----------
+    On the stratification of multi-label data, ECML PKDD 2011, doi:10.1007/978-3-642-23808-6_10
+    """
+    positive = sp.csr_array(Y == 1) if (Y.data < 0).any() else sp.csr_array(Y)
+    n = positive.shape[0]
+    columns = sp.csc_array(positive)
+    fold_of = np.full(n, -1, np.int64)
+    rows_left = np.ones(n, bool)
+    wanted_rows = np.full(folds, n / folds)
+    left = np.diff(columns.indptr).astype(np.int64)
+    wanted = np.repeat(left[:, np.newaxis] / folds, folds, axis=1)
+
+    def deal(row: int, desire: NDArray[np.float64]) -> None:
+        best = np.flatnonzero(desire == desire.max())
+        if len(best) > 1:
+            best = best[wanted_rows[best] == wanted_rows[best].max()]
+        fold = int(best[0] if len(best) == 1 else random.choice(best))
+        fold_of[row], rows_left[row] = fold, False
+        labels = positive.indices[positive.indptr[row] : positive.indptr[row + 1]]
+        wanted[labels, fold] -= 1
+        left[labels] -= 1
+        wanted_rows[fold] -= 1
+
+    while (left > 0).any():
+        label = int(np.where(left > 0, left, n + 1).argmin())
+        rows = columns.indices[columns.indptr[label] : columns.indptr[label + 1]]
+        for row in random.permutation(rows[rows_left[rows]]):
+            deal(int(row), wanted[label])
+    for row in random.permutation(np.flatnonzero(rows_left)):
+        deal(int(row), wanted_rows)
+    return fold_of
+
+
+def read_groups(path: str, n: int) -> NDArray[np.int64]:
+    """The group of every row from a text file, a line each.
+
+    Raises
+    ------
+    DataError
+        The file cannot be read, or has another number of lines.
+    """
+    groups: NDArray[np.int64] = np.unique(_lines(path, n), return_inverse=True)[1].astype(np.int64)
+    return groups
+
+
+def read_split(path: str, n: int) -> NDArray[np.int64]:
+    """The fold that judges every row from a text file: a fold's number, `test` (0) or `train` (−1), a line each.
+
+    Raises
+    ------
+    DataError
+        The file cannot be read, has another number of lines, or a line says something else.
+    """
+    words = {"train": -1, "test": 0, "-1": -1}
+    fold_of = np.empty(n, np.int64)
+    for number, line in enumerate(_lines(path, n)):
+        word = line.lower()
+        if word not in words and not word.isdecimal():
+            raise DataError(
+                "expected train, test or the number of a fold",
+                file=path,
+                line=number + 1,
+                value=line,
+                cure="write one of them for every row",
+            )
+        fold_of[number] = words[word] if word in words else int(word)
+    if (fold_of < 0).all():
+        raise DataError("no row is judged: every line says train", file=path, cure="write test for some rows")
+    return fold_of
+
+
+def _lines(path: str, n: int) -> list[str]:
+    try:
+        lines = [line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"cannot be read: {error}", file=path, cure="give a text file with a line for every row"
+        ) from error
+    if len(lines) != n:
+        raise DataError(
+            f"{len(lines):,} lines for {n:,} rows", file=path, cure="write one line for every row, and no heading"
+        )
+    return lines

@@ -1,0 +1,129 @@
+"""What is judged: a method that is learnt inside each training part, a finished run, random features, or all of them.
+
+A subject is written `elc`, `elc:lambda_=0.1,variant=published`, `random`, `all`, or as the folder of a run.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mlfs_dask.errors import UsageError
+from mlfs_dask.results import RECORD, Run, is_url, read_run
+from mlfs_dask.selectors import METHODS, get_method
+from mlfs_dask.selectors.base import plain
+from mlfs_dask.selectors.options import selector_options
+
+#: Subjects that are no selectors.
+RANDOM, ALL = "random", "all"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One thing that is judged.
+
+    Attributes
+    ----------
+    run : str
+        Its label, the only one of that name in an evaluation.
+    method : str
+    params : mapping
+        Parameters given to the method; of a finished run, all of them.
+    finished : Run or None
+        The run whose ranking is judged as it is; None for what is learnt inside each training part.
+    """
+
+    run: str
+    method: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    finished: Run | None = None
+
+    def make_selector(self, k: int, seed: int) -> Any:
+        """The selector, seeded where it draws at random and no seed was given."""
+        selector = get_method(self.method)
+        params = dict(self.params)
+        if "random_state" in selector._get_param_names():
+            params.setdefault("random_state", seed)
+        return selector(n_features_to_select=k, **params)
+
+    def to_record(self) -> dict[str, Any]:
+        """As `eval.json` holds it."""
+        params = {name: plain(value) for name, value in self.params.items()}
+        record = {"run": self.run, "method": self.method, "params": params, "learnt": "training part"}
+        if self.finished is not None:
+            record |= {"learnt": "finished run", "path": self.finished.path}
+        return record
+
+
+def read_subject(text: str | Subject) -> Subject:
+    """The subject that `text` names.
+
+    Raises
+    ------
+    UsageError
+        It is neither a method nor a run, or names a parameter or value that the method does not have.
+    DataError
+        A run folder is damaged.
+
+    Examples
+    --------
+    >>> read_subject("elc:lambda=0.1,variant=published").params
+    {'lambda_': 0.1, 'variant': 'published'}
+    """
+    if isinstance(text, Subject):
+        return text
+    name, _, options = text.partition(":")
+    if name in (RANDOM, ALL):
+        if options:
+            raise UsageError(f"the subject {name!r} takes no parameters; got {text!r}.")
+        return Subject(name, name)
+    if name in METHODS:
+        return Subject(text, name, _read_params(name, options))
+    if is_url(text) or (Path(text) / RECORD).is_file():
+        return finished_subject(read_run(text))
+    close = difflib.get_close_matches(name, [*METHODS, RANDOM, ALL], n=3, cutoff=0.5)
+    known = f"Did you mean {' or '.join(close)}?" if close else f"Methods: {', '.join(sorted(METHODS))}."
+    raise UsageError(f"{text!r} is neither the folder of a finished run nor a method, random or all. {known}")
+
+
+def finished_subject(run: Run) -> Subject:
+    """A finished run as a subject."""
+    return Subject(
+        Path(run.path.rstrip("/")).name, str(run.record["method"]), dict(run.record.get("params", {})), finished=run
+    )
+
+
+def read_subjects(texts: Sequence[str | Subject]) -> list[Subject]:
+    """All subjects, each with a label of its own.
+
+    Raises
+    ------
+    UsageError
+        There is none, or two have the same label.
+    """
+    subjects = [read_subject(text) for text in texts]
+    if not subjects:
+        raise UsageError("nothing to judge was given; name a run folder, a method, random or all.")
+    labels = [subject.run for subject in subjects]
+    twice = {label for label in labels if labels.count(label) > 1}
+    if twice:
+        raise UsageError(f"two subjects are called {sorted(twice)[0]!r}; each must be given once.")
+    return subjects
+
+
+def _read_params(method: str, text: str) -> dict[str, Any]:
+    options = {option.name: option for option in selector_options(get_method(method))}
+    spelt = {name.strip("_").replace("_", "-"): name for name in options} | {name: name for name in options}
+    params: dict[str, Any] = {}
+    for part in re.split(r",(?=[^,=]+=)", text) if text else []:
+        given, equals, value = part.partition("=")
+        name = spelt.get(given.strip()) or spelt.get(given.strip().strip("_").replace("_", "-"))
+        if not equals or name is None:
+            close = difflib.get_close_matches(given.strip(), options, n=3, cutoff=0.4) or sorted(options)
+            raise UsageError(f"{method} has no parameter {given.strip()!r}. Did you mean {' or '.join(close)}?")
+        params[name] = options[name].parse(value.strip())
+    return params

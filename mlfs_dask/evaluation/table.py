@@ -1,0 +1,244 @@
+"""The data that is judged: its labels in this process, its rows for selectors, its columns for classifiers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask import runtime
+from mlfs_dask.blocks.sparse import as_labels
+from mlfs_dask.errors import DataError, DoesNotFitError
+from mlfs_dask.primitives.parts import JoinedRows, gather_columns, row_part
+from mlfs_dask.primitives.passes import PassRecord
+from mlfs_dask.primitives.rows import ArrayRows, as_rows
+from mlfs_dask.runtime import Resources
+from mlfs_dask.selectors.labels import label_matrix
+from mlfs_dask.typing import Matrix, RowSource
+
+#: Share of this process's limit that data held in memory may fill, its copies counted.
+_HELD_SHARE = 0.5
+
+#: Sparse columns are made dense from this density on: distances of dense rows are products of matrices.
+_DENSE_FROM = 0.02
+
+
+class Table:
+    """Rows, labels and names of the data that is judged.
+
+    Parameters
+    ----------
+    source : RowSource
+        One that streams: a store's, or of arrays in memory.
+    Y : csr_array of int8, shape (n, q)
+    name : str
+    path, digest : str or None
+        Of the store.
+    test_rows : int, optional
+        The last so many rows are the only ones that are judged.
+    names : mapping, optional
+        Names of features ("feature") and labels ("label"), where there are any.
+    """
+
+    def __init__(
+        self,
+        source: RowSource,
+        Y: sp.csr_array,
+        *,
+        name: str,
+        path: str | None = None,
+        digest: str | None = None,
+        test_rows: int | None = None,
+        names: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.source = source
+        self.Y = Y
+        self.name = name
+        self.path = path
+        self.digest = digest
+        self.test_rows = test_rows
+        self.names = names or {"feature": None, "label": None}
+        self.n, self.d, self.q = source.profile.n, source.profile.d, source.profile.q
+        self._X: Matrix | None = getattr(source, "matrix", None)
+        self._read: tuple[bytes, Matrix] | None = None
+
+    @cached_property
+    def rows_with_unknown(self) -> NDArray[np.bool_]:
+        """Whether a row has an unknown label, shape (n,)."""
+        found = np.zeros(self.n, bool)
+        found[np.repeat(np.arange(self.n), np.diff(self.Y.indptr))[self.Y.data < 0]] = True
+        return found
+
+    @property
+    def fold_of(self) -> NDArray[np.int64] | None:
+        """The split that the data brings: the test rows are judged, the others are not."""
+        if self.test_rows is None:
+            return None
+        fold_of = np.full(self.n, -1, np.int64)
+        fold_of[self.n - self.test_rows :] = 0
+        return fold_of
+
+    @property
+    def held(self) -> bool:
+        """Whether X is in this process."""
+        return self._X is not None
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of X in memory."""
+        profile = self.source.profile
+        return profile.nonzeros * (profile.itemsize + (4 if profile.sparse else 0)) + (
+            8 * profile.n if profile.sparse else 0
+        )
+
+    def hold_if_it_fits(self, resources: Resources, beside: int) -> None:
+        """Read X into this process if it, a training part's copy, and what else is needed fill half of the memory."""
+        needed = runtime.driver_bytes() + 2 * self.held_bytes + beside
+        if self.held or needed > _HELD_SHARE * resources.driver_limit:
+            return
+        pieces = [block.X.copy() for block in self.source.stream(0, len(self.source.row_offsets) - 1)]
+        X = sp.csr_array(sp.vstack(pieces, format="csr")) if self.source.profile.sparse else np.concatenate(pieces)
+        features = self.source.features
+        self._X = X
+        self.source = ArrayRows(X, self.Y, n_categories=features.n_categories)
+
+    def part(
+        self, rows: NDArray[np.int64], Y: sp.csr_array, resources: Resources
+    ) -> tuple[RowSource, list[PassRecord]]:
+        """Some rows for a selector, with these labels, and the readings that it took to know their ranges."""
+        if self._X is not None:
+            n_categories = self.source.features.n_categories
+            return ArrayRows(self._X[rows], Y, n_categories=n_categories), []
+        source, record = row_part(self.source, rows, Y, resources)
+        return source, [record]
+
+    def columns(self, columns: NDArray[np.int64], resources: Resources) -> Matrix:
+        """Columns of all rows in the order given, in this process: by one reading, unless they were the last ones read.
+
+        Returns
+        -------
+        ndarray or csr_array, shape (n, k)
+
+        Raises
+        ------
+        DataError
+            A value is missing or infinite.
+        """
+        mark = columns.tobytes()
+        if self._read is None or self._read[0] != mark:
+            self._read = None
+            self._read = mark, self._take(columns, resources)
+        return self._read[1]
+
+    def _take(self, columns: NDArray[np.int64], resources: Resources) -> Matrix:
+        if self._X is None:
+            X, _ = gather_columns(self.source, columns, resources)
+        elif sp.issparse(self._X):
+            X = sp.csr_array(self._X[:, columns])
+            if X.nnz > _DENSE_FROM * X.shape[0] * X.shape[1] or 8 * X.shape[0] * X.shape[1] < 2**26:
+                X = X.toarray()
+        else:
+            X = self._X[:, columns]
+        values = X.data if sp.issparse(X) else X
+        if not np.isfinite(values.sum(dtype=np.float64)) and not np.isfinite(values).all():
+            wrong = ~np.isfinite(X.toarray() if sp.issparse(X) else X).all(axis=0)
+            raise DataError(
+                f"feature {int(columns[np.flatnonzero(wrong)[0]])} has missing or infinite values",
+                cure="fill them in before conversion (for example with sklearn.impute.SimpleImputer), or leave the "
+                "feature out (mlfs convert --drop)",
+            )
+        return X
+
+
+def open_table(data: Any, labels: Any = None, *, name: str | None = None, test: Any = None) -> Table:
+    """The data as a `Table`.
+
+    Parameters
+    ----------
+    data : Dataset, path or URL of a store, or array-like
+    labels : array-like, optional
+    name : str, optional
+    test : like data, or (X, Y), optional
+        Rows that come after those of `data` and are the only ones judged.
+    """
+    from mlfs_dask.storage.dataset import Dataset, open_dataset
+
+    if isinstance(data, str | Path):
+        data = open_dataset(data)
+    if isinstance(data, Dataset):
+        Y = _all_labels(data)
+        names = {"feature": data.feature_names, "label": data.label_names}
+        table = Table(
+            data.rows, Y, name=name or dataset_name(data.path), names=names, path=data.path, digest=data.digest
+        )
+    else:
+        if labels is None:
+            raise DataError("no labels were given: data is an array", cure="evaluate(X, subjects, labels=Y)")
+        source = as_rows(_in_memory(data), label_matrix(_in_memory(labels)))
+        table = Table(source, as_labels(label_matrix(_in_memory(labels))), name=name or "data")
+    if test is None:
+        return table
+    other = open_table(*test) if isinstance(test, tuple) else open_table(test)
+    return _joined(table, other)
+
+
+def _in_memory(array: Any) -> Any:
+    """A Dask array's values; anything else as it is."""
+    return array.compute() if hasattr(array, "__dask_graph__") else array
+
+
+def _all_labels(dataset: Any) -> sp.csr_array:
+    """All labels of a store, read without its X."""
+    labels = 9 * dataset.schema.label_nonzeros + 8 * dataset.schema.n
+    limit = runtime.current_resources().driver_limit
+    if runtime.driver_bytes() + labels > limit:
+        raise DoesNotFitError(
+            "the labels of all rows",
+            projected=runtime.driver_bytes() + labels,
+            available=limit,
+            cure="run on a machine with more memory",
+        )
+    return as_labels(dataset.Y.compute(scheduler="sync"))
+
+
+def _joined(table: Table, other: Table) -> Table:
+    """The rows of one table, and after them those of another, which alone are judged."""
+    if (table.d, table.q) != (other.d, other.q):
+        raise DataError(
+            f"the rows to learn from have {table.d:,} features and {table.q:,} labels, those to judge {other.d:,} and "
+            f"{other.q:,}",
+            cure="convert both files with the same options",
+        )
+    for kind in ("feature", "label"):
+        ours, theirs = table.names[kind], other.names[kind]
+        if ours is None or theirs is None or np.array_equal(ours, theirs):
+            continue
+        at = int(np.flatnonzero(np.asarray(ours) != np.asarray(theirs))[0])
+        raise DataError(
+            f"{kind} {at} is {str(ours[at])!r} in the rows to learn from and {str(theirs[at])!r} in those to judge",
+            cure="convert both files with the same options",
+        )
+    return Table(
+        JoinedRows((table.source, other.source)),
+        sp.csr_array(sp.vstack([table.Y, other.Y], format="csr")),
+        name=table.name,
+        path=table.path,
+        digest=table.digest,
+        test_rows=other.n,
+        names=table.names,
+    )
+
+
+def dataset_name(path: str) -> str:
+    """Name of a data set from the place of its store.
+
+    >>> dataset_name("s3://bucket/sets/enron.zarr/")
+    'enron'
+    """
+    name = PurePosixPath(path.rstrip("/")).name
+    return name[: -len(".zarr")] if name.endswith(".zarr") else name
