@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 SMALL_WORK_BYTES = 256 * 2**20
 """Below this much data a local cluster costs more time than it saves."""
 
-DEFAULT_WAIT = 60.0
+DEFAULT_WAIT = runtime.WORKER_WAIT
 """Seconds that a missing scheduler or missing workers are waited for."""
 
 COMPARED_PACKAGES = ("mlfs-dask", "dask", "distributed", "numpy", "scipy", "zarr", "numba", "msgpack")
@@ -125,7 +125,7 @@ def connect(
             assert workers is not None  # local, or it had been done in process
             client = stack.enter_context(_local_client(workers, threads_per_worker or 1, memory_limit, wait))
         _prepare_workers(client, local=not remote)
-        with client.as_current(), _translate_loss(client):
+        with client.as_current(), runtime.waiting_for_workers(wait), _translate_loss(client):
             yield client
 
 

@@ -24,6 +24,9 @@ PROCESS_BYTES = 90 * 2**20
 #: Bytes that the compiled kernels add to a process: Numba, LLVM, and the loaded code.
 COMPILED_BYTES = 110 * 2**20
 
+#: Seconds that a cluster which has lost every worker is given to get one back, unless `waiting_for_workers` says other.
+WORKER_WAIT = 60.0
+
 #: Topic on which workers report progress to the client.
 PROGRESS_TOPIC = "mlfs-progress"
 
@@ -49,6 +52,8 @@ class Resources:
         whatever it imports at its top.
     compiled_bytes : int
         What loading compiled kernels adds to a process: 0 where an earlier pass has loaded them.
+    worker_wait : float
+        Seconds without any worker before a running pass is given up.
     """
 
     workers: int
@@ -58,6 +63,7 @@ class Resources:
     client: Any = None
     process_bytes: int = PROCESS_BYTES
     compiled_bytes: int = COMPILED_BYTES
+    worker_wait: float = WORKER_WAIT
 
     @property
     def slots(self) -> int:
@@ -83,7 +89,7 @@ def current_resources(*, threads: int | None = None) -> Resources:
         return Resources(1, count, driver_limit, driver_limit, None, held_here, added)
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
     if not workers:
-        return Resources(1, 1, driver_limit, driver_limit, client)
+        return Resources(1, 1, driver_limit, driver_limit, client, worker_wait=_worker_wait)
     limits = [int(w["memory_limit"]) or driver_limit for w in workers]
     held = [int(w.get("metrics", {}).get("memory", 0)) for w in workers]
     return Resources(
@@ -94,6 +100,7 @@ def current_resources(*, threads: int | None = None) -> Resources:
         client,
         max(PROCESS_BYTES, *held),
         0 if _kernels_loaded_everywhere(client) else COMPILED_BYTES,
+        _worker_wait,
     )
 
 
@@ -108,6 +115,20 @@ def _kernels_loaded_everywhere(client: Any) -> bool:
         return all(found is True for found in client.run(_kernels_loaded, on_error="return").values())
     except (OSError, TimeoutError):
         return False
+
+
+_worker_wait = WORKER_WAIT
+
+
+@contextlib.contextmanager
+def waiting_for_workers(seconds: float) -> Iterator[None]:
+    """How long a pass inside the with-block waits for a worker when the cluster has lost all it had."""
+    global _worker_wait
+    before, _worker_wait = _worker_wait, seconds
+    try:
+        yield
+    finally:
+        _worker_wait = before
 
 
 _process_limits: dict[str, int] = {}

@@ -35,9 +35,6 @@ Result = TypeVar("Result")
 
 logger = logging.getLogger(__name__)
 
-#: Seconds without any worker before a running pass is given up.
-NO_WORKERS_SECONDS = 60.0
-
 #: Seconds between two reports of progress from one task.
 PROGRESS_SECONDS = 0.3
 
@@ -461,7 +458,7 @@ def send_again(attempt: Callable[[], Result], resources: Resources) -> Result:
         except DataLostError as error:
             logger.info("a worker was lost with rows that had been sent to it; they are sent again (%s)", error)
             try:
-                resources.client.wait_for_workers(1, timeout=NO_WORKERS_SECONDS)
+                resources.client.wait_for_workers(1, timeout=resources.worker_wait)
             except (TimeoutError, OSError):
                 raise error from None
     return attempt()
@@ -490,7 +487,7 @@ def compute_graphs(graphs: Sequence[Delayed], plan: PassPlan, resources: Resourc
     client.subscribe_topic(runtime.PROGRESS_TOPIC, on_event)
     try:
         futures = client.compute(list(graphs), optimize_graph=False)
-        return [_wait(future, client) for future in futures]
+        return [_wait(future, resources) for future in futures]
     except KilledWorker as error:
         raise ClusterLostError(
             f"a worker died {getattr(error, 'allowed_failures', 'several')} times on the same part of the data "
@@ -499,7 +496,10 @@ def compute_graphs(graphs: Sequence[Delayed], plan: PassPlan, resources: Resourc
             f"\n  cure: give each worker more memory (--memory-limit) or fewer threads "
             f"(--threads-per-worker 1); the worker's log tells the cause"
         ) from error
-    except (CancelledError, CommClosedError, NoValidWorkerError, OSError) as error:
+    except NoValidWorkerError as error:
+        # A scheduler may have a shorter limit of its own (distributed.scheduler.no-workers-timeout).
+        raise _no_workers(resources) from error
+    except (CancelledError, CommClosedError, OSError) as error:
         gone = "scheduler" in str(getattr(error, "reason", ""))
         kind = DataLostError if isinstance(error, CancelledError) and client.status == "running" else ClusterLostError
         raise (ClusterLostError if gone else kind)(
@@ -512,14 +512,15 @@ def compute_graphs(graphs: Sequence[Delayed], plan: PassPlan, resources: Resourc
             client.unsubscribe_topic(runtime.PROGRESS_TOPIC)
 
 
-def _wait(future: Any, client: Any) -> Any:
-    """Wait for `future`, but not for ever on a cluster without workers."""
+def _wait(future: Any, resources: Resources) -> Any:
+    """Wait for `future`, but not longer than `worker_wait` on a cluster without workers."""
     from distributed import TimeoutError as DaskTimeoutError
 
+    client = resources.client
     empty_since: float | None = None
     while True:
         try:
-            return future.result(timeout=5)
+            return future.result(timeout=min(5.0, resources.worker_wait / 2))
         except (TimeoutError, DaskTimeoutError):
             if future.done():
                 raise
@@ -529,5 +530,15 @@ def _wait(future: Any, client: Any) -> Any:
             empty_since = None
         elif empty_since is None:
             empty_since = time.monotonic()
-        elif time.monotonic() - empty_since > NO_WORKERS_SECONDS:
-            raise OSError(f"no worker for {NO_WORKERS_SECONDS:.0f} seconds")
+        elif time.monotonic() - empty_since >= resources.worker_wait:
+            raise _no_workers(resources)
+
+
+def _no_workers(resources: Resources) -> ClusterLostError:
+    scheduler = resources.client.scheduler
+    address = scheduler.address if scheduler is not None else "ADDRESS"
+    return ClusterLostError(
+        f"every worker went away while a pass was running, and none came back within {resources.worker_wait:g} s."
+        f"\n  cure: look into the workers' logs (out of memory, end of the job's time), start workers again with "
+        f"`dask worker {address}`, and wait longer with --wait SECONDS where they come late"
+    )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import dask.array as da
 import numpy as np
@@ -17,6 +18,7 @@ from mlfs_dask import runtime
 from mlfs_dask.errors import ClusterLostError
 from mlfs_dask.primitives import passes
 from mlfs_dask.primitives.passes import build_pass, plan_statistics, run_pass
+from mlfs_dask.primitives.plan import PassPlan
 from mlfs_dask.primitives.rows import ArrayRows, as_rows
 from mlfs_dask.runtime import Resources
 
@@ -199,8 +201,6 @@ def test_a_worker_that_dies_once_goes_unnoticed(client):
     source = SlowRows(X, sp.csr_array(Y), block_bytes=320)
     resources = runtime.current_resources()
     pids = list(client.run(os.getpid).values())
-    import threading
-
     killer = threading.Timer(0.7, os.kill, (pids[0], signal.SIGKILL))
     killer.start()
     (sums,), _ = run_pass(source, [ColumnSums(4, 3, seconds=0.01)], resources)
@@ -222,6 +222,34 @@ def test_a_part_that_always_kills_its_worker_is_explained(client):
     assert "--memory-limit" in message
     assert caught.value.exit_code == 5
     client.wait_for_workers(2, timeout=60)
+
+
+@pytest.mark.cluster
+def test_a_cluster_that_has_lost_every_worker_is_given_up_in_time(start_dask, tmp_path):
+    from dask.delayed import delayed
+
+    from mlfs_dask.cluster import connect
+
+    file = tmp_path / "scheduler.json"
+    start_dask("scheduler", "--host", "127.0.0.1", "--port", 0, "--scheduler-file", file)
+    worker = start_dask("worker", "--scheduler-file", file, "--nthreads", 1, "--memory-limit", "1GiB")
+    with connect(scheduler_file=str(file), wait=77):
+        resources = runtime.current_resources()
+        assert resources.worker_wait == 77
+        address = resources.client.scheduler.address
+        hasty = replace(resources, worker_wait=0.5)
+        killer = threading.Timer(1, worker.kill)
+        killer.start()
+        started = time.monotonic()
+        with pytest.raises(ClusterLostError) as caught:
+            passes.compute_graphs([delayed(time.sleep)(70)], PassPlan(((0, 1),), 1, 1, 1, 0, 0), hasty)
+        assert time.monotonic() - started < 60
+    assert runtime.current_resources().worker_wait == runtime.WORKER_WAIT
+    message = str(caught.value)
+    assert "every worker went away while a pass was running, and none came back within 0.5 s" in message
+    assert f"dask worker {address}" in message
+    assert "--wait SECONDS" in message
+    assert caught.value.exit_code == 5
 
 
 def test_errors_survive_pickling():
