@@ -30,6 +30,8 @@ COMMANDS = (
     "select",
     "transform",
     "evaluate",
+    "compare",
+    "report",
     "doctor",
     "demo",
 )

@@ -16,8 +16,10 @@ from mlfs_dask._version import __version__
 
 if TYPE_CHECKING:
     from mlfs_dask.caching import cache
+    from mlfs_dask.evaluation.comparison import compare
     from mlfs_dask.evaluation.experiment import evaluate
     from mlfs_dask.evaluation.mlknn import MLkNN
+    from mlfs_dask.reporting.page import report
     from mlfs_dask.selectors.access_mfs import AccessMFS
     from mlfs_dask.selectors.elc import ELC
     from mlfs_dask.selectors.label_entropy import ENM, GMM, LabelEntropy
@@ -37,9 +39,11 @@ _PLACES = {
     "LabelEntropy": "mlfs_dask.selectors.label_entropy",
     "SMFS": "mlfs_dask.selectors.smfs",
     "cache": "mlfs_dask.caching",
+    "compare": "mlfs_dask.evaluation.comparison",
     "convert": "mlfs_dask.storage.convert",
     "evaluate": "mlfs_dask.evaluation.experiment",
     "open_dataset": "mlfs_dask.storage.dataset",
+    "report": "mlfs_dask.reporting.page",
 }
 
 __all__ = [
@@ -54,9 +58,11 @@ __all__ = [
     "MLkNN",
     "__version__",
     "cache",
+    "compare",
     "convert",
     "evaluate",
     "open_dataset",
+    "report",
 ]
 
 

@@ -41,6 +41,21 @@ class SetDiagnostics:
     residual_correlation: float
 
 
+@dataclass(frozen=True)
+class LabelSpace:
+    """Features and labels together.
+
+    Attributes
+    ----------
+    correlations : float64 array, shape (q, d)
+        Pearson correlation of every label with every feature; 0 where one of them is constant.
+    sets : list of SetDiagnostics
+    """
+
+    correlations: NDArray[np.float64]
+    sets: list[SetDiagnostics]
+
+
 def diagnose(X: Any, Y: Any = None, *, selections: Sequence[NDArray[Any]]) -> list[SetDiagnostics]:
     """R and C of every selection, in one pass.
 
@@ -63,6 +78,22 @@ def diagnose(X: Any, Y: Any = None, *, selections: Sequence[NDArray[Any]]) -> li
     >>> diagnose(X, X[:, :1], selections=[np.array([0, 1])])[0].redundancy
     0.5
     """
+    return describe(X, Y, selections=selections).sets
+
+
+def describe(X: Any, Y: Any = None, *, selections: Sequence[NDArray[Any]]) -> LabelSpace:
+    """R and C of every selection, and what they come from: the correlations of labels with features. One pass.
+
+    Parameters
+    ----------
+    X, Y, selections
+        As in `diagnose`.
+
+    Returns
+    -------
+    LabelSpace
+        q × d correlations, held on the driver.
+    """
     source = as_rows(X, Y)
     profile = source.profile
     statistic = LabelProducts(profile.d, profile.q, compiled=wants_compiled(profile))
@@ -70,7 +101,10 @@ def diagnose(X: Any, Y: Any = None, *, selections: Sequence[NDArray[Any]]) -> li
     A = standardised_products(sums.products, sums.std)
     S = label_similarity(sums.pairs, sums.positives)
     correlations = label_correlations(A, sums.positives, sums.n)
-    return [
-        SetDiagnostics(redundancy(correlations, chosen), residual_correlation(A, S, sums.n, chosen))
-        for chosen in map(np.asarray, selections)
-    ]
+    return LabelSpace(
+        correlations,
+        [
+            SetDiagnostics(redundancy(correlations, chosen), residual_correlation(A, S, sums.n, chosen))
+            for chosen in map(np.asarray, selections)
+        ],
+    )

@@ -1,0 +1,82 @@
+"""`mlfs compare`: runs compared over data sets, from evaluations."""
+
+from __future__ import annotations
+
+import click
+
+from mlfs_dask_cli.options import force_option, output_options
+from mlfs_dask_cli.output import Output
+
+
+@click.command(short_help="Compare runs over data sets: tables, ranks, tests, stability.")
+@click.argument("evaluations", metavar="EVAL...", nargs=-1, required=True)
+@click.option("-o", "comparison", metavar="CMP", required=True, help="Folder to write; it appears when complete.")
+@click.option("--run", "runs", metavar="LABEL", multiple=True, help="Compare this run; repeated, these in this order.")
+@click.option("--control", metavar="LABEL", help="Compare the others with this run by Bonferroni-Dunn.")
+@click.option("-k", "k", metavar="K", type=int, help="Compare at this number of features, not the mean over all.")
+@click.option(
+    "--alpha",
+    metavar="LEVEL",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.05,
+    show_default=True,
+    help="Level of all tests.",
+)
+@force_option
+@output_options(progress=False)
+def compare(
+    evaluations: tuple[str, ...],
+    comparison: str,
+    runs: tuple[str, ...],
+    control: str | None,
+    k: int | None,
+    alpha: float,
+    force: bool,
+    output: Output,
+) -> None:
+    """Compare the runs of EVAL folders over data sets and write the folder CMP.
+
+    Means with ties by paired t-tests, average ranks, win/tie/loss, Friedman's test, critical differences by
+    Nemenyi and Bonferroni-Dunn, stability of the chosen sets, and run time; as tables and figures.
+    """
+    from mlfs_dask.evaluation.comparison import compare as library
+    from mlfs_dask.reporting.comparison_folder import RECORD, write_comparison
+    from mlfs_dask.results import check_free
+
+    check_free(comparison, force=force, record=RECORD, what="a comparison")
+    found = library(evaluations, runs=runs or None, control=control, k=k, alpha=alpha)
+    files = write_comparison(comparison, found, force=force)
+    summary = {
+        "comparison": comparison,
+        "datasets": sorted(set(found.means["dataset"])),
+        "runs": found.record["runs"],
+        "ranks": found.ranks.to_dict("records"),
+        "tests": found.tests,
+        "notes": found.notes,
+        "files": files,
+    }
+    output.result(summary, _text(comparison, found))
+
+
+def _text(place: str, found: object) -> str:
+    from mlfs_dask.reporting.tables import cases, comparison_table
+    from mlfs_dask_cli.output import table
+
+    blocks = []
+    for metric, classifier in cases(found):
+        shown = comparison_table(found, metric, classifier)
+        rows = [
+            [cell.text + ("*" if cell.best else " =" if cell.tied else "") for cell in row]
+            for row in [*shown.rows, *shown.footer]
+        ]
+        blocks.append(f"{shown.title}\n{table(rows, header=list(shown.columns))}")
+        test = next(each for each in found.tests if (each["metric"], each["classifier"]) == (metric, classifier))
+        if test["friedman"] is not None:
+            friedman = test["friedman"]
+            blocks[-1] += (
+                f"\nFriedman chi2 {friedman['chi2']:.2f} (p {friedman['chi2_p_value']:.3g}), "
+                f"F {friedman['f']:.2f} (p {friedman['f_p_value']:.3g}); critical difference "
+                f"{test['nemenyi_difference']:.2f} Nemenyi, {test['bonferroni_dunn_difference']:.2f} Bonferroni-Dunn"
+            )
+    notes = [f"note: {note}" for note in found.notes]
+    return "\n\n".join(blocks) + "\n\n" + "\n".join([*notes, "* best, = not different from it", f"written  {place}"])

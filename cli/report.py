@@ -1,0 +1,78 @@
+"""`mlfs report`: one page about runs, evaluations, comparisons and batches."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import click
+
+from mlfs_dask_cli.options import cluster_options, force_option, output_options
+from mlfs_dask_cli.output import Output, size
+
+
+class ImageShape(click.ParamType):
+    """Rows and columns of an image, as 8x8."""
+
+    name = "ROWSxCOLUMNS"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        if isinstance(value, tuple):
+            return value
+        found = re.fullmatch(r"([1-9]\d*)[x×]([1-9]\d*)", str(value))
+        if found is None:
+            self.fail(f"{value!r} is no shape of an image; write rows x columns, as in 8x8.")
+        return int(found[1]), int(found[2])
+
+
+@click.command(short_help="One page about runs, evaluations, comparisons and batches.")
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@click.option("-o", "page", metavar="FILE", required=True, help="HTML file to write.")
+@click.option("--title", metavar="TEXT", help="Heading of the page.")
+@click.option(
+    "--metric", "metrics", metavar="NAME", multiple=True, help="Show this metric; repeated, these (default: all)."
+)
+@click.option(
+    "--image-shape",
+    type=ImageShape(),
+    help="The features are the pixels of an image, row by row: draw where the chosen ones lie.",
+)
+@click.option("--figures", metavar="DIR", type=click.Path(), help="Also write every figure as PNG and SVG into DIR.")
+@click.option("--no-data", is_flag=True, help="Read no store: without correlations, redundancy and residual.")
+@force_option
+@cluster_options
+@output_options(progress=True)
+def report(
+    paths: tuple[str, ...],
+    page: str,
+    title: str | None,
+    metrics: tuple[str, ...],
+    image_shape: tuple[int, int] | None,
+    figures: str | None,
+    no_data: bool,
+    force: bool,
+    cluster: dict[str, Any],
+    output: Output,
+) -> None:
+    """Write one HTML page about the RUN, EVAL, CMP and BATCH folders PATH...
+
+    The page stands alone: no network, no other file, and it can be read without scripts.
+    """
+    from mlfs_dask.cluster import connect
+    from mlfs_dask.reporting.page import report as library
+    from mlfs_dask_cli.progress import show_progress
+
+    with connect(**cluster, work_bytes=0), show_progress(output):
+        summary = library(
+            paths,
+            page,
+            title=title,
+            metrics=metrics,
+            image_shape=image_shape,
+            figures=figures,
+            data=not no_data,
+            force=force,
+        )
+    lines = [f"note: {note}" for note in summary["notes"]]
+    lines.append(f"written  {summary['page']} ({size(summary['bytes'])}, {summary['figures']} figures)")
+    output.result(summary, "\n".join(lines))

@@ -1,0 +1,473 @@
+"""Runs compared over data sets, as the papers do it: means with ties, ranks, tests of ranks, stability, run time.
+
+Everything is computed from the tidy tables of evaluations; nothing is learnt or judged again.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy import stats
+
+from mlfs_dask.errors import UsageError
+from mlfs_dask.evaluation.statistics import (
+    bonferroni_dunn_difference,
+    friedman_test,
+    nemenyi_difference,
+    paired_t_test,
+    rank_methods,
+    stability,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from mlfs_dask.evaluation.results import Evaluation
+
+ALL = "all"
+"""The method that keeps every feature: shown beside the others, but it selects nothing and is not ranked."""
+
+FORMAT_VERSION = 1
+_FOLD = ["repeat", "fold"]
+_CASE = ["metric", "classifier"]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs compared over data sets.
+
+    Attributes
+    ----------
+    means : DataFrame
+        `metric, classifier, dataset, run, method, mean, std, n_folds, n_undefined, rank, best, tied, p_value`: over
+        folds and repeats, each averaged over the numbers of features; `std` with n − 1. `p_value` is that of the
+        paired t-test against the best run of the data set, `tied` that it does not decide.
+    curves : DataFrame
+        `metric, classifier, dataset, run, method, k, mean, std, n_folds`.
+    ranks : DataFrame
+        `metric, classifier, run, average_rank, n_datasets`.
+    wins : DataFrame
+        `metric, classifier, run, other, win, tie, loss`: data sets on which `run` is better, not different and worse
+        than `other` by the paired t-test.
+    tests : list of dict
+        One for every metric and classifier: Friedman's test and the critical differences.
+    stability : DataFrame
+        `dataset, run, method, k, kuncheva, jaccard, n_sets`.
+    times : DataFrame
+        `dataset, run, method, fits, seconds_mean, seconds_std, passes_mean, bytes_read_mean, peak_driver_bytes,
+        peak_worker_bytes`: of learning one ranking; peaks are the largest.
+    record : dict
+        What was compared: content of `compare.json`. `record["notes"]` says what could not be.
+    """
+
+    means: pd.DataFrame
+    curves: pd.DataFrame
+    ranks: pd.DataFrame
+    wins: pd.DataFrame
+    tests: list[dict[str, Any]]
+    stability: pd.DataFrame
+    times: pd.DataFrame
+    record: dict[str, Any]
+
+    @property
+    def metrics(self) -> dict[str, dict[str, Any]]:
+        """Name of a metric -> its `title` and what is `better`."""
+        return {metric["name"]: metric for metric in self.record["metrics"]}
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know: gaps, undefined values, tests that were not possible."""
+        return list(self.record["notes"])
+
+
+def compare(
+    evaluations: Sequence[str | Path | Evaluation],
+    *,
+    runs: Sequence[str] | None = None,
+    control: str | None = None,
+    k: int | None = None,
+    alpha: float = 0.05,
+) -> Comparison:
+    """Compare runs over the data sets of evaluations.
+
+    Parameters
+    ----------
+    evaluations : sequence of paths or Evaluations
+        EVAL folders. Runs with the same label on different data sets are the same run.
+    runs : sequence of str, optional
+        Labels of the runs to compare, in this order; all that there are.
+    control : str, optional
+        The run that the others are compared with by Bonferroni–Dunn. It should be named before the results are seen.
+    k : int, optional
+        Judge at this number of features alone; otherwise values are averaged over the numbers of features.
+    alpha : float
+        Level of all tests.
+
+    Returns
+    -------
+    Comparison
+
+    Raises
+    ------
+    UsageError
+        There is nothing to compare, a run or k is not there, or two evaluations of one data set do not go together.
+    DataError
+        A folder is no evaluation.
+
+    Notes
+    -----
+    A data set on which a run is absent, or undefined, is left out of the ranks of that metric, and a note says so.
+    The run of all features (method `all`) is shown in the tables and not ranked.
+    """
+    import pandas as pd
+
+    if not 0 < alpha < 1:
+        raise UsageError(f"alpha must lie between 0 and 1, came {alpha}")
+    loaded = [_load(evaluation) for evaluation in evaluations]
+    if not loaded:
+        raise UsageError("there is nothing to compare: name one EVAL folder at least.")
+    _require_compatible(loaded)
+    results = pd.concat([evaluation.results for evaluation in loaded], ignore_index=True)
+    fits = pd.concat([evaluation.fits for evaluation in loaded], ignore_index=True)
+    present = list(dict.fromkeys(results["run"]))
+    for run in [*(runs or ()), *([control] if control is not None else ())]:
+        _require_known(run, present if runs is None or run in runs else runs)
+    order = list(dict.fromkeys(runs)) if runs is not None else present
+    results = results[results["run"].isin(order)]
+    methods = dict(zip(results["run"], results["method"], strict=True))
+    ranked = [run for run in order if methods[run] != ALL]
+    if control is not None and control not in ranked:
+        raise UsageError(f"{control!r} keeps all features and is not ranked; it cannot be the control.")
+
+    notes: list[str] = []
+    results = _at_common_k(results, k, notes)
+    metrics = list({metric["name"]: metric for each in loaded for metric in each.record["metrics"]}.values())
+    higher = {metric["name"]: metric["better"] == "higher" for metric in metrics}
+    folds = _per_fold(results, [*_CASE, "dataset", "run", "method", *_FOLD])
+
+    means: list[pd.DataFrame] = []
+    wins: list[dict[str, Any]] = []
+    ranks: list[dict[str, Any]] = []
+    tests: list[dict[str, Any]] = []
+    for case, of_case in folds.groupby(_CASE, sort=False):
+        metric, classifier = case
+        there = set(zip(of_case["dataset"], of_case["run"], strict=True))
+        table = of_case.set_index(["dataset", *_FOLD, "run"])["value"].unstack("run").reindex(columns=order)
+        these = [
+            _data_set_rows(
+                dataset, of[[run for run in order if (dataset, run) in there]], higher[metric], ranked, alpha
+            )
+            for dataset, of in table.groupby(level=0)
+        ]
+        frame = pd.DataFrame([row for rows in these for row in rows])
+        frame["method"] = frame["run"].map(methods)
+        ranks_here, test = _test_ranks(frame, ranked, control, higher[metric], alpha)
+        head = {"metric": metric, "classifier": classifier}
+        frame["rank"] = [ranks_here["by_dataset"].get((row.dataset, row.run), np.nan) for row in frame.itertuples()]
+        means.append(frame.assign(**head))
+        ranks.extend({**head, **row} for row in ranks_here["average"])
+        wins.extend({**head, **row} for row in _wins(table, ranked, higher[metric], alpha))
+        tests.append({**head, **test})
+    all_means = pd.concat(means, ignore_index=True)
+    notes.extend(_gaps(all_means, order))
+    notes.extend(_notes_of_tests(tests))
+    curves = _curves(results)
+    agreement = _stability(loaded, order, methods, notes)
+    record = {
+        "format_version": FORMAT_VERSION,
+        "kind": "compare",
+        "alpha": alpha,
+        "control": control,
+        "k": k,
+        "runs": [{"run": run, "method": methods[run]} for run in order],
+        "datasets": [{"dataset": name, **_store_facts(each)} for each in loaded for name in _datasets(each)],
+        "metrics": metrics,
+        "classifiers": list(dict.fromkeys(results["classifier"])),
+        "protocols": sorted({each.record["protocol"] for each in loaded if each.record.get("protocol")}),
+        "notes": list(dict.fromkeys(notes)),
+        "versions": loaded[0].record.get("versions", {}),
+    }
+    columns = ["dataset", "run", "method", "mean", "std", "n_folds", "n_undefined", "rank", "best", "tied", "p_value"]
+    return Comparison(
+        means=all_means[[*_CASE, *columns]],
+        curves=curves,
+        ranks=pd.DataFrame(ranks, columns=[*_CASE, "run", "average_rank", "n_datasets"]),
+        wins=pd.DataFrame(wins, columns=[*_CASE, "run", "other", "win", "tie", "loss"]),
+        tests=tests,
+        stability=agreement,
+        times=_times(fits, order, methods),
+        record=record,
+    )
+
+
+def _load(evaluation: str | Path | Evaluation) -> Evaluation:
+    if isinstance(evaluation, str | Path):
+        from mlfs_dask.evaluation.results import read_eval
+
+        return read_eval(str(evaluation))
+    return evaluation
+
+
+def _datasets(evaluation: Evaluation) -> list[str]:
+    return list(dict.fromkeys(evaluation.results["dataset"]))
+
+
+def _store_facts(evaluation: Evaluation) -> dict[str, Any]:
+    return {name: evaluation.record["store"].get(name) for name in ("digest", "n", "d", "q")}
+
+
+def _require_known(run: str, known: Sequence[str]) -> None:
+    if run not in known:
+        close = difflib.get_close_matches(run, known, n=3, cutoff=0.5)
+        raise UsageError(
+            f"no run {run!r} here. " + (f"Did you mean {', '.join(close)}?" if close else f"Known: {', '.join(known)}.")
+        )
+
+
+def _require_compatible(loaded: Iterable[Evaluation]) -> None:
+    """Refuse what cannot be paired fold by fold, and labels that would mean two things."""
+    first: dict[str, Evaluation] = {}
+    seen: set[tuple[str, str]] = set()
+    for evaluation in loaded:
+        for dataset in _datasets(evaluation):
+            earlier = first.setdefault(dataset, evaluation)
+            for what in ("digest", "splits", "simulation"):
+                if _identity(earlier, what) != _identity(evaluation, what):
+                    raise UsageError(
+                        f"two evaluations of {dataset!r} do not have the same {'store' if what == 'digest' else what}, "
+                        "so that their folds are not pairs: "
+                        f"{_identity(earlier, what)} and {_identity(evaluation, what)}."
+                        "\n  cure: evaluate all runs of a data set with the same options."
+                    )
+            for run in dict.fromkeys(evaluation.results["run"]):
+                if (dataset, run) in seen:
+                    raise UsageError(f"the run {run!r} on {dataset!r} is in two of the evaluations; name one of them.")
+                seen.add((dataset, run))
+
+
+def _identity(evaluation: Evaluation, what: str) -> Any:
+    record = evaluation.record
+    return record["store"].get("digest") if what == "digest" else record.get(what)
+
+
+def _at_common_k(results: pd.DataFrame, k: int | None, notes: list[str]) -> pd.DataFrame:
+    """Rows at the k asked for, or at those that all ranked runs of a data set share; `all` keeps its one k."""
+    import pandas as pd
+
+    kept = []
+    for dataset, of in results.groupby("dataset", sort=False):
+        ranked = of[of["method"] != ALL]
+        grids = [set(run["k"]) for _, run in ranked.groupby("run", sort=False)]
+        if k is not None:
+            without = [run for run, rows in ranked.groupby("run", sort=False) if k not in set(rows["k"])]
+            if without:
+                known = ", ".join(map(str, sorted(set().union(*grids))))
+                raise UsageError(
+                    f"{', '.join(without)} on {dataset!r} was not evaluated at k = {k}; there are {known}."
+                )
+            common = {k}
+        else:
+            common = grids[0].intersection(*grids) if grids else set()
+            if grids and not common:
+                raise UsageError(
+                    f"the runs on {dataset!r} share no number of features; evaluate them with the same grid."
+                )
+            if any(grid != common for grid in grids):
+                notes.append(
+                    f"{dataset}: the runs have different numbers of features; "
+                    f"compared at the {len(common)} that all share."
+                )
+        kept.append(of[of["k"].isin(common) | (of["method"] == ALL)])
+    return pd.concat(kept, ignore_index=True)
+
+
+def _per_fold(results: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Mean over k in each fold; undefined where it is so at any k: all means are over the same numbers of features."""
+    groups = results.groupby(keys, sort=False, observed=True)["value"]
+    means = groups.mean().where(groups.count() == groups.size())
+    return means.reset_index()
+
+
+def _data_set_rows(
+    dataset: str, table: pd.DataFrame, higher: bool, ranked: list[str], alpha: float
+) -> list[dict[str, Any]]:
+    """Mean, deviation and the test against the best run, of every run that is present on a data set."""
+    means = table.mean()
+    judged = means[[run for run in ranked if run in means.index]].dropna()
+    best = None if judged.empty else (judged.idxmax() if higher else judged.idxmin())
+    rows = []
+    for run in table.columns:
+        values = table[run]
+        p_value = np.nan
+        if best is not None and run != best and run in judged.index:
+            p_value = paired_t_test(table[best], values).p_value
+        rows.append(
+            {
+                "dataset": dataset,
+                "run": run,
+                "mean": means[run],
+                "std": values.std(ddof=1),
+                "n_folds": int(values.count()),
+                "n_undefined": int(values.isna().sum()),
+                "best": run in judged.index and judged[run] == judged[best],
+                "tied": run in judged.index and judged[run] != judged[best] and not p_value < alpha,
+                "p_value": p_value,
+            }
+        )
+    return rows
+
+
+def _test_ranks(
+    means: pd.DataFrame, ranked: list[str], control: str | None, higher: bool, alpha: float
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Ranks on the data sets where every run is defined, and the tests of them."""
+    table = means.pivot(index="dataset", columns="run", values="mean").reindex(columns=ranked)
+    complete = table.dropna()
+    N, m = complete.shape
+    test: dict[str, Any] = {
+        "datasets": list(complete.index),
+        "left_out": [dataset for dataset in table.index if dataset not in complete.index],
+        "runs": ranked,
+        "n_datasets": N,
+        "n_runs": m,
+        "alpha": alpha,
+        "control": control,
+        "friedman": None,
+        "nemenyi_difference": None,
+        "bonferroni_dunn_difference": None,
+        "nemenyi_p_values": None,
+        "wilcoxon_p_value": None,
+        "note": None,
+    }
+    if N == 0 or m < 2:
+        test["note"] = (
+            "no ranks: there is one run only." if m < 2 else "no ranks: no data set has a defined value of every run."
+        )
+        return {"by_dataset": {}, "average": []}, test
+    values = rank_methods(complete.to_numpy(), higher_is_better=higher)
+    ranks = {
+        "by_dataset": {
+            (dataset, run): values[i, j] for i, dataset in enumerate(complete.index) for j, run in enumerate(ranked)
+        },
+        "average": [
+            {"run": run, "average_rank": average, "n_datasets": N}
+            for run, average in zip(ranked, values.mean(axis=0).tolist(), strict=True)
+        ],
+    }
+    if N < 2:
+        test["note"] = "no test of ranks: Friedman's test compares over data sets, and there is one."
+        return ranks, test
+    test["friedman"] = asdict(friedman_test(values))
+    if m == 2:
+        test["wilcoxon_p_value"] = _wilcoxon(complete.to_numpy())
+        test["note"] = "two runs: the Wilcoxon signed-rank test is the stronger one."
+    else:
+        from scikit_posthocs import posthoc_nemenyi_friedman
+
+        test["nemenyi_p_values"] = posthoc_nemenyi_friedman(values).to_numpy().tolist()
+    test["nemenyi_difference"] = nemenyi_difference(m, N, alpha=alpha)
+    test["bonferroni_dunn_difference"] = bonferroni_dunn_difference(m, N, alpha=alpha)
+    return ranks, test
+
+
+def _wilcoxon(values: Any) -> float:
+    difference = values[:, 0] - values[:, 1]
+    return 1.0 if not difference.any() else float(stats.wilcoxon(difference, zero_method="zsplit").pvalue)
+
+
+def _wins(table: pd.DataFrame, ranked: list[str], higher: bool, alpha: float) -> list[dict[str, Any]]:
+    """Win/tie/loss of every pair over the data sets that have both."""
+    counts = {(a, b): [0, 0, 0] for a in ranked for b in ranked if a != b}
+    for _, of in table.groupby(level=0):
+        for i, a in enumerate(ranked):
+            for b in ranked[i + 1 :]:
+                test = paired_t_test(of[a], of[b])
+                if test.n_pairs == 0:
+                    continue
+                a_wins = test.decides(alpha) and (test.difference > 0) == higher
+                b_wins = test.decides(alpha) and not a_wins
+                outcome = 0 if a_wins else 2 if b_wins else 1
+                counts[a, b][outcome] += 1
+                counts[b, a][2 - outcome] += 1
+    return [{"run": a, "other": b, "win": win, "tie": tie, "loss": loss} for (a, b), (win, tie, loss) in counts.items()]
+
+
+def _curves(results: pd.DataFrame) -> pd.DataFrame:
+    groups = results.groupby([*_CASE, "dataset", "run", "method", "k"], sort=False, observed=True)["value"]
+    return groups.agg(mean="mean", std="std", n_folds="count").reset_index()
+
+
+def _stability(
+    loaded: Iterable[Evaluation], order: list[str], methods: dict[str, str], notes: list[str]
+) -> pd.DataFrame:
+    import pandas as pd
+
+    rows = []
+    for evaluation in loaded:
+        d = int(evaluation.record["store"]["d"])
+        finished = {run["run"] for run in evaluation.record["runs"] if run.get("learnt") == "finished run"}
+        grid = sorted({int(point["k"]) for point in evaluation.record["k_grid"]})
+        rankings = evaluation.rankings
+        for (dataset, run), of in rankings.groupby(["dataset", "run"], sort=False):
+            if run not in order or methods[run] == ALL:
+                continue
+            if run in finished:
+                notes.append(
+                    f"{dataset}: {run} was finished beforehand, one ranking for all folds: no stability of it."
+                )
+                continue
+            lists = [part.sort_values("rank")["feature_index"].to_numpy() for _, part in of.groupby(_FOLD, sort=False)]
+            for k in grid:
+                if k > min(map(len, lists)):
+                    continue
+                found = stability([chosen[:k].tolist() for chosen in lists], d)
+                rows.append({"dataset": dataset, "run": run, "method": methods[run], "k": k, **asdict(found)})
+    return pd.DataFrame(rows, columns=["dataset", "run", "method", "k", "kuncheva", "jaccard", "n_sets"])
+
+
+def _times(fits: pd.DataFrame, order: list[str], methods: dict[str, str]) -> pd.DataFrame:
+    fits = fits[fits["run"].isin(order)]
+    groups = fits.groupby(["dataset", "run"], sort=False, observed=True)
+    times = groups.agg(
+        fits=("seconds", "size"),
+        seconds_mean=("seconds", "mean"),
+        seconds_std=("seconds", "std"),
+        passes_mean=("passes", "mean"),
+        bytes_read_mean=("bytes_read", "mean"),
+        peak_driver_bytes=("peak_driver_bytes", "max"),
+        peak_worker_bytes=("peak_worker_bytes", "max"),
+    ).reset_index()
+    times.insert(2, "method", times["run"].map(methods))
+    return times
+
+
+def _gaps(means: pd.DataFrame, order: list[str]) -> list[str]:
+    """Notes on runs absent from a data set and on undefined values."""
+    notes = []
+    for dataset, of in means.groupby("dataset", sort=False):
+        absent = [run for run in order if run not in set(of["run"])]
+        if absent:
+            notes.append(f"{dataset}: {', '.join(absent)} was not evaluated; the data set is left out of all ranks.")
+    undefined = means[(means["n_undefined"] > 0)]
+    for (metric, dataset), of in undefined.groupby(["metric", "dataset"], sort=False):
+        worst = int(of["n_undefined"].max())
+        total = int((of["n_undefined"] + of["n_folds"]).max())
+        notes.append(
+            f"{metric} on {dataset} is undefined in {worst} of {total} folds, which are left out of its means."
+        )
+    return notes
+
+
+def _notes_of_tests(tests: Iterable[dict[str, Any]]) -> list[str]:
+    """The notes of tests, each once, with the metrics that it is about where not all have it."""
+    tests = list(tests)
+    notes = []
+    for note in dict.fromkeys(test["note"] for test in tests if test["note"]):
+        about = [f"{test['metric']} ({test['classifier']})" for test in tests if test["note"] == note]
+        notes.append(note if len(about) == len(tests) else f"{', '.join(about)}: {note}")
+    return notes

@@ -1,0 +1,223 @@
+"""Comparison folders: tables, tests and figures of a comparison, written whole or not at all.
+
+`means.csv`, `curves.csv`, `ranks.csv`, `wins.csv`, `stability.csv` and `times.csv` are the tables of a `Comparison` as
+they are, `tests.json` its tests; `tables/` has one table to read for every metric and classifier, `figures/` PNG and
+SVG. A folder without `compare.json` is no comparison.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mlfs_dask.errors import DataError, MlfsError
+from mlfs_dask.evaluation.comparison import FORMAT_VERSION, Comparison
+from mlfs_dask.reporting.figures import Figure, Styles, critical_differences, curve, stability_curve, web, write_figure
+from mlfs_dask.reporting.tables import cases, comparison_table, csv_text, markdown, runs_of, title_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+RECORD = "compare.json"
+TESTS = "tests.json"
+FRAMES = ("means", "curves", "ranks", "wins", "stability", "times")
+
+_CURE = "give the folder that `mlfs compare -o` wrote, or compare again."
+
+
+def write_comparison(path: str | Path, comparison: Comparison, *, force: bool = False) -> list[str]:
+    """Write a comparison folder.
+
+    Parameters
+    ----------
+    path : path
+        A local folder.
+    comparison : Comparison
+    force : bool
+        Replace an earlier comparison, at the very end.
+
+    Returns
+    -------
+    list of str
+        The files, relative to the folder.
+
+    Raises
+    ------
+    UsageError
+        If the place is taken.
+    MlfsError
+        If it cannot be written; nothing is left behind.
+    """
+    from mlfs_dask.results import as_json, check_free, move_into_place
+
+    place = Path(path)
+    check_free(str(place), force=force, record=RECORD, what="a comparison")
+    aside = place.with_name(f".{place.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        (aside / "tables").mkdir(parents=True)
+        (aside / "figures").mkdir()
+        for name in FRAMES:
+            _write(aside / f"{name}.csv", csv_text(getattr(comparison, name)))
+        for metric, classifier in cases(comparison):
+            table = comparison_table(comparison, metric, classifier)
+            stem = f"{metric}.{classifier}"
+            of = comparison.means[
+                (comparison.means["metric"] == metric) & (comparison.means["classifier"] == classifier)
+            ]
+            _write(aside / "tables" / f"{stem}.csv", csv_text(of))
+            _write(aside / "tables" / f"{stem}.md", f"{table.title}\n\n{markdown(table)}\n{_legend(comparison)}\n")
+        _write(aside / TESTS, json.dumps(as_json(comparison.tests), indent=2, allow_nan=False) + "\n")
+        for stem, panels in figures_of(comparison, Styles()):
+            write_figure(panels, aside / "figures" / stem)
+        _write(aside / RECORD, json.dumps(as_json(comparison.record), indent=2, allow_nan=False) + "\n")
+        written = sorted(str(file.relative_to(aside)) for file in aside.rglob("*") if file.is_file())
+        move_into_place(aside, place)
+    except OSError as error:
+        raise MlfsError(
+            f"{place}: it cannot be written: {error.strerror or error}"
+            "\n  cure: check the folder, its permissions and its free space, or give another place with -o"
+        ) from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return written
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", newline="")
+
+
+def _legend(comparison: Comparison) -> str:
+    record = comparison.record
+    k = f"at k = {record['k']}" if record["k"] is not None else "averaged over the numbers of features"
+    return (
+        f"Mean ± standard deviation over the folds, {k}. Bold: the best; •: not different from it by a paired t-test "
+        f"at α = {record['alpha']:g}."
+    )
+
+
+def figures_of(comparison: Comparison, styles: Styles) -> Iterator[tuple[str, list[Figure]]]:
+    """Figures of a comparison by name, each as its panels.
+
+    Yields
+    ------
+    str, list of Figure
+    """
+    for run in comparison.record["runs"]:
+        styles.of(run["run"], run["method"])
+    runs = runs_of(comparison)
+    for metric, classifier in cases(comparison):
+        stem, title = f"{metric}.{classifier}", title_of(comparison, metric, classifier)
+        curves = comparison.curves
+        here = curves[(curves["metric"] == metric) & (curves["classifier"] == classifier)].dropna(subset="mean")
+        panels = [
+            curve(
+                of, title=str(dataset), ylabel=title, styles=styles, name=anchor("curve", metric, classifier, dataset)
+            )
+            for dataset, of in here.groupby("dataset", sort=False)
+            if of["k"].nunique() > 1
+        ]
+        if panels:
+            yield f"curves.{stem}", panels
+        test = next(each for each in comparison.tests if (each["metric"], each["classifier"]) == (metric, classifier))
+        if test["nemenyi_difference"] is None:
+            continue
+        ranks = comparison.ranks
+        of_case = ranks[(ranks["metric"] == metric) & (ranks["classifier"] == classifier)]
+        average = dict(zip(of_case["run"], of_case["average_rank"], strict=True))
+        for with_control in (False, True) if test["control"] is not None else (False,):
+            kind = "bonferroni-dunn" if with_control else "nemenyi"
+            yield (
+                f"{kind}.{stem}",
+                [
+                    critical_differences(
+                        test,
+                        average,
+                        title=title,
+                        styles=styles,
+                        control=with_control,
+                        name=anchor(kind, metric, classifier),
+                    )
+                ],
+            )
+        if len(test["datasets"]) >= 3:
+            yield f"web.{stem}", [_web(comparison, test, runs, title, styles)]
+    of_stability = comparison.stability.dropna(subset="kuncheva")
+    panels = [
+        stability_curve(of, dataset=str(dataset), styles=styles, name=anchor("stability", dataset))
+        for dataset, of in of_stability.groupby("dataset", sort=False)
+    ]
+    if panels:
+        yield "stability", panels
+
+
+def _web(comparison: Comparison, test: dict[str, Any], runs: Sequence[str], title: str, styles: Styles) -> Figure:
+    metric, classifier = test["metric"], test["classifier"]
+    means = comparison.means
+    of_case = means[(means["metric"] == metric) & (means["classifier"] == classifier)]
+    ranked = [run for run in runs if run in test["runs"]]
+    table = of_case.pivot(index="dataset", columns="run", values="mean").loc[test["datasets"], ranked]
+    values: np.ndarray[Any, Any] = table.to_numpy(float)
+    return web(
+        test["datasets"],
+        ranked,
+        values,
+        higher_is_better=comparison.metrics[metric]["better"] == "higher",
+        title=title,
+        styles=styles,
+        name=anchor("web", metric, classifier),
+    )
+
+
+def anchor(*parts: object) -> str:
+    """A name for HTML and files from any words.
+
+    >>> anchor("curve", "macro_f1", "my set")
+    'curve-macro_f1-my-set'
+    """
+    return "-".join("".join(letter if letter.isalnum() or letter == "_" else "-" for letter in str(p)) for p in parts)
+
+
+def read_comparison(path: str | Path) -> Comparison:
+    """Read a comparison folder.
+
+    Raises
+    ------
+    DataError
+        If it is none, a file in it is damaged, or a newer version wrote it.
+    """
+    import pandas as pd
+
+    from mlfs_dask.results import read_text
+
+    def parsed(name: str) -> Any:
+        text = read_text(str(path), name, what="comparison", cure=_CURE)
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise DataError(f"damaged: {error}", file=f"{path}/{name}", cure=_CURE) from error
+
+    record = parsed(RECORD)
+    if not isinstance(record, dict) or record.get("kind") != "compare":
+        raise DataError("this is not the record of a comparison.", file=f"{path}/{RECORD}", cure=_CURE)
+    if int(record["format_version"]) > FORMAT_VERSION:
+        raise DataError(
+            f"format_version {record['format_version']} is newer than {FORMAT_VERSION}, the newest this version reads",
+            file=f"{path}/{RECORD}",
+            cure="upgrade mlfs-dask",
+        )
+    tests = parsed(TESTS)
+    words = dict.fromkeys(("metric", "classifier", "dataset", "run", "method", "other"), str)
+    frames = {}
+    for name in FRAMES:
+        file = Path(path) / f"{name}.csv"
+        try:
+            frame = pd.read_csv(file, dtype=words, keep_default_na=False, na_values=None, float_precision="round_trip")
+            numbers = [column for column in frame if column not in words and frame[column].dtype == object]
+            frames[name] = frame.assign(**{column: pd.to_numeric(frame[column]) for column in numbers})
+        except (OSError, ValueError) as error:
+            raise DataError(f"missing or damaged: {error}", file=str(file), cure=_CURE) from error
+    return Comparison(**frames, tests=tests, record=record)

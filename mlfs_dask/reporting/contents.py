@@ -1,0 +1,133 @@
+"""What a page is made of: the folders that were named, told apart by the record they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.evaluation.comparison import Comparison, compare
+from mlfs_dask.evaluation.results import Evaluation, read_eval
+from mlfs_dask.reporting.comparison_folder import read_comparison
+from mlfs_dask.results import Run, read_run, read_text
+
+RUN, EVAL, COMPARE, BATCH = "run.json", "eval.json", "compare.json", "batch.json"
+
+
+@dataclass(frozen=True)
+class LabelledRun:
+    """A finished run under the name that the page gives it.
+
+    Attributes
+    ----------
+    label : str
+        Name of the folder.
+    run : Run
+    """
+
+    label: str
+    run: Run
+
+    @property
+    def store(self) -> dict[str, Any]:
+        """Path and digest of its store; empty where X and Y came from memory."""
+        return self.run.record.get("store") or {}
+
+    @property
+    def dataset(self) -> str:
+        """Name of its store without the suffix."""
+        path = str(self.store.get("path", ""))
+        return PurePosixPath(path).name.removesuffix(".zarr") if path else "in memory"
+
+
+@dataclass
+class Contents:
+    """Everything that was found, in the order in which it was named."""
+
+    runs: list[LabelledRun] = field(default_factory=list)
+    evaluations: list[Evaluation] = field(default_factory=list)
+    comparisons: list[Comparison] = field(default_factory=list)
+
+    def compared(self) -> list[Comparison]:
+        """The comparisons; where there is none, that of the evaluations."""
+        if self.comparisons or not self.evaluations:
+            return self.comparisons
+        return [compare(self.evaluations)]
+
+
+def read_contents(paths: Sequence[str | Path]) -> Contents:
+    """Read RUN, EVAL, CMP and BATCH folders.
+
+    Raises
+    ------
+    UsageError
+        No folder is named.
+    DataError
+        A folder is none of these, or damaged.
+    """
+    if not paths:
+        raise UsageError("there is nothing to report: name a RUN, EVAL, CMP or BATCH folder.")
+    contents = Contents()
+    for path in map(str, paths):
+        _add(contents, path)
+    contents.runs = _told_apart(contents.runs)
+    return contents
+
+
+def _add(contents: Contents, path: str) -> None:
+    kind = kind_of(path)
+    if kind == RUN:
+        contents.runs.append(LabelledRun(PurePosixPath(path.rstrip("/")).name, read_run(path)))
+    elif kind == EVAL:
+        contents.evaluations.append(read_eval(path))
+    elif kind == COMPARE:
+        contents.comparisons.append(read_comparison(path))
+    else:
+        jobs = Path(path) / "jobs"
+        found = sorted(jobs.iterdir()) if jobs.is_dir() else []
+        finished = [
+            str(job) for job in found if job.is_dir() and any((job / record).is_file() for record in (RUN, EVAL))
+        ]
+        if not finished:
+            raise DataError(
+                "no job of this batch is finished.", file=path, cure="run `mlfs batch --resume`, then report again"
+            )
+        for job in finished:
+            _add(contents, job)
+
+
+def kind_of(path: str) -> str:
+    """Name of the record that a folder holds.
+
+    Raises
+    ------
+    DataError
+        If it holds none.
+    """
+    for record in (BATCH, COMPARE, EVAL, RUN):
+        try:
+            read_text(path, record)
+        except DataError:
+            continue
+        return record
+    raise DataError(
+        f"none of {RUN}, {EVAL}, {COMPARE} and {BATCH} is here.",
+        file=path,
+        cure="give a folder that `mlfs select`, `evaluate`, `compare` or `batch` has written",
+    )
+
+
+def _told_apart(runs: list[LabelledRun]) -> list[LabelledRun]:
+    """Runs of one name get the name of the folder above as well, or a number."""
+    labels = [run.label for run in runs]
+    result: list[LabelledRun] = []
+    for run in runs:
+        label = run.label
+        if labels.count(label) > 1:
+            label = f"{PurePosixPath(run.run.path.rstrip('/')).parent.name}/{label}"
+        while any(other.label == label for other in result):
+            label += "′"
+        result.append(LabelledRun(label, run.run))
+    return result

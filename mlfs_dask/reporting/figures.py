@@ -1,0 +1,614 @@
+"""Figures of runs and comparisons, drawn with matplotlib: as SVG that takes a page's colours, and as PNG and SVG files.
+
+Colours are those of Okabe and Ito, a little darker where white paper needs it, and fixed for a run over all figures;
+markers and dashes tell runs apart without colour.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.evaluation.comparison import ALL
+from mlfs_dask.evaluation.statistics import web_values
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+TEXT, LINE, QUIET = "#1d2430", "#d3d7dd", "#5a6472"
+SERIES = ("#0072b2", "#c44e00", "#00805e", "#b0508a", "#a87400", "#3a97d3", "#6b4fa0", "#7a5c3e")
+"""On paper; a page has its own of the same hues for the dark."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+DASHES = ("-", "--", "-.", ":")
+RANDOM = "random"
+
+THEMED = {TEXT: "var(--text)", LINE: "var(--line)", QUIET: "var(--quiet)"} | {
+    colour: f"var(--series-{number})" for number, colour in enumerate(SERIES)
+}
+
+MOST_NAMES = 20
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure, not drawn yet.
+
+    Attributes
+    ----------
+    name : str
+        For files and anchors; unique on a page.
+    title, caption : str
+    alt : str
+        What it shows, for those who do not see it.
+    data : DataFrame
+        What is drawn.
+    draw : callable (Axes) -> None
+    size : (float, float)
+        Inches.
+    polar : bool
+    """
+
+    name: str
+    title: str
+    caption: str
+    alt: str
+    data: pd.DataFrame
+    draw: Callable[[Axes], None]
+    size: tuple[float, float] = (4.4, 3.0)
+    polar: bool = False
+
+
+@dataclass(frozen=True)
+class Style:
+    """How the line of a run looks."""
+
+    colour: str
+    marker: str
+    dash: str
+
+
+@dataclass
+class Styles:
+    """One style a run, in the order in which runs are first met."""
+
+    known: dict[str, Style] = field(default_factory=dict)
+
+    def of(self, run: str, method: str | None = None) -> Style:
+        """Style of a run; all features and chance are grey, whatever else there is."""
+        if run not in self.known:
+            if method in (ALL, RANDOM):
+                self.known[run] = Style(QUIET, "", "--" if method == ALL else ":")
+            else:
+                number = sum(style.colour != QUIET for style in self.known.values())
+                self.known[run] = Style(
+                    SERIES[number % len(SERIES)],
+                    MARKERS[number % len(MARKERS)],
+                    DASHES[number // len(SERIES) % len(DASHES)],
+                )
+        return self.known[run]
+
+
+@contextmanager
+def _look(*, text_as_paths: bool) -> Iterator[None]:
+    """Settings of matplotlib, ours and no user's; names are text and never formulas."""
+    import matplotlib as mpl
+
+    with mpl.rc_context(), warnings.catch_warnings():
+        # A name in a script that the font has not: squares in the PNG, right in the page.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        mpl.rcdefaults()
+        mpl.rcParams.update(
+            {
+                "font.size": 9,
+                "axes.titlesize": 9,
+                "text.parse_math": False,
+                "text.color": TEXT,
+                "axes.labelcolor": TEXT,
+                "axes.edgecolor": QUIET,
+                "axes.spines.top": False,
+                "axes.spines.right": False,
+                "axes.grid": True,
+                "axes.axisbelow": True,
+                "grid.color": LINE,
+                "grid.linewidth": 0.6,
+                "xtick.color": QUIET,
+                "ytick.color": QUIET,
+                "xtick.labelcolor": TEXT,
+                "ytick.labelcolor": TEXT,
+                "legend.frameon": False,
+                "legend.fontsize": 8.5,
+                "lines.linewidth": 1.6,
+                "lines.markersize": 4,
+                "svg.fonttype": "path" if text_as_paths else "none",
+                "svg.hashsalt": "mlfs",
+                "savefig.transparent": not text_as_paths,
+                "figure.dpi": 100,
+            }
+        )
+        yield
+
+
+def _drawn(figures: Sequence[Figure], columns: int) -> Any:
+    from matplotlib.figure import Figure as Canvas
+
+    rows = math.ceil(len(figures) / columns)
+    width, height = figures[0].size
+    canvas = Canvas(figsize=(width * columns, height * rows), layout="constrained")
+    for place, figure in enumerate(figures, start=1):
+        axes = canvas.add_subplot(rows, columns, place, projection="polar" if figure.polar else None)
+        figure.draw(axes)
+        if len(figures) > 1:
+            axes.set_title(figure.title)
+    return canvas
+
+
+def inline_svg(figure: Figure) -> str:
+    """A figure as an SVG element for a page: text stays text, colours are the page's, identifiers its own."""
+    with _look(text_as_paths=False):
+        stream = io.StringIO()
+        _drawn([figure], 1).savefig(stream, format="svg", metadata={"Date": None, "Creator": None})
+    text = stream.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
+    for colour, variable in THEMED.items():
+        text = text.replace(colour, variable)
+    prefix = f"{figure.name}-"
+    text = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}\1"', text)
+    text = re.sub(r'href="#([^"]+)"', rf'href="#{prefix}\1"', text)
+    text = text.replace("url(#", f"url(#{prefix}")
+    text = re.sub(r"font: (?:[a-z0-9]+ )*?([0-9.]+px) [^;\"]*", r"font-size: \1", text)
+    # Attributes of presentation, which style rules can override, and no size in points: the page decides.
+    text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
+    text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)
+    width = figure.size[0] / 4.4
+    return text.replace(
+        "<svg", f'<svg role="img" aria-labelledby="{prefix}title" style="max-width:{27 * width:.4g}rem"', 1
+    )
+
+
+def write_figure(figures: Figure | Sequence[Figure], stem: Path, *, columns: int = 3) -> list[str]:
+    """Write a figure, or several as panels of one, as STEM.png and STEM.svg.
+
+    Returns
+    -------
+    list of str
+        Names of the files.
+    """
+    panels = [figures] if isinstance(figures, Figure) else list(figures)
+    with _look(text_as_paths=True):
+        canvas = _drawn(panels, min(columns, len(panels)))
+        for suffix in ("png", "svg"):
+            metadata = {"Date": None} if suffix == "svg" else None
+            canvas.savefig(f"{stem}.{suffix}", dpi=150, metadata=metadata, facecolor="white")
+    return [f"{stem.name}.png", f"{stem.name}.svg"]
+
+
+# What is drawn
+
+
+def convergence(run: str, objective: Sequence[float], styles: Styles, *, name: str) -> Figure:
+    """The objective of a method's loop after every iteration."""
+    import pandas as pd
+
+    values = np.asarray(objective, np.float64)
+    iterations = np.arange(1, len(values) + 1)
+    positive = bool(len(values)) and bool((values > 0).all())
+    logarithmic = positive and values.max() > 100 * values.min()
+    style = styles.of(run)
+
+    def draw(axes: Axes) -> None:
+        axes.plot(iterations, values, color=style.colour, marker=style.marker if len(values) < 60 else "")
+        if logarithmic:
+            axes.set_yscale("log")
+        axes.set_xlabel("iteration")
+        axes.set_ylabel("objective")
+        _whole_numbers(axes)
+
+    return Figure(
+        name,
+        run,
+        f"{run}: objective after each of {len(values)} iterations.",
+        f"Line falling or rising from {values[0]:.4g} to {values[-1]:.4g} in {len(values)} iterations.",
+        pd.DataFrame({"iteration": iterations, "objective": values}),
+        draw,
+    )
+
+
+def curve(frame: pd.DataFrame, *, title: str, ylabel: str, styles: Styles, name: str) -> Figure:
+    """A metric against the number of features, a line a run.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        `run, method, k, mean, std` of one data set, metric and classifier.
+    """
+    data = frame[["run", "method", "k", "mean", "std", "n_folds"]].reset_index(drop=True)
+
+    def draw(axes: Axes) -> None:
+        for run, of in data.groupby("run", sort=False):
+            of = of.sort_values("k")
+            style = styles.of(str(run), of["method"].iloc[0])
+            if of["method"].iloc[0] == ALL:
+                axes.axhline(of["mean"].iloc[-1], color=style.colour, linestyle=style.dash, label=str(run))
+                continue
+            axes.plot(
+                of["k"], of["mean"], color=style.colour, marker=style.marker, linestyle=style.dash, label=str(run)
+            )
+            spread = of["std"].fillna(0)
+            axes.fill_between(of["k"], of["mean"] - spread, of["mean"] + spread, color=style.colour, alpha=0.12, lw=0)
+        axes.set_xlabel("number of features")
+        axes.set_ylabel(ylabel)
+        _whole_numbers(axes)
+        _legend_below(axes)
+
+    ends = data.sort_values("k").groupby("run", sort=False)["mean"].agg(["first", "last"])
+    described = "; ".join(f"{run} from {row['first']:.3f} to {row['last']:.3f}" for run, row in ends.iterrows())
+    return Figure(
+        name,
+        title,
+        f"{title}: mean over the folds, shaded ± one standard deviation.",
+        f"{ylabel} from the smallest to the largest number of features: {described}.",
+        data,
+        draw,
+        size=(4.4, 3.3),
+    )
+
+
+def _whole_numbers(axes: Axes) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _legend_below(axes: Axes) -> None:
+    labels = axes.get_legend_handles_labels()[1]
+    if len(labels) > 1:
+        longest = max(map(len, labels))
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncol=max(1, min(4, 52 // (longest + 7))))
+
+
+def score_curve(run: str, scores: NDArray[np.float64], k: int, styles: Styles, *, name: str) -> Figure:
+    """Scores in the order of the ranking, and where the choice ends."""
+    import pandas as pd
+
+    d = len(scores)
+    # All of the first thousand, beyond them as many as a page can show.
+    shown = np.unique(np.concatenate([np.arange(min(d, 1000)), np.linspace(0, d - 1, min(d, 1000)).astype(np.int64)]))
+    style = styles.of(run)
+
+    def draw(axes: Axes) -> None:
+        axes.plot(shown + 1, scores[shown], color=style.colour)
+        axes.axvline(k, color=QUIET, linestyle="--", lw=1)
+        axes.annotate(
+            f"k = {k}",
+            (k, 1),
+            (4 if k < 0.7 * d else -4, -2),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            va="top",
+            ha="left" if k < 0.7 * d else "right",
+        )
+        if d > 500:
+            axes.set_xscale("log")
+        axes.set_xlabel("rank")
+        axes.set_ylabel("score")
+
+    return Figure(
+        name,
+        f"{run}: scores",
+        f"{run}: score by rank; the dashed line is where the choice of {k} ends.",
+        f"Scores fall from {scores[0]:.4g} at rank 1 to {scores[k - 1]:.4g} at rank {k} "
+        f"and {scores[-1]:.4g} at rank {d}.",
+        pd.DataFrame({"rank": shown + 1, "score": scores[shown]}),
+        draw,
+    )
+
+
+def best_features(run: str, names: Sequence[str], scores: NDArray[np.float64], styles: Styles, *, name: str) -> Figure:
+    """The best features by name."""
+    import pandas as pd
+
+    count = min(MOST_NAMES, len(names))
+    shown = [shortened(each) for each in names[:count]]
+    values = scores[:count]
+    style = styles.of(run)
+
+    def draw(axes: Axes) -> None:
+        axes.barh(np.arange(count), values, color=style.colour, height=0.7)
+        axes.set_yticks(np.arange(count), [f"{text} {place}" for place, text in enumerate(shown, start=1)])
+        axes.invert_yaxis()
+        axes.grid(axis="y", visible=False)
+        axes.set_xlabel("score")
+
+    return Figure(
+        name,
+        f"{run}: best features",
+        f"{run}: the {count} best features.",
+        f"Best first: {', '.join(names[:count])}.",
+        pd.DataFrame({"rank": np.arange(1, count + 1), "feature": list(names[:count]), "score": values}),
+        draw,
+        size=(4.4, 0.7 + 0.19 * count),
+    )
+
+
+def shortened(text: str, length: int = 22) -> str:
+    """A name that fits beside a figure; the middle goes.
+
+    >>> shortened("abcdefghij", 5)
+    'ab…ij'
+    """
+    text = " ".join(text.split())
+    if len(text) <= length:
+        return text
+    half = (length - 1) // 2
+    return f"{text[: length - 1 - half]}…{text[-half:]}"
+
+
+def label_map(
+    run: str, features: Sequence[str], labels: Sequence[str], correlations: NDArray[np.float64], *, name: str
+) -> Figure:
+    """Correlation of the best features with labels.
+
+    Parameters
+    ----------
+    correlations : float64 array, shape (labels, features)
+    """
+    import pandas as pd
+
+    def draw(axes: Axes) -> None:
+        limit = max(float(np.abs(correlations).max()), 1e-12)
+        mesh = axes.pcolormesh(correlations.T, cmap="RdBu_r", vmin=-limit, vmax=limit, edgecolors="face", linewidth=0.2)
+        axes.invert_yaxis()
+        axes.set_yticks(np.arange(len(features)) + 0.5, [shortened(text) for text in features])
+        axes.set_xticks(np.arange(len(labels)) + 0.5, [shortened(text, 18) for text in labels], rotation=90)
+        axes.tick_params(length=0)
+        axes.grid(visible=False)
+        axes.spines[:].set_visible(False)
+        bar = axes.figure.colorbar(mesh, ax=axes, shrink=0.7, pad=0.02)
+        bar.outline.set_visible(False)
+        if bar.solids is not None:
+            bar.solids.set_edgecolor("face")
+
+    label, feature = divmod(int(np.argmax(np.abs(correlations))), correlations.shape[1])
+    frame = pd.DataFrame(correlations.T, columns=list(labels))
+    frame.insert(0, "feature", list(features))
+    return Figure(
+        name,
+        f"{run}: features and labels",
+        f"{run}: Pearson correlation of its {len(features)} best features with the labels.",
+        f"Heat map. The strongest correlation, {correlations[label, feature]:.2f}, is of "
+        f"{features[feature]} with {labels[label]}.",
+        frame,
+        draw,
+        size=(max(4.4, 2.6 + 0.19 * len(labels)), 1.6 + 0.19 * len(features)),
+    )
+
+
+def image_map(
+    run: str,
+    ranking: NDArray[np.int64],
+    scores: NDArray[np.float64],
+    k: int,
+    shape: tuple[int, int],
+    *,
+    name: str,
+) -> Figure:
+    """Where the chosen features lie in an image whose pixels, row by row, are the features."""
+    import pandas as pd
+
+    height, width = shape
+    ranks = np.empty(len(ranking), np.int64)
+    ranks[ranking] = np.arange(1, len(ranking) + 1)
+    picture = ranks.reshape(shape)
+    kept = np.ma.masked_array(picture, picture > k)
+
+    def draw(axes: Axes) -> None:
+        shade = np.ma.masked_array(1 - (picture - k) / max(len(ranking) - k, 1), picture <= k)
+        axes.pcolormesh(shade, cmap="Greys", vmin=-0.05, vmax=2.2, edgecolors="face", linewidth=0.2)
+        axes.pcolormesh(kept, cmap="viridis", vmin=1, vmax=max(k, 2), edgecolors="face", linewidth=0.2)
+        axes.invert_yaxis()
+        axes.set_aspect("equal")
+        axes.axis("off")
+        if height * width <= 256:
+            for row, column in zip(*np.nonzero(picture <= k), strict=True):
+                rank = int(picture[row, column])
+                dark = rank <= 0.6 * k
+                axes.text(
+                    column + 0.5, row + 0.5, str(rank), ha="center", va="center", color="#ffffff" if dark else "#000000"
+                )
+
+    places = np.arange(len(ranking))
+    return Figure(
+        name,
+        f"{run}: where",
+        f"{run}: the {k} chosen of {height} × {width} pixels, by rank; the others greyer the better they rank.",
+        "Best pixels as (row, column) from 1: "
+        + ", ".join(f"({i // width + 1}, {i % width + 1})" for i in ranking[: min(k, 10)].tolist())
+        + ".",
+        pd.DataFrame(
+            {
+                "row": places // width + 1,
+                "column": places % width + 1,
+                "rank": ranks,
+                "score": _by_feature(ranking, scores),
+            }
+        ),
+        draw,
+        size=(3.4, 0.1 + 3.3 * height / width),
+    )
+
+
+def _by_feature(ranking: NDArray[np.int64], scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    values = np.empty(len(ranking))
+    values[ranking] = scores
+    return values
+
+
+def critical_differences(
+    test: Mapping[str, Any], ranks: Mapping[str, float], *, title: str, styles: Styles, control: bool, name: str
+) -> Figure:
+    """Average ranks on an axis, with what does not differ: by Nemenyi joined by bars, by Bonferroni–Dunn within a band.
+
+    Parameters
+    ----------
+    test : mapping
+        An element of `Comparison.tests` that has a Friedman test.
+    ranks : mapping
+        Run -> average rank.
+    control : bool
+        Bonferroni–Dunn around the control instead of Nemenyi.
+    """
+    import pandas as pd
+
+    runs = list(test["runs"])
+    difference = test["bonferroni_dunn_difference" if control else "nemenyi_difference"]
+    centre = test["control"]
+
+    def draw(axes: Axes) -> None:
+        from scikit_posthocs import critical_difference_diagram
+
+        within = [[abs(ranks[a] - ranks[b]) < difference for b in runs] for a in runs]
+        shown = np.eye(len(runs)) if control else np.where(within, 1.0, 0.0)
+        # The diagram asks for p-values; it draws bars where they are above alpha.
+        critical_difference_diagram(
+            {run: ranks[run] for run in runs},
+            pd.DataFrame(shown, index=runs, columns=runs),
+            alpha=0.5,
+            ax=axes,
+            label_fmt_left="{label} ({rank:.2f}) ",
+            label_fmt_right=" ({rank:.2f}) {label}",
+            color_palette={run: styles.of(run, run if run == RANDOM else None).colour for run in runs},
+            crossbar_props={"color": TEXT, "linewidth": 3},
+            label_props={"fontsize": 9},
+        )
+        axes.grid(visible=False)
+        low, high = axes.get_xlim()
+        if control:
+            axes.axvspan(ranks[centre] - difference, ranks[centre] + difference, color=QUIET, alpha=0.15, lw=0)
+            axes.set_xlim(min(low, ranks[centre] - difference), max(high, ranks[centre] + difference))
+        axes.set_xticks(np.arange(1, len(runs) + 1))
+        axes.xaxis.set_label_position("top")
+        axes.set_xlabel("average rank" + ("" if control else f"    critical difference {difference:.3f}"))
+
+    ordered = sorted(runs, key=lambda run: ranks[run])
+    which = f"Bonferroni–Dunn with the control {centre}" if control else "Nemenyi"
+    how = "runs in the grey band do not differ from the control" if control else "runs that share a bar do not differ"
+    return Figure(
+        name,
+        title,
+        f"{title}: {which}, critical difference {difference:.3f} at α = {test['alpha']:g}; 1 is the best rank, {how}.",
+        "Average ranks: " + ", ".join(f"{run} {ranks[run]:.2f}" for run in ordered) + ".",
+        pd.DataFrame(
+            {"run": ordered, "average_rank": [ranks[run] for run in ordered], "critical_difference": difference}
+        ),
+        draw,
+        size=(6.0, 0.9 + 0.24 * len(runs)),
+    )
+
+
+def web(
+    datasets: Sequence[str],
+    runs: Sequence[str],
+    means: NDArray[np.float64],
+    *,
+    higher_is_better: bool,
+    title: str,
+    styles: Styles,
+    name: str,
+) -> Figure:
+    """The spider web of mFSIR's article: data sets are corners, the best run of each stands at 0.5, the worst at 0.
+
+    Parameters
+    ----------
+    means : float64 array, shape (datasets, runs)
+    """
+    import pandas as pd
+
+    values = web_values(means, higher_is_better=higher_is_better)
+    angles = np.linspace(0, 2 * np.pi, len(datasets), endpoint=False)
+
+    def draw(axes: Axes) -> None:
+        axes.set_theta_offset(np.pi / 2)  # type: ignore[attr-defined]
+        axes.set_theta_direction(-1)  # type: ignore[attr-defined]
+        for column, run in enumerate(runs):
+            style = styles.of(run, run if run == RANDOM else None)
+            closed = np.append(values[:, column], values[0, column])
+            axes.plot(
+                np.append(angles, angles[0]),
+                closed,
+                color=style.colour,
+                marker=style.marker,
+                linestyle=style.dash,
+                label=run,
+            )
+            axes.fill(angles, values[:, column], color=style.colour, alpha=0.08, lw=0)
+        axes.set_xticks(angles, [shortened(dataset, 14) for dataset in datasets])
+        axes.set_yticks([0.1, 0.2, 0.3, 0.4, 0.5])
+        axes.set_ylim(0, 0.52)
+        axes.spines["polar"].set_visible(False)
+        axes.tick_params(axis="y", labelsize=7)
+        handles, labels = axes.get_legend_handles_labels()
+        axes.legend(handles, labels, loc="upper center", bbox_to_anchor=(0.5, -0.08), ncol=3)
+
+    frame = pd.DataFrame(values, columns=list(runs))
+    frame.insert(0, "dataset", list(datasets))
+    average = values.mean(axis=0)
+    return Figure(
+        name,
+        title,
+        f"{title}: the best run of each data set at 0.5, the worst at 0; the larger and rounder, the steadier.",
+        "Mean over the data sets: "
+        + ", ".join(f"{run} {mean:.2f}" for run, mean in zip(runs, average, strict=True))
+        + ".",
+        frame,
+        draw,
+        size=(4.4, 4.4),
+        polar=True,
+    )
+
+
+def stability_curve(frame: pd.DataFrame, *, dataset: str, styles: Styles, name: str) -> Figure:
+    """Agreement of the sets chosen in different folds, against the number of features.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        `run, method, k, kuncheva, jaccard, n_sets` of one data set.
+    """
+    data = frame[["run", "method", "k", "kuncheva", "jaccard", "n_sets"]].reset_index(drop=True)
+
+    def draw(axes: Axes) -> None:
+        for run, of in data.groupby("run", sort=False):
+            of = of.sort_values("k")
+            style = styles.of(str(run), of["method"].iloc[0])
+            axes.plot(
+                of["k"], of["kuncheva"], color=style.colour, marker=style.marker, linestyle=style.dash, label=str(run)
+            )
+        axes.set_xlabel("number of features")
+        axes.set_ylabel("Kuncheva's index")
+        axes.set_ylim(top=1.03)
+        _whole_numbers(axes)
+        _legend_below(axes)
+
+    average = data.groupby("run", sort=False)["kuncheva"].mean()
+    return Figure(
+        name,
+        dataset,
+        f"{dataset}: agreement of the sets chosen in different folds; 1 the same sets, 0 chance.",
+        "Mean of Kuncheva's index: " + ", ".join(f"{run} {value:.2f}" for run, value in average.items()) + ".",
+        data,
+        draw,
+        size=(4.4, 3.3),
+    )

@@ -1,0 +1,769 @@
+"""One page about runs and evaluations: a single HTML file that needs no network, no other file and no script.
+
+Everything comes from the folders named, but what features have to do with labels (correlations, redundancy R,
+residual C): that is one pass over each store, where it can still be reached and has not changed.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import os
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mlfs_dask._version import __version__
+from mlfs_dask.errors import DataError, MlfsError, UsageError
+from mlfs_dask.evaluation.comparison import Comparison
+from mlfs_dask.evaluation.results import Evaluation
+from mlfs_dask.reporting import figures as draw
+from mlfs_dask.reporting.comparison_folder import anchor, figures_of
+from mlfs_dask.reporting.contents import Contents, LabelledRun, read_contents
+from mlfs_dask.reporting.figures import Figure, Styles, inline_svg, write_figure
+from mlfs_dask.reporting.tables import Cell, Table, cases, comparison_table, csv_text, frame_of, title_of
+from mlfs_dask.results import is_url
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+MOST_CURVES = 48
+"""More curves are not drawn unless their metrics are named: nobody scrolls through them, and the page grows."""
+MOST_LABELS = 24
+BROAD = 5.0
+"""Width of a figure, in inches, from which it takes a row of its own."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A part of a section.
+
+    Attributes
+    ----------
+    title : str
+    texts, notes : sequences of str
+        Paragraphs; points in a list.
+    tables : sequence of (Table, str)
+        With the name of its CSV file.
+    figures : sequence of Figure
+    folded : bool or None
+        Whether it begins folded; None: it cannot be folded.
+    """
+
+    title: str = ""
+    texts: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    tables: Sequence[Table] = ()
+    figures: Sequence[Figure] = ()
+    folded: bool | None = None
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of the page."""
+
+    anchor: str
+    title: str
+    blocks: list[Block] = field(default_factory=list)
+
+
+def report(
+    paths: Sequence[str | Path],
+    output: str | Path,
+    *,
+    title: str | None = None,
+    metrics: Sequence[str] = (),
+    image_shape: tuple[int, int] | None = None,
+    figures: str | Path | None = None,
+    data: bool = True,
+    force: bool = False,
+) -> dict[str, Any]:
+    """Write one page about runs, evaluations, comparisons and batches.
+
+    Parameters
+    ----------
+    paths : sequence of paths
+        RUN, EVAL, CMP and BATCH folders.
+    output : path
+        The HTML file.
+    title : str, optional
+        Heading of the page.
+    metrics : sequence of str
+        Show these metrics; all.
+    image_shape : (int, int), optional
+        Rows and columns of the image whose pixels, row by row, are the features; maps are drawn then.
+    figures : path, optional
+        Folder for all figures as PNG and SVG; it must not be there yet or be empty, or with `force` hold figures.
+    data : bool
+        Whether stores are read (one pass over each) for what features have to do with labels.
+    force : bool
+        Replace an earlier page.
+
+    Returns
+    -------
+    dict
+        page, bytes, runs, evaluations, datasets, figures, notes.
+
+    Raises
+    ------
+    UsageError
+        The place is taken, or a metric or image shape does not fit.
+    DataError
+        A folder is none of those kinds, or damaged.
+    """
+    place = Path(output)
+    check_page(place, force=force)
+    contents = read_contents(paths)
+    sections, notes = build(contents, metrics=metrics, image_shape=image_shape, data=data)
+    text = render(sections, title=title or _title(contents), lead=_lead(contents))
+    drawn = [figure for section in sections for block in section.blocks for figure in block.figures]
+    aside = place.with_name(f".{place.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if figures is not None:
+            Path(figures).mkdir(parents=True, exist_ok=True)
+            for figure in drawn:
+                write_figure(figure, Path(figures) / figure.name)
+        aside.write_text(text, encoding="utf-8")
+        aside.replace(place)
+    except OSError as error:
+        raise MlfsError(
+            f"{place}: it cannot be written: {error.strerror or error}"
+            "\n  cure: check the folder, its permissions and its free space, or give another place with -o"
+        ) from error
+    finally:
+        aside.unlink(missing_ok=True)
+    return {
+        "page": str(place),
+        "bytes": place.stat().st_size,
+        "runs": [run.label for run in contents.runs],
+        "evaluations": len(contents.evaluations),
+        "comparisons": len(contents.comparisons),
+        "figures": len(drawn),
+        "notes": notes,
+    }
+
+
+def check_page(place: Path, *, force: bool) -> None:
+    """Refuse a place that is taken, before any work is done for it.
+
+    Raises
+    ------
+    UsageError
+    """
+    if is_url(str(place)):
+        raise UsageError(f"{place}: a page is written to a local file.")
+    if place.is_dir():
+        raise UsageError(f"{place} is a folder; name the HTML file to write.")
+    if place.exists() and not force:
+        raise UsageError(f"{place} exists; --force replaces it.")
+    if place.exists() and b"mlfs-dask" not in place.read_bytes()[:1000]:
+        raise UsageError(
+            f"{place} is not a page of mlfs; it is not replaced, even with --force."
+            "\n  cure: give another place with -o."
+        )
+    folder = next(parent for parent in place.absolute().parents if parent.exists())
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise MlfsError(f"{place}: it cannot be written: no permission to write in {folder}")
+
+
+# What is on the page
+
+
+def build(
+    contents: Contents,
+    *,
+    metrics: Sequence[str] = (),
+    image_shape: tuple[int, int] | None = None,
+    data: bool = True,
+) -> tuple[list[Section], list[str]]:
+    """Sections of the page, and notes on what could not be shown.
+
+    Returns
+    -------
+    list of Section, list of str
+    """
+    _require_shape(contents, image_shape)
+    compared = contents.compared()
+    styles = Styles()
+    for comparison in compared:
+        for run in comparison.record["runs"]:
+            styles.of(run["run"], run["method"])
+    for labelled in contents.runs:
+        styles.of(labelled.label)
+    notes: list[str] = []
+    sections = [_what(contents)]
+    if contents.runs:
+        sections.append(_cost(contents.runs, styles))
+    for number, comparison in enumerate(compared):
+        suffix = "" if len(compared) == 1 else f"-{number + 1}"
+        sections.extend(_judged(comparison, styles, metrics, suffix, notes))
+    if contents.runs:
+        sections.append(_rankings(contents.runs, styles, image_shape))
+        if data:
+            sections.append(_labels(contents.runs, notes))
+    return [section for section in sections if section.blocks], notes
+
+
+def _require_shape(contents: Contents, shape: tuple[int, int] | None) -> None:
+    if shape is None:
+        return
+    if not contents.runs:
+        raise UsageError("an image shape needs a RUN folder, whose features are the pixels.")
+    for labelled in contents.runs:
+        d = len(labelled.run.ranking)
+        if shape[0] * shape[1] != d:
+            raise UsageError(
+                f"an image of {shape[0]}x{shape[1]} has {shape[0] * shape[1]} pixels, "
+                f"{labelled.label} has {d} features."
+            )
+
+
+def _title(contents: Contents) -> str:
+    datasets = _datasets(contents)
+    return "Feature selection on " + (", ".join(datasets) if len(datasets) <= 3 else f"{len(datasets)} data sets")
+
+
+def _datasets(contents: Contents) -> list[str]:
+    names = [labelled.dataset for labelled in contents.runs]
+    for evaluation in contents.evaluations:
+        names.extend(map(str, evaluation.results["dataset"].unique()))
+    for comparison in contents.comparisons:
+        names.extend(entry["dataset"] for entry in comparison.record["datasets"])
+    return list(dict.fromkeys(names))
+
+
+def _lead(contents: Contents) -> str:
+    parts = [
+        f"{count} {word}{'' if count == 1 else 's'}"
+        for count, word in (
+            (len(contents.runs), "run"),
+            (len(contents.evaluations), "evaluation"),
+            (len(contents.comparisons), "comparison"),
+        )
+        if count
+    ]
+    return f"{' and '.join(parts)} on {', '.join(_datasets(contents))}."
+
+
+def _text(value: object) -> Cell:
+    text = "" if value is None else str(value)
+    return Cell(text, text)
+
+
+def _count(value: float | None) -> Cell:
+    return Cell("", math.nan) if value is None else Cell(f"{value:,}", value)
+
+
+def _seconds(value: float | None) -> Cell:
+    if value is None or math.isnan(value):
+        return Cell("", math.nan)
+    return Cell(f"{value:.3f}" if value < 10 else f"{value:,.1f}", value)
+
+
+def _size(value: float | None) -> Cell:
+    if value is None or math.isnan(value):
+        return Cell("", math.nan)
+    shown, unit = float(value), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if shown < 1024 or unit == "TiB":
+            break
+        shown /= 1024
+    return Cell(
+        f"{shown:,.0f} B" if unit == "B" else f"{shown:.3g} {unit}" if shown < 100 else f"{shown:.0f} {unit}",
+        float(value),
+    )
+
+
+def _number(value: float, form: str = ".4g") -> Cell:
+    return Cell("undefined" if math.isnan(value) else format(value, form), value)
+
+
+def _parameters(params: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in sorted(params.items()) if name != "n_features_to_select")
+
+
+def _what(contents: Contents) -> Section:
+    section = Section("what", "What was run")
+    if contents.runs:
+        rows = []
+        for labelled in contents.runs:
+            record = labelled.run.record
+            rows.append(
+                [
+                    _text(labelled.label),
+                    _text(record["method"]),
+                    _text(labelled.dataset),
+                    *(_count(record[size]) for size in ("n", "d", "q", "k")),
+                    _count(record.get("seed")),
+                    _text(_parameters(record["params"])),
+                ]
+            )
+        columns = ["run", "method", "data set", "rows", "features", "labels", "kept", "seed", "parameters"]
+        section.blocks.append(Block(tables=[Table("Runs", columns, rows)]))
+    if contents.evaluations:
+        rows = [_evaluation_row(evaluation) for evaluation in contents.evaluations]
+        columns = [
+            "data set",
+            "rows",
+            "features",
+            "labels",
+            "runs",
+            "classifiers",
+            "splits",
+            "numbers of features",
+            "protocol",
+        ]
+        warnings = [warning for evaluation in contents.evaluations for warning in evaluation.record.get("warnings", ())]
+        section.blocks.append(
+            Block(tables=[Table("Evaluations", columns, rows)], notes=list(dict.fromkeys(map(str, warnings))))
+        )
+    for comparison in contents.comparisons:
+        rows = [
+            [_text(entry["dataset"]), *(_count(entry.get(size)) for size in ("n", "d", "q"))]
+            for entry in comparison.record["datasets"]
+        ]
+        section.blocks.append(
+            Block(tables=[Table("Data sets compared", ["data set", "rows", "features", "labels"], rows)])
+        )
+    return section
+
+
+def _evaluation_row(evaluation: Evaluation) -> list[Cell]:
+    record = evaluation.record
+    ks = [int(point["k"]) for point in record["k_grid"]]
+    splits = record["splits"]
+    shown = ", ".join(f"{name} {value}" for name, value in splits.items() if value is not None and name != "kind")
+    simulation = record.get("simulation")
+    protocol = str(record.get("protocol") or "none")
+    if simulation:
+        protocol += ", labels simulated: " + ", ".join(
+            f"{name} {value}" for name, value in simulation.items() if value is not None
+        )
+    return [
+        _text(", ".join(map(str, evaluation.results["dataset"].unique()))),
+        *(_count(record["store"].get(size)) for size in ("n", "d", "q")),
+        _text(", ".join(run["run"] for run in record["runs"])),
+        _text(", ".join(record["classifiers"])),
+        _text(f"{splits.get('kind', '')}: {shown}"),
+        _text(", ".join(map(str, ks)) if len(ks) <= 6 else f"{len(ks)} from {min(ks)} to {max(ks)}"),
+        _text(protocol),
+    ]
+
+
+def _cost(runs: Sequence[LabelledRun], styles: Styles) -> Section:
+    rows, convergence = [], []
+    for labelled in runs:
+        record = labelled.run.record
+        plan = record["plan"]
+        loop = "none"
+        if record["converged"] is not None:
+            state = "converged" if record["converged"] else "did not converge"
+            loop = f"{state} after {record['iterations']:,} iterations"
+        rows.append(
+            [
+                _text(labelled.label),
+                _count(plan.get("passes")),
+                _count(record["passes"]),
+                _size(plan.get("bytes_read")),
+                _size(record["bytes_read"]),
+                _size(plan.get("peak_worker_bytes")),
+                _size(record["peak_worker_bytes"]),
+                _size(plan.get("peak_driver_bytes")),
+                _size(record["peak_driver_bytes"]),
+                _seconds(record["wall_seconds"]),
+                _text(loop),
+            ]
+        )
+        objective = [value for value in record["objective"] if value is not None]
+        if len(objective) > 1:
+            convergence.append(
+                draw.convergence(labelled.label, objective, styles, name=anchor("convergence", labelled.label))
+            )
+    columns = [
+        "run", "passes, planned", "measured", "read, planned", "measured", "worker's peak, planned", "measured",
+        "driver's peak, planned", "measured", "seconds", "loop",
+    ]  # fmt: skip
+    blocks = [
+        Block(
+            texts=["Planned before anything ran, and measured. Iterative methods plan the most passes they may take."],
+            tables=[Table("Cost", columns, rows)],
+        )
+    ]
+    if convergence:
+        blocks.append(
+            Block(
+                "Convergence",
+                texts=["The objectives of different methods are not comparable."],
+                figures=convergence,
+            )
+        )
+    return Section("cost", "What it cost", blocks)
+
+
+def _judged(
+    comparison: Comparison, styles: Styles, metrics: Sequence[str], suffix: str, notes: list[str]
+) -> list[Section]:
+    """Sections on how good the chosen features are: curves, tables with tests, stability, run time."""
+    for metric in metrics:
+        if metric not in comparison.metrics:
+            raise UsageError(f"no metric {metric!r} here. Known: {', '.join(comparison.metrics)}.")
+    shown = [case for case in cases(comparison) if not metrics or case[0] in metrics]
+    drawn = dict(figures_of(comparison, styles))
+    curves = Section(f"curves{suffix}", "Metrics against the number of features")
+    total = 0
+    for number, (metric, classifier) in enumerate(shown):
+        panels = drawn.get(f"curves.{metric}.{classifier}", [])
+        if not panels:
+            continue
+        if total and total + len(panels) > MOST_CURVES and not metrics:
+            left = [title_of(comparison, *case) for case in shown[number:]]
+            note = f"Not drawn here: {', '.join(left)}; name metrics to see them."
+            curves.blocks.append(Block(texts=[note]))
+            notes.append(note)
+            break
+        total += len(panels)
+        curves.blocks.append(Block(title_of(comparison, metric, classifier), figures=panels, folded=number >= 4))
+    tables = Section(f"tables{suffix}", "Comparison")
+    record = comparison.record
+    k = f"at {record['k']} features" if record["k"] is not None else "averaged over the numbers of features"
+    tables.blocks.append(
+        Block(
+            texts=[
+                f"Mean ± standard deviation over the folds, {k}. Bold is the best of a data set; a bullet marks what a "
+                f"paired t-test does not tell from it (α = {record['alpha']:g})."
+            ],
+            notes=comparison.notes,
+        )
+    )
+    for number, (metric, classifier) in enumerate(shown):
+        stem = f"{metric}.{classifier}"
+        figures = [
+            figure for kind in ("nemenyi", "bonferroni-dunn", "web") for figure in drawn.get(f"{kind}.{stem}", [])
+        ]
+        test = next(each for each in comparison.tests if (each["metric"], each["classifier"]) == (metric, classifier))
+        tables.blocks.append(
+            Block(
+                title_of(comparison, metric, classifier),
+                texts=_test_texts(test),
+                tables=[comparison_table(comparison, metric, classifier)],
+                figures=figures,
+                folded=number >= 4,
+            )
+        )
+    steady = Section(f"stability{suffix}", "Stability of the chosen sets")
+    if "stability" in drawn:
+        steady.blocks.append(
+            Block(
+                texts=[
+                    "Agreement of the sets that were chosen in different folds, mean over all pairs. Kuncheva's index "
+                    "is corrected for chance: 0 is what random sets have."
+                ],
+                figures=drawn["stability"],
+                tables=[_stability_table(comparison)],
+            )
+        )
+    times = Section(f"times{suffix}", "Run time")
+    if len(comparison.times):
+        rows = [
+            [
+                _text(row.dataset), _text(row.run), _count(row.fits), _seconds(row.seconds_mean),
+                _seconds(row.seconds_std), _number(row.passes_mean), _size(row.bytes_read_mean),
+                _size(row.peak_worker_bytes), _size(row.peak_driver_bytes),
+            ]
+            for row in comparison.times.itertuples()
+        ]  # fmt: skip
+        columns = [
+            "data set", "run", "rankings", "seconds", "± std", "passes", "read", "worker's peak", "driver's peak",
+        ]  # fmt: skip
+        times.blocks.append(
+            Block(
+                texts=["Of learning one ranking on a training part: means, and the largest peaks."],
+                tables=[Table("Run time", columns, rows)],
+            )
+        )
+    return [curves, tables, steady, times]
+
+
+def _test_texts(test: Mapping[str, Any]) -> list[str]:
+    friedman = test["friedman"]
+    if friedman is None:
+        return []
+    F = (
+        "is infinite (all data sets rank the runs alike)"
+        if friedman["f"] in (None, math.inf)
+        else f"= {friedman['f']:.2f}"
+    )
+    text = (
+        f"Friedman over {friedman['n_datasets']} data sets and {friedman['n_methods']} runs: "
+        f"χ² = {friedman['chi2']:.2f} (p = {friedman['chi2_p_value']:.3g}), "
+        f"F {F} (p = {friedman['f_p_value']:.3g}). Critical difference of average ranks: "
+        f"{test['nemenyi_difference']:.3f} by Nemenyi, {test['bonferroni_dunn_difference']:.3f} by Bonferroni–Dunn."
+    )
+    if test["wilcoxon_p_value"] is not None:
+        text += f" Wilcoxon signed-rank: p = {test['wilcoxon_p_value']:.3g}."
+    if test["left_out"]:
+        text += f" Left out: {', '.join(test['left_out'])}."
+    return [text]
+
+
+def _stability_table(comparison: Comparison) -> Table:
+    frame = comparison.stability
+    rows = [
+        [
+            _text(row.dataset),
+            _text(row.run),
+            _count(row.k),
+            _number(row.kuncheva, ".3f"),
+            _number(row.jaccard, ".3f"),
+            _count(row.n_sets),
+        ]
+        for row in frame.itertuples()
+    ]
+    return Table("Stability", ["data set", "run", "features", "Kuncheva", "Jaccard", "sets"], rows)
+
+
+def _rankings(runs: Sequence[LabelledRun], styles: Styles, image_shape: tuple[int, int] | None) -> Section:
+    section = Section("rankings", "Rankings")
+    for number, labelled in enumerate(runs):
+        run = labelled.run
+        name = anchor("ranking", labelled.label)
+        figures = [
+            draw.score_curve(labelled.label, run.scores, run.k, styles, name=f"{name}-scores"),
+            draw.best_features(labelled.label, run.feature_names, run.scores, styles, name=f"{name}-best"),
+        ]
+        if image_shape is not None:
+            figures.append(
+                draw.image_map(labelled.label, run.ranking, run.scores, run.k, image_shape, name=f"{name}-map")
+            )
+        section.blocks.append(Block(labelled.label, figures=figures, folded=number >= 8))
+    return section
+
+
+def _labels(runs: Sequence[LabelledRun], notes: list[str]) -> Section:
+    """What features have to do with labels; a sentence where the store cannot tell."""
+    section = Section("labels", "Features and labels")
+    rows, heat, missing = [], [], []
+    groups: dict[str, list[LabelledRun]] = {}
+    for labelled in runs:
+        groups.setdefault(str(labelled.store.get("digest")), []).append(labelled)
+    for group in groups.values():
+        try:
+            dataset = _reachable(group[0])
+            space = _described(dataset, group)
+        except MlfsError as error:
+            reason = str(error).splitlines()[0]
+            missing.append(f"{', '.join(each.label for each in group)}: {reason}")
+            continue
+        for labelled, found in zip(group, space.sets, strict=True):
+            rows.append(
+                [
+                    _text(labelled.label), _text(labelled.dataset), _count(labelled.run.k),
+                    _number(found.redundancy), _number(found.residual_correlation),
+                ]
+            )  # fmt: skip
+            best = labelled.run.ranking[: draw.MOST_NAMES]
+            strongest = np.abs(space.correlations[:, best]).max(axis=1)
+            labels = np.sort(np.argsort(-strongest, kind="stable")[:MOST_LABELS])
+            heat.append(
+                draw.label_map(
+                    labelled.label,
+                    labelled.run.feature_names[: len(best)],
+                    [str(name) for name in dataset.label_names[labels]],
+                    space.correlations[np.ix_(labels, best)],
+                    name=anchor("labels", labelled.label),
+                )
+            )
+    if rows:
+        columns = ["run", "data set", "features", "redundancy R", "residual C"]
+        section.blocks.append(
+            Block(
+                texts=[
+                    "Redundancy R of the chosen set and residual label correlation C, the label correlation that the "
+                    "set does not hold (Wang et al. 2020, Eqs. 16 and 17); lower is better."
+                ],
+                tables=[Table("Redundancy and residual", columns, rows)],
+            )
+        )
+        texts = ["Pearson correlation of the best features with labels, from one pass over the store."]
+        if any(labelled.run.record["q"] > MOST_LABELS for labelled in runs):
+            texts.append(f"Of many labels, the {MOST_LABELS} that correlate most are shown.")
+        section.blocks.append(Block("Correlations", texts=texts, figures=heat))
+    if missing:
+        texts = ["What needs the rows is left out where they cannot be read:"]
+        section.blocks.append(Block(texts=texts, notes=missing))
+        notes.extend(missing)
+    return section
+
+
+def _reachable(labelled: LabelledRun) -> Any:
+    """The store of a run, if it is where it was and what it was."""
+    from mlfs_dask.storage.dataset import open_dataset
+
+    store = labelled.store
+    if not store:
+        raise DataError("X and Y came from memory, not from a store.")
+    dataset = open_dataset(store["path"])
+    if dataset.digest != store["digest"]:
+        raise DataError(f"{store['path']} is no longer the store that the run was made on.")
+    if dataset.label_counts[0].any():
+        raise DataError("some labels are unknown, and correlations with them are not defined.")
+    if np.any(dataset.features.n_missing):
+        raise DataError("some feature values are missing, and correlations with them are not defined.")
+    return dataset
+
+
+def _described(dataset: Any, group: Sequence[LabelledRun]) -> Any:
+    from mlfs_dask import runtime
+    from mlfs_dask.diagnostics import describe
+    from mlfs_dask.errors import DoesNotFitError
+
+    q, d = dataset.schema.q, dataset.schema.d
+    # Sums, standardised products, correlations and squares: four arrays of doubles.
+    needed, free = 4 * 8 * q * d, runtime.current_resources().driver_limit
+    if needed > free:
+        raise DoesNotFitError(
+            "correlations of all features with all labels", projected=needed, available=free, cure="report without data"
+        )
+    return describe(dataset, selections=[labelled.run.ranking[: labelled.run.k] for labelled in group])
+
+
+# How it is written
+
+
+@dataclass(frozen=True)
+class _ShownFigure:
+    svg: Markup
+    title: str
+    caption: str
+    file: str
+    csv: str
+    broad: bool
+
+
+@dataclass(frozen=True)
+class _ShownTable:
+    title: str
+    columns: Sequence[str]
+    numeric: Sequence[bool]
+    rows: Sequence[Sequence[Cell]]
+    footer: Sequence[Sequence[Cell]]
+    note: str
+    file: str
+    csv: str
+
+
+@dataclass(frozen=True)
+class _ShownBlock:
+    title: str
+    texts: Sequence[str]
+    notes: Sequence[str]
+    tables: Sequence[_ShownTable]
+    figures: Sequence[_ShownFigure]
+    folded: bool | None
+
+
+def render(sections: Iterable[Section], *, title: str, lead: str) -> str:
+    """The page as text.
+
+    Parameters
+    ----------
+    sections : iterable of Section
+    title, lead : str
+        Heading, and the sentence beneath it.
+    """
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    shown = [
+        {
+            "anchor": section.anchor,
+            "title": section.title,
+            "blocks": [
+                _ShownBlock(
+                    block.title,
+                    block.texts,
+                    block.notes,
+                    [_shown_table(table) for table in block.tables],
+                    [_shown_figure(figure) for figure in block.figures],
+                    block.folded,
+                )
+                for block in section.blocks
+            ],
+        }
+        for section in sections
+    ]
+    return environment.from_string(_asset("page.html")).render(
+        title=title,
+        lead=lead,
+        foot=f"Made by mlfs-dask {__version__}. The whole page is this one file.",
+        version=__version__,
+        sections=shown,
+        css=Markup(_asset("page.css")),
+        script=Markup(_asset("page.js")),
+        shown=_shown_cell,
+    )
+
+
+def _asset(name: str) -> str:
+    return resources.files("mlfs_dask.reporting").joinpath(name).read_text(encoding="utf-8")
+
+
+def _shown_cell(cell: Cell, first: bool) -> Markup:
+    """A cell as HTML, with what it sorts by."""
+    from markupsafe import Markup
+
+    value = "" if cell.is_number and math.isnan(float(cell.value)) else cell.value
+    if first:
+        return Markup('<th scope="row" data-value="{}">{}</th>').format(value, cell.text)
+    classes = ["number"] if cell.is_number else ["long"] if len(cell.text) > 60 else []
+    text = Markup.escape(cell.text)
+    if cell.best:
+        classes.append("best")
+        text = Markup("<b>{}</b>").format(text)
+    if cell.tied:
+        text = Markup('{} <span title="not different from the best">•</span>').format(text)
+    kind = Markup(' class="{}"').format(" ".join(classes)) if classes else Markup("")
+    return Markup('<td{} data-value="{}">{}</td>').format(kind, value, text)
+
+
+def _shown_table(table: Table) -> _ShownTable:
+    numeric = [
+        bool(table.rows) and all(row[column].is_number for row in table.rows) for column in range(len(table.columns))
+    ]
+    return _ShownTable(
+        table.title,
+        table.columns,
+        numeric,
+        table.rows,
+        table.footer,
+        "",
+        f"{anchor(table.title)}.csv",
+        _link(csv_text(frame_of(table))),
+    )
+
+
+def _shown_figure(figure: Figure) -> _ShownFigure:
+    from markupsafe import Markup
+
+    described = Markup('<title id="{0}-title">{1}. {2}</title>').format(figure.name, figure.title, figure.alt)
+    svg = inline_svg(figure)
+    end = svg.index(">") + 1
+    return _ShownFigure(
+        Markup(svg[:end]) + described + Markup(svg[end:]),
+        figure.title,
+        figure.caption,
+        f"{figure.name}.csv",
+        _link(csv_text(figure.data)),
+        figure.size[0] > BROAD,
+    )
+
+
+def _link(text: str) -> str:
+    return "data:text/csv;charset=utf-8;base64," + base64.b64encode(text.encode()).decode("ascii")

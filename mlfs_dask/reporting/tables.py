@@ -1,0 +1,189 @@
+"""Tables of a comparison as text: Markdown to read, CSV to go on with."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from mlfs_dask.evaluation.comparison import Comparison
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table.
+
+    Attributes
+    ----------
+    text : str
+    value : float or str
+        What the cell sorts by.
+    best, tied : bool
+        The best of its row; not different from the best.
+    """
+
+    text: str
+    value: float | str
+    best: bool = False
+    tied: bool = False
+
+    @property
+    def is_number(self) -> bool:
+        return not isinstance(self.value, str)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table to be read.
+
+    Attributes
+    ----------
+    title : str
+    columns : sequence of str
+    rows, footer : sequences of rows of Cells
+        The first cell of a row names it. The footer stays where it is when the rows are sorted.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    footer: Sequence[Sequence[Cell]] = ()
+
+
+def cases(comparison: Comparison) -> list[tuple[str, str]]:
+    """Pairs of metric and classifier, in the order in which they were evaluated."""
+    frame = comparison.means[["metric", "classifier"]].drop_duplicates()
+    return list(frame.itertuples(index=False, name=None))
+
+
+def runs_of(comparison: Comparison) -> list[str]:
+    """Labels of the runs, in the order asked for."""
+    return [str(run["run"]) for run in comparison.record["runs"]]
+
+
+def title_of(comparison: Comparison, metric: str, classifier: str) -> str:
+    """Name of a case for people, with an arrow for what is better.
+
+    The arrow is that of the papers: ↓ the smaller the better.
+    """
+    known = comparison.metrics[metric]
+    arrow = "↑" if known["better"] == "higher" else "↓"
+    several = len(comparison.record["classifiers"]) > 1
+    return f"{known['title']} {arrow}" + (f", {classifier}" if several else "")
+
+
+def comparison_table(comparison: Comparison, metric: str, classifier: str) -> Table:
+    """Mean ± standard deviation of every run on every data set, average ranks and win/tie/loss beneath.
+
+    Win/tie/loss is that of the control against each other run where a control was named, otherwise that of each
+    run against all others together.
+    """
+    here = _of(comparison.means, metric, classifier)
+    runs = runs_of(comparison)
+    found = {(row.dataset, row.run): row for row in here.itertuples()}
+    rows = [
+        [Cell(str(dataset), str(dataset)), *(_mean_cell(found.get((dataset, run))) for run in runs)]
+        for dataset in dict.fromkeys(here["dataset"])
+    ]
+    footer: list[list[Cell]] = []
+    ranks = _of(comparison.ranks, metric, classifier)
+    if len(ranks):
+        by_run = dict(zip(ranks["run"], ranks["average_rank"], strict=True))
+        lowest = min(by_run.values())
+        footer.append(
+            [
+                Cell("average rank", "average rank"),
+                *(
+                    Cell(f"{by_run[run]:.2f}", by_run[run], best=by_run[run] == lowest)
+                    if run in by_run
+                    else Cell("", math.nan)
+                    for run in runs
+                ),
+            ]
+        )
+    footer.extend(_win_rows(comparison, metric, classifier, runs))
+    return Table(title_of(comparison, metric, classifier), ["data set", *runs], rows, footer)
+
+
+def _of(frame: pd.DataFrame, metric: str, classifier: str) -> pd.DataFrame:
+    return frame[(frame["metric"] == metric) & (frame["classifier"] == classifier)]
+
+
+def _mean_cell(row: object) -> Cell:
+    if row is None:
+        return Cell("not run", math.nan)
+    mean, std = row.mean, row.std  # type: ignore[attr-defined]
+    if math.isnan(mean):
+        return Cell("undefined", math.nan)
+    text = f"{mean:.3f}" + ("" if math.isnan(std) else f" ± {std:.3f}")
+    return Cell(text, mean, best=bool(row.best), tied=bool(row.tied))  # type: ignore[attr-defined]
+
+
+def _win_rows(comparison: Comparison, metric: str, classifier: str, runs: Sequence[str]) -> list[list[Cell]]:
+    wins = _of(comparison.wins, metric, classifier)
+    if not len(wins):
+        return []
+    control = comparison.record["control"]
+    if control is not None:
+        counts = wins[wins["run"] == control].set_index("other")
+        name = f"win/tie/loss of {control}"
+    else:
+        counts = wins.groupby("run", sort=False)[["win", "tie", "loss"]].sum()
+        name = "win/tie/loss"
+    cells = [
+        Cell("/".join(str(counts.loc[run, what]) for what in ("win", "tie", "loss")), int(counts.loc[run, "win"]))
+        if run in counts.index
+        else Cell("", math.nan)
+        for run in runs
+    ]
+    return [[Cell(name, name), *cells]]
+
+
+def markdown(table: Table) -> str:
+    r"""A table in Markdown: the best bold, what is not different from it with a bullet.
+
+    Examples
+    --------
+    >>> print(markdown(Table("F1", ["set", "a|b"], [[Cell("x", "x"), Cell("0.5", 0.5, best=True)]])), end="")
+    | set | a\|b |
+    | --- | ---: |
+    | x | **0.5** |
+    """
+    lines = [
+        _line(table.columns),
+        _line(["---", *["---:"] * (len(table.columns) - 1)], escape=False),
+        *(_line([_marked(cell) for cell in row], escape=False) for row in [*table.rows, *table.footer]),
+    ]
+    return "".join(lines)
+
+
+def _marked(cell: Cell) -> str:
+    text = _escaped(cell.text)
+    return f"**{text}**" if cell.best else f"{text} •" if cell.tied else text
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _line(cells: Sequence[str], *, escape: bool = True) -> str:
+    return "| " + " | ".join(_escaped(cell) if escape else cell for cell in cells) + " |\n"
+
+
+def csv_text(frame: pd.DataFrame) -> str:
+    """A data frame as CSV; numbers read back to the same bits, undefined values are empty."""
+    stream = io.StringIO()
+    frame.to_csv(stream, index=False, lineterminator="\n")
+    return stream.getvalue()
+
+
+def frame_of(table: Table) -> pd.DataFrame:
+    """A table as a data frame of the values that its cells sort by."""
+    import pandas as pd
+
+    return pd.DataFrame([[cell.value for cell in row] for row in table.rows], columns=list(table.columns))

@@ -1,0 +1,208 @@
+"""Runs compared over data sets: means, ties, ranks, tests, gaps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from mlfs_dask.errors import UsageError
+from mlfs_dask.evaluation.comparison import Comparison, compare
+from tests.evaluation.evaluations import METRICS, steady, write_evaluation
+
+GOOD = {"elc": 0.8, "mfsir": 0.795, "random": 0.5}
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> list[Path]:
+    """Three data sets: elc and mfsir are close, random is far behind."""
+    return [write_evaluation(tmp_path / name, name, steady(GOOD, seed=seed)) for seed, name in enumerate("abc")]
+
+
+def only(comparison: Comparison, metric: str, dataset: str) -> dict[str, Any]:
+    rows = comparison.means[(comparison.means["metric"] == metric) & (comparison.means["dataset"] == dataset)]
+    return {row.run: row for row in rows.itertuples()}
+
+
+def test_means_are_over_folds_of_means_over_k(tmp_path: Path) -> None:
+    table = {2: [0.1, 0.3], 4: [0.3, 0.7]}
+    folder = write_evaluation(tmp_path / "a", "a", lambda run, metric, k, fold: table[k][fold], folds=2)
+    found = only(compare([folder]), "macro_f1", "a")["elc"]
+    assert (found.mean, found.n_folds) == (pytest.approx(0.35), 2)
+    assert found.std == pytest.approx(np.std([0.2, 0.5], ddof=1))
+    at_four = only(compare([folder], k=4), "macro_f1", "a")["elc"]
+    assert at_four.mean == pytest.approx(0.5)
+
+
+def test_ties_are_by_the_paired_t_test(three: list[Path]) -> None:
+    found = only(compare(three), "macro_f1", "a")
+    assert found["elc"].best
+    assert not found["random"].best
+    assert not found["random"].tied
+    assert found["random"].p_value < 1e-4
+    loose = only(compare(three, alpha=1e-12), "macro_f1", "a")
+    assert loose["random"].tied
+
+
+def test_lower_is_better_where_the_metric_says_so(three: list[Path]) -> None:
+    comparison = compare(three)
+    for metric in ("hamming_loss", "macro_f1"):
+        ranks = comparison.ranks[comparison.ranks["metric"] == metric].set_index("run")["average_rank"]
+        assert ranks["random"] == 3.0
+        assert ranks[["elc", "mfsir"]].sum() == 3.0
+
+
+def test_friedman_and_differences(three: list[Path]) -> None:
+    comparison = compare(three, control="elc")
+    for test in comparison.tests:
+        table = comparison.means[comparison.means["metric"] == test["metric"]].pivot(
+            index="dataset", columns="run", values="mean"
+        )
+        assert test["friedman"]["chi2"] == pytest.approx(stats.friedmanchisquare(*table.to_numpy().T).statistic)
+        assert test["nemenyi_difference"] == pytest.approx(2.3437 * math.sqrt(3 * 4 / (6 * 3)), abs=1e-3)
+        assert test["bonferroni_dunn_difference"] == pytest.approx(2.2414 * math.sqrt(3 * 4 / (6 * 3)), abs=1e-3)
+        assert np.array(test["nemenyi_p_values"]).shape == (3, 3)
+        assert test["control"] == "elc"
+
+
+def test_win_tie_loss(three: list[Path]) -> None:
+    wins = compare(three).wins
+    row = wins[(wins["metric"] == "hamming_loss") & (wins["run"] == "elc") & (wins["other"] == "random")].iloc[0]
+    assert (row["win"], row["tie"], row["loss"]) == (3, 0, 0)
+    back = wins[(wins["metric"] == "hamming_loss") & (wins["run"] == "random") & (wins["other"] == "elc")].iloc[0]
+    assert (back["win"], back["tie"], back["loss"]) == (0, 0, 3)
+
+
+def test_one_data_set_has_ranks_and_no_friedman(three: list[Path]) -> None:
+    comparison = compare(three[:1])
+    assert all(test["friedman"] is None and test["nemenyi_difference"] is None for test in comparison.tests)
+    assert comparison.notes == ["no test of ranks: Friedman's test compares over data sets, and there is one."]
+    assert comparison.ranks["n_datasets"].unique().tolist() == [1]
+
+
+def test_two_runs_are_compared_by_wilcoxon_too(three: list[Path]) -> None:
+    comparison = compare(three, runs=["random", "elc"])
+    (test, *_) = comparison.tests
+    assert test["runs"] == ["random", "elc"]
+    assert test["wilcoxon_p_value"] == pytest.approx(0.25)
+    assert test["nemenyi_p_values"] is None
+    assert "two runs: the Wilcoxon signed-rank test is the stronger one." in comparison.notes
+
+
+def test_one_run_has_nothing_to_be_ranked_with(three: list[Path]) -> None:
+    comparison = compare(three, runs=["elc"])
+    assert comparison.ranks.empty
+    assert comparison.notes == ["no ranks: there is one run only."]
+
+
+def test_a_run_that_is_absent_leaves_the_data_set_out(three: list[Path], tmp_path: Path) -> None:
+    short = write_evaluation(tmp_path / "d", "d", steady(GOOD), runs=["elc", "random"])
+    comparison = compare([*three, short])
+    assert {test["n_datasets"] for test in comparison.tests} == {3}
+    assert {tuple(test["left_out"]) for test in comparison.tests} == {("d",)}
+    assert "d: mfsir was not evaluated; the data set is left out of all ranks." in comparison.notes
+    assert set(only(comparison, "macro_f1", "d")) == {"elc", "random"}
+    assert math.isnan(only(comparison, "macro_f1", "d")["elc"].rank)
+
+
+def test_undefined_values_are_left_out_and_told(tmp_path: Path) -> None:
+    values = steady(GOOD)
+
+    def value(run: str, metric: str, k: int, fold: int) -> float | None:
+        return None if metric == "macro_f1" and fold == 1 and k == 2 else values(run, metric, k, fold)
+
+    comparison = compare([write_evaluation(tmp_path / "a", "a", value)])
+    found = only(comparison, "macro_f1", "a")["elc"]
+    assert (found.n_folds, found.n_undefined) == (3, 1)
+    assert "macro_f1 on a is undefined in 1 of 4 folds, which are left out of its means." in comparison.notes
+    assert only(comparison, "hamming_loss", "a")["elc"].n_undefined == 0
+
+
+def test_a_metric_undefined_everywhere_is_not_ranked(tmp_path: Path) -> None:
+    values = steady(GOOD)
+    folder = write_evaluation(tmp_path / "a", "a", lambda *case: None if case[1] == "macro_f1" else values(*case))
+    comparison = compare([folder])
+    assert set(comparison.ranks["metric"]) == {"hamming_loss"}
+    assert any(note.startswith("macro_f1 (mlknn): no ranks: no data set") for note in comparison.notes)
+
+
+def test_all_features_are_shown_and_not_ranked(tmp_path: Path) -> None:
+    folder = write_evaluation(
+        tmp_path / "a", "a", steady({"elc": 0.7, "mfsir": 0.6, "all": 0.9}), runs=["all", "elc", "mfsir"]
+    )
+    comparison = compare([folder])
+    found = only(comparison, "macro_f1", "a")
+    assert found["all"].mean > found["elc"].mean
+    assert not found["all"].best
+    assert found["elc"].best
+    assert set(comparison.ranks["run"]) == {"elc", "mfsir"}
+    with pytest.raises(UsageError, match="keeps all features and is not ranked"):
+        compare([folder], control="all")
+
+
+def test_stability_per_k(tmp_path: Path) -> None:
+    sets = {"elc": [[0, 1, 2, 3], [0, 2, 1, 3]], "mfsir": [[5, 6, 7, 8]] * 2}
+    folder = write_evaluation(
+        tmp_path / "a", "a", steady(GOOD), runs=["elc", "mfsir"], folds=2, rankings=sets, finished=["mfsir"]
+    )
+    comparison = compare([folder])
+    rows = [(row.run, row.k, row.kuncheva, row.jaccard, row.n_sets) for row in comparison.stability.itertuples()]
+    assert rows == [("elc", 2, pytest.approx((10 - 4) / 16), pytest.approx(1 / 3), 2), ("elc", 4, 1.0, 1.0, 2)]
+    assert "a: mfsir was finished beforehand, one ranking for all folds: no stability of it." in comparison.notes
+
+
+def test_times_are_of_one_ranking(three: list[Path]) -> None:
+    row = compare(three).times.iloc[0]
+    assert (row["fits"], row["seconds_mean"], row["peak_worker_bytes"]) == (4, 2.0, 2**21)
+
+
+def test_only_shared_numbers_of_features_are_compared(tmp_path: Path) -> None:
+    one = write_evaluation(tmp_path / "1", "a", steady(GOOD), runs=["elc"], grid=[2, 4, 6])
+    two = write_evaluation(tmp_path / "2", "a", steady(GOOD), runs=["mfsir"], grid=[4, 6, 8])
+    comparison = compare([one, two])
+    assert set(comparison.curves["k"]) == {4, 6}
+    assert "a: the runs have different numbers of features; compared at the 2 that all share." in comparison.notes
+    three = write_evaluation(tmp_path / "3", "a", steady(GOOD), runs=["random"], grid=[8])
+    with pytest.raises(UsageError, match="share no number of features"):
+        compare([one, three])
+    with pytest.raises(UsageError, match=r"elc on 'a' was not evaluated at k = 8; there are 2, 4, 6, 8\."):
+        compare([one, two], k=8)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"splits": {"kind": "kfold", "folds": 4, "seed": 1}}, "do not have the same splits"),
+        ({"simulation": {"missing": 0.2}}, "do not have the same simulation"),
+        ({"store": {"digest": "other", "d": 10}}, "do not have the same store"),
+        ({}, "the run 'elc' on 'a' is in two of the evaluations"),
+    ],
+)
+def test_what_cannot_be_paired_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    one = write_evaluation(tmp_path / "1", "a", steady(GOOD), runs=["elc"])
+    two = write_evaluation(tmp_path / "2", "a", steady(GOOD), runs=["elc"], record=change)
+    with pytest.raises(UsageError, match=message):
+        compare([one, two])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda three: compare([]), "nothing to compare"),
+        (lambda three: compare(three, runs=["elk"]), r"no run 'elk' here\. Did you mean elc\?"),
+        (lambda three: compare(three, runs=["elc"], control="mfsir"), "no run 'mfsir' here"),
+        (lambda three: compare(three, alpha=1.0), "alpha must lie between 0 and 1"),
+    ],
+)
+def test_wrong_questions(three: list[Path], call: Callable[[list[Path]], Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        call(three)
+
+
+def test_metrics_say_what_is_better(three: list[Path]) -> None:
+    assert compare(three).metrics == {metric["name"]: dict(metric) for metric in METRICS}
