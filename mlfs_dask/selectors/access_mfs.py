@@ -12,10 +12,7 @@ Semi-Supervised Multi-Label Feature Selection", arXiv:2406.12193 (2024), doi:10.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
-import time
-import warnings
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -31,22 +28,22 @@ from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.checkpoints import Checkpoint, State
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.primitives import linear
-from mlfs_dask.primitives.gram import GRAM_CAP, Gram, gram
-from mlfs_dask.primitives.labels import WithLabels, collect_labels
+from mlfs_dask.primitives.gram import GRAM_CAP, Gram
+from mlfs_dask.primitives.labels import WithLabels
 from mlfs_dask.primitives.linear import Scaling, standard_scaling
 from mlfs_dask.primitives.moments import FeatureMoments, Moments
 from mlfs_dask.primitives.neighbours import knn_of_points
-from mlfs_dask.primitives.passes import PassRecord, records_from_facts, records_to_facts
-from mlfs_dask.primitives.plan import Plan, combine
+from mlfs_dask.primitives.plan import Plan
 from mlfs_dask.primitives.row_passes import plan_rows
-from mlfs_dask.runtime import Resources, driver_bytes
-from mlfs_dask.selectors.base import BaseSelector, Scores
+from mlfs_dask.runtime import Resources
+from mlfs_dask.selectors.base import Scores
+from mlfs_dask.selectors.iterative import IterativeSelector, Readings, load_state, plan_loop, save_state
+from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers import label_propagation, uncorrelated
 from mlfs_dask.solvers.label_propagation import propagate_labels
+from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.solvers.uncorrelated import Block, DiagonalPreconditioner, GramPreconditioner, Subspace
 from mlfs_dask.typing import Profile, RowSource
-
-logger = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
 
@@ -72,7 +69,7 @@ SETTLED = 1e-6
 LABEL_TOL = 0.1
 
 
-class AccessMFS(BaseSelector):
+class AccessMFS(IterativeSelector):
     """Adaptive collaborative correlation learning for semi-supervised selection (Huang et al. 2024).
 
     Regresses predicted labels F on the features with projections W that are uncorrelated and sparse in rows, while F
@@ -170,7 +167,6 @@ class AccessMFS(BaseSelector):
     passes = "3 + 2 for each widening of the space of W, some 5 to 8 an iteration (more above the Gram cap)"
     memory = "worker: 8 bytes * d² (or d * q above the Gram cap); driver: 8 n * 17 q + 60 n k_s + 24 d² bytes"
     accepts_unknown_labels = True
-    keeps_checkpoints = True
     label_threshold = 0.5
 
     labels_: Array
@@ -211,31 +207,9 @@ class AccessMFS(BaseSelector):
         self.random_state = random_state
 
     def _check_parameters(self) -> None:
-        if self.variant not in ("corrected", "published_code"):
-            raise UsageError(f"variant must be 'corrected' or 'published_code'; got {self.variant!r}")
-        if self.missing not in ("coded", "zeros"):
-            raise UsageError(f"missing must be 'coded' or 'zeros'; got {self.missing!r}")
-        if not isinstance(self.standardise, (bool, np.bool_)):
-            raise UsageError(f"standardise must be true or false; got {self.standardise!r}")
-        for name in ("lambda_", "theta", "mu", "tol"):
-            value = getattr(self, name)
-            if not _is_number(value) or value < 0:
-                raise UsageError(f"{name} must be a non-negative number; got {value!r}")
-        if not _is_number(self.solver_tol) or not 1e-12 <= self.solver_tol <= 0.1:
+        check_parameters(self, least={"gram_cap": 0, "random_state": 0})
+        if not 1e-12 <= self.solver_tol <= 0.1:
             raise UsageError(f"solver_tol must be a number from 1e-12 to 0.1; got {self.solver_tol!r}")
-        for name, least, optional in (
-            ("k_s", 1, False),
-            ("k_p", 1, False),
-            ("inner_iterations", 1, False),
-            ("gram_cap", 0, False),
-            ("max_iter", 1, False),
-            ("random_state", 0, True),
-        ):
-            value = getattr(self, name)
-            if value is None and optional:
-                continue
-            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
-                raise UsageError(f"{name} must be a whole number of at least {least}; got {value!r}")
 
     # ------------------------------------------------------------------ what it costs
 
@@ -252,12 +226,10 @@ class AccessMFS(BaseSelector):
         has_gram = d <= self.gram_cap
         forward = linear.plan_linear(source, q, resources, forward=True)
         backward = linear.plan_linear(source, q, resources, backward=True)
-        plans = [plan_rows(source, WithLabels(Moments(d), q), resources)]
+        once = [plan_rows(source, WithLabels(Moments(d), q), resources)]
         if has_gram:
-            plans.append(plan_rows(source, Gram(d, q), resources, input_bytes=8 * q))
-        plans += [forward] * (self.theta > 0)
-        widenings = self.max_iter * self.inner_iterations * MAX_EXPANSIONS
-        tasks, bytes_read, peak_worker = combine([*plans, forward, backward])
+            once.append(plan_rows(source, Gram(d, q), resources, input_bytes=8 * q))
+        once += [forward] * (self.theta > 0)
         held = (
             8 * n * q * (2 + max(uncorrelated.ROW_MATRICES, label_propagation.ROW_MATRICES, 6))
             + n * q // 4
@@ -268,59 +240,34 @@ class AccessMFS(BaseSelector):
             + (24 * d * d if has_gram else 0)
             + 64 * q * q
         )
-        in_process = peak_worker - resources.process_bytes if resources.client is None else 0
         notes = (
             f"at most {self.max_iter} iterations; most data needs 8 to 20, of some 5 to 8 times two readings"
             + ("" if has_gram else ", and more where features are correlated"),
             f"X'X is {d:,} x {d:,}" if has_gram else f"X'X is not formed ({d:,} features > {self.gram_cap:,})",
         )
-        rest = widenings - 1
-        return Plan(
-            passes=len(plans) + 2 * widenings,
-            tasks=tasks + rest * (forward.tasks + backward.tasks),
-            bytes_read=bytes_read + rest * (forward.bytes_read + backward.bytes_read),
-            peak_worker_bytes=peak_worker,
-            peak_driver_bytes=driver_bytes() + held + in_process,
-            notes=notes,
-        )
+        widenings = self.max_iter * self.inner_iterations * MAX_EXPANSIONS
+        return plan_loop(resources, once=once, again=[forward, backward], times=widenings, held=held, notes=notes)
 
     # ------------------------------------------------------------------ the method
 
     def _score(self, source: RowSource, resources: Resources, k: int) -> Scores:
-        d = source.profile.d
-        labels = collect_labels(source, Moments(d), resources, label="moments")
-        readings = _Readings(source, resources, [labels.record])
-        self._check_moments(labels.result)
-        Y, known = self._known(labels.Y)
-        readings.scaling = _scaling(labels.result, self.standardise)
-        readings.squares = labels.result.m2 * readings.scaling.factor**2
+        labels, moments, records = self._labels_and_moments(source, resources)
+        Y, known = self._known(labels)
+        scaling = _scaling(moments, self.standardise)
+        readings = Readings(source, resources, scaling, records)
 
         # Small products are slower on many threads than on one.
-        with runtime.one_blas_thread() if d <= ONE_THREAD else contextlib.nullcontext():
-            problem = _Problem(self, readings, Y, known, resources, checkpoints.current())
+        with runtime.one_blas_thread() if source.profile.d <= ONE_THREAD else contextlib.nullcontext():
+            problem = _Problem(self, readings, moments.m2 * scaling.factor**2, Y, known, checkpoints.current())
             trace = problem.run()
         self.labels_ = problem.F
         scores = row_norms(problem.W)
-        self._warn(trace, scores)
         extra: dict[str, Any] = {
-            "graph_penalty": trace.penalty,
-            "step": trace.step,
-            "expansions": trace.expansions,
-            "solver_error": trace.error,
-            "label_steps": trace.label_steps,
-            "rank": trace.rank,
             "gram": problem.gram is not None,
             "labelled_rows": int((known.max(axis=1) > 0).sum()),
-            "constant_features": int((readings.scaling.factor == 0).sum()),
+            "constant_features": int((scaling.factor == 0).sum()),
         }
-        return Scores(
-            scores,
-            readings.records,
-            iterations=len(trace.objective),
-            converged=trace.converged,
-            objective=trace.objective,
-            extra=extra,
-        )
+        return self._result(scores, trace, records, extra, self._warnings(trace, scores))
 
     def _known(self, Y: sp.csr_array) -> tuple[sp.csr_array, Array]:
         """Known positives (n, q), and which entries are known: by rows, shape (n, 1), or by entries, shape (n, q)."""
@@ -345,62 +292,52 @@ class AccessMFS(BaseSelector):
         known[row[unknown], Y.indices[unknown]] = 0.0
         return positive, known
 
-    def _check_moments(self, moments: FeatureMoments) -> None:
-        broken = ~(np.isfinite(moments.mean) & np.isfinite(moments.m2))
-        if broken.any():
-            f = int(np.flatnonzero(broken)[0])
-            names = getattr(self, "feature_names_in_", None)
-            raise DataError(
-                f"X contains NaN or infinity, or values too large for float64 sums, in {int(broken.sum())} features",
-                column=f + 1 if names is None else str(names[f]),
-                cure="fill in missing values (for example with sklearn.impute.SimpleImputer), or leave the feature out",
-            )
-
-    def _warn(self, trace: _Trace, scores: Array) -> None:
+    def _warnings(self, trace: _Trace, scores: Array) -> list[Warning]:
+        found: list[Warning] = []
         if not scores.any():
-            warnings.warn(
-                "Access-MFS can tell no feature from another: every feature is constant, or no known label differs "
-                "between rows. All features get the same score.",
-                UserWarning,
-                stacklevel=4,
+            found.append(
+                UserWarning(
+                    "Access-MFS can tell no feature from another: every feature is constant, or no known label differs "
+                    "between rows. All features get the same score."
+                )
             )
         elif not trace.converged:
-            warnings.warn(
-                f"Access-MFS did not converge in {self.max_iter} iterations (the last one changed the objective by "
-                f"{trace.change:.1e} of it, and tol is {self.tol:g}). Increase max_iter, or tol.",
-                ConvergenceWarning,
-                stacklevel=4,
+            found.append(
+                ConvergenceWarning(
+                    f"Access-MFS did not converge in {self.max_iter} iterations (the last one changed the objective by "
+                    f"{trace.change:.1e} of it, and tol is {self.tol:g}). Increase max_iter, or tol."
+                )
             )
         if not trace.solved:
-            warnings.warn(
-                f"Access-MFS left an error of {max(trace.error):.1e} in W, above solver_tol={self.solver_tol:g}. Use a "
-                "gram_cap of at least the number of features, a larger lambda_, or a larger solver_tol.",
-                ConvergenceWarning,
-                stacklevel=4,
+            error = max(trace.solver_error)
+            found.append(
+                ConvergenceWarning(
+                    f"Access-MFS left an error of {error:.1e} in W, above solver_tol={self.solver_tol:g}. Use a "
+                    "gram_cap of at least the number of features, a larger lambda_, or a larger solver_tol."
+                )
             )
+        return found
 
 
 @dataclass
-class _Trace:
-    """What happened, iteration by iteration.
+class _Trace(LoopTrace):
+    """What happened, iteration by iteration; the objective is Eq. 8 without the two terms of `graph_penalty`.
 
     Attributes
     ----------
-    objective, penalty, step, error : list of float
-        Eq. 8 without the two terms of `penalty`; ‖ΔW‖/‖W‖; error that the solver left in W.
+    graph_penalty, step, solver_error : list of float
+        The two terms; ‖ΔW‖/‖W‖; error that the solver left in W.
     expansions, label_steps, rank : list of int
-    converged, solved : bool
-        Whether the objective stood still, and whether every solve reached its tolerance.
+    solved : bool
+        Whether every solve reached its tolerance.
     """
 
-    objective: list[float] = field(default_factory=list)
-    penalty: list[float] = field(default_factory=list)
+    graph_penalty: list[float] = field(default_factory=list)
     step: list[float] = field(default_factory=list)
-    error: list[float] = field(default_factory=list)
+    solver_error: list[float] = field(default_factory=list)
     expansions: list[int] = field(default_factory=list)
     label_steps: list[int] = field(default_factory=list)
     rank: list[int] = field(default_factory=list)
-    converged: bool = False
     solved: bool = True
 
     @property
@@ -410,10 +347,6 @@ class _Trace:
             return np.inf
         before, now = self.objective[-2:]
         return abs(now - before) / abs(before) if before else abs(now)
-
-
-#: What a checkpoint keeps of a trace.
-_TRACED = ("objective", "penalty", "step", "error", "expansions", "label_steps", "rank", "solved")
 
 
 class _RowGraph:
@@ -452,31 +385,33 @@ class _Problem:
     def __init__(
         self,
         selector: AccessMFS,
-        readings: _Readings,
+        readings: Readings,
+        squares: Array,
         Y: sp.csr_array,
         known: Array,
-        resources: Resources,
         checkpoint: Checkpoint,
     ) -> None:
         self.selector = selector
         self.published = selector.variant == "published_code"
         self.epsilon = PUBLISHED_EPSILON if self.published else EPSILON
         self.readings = readings
+        self.squares = squares
         self.Y = Y
         self.U = known
+        resources = readings.resources
         self.threads = len(os.sched_getaffinity(0)) if resources.client else resources.threads_per_worker
         n, q = Y.shape
-        d = len(readings.scaling.factor)
+        d = len(squares)
         self.F: Array = Y.toarray()
         self.gram: Array | None = None
         first: Array | None = None
         if d <= selector.gram_cap:
-            self.gram, first = readings.normal(_centred(self.F))
+            self.gram, first = readings.gram(_centred(self.F))
         self._first = first
         self.subspace = Subspace()
         self.trace = _Trace()
         self.checkpoint = checkpoint
-        state = checkpoint.load()
+        state = load_state(checkpoint, readings.records)
         if state is not None:
             self._restore(state)
         else:
@@ -490,19 +425,17 @@ class _Problem:
     def run(self) -> _Trace:
         """Algorithm 2."""
         selector, trace = self.selector, self.trace
-        for t in range(len(trace.objective) + 1, selector.max_iter + 1):
-            started = time.perf_counter()
+        for t in range(trace.iterations + 1, selector.max_iter + 1):
             before = self.W
             self._update_W(trace)
             self._update_F(trace)
             self.penalty = self._update_S() + self._update_P()
 
             trace.objective.append(self.objective())
-            trace.penalty.append(self.penalty)
+            trace.graph_penalty.append(self.penalty)
             norm = float(np.linalg.norm(self.W))
             trace.step.append(float(np.linalg.norm(self.W - before)) / norm if norm > 0 else 0.0)
-            runtime.emit("step", number=t, objective=trace.objective[-1], step=trace.step[-1], error=trace.error[-1])
-            logger.info("step %d: objective %.9g, %.3f s", t, trace.objective[-1], time.perf_counter() - started)
+            trace.tell(step=trace.step[-1], error=trace.solver_error[-1])
             if norm == 0 or (t > 1 and self._settled(trace)):
                 trace.converged = True
                 break
@@ -512,18 +445,13 @@ class _Problem:
 
     def _save(self) -> None:
         # What is left of the space after a solve is W itself; the graphs follow from F and X W.
-        facts = {
-            "trace": {name: getattr(self.trace, name) for name in _TRACED},
-            "rate": self.subspace.rate,
-            "records": records_to_facts(self.readings.records),
-        }
-        self.checkpoint.save({"F": self.F, "W": self.W, "XW": self.XW, "D": self.D}, facts)
+        arrays = {"F": self.F, "W": self.W, "XW": self.XW, "D": self.D}
+        save_state(self.checkpoint, arrays, self.trace, self.readings.records, rate=self.subspace.rate)
 
     def _restore(self, state: State) -> None:
         self.F, self.W, self.XW, self.D = (state.arrays[name] for name in ("F", "W", "XW", "D"))
         self.subspace = Subspace([Block(self.W, self.XW)], rate=state.facts["rate"])
         self.trace = _Trace(**state.facts["trace"])
-        self.readings.records += records_from_facts(state.facts["records"])
         self._first = None
 
     def _settled(self, trace: _Trace) -> bool:
@@ -558,14 +486,14 @@ class _Problem:
             if np.linalg.norm(self.W - before) <= SETTLED * np.linalg.norm(self.W):
                 break
         trace.expansions.append(expansions)
-        trace.error.append(found.error)
+        trace.solver_error.append(found.error)
         trace.rank.append(found.rank)
 
     def _preconditioner(self, ridge: Array) -> GramPreconditioner | DiagonalPreconditioner:
         theta = float(self.selector.theta)
         if self.gram is not None:
             return GramPreconditioner(self.gram, theta, ridge)
-        return DiagonalPreconditioner(self.readings.squares, theta, ridge)
+        return DiagonalPreconditioner(self.squares, theta, ridge)
 
     def _update_F(self, trace: _Trace) -> None:
         """F by Eq. 17."""
@@ -637,39 +565,6 @@ def _first_weights(d: int, q: int, seed: int, *, published: bool) -> Array:
     return weights
 
 
-class _Readings:
-    """Products with centred and scaled X, each of them a reading of the data.
-
-    Attributes
-    ----------
-    records : list of PassRecord
-    """
-
-    scaling: Scaling
-    squares: Array
-
-    def __init__(self, source: RowSource, resources: Resources, records: list[PassRecord]) -> None:
-        self._source = source
-        self._resources = resources
-        self.records = records
-
-    def forward(self, W: Array) -> Array:
-        product, record = linear.forward(self._source, W, self._resources, scaling=self.scaling)
-        self.records.append(record)
-        return product
-
-    def backward(self, V: Array) -> Array:
-        sums, record = linear.backward(self._source, V, self._resources, scaling=self.scaling)
-        self.records.append(record)
-        return sums
-
-    def normal(self, V: Array) -> tuple[Array, Array]:
-        """X'X and X'V."""
-        found = gram(self._source, self._resources, R=V, scaling=self.scaling)
-        self.records.append(found.record)
-        return found.gram, found.products
-
-
 def _scaling(moments: FeatureMoments, standardise: bool) -> Scaling:
     scaling = standard_scaling(moments)
     if standardise:
@@ -680,11 +575,3 @@ def _scaling(moments: FeatureMoments, standardise: bool) -> Scaling:
 def _centred(F: Array) -> Array:
     centred: Array = F - F.mean(axis=0)
     return centred
-
-
-def _is_number(value: Any) -> bool:
-    return (
-        isinstance(value, (int, float, np.integer, np.floating))
-        and not isinstance(value, bool)
-        and bool(np.isfinite(value))
-    )

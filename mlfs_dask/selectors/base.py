@@ -12,6 +12,7 @@ import importlib.metadata
 import numbers
 import platform
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Self
@@ -52,6 +53,8 @@ class Scores:
         Value after every iteration.
     extra : mapping
         Further facts for the record, as plain data.
+    warnings : sequence of Warning
+        What the caller of `fit` should be told.
     """
 
     scores: NDArray[np.float64]
@@ -60,6 +63,7 @@ class Scores:
     converged: bool | None = None
     objective: Sequence[float] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
+    warnings: Sequence[Warning] = ()
 
 
 @dataclass(frozen=True)
@@ -225,6 +229,8 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         params = {name: plain(value) for name, value in sorted(self.get_params(False).items())}
         with checkpoints.job(method=self.method, params=params, digest=(store or {}).get("digest")), noting() as kept:
             outcome = self._score(source, resources, k)
+        for warning in outcome.warnings:
+            warnings.warn(warning, stacklevel=2)
         self.scores_ = outcome.scores
         self.ranking_ = rank(outcome.scores)
         self.support_ = np.zeros(profile.d, dtype=bool)
@@ -344,6 +350,19 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         counts = None if self.accepts_unknown_labels else source.label_counts
         if counts is not None and counts[0].any():
             raise unknown_labels_error(self, counts[0])
+
+    def _refuse_broken_features(self, mean: NDArray[np.float64], m2: NDArray[np.float64]) -> None:
+        """Refuse features that hold NaN or infinity, which spoils their moments, each of shape (d,)."""
+        broken = ~(np.isfinite(mean) & np.isfinite(m2))
+        if not broken.any():
+            return
+        f = int(np.flatnonzero(broken)[0])
+        names = getattr(self, "feature_names_in_", None)
+        raise DataError(
+            f"X contains NaN or infinity, or values too large for float64 sums, in {int(broken.sum())} features",
+            column=f + 1 if names is None else str(names[f]),
+            cure="fill in missing values (for example with sklearn.impute.SimpleImputer), or leave the feature out",
+        )
 
 
 def count_kept(n_features_to_select: int | float | None, d: int) -> int:

@@ -7,7 +7,6 @@ selection model towards eliminating noisy features", Applied Sciences 10 (2020) 
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, Literal
 
 import numpy as np
@@ -21,12 +20,12 @@ from mlfs_dask.blocks.label_space import (
     residual_correlation,
     standardised_products,
 )
-from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.primitives.passes import plan_statistics, run_pass
 from mlfs_dask.primitives.plan import Plan
 from mlfs_dask.primitives.products import LabelMoments, LabelProducts, wants_compiled
 from mlfs_dask.runtime import Resources, driver_bytes
 from mlfs_dask.selectors.base import BaseSelector, Scores, rank, unknown_labels_error
+from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers.padm import MATRICES, Solution, best_mask, solve_corrected, solve_published
 from mlfs_dask.typing import Profile, RowSource
 
@@ -132,18 +131,7 @@ class ELC(BaseSelector):
         self.max_iter = max_iter
 
     def _check_parameters(self) -> None:
-        if self.variant not in ("corrected", "published", "screen"):
-            raise UsageError(f"variant must be 'corrected', 'published' or 'screen'; got {self.variant!r}")
-        for name, least, allowed_none in (("lambda_", False, True), ("beta", True, True), ("tol", True, False)):
-            value = getattr(self, name)
-            if value is None and allowed_none:
-                continue
-            if not _is_number(value) or value < 0 or (least and value == 0):
-                raise UsageError(f"{name} must be a {'positive' if least else 'non-negative'} number; got {value!r}")
-        for name, least_count in (("mask_iter", 0), ("max_iter", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least_count:
-                raise UsageError(f"{name} must be a whole number of at least {least_count}; got {value!r}")
+        check_parameters(self, positive=("beta", "tol"), least={"mask_iter": 0})
 
     def plan(self, source: Profile | RowSource, resources: Resources) -> Plan:
         """One pass, and the loop's matrices on the driver.
@@ -180,13 +168,11 @@ class ELC(BaseSelector):
         S = label_similarity(sums.pairs, sums.positives)
         screen = screen_scores(A, S, n)  # lower is better
         if not A.any():
-            warnings.warn(
+            warning = UserWarning(
                 "ELC can tell no feature from another: every feature is constant, or no label differs between "
-                "rows. All features get the same score.",
-                UserWarning,
-                stacklevel=3,
+                "rows. All features get the same score."
             )
-            return Scores(np.zeros(profile.d), [record], converged=True)
+            return Scores(np.zeros(profile.d), [record], converged=True, warnings=[warning])
         screen[constant] = screen.max() + 1.0
         extra: dict[str, Any] = {"constant_features": int(constant.sum())}
 
@@ -205,13 +191,10 @@ class ELC(BaseSelector):
         extra |= _diagnostics(A, S, sums, rank(scores)[:k])
         extra["gap"] = solution.gap
         extra["swaps"] = solution.swaps
+        warnings = []
         if not solution.converged:
-            warnings.warn(
-                f"ELC did not converge in {self.max_iter} iterations (‖W − U‖/‖W‖ = {solution.gap[-1]:.1e}). "
-                "Increase max_iter, or beta.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+            text = f"ELC did not converge in {self.max_iter} iterations (‖W − U‖/‖W‖ = {solution.gap[-1]:.1e}). "
+            warnings.append(ConvergenceWarning(text + "Increase max_iter, or beta."))
         return Scores(
             scores,
             [record],
@@ -219,6 +202,7 @@ class ELC(BaseSelector):
             converged=solution.converged,
             objective=solution.objective,
             extra=extra,
+            warnings=warnings,
         )
 
     def _solve(
@@ -253,15 +237,7 @@ class ELC(BaseSelector):
     def _check_sums(self, sums: LabelMoments) -> None:
         if sums.unknown.any():
             raise unknown_labels_error(self, sums.unknown)
-        broken = ~(np.isfinite(sums.mean) & np.isfinite(sums.m2))
-        if broken.any():
-            f = int(np.flatnonzero(broken)[0])
-            names = getattr(self, "feature_names_in_", None)
-            raise DataError(
-                f"X contains NaN or infinity, or values too large for float64 sums, in {int(broken.sum())} features",
-                column=f + 1 if names is None else str(names[f]),
-                cure="fill in missing values (for example with sklearn.impute.SimpleImputer), or leave the feature out",
-            )
+        self._refuse_broken_features(sums.mean, sums.m2)
 
 
 def screen_scores(A: NDArray[np.float64], S: NDArray[np.float64], n: int) -> NDArray[np.float64]:
@@ -369,11 +345,3 @@ def _diagnostics(
     }
     # A single feature has neither; NaN has no form in JSON.
     return {name: None if np.isnan(value) else value for name, value in found.items()}
-
-
-def _is_number(value: Any) -> bool:
-    return (
-        isinstance(value, (int, float, np.integer, np.floating))
-        and not isinstance(value, bool)
-        and bool(np.isfinite(value))
-    )

@@ -33,6 +33,7 @@ from mlfs_dask.primitives.plan import PassPlan, Plan, combine, split_evenly
 from mlfs_dask.primitives.sample import RowSample, draw_rows
 from mlfs_dask.runtime import Resources, driver_bytes
 from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
+from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.typing import FeatureInfo, Profile, RowSource
 
 #: Stored values from which the compiled loops pay for their loading.
@@ -66,10 +67,7 @@ class _CountingSelector(BaseSelector):
             raise UsageError(f"bins must be a whole number; got {self.bins!r}")
         if not 2 <= self.bins <= MAX_CODES:
             raise UsageError(f"bins must be between 2 and {MAX_CODES}; got {self.bins}")
-        if self.binning not in ("equal-width", "quantile"):
-            raise UsageError(f"binning must be 'equal-width' or 'quantile'; got {self.binning!r}")
-        if self.missing not in ("error", "code"):
-            raise UsageError(f"missing must be 'error' or 'code'; got {self.missing!r}")
+        check_parameters(self, least={"random_state": 0})
 
     def _accepts_missing_features(self) -> bool:
         return self.missing == "code"

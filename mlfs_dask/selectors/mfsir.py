@@ -10,13 +10,12 @@ arXiv:2411.11436, doi:10.48550/arXiv.2411.11436.
 
 from __future__ import annotations
 
-import math
-import warnings
-from dataclasses import asdict
+import functools
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from mlfs_dask import checkpoints
@@ -24,21 +23,25 @@ from mlfs_dask.blocks.factorisation import nonnegative_factors
 from mlfs_dask.blocks.heat_kernel import heat_kernel_graph
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.checkpoints import Checkpoint, State
-from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.errors import UsageError
 from mlfs_dask.primitives import linear
-from mlfs_dask.primitives.gram import GRAM_CAP, Gram, gram
-from mlfs_dask.primitives.labels import Labels, WithLabels, collect_labels
+from mlfs_dask.primitives.gram import GRAM_CAP, Gram
+from mlfs_dask.primitives.labels import WithLabels
 from mlfs_dask.primitives.linear import Scaling, standard_scaling
-from mlfs_dask.primitives.moments import FeatureMoments, Moments
+from mlfs_dask.primitives.moments import Moments
 from mlfs_dask.primitives.neighbours import Neighbours, knn_graph, plan_knn
-from mlfs_dask.primitives.passes import PassRecord, records_from_facts, records_to_facts
-from mlfs_dask.primitives.plan import Plan, combine
+from mlfs_dask.primitives.passes import PassRecord
+from mlfs_dask.primitives.plan import Plan
 from mlfs_dask.primitives.row_passes import plan_rows
-from mlfs_dask.runtime import Resources, driver_bytes
-from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
+from mlfs_dask.runtime import Resources
+from mlfs_dask.selectors.base import Scores
+from mlfs_dask.selectors.iterative import IterativeSelector, Readings, load_state, plan_loop, save_state
+from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers import blockwise, spectral
 from mlfs_dask.solvers.blockwise import Factors, Laplacian, Problem, Snapshot, Trace
 from mlfs_dask.typing import Profile, RowSource
+
+Array = NDArray[np.float64]
 
 #: Steps of G and of H in one iteration: with X'X at hand they cost no reading, without it each takes one.
 GRAM_STEPS = 5
@@ -51,7 +54,7 @@ LABEL_STEPS = 5
 _SPECTRAL_READINGS = spectral.MAX_PRODUCTS
 
 
-class MFSIR(BaseSelector):
+class MFSIR(IterativeSelector):
     """Multi-label feature selection by implicit regularisation (Mansouri, Benabdeslem & Benkabou 2024).
 
     Regresses latent labels V, found with Y ≈ VB and smooth over near rows, on the features with weights G⊙H (Eq. 8).
@@ -132,8 +135,6 @@ class MFSIR(BaseSelector):
     passes = "1 + groups of the neighbour search + 1 + 2 an iteration (above the Gram cap 3, and some 10 at first)"
     memory = "worker: 8 bytes * d² (or d * l above the Gram cap); driver: 40 n l + 60 n p bytes"
 
-    keeps_checkpoints = True
-
     def __init__(
         self,
         n_features_to_select: int | float | None = None,
@@ -170,35 +171,8 @@ class MFSIR(BaseSelector):
         self.random_state = random_state
 
     def _check_parameters(self) -> None:
-        if self.step not in ("blockwise", "fixed"):
-            raise UsageError(f"step must be 'blockwise' or 'fixed'; got {self.step!r}")
-        for name, positive, optional in (
-            ("alpha", False, False),
-            ("beta", False, False),
-            ("lambda_", True, True),
-            ("eta", True, True),
-            ("omega", True, False),
-            ("tol", False, False),
-        ):
-            value = getattr(self, name)
-            if value is None and optional:
-                continue
-            if not _is_number(value) or value < 0 or (positive and value == 0):
-                raise UsageError(f"{name} must be a {'positive' if positive else 'non-negative'} number; got {value!r}")
-        for name, least, optional in (
-            ("n_latent", 1, True),
-            ("n_neighbors", 1, False),
-            ("weight_steps", 1, True),
-            ("label_steps", 1, False),
-            ("gram_cap", 0, False),
-            ("max_iter", 1, False),
-            ("random_state", 0, True),
-        ):
-            value = getattr(self, name)
-            if value is None and optional:
-                continue
-            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
-                raise UsageError(f"{name} must be a whole number of at least {least}; got {value!r}")
+        least = {"gram_cap": 0, "random_state": 0}
+        check_parameters(self, positive=("lambda_", "eta", "omega"), least=least)
 
     def _latent(self, q: int) -> int:
         if self.n_latent is None:
@@ -226,20 +200,20 @@ class MFSIR(BaseSelector):
         profile = source if isinstance(source, Profile) else source.profile
         n, d, q = profile.n, profile.d, profile.q
         most, k = self._latent(q), min(self.n_neighbors, profile.n - 1)
-        plans = [plan_rows(source, WithLabels(Moments(d), q), resources)]
-        readings = 1
+        once = [plan_rows(source, WithLabels(Moments(d), q), resources)]
+        groups = 1
         if self._has_graph(n):
-            plans.append(plan_knn(source, k, resources))
-            readings += plans[-1].bytes_read // max(profile.read_bytes, 1) if profile.read_bytes else 1
+            once.append(plan_knn(source, k, resources))
+            groups = once[-1].bytes_read // profile.read_bytes if profile.read_bytes else 1
         forward = linear.plan_linear(source, most, resources, forward=True)
         backward = linear.plan_linear(source, most, resources, backward=True)
-        both = linear.plan_linear(source, max(most, spectral.BLOCK), resources, forward=True, backward=True)
         if d <= self.gram_cap:
-            loop = [plan_rows(source, Gram(d, most), resources, input_bytes=8 * most)]
-            loop += [forward] * self.max_iter + [backward] * (self.max_iter - 1)
+            once += [plan_rows(source, Gram(d, most), resources, input_bytes=8 * most), forward]
+            again, times = [forward, backward], self.max_iter - 1
         else:
-            loop = [both] * (_SPECTRAL_READINGS + 2 * self._steps(d) * self.max_iter + 1) + [backward] * self.max_iter
-        tasks, bytes_read, peak_worker = combine([*plans, *loop])
+            both = linear.plan_linear(source, max(most, spectral.BLOCK), resources, forward=True, backward=True)
+            once += [both] * (_SPECTRAL_READINGS + 1)
+            again, times = [both] * (2 * self._steps(d)) + [backward], self.max_iter
         held = (
             8 * n * most * blockwise.ROW_MATRICES
             + (60 * n * k + 8 * n if self._has_graph(n) else 0)
@@ -250,21 +224,21 @@ class MFSIR(BaseSelector):
             + (16 * d * d if d <= self.gram_cap else 16 * d * spectral.BLOCK * _SPECTRAL_READINGS)
             + 24 * q * q
         )
-        # A W on its way to tasks and sums on their way back: pickled, in frames, and in the scheduler, which under a
-        # local cluster is this process too. In process it is the pass itself that is held beside the rest.
-        away = 8 * 8 * d * most + 16 * n * most
-        in_process = peak_worker - resources.process_bytes if resources.client is None else away
         each = 2 if d <= self.gram_cap else 2 * self._steps(d) + 1
         notes = [f"at most {self.max_iter} iterations of {each} readings; most data needs 10 to 30 of them"]
         if d > self.gram_cap:
             notes.append(f"X'X is not formed: {d:,} features are more than {self.gram_cap:,}")
-        return Plan(
-            passes=readings + len(loop),
-            tasks=tasks,
-            bytes_read=bytes_read,
-            peak_worker_bytes=peak_worker,
-            peak_driver_bytes=driver_bytes() + held + in_process,
-            notes=tuple(notes),
+        return plan_loop(
+            resources,
+            once=once,
+            again=again,
+            times=times,
+            held=held,
+            notes=notes,
+            more_readings=groups - 1,
+            # A W on its way to tasks and sums on their way back: pickled, in frames, and in the scheduler, which under
+            # a local cluster is this process too.
+            message_bytes=8 * 8 * d * most + 16 * n * most,
         )
 
     def _has_graph(self, n: int) -> bool:
@@ -273,79 +247,45 @@ class MFSIR(BaseSelector):
     # ------------------------------------------------------------------ the method
 
     def _score(self, source: RowSource, resources: Resources, k: int) -> Scores:
-        d = source.profile.d
-        labels = collect_labels(source, Moments(d), resources, label="moments")
-        records = [labels.record]
-        moments: FeatureMoments = labels.result
-        self._check(labels)
+        d, checkpoint = source.profile.d, checkpoints.current()
+        labels, moments, records = self._labels_and_moments(source, resources)
         scaling = standard_scaling(moments)
-        Y = labels.Y.astype(np.float64)
-        n, q = Y.shape
+        Y = labels.astype(np.float64)
+        L = self._graph(source, resources, scaling, records, checkpoint)
+        state = load_state(checkpoint, records)
 
-        checkpoint = checkpoints.current()
-        laplacian = self._graph(source, resources, scaling, records, checkpoint)
-        state = checkpoint.load()
-        resume = None if state is None else _snapshot(state)
-        if state is not None:
-            records += records_from_facts(state.facts["records"])
-
-        def keep(snapshot: Snapshot) -> None:
-            if checkpoint.due():
-                _save(checkpoint, snapshot, records, rho)
-
-        V, B = self._labels_start(Y, n, q)
-        readings = _Readings(source, resources, scaling, records)
+        V, B = self._labels_start(Y)
+        products = _Products(Readings(source, resources, scaling, records))
+        C = np.empty((0, 0))  # X'V, which a loop that goes on finds anew
         if d <= self.gram_cap:
-            readings.gram, backward, record = gram(source, resources, R=V, scaling=scaling)
-            records.append(record)
-        else:
-            backward = readings.backward(V) if state is None else np.empty((0, 0))
-        rho = (
-            spectral.largest_eigenvalue(lambda Q: readings.normal(Q, last=False), d)
-            if state is None
-            else float(state.facts["first_rho"])
-        )
+            C = products.form_gram(V)
+        elif state is None:
+            C = products.backward(V)
+        rho = products.largest_eigenvalue(d) if state is None else float(state.facts["first_rho"])
 
-        problem = Problem(Y, laplacian, readings, float(self.alpha), float(self.beta))
-        start = self._weights_start(d, V, B)
+        problem = Problem(Y, L, products, float(self.alpha), float(self.beta))
         extra: dict[str, Any] = {"n_latent": V.shape[1], "rho": rho, "gram": d <= self.gram_cap}
-        if self.step == "fixed":
-            eta = self._stable_step(problem, rho) if self.eta is None else float(self.eta)
-            extra["eta"] = eta
-            found, trace = blockwise.solve_fixed(
-                problem,
-                start,
-                backward,
-                eta=eta,
-                tol=self.tol,
-                max_iter=self.max_iter,
-                resume=resume,
-                keep=keep,
-            )
-        else:
-            found, trace = blockwise.solve_blockwise(
-                problem,
-                start,
-                backward,
-                rho=rho,
-                weight_steps=self._steps(d),
-                label_steps=self.label_steps,
-                tol=self.tol,
-                max_iter=self.max_iter,
-                resume=resume,
-                keep=keep,
-            )
-            self._warn(trace, found)
-        extra |= {"residual": trace.residual, "step": trace.step}
         extra["constant_features"] = int((scaling.factor == 0).sum())
-        return Scores(
-            row_norms(found.W),
-            records,
-            iterations=len(trace.objective),
-            converged=trace.converged,
-            objective=trace.objective,
-            extra=extra,
+        loop: dict[str, Any] = {
+            "tol": self.tol,
+            "max_iter": self.max_iter,
+            "resume": None if state is None else _snapshot(state),
+            "keep": functools.partial(_save, checkpoint, records, rho),
+        }
+        if self.step == "fixed":
+            eta = extra["eta"] = self._stable_step(problem, rho) if self.eta is None else float(self.eta)
+            found, trace = blockwise.solve_fixed(problem, self._weights_start(d, V, B), C, eta=eta, **loop)
+            return self._result(row_norms(found.W), trace, records, extra)
+        found, trace = blockwise.solve_blockwise(
+            problem,
+            self._weights_start(d, V, B),
+            C,
+            rho=rho,
+            weight_steps=self._steps(d),
+            label_steps=self.label_steps,
+            **loop,
         )
+        return self._result(row_norms(found.W), trace, records, extra, self._warnings(trace, found))
 
     def _graph(
         self,
@@ -371,14 +311,15 @@ class MFSIR(BaseSelector):
         width = mean if self.lambda_ is None else float(self.lambda_) ** 2
         return Laplacian(heat_kernel_graph(neighbours.to_csr(), width), n)
 
-    def _labels_start(self, Y: Any, n: int, q: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _labels_start(self, Y: sp.csr_array) -> tuple[Array, Array]:
+        n, q = Y.shape
         most = self._latent(q)
         if self.step == "blockwise":
             return nonnegative_factors(Y, most)
         _, _, rows, columns = self._seeds()
         return self._draw(rows, n, most), self._draw(columns, most, q)
 
-    def _weights_start(self, d: int, V: NDArray[np.float64], B: NDArray[np.float64]) -> Factors:
+    def _weights_start(self, d: int, V: Array, B: Array) -> Factors:
         most = V.shape[1]
         if self.step == "blockwise":
             # Balanced: signs are free and features begin alike; random draws would leave theirs in the ranking. The
@@ -390,7 +331,7 @@ class MFSIR(BaseSelector):
     def _seeds(self) -> list[np.random.SeedSequence]:
         return np.random.SeedSequence(self.random_state).spawn(4)
 
-    def _draw(self, seed: np.random.SeedSequence, rows: int, columns: int) -> NDArray[np.float64]:
+    def _draw(self, seed: np.random.SeedSequence, rows: int, columns: int) -> Array:
         """Unif(−ϖ, ϖ), row after row: the draws of a row do not depend on how the data is cut."""
         return np.random.default_rng(seed).uniform(-self.omega, self.omega, size=(rows, columns))
 
@@ -400,47 +341,28 @@ class MFSIR(BaseSelector):
         smooth = 1.0 + problem.alpha + 2.0 * problem.beta * float(problem.laplacian.degree.max())
         return 0.5 / max(rho, smooth, problem.alpha * float(np.linalg.eigvalsh(pairs)[-1]))
 
-    def _check(self, labels: Labels) -> None:
-        negative = labels.Y.data < 0
-        if negative.any():
-            unknown = np.bincount(labels.Y.indices[negative], minlength=labels.Y.shape[1])
-            raise unknown_labels_error(self, unknown)
-        moments: FeatureMoments = labels.result
-        broken = ~(np.isfinite(moments.mean) & np.isfinite(moments.m2))
-        if broken.any():
-            f = int(np.flatnonzero(broken)[0])
-            names = getattr(self, "feature_names_in_", None)
-            raise DataError(
-                f"X contains NaN or infinity, or values too large for float64 sums, in {int(broken.sum())} features",
-                column=f + 1 if names is None else str(names[f]),
-                cure="fill in missing values (for example with sklearn.impute.SimpleImputer), or leave the feature out",
-            )
-
-    def _warn(self, trace: Trace, found: Factors) -> None:
+    def _warnings(self, trace: Trace, found: Factors) -> list[Warning]:
         if not found.H.any():
-            warnings.warn(
-                "mFSIR can tell no feature from another: every feature is constant, or no label differs between "
-                "rows. All features get the same score.",
-                UserWarning,
-                stacklevel=4,
-            )
-        elif not trace.converged:
-            warnings.warn(
-                f"mFSIR did not converge in {self.max_iter} iterations (the last one lowered the objective by more "
-                f"than {self.tol:g} of it). Increase max_iter, or tol.",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
+            return [
+                UserWarning(
+                    "mFSIR can tell no feature from another: every feature is constant, or no label differs between "
+                    "rows. All features get the same score."
+                )
+            ]
+        if not trace.converged:
+            return [
+                ConvergenceWarning(
+                    f"mFSIR did not converge in {self.max_iter} iterations (the last one lowered the objective by more "
+                    f"than {self.tol:g} of it). Increase max_iter, or tol."
+                )
+            ]
+        return []
 
 
-def _save(checkpoint: Checkpoint, snapshot: Snapshot, records: list[PassRecord], first_rho: float) -> None:
-    facts = {
-        "rho": snapshot.rho,
-        "first_rho": first_rho,
-        "trace": asdict(snapshot.trace),
-        "records": records_to_facts(records),
-    }
-    checkpoint.save({**vars(snapshot.at), "W": snapshot.W, "XXW": snapshot.XXW}, facts)
+def _save(checkpoint: Checkpoint, records: list[PassRecord], first_rho: float, snapshot: Snapshot) -> None:
+    if checkpoint.due():
+        arrays = {**vars(snapshot.at), "W": snapshot.W, "XXW": snapshot.XXW}
+        save_state(checkpoint, arrays, snapshot.trace, records, rho=snapshot.rho, first_rho=first_rho)
 
 
 def _snapshot(state: State) -> Snapshot:
@@ -450,44 +372,38 @@ def _snapshot(state: State) -> Snapshot:
     return Snapshot(factors, state.arrays["W"], state.arrays["XXW"], state.facts["rho"], trace)
 
 
-class _Readings:
-    """Products with standardised X: through X'X where it is known, else by reading the data."""
+class _Products:
+    """Products with standardised X: through X'X where it is known, else by readings."""
 
-    def __init__(self, source: RowSource, resources: Resources, scaling: Scaling, records: list[PassRecord]) -> None:
-        self._source = source
-        self._resources = resources
-        self._scaling = scaling
-        self._records = records
-        self._last: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
-        self.gram: NDArray[np.float64] | None = None
+    def __init__(self, readings: Readings) -> None:
+        self._readings = readings
+        self._gram: Array | None = None
+        self._last: tuple[Array, Array] | None = None
 
-    def normal(self, W: NDArray[np.float64], *, last: bool) -> NDArray[np.float64]:
-        if self.gram is not None:
-            return np.asarray(self.gram @ W)
-        if last:
-            found = linear.forward_normal(self._source, W, self._resources, scaling=self._scaling)
-            self._records.append(found.record)
-            self._last = (W, found.forward)
-            return found.backward
-        product, record = linear.normal_product(self._source, W, self._resources, scaling=self._scaling)
-        self._records.append(record)
-        return product
+    def form_gram(self, V: Array) -> Array:
+        """Find X'X, to be used from then on; gives X'V."""
+        self._gram, C = self._readings.gram(V)
+        return C
 
-    def forward(self, W: NDArray[np.float64]) -> NDArray[np.float64]:
+    def largest_eigenvalue(self, d: int) -> float:
+        """ρ of X'X."""
+        return spectral.largest_eigenvalue(lambda Q: self.normal(Q, last=False), d)
+
+    def normal(self, W: Array, *, last: bool) -> Array:
+        if self._gram is not None:
+            return np.asarray(self._gram @ W)
+        if not last:
+            return self._readings.normal(W)
+        XW, XXW = self._readings.forward_normal(W)
+        self._last = (W, XW)
+        return XXW
+
+    def forward(self, W: Array) -> Array:
         if self._last is not None and self._last[0] is W:
             return self._last[1]
         if not W.any():
-            return np.zeros((self._source.profile.n, W.shape[1]))
-        product, record = linear.forward(self._source, W, self._resources, scaling=self._scaling)
-        self._records.append(record)
-        return product
+            return np.zeros((self._readings.source.profile.n, W.shape[1]))
+        return self._readings.forward(W)
 
-    def backward(self, V: NDArray[np.float64]) -> NDArray[np.float64]:
-        product, record = linear.backward(self._source, V, self._resources, scaling=self._scaling)
-        self._records.append(record)
-        return product
-
-
-def _is_number(value: Any) -> bool:
-    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-    return number and math.isfinite(value)
+    def backward(self, V: Array) -> Array:
+        return self._readings.backward(V)

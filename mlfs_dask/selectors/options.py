@@ -1,14 +1,18 @@
-"""Options of a selector, read from its signature and its documentation, for the command line."""
+"""Options of a selector, read from its signature and its documentation: for the command line, and to check values."""
 
 from __future__ import annotations
 
+import functools
 import inspect
+import math
 import re
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from mlfs_dask.errors import UsageError
 
@@ -110,6 +114,61 @@ def selector_options(selector: type) -> list[Option]:
         kinds, choices, optional = _read_annotation(annotations[name], f"{selector.__name__}.{name}")
         options.append(Option(name, kinds, parameter.default, choices, optional, texts[name]))
     return options
+
+
+def check_parameters(selector: Any, *, positive: Collection[str] = (), least: Mapping[str, int] | None = None) -> None:
+    """Refuse values that the annotations of a selector's parameters do not allow.
+
+    Parameters of more than one type are left to the selector.
+
+    Parameters
+    ----------
+    selector : BaseSelector
+    positive : collection of str
+        Numbers that must be above 0; others may be 0.
+    least : mapping of str to int
+        Least values of whole numbers; 1 where there is none.
+
+    Raises
+    ------
+    UsageError
+    """
+    least = least or {}
+    for option in _options_of(typing.cast(Hashable, type(selector))):
+        name, value = option.name, getattr(selector, option.name)
+        if option.optional and value is None:
+            continue
+        if option.choices:
+            if value not in option.choices:
+                raise UsageError(f"{name} must be {_alternatives(option.choices)}; got {value!r}")
+        elif option.types == (bool,):
+            if not isinstance(value, (bool, np.bool_)):
+                raise UsageError(f"{name} must be true or false; got {value!r}")
+        elif option.types == (int,):
+            lowest = least.get(name, 1)
+            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < lowest:
+                raise UsageError(f"{name} must be a whole number of at least {lowest}; got {value!r}")
+        elif option.types == (float,):
+            sign = "positive" if name in positive else "non-negative"
+            if not is_number(value) or value < 0 or (value == 0 and name in positive):
+                raise UsageError(f"{name} must be a {sign} number; got {value!r}")
+
+
+@functools.cache
+def _options_of(selector: type) -> list[Option]:
+    return selector_options(selector)
+
+
+def _alternatives(choices: tuple[str, ...]) -> str:
+    """'a', 'b' or 'c'."""
+    *others, last = map(repr, choices)
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number, and no truth value."""
+    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    return number and math.isfinite(value)
 
 
 def _read_annotation(annotation: Any, place: str) -> tuple[tuple[type, ...], tuple[str, ...], bool]:

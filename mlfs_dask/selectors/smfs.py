@@ -9,7 +9,6 @@ Access 8 (2020) 71219-71230, doi:10.1109/ACCESS.2020.2987922.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -18,25 +17,28 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
-from mlfs_dask import checkpoints, runtime
+from mlfs_dask import checkpoints
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.checkpoints import Checkpoint, State
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.primitives import linear
-from mlfs_dask.primitives.gram import GRAM_CAP, Gram, gram
+from mlfs_dask.primitives.gram import GRAM_CAP, Gram
 from mlfs_dask.primitives.isolation import isolation_graph, plan_isolation, with_libraries
-from mlfs_dask.primitives.labels import WithLabels, collect_labels
+from mlfs_dask.primitives.labels import WithLabels
 from mlfs_dask.primitives.linear import Scaling, standard_scaling
 from mlfs_dask.primitives.moments import FeatureMoments, Moments
 from mlfs_dask.primitives.neighbours import Neighbours
-from mlfs_dask.primitives.passes import PassRecord, records_from_facts, records_to_facts
-from mlfs_dask.primitives.plan import Plan, combine
+from mlfs_dask.primitives.passes import PassRecord
+from mlfs_dask.primitives.plan import Plan
 from mlfs_dask.primitives.row_passes import plan_rows
-from mlfs_dask.runtime import Resources, driver_bytes
-from mlfs_dask.selectors.base import BaseSelector, Scores
+from mlfs_dask.runtime import Resources
+from mlfs_dask.selectors.base import Scores
+from mlfs_dask.selectors.iterative import IterativeSelector, Readings, load_state, plan_loop, save_state
+from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers import label_recovery, row_sparse
-from mlfs_dask.solvers.label_recovery import Reconstruction, Recovery, recover_labels
+from mlfs_dask.solvers.label_recovery import Reconstruction, recover_labels
 from mlfs_dask.solvers.row_sparse import Step
+from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.typing import Profile, RowSource
 
 Array = NDArray[np.float64]
@@ -61,7 +63,7 @@ FEATURE_STEPS = 5
 VANISHED = 1e3
 
 
-class SMFS(BaseSelector):
+class SMFS(IterativeSelector):
     """Structure-induced feature selection with incomplete labels (Xu & Zhao 2020).
 
     Minimises Σ s_ii ‖xⁱP − yⁱ‖² + α ‖(I − W)Y‖² + β ‖P‖_{2,1} (Eq. 6) over P and the unknown entries of Y. A feature's
@@ -146,7 +148,6 @@ class SMFS(BaseSelector):
     passes = "4 + at most 2 an iteration (7 above the Gram cap)"
     memory = "worker: 8 bytes * d² (or d * q above the Gram cap); driver: n * (32 q + 2 trees + 40 k) + 24 d² bytes"
     accepts_unknown_labels = True
-    keeps_checkpoints = True
     label_threshold = 0.0
 
     labels_: Array
@@ -185,32 +186,7 @@ class SMFS(BaseSelector):
         self.random_state = random_state
 
     def _check_parameters(self) -> None:
-        if self.missing not in ("auto", "coded", "zeros"):
-            raise UsageError(f"missing must be 'auto', 'coded' or 'zeros'; got {self.missing!r}")
-        if self.consistency not in ("observed", "none"):
-            raise UsageError(f"consistency must be 'observed' or 'none'; got {self.consistency!r}")
-        if not isinstance(self.standardise, (bool, np.bool_)):
-            raise UsageError(f"standardise must be true or false; got {self.standardise!r}")
-        for name, optional in (("alpha", True), ("beta", True), ("tol", False)):
-            value = getattr(self, name)
-            if value is None and optional:
-                continue
-            if not _is_number(value) or value < 0:
-                raise UsageError(f"{name} must be a non-negative number; got {value!r}")
-        for name, least, optional in (
-            ("n_neighbors", 1, False),
-            ("n_trees", 1, False),
-            ("max_samples", 1, False),
-            ("inner_iterations", 1, True),
-            ("gram_cap", 0, False),
-            ("max_iter", 1, False),
-            ("random_state", 0, True),
-        ):
-            value = getattr(self, name)
-            if value is None and optional:
-                continue
-            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least:
-                raise UsageError(f"{name} must be a whole number of at least {least}; got {value!r}")
+        check_parameters(self, least={"gram_cap": 0, "random_state": 0})
         if self.max_samples > 2**16:
             raise UsageError(f"max_samples must be at most {2**16}; got {self.max_samples}")
 
@@ -239,21 +215,17 @@ class SMFS(BaseSelector):
         again = [forward, backward]
         if not has_gram:
             again += [linear.plan_linear(source, q, resources, forward=True, backward=True)] * self._steps()
-        tasks, bytes_read, peak_worker = combine([*once, *again])
-        if resources.client is not None:
-            peak_worker = max(peak_worker, graph.search_bytes)
-        rest = self.max_iter - 1
         state = 8 * n * q * 2 + n * q + 16 * n + 24 * n * k + 13 * profile.label_nonzeros
         solver = label_recovery.GROUP_MATRICES * min(8 * n * q, max(label_recovery.GROUP_BYTES, 8 * n)) + 24 * n * k
         held = state + max(graph.driver_bytes, solver + 8 * n * q) + 8 * d * q * row_sparse.FEATURE_MATRICES
         held += 8 * d * d * (1 + row_sparse.SQUARE_MATRICES) if has_gram else 0
-        in_process = peak_worker - resources.process_bytes if resources.client is None else 0
-        return Plan(
-            passes=len(once) + self.max_iter * len(again),
-            tasks=tasks + rest * sum(p.tasks for p in again),
-            bytes_read=bytes_read + rest * sum(p.bytes_read for p in again),
-            peak_worker_bytes=peak_worker,
-            peak_driver_bytes=driver_bytes() + held + in_process,
+        return plan_loop(
+            resources,
+            once=once,
+            again=again,
+            times=self.max_iter,
+            held=held,
+            worker_bytes=0 if resources.client is None else graph.search_bytes,
             notes=(
                 f"at most {self.max_iter} iterations of {len(again)} readings; most data needs 5 to 20 iterations, and "
                 "no readings in them where labelled rows are known in all labels",
@@ -269,13 +241,40 @@ class SMFS(BaseSelector):
     # ------------------------------------------------------------------ the method
 
     def _score(self, source: RowSource, resources: Resources, k: int) -> Scores:
-        labels = collect_labels(source, Moments(source.profile.d), resources, label="moments")
-        records = [labels.record]
-        self._check_moments(labels.result)
-        scaling = standard_scaling(labels.result) if self.standardise else None
-        Y, known, s = self._known(labels.Y)
+        labels, moments, records = self._labels_and_moments(source, resources)
+        scaling = standard_scaling(moments) if self.standardise else None
+        squares = _squares(moments, scaling)
+        Y, known, s = self._known(labels)
 
-        def find_neighbours() -> dict[str, NDArray[Any]]:
+        checkpoint = checkpoints.current()
+        W, forest_rows = self._density_graph(source, resources, records, checkpoint)
+        reconstruction = Reconstruction(W)
+        start_labels(Y, known, W)
+
+        free = np.ones_like(known) if self.consistency == "none" else ~known
+        readings = Readings(source, resources, scaling, records)
+        problem = _Problem(self, readings, squares, Y, free, s, reconstruction, checkpoint)
+        trace = problem.run()
+        self.labels_ = Y
+        scores = row_norms(problem.P)
+        extra: dict[str, Any] = {
+            "alpha": problem.alpha,
+            "beta": problem.beta,
+            "gram": problem.G is not None,
+            "forest_rows": forest_rows,
+            "labelled_rows": int((s > 0).sum()),
+            "unknown_entries": int(Y.size - known.sum()),
+            "recovered_positives": int(((Y > 0) & ~known).sum()),
+            "constant_features": int((squares == 0).sum()),
+        }
+        return self._result(scores, trace, records, extra, self._warnings(trace, scores, problem.epsilon))
+
+    def _density_graph(
+        self, source: RowSource, resources: Resources, records: list[PassRecord], checkpoint: Checkpoint
+    ) -> tuple[sp.csr_array, int]:
+        """W of Eq. 3, and the rows on which the forest was grown."""
+
+        def search() -> dict[str, NDArray[Any]]:
             found = isolation_graph(
                 source,
                 self.n_neighbors,
@@ -287,54 +286,8 @@ class SMFS(BaseSelector):
             records.extend(found.records)
             return {**found.neighbours._asdict(), "forest_rows": np.array(found.sample_rows)}
 
-        checkpoint = checkpoints.current()
-        graph = checkpoint.part("neighbours", find_neighbours)
-        W = density_structure(Neighbours(graph["indices"], graph["distances"]))
-        reconstruction = Reconstruction(W)
-        start_labels(Y, known, W)
-
-        problem = _Problem(
-            source=source,
-            resources=resources,
-            scaling=scaling,
-            squares=_squares(labels.result, scaling),
-            Y=Y,
-            free=np.ones_like(known) if self.consistency == "none" else ~known,
-            s=s,
-            reconstruction=reconstruction,
-            alpha=self._alpha(s),
-            beta=self.beta,
-            inner_iterations=self.inner_iterations,
-            gram_cap=self.gram_cap,
-            records=records,
-            checkpoint=checkpoint,
-        )
-        trace = problem.run(self.tol, self.max_iter)
-        self.labels_ = Y
-        scores = row_norms(problem.P)
-        self._warn(trace, scores, problem.epsilon)
-        extra: dict[str, Any] = {
-            "alpha": problem.alpha,
-            "beta": problem.beta,
-            "gram": problem.G is not None,
-            "step": trace.step,
-            "recovery_steps": [r.steps for r in trace.recoveries],
-            "recovery_residual": [r.residual for r in trace.recoveries],
-            "regression_steps": trace.regression_steps,
-            "forest_rows": int(graph["forest_rows"]),
-            "labelled_rows": int((s > 0).sum()),
-            "unknown_entries": int(Y.size - known.sum()),
-            "recovered_positives": int(((Y > 0) & ~known).sum()),
-            "constant_features": int((problem.squares == 0).sum()),
-        }
-        return Scores(
-            scores,
-            records,
-            iterations=len(trace.objective),
-            converged=trace.converged,
-            objective=trace.objective,
-            extra=extra,
-        )
+        graph = checkpoint.part("neighbours", search)
+        return density_structure(Neighbours(graph["indices"], graph["distances"])), int(graph["forest_rows"])
 
     def _known(self, labels: sp.csr_array) -> tuple[Array, NDArray[np.bool_], Array]:
         """Y as 1 and −1 (n, q), which entries are known (n, q), and the diagonal of S (n,).
@@ -364,39 +317,29 @@ class SMFS(BaseSelector):
         weighed = s[s > 0]
         return float(weighed.mean()) if len(weighed) else 1.0
 
-    def _check_moments(self, moments: FeatureMoments) -> None:
-        broken = ~(np.isfinite(moments.mean) & np.isfinite(moments.m2))
-        if broken.any():
-            f = int(np.flatnonzero(broken)[0])
-            names = getattr(self, "feature_names_in_", None)
-            raise DataError(
-                f"X contains NaN or infinity, or values too large for float64 sums, in {int(broken.sum())} features",
-                column=f + 1 if names is None else str(names[f]),
-                cure="fill in missing values (for example with sklearn.impute.SimpleImputer), or leave the feature out",
-            )
-
-    def _warn(self, trace: _Trace, scores: Array, epsilon: float) -> None:
+    def _warnings(self, trace: _Trace, scores: Array, epsilon: float) -> list[Warning]:
         if not scores.any():
-            warnings.warn(
-                "SMFS can tell no feature from another: no row has a known positive label, or every feature is "
-                "constant. All features get the same score.",
-                UserWarning,
-                stacklevel=4,
-            )
-        elif scores.max() <= VANISHED * epsilon:
-            warnings.warn(
-                "SMFS went to P = 0: beta is too large, or, with consistency='none', iterations were too many. Scores "
-                "are what is left of P.",
-                UserWarning,
-                stacklevel=4,
-            )
-        elif not trace.converged:
-            warnings.warn(
-                f"SMFS did not converge in {self.max_iter} iterations (the last one changed the objective by "
-                f"{trace.step[-1]:.1e} of it). Increase max_iter, or tol.",
-                ConvergenceWarning,
-                stacklevel=4,
-            )
+            return [
+                UserWarning(
+                    "SMFS can tell no feature from another: no row has a known positive label, or every feature is "
+                    "constant. All features get the same score."
+                )
+            ]
+        if scores.max() <= VANISHED * epsilon:
+            return [
+                UserWarning(
+                    "SMFS went to P = 0: beta is too large, or, with consistency='none', iterations were too many. "
+                    "Scores are what is left of P."
+                )
+            ]
+        if not trace.converged:
+            return [
+                ConvergenceWarning(
+                    f"SMFS did not converge in {self.max_iter} iterations (the last one changed the objective by "
+                    f"{trace.step[-1]:.1e} of it). Increase max_iter, or tol."
+                )
+            ]
+        return []
 
 
 def density_structure(neighbours: Neighbours) -> sp.csr_array:
@@ -432,154 +375,154 @@ def start_labels(Y: Array, known: NDArray[np.bool_], W: sp.csr_array) -> None:
 
 
 @dataclass
-class _Trace:
-    """What every iteration tells."""
+class _Trace(LoopTrace):
+    """What every iteration tells; the objective is Eq. 6.
 
-    objective: list[float] = field(default_factory=list)
-    step: list[float] = field(default_factory=list)
-    recoveries: list[Recovery] = field(default_factory=list)
-    regression_steps: list[int] = field(default_factory=list)
-    converged: bool = False
-
-
-@dataclass
-class _Problem:
-    """Algorithm 1 of the paper, in its letters, on X as products.
-
-    `free` marks the entries of Y that are solved for; Y and P are the state.
+    Attributes
+    ----------
+    step : list of float
+        Relative change of the objective.
+    recovery_steps : list of int
+    recovery_residual : list of float
+    regression_steps : list of int
     """
 
-    source: RowSource
-    resources: Resources
-    scaling: Scaling | None
-    squares: Array
-    Y: Array
-    free: NDArray[np.bool_]
-    s: Array
-    reconstruction: Reconstruction
-    alpha: float
-    beta: Any
-    inner_iterations: int | None
-    gram_cap: int
-    records: list[PassRecord]
-    checkpoint: Checkpoint
-    G: Array | None = None
-    P: Array = field(init=False)
-    epsilon: float = 0.0
-    feature_tol: float = field(init=False)
+    step: list[float] = field(default_factory=list)
+    recovery_steps: list[int] = field(default_factory=list)
+    recovery_residual: list[float] = field(default_factory=list)
+    regression_steps: list[int] = field(default_factory=list)
 
-    def run(self, tol: float, max_iter: int) -> _Trace:
-        trace = _Trace()
-        self.feature_tol = FEATURE_TOL
-        d, q = self.source.profile.d, self.Y.shape[1]
-        self.P = np.zeros((d, q))
-        t = np.full(d, 2.0 * np.sqrt(q))  # 1/D
+
+class _Problem:
+    """The loop of Algorithm 1 and its state, in the paper's letters, X being products.
+
+    Attributes
+    ----------
+    Y : float64 array, shape (n, q)
+    P : float64 array, shape (d, q)
+    t : float64 array, shape (d,)
+        1 over the diagonal of D.
+    G : float64 array, shape (d, d), or None
+        X'SX.
+    B : float64 array, shape (d, q)
+        X'SY.
+    """
+
+    def __init__(
+        self,
+        selector: SMFS,
+        readings: Readings,
+        squares: Array,
+        Y: Array,
+        free: NDArray[np.bool_],
+        s: Array,
+        reconstruction: Reconstruction,
+        checkpoint: Checkpoint,
+    ) -> None:
+        self.selector = selector
+        self.readings = readings
+        self.Y = Y
+        self.free = free  # entries that are solved for
+        self.s = s  # diagonal of S
+        self.reconstruction = reconstruction
+        self.checkpoint = checkpoint
+        self.alpha = selector._alpha(s)
         # Labels of rows without weight have no part in P; where all others are known, P does not wait for Y.
-        coupled = bool((self.free & (self.s > 0)[:, np.newaxis]).any())
+        self.coupled = bool((free & (s > 0)[:, np.newaxis]).any())
+        self.trace = _Trace()
+        d, q = len(squares), Y.shape[1]
+        self.diagonal: Array = squares * s.sum()  # about that of X'SX
 
-        state = self.checkpoint.load()
+        state = load_state(checkpoint, readings.records)
         if state is not None:
-            self._restore(state, trace)
-            t = row_sparse.weights(self.P, self.epsilon)
-        elif not coupled and self.free.any():
-            trace.recoveries.append(self._recover(None))
-        structure = self.reconstruction.error(self.Y)
+            self._restore(state)
+        else:
+            self.epsilon, self.feature_tol = 0.0, FEATURE_TOL
+            self.P = np.zeros((d, q))
+            self.t = np.full(d, 2.0 * np.sqrt(q))
+            if not self.coupled and free.any():
+                self._recover(None)
+        self.structure = reconstruction.error(Y)
 
-        if d <= self.gram_cap:
-            self.G, B, record = gram(self.source, self.resources, R=self.Y, weights=self.s, scaling=self.scaling)
-            self.records.append(record)
+        self.G: Array | None = None
+        if d <= selector.gram_cap:
+            self.G, self.B = readings.gram(Y, s)
         elif state is None:
-            B = self._backward()
+            self.B = readings.backward(Y, s)
         if state is not None:
-            B = state.arrays["B"]
-        if self.beta is None:
-            self.beta = BETA_SHARE * 2.0 * float(row_norms(B).max(initial=0.0))
-        beta = self.beta = float(self.beta)
-        weighted_labels = float(self.s @ np.einsum("ij,ij->i", self.Y, self.Y))
+            self.B, self.beta = state.arrays["B"], state.facts["beta"]
+        else:
+            largest = 2.0 * float(row_norms(self.B).max(initial=0.0))
+            self.beta = BETA_SHARE * largest if selector.beta is None else float(selector.beta)
+        self.weighted_labels = float(s @ np.einsum("ij,ij->i", Y, Y))
 
-        for iteration in range(len(trace.objective) + 1, max_iter + 1):
-            steps = 0
-            for _ in range(self.inner_iterations or (INNER_ITERATIONS if self.G is not None else 1)):
-                step = self._regress(B, beta, t)  # Eq. 10
-                moved = float(np.linalg.norm(step.P - self.P))
-                self.P = step.P
-                steps += step.steps
-                self.epsilon = self.epsilon or row_sparse.smoothing(self.P)
-                t = row_sparse.weights(self.P, self.epsilon)  # Eq. 9
-                settled = self.inner_iterations is None and moved <= INNER_TOL * float(np.linalg.norm(self.P))
-                if beta == 0 or settled:
-                    break
-            trace.regression_steps.append(steps)
+    def run(self) -> _Trace:
+        """Algorithm 1."""
+        trace, tol, max_iter = self.trace, self.selector.tol, self.selector.max_iter
+        for iteration in range(trace.iterations + 1, max_iter + 1):
+            self._update_P()
+            fit = self._update_Y()
+            penalty = row_sparse.penalty(self.P, self.epsilon)
+            objective = fit + self.alpha * self.structure + self.beta * penalty  # Eq. 6
 
-            if coupled or self.G is None:
-                fitted = self._forward()
-                if coupled:
-                    trace.recoveries.append(self._recover(fitted))  # Eq. 13
-                    structure = self.reconstruction.error(self.Y)
-                left = fitted
-                left -= self.Y
-                fit = float(self.s @ np.einsum("ij,ij->i", left, left))
-                del fitted, left
-            else:
-                fit = float(np.vdot(self.P, self.G @ self.P - 2.0 * B)) + weighted_labels
-            objective = fit + self.alpha * structure + beta * row_sparse.penalty(self.P, self.epsilon)  # Eq. 6
-
-            before = trace.objective[-1] if trace.objective else np.inf
-            change = abs(before - objective) / max(abs(objective), 1e-300) if np.isfinite(before) else 1.0
+            change = abs(trace.objective[-1] - objective) / max(abs(objective), 1e-300) if trace.objective else 1.0
             trace.objective.append(objective)
             trace.step.append(change)
-            runtime.emit("step", number=iteration, objective=objective, step=change)
+            trace.tell(step=change)
             # A loose P-step off by a residual r leaves the objective off by about r².
             if change <= tol and (self.G is not None or self.feature_tol <= 0.1 * np.sqrt(tol)):
                 trace.converged = True
                 break
             self.feature_tol = min(self.feature_tol, 0.1 * float(np.sqrt(max(change, tol))))
-            if coupled and iteration < max_iter:
-                B = self._backward()
+            if self.coupled and iteration < max_iter:
+                self.B = self.readings.backward(self.Y, self.s)
             if self.checkpoint.due():
-                self._save(trace, B)
+                self._save()
         return trace
 
-    def _save(self, trace: _Trace, B: Array) -> None:
-        facts = {
-            "objective": trace.objective,
-            "step": trace.step,
-            "recoveries": [list(recovery) for recovery in trace.recoveries],
-            "regression_steps": trace.regression_steps,
-            "beta": self.beta,
-            "epsilon": self.epsilon,
-            "feature_tol": self.feature_tol,
-            "records": records_to_facts(self.records),
-        }
-        self.checkpoint.save({"Y": self.Y, "P": self.P, "B": B}, facts)
+    def _update_P(self) -> None:
+        """P by Eq. 10, D by Eq. 9, in turn."""
+        asked = self.selector.inner_iterations
+        steps = 0
+        for _ in range(asked or (INNER_ITERATIONS if self.G is not None else 1)):
+            step = self._regress()  # Eq. 10
+            moved = float(np.linalg.norm(step.P - self.P))
+            self.P = step.P
+            steps += step.steps
+            self.epsilon = self.epsilon or row_sparse.smoothing(self.P)
+            self.t = row_sparse.weights(self.P, self.epsilon)  # Eq. 9
+            settled = asked is None and moved <= INNER_TOL * float(np.linalg.norm(self.P))
+            if self.beta == 0 or settled:
+                break
+        self.trace.regression_steps.append(steps)
 
-    def _restore(self, state: State, trace: _Trace) -> None:
-        facts = state.facts
-        trace.objective += facts["objective"]
-        trace.step += facts["step"]
-        trace.recoveries += [Recovery(*recovery) for recovery in facts["recoveries"]]
-        trace.regression_steps += facts["regression_steps"]
-        self.beta, self.epsilon, self.feature_tol = facts["beta"], facts["epsilon"], facts["feature_tol"]
-        self.records += records_from_facts(facts["records"])
-        self.Y[...] = state.arrays["Y"]
-        self.P = state.arrays["P"]
-
-    def _regress(self, B: Array, beta: float, t: Array) -> Step:
+    def _regress(self) -> Step:
         if self.G is not None:
-            return row_sparse.solve_gram(self.G, B, beta, t, start=self.P)
+            return row_sparse.solve_gram(self.G, self.B, self.beta, self.t, start=self.P)
         return row_sparse.solve_products(
-            self._normal,
-            B,
-            beta,
-            t,
+            lambda V: self.readings.normal(V, self.s),
+            self.B,
+            self.beta,
+            self.t,
             start=self.P,
-            diagonal=self._diagonal(),
+            diagonal=self.diagonal,
             tol=self.feature_tol,
             max_iter=FEATURE_STEPS,
         )
 
-    def _recover(self, fitted: Array | None) -> Recovery:
-        return recover_labels(
+    def _update_Y(self) -> float:
+        """Y by Eq. 13, where it waits for P. Gives Σ s_ii ‖xⁱP − yⁱ‖²."""
+        if self.G is not None and not self.coupled:
+            return float(np.vdot(self.P, self.G @ self.P - 2.0 * self.B)) + self.weighted_labels
+        left = self.readings.forward(self.P)
+        if self.coupled:
+            self._recover(left)
+            self.structure = self.reconstruction.error(self.Y)
+        left -= self.Y
+        return float(self.s @ np.einsum("ij,ij->i", left, left))
+
+    def _recover(self, fitted: Array | None) -> None:
+        found = recover_labels(
             self.Y,
             self.free,
             self.s,
@@ -589,25 +532,19 @@ class _Problem:
             tol=LABEL_TOL,
             max_iter=LABEL_STEPS,
         )
+        self.trace.recovery_steps.append(found.steps)
+        self.trace.recovery_residual.append(found.residual)
 
-    def _diagonal(self) -> Array:
-        """About the diagonal of X'SX: the mean square of a feature times Σ s."""
-        return np.asarray(self.squares * self.s.sum())
+    def _save(self) -> None:
+        facts = {"beta": self.beta, "epsilon": self.epsilon, "feature_tol": self.feature_tol}
+        save_state(self.checkpoint, {"Y": self.Y, "P": self.P, "B": self.B}, self.trace, self.readings.records, **facts)
 
-    def _forward(self) -> Array:
-        product, record = linear.forward(self.source, self.P, self.resources, scaling=self.scaling)
-        self.records.append(record)
-        return product
-
-    def _backward(self) -> Array:
-        product, record = linear.backward(self.source, self.Y, self.resources, scaling=self.scaling, weights=self.s)
-        self.records.append(record)
-        return product
-
-    def _normal(self, V: Array) -> Array:
-        product, record = linear.normal_product(self.source, V, self.resources, scaling=self.scaling, weights=self.s)
-        self.records.append(record)
-        return product
+    def _restore(self, state: State) -> None:
+        self.trace = _Trace(**state.facts["trace"])
+        self.epsilon, self.feature_tol = state.facts["epsilon"], state.facts["feature_tol"]
+        self.Y[...] = state.arrays["Y"]
+        self.P = state.arrays["P"]
+        self.t = row_sparse.weights(self.P, self.epsilon)
 
 
 def _squares(moments: FeatureMoments, scaling: Scaling | None) -> Array:
@@ -615,11 +552,3 @@ def _squares(moments: FeatureMoments, scaling: Scaling | None) -> Array:
     if scaling is not None:
         return np.asarray((scaling.factor > 0).astype(np.float64))
     return np.asarray(moments.m2 / max(moments.n, 1) + moments.mean**2)
-
-
-def _is_number(value: Any) -> bool:
-    return (
-        isinstance(value, (int, float, np.integer, np.floating))
-        and not isinstance(value, bool)
-        and bool(np.isfinite(value))
-    )

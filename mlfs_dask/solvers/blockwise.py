@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask import runtime
 from mlfs_dask.blocks.heat_kernel import degrees
 from mlfs_dask.errors import MlfsError
+from mlfs_dask.solvers.trace import LoopTrace
 
 #: Arrays of shape (n, l) that the loop holds: V, X W, a gradient, Y B' or L V, and one on its way.
 ROW_MATRICES = 5
@@ -88,24 +88,19 @@ class Factors:
 
 
 @dataclass
-class Trace:
-    """What happened, a value for every iteration.
+class Trace(LoopTrace):
+    """What happened, a value for every iteration; the objective is Eq. 8.
 
     Attributes
     ----------
-    objective : list of float
-        Eq. 8.
     residual : list of float
         ‖X W − V‖ / ‖V‖.
     step : list of float
         ‖ΔW‖ / ‖W‖.
-    converged : bool
     """
 
-    objective: list[float] = field(default_factory=list)
     residual: list[float] = field(default_factory=list)
     step: list[float] = field(default_factory=list)
-    converged: bool = False
 
 
 @dataclass
@@ -227,7 +222,7 @@ def solve_blockwise(
         at, trace = resume.at, resume.trace
         weights = _Weights(problem.products, at, resume.rho, known=(resume.W, resume.XXW))
     C = backward
-    for t in range(len(trace.objective) + 1, max_iter + 1):
+    for t in range(trace.iterations + 1, max_iter + 1):
         if t > 1:
             C = problem.products.backward(at.V)
         before = weights.W
@@ -274,7 +269,7 @@ def solve_fixed(
         at, trace, XXW = resume.at, resume.trace, resume.XXW
     # Too large a step overflows; `_note` finds that and says so.
     with np.errstate(over="ignore", invalid="ignore"):
-        for t in range(len(trace.objective) + 1, max_iter + 1):
+        for t in range(trace.iterations + 1, max_iter + 1):
             if t > 1:
                 C = products.backward(at.V)
             before = at.W
@@ -382,19 +377,13 @@ def _note(trace: Trace, problem: Problem, at: Factors, F: Array, change: Array) 
     objective, fit = problem.objective(at.V, at.B, F)
     if not np.isfinite(objective):
         raise MlfsError(
-            f"mFSIR diverged in iteration {len(trace.objective) + 1}: the objective is not finite\n  cure: choose a "
+            f"mFSIR diverged in iteration {trace.iterations + 1}: the objective is not finite\n  cure: choose a "
             "smaller eta, or step='blockwise'; smaller alpha and beta if they are extreme"
         )
     trace.objective.append(objective)
     trace.residual.append(_ratio(np.sqrt(fit), np.linalg.norm(at.V)))
     trace.step.append(_ratio(np.linalg.norm(change), np.linalg.norm(at.W)))
-    runtime.emit(
-        "step",
-        number=len(trace.objective),
-        objective=objective,
-        residual=trace.residual[-1],
-        step=trace.step[-1],
-    )
+    trace.tell(residual=trace.residual[-1], step=trace.step[-1])
 
 
 def _stands(trace: Trace, tol: float) -> bool:

@@ -23,7 +23,7 @@ from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.primitives.rows import ArrayRows
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors import access_mfs
+from mlfs_dask.selectors import access_mfs, iterative
 from mlfs_dask.selectors.access_mfs import AccessMFS
 from tests.reference import access_mfs as twin
 
@@ -471,7 +471,7 @@ def test_above_the_cap_nothing_has_d_times_d_numbers():
 
 
 def test_memory_of_the_driver_is_within_the_plan(monkeypatch):
-    monkeypatch.setattr(access_mfs, "driver_bytes", lambda: 0)
+    monkeypatch.setattr(iterative, "driver_bytes", lambda: 0)
     here = Resources(1, 1, 2**40, 2**40)
     for n, d, q, gram_cap in ((6000, 40, 12, 4096), (600, 900, 4, 4096), (600, 900, 4, 0)):
         rng = np.random.default_rng(0)

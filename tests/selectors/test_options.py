@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
+import numpy as np
 import pytest
 
 import mlfs_dask
 from mlfs_dask.errors import UsageError
 from mlfs_dask.selectors import METHODS, get_method
-from mlfs_dask.selectors.options import Option, parameter_texts, selector_options
+from mlfs_dask.selectors.options import Option, check_parameters, parameter_texts, selector_options
 
 
 def options(selector):
@@ -125,3 +126,57 @@ def test_a_class_that_cannot_be_read_is_an_error_of_the_class():
 
 def test_text_without_parameters():
     assert parameter_texts("Only a title.") == {}
+
+
+class Checked:
+    """A selector.
+
+    Parameters
+    ----------
+    n_features_to_select : int
+    form, exact, width, size, most, share : object
+        Whatever.
+    """
+
+    def __init__(
+        self,
+        n_features_to_select: int | None = None,
+        *,
+        form: Literal["a", "b", "c"] = "a",
+        exact: bool = True,
+        width: float | None = None,
+        size: float = 1.0,
+        most: int = 3,
+        share: int | float = 0.5,
+    ) -> None:
+        self.form, self.exact, self.width, self.size, self.most, self.share = form, exact, width, size, most, share
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"form": "d"}, "form must be 'a', 'b' or 'c'; got 'd'"),
+        ({"exact": 1}, "exact must be true or false; got 1"),
+        ({"width": 0.0}, "width must be a positive number; got 0.0"),
+        ({"width": np.nan}, "width must be a positive number; got nan"),
+        ({"size": None}, "size must be a non-negative number; got None"),
+        ({"size": True}, "size must be a non-negative number; got True"),
+        ({"size": -1}, "size must be a non-negative number; got -1"),
+        ({"most": 1}, "most must be a whole number of at least 2; got 1"),
+        ({"most": 2.0}, "most must be a whole number of at least 2; got 2.0"),
+        ({"most": True}, "most must be a whole number of at least 2; got True"),
+    ],
+)
+def test_values_are_checked_against_annotations(values, message):
+    with pytest.raises(UsageError) as refusal:
+        check_parameters(Checked(**values), positive=["width"], least={"most": 2})
+    assert str(refusal.value).startswith(message)
+
+
+def test_values_that_annotations_allow_pass():
+    check_parameters(
+        Checked(form="c", exact=np.False_, width=None, size=np.float32(0), most=np.int64(2), share="?"),
+        positive=["width"],
+        least={"most": 2},
+    )
+    check_parameters(Checked(width=3, most=1))

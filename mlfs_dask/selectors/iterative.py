@@ -1,0 +1,181 @@
+"""What selectors with a loop over the data share: readings of X, the plan, checkpoints, and what is told at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask.checkpoints import Arrays, Checkpoint, State
+from mlfs_dask.primitives import linear
+from mlfs_dask.primitives.gram import GramProducts, gram
+from mlfs_dask.primitives.labels import collect_labels
+from mlfs_dask.primitives.linear import Scaling
+from mlfs_dask.primitives.moments import FeatureMoments, Moments
+from mlfs_dask.primitives.passes import PassRecord, records_from_facts, records_to_facts
+from mlfs_dask.primitives.plan import PassPlan, Plan, combine
+from mlfs_dask.runtime import Resources, driver_bytes
+from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
+from mlfs_dask.solvers.trace import LoopTrace
+from mlfs_dask.typing import RowSource
+
+Array = NDArray[np.float64]
+
+
+@dataclass
+class Readings:
+    """X as its products, centred and scaled: each of them is a reading of the data, whose record is kept.
+
+    Attributes
+    ----------
+    source : RowSource
+        X of shape (n, d).
+    resources : Resources
+    scaling : Scaling or None
+    records : list of PassRecord
+    """
+
+    source: RowSource
+    resources: Resources
+    scaling: Scaling | None
+    records: list[PassRecord]
+
+    def forward(self, W: Array) -> Array:
+        """X W, shape (n, c)."""
+        product, record = linear.forward(self.source, W, self.resources, scaling=self.scaling)
+        self.records.append(record)
+        return product
+
+    def backward(self, V: Array, weights: Array | None = None) -> Array:
+        """X'V, or X'SV with the diagonal of S, shape (d, c)."""
+        sums, record = linear.backward(self.source, V, self.resources, scaling=self.scaling, weights=weights)
+        self.records.append(record)
+        return sums
+
+    def normal(self, W: Array, weights: Array | None = None) -> Array:
+        """X'X W, or X'SX W, shape (d, c)."""
+        sums, record = linear.normal_product(self.source, W, self.resources, scaling=self.scaling, weights=weights)
+        self.records.append(record)
+        return sums
+
+    def forward_normal(self, W: Array) -> tuple[Array, Array]:
+        """X W and X'X W, from one reading."""
+        found = linear.forward_normal(self.source, W, self.resources, scaling=self.scaling)
+        self.records.append(found.record)
+        return found.forward, found.backward
+
+    def gram(self, V: Array, weights: Array | None = None) -> tuple[Array, Array]:
+        """X'X and X'V, or X'SX and X'SV, shapes (d, d) and (d, c), from one reading."""
+        found: GramProducts = gram(self.source, self.resources, R=V, weights=weights, scaling=self.scaling)
+        self.records.append(found.record)
+        return found.gram, found.products
+
+
+class IterativeSelector(BaseSelector):
+    """Base class of selectors that read the data again and again."""
+
+    keeps_checkpoints: ClassVar[bool] = True
+
+    gram_cap: int
+    tol: float
+    max_iter: int
+
+    def _labels_and_moments(
+        self, source: RowSource, resources: Resources
+    ) -> tuple[sp.csr_array, FeatureMoments, list[PassRecord]]:
+        """Y (n, q) and the moments of the features from one reading, and its record.
+
+        Raises
+        ------
+        DataError
+            A feature holds NaN or infinity; a label is unknown, and the method takes none of these.
+        """
+        labels = collect_labels(source, Moments(source.profile.d), resources, label="moments")
+        negative = labels.Y.data < 0
+        if negative.any() and not self.accepts_unknown_labels:
+            raise unknown_labels_error(self, np.bincount(labels.Y.indices[negative], minlength=labels.Y.shape[1]))
+        moments: FeatureMoments = labels.result
+        self._refuse_broken_features(moments.mean, moments.m2)
+        return labels.Y, moments, [labels.record]
+
+    def _result(
+        self,
+        scores: Array,
+        trace: LoopTrace,
+        records: Sequence[PassRecord],
+        extra: Mapping[str, Any],
+        warnings: Sequence[Warning] = (),
+    ) -> Scores:
+        """What the loop comes back with, its trace in the record."""
+        return Scores(
+            scores,
+            records,
+            iterations=trace.iterations,
+            converged=trace.converged,
+            objective=trace.objective,
+            extra={**trace.lists(), **extra},
+            warnings=warnings,
+        )
+
+
+def plan_loop(
+    resources: Resources,
+    *,
+    once: Sequence[PassPlan],
+    again: Sequence[PassPlan],
+    times: int,
+    held: int,
+    notes: Sequence[str],
+    more_readings: int = 0,
+    worker_bytes: int = 0,
+    message_bytes: int = 0,
+) -> Plan:
+    """The plan of readings that are made once, and of others that are made in every iteration.
+
+    Parameters
+    ----------
+    resources : Resources
+    once, again : sequence of PassPlan
+    times : int
+        How often `again` happens at most.
+    held : int
+        Bytes that the loop holds on the driver.
+    notes : sequence of str
+    more_readings : int
+        Readings of a plan in `once` beyond its first.
+    worker_bytes : int
+        Peak of a worker in steps that read nothing.
+    message_bytes : int
+        What messages of a cluster take on the driver beside that. In process the pass itself is held instead.
+    """
+    tasks, bytes_read, peak_worker = combine([*once, *again])
+    peak_worker = max(peak_worker, worker_bytes)
+    rest = times - 1
+    beside = message_bytes if resources.client is not None else peak_worker - resources.process_bytes
+    return Plan(
+        passes=len(once) + more_readings + times * len(again),
+        tasks=tasks + rest * sum(p.tasks for p in again),
+        bytes_read=bytes_read + rest * sum(p.bytes_read for p in again),
+        peak_worker_bytes=peak_worker,
+        peak_driver_bytes=driver_bytes() + held + beside,
+        notes=tuple(notes),
+    )
+
+
+def save_state(
+    checkpoint: Checkpoint, arrays: Arrays, trace: LoopTrace, records: Sequence[PassRecord], **facts: Any
+) -> None:
+    """Leave the state of a loop: its arrays, what it has told, what it has read, and further facts."""
+    checkpoint.save(arrays, {"trace": trace.facts(), "records": records_to_facts(records), **facts})
+
+
+def load_state(checkpoint: Checkpoint, records: list[PassRecord]) -> State | None:
+    """The state to go on from, if there is one. Records of what it had read join `records`."""
+    state = checkpoint.load()
+    if state is not None:
+        records += records_from_facts(state.facts["records"])
+    return state

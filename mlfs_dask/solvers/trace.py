@@ -1,0 +1,44 @@
+"""What a loop tells: a value for every iteration, sent to whoever shows progress, kept in checkpoints and records."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from mlfs_dask import runtime
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class LoopTrace:
+    """What happened, iteration by iteration. A method adds lists of its own.
+
+    Attributes
+    ----------
+    objective : list of float
+    converged : bool
+        Whether the loop ended by its own rule.
+    """
+
+    objective: list[float] = field(default_factory=list)
+    converged: bool = False
+
+    @property
+    def iterations(self) -> int:
+        """How many have been made."""
+        return len(self.objective)
+
+    def tell(self, **values: float) -> None:
+        """Send number, objective and other values of the last iteration to whoever listens."""
+        runtime.emit("step", number=self.iterations, objective=self.objective[-1], **values)
+        logger.info("step %d: objective %.9g", self.iterations, self.objective[-1])
+
+    def facts(self) -> dict[str, Any]:
+        """Everything, as plain data of which `type(trace)(**facts)` makes the trace again."""
+        return asdict(self)
+
+    def lists(self) -> dict[str, list[Any]]:
+        """The method's own lists, for the record."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, list) and name != "objective"}

@@ -1,0 +1,48 @@
+"""What the iterative selectors share."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+from mlfs_dask.primitives.plan import PassPlan
+from mlfs_dask.runtime import Resources
+from mlfs_dask.selectors import get_method, iterative
+from mlfs_dask.selectors.iterative import plan_loop
+
+X = np.random.default_rng(0).normal(size=(30, 4))
+Y = (X[:, :2] > 0).astype(int)
+
+
+@pytest.mark.parametrize("method", ["mfsir", "smfs", "access-mfs", "elc"])
+def test_warnings_point_at_the_line_that_fits(method):
+    selector = get_method(method)(2, max_iter=1, **({"tol": 1e-15} if method != "elc" else {}))
+    with pytest.warns(ConvergenceWarning, match="did not converge in 1 iterations") as told:
+        selector.fit(X, Y)
+    assert told[0].filename == __file__
+
+
+@pytest.mark.parametrize("client", [None, object()])
+@pytest.mark.parametrize("times", [0, 1, 5])
+def test_a_loop_is_planned(monkeypatch, client, times):
+    monkeypatch.setattr(iterative, "driver_bytes", lambda: 1000)
+    first, each = PassPlan(((0, 1),), 8, 1, 3, 50, 700), PassPlan(((0, 1),), 8, 1, 2, 10, 900)
+    resources = Resources(1, 1, 10**6, 10**6, client, process_bytes=400)
+    plan = plan_loop(
+        resources,
+        once=[first, first],
+        again=[each, each],
+        times=times,
+        held=20,
+        notes=["a"],
+        more_readings=4,
+        worker_bytes=910,
+        message_bytes=7,
+    )
+    assert plan.passes == 2 + 4 + 2 * times
+    assert plan.tasks == 6 + 4 * times
+    assert plan.bytes_read == 100 + 20 * times
+    assert plan.peak_worker_bytes == 910
+    assert plan.peak_driver_bytes == 1020 + (7 if client else 910 - 400)
+    assert plan.notes == ("a",)
