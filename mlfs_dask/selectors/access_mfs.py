@@ -11,7 +11,6 @@ Semi-Supervised Multi-Label Feature Selection", arXiv:2406.12193 (2024), doi:10.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
-from mlfs_dask import checkpoints, runtime
+from mlfs_dask import checkpoints
 from mlfs_dask.blocks.adaptive_graph import column_graph, neighbours_used, simplex_weights
 from mlfs_dask.blocks.heat_kernel import degrees
 from mlfs_dask.blocks.proximal import row_norms
@@ -58,9 +57,6 @@ PUBLISHED_TOL = 1e-2
 
 #: Times the space may be widened for one W. With X'X at hand some six are enough.
 MAX_EXPANSIONS = 100
-
-#: Features up to which the loop's own algebra runs on one thread.
-ONE_THREAD = 512
 
 #: Change of W, relative to W, at which D is not iterated further.
 SETTLED = 1e-6
@@ -256,10 +252,8 @@ class AccessMFS(IterativeSelector):
         scaling = _scaling(moments, self.standardise)
         readings = Readings(source, resources, scaling, records)
 
-        # Small products are slower on many threads than on one.
-        with runtime.one_blas_thread() if source.profile.d <= ONE_THREAD else contextlib.nullcontext():
-            problem = _Problem(self, readings, moments.m2 * scaling.factor**2, Y, known, checkpoints.current())
-            trace = problem.run()
+        problem = _Problem(self, readings, moments.m2 * scaling.factor**2, Y, known, checkpoints.current())
+        trace = problem.run()
         self.labels_ = problem.F
         scores = row_norms(problem.W)
         extra: dict[str, Any] = {
