@@ -28,10 +28,10 @@ COLUMNS = {
 INTRODUCTION = """# Benchmarks
 
 Seconds are medians of whole jobs on one machine with {cores} cores, measured by the command above each table; read them
-as ratios to the rows beside them. Other work ran on the same cores while they were taken, so wall times scatter;
-`workers` alone was run before everything else, at real-time priority (chrt -r 8). CPU seconds are steadier. `peak` is
-the largest worker process as the operating system counts it, `planned` what `mlfs plan` had said. No worker spilled to
-disk. Versions: {versions}.
+as ratios to the rows beside them. Other work shared the cores, so the commands were given real-time priority
+(`chrt -r 8`); memory and disk they still shared. `peak` is the largest worker process as the operating system counts
+it, pages of a memory map among them, `planned` what `mlfs plan` had said. No worker spilled to disk.
+Versions: {versions}.
 
 """
 
