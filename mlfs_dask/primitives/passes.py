@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -486,7 +487,10 @@ def compute_graphs(graphs: Sequence[Delayed], plan: PassPlan, resources: Resourc
 
     client.subscribe_topic(runtime.PROGRESS_TOPIC, on_event)
     try:
-        futures = client.compute(list(graphs), optimize_graph=False)
+        with warnings.catch_warnings():
+            # What every task needs of a million features is some megabytes, and travels once.
+            warnings.filterwarnings("ignore", message="Sending large graph")
+            futures = client.compute(list(graphs), optimize_graph=False)
         return [_wait(future, resources) for future in futures]
     except KilledWorker as error:
         raise ClusterLostError(

@@ -196,6 +196,16 @@ def test_pass_on_worker_processes(client):
 
 
 @pytest.mark.cluster
+def test_megabytes_of_parameters_travel_without_a_warning(client):
+    """Dask warns from 10 MB, and here warnings are errors."""
+    X, Y = integers(10)
+    statistic = ColumnSums(4, 3)
+    object.__setattr__(statistic, "edges", np.zeros(2 * 10**6))
+    (sums,), _ = run_pass(SlowRows(X, sp.csr_array(Y)), [statistic], runtime.current_resources())
+    assert sums[0].tolist() == X.sum(axis=0).tolist()
+
+
+@pytest.mark.cluster
 def test_a_worker_that_dies_once_goes_unnoticed(client):
     X, Y = integers(2000)
     source = SlowRows(X, sp.csr_array(Y), block_bytes=320)
