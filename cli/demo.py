@@ -15,8 +15,8 @@ from mlfs_dask_cli.output import Output
 def demo(directory: str, force: bool, output: Output) -> None:
     """Run the whole way on images of digits, in the folder DIR.
 
-    Writes the images with six labels as a Mulan file, converts it, plans, selects with several methods, and
-    ends with a page that shows the pixels each method chose. Each step is told as the command that does it.
+    Writes the images with six labels as a Mulan file, converts it, plans, selects with three methods, judges
+    what they chose, and ends with a report. Each step is told as the command that does it.
     """
     from mlfs_dask import demo as library
 

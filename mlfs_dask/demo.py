@@ -1,8 +1,8 @@
-"""The demonstration: handwritten digits, from a file to a page that shows which pixels each method chose.
+"""The demonstration: handwritten digits, from a file to a page that shows which pixels each method chose, and how good
+they are.
 
-scikit-learn carries 1 797 images of 8 × 8 pixels. Six labels follow from the digit, so that an image has
-several labels at once; they are written as a Mulan ARFF file, converted, planned and selected from like any
-user's own file.
+scikit-learn carries 1 797 images of 8 × 8 pixels. Six labels follow from the digit, so that an image has several labels
+at once; they are written as a Mulan ARFF file, converted, planned, selected from and judged like any user's own file.
 """
 
 from __future__ import annotations
@@ -10,11 +10,8 @@ from __future__ import annotations
 import html
 import os
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from importlib import resources
+from collections.abc import Callable
 from pathlib import Path
-from string import Template
 from typing import Any
 
 import numpy as np
@@ -36,34 +33,13 @@ LABELS: dict[str, frozenset[int]] = {
 }
 """Name of a label -> the digits that have it."""
 
-METHODS = ("label-entropy", "elc", "enm", "gmm")
+METHODS = ("elc", "label-entropy", "mfsir")
 N_KEPT = 16
+FOLDS = 3
+K_GRID = "4,8,16,32"
+METRICS = ("hamming_loss", "ranking_loss", "average_precision", "macro_f1")
 
 _MARK = "demo made by mlfs"
-
-
-@dataclass(frozen=True)
-class Choice:
-    """What one method chose.
-
-    Attributes
-    ----------
-    method, title, paper : str
-    scores : float64 array, shape (64,)
-    ranking : int64 array, shape (64,)
-        Pixels, best first.
-    k : int
-    record : dict
-        Content of `run.json`.
-    """
-
-    method: str
-    title: str
-    paper: str
-    scores: NDArray[np.float64]
-    ranking: NDArray[np.int64]
-    k: int
-    record: dict[str, Any]
 
 
 def run_demo(
@@ -78,7 +54,7 @@ def run_demo(
     Parameters
     ----------
     directory : path
-        Gets `digits.arff`, `digits.xml`, `digits.zarr`, one run folder a method, and `index.html`.
+        Gets `digits.arff`, `digits.xml`, `digits.zarr`, one run folder a method, `digits.eval` and `index.html`.
     k : int
         Pixels to keep.
     force : bool
@@ -89,13 +65,16 @@ def run_demo(
     Returns
     -------
     dict
-        page, store, and for every method the pixels it kept and the seconds it took.
+        page, store, evaluation, and for every method the pixels it kept and the seconds it took.
 
     Raises
     ------
     UsageError
         If the folder holds anything but an earlier demo, or that and not `force`.
     """
+    from mlfs_dask.evaluation.experiment import evaluate
+    from mlfs_dask.evaluation.results import write_eval
+    from mlfs_dask.reporting.page import report
     from mlfs_dask.selectors import get_method
     from mlfs_dask.storage.convert import convert
     from mlfs_dask.storage.dataset import open_dataset
@@ -119,10 +98,9 @@ def run_demo(
     tell(f"mlfs inspect {store}")
     tell(f"  {profile.n:,} images, {profile.d} pixels, {profile.q} labels")
 
-    choices = []
+    runs = {}
     for name in METHODS:
-        method = get_method(name)
-        selector = method(n_features_to_select=k)
+        selector = get_method(name)(n_features_to_select=k)
         plan = selector.plan(dataset.rows, runtime.current_resources())
         tell(f"mlfs plan {name} {store}")
         tell(
@@ -140,22 +118,34 @@ def run_demo(
             force=force,
         )
         tell(f"  {record['wall_seconds']:.3f} s")
-        choices.append(Choice(name, method.title, method.paper, selector.scores_, selector.ranking_, k, record))
+        runs[name] = {
+            "run": str(folder / name),
+            "selected": [pixel_name(pixel) for pixel in selector.ranking_[:k]],
+            "seconds": round(record["wall_seconds"], 3),
+        }
+
+    judged = folder / "digits.eval"
+    subjects = [*METHODS, "random", "all"]
+    tell(
+        f"mlfs evaluate {store} {' '.join(subjects)} --folds {FOLDS} --k-grid {K_GRID} "
+        f"--metrics {','.join(METRICS)} -o {judged}"
+    )
+    evaluation = evaluate(dataset, subjects, folds=FOLDS, k_grid=K_GRID, metrics=METRICS)
+    write_eval(str(judged), evaluation, force=force)
+    tell(f"  {evaluation.record['wall_seconds']:.3f} s")
 
     page = folder / "index.html"
-    _write_whole(page, page_text(images, digits, choices))
+    shown = [*(str(folder / name) for name in METHODS), str(judged)]
+    title = "Which pixels tell? Digits with several labels"
+    tell(f"mlfs report {' '.join(shown)} --image-shape {SIDE}x{SIDE} --title '{title}' -o {page}")
+    page.unlink(missing_ok=True)  # the folder is the demo's own, whatever made the page in it
+    report(shown, page, title=title, image_shape=(SIDE, SIDE), force=force)
     return {
         "page": str(page),
         "store": str(store),
+        "evaluation": str(judged),
         "seconds": round(time.perf_counter() - started, 3),
-        "methods": {
-            choice.method: {
-                "run": str(folder / choice.method),
-                "selected": [pixel_name(p) for p in choice.ranking[:k]],
-                "seconds": round(choice.record["wall_seconds"], 3),
-            }
-            for choice in choices
-        },
+        "methods": runs,
     }
 
 
@@ -217,106 +207,4 @@ def xml_text() -> str:
     return (
         '<?xml version="1.0" encoding="utf-8"?>\n'
         f'<labels xmlns="http://mulan.sourceforge.net/labels">\n{names}\n</labels>\n'
-    )
-
-
-# The page
-
-
-def page_text(images: NDArray[np.int64], digits: NDArray[np.int64], choices: list[Choice]) -> str:
-    """The finished page: everything in one file, no script, light or dark as the reader prefers."""
-    means = np.array([images[digits == digit].mean(axis=0) for digit in range(10)])
-    k = choices[0].k
-    pictures = "\n".join(_digit_figure(digit, means[digit]) for digit in range(10))
-    label_rows = "\n".join(
-        f"<tr><th scope='row'>{html.escape(name)}</th><td>{_listed(having)}</td>"
-        f"<td class='number'>{int(np.isin(digits, list(having)).sum()):,}</td></tr>"
-        for name, having in LABELS.items()
-    )
-    figures = "\n".join(_choice_figure(choice, means) for choice in choices)
-    cost_rows = "\n".join(_cost_row(choice) for choice in choices)
-    common = set(choices[0].ranking[:k].tolist())
-    for choice in choices[1:]:
-        common &= set(choice.ranking[:k].tolist())
-    agreement = (
-        f"{len(common)} of {k} pixels were chosen by all {len(choices)} methods."
-        if common
-        else "No pixel was chosen by every method."
-    )
-    template = resources.files("mlfs_dask").joinpath("demo.html").read_text(encoding="utf-8")
-    return Template(template).substitute(
-        n=f"{len(images):,}",
-        q=len(LABELS),
-        cardinality=f"{_cardinality(digits):.2f}",
-        k=k,
-        d=images.shape[1],
-        pictures=pictures,
-        label_rows=label_rows,
-        figures=figures,
-        cost_rows=cost_rows,
-        agreement=agreement,
-        version=html.escape(choices[0].record["versions"].get("mlfs-dask", "")),
-    )
-
-
-def _cardinality(digits: NDArray[np.int64]) -> float:
-    per_digit = np.array([sum(digit in having for having in LABELS.values()) for digit in range(10)])
-    return float(per_digit[digits].mean())
-
-
-def _listed(digits: frozenset[int]) -> str:
-    return ", ".join(map(str, sorted(digits)))
-
-
-def _digit_figure(digit: int, mean: NDArray[np.float64]) -> str:
-    cells = "".join(
-        f"<rect x='{pixel % SIDE}' y='{pixel // SIDE}' width='1.02' height='1.02' opacity='{ink / 16:.2f}'/>"
-        for pixel, ink in enumerate(mean)
-        if ink >= 0.08
-    )
-    has = ", ".join(name for name, having in LABELS.items() if digit in having) or "no label"
-    return (
-        f"<figure><svg viewBox='0 0 8 8' role='img' aria-label='mean image of the digit {digit}'>"
-        f"<g class='ink'>{cells}</g></svg><figcaption><b>{digit}</b> {has}</figcaption></figure>"
-    )
-
-
-def _choice_figure(choice: Choice, means: NDArray[np.float64]) -> str:
-    ink = means.mean(axis=0) / 16
-    places = {int(pixel): place for place, pixel in enumerate(choice.ranking, start=1)}
-    cells = []
-    for pixel in range(SIDE * SIDE):
-        row, column = divmod(pixel, SIDE)
-        place = places[pixel]
-        kept = place <= choice.k
-        title = f"{pixel_name(pixel)}: rank {place}, score {choice.scores[pixel]:.4g}"
-        cells.append(
-            f"<g><title>{title}</title><rect class='ink' x='{column}' y='{row}' width='1' height='1' "
-            f"opacity='{0.45 * ink[pixel]:.2f}'/>"
-            + (
-                f"<rect class='kept' x='{column + 0.06:.2f}' y='{row + 0.06:.2f}' width='.88' height='.88' "
-                f"rx='.12'/><text x='{column + 0.5}' y='{row + 0.66}'>{place}</text>"
-                if kept
-                else ""
-            )
-            + "</g>"
-        )
-    return (
-        f"<figure class='choice'><svg viewBox='-.1 -.1 8.2 8.2' role='img' "
-        f"aria-label='the {choice.k} pixels chosen by {choice.method}'>{''.join(cells)}</svg>"
-        f"<figcaption><b>{html.escape(choice.method)}</b> {html.escape(choice.title)}<br>"
-        f"<small>{html.escape(choice.paper)}</small></figcaption></figure>"
-    )
-
-
-def _cost_row(choice: Choice) -> str:
-    record: Mapping[str, Any] = choice.record
-    loop = "none"
-    if record["converged"] is not None:
-        state = "converged" if record["converged"] else "did not converge"
-        loop = f"{record['iterations']} iterations, {state}"
-    return (
-        f"<tr><th scope='row'>{html.escape(choice.method)}</th><td class='number'>{record['passes']}</td>"
-        f"<td class='number'>{record['bytes_read']:,}</td><td class='number'>{record['wall_seconds']:.3f}</td>"
-        f"<td>{loop}</td></tr>"
     )

@@ -258,7 +258,7 @@ def curve(frame: pd.DataFrame, *, title: str, ylabel: str, styles: Styles, name:
     return Figure(
         name,
         title,
-        f"{title}: mean over the folds, shaded ± one standard deviation.",
+        f"{ylabel} on {title}: mean over the folds, shaded ± one standard deviation.",
         f"{ylabel} from the smallest to the largest number of features: {described}.",
         data,
         draw,
@@ -327,7 +327,7 @@ def best_features(run: str, names: Sequence[str], scores: NDArray[np.float64], s
 
     def draw(axes: Axes) -> None:
         axes.barh(np.arange(count), values, color=style.colour, height=0.7)
-        axes.set_yticks(np.arange(count), [f"{text} {place}" for place, text in enumerate(shown, start=1)])
+        axes.set_yticks(np.arange(count), [f"{place}. {text}" for place, text in enumerate(shown, start=1)])
         axes.invert_yaxis()
         axes.grid(axis="y", visible=False)
         axes.set_xlabel("score")
@@ -459,7 +459,7 @@ def _by_feature(ranking: NDArray[np.int64], scores: NDArray[np.float64]) -> NDAr
 def critical_differences(
     test: Mapping[str, Any], ranks: Mapping[str, float], *, title: str, styles: Styles, control: bool, name: str
 ) -> Figure:
-    """Average ranks on an axis, with what does not differ: by Nemenyi joined by bars, by Bonferroni–Dunn within a band.
+    """Average ranks on an axis, with what does not differ: by Nemenyi joined by bars, by Bonferroni–Dunn within a bar.
 
     Parameters
     ----------
@@ -487,24 +487,39 @@ def critical_differences(
             pd.DataFrame(shown, index=runs, columns=runs),
             alpha=0.5,
             ax=axes,
-            label_fmt_left="{label} ({rank:.2f}) ",
-            label_fmt_right=" ({rank:.2f}) {label}",
+            label_fmt_left="{label} ({rank:.2f})\N{NO-BREAK SPACE}",
+            label_fmt_right="\N{NO-BREAK SPACE}({rank:.2f}) {label}",
             color_palette={run: styles.of(run, run if run == RANDOM else None).colour for run in runs},
             crossbar_props={"color": TEXT, "linewidth": 3},
             label_props={"fontsize": 9},
         )
         axes.grid(visible=False)
-        low, high = axes.get_xlim()
+        axes.spines["top"].set_visible(True)
         if control:
-            axes.axvspan(ranks[centre] - difference, ranks[centre] + difference, color=QUIET, alpha=0.15, lw=0)
-            axes.set_xlim(min(low, ranks[centre] - difference), max(high, ranks[centre] + difference))
+            left, right = max(1, ranks[centre] - difference), min(len(runs), ranks[centre] + difference)
+            axes.fill_between([left, right], -0.3, 0.3, color=QUIET, alpha=0.3, lw=0)
+        else:
+            # A ruler beneath, as long as the difference.
+            low = axes.get_ylim()[0] - 0.9
+            axes.plot([1, 1 + difference], [low, low], color=TEXT, lw=1.2, marker="|", markersize=7)
+            axes.annotate(
+                f"critical difference {difference:.2f}",
+                (1 + difference / 2, low),
+                (0, -4),
+                textcoords="offset points",
+                ha="center",
+                va="top",
+                annotation_clip=False,
+            )
         axes.set_xticks(np.arange(1, len(runs) + 1))
         axes.xaxis.set_label_position("top")
-        axes.set_xlabel("average rank" + ("" if control else f"    critical difference {difference:.3f}"))
+        axes.set_xlabel("average rank")
 
     ordered = sorted(runs, key=lambda run: ranks[run])
     which = f"Bonferroni–Dunn with the control {centre}" if control else "Nemenyi"
-    how = "runs in the grey band do not differ from the control" if control else "runs that share a bar do not differ"
+    how = (
+        "runs within the grey bar do not differ from the control" if control else "runs that share a bar do not differ"
+    )
     return Figure(
         name,
         title,
@@ -514,7 +529,7 @@ def critical_differences(
             {"run": ordered, "average_rank": [ranks[run] for run in ordered], "critical_difference": difference}
         ),
         draw,
-        size=(6.0, 0.9 + 0.24 * len(runs)),
+        size=(6.0, 1.3 + 0.24 * len(runs)),
     )
 
 

@@ -26,7 +26,7 @@ from mlfs_dask.reporting import figures as draw
 from mlfs_dask.reporting.comparison_folder import anchor, figures_of
 from mlfs_dask.reporting.contents import Contents, LabelledRun, read_contents
 from mlfs_dask.reporting.figures import Figure, Styles, inline_svg, write_figure
-from mlfs_dask.reporting.tables import Cell, Table, cases, comparison_table, csv_text, frame_of, title_of
+from mlfs_dask.reporting.tables import Cell, Table, cases, comparison_table, csv_text, frame_of, runs_table, title_of
 from mlfs_dask.results import is_url
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 MOST_CURVES = 48
 """More curves are not drawn unless their metrics are named: nobody scrolls through them, and the page grows."""
+MOST_OPEN = 4
+"""Metrics that are unfolded when the page opens."""
 MOST_LABELS = 24
 BROAD = 5.0
 """Width of a figure, in inches, from which it takes a row of its own."""
@@ -338,7 +340,11 @@ def _evaluation_row(evaluation: Evaluation) -> list[Cell]:
     record = evaluation.record
     ks = [int(point["k"]) for point in record["k_grid"]]
     splits = record["splits"]
-    shown = ", ".join(f"{name} {value}" for name, value in splits.items() if value is not None and name != "kind")
+    shown = ", ".join(
+        f"{name} {value}"
+        for name, value in splits.items()
+        if name != "kind" and not isinstance(value, list | dict | None)
+    )
     simulation = record.get("simulation")
     protocol = str(record.get("protocol") or "none")
     if simulation:
@@ -415,20 +421,24 @@ def _judged(
             raise UsageError(f"no metric {metric!r} here. Known: {', '.join(comparison.metrics)}.")
     shown = [case for case in cases(comparison) if not metrics or case[0] in metrics]
     drawn = dict(figures_of(comparison, styles))
+    one = comparison.means["dataset"].nunique() == 1
     curves = Section(f"curves{suffix}", "Metrics against the number of features")
-    total = 0
-    for number, (metric, classifier) in enumerate(shown):
-        panels = drawn.get(f"curves.{metric}.{classifier}", [])
-        if not panels:
-            continue
-        if total and total + len(panels) > MOST_CURVES and not metrics:
-            left = [title_of(comparison, *case) for case in shown[number:]]
-            note = f"Not drawn here: {', '.join(left)}; name metrics to see them."
-            curves.blocks.append(Block(texts=[note]))
-            notes.append(note)
-            break
-        total += len(panels)
-        curves.blocks.append(Block(title_of(comparison, metric, classifier), figures=panels, folded=number >= 4))
+    panels = {case: drawn.get(f"curves.{case[0]}.{case[1]}", []) for case in shown}
+    kept = _first(panels, MOST_CURVES if not metrics else math.inf)
+    if one:
+        curves.blocks.append(Block(figures=[figure for case in kept for figure in panels[case]]))
+    else:
+        curves.blocks.extend(
+            Block(title_of(comparison, *case), figures=panels[case], folded=number >= MOST_OPEN)
+            for number, case in enumerate(kept)
+        )
+    left = [title_of(comparison, *case) for case in shown if panels[case] and case not in kept]
+    if left:
+        note = f"Not drawn here: {', '.join(left)}; name metrics to see them."
+        curves.blocks.append(Block(texts=[note]))
+        notes.append(note)
+    if not any(panels.values()):
+        curves.blocks.clear()
     tables = Section(f"tables{suffix}", "Comparison")
     record = comparison.record
     k = f"at {record['k']} features" if record["k"] is not None else "averaged over the numbers of features"
@@ -441,7 +451,9 @@ def _judged(
             notes=comparison.notes,
         )
     )
-    for number, (metric, classifier) in enumerate(shown):
+    if one:
+        tables.blocks.append(Block(tables=[runs_table(comparison, shown)]))
+    for number, (metric, classifier) in enumerate(() if one else shown):
         stem = f"{metric}.{classifier}"
         figures = [
             figure for kind in ("nemenyi", "bonferroni-dunn", "web") for figure in drawn.get(f"{kind}.{stem}", [])
@@ -453,7 +465,7 @@ def _judged(
                 texts=_test_texts(test),
                 tables=[comparison_table(comparison, metric, classifier)],
                 figures=figures,
-                folded=number >= 4,
+                folded=number >= MOST_OPEN,
             )
         )
     steady = Section(f"stability{suffix}", "Stability of the chosen sets")
@@ -490,6 +502,19 @@ def _judged(
     return [curves, tables, steady, times]
 
 
+def _first(panels: Mapping[tuple[str, str], Sequence[Figure]], most: float) -> list[tuple[str, str]]:
+    """The first cases whose panels are no more than `most` together, and one at least."""
+    total = 0
+    kept: list[tuple[str, str]] = []
+    for case, of in panels.items():
+        total += len(of)
+        if kept and total > most:
+            break
+        if of:
+            kept.append(case)
+    return kept
+
+
 def _test_texts(test: Mapping[str, Any]) -> list[str]:
     friedman = test["friedman"]
     if friedman is None:
@@ -513,19 +538,22 @@ def _test_texts(test: Mapping[str, Any]) -> list[str]:
 
 
 def _stability_table(comparison: Comparison) -> Table:
-    frame = comparison.stability
+    """Means over the numbers of features; the figures' CSV has each."""
+    groups = comparison.stability.dropna(subset="kuncheva").groupby(["dataset", "run"], sort=False)
     rows = [
         [
             _text(row.dataset),
             _text(row.run),
-            _count(row.k),
+            _count(row.sets),
             _number(row.kuncheva, ".3f"),
             _number(row.jaccard, ".3f"),
-            _count(row.n_sets),
         ]
-        for row in frame.itertuples()
+        for row in groups.agg(kuncheva=("kuncheva", "mean"), jaccard=("jaccard", "mean"), sets=("n_sets", "max"))
+        .reset_index()
+        .itertuples()
     ]
-    return Table("Stability", ["data set", "run", "features", "Kuncheva", "Jaccard", "sets"], rows)
+    title = "Stability, mean over the numbers of features"
+    return Table(title, ["data set", "run", "sets", "Kuncheva", "Jaccard"], rows)
 
 
 def _rankings(runs: Sequence[LabelledRun], styles: Styles, image_shape: tuple[int, int] | None) -> Section:
@@ -653,7 +681,6 @@ class _ShownTable:
     numeric: Sequence[bool]
     rows: Sequence[Sequence[Cell]]
     footer: Sequence[Sequence[Cell]]
-    note: str
     file: str
     csv: str
 
@@ -721,8 +748,11 @@ def _shown_cell(cell: Cell, first: bool) -> Markup:
 
     value = "" if cell.is_number and math.isnan(float(cell.value)) else cell.value
     if first:
-        return Markup('<th scope="row" data-value="{}">{}</th>').format(value, cell.text)
-    classes = ["number"] if cell.is_number else ["long"] if len(cell.text) > 60 else []
+        kind = Markup(' class="short"') if len(cell.text) < 24 else Markup("")
+        return Markup('<th scope="row"{} data-value="{}">{}</th>').format(kind, value, cell.text)
+    classes = (
+        ["number"] if cell.is_number else ["long"] if len(cell.text) > 60 else ["short"] if len(cell.text) < 24 else []
+    )
     text = Markup.escape(cell.text)
     if cell.best:
         classes.append("best")
@@ -743,7 +773,6 @@ def _shown_table(table: Table) -> _ShownTable:
         numeric,
         table.rows,
         table.footer,
-        "",
         f"{anchor(table.title)}.csv",
         _link(csv_text(frame_of(table))),
     )

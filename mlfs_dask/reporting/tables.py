@@ -110,6 +110,22 @@ def comparison_table(comparison: Comparison, metric: str, classifier: str) -> Ta
     return Table(title_of(comparison, metric, classifier), ["data set", *runs], rows, footer)
 
 
+def runs_table(comparison: Comparison, shown: Sequence[tuple[str, str]]) -> Table:
+    """Mean ± standard deviation of every run by every metric, on the one data set that was compared.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        Of one data set.
+    shown : sequence of (metric, classifier)
+    """
+    columns = [title_of(comparison, *case) for case in shown]
+    found = {(row.metric, row.classifier, row.run): row for row in comparison.means.itertuples()}
+    rows = [[Cell(run, run), *(_mean_cell(found.get((*case, run))) for case in shown)] for run in runs_of(comparison)]
+    (dataset,) = comparison.means["dataset"].unique()
+    return Table(f"Runs on {dataset}", ["run", *columns], rows)
+
+
 def _of(frame: pd.DataFrame, metric: str, classifier: str) -> pd.DataFrame:
     return frame[(frame["metric"] == metric) & (frame["classifier"] == classifier)]
 
