@@ -61,6 +61,14 @@ MAX_EXPANSIONS = 100
 #: Change of W, relative to W, at which D is not iterated further.
 SETTLED = 1e-6
 
+#: Error that W may have by default, relative to what it moved by in the iteration before, and its bounds.
+SOLVED_SHARE = 1e-2
+LOOSEST = 1e-3
+TIGHTEST = 1e-7
+
+#: Share of features whose ridge may have changed by more than half before X'X is factorised with it again.
+STALE_SHARE = 0.05
+
 #: Residual of the label step relative to the error that W may have.
 LABEL_TOL = 0.1
 
@@ -98,9 +106,10 @@ class AccessMFS(IterativeSelector):
         Most times that W and the weights D of its rows are found in turn before the labels move on; fewer if W settles.
         Algorithm 1 asks for as many as it takes; one ends at much the same objective with far fewer readings. D goes
         on from the last W.
-    solver_tol : float
+    solver_tol : float, optional
         Error of W that a solve may leave, in the norm of R and relative to W. Each digit takes about two readings of X
-        an iteration; with 1e-4 the objective is the same to 8 digits and the scores are to 4.
+        an iteration. By default a hundredth of what W moved by in the iteration before, 1e-3 at most: half the readings
+        of 1e-7, and the same objective to about a tenth of tol.
     gram_cap : int
         Most features for which X'X is formed, which makes for few readings an iteration.
     tol : float
@@ -120,7 +129,7 @@ class AccessMFS(IterativeSelector):
     Notes
     -----
     Readings of X: one for moments, one for X'X, one for the first graph, and two for every widening of the space in
-    which W is sought (one less the first time); some 5 to 8 widenings an iteration and 8 to 20 iterations are usual.
+    which W is sought (one less the first time); some 2 to 4 widenings an iteration and 8 to 20 iterations are usual.
     Above `gram_cap` features a diagonal takes the place of X'X, and more widenings are needed.
 
     With q labels the driver holds about 8 n (17 q) + 60 n k_s bytes, and 24 d² where X'X is formed. Missing features
@@ -160,7 +169,7 @@ class AccessMFS(IterativeSelector):
     paper = "Huang et al. 2024, arXiv:2406.12193"
     doi = "10.48550/arXiv.2406.12193"
     supervision = "semi-supervised: labels may be unknown"
-    passes = "3 + 2 for each widening of the space of W, some 5 to 8 an iteration (more above the Gram cap)"
+    passes = "3 + 2 for each widening of the space of W, some 2 to 4 an iteration (more above the Gram cap)"
     memory = "worker: 8 bytes * d² (or d * q above the Gram cap); driver: 8 n * 17 q + 60 n k_s + 24 d² bytes"
     accepts_unknown_labels = True
     label_threshold = 0.5
@@ -180,7 +189,7 @@ class AccessMFS(IterativeSelector):
         missing: Literal["coded", "zeros"] = "coded",
         standardise: bool = True,
         inner_iterations: int = 1,
-        solver_tol: float = 1e-7,
+        solver_tol: float | None = None,
         gram_cap: int = GRAM_CAP,
         tol: float = 1e-6,
         max_iter: int = 100,
@@ -204,7 +213,7 @@ class AccessMFS(IterativeSelector):
 
     def _check_parameters(self) -> None:
         check_parameters(self, least={"gram_cap": 0, "random_state": 0})
-        if not 1e-12 <= self.solver_tol <= 0.1:
+        if self.solver_tol is not None and not 1e-12 <= self.solver_tol <= 0.1:
             raise UsageError(f"solver_tol must be a number from 1e-12 to 0.1; got {self.solver_tol!r}")
 
     # ------------------------------------------------------------------ what it costs
@@ -237,7 +246,7 @@ class AccessMFS(IterativeSelector):
             + 64 * q * q
         )
         notes = (
-            f"at most {self.max_iter} iterations; most data needs 8 to 20, of some 5 to 8 times two readings"
+            f"at most {self.max_iter} iterations; most data needs 8 to 20, of some 2 to 4 times two readings"
             + ("" if has_gram else ", and more where features are correlated"),
             f"X'X is {d:,} x {d:,}" if has_gram else f"X'X is not formed ({d:,} features > {self.gram_cap:,})",
         )
@@ -303,10 +312,11 @@ class AccessMFS(IterativeSelector):
                 )
             )
         if not trace.solved:
-            error = max(trace.solver_error)
+            worst = int(np.argmax(np.divide(trace.solver_error, trace.solver_tol)))
             found.append(
                 ConvergenceWarning(
-                    f"Access-MFS left an error of {error:.1e} in W, above solver_tol={self.solver_tol:g}. Use a "
+                    f"Access-MFS left an error of {trace.solver_error[worst]:.1e} in W, where solver_tol is "
+                    f"{trace.solver_tol[worst]:.1e}. Use a "
                     "gram_cap of at least the number of features, a larger lambda_, or a larger solver_tol."
                 )
             )
@@ -319,8 +329,8 @@ class _Trace(LoopTrace):
 
     Attributes
     ----------
-    graph_penalty, step, solver_error : list of float
-        The two terms; ‖ΔW‖/‖W‖; error that the solver left in W.
+    graph_penalty, step, solver_tol, solver_error : list of float
+        The two terms; ‖ΔW‖/‖W‖; error that the solver was to leave in W, and that it left.
     expansions, label_steps, rank : list of int
     solved : bool
         Whether every solve reached its tolerance.
@@ -328,6 +338,7 @@ class _Trace(LoopTrace):
 
     graph_penalty: list[float] = field(default_factory=list)
     step: list[float] = field(default_factory=list)
+    solver_tol: list[float] = field(default_factory=list)
     solver_error: list[float] = field(default_factory=list)
     expansions: list[int] = field(default_factory=list)
     label_steps: list[int] = field(default_factory=list)
@@ -403,6 +414,8 @@ class _Problem:
             self.gram, first = readings.gram(_centred(self.F))
         self._first = first
         self.subspace = Subspace()
+        self._factorised: GramPreconditioner | None = None
+        self._factorised_ridge: Array = np.zeros(0)
         self.trace = _Trace()
         self.checkpoint = checkpoint
         state = load_state(checkpoint, readings.records)
@@ -439,13 +452,15 @@ class _Problem:
 
     def _save(self) -> None:
         # What is left of the space after a solve is W itself; the graphs follow from F and X W.
-        arrays = {"F": self.F, "W": self.W, "XW": self.XW, "D": self.D}
+        arrays = {"F": self.F, "W": self.W, "XW": self.XW, "D": self.D, "factorised": self._factorised_ridge}
         save_state(self.checkpoint, arrays, self.trace, self.readings.records, rate=self.subspace.rate)
 
     def _restore(self, state: State) -> None:
         self.F, self.W, self.XW, self.D = (state.arrays[name] for name in ("F", "W", "XW", "D"))
         self.subspace = Subspace([Block(self.W, self.XW)], rate=state.facts["rate"])
         self.trace = _Trace(**state.facts["trace"])
+        if self.gram is not None:
+            self._factorise(state.arrays["factorised"])
         self._first = None
 
     def _settled(self, trace: _Trace) -> bool:
@@ -453,10 +468,18 @@ class _Problem:
             return trace.objective[-1] - trace.objective[-2] > -PUBLISHED_TOL
         return trace.change <= self.selector.tol
 
+    def _solver_tol(self, trace: _Trace) -> float:
+        """Error that the next W may have: what is far from the end need not be exact."""
+        if self.selector.solver_tol is not None:
+            return float(self.selector.solver_tol)
+        moved = trace.step[-1] if trace.step else 1.0
+        return min(LOOSEST, max(SOLVED_SHARE * moved, TIGHTEST))
+
     def _update_W(self, trace: _Trace) -> None:
         """Algorithm 1: W by Eq. 14, D by Eq. 9, in turn."""
         selector = self.selector
         F = _centred(self.F)
+        trace.solver_tol.append(self._solver_tol(trace))
         expansions = 0
         for _ in range(1 if self.published else selector.inner_iterations):
             before = self.W
@@ -468,7 +491,7 @@ class _Problem:
                 theta=float(selector.theta),
                 ridge=ridge,
                 precondition=self._preconditioner(ridge),
-                tol=float(selector.solver_tol),
+                tol=trace.solver_tol[-1],
                 max_expansions=MAX_EXPANSIONS,
                 first=self._first,
             )
@@ -485,9 +508,20 @@ class _Problem:
 
     def _preconditioner(self, ridge: Array) -> GramPreconditioner | DiagonalPreconditioner:
         theta = float(self.selector.theta)
-        if self.gram is not None:
-            return GramPreconditioner(self.gram, theta, ridge)
-        return DiagonalPreconditioner(self.squares, theta, ridge)
+        if self.gram is None:
+            return DiagonalPreconditioner(self.squares, theta, ridge)
+        # A factorisation costs as much as several widenings, and one of an old ridge is nearly as good.
+        if self._factorised is None or _changed(self._factorised_ridge, ridge) > STALE_SHARE:
+            self._factorise(ridge)
+        else:
+            self.subspace.rate = 0.5  # how fast the last solve was says nothing about this one
+        assert self._factorised is not None
+        return self._factorised
+
+    def _factorise(self, ridge: Array) -> None:
+        assert self.gram is not None
+        self._factorised_ridge = ridge
+        self._factorised = GramPreconditioner(self.gram, float(self.selector.theta), ridge)
 
     def _update_F(self, trace: _Trace) -> None:
         """F by Eq. 17."""
@@ -502,7 +536,7 @@ class _Problem:
             theta=float(selector.theta),
             label_laplacian=self.L_p,
             mu=1.0 if self.published else float(selector.mu),
-            tol=LABEL_TOL * float(selector.solver_tol),
+            tol=LABEL_TOL * trace.solver_tol[-1],
         )
         trace.label_steps.append(steps)
 
@@ -547,6 +581,15 @@ class _Problem:
         if self.L_p is not None:
             value += selector.mu * float(np.einsum("ij,ij->", F @ self.L_p, F))
         return float(np.log(value + self.penalty)) if self.published else value
+
+
+def _changed(before: Array, now: Array) -> float:
+    """Share of values that have changed by more than half.
+
+    >>> _changed(np.array([1.0, 1.0, 0.0, 4.0]), np.array([1.6, 1.4, 0.0, 1.0]))
+    0.5
+    """
+    return float((np.maximum(before, now) > 1.5 * np.minimum(before, now)).mean())
 
 
 def _first_weights(d: int, q: int, seed: int, *, published: bool) -> Array:
