@@ -106,8 +106,10 @@ def _coverage(judged: Judged) -> float:
     from sklearn.metrics import coverage_error
 
     truth, scores = judged.with_a_label()
-    # Steps down the ranking, where scikit-learn counts the labels on the way: 0 is perfect for one label.
-    return float(coverage_error(truth, scores)) - 1 if len(truth) else np.nan
+    if not len(truth):
+        return np.nan
+    # Steps down the ranking, where scikit-learn counts the labels on the way; it does not take a single label.
+    return float(coverage_error(truth, scores)) - 1 if truth.shape[1] > 1 else 0.0
 
 
 def _one_error(judged: Judged) -> float:
@@ -132,7 +134,9 @@ def _f1(average: str) -> Callable[[Judged], float]:
     def compute(judged: Judged) -> float:
         from sklearn.metrics import f1_score
 
-        return float(f1_score(judged.truth, judged.predicted, average=average, zero_division=0))
+        # One column would be taken for two classes, and their F1 averaged.
+        kind = average if judged.truth.shape[1] > 1 else "binary"
+        return float(f1_score(judged.truth, judged.predicted, average=kind, zero_division=0))
 
     return compute
 

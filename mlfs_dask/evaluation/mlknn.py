@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mlfs_dask.blocks.sparse import as_matrix
@@ -46,8 +47,8 @@ class MLkNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Probability of each label.
     likelihood_ : float64 array, shape (2, q, n_neighbors + 1)
         Probability that c of the neighbours have a label, for rows that have it not (0) and have it (1).
-    classes_ : list of q arrays
-        0 and 1 for every label.
+    classes_ : list of q arrays, or array
+        0 and 1 for every label; the classes, where y was one-dimensional.
     n_features_in_ : int
 
     Notes
@@ -76,38 +77,51 @@ class MLkNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ----------
         X : array-like, shape (n, d)
             Dense, or SciPy sparse, of finite numbers. Kept.
-        y : array-like, shape (n, q)
-            1, 0, and −1 for unknown.
+        y : array-like, shape (n, q) or (n,)
+            1, 0, and −1 for unknown. One-dimensional y holds classes, of which a row has one.
 
         Raises
         ------
         DataError, UsageError
         """
+        if y is None:
+            raise DataError(
+                f"This {type(self).__name__} estimator requires y to be passed, but the target y is None",
+                cure="fit(X, Y) with Y of shape (n, q)",
+            )
         if self.n_neighbors < 1 or self.smoothing <= 0:
             raise UsageError(
                 "n_neighbors must be at least 1 and smoothing above 0; "
                 f"got n_neighbors={self.n_neighbors}, smoothing={self.smoothing}"
             )
         X = as_matrix(validate_data(self, X, accept_sparse="csr", dtype=np.float64, ensure_min_samples=2))
-        Y = _labels(y)
+        single = not sp.issparse(y) and np.asarray(y).ndim == 1
+        if single:
+            check_classification_targets(y)
+        Y = label_matrix(y)
         if Y.shape[0] != X.shape[0]:
             raise DataError(f"X has {X.shape[0]} rows and y has {Y.shape[0]}", cure="give labels for the same rows")
         self._rows, self._positive = X, _positive(Y)
         near = knn_of_points(X, self.n_neighbors, threads=self._threads())
         self.prior_, self.likelihood_ = count_likelihoods(near, Y, self.n_neighbors, self.smoothing)
-        self.classes_ = [np.array([0, 1])] * Y.shape[1]
+        self.classes_ = np.unique(np.asarray(y)) if single else [np.array([0, 1])] * Y.shape[1]
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Posterior of every label, shape (rows, q)."""
+        """Posterior of every label, shape (rows, q); of classes, of which a row has one, they add up to 1."""
         check_is_fitted(self)
         X = as_matrix(validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False))
         near = knn_of_points(self._rows, self.n_neighbors, queries=X, threads=self._threads())
-        return posteriors(near, self._positive, self.prior_, self.likelihood_)
+        found = posteriors(near, self._positive, self.prior_, self.likelihood_)
+        return found if isinstance(self.classes_, list) else found / found.sum(axis=1, keepdims=True)
 
-    def predict(self, X: Any) -> NDArray[np.int64]:
-        """1 for every label whose posterior is at least ½, shape (rows, q)."""
-        return (self.predict_proba(X) >= 0.5).astype(np.int64)
+    def predict(self, X: Any) -> NDArray[Any]:
+        """1 for every label whose posterior is at least ½, shape (rows, q); of classes the likeliest, shape (rows,)."""
+        scores = self.predict_proba(X)
+        if isinstance(self.classes_, list):
+            return (scores >= 0.5).astype(np.int64)
+        found: NDArray[Any] = self.classes_[scores.argmax(axis=1)]
+        return found
 
     def _threads(self) -> int:
         return self.n_jobs if self.n_jobs and self.n_jobs > 0 else len(os.sched_getaffinity(0))
@@ -116,20 +130,8 @@ class MLkNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.target_tags.multi_output = True
-        tags.target_tags.single_output = False
-        tags.classifier_tags.multi_class = False
         tags.classifier_tags.multi_label = True
         return tags
-
-
-def _labels(y: Any) -> sp.csr_array:
-    """Labels of two dimensions; classes are no labels."""
-    if not sp.issparse(y) and np.ndim(y) != 2:
-        raise DataError(
-            f"ML-kNN takes labels of shape (n, q); got {np.ndim(y)} dimension(s)",
-            cure="give one column of 0 and 1 for every label, for example by sklearn.preprocessing.MultiLabelBinarizer",
-        )
-    return label_matrix(y)
 
 
 def _positive(Y: sp.csr_array) -> sp.csr_array:

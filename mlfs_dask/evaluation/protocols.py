@@ -108,7 +108,7 @@ class Settings:
 
 
 def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
+    return "-C" if name == "C" else "--" + name.replace("_", "-")
 
 
 @dataclass(frozen=True)

@@ -11,23 +11,25 @@ import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask import caching, runtime
-from mlfs_dask.blocks.neighbours import SCRATCH_BYTES, NearestRows
+from mlfs_dask.blocks.neighbours import SCRATCH_BYTES, NearestRows, RankedRows
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.primitives.linear import Scaling
-from mlfs_dask.primitives.passes import PassRecord, compute_graphs, process_name
+from mlfs_dask.primitives.passes import PassRecord, compute_graphs, process_name, send, send_again
 from mlfs_dask.primitives.plan import USABLE_SHARE, PassPlan, split_evenly
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Block, Matrix, Profile, RowSource
 
 #: Bytes of a held group of rows, as float64, where memory allows more.
 GROUP_BYTES = 256 * 2**20
+
+GraphKind: TypeAlias = Literal["exact", "approximate", "auto"]
 
 #: Groups are not cut smaller than this for the sake of more tasks.
 FEWEST_ROWS = 512
@@ -72,8 +74,24 @@ class Neighbours(NamedTuple):
         return graph
 
 
+def graph_kind(asked: GraphKind, work: float, most: float) -> str:
+    """ "exact" or "approximate": what is asked for, and by default the exact one if it takes little.
+
+    >>> graph_kind("auto", 10, 100), graph_kind("auto", 1000, 100), graph_kind("exact", 1000, 100)
+    ('exact', 'approximate', 'exact')
+    """
+    if asked == "auto":
+        return "exact" if work <= most else "approximate"
+    return asked
+
+
+def search_threads(resources: Resources) -> int:
+    """Threads with which this process may search while the workers of a cluster wait."""
+    return len(os.sched_getaffinity(0)) if resources.client is not None else resources.threads_per_worker
+
+
 @dataclass(frozen=True)
-class _Search:
+class Search:
     """Plain parameters of a search, which travel to tasks."""
 
     k: int
@@ -92,18 +110,22 @@ class _Search:
             wide *= self.scaling.factor
         return wide
 
-    def begin(self, blocks: Iterable[Block], low: int, high: int) -> NearestRows:
-        """Hold rows low..high-1 of the blocks."""
+    def begin(
+        self, blocks: Iterable[Block], low: int, high: int, candidates: NDArray[Any] | None = None
+    ) -> NearestRows | RankedRows:
+        """Hold rows low..high-1 of the blocks, for a search among all rows or among their candidates."""
         pieces = []
         for block in blocks:
             part = block.X[max(low - block.start, 0) : max(high - block.start, 0)]
             if part.shape[0]:
                 pieces.append(self.scaled(part))
         if sp.issparse(pieces[0]):
-            return NearestRows(sp.csr_array(sp.vstack(pieces, format="csr")), low, self.k)
-        return NearestRows(pieces[0] if len(pieces) == 1 else np.concatenate(pieces), low, self.k)
+            Q = sp.csr_array(sp.vstack(pieces, format="csr"))
+        else:
+            Q = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        return NearestRows(Q, low, self.k) if candidates is None else RankedRows(Q, candidates, self.k)
 
-    def pass_by(self, nearest: NearestRows, blocks: Iterable[Block]) -> None:
+    def pass_by(self, nearest: NearestRows | RankedRows, blocks: Iterable[Block]) -> None:
         """Let all rows of the blocks be considered."""
         for block in blocks:
             nearest.add(self.scaled(block.X), block.start)
@@ -144,16 +166,36 @@ def knn_graph(
     arrays = kept.load()
     if arrays is not None:
         return Neighbours(**arrays), []
-    search = _Search(k, scaling or _around_zero(source))
-    plan = plan_knn(source, k, resources)
+    search = Search(k, scaling or around_zero(source))
+    neighbours, records = search_groups(source, search, plan_knn(source, k, resources), resources)
+    kept.save(neighbours._asdict())
+    return neighbours, records
+
+
+def search_groups(
+    source: RowSource,
+    search: Search,
+    plan: PassPlan,
+    resources: Resources,
+    *,
+    candidates: NDArray[Any] | None = None,
+) -> tuple[Neighbours, list[PassRecord]]:
+    """Let all rows pass each group of rows of `plan_knn`; with candidates (n, c) only those are looked at.
+
+    Raises
+    ------
+    ClusterLostError
+    """
+    profile, k = source.profile, search.k
     started = time.perf_counter()
     runtime.emit("pass", label="neighbours", partitions=len(plan.runs))
+    parts: list[Any] = [None if candidates is None else candidates[low:high] for low, high in plan.runs]
     if getattr(source, "holds_blocks", False):
-        pieces = _search_pairs(source, search, plan, resources)
+        pieces = _search_pairs(source, search, plan, resources, parts)
     elif resources.client is not None and not getattr(source, "in_memory", False):
-        pieces = _search_there(source, search, plan, resources)
+        pieces = send_again(lambda: _search_there(source, search, plan, resources, parts), resources)
     else:
-        pieces = _search_here(source, search, plan, resources)
+        pieces = _search_here(source, search, plan, resources, parts)
     indices, distances = np.empty((profile.n, k), np.int64), np.empty((profile.n, k))
     peak = 0
     for (low, high), (found, squares, held) in zip(plan.runs, pieces, strict=True):
@@ -163,12 +205,10 @@ def knn_graph(
     runtime.emit("pass-done", label="neighbours", seconds=seconds)
     readings = len(plan.runs)
     record = PassRecord(plan.tasks // readings, profile.read_bytes, seconds / readings, peak)
-    neighbours = Neighbours(indices, distances)
-    kept.save(neighbours._asdict())
-    return neighbours, [record] * readings
+    return Neighbours(indices, distances), [record] * readings
 
 
-def _around_zero(source: RowSource) -> Scaling | None:
+def around_zero(source: RowSource) -> Scaling | None:
     """A scaling that only moves dense rows to around zero, where the search has most digits."""
     low, high = source.features.minimum, source.features.maximum
     if source.profile.sparse or low is None or high is None:
@@ -224,42 +264,54 @@ def plan_knn(source: RowSource | Profile, k: int, resources: Resources) -> PassP
 _Piece = tuple[NDArray[np.int64], NDArray[np.float64], dict[str, int]]
 
 
-def _search_group(search: _Search, source: RowSource, low: int, high: int) -> _Piece:
+def _search_group(search: Search, source: RowSource, low: int, high: int, candidates: NDArray[Any] | None) -> _Piece:
     """All of X past rows low..high-1."""
     offsets = source.row_offsets
     first = int(np.searchsorted(offsets, low, side="right")) - 1
     last = int(np.searchsorted(offsets, high, side="left"))
-    nearest = search.begin(source.stream(first, last), low, high)
+    nearest = search.begin(source.stream(first, last), low, high, candidates)
     search.pass_by(nearest, source.stream(0, len(offsets) - 1))
     runtime.emit_from_task("partitions", done=1)
-    return nearest.indices, nearest.distances, {process_name(): runtime.peak_rss()}
+    return *nearest.nearest(), {process_name(): runtime.peak_rss()}
 
 
-def _search_task(search: _Search, source: RowSource, low: int, high: int) -> _Piece:
+def _search_task(search: Search, source: RowSource, low: int, high: int, candidates: NDArray[Any] | None) -> _Piece:
     runtime.reset_peak_rss()
     with runtime.one_blas_thread():
-        return _search_group(search, source, low, high)
+        return _search_group(search, source, low, high, candidates)
 
 
-def _search_here(source: RowSource, search: _Search, plan: PassPlan, resources: Resources) -> list[_Piece]:
+def _search_here(
+    source: RowSource, search: Search, plan: PassPlan, resources: Resources, parts: Sequence[Any]
+) -> list[_Piece]:
     threads = min(resources.threads_per_worker, len(plan.runs))
     if threads <= 1:
         with runtime.one_blas_thread():
-            return [_search_group(search, source, low, high) for low, high in plan.runs]
+            return [
+                _search_group(search, source, low, high, part)
+                for (low, high), part in zip(plan.runs, parts, strict=True)
+            ]
     with runtime.one_blas_thread(), ThreadPoolExecutor(threads, thread_name_prefix="mlfs-search") as pool:
-        return list(pool.map(lambda run: _search_group(search, source, *run), plan.runs))
+        return list(pool.map(lambda run, part: _search_group(search, source, *run, part), plan.runs, parts))
 
 
-def _search_there(source: RowSource, search: _Search, plan: PassPlan, resources: Resources) -> list[_Piece]:
+def _search_there(
+    source: RowSource, search: Search, plan: PassPlan, resources: Resources, parts: Sequence[Any]
+) -> list[_Piece]:
     from dask.delayed import delayed
 
     held = delayed(source, name=f"mlfs-source-{os.urandom(8).hex()}", traverse=False)
     parameters = delayed(search, name=f"mlfs-search-{os.urandom(8).hex()}", traverse=False)
     task = delayed(_search_task, pure=False)
-    return compute_graphs([task(parameters, held, low, high) for low, high in plan.runs], plan, resources)
+    if resources.client is not None and parts[0] is not None:
+        parts = send(list(parts), resources)
+    graphs = [task(parameters, held, low, high, part) for (low, high), part in zip(plan.runs, parts, strict=True)]
+    return compute_graphs(graphs, plan, resources)
 
 
-def _search_pairs(source: Any, search: _Search, plan: PassPlan, resources: Resources) -> list[_Piece]:
+def _search_pairs(
+    source: Any, search: Search, plan: PassPlan, resources: Resources, parts: Sequence[Any]
+) -> list[_Piece]:
     """The blocks of a Dask array: every chunk is held in turn while all chunks go past it, a task each."""
     from dask.delayed import delayed
 
@@ -269,19 +321,21 @@ def _search_pairs(source: Any, search: _Search, plan: PassPlan, resources: Resou
     begin, step = delayed(_begin_pair, pure=False), delayed(_add_pair, pure=False)
     finish = delayed(_finish_pair, pure=False)
     graphs = []
-    for (low, high), own in zip(plan.runs, chunks, strict=True):
-        nearest = begin(parameters, own, low, high)
+    for (low, high), own, part in zip(plan.runs, chunks, parts, strict=True):
+        nearest = begin(parameters, own, low, high, part)
         for other in chunks:
             nearest = step(parameters, nearest, other)
         graphs.append(finish(nearest))
     return compute_graphs(graphs, plan, resources)
 
 
-def _begin_pair(search: _Search, held: Any, low: int, high: int) -> NearestRows:
-    return search.begin(held.blocks(), low, high)
+def _begin_pair(
+    search: Search, held: Any, low: int, high: int, candidates: NDArray[Any] | None
+) -> NearestRows | RankedRows:
+    return search.begin(held.blocks(), low, high, candidates)
 
 
-def _add_pair(search: _Search, nearest: NearestRows, held: Any) -> NearestRows:
+def _add_pair(search: Search, nearest: NearestRows | RankedRows, held: Any) -> NearestRows | RankedRows:
     # What a task was given belongs to Dask, and the task may run twice.
     copy = nearest.copy()
     with runtime.one_blas_thread():
@@ -289,9 +343,9 @@ def _add_pair(search: _Search, nearest: NearestRows, held: Any) -> NearestRows:
     return copy
 
 
-def _finish_pair(nearest: NearestRows) -> _Piece:
+def _finish_pair(nearest: NearestRows | RankedRows) -> _Piece:
     runtime.emit_from_task("partitions", done=1)
-    return nearest.indices, nearest.distances, {process_name(): runtime.peak_rss()}
+    return *nearest.nearest(), {process_name(): runtime.peak_rss()}
 
 
 def knn_of_points(Z: Matrix, k: int, *, queries: Matrix | None = None, threads: int = 1) -> Neighbours:

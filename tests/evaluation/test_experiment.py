@@ -1,0 +1,344 @@
+"""The experiment: what it learns from, what it judges on, and that it comes out the same whatever holds the data."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.preprocessing import StandardScaler
+
+import mlfs_dask as mlfs
+from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
+from mlfs_dask.evaluation.experiment import evaluate, prepare
+from mlfs_dask.evaluation.metrics import Judged, compute_metrics
+from mlfs_dask.evaluation.mlknn import MLkNN
+from mlfs_dask.evaluation.splits import make_splits
+from mlfs_dask.results import write_run
+from mlfs_dask.runtime import process_limits
+from mlfs_dask.selectors.base import BaseSelector
+from mlfs_dask.selectors.labels import label_matrix
+from tests.storage.stores import make_store
+
+N, D, Q = 90, 8, 3
+
+
+def planted(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Features 0 to 2 follow the labels, the others are noise."""
+    random = np.random.default_rng(seed)
+    Y = (random.random((N, Q)) < 0.4).astype(np.int8)
+    X = random.normal(size=(N, D))
+    X[:, :Q] += 3 * Y
+    return X, Y
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    X, Y = planted()
+    return make_store(tmp_path / "planted.zarr", X, Y, partition_bytes=2048)
+
+
+def finish(place: Path, store: Path, k: int = 3) -> Path:
+    """A run folder of ELC on a store."""
+    dataset = mlfs.open_dataset(store)
+    selector = mlfs.ELC(k).fit(dataset)
+    write_run(
+        str(place),
+        ranking=selector.ranking_,
+        scores=selector.scores_,
+        feature_names=dataset.feature_names,
+        record=selector.report_.to_dict(),
+    )
+    return place
+
+
+class Seen:
+    """Rows and labels that selectors were given."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.parts: list[tuple[str, np.ndarray, np.ndarray]] = []
+        fit = BaseSelector.fit
+
+        def watched(selector: BaseSelector, X: Any, y: Any = None) -> BaseSelector:
+            blocks = [(b.X.copy(), b.Y.toarray()) for b in X.stream(0, len(X.row_offsets) - 1)]
+            self.parts.append((selector.method, *(np.concatenate(pieces) for pieces in zip(*blocks, strict=True))))
+            return fit(selector, X, y)
+
+        monkeypatch.setattr(BaseSelector, "fit", watched)
+
+
+def test_values_are_those_of_the_steps_done_by_hand() -> None:
+    X, Y = planted()
+    found = evaluate(X, "elc", labels=Y, folds=3, k_grid="2,5", seed=4, n_neighbors=5)
+    assert found.record["store"] == {"path": None, "digest": None, "n": N, "d": D, "q": Q}
+    for split in make_splits("kfold", label_matrix(Y), folds=3, seed=4):
+        ranking = mlfs.ELC(5).fit(X[split.train], Y[split.train]).ranking_
+        kept = found.rankings.query("fold == @split.fold")
+        assert kept["feature_index"].tolist() == ranking[:5].tolist()
+        assert kept["rank"].tolist() == [1, 2, 3, 4, 5]
+        for k in (2, 5):
+            columns = ranking[:k]
+            scaler = StandardScaler().fit(X[split.train][:, columns])
+            train, test = (scaler.transform(X[rows][:, columns]) for rows in (split.train, split.test))
+            scores = MLkNN(5).fit(train, Y[split.train]).predict_proba(test)
+            expected = compute_metrics(Judged(Y[split.test], scores, (scores >= 0.5).astype(np.int8)))
+            mine = found.results.query("k == @k and fold == @split.fold").set_index("metric")["value"]
+            assert mine.to_dict() == pytest.approx(dict(expected), nan_ok=True, rel=1e-12)
+    assert found.means().query("metric == 'average_precision' and k == 5")["mean"].item() > 0.9
+
+
+def test_selectors_see_training_rows_alone(monkeypatch: pytest.MonkeyPatch, store: Path) -> None:
+    seen = Seen(monkeypatch)
+    X, Y = planted()
+    evaluate(store, ["label-entropy"], folds=3, k_grid="2", metrics=("hamming_loss",))
+    splits = list(make_splits("kfold", label_matrix(Y), folds=3))
+    assert len(seen.parts) == 3
+    for split, (_, rows, labels) in zip(splits, seen.parts, strict=True):
+        assert np.array_equal(rows, X[split.train])
+        assert np.array_equal(labels, Y[split.train])
+
+
+def test_a_row_that_is_judged_changes_no_ranking(store: Path, tmp_path: Path) -> None:
+    X, Y = planted()
+    X[80:] = 1000 * X[80:] + 7  # the ranges of all rows would move every bin
+    Y[80:] = 1 - Y[80:]
+    other = make_store(tmp_path / "other.zarr", X, Y, partition_bytes=2048)
+    fold_of = np.where(np.arange(N) >= 80, 0, -1)
+    rankings = [
+        evaluate(place, ["label-entropy", "elc"], fold_of=fold_of, k_grid="8").rankings["feature_index"].tolist()
+        for place in (store, other)
+    ]
+    assert rankings[0] == rankings[1]
+
+
+def test_a_store_out_of_memory_gives_what_arrays_give(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = planted()
+    subjects = ["elc", "label-entropy", "random", "all"]
+    options: dict[str, Any] = {"folds": 2, "k_grid": "2,4", "classifiers": ("mlknn", "logistic")}
+    arrays = evaluate(X, subjects, labels=Y, name="planted", **options)
+    held = evaluate(store, subjects, **options)
+    monkeypatch.setattr("mlfs_dask.evaluation.table._HELD_SHARE", 0.0)
+    streamed = evaluate(store, subjects, **options)
+    for other in (held, streamed):
+        pd.testing.assert_frame_equal(other.results, arrays.results, check_exact=False, rtol=1e-9)
+        pd.testing.assert_frame_equal(other.rankings, arrays.rankings)
+    assert held.fits["bytes_read"].sum() == 0
+    # Of the streamed one: the ranges of the training rows, and the method's own pass.
+    size = mlfs.open_dataset(store).rows.profile.read_bytes
+    assert streamed.fits["passes"].tolist() == [2] * 4
+    assert streamed.fits["bytes_read"].tolist() == [2 * size] * 4
+
+
+def test_chosen_columns_are_read_once_for_all_k_and_folds_of_a_run(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = finish(tmp_path / "a.elc", store, k=4)
+    monkeypatch.setattr("mlfs_dask.evaluation.table._HELD_SHARE", 0.0)
+    readings: list[list[int]] = []
+    from mlfs_dask.evaluation import table
+
+    gather = table.gather_columns
+    monkeypatch.setattr(
+        table,
+        "gather_columns",
+        lambda source, columns, *rest: readings.append(list(columns)) or gather(source, columns, *rest),
+    )
+    with pytest.warns(UserWarning, match=r"a\.elc was learnt on all rows"):
+        found = evaluate(store, str(run), folds=3, k_grid="1:4:1", metrics=("hamming_loss",))
+    assert len(readings) == 1
+    assert len(readings[0]) == 4
+    assert len(found.results) == 3 * 4
+    assert any("learnt on all rows" in text for text in found.record["warnings"])
+    assert found.record["runs"][0]["learnt"] == "finished run"
+    assert found.rankings[["repeat", "fold"]].drop_duplicates().values.tolist() == [[0, 0]]
+    assert len(found.fits) == 1
+
+
+def test_the_grid_is_the_runs_k_unless_told(store: Path, tmp_path: Path) -> None:
+    run = finish(tmp_path / "a.elc", store, k=4)
+    with pytest.warns(UserWarning, match="learnt on all rows"):
+        assert prepare(store, [str(run), "elc"]).plan()["k"] == [4]
+    assert prepare(store, ["elc"]).plan()["k"] == [1, 2, 3, 4]  # 10 % to 50 % of 8
+
+
+def test_random_features_differ_between_folds_and_all_has_one_point() -> None:
+    X, Y = planted()
+    found = evaluate(X, ["random", "all"], labels=Y, folds=2, repeats=2, k_grid="5", metrics=("hamming_loss",))
+    drawn = found.rankings.groupby(["repeat", "fold"])["feature_index"].agg(tuple)
+    assert len(set(drawn)) == 4
+    assert found.results.query("run == 'all'")["k"].unique().tolist() == [D]
+    assert set(found.rankings["run"]) == {"random"}
+    assert found.fits.empty
+    again = evaluate(X, ["random", "all"], labels=Y, folds=2, repeats=2, k_grid="5", metrics=("hamming_loss",))
+    pd.testing.assert_frame_equal(found.results, again.results)
+
+
+def test_labels_are_hidden_from_methods_as_they_can_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Seen(monkeypatch)
+    X, Y = planted()
+    options: dict[str, Any] = {"labels": Y, "split": "holdout", "k_grid": "2", "metrics": ("hamming_loss",)}
+    evaluate(X, ["elc", "smfs"], labelled_rows=0.5, missing_labels=0.25, **options)
+    (_, rows, labels), (_, every, coded) = seen.parts
+    assert (len(rows), len(every)) == (36, 72)
+    hidden = (coded == -1).all(axis=1)
+    assert hidden.sum() == 36
+    assert np.array_equal(every[~hidden], rows)
+    assert np.array_equal(coded[~hidden], labels)
+    true = {tuple(x): y for x, y in zip(X, Y, strict=True)}
+    positives = sum(int(true[tuple(x)].sum()) for x in rows)
+    assert labels.sum() == positives - round(0.25 * positives)
+    evaluate(X, ["smfs"], labelled_rows=0.5, hidden_as="zero", **options)
+    assert (seen.parts[-1][2] >= 0).all()
+    assert len(seen.parts[-1][1]) == 72
+
+
+@pytest.mark.filterwarnings("ignore:Access-MFS did not converge")
+def test_judged_rows_are_seen_without_labels_where_the_protocol_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Seen(monkeypatch)
+    X, Y = planted()
+    found = evaluate(
+        *(X, ["access-mfs:max_iter=2", "elc"]),
+        labels=Y,
+        protocol="access-mfs-2024",
+        k_grid="3",
+        repeats=1,
+    )
+    (_, every, coded), (_, rows, labels) = seen.parts
+    assert np.array_equal(every, X)  # in their places
+    assert (len(rows), int((coded == -1).all(axis=1).sum())) == (27, 63)
+    assert (labels >= 0).all()
+    assert found.record["simulation"]["unlabelled_test"] is True
+    assert found.record["splits"]["test_rows"] == [63]
+
+
+def test_classifiers_learn_from_the_labels_that_are_left_or_from_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[tuple[int, int]] = []
+    fit = MLkNN.fit
+
+    def watched(model: MLkNN, X: Any, y: Any) -> MLkNN:
+        given.append((X.shape[0], int(y.sum())))
+        return fit(model, X, y)
+
+    monkeypatch.setattr(MLkNN, "fit", watched)
+    X, Y = planted()
+    options: dict[str, Any] = {"labels": Y, "split": "holdout", "k_grid": "2", "labelled_rows": 0.5}
+    evaluate(X, "random", **options)
+    evaluate(X, "random", classifier_labels="full", **options)
+    evaluate(X, "random", classifier_labels="full", max_train_rows=20, **options)
+    (split,) = make_splits("holdout", label_matrix(Y))
+    assert given[0][0] == 36
+    assert given[1] == (72, int(Y[split.train].sum()))
+    assert given[2][0] == 20
+
+
+def test_rows_with_unknown_labels_are_learnt_from_and_not_judged() -> None:
+    X, Y = planted()
+    Y = Y.copy()
+    Y[::3, 1] = -1
+    with pytest.warns(UserWarning, match="30 of 90 rows have an unknown label"):
+        found = evaluate(X, "random", labels=Y, folds=3, k_grid="3", metrics=("hamming_loss",))
+    scores = found.results["value"]
+    assert scores.between(0, 1).all()
+    Y[:] = -1
+    with pytest.warns(UserWarning, match="90 of 90"), pytest.raises(DataError, match="every row that is judged"):
+        evaluate(X, "random", labels=Y, folds=3, k_grid="3")
+
+
+def test_other_rows_to_judge(store: Path, tmp_path: Path) -> None:
+    X, Y = planted()
+    X2, Y2 = planted(1)
+    second = make_store(tmp_path / "second.zarr", X2[:40], Y2[:40], partition_bytes=2048)
+    run = finish(tmp_path / "a.elc", store)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the run has not seen the rows it is judged on
+        found = evaluate(store, ["elc", str(run)], test=second, k_grid="3")
+    expected = evaluate(
+        *(np.concatenate([X, X2[:40]]), "elc"),
+        labels=np.concatenate([Y, Y2[:40]]),
+        fold_of=np.r_[np.full(N, -1), np.zeros(40, int)],
+        k_grid="3",
+    )
+    mine = found.results.query("run == 'elc'")["value"].tolist()
+    assert mine == pytest.approx(expected.results["value"].tolist(), rel=1e-9, nan_ok=True)
+    assert found.results.query("run == 'a.elc'")["value"].tolist() == pytest.approx(mine, nan_ok=True)
+    narrow = make_store(tmp_path / "narrow.zarr", X2[:, :5], Y2)
+    with pytest.raises(DataError, match="have 8 features and 3 labels, those to judge 5 and 3"):
+        evaluate(store, "elc", test=narrow)
+
+
+class Memory:
+    """A keeper in memory that stops after some parts."""
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.parts: dict[str, dict[str, Any]] = {}
+        self.stop_after = stop_after
+
+    def load(self, name: str) -> dict[str, Any] | None:
+        return self.parts.get(name)
+
+    def save(self, name: str, facts: Mapping[str, Any]) -> None:
+        self.parts[name] = dict(facts)
+        if self.stop_after is not None and len(self.parts) > self.stop_after:
+            raise KeyboardInterrupt
+
+
+def test_what_is_finished_is_not_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = planted()
+    options: dict[str, Any] = {"labels": Y, "folds": 3, "k_grid": "2"}
+    whole = evaluate(X, ["elc"], **options)
+    keeper = Memory(stop_after=2)
+    with pytest.raises(KeyboardInterrupt):
+        evaluate(X, ["elc"], keep=keeper, **options)
+    seen = Seen(monkeypatch)
+    keeper.stop_after = None
+    again = evaluate(X, ["elc"], keep=keeper, **options)
+    assert len(seen.parts) == 0  # the third ranking was kept before it was judged
+    pd.testing.assert_frame_equal(again.results, whole.results)
+    pd.testing.assert_frame_equal(again.rankings, whole.rankings)
+
+
+def test_the_job_tells_different_evaluations_apart(store: Path) -> None:
+    job = prepare(store, ["elc"]).job()
+    assert job == prepare(store, ["elc"]).job()
+    assert job != prepare(store, ["elc"], seed=1).job()
+    assert job != prepare(store, ["elc", "random"]).job()
+    assert job != prepare(store, ["elc"], fold_of=np.arange(N) % 2).job()
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_learnt(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Seen(monkeypatch)
+    monkeypatch.setattr("mlfs_dask.evaluation.experiment.judging_bytes", lambda *_: 2**40)
+    with (
+        process_limits(memory_limit=2**31),
+        pytest.raises(DoesNotFitError, match="judging 4 columns of 90 rows") as error,
+    ):
+        evaluate(store, "elc")
+    assert "--max-train-rows" in str(error.value)
+    assert not seen.parts
+
+
+def test_missing_feature_values_are_refused() -> None:
+    X, Y = planted()
+    X[3, 1] = np.nan
+    with pytest.raises(DataError, match="feature 1 has missing"):
+        evaluate(X, "all", labels=Y, folds=2, k_grid="2")
+
+
+def test_what_cannot_be(store: Path, tmp_path: Path) -> None:
+    X, Y = planted()
+    run = finish(tmp_path / "a.elc", store)
+    other = make_store(tmp_path / "other.zarr", X + 1, Y)
+    with pytest.raises(DataError, match="made from another store"):
+        evaluate(other, str(run))
+    with pytest.raises(DataError, match="no labels were given"):
+        evaluate(X, "elc")
+    with pytest.raises(UsageError, match="no option 'fold'"):
+        evaluate(X, "elc", labels=Y, fold=3)
+    with pytest.raises(UsageError, match="groups has 3 entries for 90 rows"):
+        evaluate(X, "elc", labels=Y, groups=[1, 2, 3])
+    with pytest.warns(UserWarning, match="the grid's 20 are above"):
+        assert prepare(X, "elc", labels=Y, k_grid="2,20").plan()["k"] == [2]

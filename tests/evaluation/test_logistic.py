@@ -1,0 +1,66 @@
+"""Binary relevance by logistic regression."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from mlfs_dask.errors import DataError
+from mlfs_dask.evaluation.logistic import BinaryRelevanceLogistic
+
+
+def planted(n: int = 400) -> tuple[np.ndarray, np.ndarray]:
+    """Label j follows feature j; label 2 never applies, label 3 always, label 4 is nowhere known."""
+    random = np.random.default_rng(0)
+    X = random.normal(size=(n, 3))
+    Y = np.zeros((n, 5), int)
+    Y[:, :2] = X[:, :2] + random.normal(0, 0.3, (n, 2)) > 0
+    Y[:, 3], Y[:, 4] = 1, -1
+    return X, Y
+
+
+def test_every_label_has_scikit_learns_model() -> None:
+    X, Y = planted()
+    model = BinaryRelevanceLogistic(C=0.5).fit(X, Y)
+    for label in (0, 1):
+        one = LogisticRegression(C=0.5, max_iter=1000).fit(X, Y[:, label])
+        np.testing.assert_allclose(model.predict_proba(X)[:, label], one.predict_proba(X)[:, 1], rtol=1e-12)
+
+
+def test_labels_of_one_class_are_constant_and_unknown_ones_even() -> None:
+    X, Y = planted()
+    scores = BinaryRelevanceLogistic().fit(X, Y).predict_proba(X)
+    assert (scores[:, 2] == 0).all()
+    assert (scores[:, 3] == 1).all()
+    assert (scores[:, 4] == 0.5).all()
+
+
+def test_rows_with_an_unknown_label_are_left_out_for_that_label() -> None:
+    X, Y = planted()
+    Y[:100, 0] = -1
+    scores = BinaryRelevanceLogistic().fit(X, Y).predict_proba(X)
+    left = LogisticRegression(max_iter=1000).fit(X[100:], Y[100:, 0])
+    np.testing.assert_allclose(scores[:, 0], left.predict_proba(X)[:, 1], rtol=1e-12)
+
+
+def test_blocks_come_close_to_the_exact_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BinaryRelevanceLogistic, "BLOCK_ROWS", 64)
+    X, Y = planted(2000)
+    exact = BinaryRelevanceLogistic().fit(X, Y[:, :2]).predict_proba(X)
+    sgd = BinaryRelevanceLogistic(solver="sgd", epochs=20, random_state=0).fit(X, Y[:, :2])
+    assert np.abs(sgd.predict_proba(X) - exact).mean() < 0.02
+    again = BinaryRelevanceLogistic(solver="sgd", epochs=20, random_state=0).fit(X, Y[:, :2])
+    assert np.array_equal(again.predict_proba(X), sgd.predict_proba(X))
+
+
+def test_labels_that_do_not_converge_are_counted() -> None:
+    X, Y = planted()
+    assert BinaryRelevanceLogistic(max_iter=1).fit(X, Y).not_converged_ == 2
+    assert BinaryRelevanceLogistic().fit(X, Y).not_converged_ == 0
+
+
+def test_rows_must_agree() -> None:
+    X, Y = planted()
+    with pytest.raises(DataError, match="X has 399 rows and y has 400"):
+        BinaryRelevanceLogistic().fit(X[1:], Y)

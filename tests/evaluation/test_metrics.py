@@ -1,0 +1,120 @@
+"""Metrics against cases done by hand and against their definitions, written as loops."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlfs_dask.errors import UsageError
+from mlfs_dask.evaluation.metrics import DEFAULT_METRICS, METRICS, Judged, compute_metrics, get_metric
+
+
+def judged(truth: object, scores: object) -> Judged:
+    s = np.array(scores, float)
+    return Judged(np.array(truth, np.int8), s, (s >= 0.5).astype(np.int8))
+
+
+def by_definition(case: Judged) -> dict[str, float]:
+    """Every metric as a loop over rows, labels and pairs."""
+    Y, S, P = case.truth, case.scores, case.predicted
+    m, q = Y.shape
+    some = [i for i in range(m) if Y[i].any()]
+    order = [i for i in some if not Y[i].all()]
+    mean = lambda values: float(np.mean(values)) if len(values) else math.nan  # noqa: E731
+    losses, errors, precisions = [], [], []
+    for i in order:
+        yes, no = np.flatnonzero(Y[i]), np.flatnonzero(Y[i] == 0)
+        losses.append(np.mean([S[i, a] <= S[i, b] for a in yes for b in no]))
+        best = min(range(q), key=lambda label: (-S[i, label], label))
+        errors.append(1 - Y[i, best])
+        precisions.append(np.mean([sum(S[i, yes] >= S[i, a]) / sum(S[i] >= S[i, a]) for a in yes]))
+    found = {
+        "hamming_loss": mean([Y[i, j] != P[i, j] for i in range(m) for j in range(q)]),
+        "subset_accuracy": mean([(Y[i] == P[i]).all() for i in range(m)]),
+        "ranking_loss": mean(losses),
+        "one_error": mean(errors),
+        "average_precision": mean(precisions),
+        "coverage": mean([max(sum(S[i] >= S[i, a]) for a in np.flatnonzero(Y[i])) - 1 for i in some]),
+    }
+
+    def f1(truth: np.ndarray, predicted: np.ndarray) -> float:
+        both = truth.sum() + predicted.sum()
+        return 2 * (truth & predicted).sum() / both if both else 0.0
+
+    def auc(truth: np.ndarray, scores: np.ndarray) -> float:
+        yes, no = scores[truth == 1], scores[truth == 0]
+        return mean([(a > b) + 0.5 * (a == b) for a in yes for b in no])
+
+    found["macro_f1"] = mean([f1(Y[:, j], P[:, j]) for j in range(q)])
+    found["micro_f1"] = f1(Y, P)
+    found["macro_auc"] = mean([auc(Y[:, j], S[:, j]) for j in range(q) if 0 < Y[:, j].sum() < m])
+    found["micro_auc"] = auc(Y.ravel(), S.ravel())
+    for k in (1, 3, 5):
+        hits = [
+            np.mean([Y[i, j] for j in sorted(range(q), key=lambda label, i=i: (-S[i, label], label))[:k]]) for i in some
+        ]
+        found[f"precision_at_{k}"] = mean(hits) if k <= q else math.nan
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 6), st.integers(1, 5), st.integers(0, 2**32 - 1), st.sampled_from([2, 4, 1000]))
+def test_metrics_equal_their_definitions(m: int, q: int, seed: int, levels: int) -> None:
+    random = np.random.default_rng(seed)  # few levels make ties
+    case = judged(random.random((m, q)) < random.random(q), random.integers(0, levels + 1, (m, q)) / levels)
+    with np.errstate(all="ignore"):
+        import warnings
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = compute_metrics(case)
+    expected = by_definition(case)
+    assert found.keys() == expected.keys() == set(DEFAULT_METRICS)
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, abs=1e-12, nan_ok=True), name
+
+
+def test_a_case_by_hand() -> None:
+    case = judged([[1, 0, 0, 1], [0, 1, 0, 0]], [[0.9, 0.8, 0.1, 0.6], [0.2, 0.3, 0.7, 0.1]])
+    found = compute_metrics(case)
+    assert found["hamming_loss"] == pytest.approx(3 / 8)  # label 1 of row 0; labels 1 and 2 of row 1
+    assert found["ranking_loss"] == pytest.approx((1 / 4 + 1 / 3) / 2)
+    assert found["one_error"] == 0.5
+    assert found["coverage"] == (2 + 1) / 2
+    assert found["average_precision"] == pytest.approx(((1 + 2 / 3) / 2 + 1 / 2) / 2)
+    assert found["precision_at_1"] == 0.5
+    assert found["precision_at_3"] == pytest.approx((2 / 3 + 1 / 3) / 2)
+    assert math.isnan(found["precision_at_5"])
+    assert found["subset_accuracy"] == 0
+
+
+def test_rows_where_every_order_is_right_are_left_out() -> None:
+    part = judged([[1, 0], [0, 1]], [[0.9, 0.1], [0.6, 0.4]])
+    more = judged([[1, 0], [0, 1], [0, 0], [1, 1]], [[0.9, 0.1], [0.6, 0.4], [0.1, 0.2], [0.9, 0.8]])
+    for name in ("ranking_loss", "one_error", "average_precision"):
+        assert compute_metrics(more, [name]) == compute_metrics(part, [name])
+    # The row with all labels is covered after one more step; the one without has nothing to cover.
+    assert compute_metrics(more, ["coverage"])["coverage"] == pytest.approx((0 + 1 + 1) / 3)
+
+
+def test_nothing_to_compute_from_is_undefined() -> None:
+    found = compute_metrics(judged([[0, 0]], [[0.1, 0.2]]), list(METRICS))
+    undefined = {name for name, value in found.items() if math.isnan(value)}
+    assert undefined == {"ranking_loss", "one_error", "coverage", "average_precision", "macro_auc", "micro_auc"}
+
+
+def test_precision_exists_for_every_number() -> None:
+    assert get_metric("precision_at_2").title == "Precision at 2"
+    case = judged([[1, 0, 1]], [[0.9, 0.8, 0.1]])
+    assert compute_metrics(case, ["precision_at_2"])["precision_at_2"] == 0.5
+
+
+def test_unknown_names_are_refused_with_the_closest() -> None:
+    with pytest.raises(UsageError, match="Did you mean hamming_loss"):
+        get_metric("haming_loss")
+    with pytest.raises(UsageError, match="no metric 'precision_at_0'"):
+        get_metric("precision_at_0")

@@ -1,0 +1,120 @@
+"""Splits: every row judged once, groups together, labels even, seeds that count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import sparse as sp
+
+from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.evaluation.splits import make_splits, read_groups, read_split, stratified_folds
+
+
+def labels(n: int, q: int = 6, seed: int = 0) -> sp.csr_array:
+    return sp.csr_array((np.random.default_rng(seed).random((n, q)) < 0.2).astype(np.int8))
+
+
+@pytest.mark.parametrize("kind", ["kfold", "stratified"])
+def test_every_row_is_judged_once_a_repeat(kind: str) -> None:
+    splits = list(make_splits(kind, labels(53), folds=4, repeats=2, seed=3))
+    assert [(s.repeat, s.fold) for s in splits] == [(r, f) for r in range(2) for f in range(4)]
+    for repeat in range(2):
+        tests = [s.test for s in splits if s.repeat == repeat]
+        assert sorted(np.concatenate(tests)) == list(range(53))
+        assert {len(t) for t in tests} == {13, 14}
+    for s in splits:
+        assert sorted([*s.train, *s.test]) == list(range(53))
+        assert (np.diff(s.train) > 0).all()
+        assert (np.diff(s.test) > 0).all()
+    assert not np.array_equal(splits[0].test, splits[4].test)
+
+
+def test_seeds_decide() -> None:
+    def tests(kind: str, seed: int) -> list[list[int]]:
+        return [s.test.tolist() for s in make_splits(kind, labels(40), seed=seed, repeats=2)]
+
+    for kind in ("kfold", "holdout", "stratified"):
+        assert tests(kind, 1) == tests(kind, 1)
+        assert tests(kind, 1) != tests(kind, 2)
+    # Repeat r of seed s is repeat 0 of seed s + r.
+    assert tests("holdout", 1)[1] == tests("holdout", 2)[0]
+
+
+def test_holdout_judges_the_share_asked_for() -> None:
+    (split,) = make_splits("holdout", labels(50), test_size=0.3)
+    assert (len(split.train), len(split.test)) == (35, 15)
+
+
+@pytest.mark.parametrize("kind", ["kfold", "holdout"])
+def test_groups_are_not_parted(kind: str) -> None:
+    groups = np.arange(60) % 12
+    for split in make_splits(kind, labels(60), folds=3, groups=groups, seed=5):
+        assert not set(groups[split.train]) & set(groups[split.test])
+        assert len(split.test) > 0
+
+
+def test_given_folds() -> None:
+    given = np.array([-1, 2, 7, 2, -1])
+    splits = list(make_splits("given", labels(5), given=given))
+    assert [s.test.tolist() for s in splits] == [[1, 3], [2]]
+    assert [s.train.tolist() for s in splits] == [[0, 2, 4], [0, 1, 3, 4]]
+
+
+def test_stratified_folds_have_even_labels() -> None:
+    Y = labels(600)
+    fold_of = stratified_folds(Y, 5, np.random.default_rng(0))
+    counts = np.array([Y.toarray()[fold_of == f].sum(axis=0) for f in range(5)])
+    assert np.bincount(fold_of).tolist() == [120] * 5
+    assert (counts.max(axis=0) - counts.min(axis=0)).max() <= 2
+    by_chance = np.array([Y.toarray()[f::5].sum(axis=0) for f in range(5)])
+    assert (by_chance.max(axis=0) - by_chance.min(axis=0)).max() > 5  # chance is not as even
+
+
+def test_stratification_takes_unknown_labels_for_absent() -> None:
+    Y = labels(30).toarray()
+    known = stratified_folds(sp.csr_array(Y), 3, np.random.default_rng(1))
+    Y[Y == 0] = -1
+    assert np.array_equal(stratified_folds(sp.csr_array(Y), 3, np.random.default_rng(1)), known)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "message"),
+    [
+        ("kfold", {"folds": 1}, "--folds must be from 2 to the 10 rows"),
+        ("kfold", {"folds": 11}, "got 11"),
+        ("kfold", {"folds": 3, "groups": np.zeros(10, int)}, "to the 1 rows or groups"),
+        ("holdout", {"test_size": 1.0}, "between 0 and 1"),
+        ("kfold", {"repeats": 0}, "--repeats"),
+        ("stratified", {"groups": np.arange(10)}, "not with stratified"),
+        ("given", {}, "--split-file"),
+        ("given", {"given": np.zeros(10, int)}, "leaves none to learn from"),
+        ("odd", {}, "no split 'odd'"),
+    ],
+)
+def test_what_cannot_be(kind: str, options: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        list(make_splits(kind, labels(10), **options))  # type: ignore[arg-type]
+
+
+def test_a_split_is_read_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "split.txt"
+    file.write_text("train\nTest\n-1\n3\n")
+    assert read_split(str(file), 4).tolist() == [-1, 0, -1, 3]
+    with pytest.raises(DataError, match=r"split\.txt: 4 lines for 5 rows"):
+        read_split(str(file), 5)
+    file.write_text("train\nmaybe\n")
+    with pytest.raises(DataError, match="line 2, value 'maybe': expected train, test"):
+        read_split(str(file), 2)
+    file.write_text("train\ntrain\n")
+    with pytest.raises(DataError, match="no row is judged"):
+        read_split(str(file), 2)
+    with pytest.raises(DataError, match="cannot be read"):
+        read_split(str(tmp_path / "none"), 2)
+
+
+def test_groups_are_read_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "groups.txt"
+    file.write_text("b\na\nb\n")
+    assert read_groups(str(file), 3).tolist() == [1, 0, 1]

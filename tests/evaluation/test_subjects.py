@@ -1,0 +1,77 @@
+"""Subjects as they are written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mlfs_dask.errors import UsageError
+from mlfs_dask.evaluation.subjects import read_subject, read_subjects
+from mlfs_dask.results import write_run
+
+
+def finished(place: Path) -> Path:
+    write_run(
+        str(place),
+        ranking=np.array([2, 0, 1]),
+        scores=np.array([0.5, 0.1, 0.9]),
+        feature_names=["a", "b", "c"],
+        record={"method": "elc", "k": 2, "d": 3, "params": {"lambda_": 0.1}},
+    )
+    return place
+
+
+def test_methods_with_parameters() -> None:
+    subject = read_subject("elc:lambda_=0.5,variant=published")
+    assert (subject.run, subject.method) == ("elc:lambda_=0.5,variant=published", "elc")
+    assert subject.params == {"lambda_": 0.5, "variant": "published"}
+    assert read_subject("elc:lambda=0.5").params == {"lambda_": 0.5}  # as on the command line
+    assert read_subject("mfsir:max-iter=3").params == {"max_iter": 3}
+    assert read_subject("elc").params == {}
+
+
+def test_seeds_go_where_they_are_used() -> None:
+    assert read_subject("smfs").make_selector(3, 7).get_params()["random_state"] == 7
+    assert read_subject("smfs:random_state=1").make_selector(3, 7).get_params()["random_state"] == 1
+    assert read_subject("elc:lambda=0.5").make_selector(3, 7).get_params()["n_features_to_select"] == 3
+
+
+def test_finished_runs(tmp_path: Path) -> None:
+    subject = read_subject(str(finished(tmp_path / "a.elc")))
+    assert (subject.run, subject.method) == ("a.elc", "elc")
+    assert subject.finished is not None
+    assert subject.to_record() == {
+        "run": "a.elc",
+        "method": "elc",
+        "params": {"lambda_": 0.1},
+        "learnt": "finished run",
+        "path": str(tmp_path / "a.elc"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("elk", "Did you mean elc"),
+        ("elc:lambada=1", "no parameter 'lambada'. Did you mean lambda_"),
+        ("elc:variant=odd", "--variant must be one of"),
+        ("elc:lambda", "no parameter 'lambda'"),
+        ("random:seed=1", "takes no parameters"),
+        ("/no/such/run", "neither the folder of a finished run"),
+    ],
+)
+def test_what_is_no_subject(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        read_subject(text)
+
+
+def test_labels_are_distinct(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="two subjects are called 'elc'"):
+        read_subjects(["elc", "random", "elc"])
+    with pytest.raises(UsageError, match="nothing to judge"):
+        read_subjects([])
+    (tmp_path / "x").mkdir()
+    with pytest.raises(UsageError, match="two subjects are called 'a'"):
+        read_subjects([str(finished(tmp_path / "a")), str(finished(tmp_path / "x" / "a"))])
