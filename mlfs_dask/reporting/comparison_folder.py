@@ -8,13 +8,14 @@ SVG. A folder without `compare.json` is no comparison.
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlfs_dask.errors import DataError, MlfsError
+from mlfs_dask.errors import DataError, MlfsError, UsageError
 from mlfs_dask.evaluation.comparison import FORMAT_VERSION, Comparison
 from mlfs_dask.reporting.figures import Figure, Styles, critical_differences, curve, stability_curve, web, write_figure
 from mlfs_dask.reporting.tables import cases, comparison_table, csv_text, markdown, runs_of, title_of
@@ -52,8 +53,10 @@ def write_comparison(path: str | Path, comparison: Comparison, *, force: bool = 
     MlfsError
         If it cannot be written; nothing is left behind.
     """
-    from mlfs_dask.results import as_json, check_free, move_into_place
+    from mlfs_dask.results import as_json, check_free, is_url, move_into_place
 
+    if is_url(str(path)):
+        raise UsageError(f"{path}: a comparison is written to a local folder.")
     place = Path(path)
     check_free(str(place), force=force, record=RECORD, what="a comparison")
     aside = place.with_name(f".{place.name}.{uuid.uuid4().hex[:8]}")
@@ -210,6 +213,9 @@ def read_comparison(path: str | Path) -> Comparison:
             cure="upgrade mlfs-dask",
         )
     tests = parsed(TESTS)
+    for test in tests:
+        if test["friedman"] is not None and test["friedman"]["f"] is None:
+            test["friedman"]["f"] = math.inf  # which JSON has not
     words = dict.fromkeys(("metric", "classifier", "dataset", "run", "method", "other"), str)
     frames = {}
     for name in FRAMES:

@@ -168,7 +168,9 @@ def inline_svg(figure: Figure) -> str:
     text = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}\1"', text)
     text = re.sub(r'href="#([^"]+)"', rf'href="#{prefix}\1"', text)
     text = text.replace("url(#", f"url(#{prefix}")
+    # The font is the page's; matplotlib writes it in one property or, newer, in two.
     text = re.sub(r"font: (?:[a-z0-9]+ )*?([0-9.]+px) [^;\"]*", r"font-size: \1", text)
+    text = re.sub(r"font-family: [^;\"]*;? ?", "", text)
     # Attributes of presentation, which style rules can override, and no size in points: the page decides.
     text = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", text, count=1)
     text = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1)

@@ -118,8 +118,7 @@ def report(
     DataError
         A folder is none of those kinds, or damaged.
     """
-    place = Path(output)
-    check_page(place, force=force)
+    place = check_page(output, force=force)
     contents = read_contents(paths)
     sections, notes = build(contents, metrics=metrics, image_shape=image_shape, data=data)
     text = render(sections, title=title or _title(contents), lead=_lead(contents))
@@ -151,15 +150,19 @@ def report(
     }
 
 
-def check_page(place: Path, *, force: bool) -> None:
-    """Refuse a place that is taken, before any work is done for it.
+def check_page(output: str | Path, *, force: bool) -> Path:
+    """The place of a page; one that is taken is refused, before any work is done for it.
 
     Raises
     ------
     UsageError
+        It is taken, or no local file.
+    MlfsError
+        Nothing may be written there.
     """
-    if is_url(str(place)):
-        raise UsageError(f"{place}: a page is written to a local file.")
+    if is_url(str(output)):
+        raise UsageError(f"{output}: a page is written to a local file.")
+    place = Path(output)
     if place.is_dir():
         raise UsageError(f"{place} is a folder; name the HTML file to write.")
     if place.exists() and not force:
@@ -172,6 +175,7 @@ def check_page(place: Path, *, force: bool) -> None:
     folder = next(parent for parent in place.absolute().parents if parent.exists())
     if not os.access(folder, os.W_OK | os.X_OK):
         raise MlfsError(f"{place}: it cannot be written: no permission to write in {folder}")
+    return place
 
 
 # What is on the page
@@ -519,11 +523,7 @@ def _test_texts(test: Mapping[str, Any]) -> list[str]:
     friedman = test["friedman"]
     if friedman is None:
         return []
-    F = (
-        "is infinite (all data sets rank the runs alike)"
-        if friedman["f"] in (None, math.inf)
-        else f"= {friedman['f']:.2f}"
-    )
+    F = "is infinite (all data sets rank the runs alike)" if math.isinf(friedman["f"]) else f"= {friedman['f']:.2f}"
     text = (
         f"Friedman over {friedman['n_datasets']} data sets and {friedman['n_methods']} runs: "
         f"χ² = {friedman['chi2']:.2f} (p = {friedman['chi2_p_value']:.3g}), "

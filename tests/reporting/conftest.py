@@ -1,0 +1,113 @@
+"""Runs on a tiny store whose names try to break out of a page, evaluations of three data sets, and a page of all."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.evaluation.evaluations import steady, write_evaluation
+
+HOSTILE = '<b>&"x"</b> $x^2$ </script>'
+MEANS = {"elc": 0.8, "label-entropy": 0.79, "random": 0.5, "all": 0.9}
+
+
+@dataclass(frozen=True)
+class Folders:
+    """Where everything lies.
+
+    Attributes
+    ----------
+    store : Path
+    runs, evaluations : list of Path
+    comparison : Path
+    """
+
+    store: Path
+    runs: list[Path]
+    evaluations: list[Path]
+    comparison: Path
+
+
+def write_store(folder: Path) -> Path:
+    """40 rows, 6 features (one with a hostile name), labels `a` and `b`."""
+    from mlfs_dask.storage.convert import convert
+    from mlfs_dask.storage.readers.base import LabelSpec
+
+    quoted = '"' + HOSTILE.replace('"', '""') + '"'
+    rows = [f"{quoted},same,near,noise,other,flat,a,b"]
+    for row in range(40):
+        a, b = row % 2, int(row % 5 == 0)
+        rows.append(f"{row * 5 % 7},{a},{a if row % 10 else 1 - a},{row * 7 % 11},{row * 3 % 13},4,{a},{b}")
+    source = folder / "tiny.csv"
+    source.write_text("\n".join(rows) + "\n")
+    store = folder / "tiny.zarr"
+    convert(source, store, labels=LabelSpec(columns=("a", "b")))
+    return store
+
+
+def select(store: Path, method: str, run: Path, k: int = 3) -> Path:
+    from mlfs_dask.results import write_run
+    from mlfs_dask.selectors import get_method
+    from mlfs_dask.storage.dataset import open_dataset
+
+    dataset = open_dataset(store)
+    selector = get_method(method)(n_features_to_select=k).fit(dataset)
+    write_run(
+        str(run),
+        ranking=selector.ranking_,
+        scores=selector.scores_,
+        feature_names=dataset.feature_names,
+        record=selector.report_.to_dict(),
+    )
+    return run
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Folders:
+    from mlfs_dask.evaluation.comparison import compare
+    from mlfs_dask.reporting.comparison_folder import write_comparison
+
+    place = tmp_path_factory.mktemp("reporting")
+    store = write_store(place)
+    runs = [select(store, method, place / method) for method in ("elc", "label-entropy")]
+    evaluations = [
+        write_evaluation(place / f"{name}.eval", name, steady(MEANS, seed=seed), runs=list(MEANS))
+        for seed, name in enumerate(("tiny", "other", "third"))
+    ]
+    comparison = place / "cmp"
+    write_comparison(comparison, compare(evaluations, control="elc"))
+    return Folders(store, runs, evaluations, comparison)
+
+
+@pytest.fixture(scope="session")
+def page(folders: Folders, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page of the runs and the comparison."""
+    from mlfs_dask.reporting.page import report
+
+    place = tmp_path_factory.mktemp("page") / "page.html"
+    report([*folders.runs, folders.comparison], place, image_shape=(2, 3))
+    return place
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Headless Chromium; the tests that ask for it are skipped where there is none."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    program, driver = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
+    if program is None or driver is None:
+        pytest.skip("needs Chromium and its driver (Debian: apt-get install chromium chromium-driver)")
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for switch in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(switch)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    opened = webdriver.Chrome(options=options, service=Service(driver))
+    yield opened
+    opened.quit()

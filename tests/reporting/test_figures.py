@@ -1,0 +1,122 @@
+"""Figures: what they show, and that they fit a page."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from mlfs_dask.reporting import figures
+from mlfs_dask.reporting.figures import QUIET, SERIES, Styles, inline_svg, write_figure
+
+
+@pytest.fixture
+def curve() -> figures.Figure:
+    frame = pd.DataFrame(
+        {
+            "run": ["a $x$", "a $x$", "all"],
+            "method": ["a", "a", "all"],
+            "k": [2, 4, 9],
+            "mean": [0.1, 0.2, 0.5],
+            "std": [0.01, np.nan, 0.0],
+            "n_folds": [3, 3, 3],
+        }
+    )
+    return figures.curve(frame, title="<set>", ylabel="F1 ↑", styles=Styles(), name="curve-1")
+
+
+def test_a_run_has_one_style_everywhere() -> None:
+    styles = Styles()
+    first, second = styles.of("a"), styles.of("b")
+    assert styles.of("a") is first
+    assert (first.colour, second.colour) == SERIES[:2]
+    assert styles.of("everything", "all").colour == QUIET
+    assert styles.of("chance", "random").dash != styles.of("everything").dash
+    many = [styles.of(str(number)) for number in range(20)]
+    assert len({(style.colour, style.marker, style.dash) for style in [first, second, *many]}) == 22
+
+
+def test_inline_figures_take_the_colours_of_the_page(curve: figures.Figure) -> None:
+    svg = inline_svg(curve)
+    ET.fromstring(svg)
+    assert "var(--series-0)" in svg
+    assert "var(--text)" in svg
+    assert not {colour for colour in (*SERIES, figures.TEXT, figures.LINE, QUIET) if colour in svg}
+    assert "a $x$" in svg, "names are text, not formulas"
+    identifiers = re.findall(r'\bid="([^"]+)"', svg)
+    assert identifiers
+    assert all(identifier.startswith("curve-1-") for identifier in identifiers)
+    for target in re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', svg):
+        assert "".join(target) in identifiers
+    assert "DejaVu" not in svg
+    assert "<metadata" not in svg
+
+
+def test_inline_figures_are_repeatable(curve: figures.Figure) -> None:
+    assert inline_svg(curve) == inline_svg(curve)
+
+
+def test_files_stand_alone(curve: figures.Figure, tmp_path: Path) -> None:
+    assert write_figure([curve, curve], tmp_path / "f") == ["f.png", "f.svg"]
+    assert (tmp_path / "f.png").read_bytes()[:4] == b"\x89PNG"
+    svg = (tmp_path / "f.svg").read_text()
+    assert SERIES[0] in svg
+    assert "var(" not in svg
+
+
+def test_scores_of_many_features_are_thinned() -> None:
+    scores = np.linspace(1, 0, 100_000)
+    figure = figures.score_curve("elc", scores, 500, Styles(), name="s")
+    assert len(figure.data) <= 2000
+    assert figure.data["rank"].iloc[[0, 999, -1]].tolist() == [1, 1000, 100_000]
+    assert "at rank 500" in figure.alt
+    assert len(inline_svg(figure)) < 100_000
+
+
+def test_an_image_map_puts_features_where_they_lie() -> None:
+    ranking = np.array([5, 0, 3, 1, 2, 4])
+    figure = figures.image_map("elc", ranking, np.arange(6.0)[::-1], 2, (2, 3), name="m")
+    assert "(2, 3), (1, 1)" in figure.alt
+    rows = figure.data.set_index(["row", "column"])
+    assert rows.loc[(2, 3), "rank"] == 1
+    assert rows.loc[(2, 3), "score"] == 5.0
+    assert rows.loc[(1, 1), "rank"] == 2
+
+
+def test_a_map_of_labels_names_the_strongest() -> None:
+    correlations = np.array([[0.1, -0.9], [0.2, 0.3]])
+    figure = figures.label_map("elc", ["f", "g"], ["sky", "sea"], correlations, name="l")
+    assert "-0.90, is of g with sky" in figure.alt
+    assert figure.data.set_index("feature").loc["g", "sky"] == -0.9
+
+
+def test_critical_differences_join_what_does_not_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    from matplotlib.axes import Axes
+
+    test = {
+        "runs": ["a", "b", "c"],
+        "alpha": 0.05,
+        "control": "a",
+        "nemenyi_difference": 1.0,
+        "bonferroni_dunn_difference": 0.5,
+    }
+    ranks = {"a": 1.2, "b": 2.0, "c": 2.8}
+    bars: list[list[float]] = []
+    plot = Axes.plot
+
+    def watched(self: Axes, *args: object, **kwargs: object) -> object:
+        if kwargs.get("linewidth") == 3:
+            bars.append(sorted(args[0]))  # type: ignore[call-overload]
+        return plot(self, *args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Axes, "plot", watched)
+    for control in (False, True):
+        figure = figures.critical_differences(test, ranks, title="t", styles=Styles(), control=control, name="n")
+        inline_svg(figure)
+    assert bars == [[1.2, 2.0], [2.0, 2.8]]
+    assert figure.data["run"].tolist() == ["a", "b", "c"]
+    assert "Bonferroni–Dunn with the control a, critical difference 0.500" in figure.caption

@@ -1,0 +1,246 @@
+"""The page: whole, safe, and honest about what it could not show."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mlfs_dask.diagnostics import diagnose
+from mlfs_dask.errors import UsageError
+from mlfs_dask.reporting.page import report
+from mlfs_dask.results import read_run
+from mlfs_dask.storage.dataset import open_dataset
+from tests.evaluation.evaluations import METRICS, steady, write_evaluation
+from tests.reporting.conftest import HOSTILE, MEANS, Folders
+
+
+class Reader(HTMLParser):
+    """Elements that were opened and not closed, links, and what a browser would load."""
+
+    VOID = frozenset({"meta", "link", "br", "path", "use", "rect"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.links: list[tuple[str | None, str]] = []
+        self.loaded: list[str] = []
+        self.identifiers: list[str] = []
+        self.figures = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        known = dict(attrs)
+        if tag not in self.VOID:
+            self.open.append(tag)
+        self.figures += tag == "figure"
+        if tag == "a":
+            self.links.append((known.get("download"), str(known.get("href"))))
+        elif tag != "use":
+            self.loaded += [str(known[name]) for name in ("src", "href", "xlink:href") if known.get(name)]
+        if known.get("id"):
+            self.identifiers.append(str(known["id"]))
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        known = dict(attrs)
+        if known.get("id"):
+            self.identifiers.append(str(known["id"]))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def text(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def read(text: str) -> Reader:
+    reader = Reader()
+    reader.feed(text)
+    assert reader.open == []
+    return reader
+
+
+def test_the_page_stands_alone(read: Reader, text: str) -> None:
+    assert set(read.loaded) == {"data:,"}, "nothing but an empty icon"
+    assert all(href.startswith(("#", "data:text/csv")) for _, href in read.links)
+    assert "@import" not in text
+    assert "url(http" not in text
+    assert len(text) < 2_000_000
+
+
+def test_identifiers_are_unique_and_links_lead_to_them(read: Reader) -> None:
+    assert len(set(read.identifiers)) == len(read.identifiers)
+    assert {href[1:] for _, href in read.links if href.startswith("#")} <= set(read.identifiers)
+
+
+def test_names_cannot_break_out(text: str) -> None:
+    assert HOSTILE not in text
+    assert "&lt;b&gt;&amp;" in text
+    assert text.count("</script>") == 1
+
+
+def test_sections(text: str) -> None:
+    assert re.findall(r"<h2 [^>]*>([^<]*)", text) == [
+        "What was run",
+        "What it cost",
+        "Metrics against the number of features",
+        "Comparison",
+        "Stability of the chosen sets",
+        "Run time",
+        "Rankings",
+        "Features and labels",
+    ]
+
+
+def test_a_csv_lies_behind_every_figure_and_table(read: Reader, text: str) -> None:
+    files = [(name, href) for name, href in read.links if name]
+    assert len(files) == read.figures + text.count("<table")
+    assert all(str(name).endswith(".csv") for name, _ in files)
+    found = {str(name): href for name, href in files}
+    data = base64.b64decode(found["ranking-elc-best.csv"].split("base64,")[1]).decode()
+    rows = list(csv.DictReader(io.StringIO(data)))
+    assert HOSTILE in {row["feature"] for row in rows}
+    assert [row["rank"] for row in rows] == list("123456")
+
+
+def test_figures_are_described(text: str, read: Reader) -> None:
+    assert read.figures == len(re.findall(r'<svg role="img" aria-labelledby="([^"]+)"', text))
+    for name in re.findall(r'aria-labelledby="([^"]+-title)"', text):
+        described = re.search(rf'<title id="{name}">([^<]+)</title>', text)
+        assert described is not None
+        assert len(described[1]) > 30
+
+
+def test_cost_is_planned_and_measured(text: str, folders: Folders) -> None:
+    record = read_run(str(folders.runs[0])).record
+    row = re.search(r'<th scope="row" class="short" data-value="elc">elc</th>(<td class="number".*?)</tr>', text)
+    assert row is not None
+    cost = text[text.index('id="cost"') :]
+    cells = re.findall(r'data-value="([^"]*)"', cost[: cost.index("</tr>", cost.index("<tbody>"))])
+    assert cells[:4] == [
+        "elc",
+        str(record["plan"]["passes"]),
+        str(record["passes"]),
+        f"{float(record['plan']['bytes_read'])}",
+    ]
+
+
+def test_redundancy_and_residual_are_those_of_diagnose(text: str, folders: Folders) -> None:
+    run = read_run(str(folders.runs[0]))
+    (found,) = diagnose(open_dataset(folders.store), selections=[run.ranking[: run.k]])
+    section = text[text.index('id="labels"') :]
+    cells = re.findall(r'data-value="([^"]*)"', section[: section.index("</tr>", section.index("<tbody>"))])
+    assert cells == ["elc", "tiny", "3", str(found.redundancy), str(found.residual_correlation)]
+
+
+def test_a_store_that_is_gone_is_a_sentence(folders: Folders, tmp_path: Path) -> None:
+    shutil.copytree(folders.runs[0], tmp_path / "run")
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    record["store"]["path"] = str(tmp_path / "gone.zarr")
+    (tmp_path / "run" / "run.json").write_text(json.dumps(record))
+    summary = report([tmp_path / "run"], tmp_path / "p.html")
+    (note,) = summary["notes"]
+    assert note.startswith("run: ")
+    assert "gone.zarr" in note
+    assert "What needs the rows is left out" in (tmp_path / "p.html").read_text()
+
+
+def test_a_store_that_has_changed_is_a_sentence(folders: Folders, tmp_path: Path) -> None:
+    shutil.copytree(folders.runs[0], tmp_path / "run")
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    record["store"]["digest"] = "another"
+    (tmp_path / "run" / "run.json").write_text(json.dumps(record))
+    summary = report([tmp_path / "run"], tmp_path / "p.html")
+    assert "is no longer the store that the run was made on" in summary["notes"][0]
+
+
+def test_no_store_is_read_without_data(folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mlfs_dask.reporting import page
+
+    monkeypatch.setattr(page, "_reachable", lambda labelled: pytest.fail("the store was opened"))
+    assert report(folders.runs, tmp_path / "p.html", data=False)["notes"] == []
+    assert 'id="labels"' not in (tmp_path / "p.html").read_text()
+
+
+def test_one_evaluation_is_a_table_of_runs(folders: Folders, tmp_path: Path) -> None:
+    report(folders.evaluations[:1], tmp_path / "p.html", metrics=["macro_f1"])
+    text = (tmp_path / "p.html").read_text()
+    assert "Runs on tiny" in text
+    assert "macro F1 ↑" in text
+    assert "Hamming loss" not in text
+    assert "no test of ranks: Friedman" in text
+
+
+def test_many_curves_are_drawn_when_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mlfs_dask.reporting import page
+
+    monkeypatch.setattr(page, "MOST_CURVES", 1)
+    folder = write_evaluation(tmp_path / "e", "e", steady(MEANS), runs=["elc", "random"])
+    assert report([folder], tmp_path / "p.html")["notes"] == ["Not drawn here: macro F1 ↑; name metrics to see them."]
+    named = report([folder], tmp_path / "q.html", metrics=[metric["name"] for metric in METRICS])
+    assert named["notes"] == []
+    assert named["figures"] == 3
+
+
+def test_figures_as_files(folders: Folders, tmp_path: Path) -> None:
+    summary = report(folders.runs[:1], tmp_path / "p.html", figures=tmp_path / "figures")
+    names = {path.name for path in (tmp_path / "figures").iterdir()}
+    assert len(names) == 2 * summary["figures"]
+    assert {"ranking-elc-best.png", "ranking-elc-best.svg", "labels-elc.svg", "convergence-elc.png"} <= names
+
+
+def test_places_that_are_taken(folders: Folders, tmp_path: Path) -> None:
+    page = tmp_path / "p.html"
+    page.write_text("mine")
+    with pytest.raises(UsageError, match="exists; --force replaces it"):
+        report(folders.runs, page)
+    with pytest.raises(UsageError, match="is not a page of mlfs; it is not replaced, even with --force"):
+        report(folders.runs, page, force=True)
+    assert page.read_text() == "mine"
+    with pytest.raises(UsageError, match="is a folder; name the HTML file"):
+        report(folders.runs, tmp_path)
+    with pytest.raises(UsageError, match="is written to a local file"):
+        report(folders.runs, "memory://page.html")
+
+
+def test_what_does_not_fit_the_contents(folders: Folders, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="an image of 4x4 has 16 pixels, elc has 6 features"):
+        report(folders.runs, tmp_path / "p.html", image_shape=(4, 4))
+    with pytest.raises(UsageError, match="an image shape needs a RUN folder"):
+        report(folders.evaluations, tmp_path / "p.html", image_shape=(4, 4))
+    with pytest.raises(UsageError, match=r"no metric 'f1' here\. Known: hamming_loss, macro_f1"):
+        report(folders.evaluations, tmp_path / "p.html", metrics=["f1"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failure_leaves_nothing(folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "replace", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        report(folders.runs[:1], tmp_path / "p.html", data=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unknown_labels_have_no_correlations(tmp_path: Path) -> None:
+    from mlfs_dask.reporting.contents import LabelledRun
+    from mlfs_dask.reporting.page import _reachable
+    from mlfs_dask.results import Run
+    from mlfs_dask.storage.convert import convert
+    from mlfs_dask.storage.readers.base import LabelSpec
+
+    (tmp_path / "x.csv").write_text("f,g,a\n1,2,1\n2,1,\n3,5,0\n")
+    convert(tmp_path / "x.csv", tmp_path / "x.zarr", labels=LabelSpec(columns=("a",)))
+    store = {"path": str(tmp_path / "x.zarr"), "digest": open_dataset(tmp_path / "x.zarr").digest}
+    run = Run("run", np.array([0, 1]), np.array([1.0, 0.0]), ["f", "g"], {"store": store})
+    with pytest.raises(Exception, match="some labels are unknown"):
+        _reachable(LabelledRun("run", run))
