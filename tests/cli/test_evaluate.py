@@ -1,0 +1,175 @@
+"""`mlfs evaluate`: what reaches the library, and the command end to end."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from mlfs_dask.evaluation.results import read_eval
+from mlfs_dask.storage.dataset import Dataset
+
+Run = Callable[..., Result]
+RunJson = Callable[..., Any]
+
+NOT_GIVEN = dict.fromkeys(
+    (
+        *("classifiers", "n_neighbors", "smoothing", "C", "scale", "metrics", "k_grid", "split", "folds", "repeats"),
+        *("test_size", "missing_labels", "labelled_rows", "hidden_as", "unlabelled_test", "classifier_labels"),
+        *("max_train_rows", "seed"),
+    )
+)
+
+
+class CalledError(Exception):
+    """Stops the command where the library would have begun."""
+
+
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
+    calls: list[tuple[Any, Any]] = []
+
+    def stand_in(*args: Any, **kwargs: Any) -> None:
+        calls.append((args, kwargs))
+        raise CalledError
+
+    monkeypatch.setattr("mlfs_dask.evaluation.experiment.prepare", stand_in)
+    return calls
+
+
+def test_defaults(run: Run, tiny_store: Path, tmp_path: Path, called: list[tuple[Any, Any]]) -> None:
+    run("evaluate", tiny_store, "elc", "random", "-o", tmp_path / "e")
+    ((args, kwargs),) = called
+    assert isinstance(args[0], Dataset)
+    assert args[1] == ("elc", "random")
+    expected = {"test": None, "name": None, "protocol": None, "groups": None, "fold_of": None}
+    assert kwargs == expected | NOT_GIVEN
+
+
+def test_options(run: Run, tiny_store: Path, tmp_path: Path, called: list[tuple[Any, Any]]) -> None:
+    groups = tmp_path / "groups"
+    groups.write_text("a\nb\n" * 20)
+    split = tmp_path / "split"
+    split.write_text("train\n" * 30 + "test\n" * 10)
+    run(
+        *("evaluate", tiny_store, "elc", "-o", tmp_path / "e", "--name", "t", "--protocol", "mfsir"),
+        *("--classifier", "mlknn,logistic", "--classifier", "sgd", "--n-neighbors", 3, "--smoothing", 0.5, "-C", 2),
+        *("--scale", "none", "--metrics", "one_error, coverage", "--k-grid", "1:3:1", "--split", "holdout"),
+        *("--folds", 4, "--repeats", 2, "--test-size", 0.3, "--missing-labels", 0.1, "--labelled-rows", 0.5),
+        *("--hidden-as", "zero", "--unlabelled-test", "--classifier-labels", "full", "--max-train-rows", 9),
+        *("--seed", 7, "--groups", groups, "--split-file", split, "--test-store", tiny_store),
+    )
+    ((_, kwargs),) = called
+    assert kwargs.pop("groups").tolist() == [0, 1] * 20
+    assert kwargs.pop("fold_of").tolist() == [-1] * 30 + [0] * 10
+    assert isinstance(kwargs.pop("test"), Dataset)
+    assert kwargs == {
+        "name": "t",
+        "protocol": "mfsir",
+        "classifiers": ("mlknn", "logistic", "sgd"),
+        "n_neighbors": 3,
+        "smoothing": 0.5,
+        "C": 2.0,
+        "scale": "none",
+        "metrics": ("one_error", "coverage"),
+        "k_grid": "1:3:1",
+        "split": "holdout",
+        "folds": 4,
+        "repeats": 2,
+        "test_size": 0.3,
+        "missing_labels": 0.1,
+        "labelled_rows": 0.5,
+        "hidden_as": "zero",
+        "unlabelled_test": True,
+        "classifier_labels": "full",
+        "max_train_rows": 9,
+        "seed": 7,
+    }
+
+
+def test_end_to_end(run: Run, run_json: RunJson, tiny_store: Path, tmp_path: Path) -> None:
+    place, finished = tmp_path / "e", tmp_path / "tiny.elc"
+    run_json("select", "elc", tiny_store, "-k", 2, "-o", finished)
+    words = ("evaluate", tiny_store, "elc", finished, "random", "--k-grid", "1,2", "--folds", "2", "-o", place)
+    result = run(*words)
+    assert result.exit_code == 0, result.stderr
+    assert "means over k = 1, 2; 1 x 2 kfold" in result.stdout
+    assert "mlfs: tiny.elc was learnt on all rows" in result.stderr
+    with (place / "results.csv").open() as stream:
+        rows = list(csv.DictReader(stream))
+    assert {row["run"] for row in rows} == {"elc", "tiny.elc", "random"}
+    assert {row["dataset"] for row in rows} == {"tiny"}
+    assert len(rows) == 3 * 2 * 2 * 13
+    record = json.loads((place / "eval.json").read_text())
+    assert record["command"].startswith("mlfs evaluate ")
+    assert len(record["warnings"]) == 1
+    # A place that is taken; what is complete already; and the same again.
+    assert run(*words).exit_code == 2
+    again = run(*words, "--resume")
+    assert again.exit_code == 0
+    assert "complete already" in again.stderr
+    shown = run_json(*words, "--force")
+    assert shown["eval"] == str(place)
+    first = next(m for m in shown["means"] if m["metric"] == "hamming_loss")
+    assert (first["run"], first["k"], first["count"]) == ("elc", 1, 2)
+    assert not list(tmp_path.glob(".e.partial"))
+
+
+def test_what_is_planned_and_printed(run: Run, run_json: RunJson, tiny_store: Path, tmp_path: Path) -> None:
+    plan = run_json("evaluate", tiny_store, "elc", "all", "--k-grid", "2", "--dry-run")
+    assert (plan["fits"], plan["splits"], plan["k"]) == (5, 5, [2])
+    assert plan["judging_bytes"] > 0
+    assert not list(tmp_path.iterdir())
+    settings = run_json("evaluate", "--protocol", "elc-2020", "--folds", "3", "--print-protocol")
+    assert (settings["folds"], settings["k_grid"]) == (3, "10%:90%:10%")
+    text = run("evaluate", "--protocol", "smfs-2020", "--print-protocol").stdout
+    assert "missing_labels" in text
+    assert "four such experiments" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["elk"], 2, "Did you mean elc"),
+        ([], 2, "give a STORE and one or more SUBJECTs"),
+        (["elc", "--protocol", "mfsr"], 2, "Did you mean mfsir"),
+        (["elc", "--k-grid", "x"], 2, "--k-grid x"),
+        (["elc", "--folds", "99"], 2, "--folds must be from 2 to the 40 rows"),
+        (["elc", "--split-file", "none.txt"], 3, "cannot be read"),
+        (["elc", "--memory-limit", "1MiB"], 4, "the labels of all rows: projected"),
+    ],
+)
+def test_exit_codes(run: Run, tiny_store: Path, tmp_path: Path, words: list[str], code: int, message: str) -> None:
+    result = run("evaluate", tiny_store, *words, "-o", tmp_path / "e")
+    assert (result.exit_code, message in result.stderr) == (code, True), result.stderr
+    assert not (tmp_path / "e").exists()
+
+
+def test_a_killed_evaluation_goes_on(tiny_store: Path, tmp_path: Path) -> None:
+    place = tmp_path / "e"
+    words = ["evaluate", str(tiny_store), "elc", "random", "--k-grid", "2", "--repeats", "8", "--metrics", "one_error"]
+    command = [sys.executable, "-m", "mlfs_dask", *words, "-o", str(place), "--resume", "--quiet"]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    kept = tmp_path / ".e.partial"
+    until = time.monotonic() + 120
+    while len(list(kept.glob("*.json"))) < 6 and time.monotonic() < until and process.poll() is None:
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not place.exists()
+    before = {path.name: path.stat().st_mtime_ns for path in kept.glob("*.json") if '"values"' in path.read_text()}
+    assert before
+    watched = subprocess.run([*command, "--progress", "none"], capture_output=True, text=True, check=False)
+    assert watched.returncode == 0, watched.stderr
+    assert not kept.exists()
+    assert len(read_eval(place).results) == 2 * 8 * 5
