@@ -66,13 +66,14 @@ def simplex_weights(
 
 
 def column_graph(
-    F: NDArray[np.float64], k: int
+    products: NDArray[np.float64], k: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Adaptive graph of the columns of F (Eqs. 22-25), from half their squared distances.
 
     Parameters
     ----------
-    F : float64 array, shape (n, q)
+    products : float64 array, shape (q, q)
+        F'F.
     k : int
         Neighbours of a column.
 
@@ -87,18 +88,17 @@ def column_graph(
 
     Examples
     --------
-    >>> graph, _, _ = column_graph(np.array([[0.0, 1.0, 3.0]]), 1)
+    >>> graph, _, _ = column_graph(np.outer([0.0, 1.0, 3.0], [0.0, 1.0, 3.0]), 1)
     >>> graph
     array([[0. , 1. , 0. ],
            [1. , 0. , 0.5],
            [0. , 0.5, 0. ]])
     """
-    q = F.shape[1]
+    q = len(products)
     k = neighbours_used(k, q)
     P = np.zeros((q, q))
     if k == 0:
         return P, np.zeros(q), np.zeros(q)
-    products = F.T @ F
     squares = np.diag(products).copy()
     G = 0.5 * np.maximum(squares[:, np.newaxis] + squares - 2.0 * products, 0.0)
     # Distances apart by less than the rounding of the products count as equal, and the lower index comes first.

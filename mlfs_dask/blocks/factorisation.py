@@ -19,25 +19,26 @@ _EQUAL = 1e-9
 
 
 def nonnegative_factors(Y: sp.csr_array, most: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """V and B, neither negative, with Y near V B.
+    """T and B, with Y near V B for V = max(Y T, 0), and neither V nor B negative.
 
     Parameters
     ----------
     Y : csr_array, shape (n, q)
         0/1.
     most : int
-        Columns of V to make; fewer come if Y has no such rank, but one at least.
+        Columns of T to make; fewer come if Y has no such rank, but one at least.
 
     Returns
     -------
-    V : float64 array, shape (n, l)
+    T : float64 array, shape (q, l)
     B : float64 array, shape (l, q)
         Rows have norm 1.
 
     Examples
     --------
-    >>> V, B = nonnegative_factors(sp.csr_array(np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1]])), 2)
-    >>> V.round(3)
+    >>> Y = sp.csr_array(np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1]]))
+    >>> T, B = nonnegative_factors(Y, 2)
+    >>> np.maximum(Y @ T, 0.0).round(3)
     array([[1.414, 0.   ],
            [1.414, 0.   ],
            [0.   , 1.   ]])
@@ -45,16 +46,16 @@ def nonnegative_factors(Y: sp.csr_array, most: int) -> tuple[NDArray[np.float64]
     array([[0.707, 0.707, 0.   ],
            [0.   , 0.   , 1.   ]])
     """
-    n, q = Y.shape
+    q = Y.shape[1]
     wide = Y.astype(np.float64)
     values, vectors = np.linalg.eigh((wide.T @ wide).toarray())
     size = np.sqrt(np.maximum(values[::-1], 0.0))
     rank = int((size > _SMALLEST * size[0]).sum())
     if rank == 0:  # no label occurs
-        return np.zeros((n, 1)), np.eye(1, q)
+        return np.zeros((q, 1)), np.eye(1, q)
     kept = min(most, rank)
     B = np.zeros((kept, q))
-    V = np.empty((n, kept))
+    T = np.empty((q, kept))
     for j in range(kept):
         t = vectors[:, -1 - j]
         u = wide @ t / size[j]
@@ -68,8 +69,8 @@ def nonnegative_factors(Y: sp.csr_array, most: int) -> tuple[NDArray[np.float64]
         B[j] = np.maximum(sign * t, 0.0)
         norm = float(np.linalg.norm(B[j]))
         B[j] /= norm
-        V[:, j] = size[j] * norm * np.maximum(sign * u, 0.0)
-    return V, B
+        T[:, j] = norm * sign * t  # u = Y t / size
+    return T, B
 
 
 def _size(vector: NDArray[np.float64], sign: float) -> float:

@@ -153,7 +153,12 @@ class Products(NamedTuple):
 
 
 def forward(
-    source: RowSource, W: NDArray[np.float64], resources: Resources, *, scaling: Scaling | None = None
+    source: RowSource,
+    W: NDArray[np.float64],
+    resources: Resources,
+    *,
+    scaling: Scaling | None = None,
+    out: NDArray[np.float64] | None = None,
 ) -> tuple[NDArray[np.float64], PassRecord]:
     """X W in one pass.
 
@@ -165,6 +170,8 @@ def forward(
     resources : Resources
     scaling : Scaling, optional
         X is taken centred and scaled.
+    out : float64 array, shape (n, c), optional
+        Where X W goes.
 
     Returns
     -------
@@ -175,7 +182,7 @@ def forward(
     DoesNotFitError, ClusterLostError
     """
     statistic = _Linear(*W.shape, W=_scaled(W, scaling), centre=_centre(scaling), backward=False)
-    (product,), _, record = run_row_pass(source, statistic, resources, label="X W")
+    (product,), _, record = run_row_pass(source, statistic, resources, out=_given(out), label="X W")
     return product, record
 
 
@@ -269,14 +276,20 @@ def normal_product(
 
 
 def forward_normal(
-    source: RowSource, W: NDArray[np.float64], resources: Resources, *, scaling: Scaling | None = None
+    source: RowSource,
+    W: NDArray[np.float64],
+    resources: Resources,
+    *,
+    scaling: Scaling | None = None,
+    out: NDArray[np.float64] | None = None,
 ) -> Products:
     """X W and X'X W from one reading of every block.
 
-    Parameters and errors are those of `forward_backward` with R = 0, of which nothing has to be sent.
+    Parameters and errors are those of `forward_backward` with R = 0, of which nothing has to be sent; X W goes to
+    `out`, if that is given.
     """
     statistic = _Normal(*W.shape, W=_scaled(W, scaling), centre=_centre(scaling), weighted=False, give=True)
-    (product,), sums, record = run_row_pass(source, statistic, resources, label="X W and X'X W")
+    (product,), sums, record = run_row_pass(source, statistic, resources, out=_given(out), label="X W and X'X W")
     return Products(product, _scaled(sums, scaling), record)
 
 
@@ -285,6 +298,8 @@ def plan_linear(
 ) -> PassPlan:
     """The plan of one product with `n_columns` columns: of `forward`, of `backward`, or of both in one reading.
 
+    In process X W is not counted: it is part of what a loop holds.
+
     Raises
     ------
     DoesNotFitError
@@ -292,7 +307,7 @@ def plan_linear(
     d = (source if isinstance(source, Profile) else source.profile).d
     W = np.empty((0, 0)) if forward else None
     statistic = _Linear(d, n_columns, W=W, centre=None, backward=backward)
-    return plan_rows(source, statistic, resources, input_bytes=8 * n_columns if backward else 0)
+    return plan_rows(source, statistic, resources, input_bytes=8 * n_columns if backward else 0, out_given=True)
 
 
 class _Normal(_Linear):
@@ -320,6 +335,10 @@ class _Normal(_Linear):
 
     def _left(self, product: NDArray[np.float64], inputs: Rows) -> NDArray[np.float64]:
         return product * inputs[0][:, np.newaxis] if self.weighted else product
+
+
+def _given(out: NDArray[np.float64] | None) -> list[NDArray[np.float64]] | None:
+    return None if out is None else [out]
 
 
 def _centre(scaling: Scaling | None) -> NDArray[np.float64] | None:

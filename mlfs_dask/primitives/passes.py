@@ -288,13 +288,20 @@ def merge_tree(held: Delayed, partials: list[Delayed], fan_in: int, piece: int =
     """
     from dask.delayed import delayed
 
-    merge, finalize = delayed(_merge, pure=False), delayed(_finalize, pure=False)
+    finished: Delayed = delayed(_finalize, pure=False)(held, merge_partials(held, partials, fan_in), piece, pieces)
+    return finished
+
+
+def merge_partials(held: Delayed, partials: list[Delayed], fan_in: int) -> Delayed:
+    """Partials merged `fan_in` at a time, and not finished: what `merge_tree` does first."""
+    from dask.delayed import delayed
+
+    merge = delayed(_merge, pure=False)
     parts = partials
     while len(parts) > 1:
         groups = [parts[i : i + fan_in] for i in range(0, len(parts), fan_in)]
         parts = [merge(held, group) if len(group) > 1 else group[0] for group in groups]
-    finished: Delayed = finalize(held, parts[0], piece, pieces)
-    return finished
+    return parts[0]
 
 
 def _run(statistics: Sequence[Statistic], source: Any, first: int, last: int, pieces: int = 1) -> Any:
@@ -465,8 +472,12 @@ def send_again(attempt: Callable[[], Result], resources: Resources) -> Result:
     return attempt()
 
 
-def compute_graphs(graphs: Sequence[Delayed], plan: PassPlan, resources: Resources) -> list[Any]:
+def compute_graphs(
+    graphs: Sequence[Delayed], plan: PassPlan, resources: Resources, *, left_there: int = 0
+) -> list[Any]:
     """Compute lazy parts of one pass together, and bring each of them to the driver.
+
+    Of the last `left_there` only futures are given: their results stay with the workers, for the graphs that follow.
 
     Raises
     ------
@@ -491,7 +502,8 @@ def compute_graphs(graphs: Sequence[Delayed], plan: PassPlan, resources: Resourc
             # What every task needs of a million features is some megabytes, and travels once.
             warnings.filterwarnings("ignore", message="Sending large graph")
             futures = client.compute(list(graphs), optimize_graph=False)
-        return [_wait(future, resources) for future in futures]
+        brought = len(futures) - left_there
+        return [*(_wait(future, resources) for future in futures[:brought]), *futures[brought:]]
     except KilledWorker as error:
         raise ClusterLostError(
             f"a worker died {getattr(error, 'allowed_failures', 'several')} times on the same part of the data "

@@ -95,6 +95,7 @@ def plan_pass(
     compiled: bool = False,
     can_split: bool = False,
     one_run_per_partition: bool = False,
+    least_runs: int = 0,
 ) -> PassPlan:
     """Choose the runs of partitions, the merge fan-in, and whether states are merged in pieces.
 
@@ -115,6 +116,9 @@ def plan_pass(
         are slots: every worker merges and finishes its share, and no process holds two whole states to add them.
     one_run_per_partition : bool
         For Dask arrays, whose blocks are arguments of the task.
+    least_runs : int
+        Runs to make, if there are as many partitions: for passes that send rows, of which a run should not have too
+        many.
 
     Raises
     ------
@@ -133,7 +137,7 @@ def plan_pass(
         if one_run_per_partition:
             runs = tuple((i, i + 1) for i in range(partitions))
         else:
-            runs = split_evenly(partitions, min(partitions, slots * runs_per_slot))
+            runs = split_evenly(partitions, min(partitions, max(slots * runs_per_slot, least_runs)))
         projected = result_bytes + _peak(
             resources,
             state_bytes,

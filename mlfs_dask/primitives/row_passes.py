@@ -2,7 +2,8 @@
 
 `run_pass` reduces rows to something small. Here arrays of n rows that the driver holds travel to the tasks, each task
 getting the rows of its own partitions and no others, and rows come back the same way; sums over rows are merged in a
-tree as in every pass. In process nothing is copied: kernels read and write slices of the driver's arrays.
+tree as in every pass. In process nothing is copied: kernels read and write slices of the driver's arrays, which may be
+files. On a cluster tasks run in waves, so that no more rows are on their way at a time than `IN_FLIGHT_BYTES`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Protocol
@@ -22,12 +23,16 @@ from mlfs_dask import runtime
 from mlfs_dask.primitives import passes
 from mlfs_dask.primitives.passes import PassRecord, State
 from mlfs_dask.primitives.plan import PassPlan, plan_pass
+from mlfs_dask.row_arrays import give_back
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Block, Profile, RowSource
 
 logger = logging.getLogger(__name__)
 
 Rows = Sequence[NDArray[Any]]
+
+#: Bytes of rows that are on their way to tasks and back at a time, or those of one task, if they are more.
+IN_FLIGHT_BYTES = 256 * 2**20
 
 
 class RowStatistic(Protocol):
@@ -63,6 +68,7 @@ def run_row_pass(
     resources: Resources,
     *,
     inputs: Rows = (),
+    out: Rows | None = None,
     label: str = "pass",
 ) -> tuple[list[NDArray[Any]], Any, PassRecord]:
     """Read every row once.
@@ -74,6 +80,8 @@ def run_row_pass(
     resources : Resources
     inputs : sequence of arrays of n rows
         What `add_rows` is given, block by block.
+    out : sequence of arrays of n rows, optional
+        Where outputs go; new arrays by default.
     label : str
         What the progress line calls this pass.
 
@@ -91,20 +99,22 @@ def run_row_pass(
         Before anything runs.
     ClusterLostError
     """
-    plan = plan_rows(source, statistic, resources, inputs=inputs)
+    plan = plan_rows(source, statistic, resources, inputs=inputs, out_given=out is not None)
+    if out is None:
+        out = _new_outputs(statistic, source.profile.n)
     started = time.perf_counter()
     runtime.emit("pass", label=label, partitions=plan.runs[-1][1] if plan.runs else 0)
     travels = resources.client is not None and not getattr(source, "in_memory", False)
     if travels or getattr(source, "holds_blocks", False):
-        outputs, result, peaks = passes.send_again(
-            lambda: _run_there(source, statistic, inputs, plan, resources), resources
+        result, peaks = passes.send_again(
+            lambda: _run_there(source, statistic, inputs, out, plan, resources), resources
         )
     else:
-        outputs, result, peaks = _run_here(source, statistic, inputs, plan, resources)
+        result, peaks = _run_here(source, statistic, inputs, out, plan, resources)
     seconds = time.perf_counter() - started
     runtime.emit("pass-done", label=label, seconds=seconds)
     logger.info("%s: %d tasks, %.3f s", label, plan.tasks, seconds)
-    return outputs, result, PassRecord(plan.tasks, plan.bytes_read, seconds, max(peaks.values(), default=0))
+    return list(out), result, PassRecord(plan.tasks, plan.bytes_read, seconds, max(peaks.values(), default=0))
 
 
 def plan_rows(
@@ -114,6 +124,7 @@ def plan_rows(
     *,
     inputs: Rows = (),
     input_bytes: int = 0,
+    out_given: bool = False,
 ) -> PassPlan:
     """The plan of one row pass; what a worker holds of the rows that travel is part of its peak.
 
@@ -123,6 +134,8 @@ def plan_rows(
         As in `run_row_pass`.
     input_bytes : int
         Bytes of one row of the inputs, where these do not exist yet.
+    out_given : bool
+        Outputs go to arrays of the caller, who counts them where the pass runs in this process.
 
     Raises
     ------
@@ -131,7 +144,12 @@ def plan_rows(
     profile = source if isinstance(source, Profile) else source.profile
     taken = input_bytes + sum(a.nbytes // max(len(a), 1) for a in inputs)
     given = sum(width * np.dtype(dtype).itemsize for width, dtype in statistic.outputs)
-    held = profile.n * given if resources.client is None else -(-profile.n * (taken + given) // resources.workers)
+    if resources.client is None:
+        held = 0 if out_given else profile.n * given
+    else:
+        # A wave, and what its last task has too much.
+        partition = -(-profile.n // max(1, profile.partitions)) * (taken + given)
+        held = min(profile.n * (taken + given), IN_FLIGHT_BYTES) // resources.workers + partition
     return plan_pass(
         profile,
         replace(resources, process_bytes=resources.process_bytes + held),
@@ -140,6 +158,7 @@ def plan_rows(
         result_bytes=statistic.result_bytes,
         compiled=getattr(statistic, "compiled", False),
         one_run_per_partition=getattr(source, "holds_blocks", False),
+        least_runs=-(-profile.n * (taken + given) * resources.slots // IN_FLIGHT_BYTES) if resources.client else 0,
     )
 
 
@@ -156,13 +175,13 @@ def _stream(
     for block in blocks:
         part = slice(block.start - origin, block.start - origin + block.X.shape[0])
         statistic.add_rows(state, block, [a[part] for a in inputs], [a[part] for a in outputs])
+        give_back()
     return state
 
 
 def _run_here(
-    source: RowSource, statistic: RowStatistic, inputs: Rows, plan: PassPlan, resources: Resources
-) -> tuple[list[NDArray[Any]], Any, dict[str, int]]:
-    outputs = _new_outputs(statistic, source.profile.n)
+    source: RowSource, statistic: RowStatistic, inputs: Rows, outputs: Rows, plan: PassPlan, resources: Resources
+) -> tuple[Any, dict[str, int]]:
     threads = min(resources.threads_per_worker, len(plan.runs))
     total: State | None = None
     if threads <= 1:
@@ -189,7 +208,7 @@ def _run_here(
                 runtime.emit("partitions", done=done)
                 total = _merged(statistic, total, state)
     assert total is not None
-    return outputs, statistic.finalize(total), {passes.process_name(): runtime.peak_rss()}
+    return statistic.finalize(total), {passes.process_name(): runtime.peak_rss()}
 
 
 def _merged(statistic: RowStatistic, total: State | None, state: State) -> State:
@@ -213,31 +232,54 @@ def _run_task(
 
 
 def _run_there(
-    source: RowSource, statistic: RowStatistic, inputs: Rows, plan: PassPlan, resources: Resources
-) -> tuple[list[NDArray[Any]], Any, dict[str, int]]:
+    source: RowSource, statistic: RowStatistic, inputs: Rows, outputs: Rows, plan: PassPlan, resources: Resources
+) -> tuple[Any, dict[str, int]]:
     from dask.delayed import delayed
 
-    offsets = source.row_offsets
-    bounds = [(int(offsets[first]), int(offsets[last])) for first, last in plan.runs]
-    slices: list[Any] = [[a[low:high] for a in inputs] for low, high in bounds]
-    if resources.client is not None and inputs:
-        slices = passes.send(slices, resources)
     held = delayed((statistic,), name=f"mlfs-statistics-{os.urandom(8).hex()}", traverse=False)
     blocks = getattr(source, "delayed_blocks", None)
-    if blocks is not None:
-        sources = [blocks(i) for i in range(len(plan.runs))]
-    else:
-        sources = [delayed(source, name=f"mlfs-source-{os.urandom(8).hex()}", traverse=False)] * len(plan.runs)
+    whole = delayed(source, name=f"mlfs-source-{os.urandom(8).hex()}", traverse=False) if blocks is None else None
     run = delayed(_run_task, pure=False, nout=2)
-    ran = [
-        run(held, rows, first, last, bound, part)
-        for rows, (first, last), bound, part in zip(sources, plan.runs, bounds, slices, strict=True)
-    ]
-    final = passes.merge_tree(held, [state for _, state in ran], plan.fan_in)
-    graphs = [*[rows for rows, _ in ran], final] if statistic.outputs else [final]
-    *pieces, (results, peaks) = passes.compute_graphs(graphs, plan, resources)
-    outputs = _new_outputs(statistic, source.profile.n)
-    for (low, high), piece in zip(bounds, pieces, strict=bool(pieces)):
-        for array, rows in zip(outputs, piece, strict=True):
-            array[low:high] = rows
-    return outputs, results[0], peaks
+    width = sum(a.nbytes // max(len(a), 1) for a in [*inputs, *outputs])
+    merged: list[Any] = []
+    finished: tuple[list[Any], dict[str, int]]
+    for wave in _waves(plan.runs, source.row_offsets, width):
+        bounds = [(int(source.row_offsets[first]), int(source.row_offsets[last])) for first, last in wave]
+        slices: list[Any] = [[a[low:high] for a in inputs] for low, high in bounds]
+        if resources.client is not None and inputs:
+            slices = passes.send(slices, resources)
+            give_back()
+        ran = [
+            run(held, whole if blocks is None else blocks(first), first, last, bound, part)
+            for (first, last), bound, part in zip(wave, bounds, slices, strict=True)
+        ]
+        states = [*merged, *(state for _, state in ran)]
+        given = [rows for rows, _ in ran] if outputs else []
+        if wave[-1] == plan.runs[-1]:
+            graphs = [*given, passes.merge_tree(held, states, plan.fan_in)]
+            *pieces, finished = passes.compute_graphs(graphs, plan, resources)
+        else:
+            graphs = [*given, passes.merge_partials(held, states, plan.fan_in)]
+            *pieces, partial = passes.compute_graphs(graphs, plan, resources, left_there=1)
+            merged = [partial]
+        for (low, high), piece in zip(bounds, pieces, strict=bool(pieces)):
+            for array, rows in zip(outputs, piece, strict=True):
+                array[low:high] = rows
+        give_back()
+    results, peaks = finished
+    return results[0], peaks
+
+
+def _waves(runs: Sequence[tuple[int, int]], offsets: NDArray[np.int64], width: int) -> Iterator[list[tuple[int, int]]]:
+    """Runs one after another, so many at a time that their rows, of `width` bytes, stay within `IN_FLIGHT_BYTES`."""
+    wave: list[tuple[int, int]] = []
+    held = 0
+    for first, last in runs:
+        size = int(offsets[last] - offsets[first]) * width
+        if wave and held + size > IN_FLIGHT_BYTES:
+            yield wave
+            wave, held = [], 0
+        wave.append((first, last))
+        held += size
+    if wave:
+        yield wave

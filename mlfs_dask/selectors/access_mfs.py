@@ -22,7 +22,6 @@ from sklearn.exceptions import ConvergenceWarning
 
 from mlfs_dask import checkpoints
 from mlfs_dask.blocks.adaptive_graph import column_graph, neighbours_used, simplex_weights
-from mlfs_dask.blocks.heat_kernel import degrees
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.checkpoints import Checkpoint, State
 from mlfs_dask.errors import DataError, UsageError
@@ -34,12 +33,25 @@ from mlfs_dask.primitives.moments import FeatureMoments, Moments
 from mlfs_dask.primitives.neighbours import knn_of_points
 from mlfs_dask.primitives.plan import Plan
 from mlfs_dask.primitives.row_passes import plan_rows
+from mlfs_dask.row_arrays import (
+    IN_MEMORY,
+    RowSpace,
+    centre,
+    column_dots,
+    column_sums,
+    fill,
+    graph_rows,
+    inner,
+    row_blocks,
+    slab_bytes,
+)
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores
-from mlfs_dask.selectors.iterative import IterativeSelector, Readings, load_state, plan_loop, save_state
+from mlfs_dask.selectors.iterative import IterativeSelector, Readings, load_state, plan_loop, row_space, save_state
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers import label_propagation, uncorrelated
 from mlfs_dask.solvers.label_propagation import propagate_labels
+from mlfs_dask.solvers.laplacian import Laplacian
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.solvers.uncorrelated import Block, DiagonalPreconditioner, GramPreconditioner, Subspace
 from mlfs_dask.typing import Profile, RowSource
@@ -235,8 +247,9 @@ class AccessMFS(IterativeSelector):
         if has_gram:
             once.append(plan_rows(source, Gram(d, q), resources, input_bytes=8 * q))
         once += [forward] * (self.theta > 0)
+        row_bytes = 8 * n * q * max(uncorrelated.ROW_MATRICES, label_propagation.ROW_MATRICES + 1) + n * q
         held = (
-            8 * n * q * (2 + max(uncorrelated.ROW_MATRICES, label_propagation.ROW_MATRICES, 6))
+            slab_bytes(n, q)
             + n * q // 4
             + 13 * profile.label_nonzeros
             + 40 * n
@@ -251,28 +264,38 @@ class AccessMFS(IterativeSelector):
             f"X'X is {d:,} x {d:,}" if has_gram else f"X'X is not formed ({d:,} features > {self.gram_cap:,})",
         )
         widenings = self.max_iter * self.inner_iterations * MAX_EXPANSIONS
-        return plan_loop(resources, once=once, again=[forward, backward], times=widenings, held=held, notes=notes)
+        return plan_loop(
+            resources,
+            once=once,
+            again=[forward, backward],
+            times=widenings,
+            held=held,
+            row_bytes=row_bytes,
+            notes=notes,
+        )
 
     # ------------------------------------------------------------------ the method
 
     def _score(self, source: RowSource, resources: Resources, k: int) -> Scores:
         labels, moments, records = self._labels_and_moments(source, resources)
-        Y, known = self._known(labels)
+        space = row_space(self.plan(source, resources))
+        Y, known = self._known(labels, space)
         scaling = _scaling(moments, self.standardise)
         readings = Readings(source, resources, scaling, records)
 
-        problem = _Problem(self, readings, moments.m2 * scaling.factor**2, Y, known, checkpoints.current())
+        squares = moments.m2 * scaling.factor**2
+        problem = _Problem(self, readings, squares, Y, known, checkpoints.current(), space)
         trace = problem.run()
         self.labels_ = problem.F
         scores = row_norms(problem.W)
         extra: dict[str, Any] = {
             "gram": problem.gram is not None,
-            "labelled_rows": int((known.max(axis=1) > 0).sum()),
+            "labelled_rows": sum(int(known[part].any(axis=1).sum()) for part in row_blocks(*known.shape)),
             "constant_features": int((scaling.factor == 0).sum()),
         }
         return self._result(scores, trace, records, extra, self._warnings(trace, scores))
 
-    def _known(self, Y: sp.csr_array) -> tuple[sp.csr_array, Array]:
+    def _known(self, Y: sp.csr_array, space: RowSpace) -> tuple[sp.csr_array, NDArray[np.bool_]]:
         """Known positives (n, q), and which entries are known: by rows, shape (n, 1), or by entries, shape (n, q)."""
         n, q = Y.shape
         row = np.repeat(np.arange(n), np.diff(Y.indptr))
@@ -289,10 +312,10 @@ class AccessMFS(IterativeSelector):
         positive.data[unknown] = 0.0
         positive.eliminate_zeros()
         if ((missing == 0) | (missing == q)).all():
-            return positive, (missing == 0).astype(np.float64)[:, np.newaxis]
-        known = np.ones((n, q))
-        known[missing == q] = 0.0
-        known[row[unknown], Y.indices[unknown]] = 0.0
+            return positive, (missing == 0)[:, np.newaxis]
+        known = space.empty(n, q, np.bool_)
+        for part in row_blocks(n, q):
+            known[part] = (graph_rows(Y, part).toarray() >= 0) & (missing[part] < q)[:, np.newaxis]
         return positive, known
 
     def _warnings(self, trace: _Trace, scores: Array) -> list[Warning]:
@@ -354,25 +377,6 @@ class _Trace(LoopTrace):
         return abs(now - before) / abs(before) if before else abs(now)
 
 
-class _RowGraph:
-    """L_s = D_s − (S + S')/2, by products.
-
-    Parameters
-    ----------
-    graph : csr_array, shape (n, n)
-        (S + S')/2.
-    """
-
-    def __init__(self, graph: sp.csr_array) -> None:
-        self.graph = graph
-        self.degrees = degrees(graph)
-
-    def __matmul__(self, V: Array) -> Array:
-        product: Array = self.degrees[:, np.newaxis] * V
-        product -= self.graph @ V
-        return product
-
-
 class _Problem:
     """The loop of Algorithm 2 and its state, in the paper's letters, rows being samples.
 
@@ -383,7 +387,7 @@ class _Problem:
         Of centred X.
     F : float64 array, shape (n, q)
     D : float64 array, shape (d,)
-    L_s : _RowGraph or None
+    L_s : Laplacian or None
     L_p : float64 array, shape (q, q), or None
     """
 
@@ -393,8 +397,9 @@ class _Problem:
         readings: Readings,
         squares: Array,
         Y: sp.csr_array,
-        known: Array,
+        known: NDArray[np.bool_],
         checkpoint: Checkpoint,
+        space: RowSpace = IN_MEMORY,
     ) -> None:
         self.selector = selector
         self.published = selector.variant == "published_code"
@@ -407,13 +412,18 @@ class _Problem:
         self.threads = len(os.sched_getaffinity(0)) if resources.client else resources.threads_per_worker
         n, q = Y.shape
         d = len(squares)
-        self.F: Array = Y.toarray()
+        self.space = space
+        self.F: Array = space.empty(n, q)
+        for part in row_blocks(n, q):
+            self.F[part] = graph_rows(Y, part).toarray()
         self.gram: Array | None = None
         first: Array | None = None
         if d <= selector.gram_cap:
-            self.gram, first = readings.gram(_centred(self.F))
+            centred = centre(space.copy(self.F))
+            self.gram, first = readings.gram(centred)
+            space.release(centred)
         self._first = first
-        self.subspace = Subspace()
+        self.subspace = Subspace(space=space)
         self._factorised: GramPreconditioner | None = None
         self._factorised_ridge: Array = np.zeros(0)
         self.trace = _Trace()
@@ -424,8 +434,12 @@ class _Problem:
         else:
             self.D = np.ones(d)
             self.W = _first_weights(d, q, int(selector.random_state or 0), published=self.published)
-            self.XW = readings.forward(self.W) if selector.theta > 0 else np.zeros((n, q))
-        self.L_s: _RowGraph | None = None
+            self.XW = space.empty(n, q)
+            if selector.theta > 0:
+                readings.forward(self.W, self.XW)
+            else:
+                fill(self.XW, 0.0)
+        self.L_s: Laplacian | None = None
         self.L_p: Array | None = None
         self.penalty = self._update_S() + self._update_P()
 
@@ -456,8 +470,10 @@ class _Problem:
         save_state(self.checkpoint, arrays, self.trace, self.readings.records, rate=self.subspace.rate)
 
     def _restore(self, state: State) -> None:
-        self.F, self.W, self.XW, self.D = (state.arrays[name] for name in ("F", "W", "XW", "D"))
-        self.subspace = Subspace([Block(self.W, self.XW)], rate=state.facts["rate"])
+        self.W, self.D = state.arrays["W"], state.arrays["D"]
+        fill(self.F, state.arrays["F"])
+        self.XW = self.space.copy(state.arrays["XW"])
+        self.subspace = Subspace([Block(self.W, self.XW, self.XW)], rate=state.facts["rate"], space=self.space)
         self.trace = _Trace(**state.facts["trace"])
         if self.gram is not None:
             self._factorise(state.arrays["factorised"])
@@ -478,14 +494,15 @@ class _Problem:
     def _update_W(self, trace: _Trace) -> None:
         """Algorithm 1: W by Eq. 14, D by Eq. 9, in turn."""
         selector = self.selector
-        F = _centred(self.F)
         trace.solver_tol.append(self._solver_tol(trace))
         expansions = 0
+        if not self.subspace.blocks:  # that of the first graph is not taken up
+            self.space.release(self.XW)
         for _ in range(1 if self.published else selector.inner_iterations):
             before = self.W
             ridge = selector.lambda_ * self.D
             found = self.subspace.solve(
-                F,
+                self.F,
                 self.readings,
                 laplacian=self.L_s,
                 theta=float(selector.theta),
@@ -526,18 +543,21 @@ class _Problem:
     def _update_F(self, trace: _Trace) -> None:
         """F by Eq. 17."""
         selector = self.selector
-        target = self.XW + self.Y  # C; X is centred
-        self.F, steps = propagate_labels(
+        target = self.space.empty(*self.F.shape)
+        for part in row_blocks(*target.shape):
+            target[part] = self.XW[part] + graph_rows(self.Y, part)  # C; X is centred
+        steps = propagate_labels(
             self.F,
-            np.asarray(target),
+            target,
             self.U,
             laplacian=self.L_s,
-            degrees=None if self.L_s is None else self.L_s.degrees,
             theta=float(selector.theta),
             label_laplacian=self.L_p,
             mu=1.0 if self.published else float(selector.mu),
             tol=LABEL_TOL * trace.solver_tol[-1],
+            space=self.space,
         )
+        self.space.release(target)
         trace.label_steps.append(steps)
 
     def _update_S(self) -> float:
@@ -546,22 +566,34 @@ class _Problem:
         k = neighbours_used(self.selector.k_s, n)
         if self.selector.theta == 0 or k == 0:
             return 0.0
-        Z = np.hstack([_centred(self.F), self.XW * np.sqrt(2.0) if self.published else self.XW])
+        Z, squares = self._points(), np.empty(n)
+        for part in row_blocks(*Z.shape):
+            squares[part] = np.einsum("ij,ij->i", Z[part], Z[part])
         neighbours = knn_of_points(Z, k + 1, threads=self.threads)
+        self.space.release(Z)
         distances = 0.5 * neighbours.distances  # m of Eq. 18
         slack = PUBLISHED_SLACK if self.published else 0.0
-        weights, alpha = simplex_weights(distances, k, np.einsum("ij,ij->i", Z, Z), slack=slack)
+        weights, alpha = simplex_weights(distances, k, squares, slack=slack)
         S = type(neighbours)(neighbours.indices[:, :k], weights).to_csr()
-        self.L_s = _RowGraph(sp.csr_array((S + S.T) * 0.5))
+        self.L_s = Laplacian(sp.csr_array((S + S.T) * 0.5))
         if self.published:
             return float(self.selector.theta * alpha.mean() * np.square(self.L_s.graph.data).sum())
         return float(self.selector.theta) * float(alpha @ np.einsum("ij,ij->i", weights, weights))
+
+    def _points(self) -> Array:
+        """[f_i, W'x_i] around zero, shape (n, 2q)."""
+        n, q = self.F.shape
+        Z, mean = self.space.empty(n, 2 * q), column_sums(self.F) / n
+        for part in row_blocks(*Z.shape):
+            np.subtract(self.F[part], mean, out=Z[part, :q])
+            np.multiply(self.XW[part], np.sqrt(2.0) if self.published else 1.0, out=Z[part, q:])
+        return Z
 
     def _update_P(self) -> float:
         """P by Eq. 25: the adaptive graph of the columns of F. Gives μΣβ_i‖p_i‖²."""
         if (self.selector.mu == 0 and not self.published) or self.F.shape[1] < 2:
             return 0.0
-        P, beta, squares = column_graph(self.F, self.selector.k_p)
+        P, beta, squares = column_graph(inner(self.F, self.F), self.selector.k_p)
         self.L_p = np.diag(P.sum(axis=1)) - P
         if self.published:  # from distances that are not halved
             return float(self.selector.mu * 2.0 * beta.mean() * np.square(P).sum())
@@ -571,15 +603,20 @@ class _Problem:
         """Eq. 8 without α‖S‖² and β‖P‖²; of the authors' code, its logarithm of Eq. 8 with two halves."""
         selector, F = self.selector, self.F
         half = 0.5 if self.published else 1.0
-        value = float(np.square(self.XW - _centred(F)).sum())
-        value += float((self.U * np.square(F - self.Y)).sum())
+        mean = column_sums(F) / len(F)
+        value = 0.0
+        for part in row_blocks(*F.shape):
+            value += float(np.square(self.XW[part] - (F[part] - mean)).sum())
+            value += float((self.U[part] * np.square(F[part] - graph_rows(self.Y, part))).sum())
         # ‖W‖_{2,1} as D has it, with ε.
         value += half * selector.lambda_ * float(np.sqrt(row_norms(self.W) ** 2 + self.epsilon).sum())
         if self.L_s is not None:
+            image = self.space.empty(*F.shape)
             for share, V in ((half, F), (1.0, self.XW)):
-                value += share * selector.theta * float(np.einsum("ij,ij->", V, self.L_s @ V))
+                value += share * selector.theta * float(column_dots(V, self.L_s.product(V, image)).sum())
+            self.space.release(image)
         if self.L_p is not None:
-            value += selector.mu * float(np.einsum("ij,ij->", F @ self.L_p, F))
+            value += selector.mu * float(np.vdot(self.L_p, inner(F, F)))
         return float(np.log(value + self.penalty)) if self.published else value
 
 
@@ -607,8 +644,3 @@ def _scaling(moments: FeatureMoments, standardise: bool) -> Scaling:
     if standardise:
         return scaling
     return Scaling(scaling.centre, (scaling.factor > 0).astype(np.float64))
-
-
-def _centred(F: Array) -> Array:
-    centred: Array = F - F.mean(axis=0)
-    return centred

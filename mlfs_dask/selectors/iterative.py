@@ -18,12 +18,17 @@ from mlfs_dask.primitives.linear import Scaling
 from mlfs_dask.primitives.moments import FeatureMoments, Moments
 from mlfs_dask.primitives.passes import PassRecord, records_from_facts, records_to_facts
 from mlfs_dask.primitives.plan import PassPlan, Plan, combine
+from mlfs_dask.row_arrays import BLOCK_BYTES, IN_MEMORY, RowSpace, free_disk, scratch_folder
 from mlfs_dask.runtime import Resources, driver_bytes
 from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.typing import RowSource
 
 Array = NDArray[np.float64]
+
+#: Bytes of mapped files that a process holds at a time, at most: of every array the pages of one block, and a
+#: partition's rows while it is read.
+MAPPED_BYTES = 32 * BLOCK_BYTES
 
 
 @dataclass
@@ -44,9 +49,9 @@ class Readings:
     scaling: Scaling | None
     records: list[PassRecord]
 
-    def forward(self, W: Array) -> Array:
-        """X W, shape (n, c)."""
-        product, record = linear.forward(self.source, W, self.resources, scaling=self.scaling)
+    def forward(self, W: Array, out: Array | None = None) -> Array:
+        """X W, shape (n, c), into `out` if it is given."""
+        product, record = linear.forward(self.source, W, self.resources, scaling=self.scaling, out=out)
         self.records.append(record)
         return product
 
@@ -62,9 +67,9 @@ class Readings:
         self.records.append(record)
         return sums
 
-    def forward_normal(self, W: Array) -> tuple[Array, Array]:
-        """X W and X'X W, from one reading."""
-        found = linear.forward_normal(self.source, W, self.resources, scaling=self.scaling)
+    def forward_normal(self, W: Array, out: Array | None = None) -> tuple[Array, Array]:
+        """X W, into `out` if it is given, and X'X W, from one reading."""
+        found = linear.forward_normal(self.source, W, self.resources, scaling=self.scaling, out=out)
         self.records.append(found.record)
         return found.forward, found.backward
 
@@ -129,6 +134,7 @@ def plan_loop(
     again: Sequence[PassPlan],
     times: int,
     held: int,
+    row_bytes: int,
     notes: Sequence[str],
     more_readings: int = 0,
     worker_bytes: int = 0,
@@ -143,7 +149,9 @@ def plan_loop(
     times : int
         How often `again` happens at most.
     held : int
-        Bytes that the loop holds on the driver.
+        Bytes that the loop holds on the driver, beside arrays of n rows.
+    row_bytes : int
+        Bytes of its arrays of n rows. Where they do not fit the driver's memory they go to files.
     notes : sequence of str
     more_readings : int
         Readings of a plan in `once` beyond its first.
@@ -156,14 +164,34 @@ def plan_loop(
     peak_worker = max(peak_worker, worker_bytes)
     rest = times - 1
     beside = message_bytes if resources.client is not None else peak_worker - resources.process_bytes
+    fixed = driver_bytes() + held + beside
+    peak, folder = fixed + row_bytes, None
+    if peak > resources.driver_limit:
+        folder = scratch_folder()
+        if row_bytes <= (free := free_disk(folder)):
+            peak = fixed + min(row_bytes, MAPPED_BYTES)
+            notes = [*notes, f"arrays of n rows are files: {row_bytes:,} bytes in the scratch folder {folder}"]
+        else:
+            notes = [
+                *notes,
+                f"arrays of n rows fit neither the driver's memory nor the scratch folder {folder}, in which "
+                f"{free:,} of {row_bytes:,} bytes are free; point TMPDIR to a larger disk",
+            ]
+            folder = None
     return Plan(
         passes=len(once) + more_readings + times * len(again),
         tasks=tasks + rest * sum(p.tasks for p in again),
         bytes_read=bytes_read + rest * sum(p.bytes_read for p in again),
         peak_worker_bytes=peak_worker,
-        peak_driver_bytes=driver_bytes() + held + beside,
+        peak_driver_bytes=peak,
         notes=tuple(notes),
+        shape={} if folder is None else {"scratch_folder": str(folder), "scratch_bytes": row_bytes},
     )
+
+
+def row_space(plan: Plan) -> RowSpace:
+    """Where arrays of n rows go, as a plan has it."""
+    return RowSpace(plan.shape["scratch_folder"]) if "scratch_folder" in plan.shape else IN_MEMORY
 
 
 def save_state(

@@ -33,12 +33,14 @@ from mlfs_dask.primitives.neighbours import Neighbours, knn_graph, plan_knn
 from mlfs_dask.primitives.passes import PassRecord
 from mlfs_dask.primitives.plan import Plan
 from mlfs_dask.primitives.row_passes import plan_rows
+from mlfs_dask.row_arrays import RowSpace, fill, graph_rows, row_blocks, slab_bytes
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores
-from mlfs_dask.selectors.iterative import IterativeSelector, Readings, load_state, plan_loop, save_state
+from mlfs_dask.selectors.iterative import IterativeSelector, Readings, load_state, plan_loop, row_space, save_state
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers import blockwise, spectral
-from mlfs_dask.solvers.blockwise import Factors, Laplacian, Problem, Snapshot, Trace
+from mlfs_dask.solvers.blockwise import Factors, Problem, Snapshot, Trace
+from mlfs_dask.solvers.laplacian import Laplacian
 from mlfs_dask.typing import Profile, RowSource
 
 Array = NDArray[np.float64]
@@ -214,8 +216,9 @@ class MFSIR(IterativeSelector):
             both = linear.plan_linear(source, max(most, spectral.BLOCK), resources, forward=True, backward=True)
             once += [both] * (_SPECTRAL_READINGS + 1)
             again, times = [both] * (2 * self._steps(d)) + [backward], self.max_iter
+        row_bytes = 8 * n * most * blockwise.ROW_MATRICES
         held = (
-            8 * n * most * blockwise.ROW_MATRICES
+            slab_bytes(n, most)
             + (60 * n * k + 8 * n if self._has_graph(n) else 0)
             + n * q // 4
             + 13 * profile.label_nonzeros
@@ -234,6 +237,7 @@ class MFSIR(IterativeSelector):
             again=again,
             times=times,
             held=held,
+            row_bytes=row_bytes,
             notes=notes,
             more_readings=groups - 1,
             # A W on its way to tasks and sums on their way back: pickled, in frames, and in the scheduler, which under
@@ -254,8 +258,9 @@ class MFSIR(IterativeSelector):
         L = self._graph(source, resources, scaling, records, checkpoint)
         state = load_state(checkpoint, records)
 
-        V, B = self._labels_start(Y)
-        products = _Products(Readings(source, resources, scaling, records))
+        space = row_space(self.plan(source, resources))
+        V, B = self._labels_start(Y, space)
+        products = _Products(Readings(source, resources, scaling, records), space)
         C = np.empty((0, 0))  # X'V, which a loop that goes on finds anew
         if d <= self.gram_cap:
             C = products.form_gram(V)
@@ -263,13 +268,13 @@ class MFSIR(IterativeSelector):
             C = products.backward(V)
         rho = products.largest_eigenvalue(d) if state is None else float(state.facts["first_rho"])
 
-        problem = Problem(Y, L, products, float(self.alpha), float(self.beta))
+        problem = Problem(Y, L, products, float(self.alpha), float(self.beta), space)
         extra: dict[str, Any] = {"n_latent": V.shape[1], "rho": rho, "gram": d <= self.gram_cap}
         extra["constant_features"] = int((scaling.factor == 0).sum())
         loop: dict[str, Any] = {
             "tol": self.tol,
             "max_iter": self.max_iter,
-            "resume": None if state is None else _snapshot(state),
+            "resume": None if state is None else _snapshot(state, V),
             "keep": functools.partial(_save, checkpoint, records, rho),
         }
         if self.step == "fixed":
@@ -294,11 +299,11 @@ class MFSIR(IterativeSelector):
         scaling: Scaling,
         records: list[PassRecord],
         checkpoint: Checkpoint,
-    ) -> Laplacian:
+    ) -> Laplacian | None:
         """L of Eq. 5 for the graph of Eq. 6."""
         n = source.profile.n
         if not self._has_graph(n):
-            return Laplacian(None, n)
+            return None
 
         def search() -> dict[str, NDArray[Any]]:
             found, readings = knn_graph(source, self.n_neighbors, resources, scaling=scaling)
@@ -309,15 +314,19 @@ class MFSIR(IterativeSelector):
         # The mean squared distance over all pairs is 2 Σ var_f, and a standardised feature has variance 1.
         mean = 2.0 * float((scaling.factor > 0).sum())
         width = mean if self.lambda_ is None else float(self.lambda_) ** 2
-        return Laplacian(heat_kernel_graph(neighbours.to_csr(), width), n)
+        return Laplacian(heat_kernel_graph(neighbours.to_csr(), width))
 
-    def _labels_start(self, Y: sp.csr_array) -> tuple[Array, Array]:
+    def _labels_start(self, Y: sp.csr_array, space: RowSpace) -> tuple[Array, Array]:
         n, q = Y.shape
         most = self._latent(q)
         if self.step == "blockwise":
-            return nonnegative_factors(Y, most)
+            T, B = nonnegative_factors(Y, most)
+            V = space.empty(n, len(B))
+            for part in row_blocks(*V.shape):
+                np.maximum(graph_rows(Y, part) @ T, 0.0, out=V[part])
+            return V, B
         _, _, rows, columns = self._seeds()
-        return self._draw(rows, n, most), self._draw(columns, most, q)
+        return self._draw(rows, space.empty(n, most)), self._draw(columns, np.empty((most, q)))
 
     def _weights_start(self, d: int, V: Array, B: Array) -> Factors:
         most = V.shape[1]
@@ -326,19 +335,22 @@ class MFSIR(IterativeSelector):
             # size does not matter, since each factor moves by a constant that belongs to the size of the other.
             return Factors(np.ones((d, most)), np.zeros((d, most)), V, B)
         first, second, _, _ = self._seeds()
-        return Factors(self._draw(first, d, most), self._draw(second, d, most), V, B)
+        return Factors(self._draw(first, np.empty((d, most))), self._draw(second, np.empty((d, most))), V, B)
 
     def _seeds(self) -> list[np.random.SeedSequence]:
         return np.random.SeedSequence(self.random_state).spawn(4)
 
-    def _draw(self, seed: np.random.SeedSequence, rows: int, columns: int) -> Array:
-        """Unif(−ϖ, ϖ), row after row: the draws of a row do not depend on how the data is cut."""
-        return np.random.default_rng(seed).uniform(-self.omega, self.omega, size=(rows, columns))
+    def _draw(self, seed: np.random.SeedSequence, out: Array) -> Array:
+        """Unif(−ϖ, ϖ) into `out`, row after row: the draws of a row do not depend on how the data is cut."""
+        random = np.random.default_rng(seed)
+        for part in row_blocks(*out.shape):
+            out[part] = random.uniform(-self.omega, self.omega, size=out[part].shape)
+        return out
 
     def _stable_step(self, problem: Problem, rho: float) -> float:
         """1 over the largest Lipschitz constant of the four blocks, their factors being of size 1."""
         pairs = (problem.Y.T @ problem.Y).toarray()
-        smooth = 1.0 + problem.alpha + 2.0 * problem.beta * float(problem.laplacian.degree.max())
+        smooth = 1.0 + problem.alpha + 2.0 * problem.beta * problem.largest_degree
         return 0.5 / max(rho, smooth, problem.alpha * float(np.linalg.eigvalsh(pairs)[-1]))
 
     def _warnings(self, trace: Trace, found: Factors) -> list[Warning]:
@@ -365,9 +377,10 @@ def _save(checkpoint: Checkpoint, records: list[PassRecord], first_rho: float, s
         save_state(checkpoint, arrays, snapshot.trace, records, rho=snapshot.rho, first_rho=first_rho)
 
 
-def _snapshot(state: State) -> Snapshot:
-    """The snapshot that `_save` kept."""
-    factors = Factors(*(state.arrays[name] for name in ("G", "H", "V", "B")))
+def _snapshot(state: State, V: Array) -> Snapshot:
+    """The snapshot that `_save` kept, in the place of the V to start from."""
+    fill(V, state.arrays["V"])
+    factors = Factors(state.arrays["G"], state.arrays["H"], V, state.arrays["B"])
     trace = Trace(**state.facts["trace"])
     return Snapshot(factors, state.arrays["W"], state.arrays["XXW"], state.facts["rho"], trace)
 
@@ -375,10 +388,12 @@ def _snapshot(state: State) -> Snapshot:
 class _Products:
     """Products with standardised X: through X'X where it is known, else by readings."""
 
-    def __init__(self, readings: Readings) -> None:
+    def __init__(self, readings: Readings, space: RowSpace) -> None:
         self._readings = readings
+        self._space = space
         self._gram: Array | None = None
-        self._last: tuple[Array, Array] | None = None
+        self._XW: Array | None = None
+        self._last: Array | None = None
 
     def form_gram(self, V: Array) -> Array:
         """Find X'X, to be used from then on; gives X'V."""
@@ -394,16 +409,21 @@ class _Products:
             return np.asarray(self._gram @ W)
         if not last:
             return self._readings.normal(W)
-        XW, XXW = self._readings.forward_normal(W)
-        self._last = (W, XW)
+        _, XXW = self._readings.forward_normal(W, self._rows(W))
+        self._last = W
         return XXW
 
     def forward(self, W: Array) -> Array:
-        if self._last is not None and self._last[0] is W:
-            return self._last[1]
-        if not W.any():
-            return np.zeros((self._readings.source.profile.n, W.shape[1]))
-        return self._readings.forward(W)
+        XW = self._rows(W)
+        if self._last is W:
+            return XW
+        return self._readings.forward(W, XW) if W.any() else fill(XW, 0.0)
+
+    def _rows(self, W: Array) -> Array:
+        """The array of X W."""
+        if self._XW is None:
+            self._XW = self._space.empty(self._readings.source.profile.n, W.shape[1])
+        return self._XW
 
     def backward(self, V: Array) -> Array:
         return self._readings.backward(V)

@@ -31,12 +31,21 @@ from mlfs_dask.primitives.neighbours import Neighbours
 from mlfs_dask.primitives.passes import PassRecord
 from mlfs_dask.primitives.plan import Plan
 from mlfs_dask.primitives.row_passes import plan_rows
+from mlfs_dask.row_arrays import (
+    IN_MEMORY,
+    RowSpace,
+    add,
+    fill,
+    graph_rows,
+    row_blocks,
+    take_columns,
+)
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores
-from mlfs_dask.selectors.iterative import IterativeSelector, Readings, load_state, plan_loop, save_state
+from mlfs_dask.selectors.iterative import IterativeSelector, Readings, load_state, plan_loop, row_space, save_state
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers import label_recovery, row_sparse
-from mlfs_dask.solvers.label_recovery import Reconstruction, recover_labels
+from mlfs_dask.solvers.label_recovery import Reconstruction, group_columns, recover_labels
 from mlfs_dask.solvers.row_sparse import Step
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.typing import Profile, RowSource
@@ -58,6 +67,9 @@ LABEL_STEPS = 1000
 #: are enough, since every step lowers the objective; the residual is asked to be smaller as the objective settles.
 FEATURE_TOL = 1e-2
 FEATURE_STEPS = 5
+
+#: Arrays of shape (n, q) that the loop holds, beside two of bits in bytes: Y, and X P.
+ROW_MATRICES = 2
 
 #: Row norms up to so many ε count as zero.
 VANISHED = 1e3
@@ -215,9 +227,10 @@ class SMFS(IterativeSelector):
         again = [forward, backward]
         if not has_gram:
             again += [linear.plan_linear(source, q, resources, forward=True, backward=True)] * self._steps()
-        state = 8 * n * q * 2 + n * q + 16 * n + 24 * n * k + 13 * profile.label_nonzeros
-        solver = label_recovery.GROUP_MATRICES * min(8 * n * q, max(label_recovery.GROUP_BYTES, 8 * n)) + 24 * n * k
-        held = state + max(graph.driver_bytes, solver + 8 * n * q) + 8 * d * q * row_sparse.FEATURE_MATRICES
+        row_bytes = n * q * (8 * ROW_MATRICES + 2)
+        state = 16 * n + 24 * n * k + 13 * profile.label_nonzeros
+        solver = label_recovery.GROUP_MATRICES * 8 * n * min(q, group_columns(n)) + 24 * n * k
+        held = state + max(graph.driver_bytes, solver) + 8 * d * q * row_sparse.FEATURE_MATRICES
         held += 8 * d * d * (1 + row_sparse.SQUARE_MATRICES) if has_gram else 0
         return plan_loop(
             resources,
@@ -225,6 +238,7 @@ class SMFS(IterativeSelector):
             again=again,
             times=self.max_iter,
             held=held,
+            row_bytes=row_bytes,
             worker_bytes=0 if resources.client is None else graph.search_bytes,
             notes=(
                 f"at most {self.max_iter} iterations of {len(again)} readings; most data needs 5 to 20 iterations, and "
@@ -244,27 +258,34 @@ class SMFS(IterativeSelector):
         labels, moments, records = self._labels_and_moments(source, resources)
         scaling = standard_scaling(moments) if self.standardise else None
         squares = _squares(moments, scaling)
-        Y, known, s = self._known(labels)
+        space = row_space(self.plan(source, resources))
+        Y, known, s = self._known(labels, space)
 
         checkpoint = checkpoints.current()
         W, forest_rows = self._density_graph(source, resources, records, checkpoint)
         reconstruction = Reconstruction(W)
         start_labels(Y, known, W)
 
-        free = np.ones_like(known) if self.consistency == "none" else ~known
+        free = space.empty(len(known), known.shape[1], np.bool_)
+        for part in row_blocks(*known.shape):
+            free[part] = True if self.consistency == "none" else ~known[part]
         readings = Readings(source, resources, scaling, records)
-        problem = _Problem(self, readings, squares, Y, free, s, reconstruction, checkpoint)
+        problem = _Problem(self, readings, squares, Y, free, s, reconstruction, checkpoint, space)
         trace = problem.run()
         self.labels_ = Y
         scores = row_norms(problem.P)
+        unknown = recovered = 0
+        for part in row_blocks(*Y.shape):
+            unknown += int((~known[part]).sum())
+            recovered += int(((Y[part] > 0) & ~known[part]).sum())
         extra: dict[str, Any] = {
             "alpha": problem.alpha,
             "beta": problem.beta,
             "gram": problem.G is not None,
             "forest_rows": forest_rows,
             "labelled_rows": int((s > 0).sum()),
-            "unknown_entries": int(Y.size - known.sum()),
-            "recovered_positives": int(((Y > 0) & ~known).sum()),
+            "unknown_entries": unknown,
+            "recovered_positives": recovered,
             "constant_features": int((squares == 0).sum()),
         }
         return self._result(scores, trace, records, extra, self._warnings(trace, scores, problem.epsilon))
@@ -289,7 +310,7 @@ class SMFS(IterativeSelector):
         graph = checkpoint.part("neighbours", search)
         return density_structure(Neighbours(graph["indices"], graph["distances"])), int(graph["forest_rows"])
 
-    def _known(self, labels: sp.csr_array) -> tuple[Array, NDArray[np.bool_], Array]:
+    def _known(self, labels: sp.csr_array, space: RowSpace) -> tuple[Array, NDArray[np.bool_], Array]:
         """Y as 1 and −1 (n, q), which entries are known (n, q), and the diagonal of S (n,).
 
         Raises
@@ -297,19 +318,25 @@ class SMFS(IterativeSelector):
         DataError
             Nothing is known.
         """
-        entries = labels.toarray()
-        positive = entries > 0
+        n, q = labels.shape
         coded = self.missing == "coded" or (self.missing == "auto" and bool((labels.data < 0).any()))
-        known = entries >= 0 if coded else positive
-        if not known.any():
+        times = np.maximum(np.bincount(labels.indices[labels.data > 0], minlength=q), 1)
+        Y, known, s = space.empty(n, q), space.empty(n, q, np.bool_), np.empty(n)
+        found = False
+        for part in row_blocks(n, q):
+            entries = graph_rows(labels, part).toarray()
+            positive = entries > 0
+            known[part] = entries >= 0 if coded else positive
+            found |= bool(known[part].any())
+            # Eq. 7: a row weighs by how rare its positive labels are.
+            s[part] = (positive / times).sum(axis=1)
+            Y[part] = np.where(positive, 1.0, -1.0)
+        if not found:
             raise DataError(
                 "no label of any row is known" if coded else "no row of Y has a positive label",
                 cure="give labels 1 and 0 for some rows; -1 stands for an unknown one",
             )
-        times = positive.sum(axis=0)
-        # Eq. 7: a row weighs by how rare its positive labels are.
-        s = (positive / np.maximum(times, 1)).sum(axis=1)
-        return np.where(positive, 1.0, -1.0), known, s
+        return Y, known, s
 
     def _alpha(self, s: Array) -> float:
         if self.alpha is not None:
@@ -368,10 +395,18 @@ def start_labels(Y: Array, known: NDArray[np.bool_], W: sp.csr_array) -> None:
     known : bool array, shape (n, q)
     W : csr_array, shape (n, n)
     """
-    rows = np.flatnonzero(known.any(axis=1) & ~known.all(axis=1))
-    if len(rows) and W.nnz:
-        expected = W[rows] @ Y
-        Y[rows] = np.where(known[rows], Y[rows], expected)
+    if not W.nnz:
+        return
+    n, q = Y.shape
+    width = group_columns(n)
+    for low in range(0, q, width):
+        columns = slice(low, min(low + width, q))
+        before = take_columns(Y, columns)
+        for part in row_blocks(n, q):
+            given: NDArray[np.bool_] = known[part]
+            partly = np.asarray(given.any(axis=1) & ~given.all(axis=1))
+            missing = partly[:, np.newaxis] & ~given[:, columns]
+            Y[part, columns] = np.where(missing, graph_rows(W, part) @ before, Y[part, columns])
 
 
 @dataclass
@@ -418,6 +453,7 @@ class _Problem:
         s: Array,
         reconstruction: Reconstruction,
         checkpoint: Checkpoint,
+        space: RowSpace = IN_MEMORY,
     ) -> None:
         self.selector = selector
         self.readings = readings
@@ -426,9 +462,11 @@ class _Problem:
         self.s = s  # diagonal of S
         self.reconstruction = reconstruction
         self.checkpoint = checkpoint
+        self.space = space
+        self._fitted: Array | None = None
         self.alpha = selector._alpha(s)
         # Labels of rows without weight have no part in P; where all others are known, P does not wait for Y.
-        self.coupled = bool((free & (s > 0)[:, np.newaxis]).any())
+        self.coupled = any(bool(free[part][s[part] > 0].any()) for part in row_blocks(*free.shape))
         self.trace = _Trace()
         d, q = len(squares), Y.shape[1]
         self.diagonal: Array = squares * s.sum()  # about that of X'SX
@@ -440,7 +478,7 @@ class _Problem:
             self.epsilon, self.feature_tol = 0.0, FEATURE_TOL
             self.P = np.zeros((d, q))
             self.t = np.full(d, 2.0 * np.sqrt(q))
-            if not self.coupled and free.any():
+            if not self.coupled and any(bool(free[part].any()) for part in row_blocks(*free.shape)):
                 self._recover(None)
         self.structure = reconstruction.error(Y)
 
@@ -454,7 +492,7 @@ class _Problem:
         else:
             largest = 2.0 * float(row_norms(self.B).max(initial=0.0))
             self.beta = BETA_SHARE * largest if selector.beta is None else float(selector.beta)
-        self.weighted_labels = float(s @ np.einsum("ij,ij->i", Y, Y))
+        self.weighted_labels = self._weighed(Y)
 
     def run(self) -> _Trace:
         """Algorithm 1."""
@@ -514,12 +552,19 @@ class _Problem:
         """Y by Eq. 13, where it waits for P. Gives Σ s_ii ‖xⁱP − yⁱ‖²."""
         if self.G is not None and not self.coupled:
             return float(np.vdot(self.P, self.G @ self.P - 2.0 * self.B)) + self.weighted_labels
-        left = self.readings.forward(self.P)
+        if self._fitted is None:
+            self._fitted = self.space.empty(*self.Y.shape)
+        fitted = self.readings.forward(self.P, self._fitted)
         if self.coupled:
-            self._recover(left)
+            self._recover(fitted)
             self.structure = self.reconstruction.error(self.Y)
-        left -= self.Y
-        return float(self.s @ np.einsum("ij,ij->i", left, left))
+        return self._weighed(add(fitted, self.Y, -1.0))
+
+    def _weighed(self, left: Array) -> float:
+        """Σ s_ii ‖leftⁱ‖²."""
+        return sum(
+            float(self.s[part] @ np.einsum("ij,ij->i", left[part], left[part])) for part in row_blocks(*left.shape)
+        )
 
     def _recover(self, fitted: Array | None) -> None:
         found = recover_labels(
@@ -542,7 +587,7 @@ class _Problem:
     def _restore(self, state: State) -> None:
         self.trace = _Trace(**state.facts["trace"])
         self.epsilon, self.feature_tol = state.facts["epsilon"], state.facts["feature_tol"]
-        self.Y[...] = state.arrays["Y"]
+        fill(self.Y, state.arrays["Y"])
         self.P = state.arrays["P"]
         self.t = row_sparse.weights(self.P, self.epsilon)
 

@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.heat_kernel import degrees
 from mlfs_dask.errors import MlfsError
+from mlfs_dask.row_arrays import IN_MEMORY, RowSpace, graph_rows, row_blocks
+from mlfs_dask.solvers.laplacian import Smoother
 from mlfs_dask.solvers.trace import LoopTrace
 
-#: Arrays of shape (n, l) that the loop holds: V, X W, a gradient, Y B' or L V, and one on its way.
-ROW_MATRICES = 5
+#: Arrays of shape (n, l) that the loop holds: V, X W, and L V.
+ROW_MATRICES = 3
 
 #: Arrays of shape (d, l) that the loop holds: G, H, W, X'V, X'X W, their successors and a gradient.
 FEATURE_MATRICES = 10
@@ -37,32 +38,10 @@ class Products(Protocol):
         """X'X W. `last` tells that X W of the same array will be asked for next."""
 
     def forward(self, W: Array) -> Array:
-        """X W."""
+        """X W, until it is asked for again."""
 
     def backward(self, V: Array) -> Array:
         """X'V."""
-
-
-class Laplacian:
-    """L = Z − S of a graph S (Eq. 5), by products with the rows of V; nothing where there is no graph.
-
-    Parameters
-    ----------
-    graph : csr_array, shape (n, n), or None
-        Symmetric.
-    n : int
-    """
-
-    def __init__(self, graph: sp.csr_array | None, n: int) -> None:
-        self.graph = graph
-        self.degree = np.zeros(n) if graph is None else degrees(graph)
-
-    def __matmul__(self, V: Array) -> Array:
-        if self.graph is None:
-            return np.zeros_like(V)
-        product: Array = self.degree[:, np.newaxis] * V
-        product -= self.graph @ V
-        return product
 
 
 @dataclass
@@ -139,40 +118,69 @@ class Problem:
     ----------
     Y : csr_array, shape (n, q)
         0/1, float64.
-    laplacian : Laplacian
+    laplacian : Smoother or None
+        None: L = 0.
     products : Products
     alpha, beta : float
+    space : RowSpace
+        Where arrays of n rows go.
     """
 
     Y: sp.csr_array
-    laplacian: Laplacian
+    laplacian: Smoother | None
     products: Products
     alpha: float
     beta: float
+    space: RowSpace = IN_MEMORY
+    _image: Array = field(init=False, default_factory=lambda: np.empty((0, 0)))
 
-    def label_gradient(self, V: Array, B: Array, F: Array) -> Array:
-        """Half of ∇_V of Eq. 10: V − X W + α(VB − Y)B' + βLV. F is X W."""
-        gradient = V @ (self.alpha * (B @ B.T) + np.eye(len(B)))
-        gradient -= F
+    @property
+    def largest_degree(self) -> float:
+        """Largest diagonal entry of L."""
+        return 0.0 if self.laplacian is None else float(self.laplacian.degrees.max(initial=0.0))
+
+    def smooth(self, V: Array) -> Array | None:
+        """L V, until it is asked for again; None where it is not needed."""
+        if self.laplacian is None or not self.beta:
+            return None
+        if self._image.shape != V.shape:
+            self._image = self.space.empty(*V.shape)
+        return self.laplacian.product(V, self._image)
+
+    def label_gradient(self, part: slice, V: Array, B: Array, F: Array, LV: Array | None) -> Array:
+        """Half of ∇_V of Eq. 10 for some rows: V − X W + α(VB − Y)B' + βLV. F is X W."""
+        gradient: Array = V[part] @ (self.alpha * (B @ B.T) + np.eye(len(B)))
+        gradient -= F[part]
         if self.alpha:
-            gradient -= self.Y @ (self.alpha * B.T)
-        if self.beta:
-            gradient += self.beta * (self.laplacian @ V)
+            gradient -= graph_rows(self.Y, part) @ (self.alpha * B.T)
+        if LV is not None:
+            gradient += self.beta * LV[part]
         return gradient
 
-    def objective(self, V: Array, B: Array, F: Array) -> tuple[float, float]:
-        """Eq. 8, and its first term."""
-        fit = _squared(F - V)
-        VV, VY = V.T @ V, self.transposed(V)
+    def label_products(self, V: Array) -> tuple[Array, Array]:
+        """V'V, shape (l, l), and V'Y, shape (l, q)."""
+        VV, VY = np.zeros((V.shape[1], V.shape[1])), np.zeros((V.shape[1], self.Y.shape[1]))
+        for part in row_blocks(*V.shape):
+            self._add_products(part, V, VV, VY)
+        return VV, VY
+
+    def _add_products(self, part: slice, V: Array, VV: Array, VY: Array) -> None:
+        VV += V[part].T @ V[part]
+        VY += (graph_rows(self.Y, part).T @ V[part]).T
+
+    def objective(self, V: Array, B: Array, F: Array) -> tuple[float, float, float]:
+        """Eq. 8, its first term, and ‖V‖²."""
+        VV, VY = np.zeros((V.shape[1], V.shape[1])), np.zeros((V.shape[1], self.Y.shape[1]))
+        LV = self.smooth(V)
+        fit = smoothness = 0.0
+        for part in row_blocks(*V.shape):
+            fit += _squared(F[part] - V[part])
+            self._add_products(part, V, VV, VY)
+            if LV is not None:
+                smoothness += float(np.vdot(V[part], LV[part]))
         # ‖Y − VB‖² from small matrices; Y has entries 1 alone.
         decomposition = max(0.0, self.Y.nnz - 2 * float(np.vdot(B, VY)) + float(np.vdot(B @ B.T, VV)))
-        smoothness = float(np.vdot(V, self.laplacian @ V)) if self.beta else 0.0
-        return fit + self.alpha * decomposition + self.beta * smoothness, fit
-
-    def transposed(self, V: Array) -> Array:
-        """V'Y, shape (l, q)."""
-        product: Array = (self.Y.T @ V).T
-        return product
+        return fit + self.alpha * decomposition + self.beta * smoothness, fit, float(np.trace(VV))
 
 
 def solve_blockwise(
@@ -280,8 +288,12 @@ def solve_fixed(
             XXW = products.normal(W, last=True)
 
             F = products.forward(W)
-            at.V = np.maximum(at.V - 2 * eta * problem.label_gradient(at.V, at.B, F), 0.0)  # Eq. 11
-            slope = problem.alpha * ((at.V.T @ at.V) @ at.B - problem.transposed(at.V))
+            LV = problem.smooth(at.V)
+            for part in row_blocks(*at.V.shape):
+                at.V[part] -= 2 * eta * problem.label_gradient(part, at.V, at.B, F, LV)
+                np.maximum(at.V[part], 0.0, out=at.V[part])  # Eq. 11
+            VV, VY = problem.label_products(at.V)
+            slope = problem.alpha * (VV @ at.B - VY)
             at.B = np.maximum(at.B - 2 * eta * slope, 0.0)
             _note(trace, problem, at, F, W - before)
             keep(Snapshot(at, W, XXW, 0.0, trace))
@@ -340,17 +352,22 @@ def label_step(problem: Problem, at: Factors, F: Array) -> None:
     The constant of V, 2(1 + α‖BB'‖ + β‖L‖), is that of the row with the most neighbours. Rows are blocks of their own
     here: L <= 2Z, so that 2(1 + α‖BB'‖ + 2βz_i) is enough for row i, and the others need not wait for it.
     """
-    gradient = problem.label_gradient(at.V, at.B, F)
-    own = 1.0 + problem.alpha * _largest(at.B @ at.B.T) + 2.0 * problem.beta * problem.laplacian.degree
-    gradient /= own[:, np.newaxis]
-    at.V -= gradient
-    np.maximum(at.V, 0.0, out=at.V)  # Eq. 11
+    LV = problem.smooth(at.V)
+    own = 1.0 + problem.alpha * _largest(at.B @ at.B.T)
+    for part in row_blocks(*at.V.shape):
+        gradient = problem.label_gradient(part, at.V, at.B, F, LV)
+        if problem.laplacian is not None:
+            gradient /= (own + 2.0 * problem.beta * problem.laplacian.degrees[part])[:, np.newaxis]
+        else:
+            gradient /= own
+        at.V[part] -= gradient
+        np.maximum(at.V[part], 0.0, out=at.V[part])  # Eq. 11
 
-    VV = at.V.T @ at.V
+    VV, VY = problem.label_products(at.V)
     constant = _largest(VV)
     if problem.alpha and constant > 0:
         # α is in the gradient and in its constant.
-        at.B = unit_rows(at.B - (VV @ at.B - problem.transposed(at.V)) / constant)
+        at.B = unit_rows(at.B - (VV @ at.B - VY) / constant)
 
 
 def unit_rows(B: Array) -> Array:
@@ -374,14 +391,14 @@ def unit_rows(B: Array) -> Array:
 
 
 def _note(trace: Trace, problem: Problem, at: Factors, F: Array, change: Array) -> None:
-    objective, fit = problem.objective(at.V, at.B, F)
+    objective, fit, size = problem.objective(at.V, at.B, F)
     if not np.isfinite(objective):
         raise MlfsError(
             f"mFSIR diverged in iteration {trace.iterations + 1}: the objective is not finite\n  cure: choose a "
             "smaller eta, or step='blockwise'; smaller alpha and beta if they are extreme"
         )
     trace.objective.append(objective)
-    trace.residual.append(_ratio(np.sqrt(fit), np.linalg.norm(at.V)))
+    trace.residual.append(_ratio(np.sqrt(fit), np.sqrt(size)))
     trace.step.append(_ratio(np.linalg.norm(change), np.linalg.norm(at.W)))
     trace.tell(residual=trace.residual[-1], step=trace.step[-1])
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.solvers.conjugate_gradients import conjugate_gradients
-from mlfs_dask.solvers.uncorrelated import Laplacian
+from mlfs_dask.row_arrays import IN_MEMORY, RowSpace, column_sums, multiply, narrowed, row_blocks
+from mlfs_dask.solvers import conjugate_gradients as cg
+from mlfs_dask.solvers.laplacian import Smoother
 
 Array = NDArray[np.float64]
 
-#: Arrays of shape (n, q) that `propagate_labels` holds at most, F, its right-hand side and the result included.
-ROW_MATRICES = 11
+#: Arrays of shape (n, q) that `propagate_labels` holds, F and its right-hand side included.
+ROW_MATRICES = cg.MATRICES + 1
 
 #: Most steps; real data takes some twenty.
 MAX_STEPS = 1000
@@ -25,41 +26,40 @@ MAX_STEPS = 1000
 def propagate_labels(
     F: Array,
     target: Array,
-    known: Array,
+    known: NDArray[np.bool_],
     *,
-    laplacian: Laplacian | None,
-    degrees: Array | None,
+    laplacian: Smoother | None,
     theta: float,
     label_laplacian: Array | None,
     mu: float,
     tol: float,
-) -> tuple[Array, int]:
-    """F that solves the equation.
+    space: RowSpace = IN_MEMORY,
+) -> int:
+    """Solve the equation, F being changed in place.
 
     Parameters
     ----------
     F : float64 array, shape (n, q)
-        Where to start.
+        Where to start; overwritten with the solution.
     target : float64 array, shape (n, q)
-        C = HXW + K∘Y.
-    known : float64 array, shape (n, 1) or (n, q)
-        K, of zeros and ones: by rows, or by entries.
-    laplacian : Laplacian, optional
+        C = HXW + K∘Y. Overwritten.
+    known : bool array, shape (n, 1) or (n, q)
+        K: by rows, or by entries.
+    laplacian : Smoother, optional
         L of the rows; None for 0.
-    degrees : float64 array, shape (n,), optional
-        Diagonal of L.
     theta : float
     label_laplacian : float64 array, shape (q, q), optional
         L_p; None for 0.
     mu : float
     tol : float
         Norm of the residual, relative to that of C.
+    space : RowSpace
+        Where arrays go.
 
     Returns
     -------
-    F : float64 array, shape (n, q)
-    steps : int
-        Of conjugate gradients.
+    int
+        Steps of conjugate gradients.
 
     Raises
     ------
@@ -68,53 +68,60 @@ def propagate_labels(
 
     Examples
     --------
-    >>> F, _ = propagate_labels(
-    ...     np.zeros((2, 1)), np.array([[1.0], [0.0]]), np.ones((2, 1)), laplacian=None, degrees=None, theta=0.0,
-    ...     label_laplacian=None, mu=0.0, tol=1e-12,
+    >>> F = np.zeros((2, 1))
+    >>> _ = propagate_labels(
+    ...     F, np.array([[1.0], [0.0]]), np.ones((2, 1), bool), laplacian=None, theta=0.0, label_laplacian=None,
+    ...     mu=0.0, tol=1e-12,
     ... )
     >>> F.round(3)  # (H + I) F = C
     array([[0.75],
            [0.25]])
     """
     n, q = F.shape
-    diagonal = known + (1.0 - 1.0 / n)
-    if laplacian is not None and degrees is not None:
-        diagonal = diagonal + theta * degrees[:, np.newaxis]
-
-    def smooth(P: Array) -> Array:
-        """(θL + H) P."""
-        centred: Array = P - P.mean(axis=0)
-        return centred if laplacian is None else centred + theta * (laplacian @ P)
-
-    if known.shape[1] == 1:
-        sigma, E = np.zeros(q), np.eye(q)
-        if label_laplacian is not None:
-            sigma, E = np.linalg.eigh(label_laplacian)
-            sigma = mu * np.maximum(sigma, 0.0)
-        found = conjugate_gradients(
-            lambda P, columns: smooth(P) + known * P + sigma[columns] * P,
-            target @ E,
-            x0=F @ E,
-            precondition=lambda R, columns: R / np.maximum(diagonal + sigma[columns], np.finfo(np.float64).tiny),
-            tol=tol,
-            max_iter=MAX_STEPS,
-        )
-        rotated: Array = found.x @ E.T
-        return rotated, found.iterations
-
+    diagonal = np.full(n, 1.0 - 1.0 / n)
+    if laplacian is not None:
+        diagonal += theta * laplacian.degrees
+    image = space.empty(n, q)
+    by_row = known.shape[1] == 1
     coupling = np.zeros((q, q)) if label_laplacian is None else mu * label_laplacian
-    inverse = 1.0 / np.maximum(diagonal + np.diag(coupling), np.finfo(np.float64).tiny)
+    if by_row:
+        sigma, E = np.linalg.eigh(coupling) if label_laplacian is not None else (np.zeros(q), np.eye(q))
+        sigma = np.maximum(sigma, 0.0)
+        multiply(target, E, target)
+        multiply(F, E, F)
+    else:
+        sigma = np.diag(coupling)
 
-    def together(p: Array) -> Array:
-        P = p.reshape(n, q)
-        return (smooth(P) + known * P + P @ coupling).reshape(-1, 1)
+    def operator(P: Array, columns: NDArray[np.intp]) -> Array:
+        """(θL + H) P + K∘P, and P times the Laplacian of labels."""
+        product = narrowed(image, P.shape[1])
+        mean = column_sums(P) / n
+        if laplacian is not None:
+            laplacian.product(P, product)
+        for part in row_blocks(n, q):
+            block = P[part] - mean
+            block += known[part] * P[part]
+            if laplacian is not None:
+                block += theta * product[part]
+            block += sigma[columns] * P[part] if by_row else P[part] @ coupling
+            product[part] = block
+        return product
 
-    found = conjugate_gradients(
-        lambda p, columns: together(p),
-        target.reshape(-1, 1),
-        x0=F.reshape(-1, 1),
-        precondition=lambda r, columns: (inverse * r.reshape(n, q)).reshape(-1, 1) if len(columns) else r,
+    def precondition(R: Array, columns: NDArray[np.intp], rows: slice) -> Array:
+        scale = diagonal[rows, np.newaxis] + known[rows] + sigma[columns]
+        return R / np.maximum(scale, np.finfo(np.float64).tiny)
+
+    found = cg.conjugate_gradients(
+        operator,
+        target,
+        x0=F,
+        precondition=precondition,
         tol=tol,
         max_iter=MAX_STEPS,
+        together=not by_row,
+        space=space,
     )
-    return found.x.reshape(n, q), found.iterations
+    if by_row:
+        multiply(F, E.T, F)
+    space.release(image)
+    return found.iterations

@@ -12,15 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.solvers.conjugate_gradients import conjugate_gradients
+from mlfs_dask.row_arrays import graph_product, narrowed, row_blocks, take_columns
+from mlfs_dask.solvers import conjugate_gradients as cg
 
 Array = NDArray[np.float64]
 
-#: Bytes of one array of the solver; columns are solved in groups of this size.
-GROUP_BYTES = 64 * 2**20
+#: Bytes of one array of the solver; columns are solved in groups of this size, in memory.
+GROUP_BYTES = 32 * 2**20
 
-#: Arrays of a group that are held at a time.
-GROUP_MATRICES = 12
+#: Arrays of a group that are held at a time: those of the conjugate gradients, two on the way through W, and the mask.
+GROUP_MATRICES = cg.MATRICES + 3
 
 
 class Reconstruction:
@@ -40,14 +41,26 @@ class Reconstruction:
         self.diagonal = np.asarray(self._A.power(2).sum(axis=0), dtype=np.float64).reshape(n)
 
     def error(self, Y: Array) -> float:
-        """‖(I − W) Y‖²."""
-        left = self._A @ Y
-        return float(np.einsum("ij,ij->", left, left))
+        """‖(I − W) Y‖², held in groups of columns."""
+        n, q = Y.shape
+        width = group_columns(n)
+        total = 0.0
+        for low in range(0, q, width):
+            columns = np.arange(low, min(low + width, q))
+            left = graph_product(self._A, take_columns(Y, columns), np.empty((n, len(columns))))
+            for part in row_blocks(*left.shape):
+                total += float(np.einsum("ij,ij->", left[part], left[part]))
+        return total
 
-    def normal(self, Y: Array) -> Array:
-        """(I − W)'(I − W) Y."""
-        product: Array = self._transposed @ (self._A @ Y)
-        return product
+    def normal(self, Y: Array, through: Array, out: Array) -> Array:
+        """(I − W)'(I − W) Y into `out`, by way of `through`; all of one shape, (n, c)."""
+        graph_product(self._A, Y, through)
+        return graph_product(self._transposed, through, out)
+
+
+def group_columns(n: int) -> int:
+    """Columns of a group."""
+    return max(1, GROUP_BYTES // (8 * max(n, 1)))
 
 
 class Recovery(NamedTuple):
@@ -96,34 +109,54 @@ def recover_labels(
     # A row without weight and neighbours ties nothing down: its entries stay what they are.
     inverse = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0)
     column = s[:, np.newaxis]
-    width = max(1, GROUP_BYTES // (8 * max(n, 1)))
+    width = group_columns(n)
     steps, residual = 0, 0.0
     for low in range(0, q, width):
-        part = slice(low, min(low + width, q))
-        chosen = np.flatnonzero(free[:, part].any(axis=0)) + low
+        high = min(low + width, q)
+        some = np.zeros(high - low, dtype=bool)
+        for part in row_blocks(n, q):
+            some |= free[part, low:high].any(axis=0)
+        chosen = np.flatnonzero(some) + low
         if not len(chosen):
             continue
-        mask = free[:, chosen]
-        known = np.where(mask, 0.0, Y[:, chosen])
-        right = -alpha * reconstruction.normal(known)
-        if fitted is not None:
-            right += column * fitted[:, chosen]
-        right *= mask
+        mask, start = take_columns(free, chosen), take_columns(Y, chosen)
+        through, image = np.empty_like(start), np.empty_like(start)
+        right = np.empty_like(start)
+        for part in row_blocks(*start.shape):
+            image[part] = np.where(mask[part], 0.0, start[part])
+            start[part] *= mask[part]
+        reconstruction.normal(image, through, right)
+        for part in row_blocks(*start.shape):
+            right[part] *= -alpha
+            if fitted is not None:
+                right[part] += column[part] * fitted[part][:, chosen]
+            right[part] *= mask[part]
 
-        def operator(V: Array, columns: NDArray[np.intp], mask: NDArray[np.bool_] = mask) -> Array:
-            product = column * V + alpha * reconstruction.normal(V)
-            product *= mask[:, columns]
+        def operator(
+            V: Array,
+            columns: NDArray[np.intp],
+            mask: NDArray[np.bool_] = mask,
+            through: Array = through,
+            image: Array = image,
+        ) -> Array:
+            product = narrowed(image, V.shape[1])
+            reconstruction.normal(V, narrowed(through, V.shape[1]), product)
+            for part in row_blocks(*V.shape):
+                product[part] *= alpha
+                product[part] += column[part] * V[part]
+                product[part] *= mask[part][:, columns]
             return product
 
-        found = conjugate_gradients(
+        found = cg.conjugate_gradients(
             operator,
             right,
-            x0=np.where(mask, Y[:, chosen], 0.0),
-            precondition=lambda R, _: inverse * R,
+            x0=start,
+            precondition=lambda R, _, rows: inverse[rows] * R,
             tol=tol,
             max_iter=max_iter,
         )
-        Y[:, chosen] = known + np.clip(found.x, -1.0, 1.0)
+        for part in row_blocks(n, q):
+            Y[part, chosen] = np.where(mask[part], np.clip(found.x[part], -1.0, 1.0), Y[part][:, chosen])
         steps = max(steps, found.iterations)
         residual = max(residual, float(found.residuals.max(initial=0.0)))
     return Recovery(steps, residual)

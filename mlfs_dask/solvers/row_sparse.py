@@ -192,7 +192,7 @@ def solve_products(
         operator,
         column * B,
         x0=Q if Q.any() else None,
-        precondition=lambda R, _: inverse * R,
+        precondition=lambda R, _, rows: inverse[rows] * R,
         tol=tol,
         max_iter=max_iter,
     )

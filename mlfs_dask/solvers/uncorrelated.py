@@ -21,14 +21,17 @@ from numpy.typing import NDArray
 from scipy import linalg
 
 from mlfs_dask.errors import MlfsError
+from mlfs_dask.row_arrays import IN_MEMORY, RowSpace, column_dots, column_sums, inner, multiply, narrowed, row_blocks
+from mlfs_dask.solvers.laplacian import Smoother
 
 Array = NDArray[np.float64]
 
 #: Blocks of directions that new ones are made orthogonal to, besides W.
 WINDOW = 3
 
-#: Arrays of shape (n, q) that `Subspace.solve` holds at most, F and the result included.
-ROW_MATRICES = WINDOW + 8
+#: Arrays of shape (n, q) that `Subspace.solve` holds at most, F and the result included: X W, those of the window and
+#: of the new block, X V, and one on its way.
+ROW_MATRICES = WINDOW + 5
 
 #: Arrays of shape (d, q) that it holds at most.
 FEATURE_MATRICES = WINDOW + 7
@@ -40,17 +43,11 @@ _DEPENDENT = 1e-8
 _RANK = 1e-10
 
 
-class Laplacian(Protocol):
-    """L of a graph on rows, by products."""
-
-    def __matmul__(self, V: Array) -> Array: ...
-
-
 class Readings(Protocol):
     """Products with X, centred, each of which may be a reading."""
 
-    def forward(self, W: Array) -> Array:
-        """X W."""
+    def forward(self, W: Array, out: Array) -> Array:
+        """X W into `out`."""
 
     def backward(self, V: Array) -> Array:
         """X'V."""
@@ -83,10 +80,14 @@ class Projection:
 
 @dataclass
 class Block:
-    """Directions P, shape (d, c), orthonormal in R and to the other blocks, with X P, shape (n, c)."""
+    """Directions P, shape (d, c), orthonormal in R and to the other blocks, with X P, shape (n, c).
+
+    `held`, shape (n, q), is the array of whose beginning X P is made.
+    """
 
     P: Array
     XP: Array
+    held: Array
 
 
 @dataclass
@@ -103,13 +104,14 @@ class Subspace:
 
     blocks: list[Block] = field(default_factory=list)
     rate: float = 0.5
+    space: RowSpace = IN_MEMORY
 
     def solve(
         self,
         F: Array,
         readings: Readings,
         *,
-        laplacian: Laplacian | None,
+        laplacian: Smoother | None,
         theta: float,
         ridge: Array,
         precondition: Callable[[Array], Array],
@@ -122,9 +124,9 @@ class Subspace:
         Parameters
         ----------
         F : float64 array, shape (n, q)
-            Centred.
+            Need not be centred.
         readings : Readings
-        laplacian : Laplacian, optional
+        laplacian : Smoother, optional
             L; None for 0.
         theta : float
         ridge : float64 array, shape (d,)
@@ -140,36 +142,36 @@ class Subspace:
         Returns
         -------
         Projection
+            X W of the last solve is overwritten by the next one.
 
         Raises
         ------
         MlfsError
             A product is not finite.
         """
-        q = F.shape[1]
-
-        def smooth(U: Array) -> Array:
-            """(I + θL) U."""
-            return U if laplacian is None else U + theta * (laplacian @ U)
+        n, q = F.shape
+        space = self.space
+        metric = _Metric(laplacian, theta, ridge, space.empty(n, q))
+        mean = column_sums(F) / n
 
         kept, self.blocks = self.blocks, []
         for block in kept:  # orthonormal in the R of before
             if block.P.shape[1]:
-                self.blocks.append(self._orthonormal(block.P, block.XP, smooth, ridge))
-        V, XV = np.zeros((len(ridge), q)), np.zeros_like(F)
+                self.blocks.append(self._orthonormal(block.P, block.XP, metric, block.held))
+            else:
+                space.release(block.held)
+        V, XV = np.zeros((len(ridge), q)), space.zeros(n, q)
         for block in self.blocks:
-            coefficients = block.XP.T @ F
-            V += block.P @ coefficients
-            XV += block.XP @ coefficients
+            self._move(V, XV, block, inner(block.XP, F))
         fresh, first_new = not self.blocks, len(self.blocks)
-        root, rank = inverse_root(F.T @ XV)
+        root, rank = inverse_root(inner(F, XV))
         before, slowest, error, converged = np.inf, 0.0, np.inf, False
         expansions = 0
         while expansions < max_expansions:
             if fresh and expansions == 0 and first is not None:
                 residual = first.copy()
             else:
-                residual = readings.backward(F - smooth(XV)) - ridge[:, np.newaxis] * V
+                residual = readings.backward(metric.left(F, mean, XV)) - ridge[:, np.newaxis] * V
             # All directions of W count alike, however small the singular value of M behind them.
             P = precondition(residual @ root if rank == q else residual)
             _require_finite(P)
@@ -178,20 +180,21 @@ class Subspace:
             if not P.shape[1]:
                 error, converged = 0.0, True
                 break
-            block = self._orthonormal(P, readings.forward(P), smooth, ridge)
+            held = space.empty(n, q)
+            block = self._orthonormal(P, readings.forward(P, narrowed(held, P.shape[1])), metric, held)
             expansions += 1
             if not block.P.shape[1]:  # there is nothing outside of the space
+                space.release(held)
                 error, converged = 0.0, True
                 break
             # P'(M - R V): the best step along P, even where rounding has left P at an angle to what is behind V.
             coefficients = block.P.T @ residual
-            V += block.P @ coefficients
-            XV += block.XP @ coefficients
+            self._move(V, XV, block, coefficients)
             self.blocks.append(block)
             if len(self.blocks) > first_new + WINDOW:
                 # In exact arithmetic the directions to come are orthogonal to it by themselves.
-                del self.blocks[first_new]
-            root, rank = inverse_root(F.T @ XV)
+                space.release(self.blocks.pop(first_new).held)
+            root, rank = inverse_root(inner(F, XV))
             if rank == 0:
                 error, converged = 0.0, True
                 break
@@ -209,23 +212,66 @@ class Subspace:
                 break
         if slowest > 0:
             self.rate = slowest
-        W, XW = V @ root, XV @ root
+        W, XW = V @ root, multiply(XV, root, XV)
         # W'RW = I. Other directions gain nothing with the next R, and their differences from W would carry rounding on.
-        self.blocks = [Block(W, XW)]
+        space.release(metric.image, *(block.held for block in self.blocks))
+        self.blocks = [Block(W, XW, XW)]
         return Projection(W, XW, rank, expansions, error, converged)
 
-    def _orthonormal(self, P: Array, XP: Array, smooth: Callable[[Array], Array], ridge: Array) -> Block:
-        """New directions made orthonormal in R, to one another and to those before; dependent ones are left out."""
+    def _move(self, V: Array, XV: Array, block: Block, coefficients: Array) -> None:
+        """V and X V by a combination of the directions of a block."""
+        V += block.P @ coefficients
+        for part in row_blocks(*XV.shape):
+            XV[part] += block.XP[part] @ coefficients
+
+    def _orthonormal(self, P: Array, XP: Array, metric: _Metric, held: Array) -> Block:
+        """New directions made orthonormal in R, to one another and to those before; dependent ones are left out.
+
+        X P is overwritten, and lies at the beginning of `held` before and after.
+        """
         for _ in range(2):  # once more for what rounding left
-            SXP, DP = smooth(XP), ridge[:, np.newaxis] * P
-            size = np.sqrt(np.einsum("ij,ij->j", XP, SXP) + np.einsum("ij,ij->j", P, DP))
-            for block in self.blocks:
-                overlap = block.XP.T @ SXP + block.P.T @ DP
+            SXP, DP = metric.smooth(XP), metric.ridge[:, np.newaxis] * P
+            size = np.sqrt(column_dots(XP, SXP) + np.einsum("ij,ij->j", P, DP))
+            overlaps = [inner(block.XP, SXP) + block.P.T @ DP for block in self.blocks]
+            for block, overlap in zip(self.blocks, overlaps, strict=True):
                 P = P - block.P @ overlap
-                XP = XP - block.XP @ overlap
-            T = _orthonormalising(XP.T @ smooth(XP) + P.T @ (ridge[:, np.newaxis] * P), size)
-            P, XP = P @ T, XP @ T
-        return Block(P, XP)
+            for part in row_blocks(*XP.shape):
+                for block, overlap in zip(self.blocks, overlaps, strict=True):
+                    XP[part] -= block.XP[part] @ overlap
+            SXP, DP = metric.smooth(XP), metric.ridge[:, np.newaxis] * P
+            T = _orthonormalising(inner(XP, SXP) + P.T @ DP, size)
+            P, XP = P @ T, multiply(XP, T, narrowed(held, T.shape[1]))
+        return Block(P, XP, held)
+
+
+@dataclass
+class _Metric:
+    """R = X'(I + θL)X + diag(ridge), on pairs of directions P and X P.
+
+    `image`, shape (n, q), takes what is given.
+    """
+
+    laplacian: Smoother | None
+    theta: float
+    ridge: Array
+    image: Array
+
+    def smooth(self, U: Array) -> Array:
+        """(I + θL) U."""
+        if self.laplacian is None:
+            return U
+        image = self.laplacian.product(U, narrowed(self.image, U.shape[1]))
+        for part in row_blocks(*image.shape):
+            image[part] *= self.theta
+            image[part] += U[part]
+        return image
+
+    def left(self, F: Array, mean: Array, XV: Array) -> Array:
+        """F less its mean − (I + θL) X V."""
+        smooth = self.smooth(XV)
+        for part in row_blocks(*F.shape):
+            np.subtract(F[part] - mean, smooth[part], out=self.image[part])
+        return self.image
 
 
 def inverse_root(K: Array) -> tuple[Array, int]:

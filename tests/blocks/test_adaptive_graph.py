@@ -56,7 +56,8 @@ def test_neighbours_used(k, m, used):
 def test_columns_that_are_equal_are_neighbours_in_the_order_of_their_index():
     rng = np.random.default_rng(0)
     f, g = rng.random((2, 50))
-    graph, beta, squares = column_graph(np.stack([f, f, f, g, f], axis=1), 2)
+    F = np.stack([f, f, f, g, f], axis=1)
+    graph, beta, squares = column_graph(F.T @ F, 2)
     assert graph[0].tolist() == [0, 0.5, 0.5, 0.25, 0.25]  # it is near to 1 and 2; 1, 2, 3 and 4 are near to it
     assert graph == pytest.approx(graph.T)
     assert beta.tolist()[:3] == [0, 0, 0]
@@ -64,6 +65,6 @@ def test_columns_that_are_equal_are_neighbours_in_the_order_of_their_index():
 
 
 def test_one_column_has_no_neighbour():
-    graph, beta, _ = column_graph(np.ones((4, 1)), 5)
+    graph, beta, _ = column_graph(np.full((1, 1), 4.0), 5)
     assert graph.tolist() == [[0.0]]
     assert beta.tolist() == [0.0]

@@ -8,8 +8,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.factorisation import nonnegative_factors
+from mlfs_dask.blocks import factorisation
 from tests.reference.mfsir import factorise
+
+
+def nonnegative_factors(Y, most):
+    """V and B."""
+    T, B = factorisation.nonnegative_factors(Y, most)
+    return np.maximum(Y @ T, 0.0), B
 
 
 def labels(seed, n=30, q=5):

@@ -17,7 +17,7 @@ from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_labels, as_matrix
-from mlfs_dask.primitives import passes
+from mlfs_dask.primitives import passes, row_passes
 from mlfs_dask.primitives.gram import gram
 from mlfs_dask.primitives.linear import (
     Scaling,
@@ -170,13 +170,45 @@ def test_rows_that_do_not_fit_a_worker_are_refused():
     from mlfs_dask.primitives.linear import _Linear
     from mlfs_dask.primitives.row_passes import plan_rows
 
-    profile = replace(rows_of(problem()[0]).profile, n=10**8, partitions=1000)
+    profile = replace(rows_of(problem()[0]).profile, n=10**8, partitions=8)
     statistic = _Linear(7, 20, W=np.zeros((7, 20)), centre=None, backward=False)
     cluster = replace(HERE, client=object(), workers=2, memory_limit=2**30)
     with pytest.raises(DoesNotFitError, match="one pass on a worker"):
         plan_rows(profile, statistic, cluster)
     plan = plan_rows(replace(profile, n=10**6), statistic, cluster)
     assert plan.peak_worker_bytes > cluster.process_bytes + 10**6 // 2 * 160
+    # In partitions of a size that fits they are taken a wave at a time.
+    plan = plan_rows(replace(profile, partitions=1000), statistic, cluster)
+    assert plan.peak_worker_bytes < cluster.process_bytes + row_passes.IN_FLIGHT_BYTES
+    rows = max(last - first for first, last in plan.runs) * 10**5
+    assert (rows - 10**5) * 160 <= row_passes.IN_FLIGHT_BYTES / cluster.slots
+
+
+@pytest.mark.parametrize("wave", [1, 8 * 3 * 20, 2**30])
+def test_rows_travel_in_waves(wave, monkeypatch):
+    """Never more of them at a time than a wave has, and results do not depend on it."""
+    from distributed import Client, LocalCluster
+
+    X, W, R, s = problem()
+    monkeypatch.setattr(row_passes, "IN_FLIGHT_BYTES", wave)
+    source = SlowRows(as_matrix(X), as_labels(np.ones((50, 1), dtype=np.int8)), block_bytes=150)
+    sent, send = [], passes.send
+    monkeypatch.setattr(passes, "send", lambda data, resources: sent.append(data) or send(data, resources))
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        there = Resources(2, 1, 2**33, 2**33, client)
+        out = np.empty((50, 3))
+        check_all(source, X, W, R, s, there, None)
+        assert forward(source, W, there, out=out)[0] is out
+        assert out == pytest.approx(X @ W)
+        sent.clear()
+        backward(source, R, there)
+    sizes = [[sum(a.nbytes for a in arrays) for arrays in data] for data in sent]
+    assert sum(map(sum, sizes)) == R.nbytes
+    assert all(sum(pieces) <= wave or len(pieces) == 1 for pieces in sizes)
+    assert (len(sent) == 1) == (wave == 2**30)
 
 
 def test_a_product_is_planned_before_its_matrices_exist():
@@ -193,7 +225,8 @@ def test_a_product_is_planned_before_its_matrices_exist():
     there = replace(HERE, client=object())
     for direction in ({"forward": True}, {"backward": True}):
         few, many = (plan_linear(long, c, there, **direction).peak_worker_bytes for c in (3, 300))
-        assert many - few >= 10**6 * 297 * 8
+        # The rows of a wave, of which both workers have a share.
+        assert many - few >= (row_passes.IN_FLIGHT_BYTES - 10**6 * 3 * 8) / there.workers
 
 
 class SlowRows(ArrayRows):

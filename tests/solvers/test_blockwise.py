@@ -12,13 +12,13 @@ from mlfs_dask import runtime
 from mlfs_dask.errors import MlfsError
 from mlfs_dask.solvers.blockwise import (
     Factors,
-    Laplacian,
     Problem,
     label_step,
     solve_blockwise,
     solve_fixed,
     unit_rows,
 )
+from mlfs_dask.solvers.laplacian import Laplacian
 
 
 class Dense:
@@ -50,13 +50,13 @@ def problem(seed, *, n=40, d=8, q=4, alpha=1.0, beta=1.0, most=2, hub=False):
         S[0, 1:] = 1.0  # a row that all others have for a neighbour
     S = sp.csr_array(S + S.T)
     start = Factors(np.ones((d, most)), np.zeros((d, most)), rng.random((n, most)), unit_rows(rng.random((most, q))))
-    return Problem(sp.csr_array(Y), Laplacian(S, n), Dense(Z), alpha, beta), start
+    return Problem(sp.csr_array(Y), Laplacian(S), Dense(Z), alpha, beta), start
 
 
 def value(task, at):
     """Eq. 8, entry by entry."""
     Z, Y = task.products.Z, task.Y.toarray()
-    L = np.diag(task.laplacian.degree) - task.laplacian.graph.toarray()
+    L = np.diag(task.laplacian.degrees) - task.laplacian.graph.toarray()
     return (
         ((Z @ (at.G * at.H) - at.V) ** 2).sum()
         + task.alpha * ((Y - at.V @ at.B) ** 2).sum()
@@ -204,16 +204,16 @@ def test_the_printed_form_runs_to_its_end_with_one_step():
     task, start = problem(0)
     rng = np.random.default_rng(0)
     G, H, V, B = (rng.uniform(-1e-5, 1e-5, a.shape) for a in (start.G, start.H, start.V, start.B))
-    at, trace = solve_fixed(task, Factors(G, H, V, B), task.products.Z.T @ V, eta=1e-3, tol=1e-5, max_iter=12)
+    at, trace = solve_fixed(task, Factors(G, H, V.copy(), B), task.products.Z.T @ V, eta=1e-3, tol=1e-5, max_iter=12)
     assert len(trace.objective) == 12
     assert np.ptp(trace.objective) < 1e-6 * trace.objective[0]  # nothing moves
     assert trace.converged  # and Eq. 15 would have stopped it at once
     assert (at.V >= 0).all()
     # The first step, as Eqs. 9 to 11 have it.
     task, _ = problem(0)
-    one, _ = solve_fixed(task, Factors(G, H, V, B), task.products.Z.T @ V, eta=0.01, tol=1e-5, max_iter=1)
+    one, _ = solve_fixed(task, Factors(G, H, V.copy(), B), task.products.Z.T @ V, eta=0.01, tol=1e-5, max_iter=1)
     Z, Y = task.products.Z, task.Y.toarray()
-    L = np.diag(task.laplacian.degree) - task.laplacian.graph.toarray()
+    L = np.diag(task.laplacian.degrees) - task.laplacian.graph.toarray()
     G1 = G - 0.01 * H * (2 * Z.T @ (Z @ (G * H) - V))
     H1 = H - 0.01 * G1 * (2 * Z.T @ (Z @ (G1 * H) - V))
     V1 = np.maximum(V - 0.01 * 2 * (V - Z @ (G1 * H1) + (V @ B - Y) @ B.T + L @ V), 0)

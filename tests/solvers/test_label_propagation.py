@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from mlfs_dask.solvers.label_propagation import propagate_labels
+from tests.solvers.laplacians import DenseLaplacian as Laplacian
 
 
 def problem(seed=0, n=40, q=5):
@@ -28,16 +29,16 @@ def dense(target, known, L_s, theta, L_p, mu):
 @pytest.mark.parametrize(("theta", "mu"), [(1.0, 1.0), (0.0, 1.0), (2.0, 0.0), (0.0, 0.0), (30.0, 0.01)])
 def test_equals_dense_algebra(by, theta, mu):
     rng, L_s, L_p, target = problem()
-    known = (rng.random((40, 1 if by != "entries" else 5)) < 0.4).astype(float)
+    known = rng.random((40, 1 if by != "entries" else 5)) < 0.4
     if by == "one row":
-        known[:] = 0.0
-        known[3] = 1.0
-    found, steps = propagate_labels(
-        np.zeros_like(target),
-        target,
+        known[:] = False
+        known[3] = True
+    found = np.zeros_like(target)
+    steps = propagate_labels(
+        found,
+        target.copy(),
         known,
-        laplacian=L_s if theta else None,
-        degrees=np.diag(L_s) if theta else None,
+        laplacian=Laplacian(L_s) if theta else None,
         theta=theta,
         label_laplacian=L_p if mu else None,
         mu=mu,
@@ -50,9 +51,11 @@ def test_equals_dense_algebra(by, theta, mu):
 @pytest.mark.parametrize("columns", [1, 5])
 def test_a_good_start_takes_no_step(columns):
     _, L_s, L_p, target = problem()
-    known = np.ones((40, columns))
-    parameters = {"laplacian": L_s, "degrees": np.diag(L_s), "theta": 1.0, "label_laplacian": L_p, "mu": 1.0}
-    found, _ = propagate_labels(np.zeros_like(target), target, known, **parameters, tol=1e-12)
-    again, steps = propagate_labels(found, target, known, **parameters, tol=1e-9)
+    known = np.ones((40, columns), dtype=bool)
+    parameters = {"laplacian": Laplacian(L_s), "theta": 1.0, "label_laplacian": L_p, "mu": 1.0}
+    found = np.zeros_like(target)
+    propagate_labels(found, target.copy(), known, **parameters, tol=1e-12)
+    again = found.copy()
+    steps = propagate_labels(again, target.copy(), known, **parameters, tol=1e-9)
     assert steps == 0
     assert again == pytest.approx(found, abs=1e-12)

@@ -11,8 +11,10 @@ from mlfs_dask.solvers.uncorrelated import (
     DiagonalPreconditioner,
     GramPreconditioner,
     Subspace,
+    _Metric,
     inverse_root,
 )
+from tests.solvers.laplacians import DenseLaplacian
 
 
 class Products:
@@ -20,9 +22,10 @@ class Products:
         self.X = X
         self.readings = 0
 
-    def forward(self, W):
+    def forward(self, W, out):
         self.readings += 1
-        return self.X @ W
+        out[...] = self.X @ W
+        return out
 
     def backward(self, V):
         self.readings += 1
@@ -62,7 +65,7 @@ def solve(space, products, F, L, ridge, theta, *, gram=True, tol=1e-9, max_expan
     return space.solve(
         F,
         products,
-        laplacian=L,
+        laplacian=None if L is None else DenseLaplacian(L),
         theta=theta,
         ridge=ridge,
         precondition=precondition,
@@ -193,7 +196,8 @@ def test_directions_close_to_the_space_become_orthogonal_to_it():
     space = Subspace()
     W = solve(space, Products(X), F, L, ridge, 1.0).W
     P = W + 1e-3 * np.abs(W).max() * np.random.default_rng(0).normal(size=W.shape)
-    block = space._orthonormal(P, X @ P, lambda U: U + L @ U, ridge)
+    XP = X @ P
+    block = space._orthonormal(P, XP, _Metric(DenseLaplacian(L), 1.0, ridge, np.empty_like(XP)), XP)
     R = X.T @ X + X.T @ L @ X + np.diag(ridge)
     assert difference(block.P.T @ R @ W, 0.0) < 2e-14
     assert difference(block.P.T @ R @ block.P, np.eye(4)) < 1e-12

@@ -1,0 +1,314 @@
+"""Arrays with a row for every row of the data, in memory or in files, and the algebra on them block of rows by block.
+
+Labels, latent variables and the vectors of their solvers have n rows each: together they may be many times what the
+driver can hold. A `RowSpace` keeps them in memory, or in files that have no name and so are gone with the process,
+however it ends. What computes with them goes through `row_blocks`: temporaries are as large as a block, and blocks
+are cut by n and the number of columns alone, so that results are the same bits in memory and in files.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask.errors import DoesNotFitError
+
+Array = NDArray[np.float64]
+
+#: Bytes of a block of rows: it stays in the second-level cache, and a system call for each costs nothing beside it.
+BLOCK_BYTES = 2**20
+
+#: Bytes of the columns that a product with a graph holds at a time. Neighbours lie anywhere: the columns are copied
+#: into memory, a few at a time, rather than rows fetched from files one by one.
+SLAB_BYTES = 64 * 2**20
+
+#: Share of the free disk that scratch files may take.
+DISK_SHARE = 0.9
+
+#: Files mapped by this process. Pages of theirs that a block has touched count as memory of the process until they
+#: are given back, which `row_blocks` does: so peaks as the system counts them (VmHWM) are those of what is needed.
+_mapped: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
+
+
+class RowSpace:
+    """Where arrays of n rows are kept.
+
+    Parameters
+    ----------
+    folder : path, optional
+        Scratch folder for files; None keeps arrays in memory.
+
+    Examples
+    --------
+    >>> space = RowSpace()
+    >>> space.zeros(3, 2).shape
+    (3, 2)
+    """
+
+    def __init__(self, folder: str | Path | None = None) -> None:
+        self.folder = None if folder is None else Path(folder)
+        self._free: list[Array] = []
+
+    @property
+    def in_files(self) -> bool:
+        """Whether arrays are in files."""
+        return self.folder is not None
+
+    def empty(self, n: int, columns: int, dtype: Any = np.float64) -> NDArray[Any]:
+        """A C-ordered array of shape (n, columns), whatever its values.
+
+        Raises
+        ------
+        DoesNotFitError
+            The disk has no room for it.
+        """
+        dtype = np.dtype(dtype)
+        size = n * columns * dtype.itemsize
+        for i, array in enumerate(self._free):
+            if array.nbytes == size and array.dtype == dtype:
+                return self._free.pop(i).reshape(n, columns)
+        if self.folder is None or size == 0:
+            return np.empty((n, columns), dtype=dtype)
+        return np.frombuffer(self._map(size), dtype=dtype).reshape(n, columns)
+
+    def zeros(self, n: int, columns: int, dtype: Any = np.float64) -> NDArray[Any]:
+        """An array of zeros of shape (n, columns)."""
+        return fill(self.empty(n, columns, dtype), 0.0)
+
+    def copy(self, source: NDArray[Any]) -> NDArray[Any]:
+        """A copy of an array of n rows."""
+        return fill(self.empty(len(source), source.shape[1], source.dtype), source)
+
+    def release(self, *arrays: NDArray[Any]) -> None:
+        """Take arrays back that nobody uses any more. Files are used again; memory is left to the caller's names."""
+        if self.folder is not None:
+            self._free += [array for array in arrays if array.nbytes]
+
+    def _map(self, size: int) -> mmap.mmap:
+        assert self.folder is not None
+        free = free_disk(self.folder)
+        if size > free:
+            raise no_room(self.folder, size)
+        # Without a name from the start where the system has such files, and from before the first byte elsewhere.
+        with tempfile.TemporaryFile(dir=self.folder, prefix="mlfs-rows-") as file:
+            try:
+                # All blocks of the disk now: a mapping that finds the disk full later would end the process.
+                os.posix_fallocate(file.fileno(), 0, size)
+            except OSError as error:
+                raise no_room(self.folder, size) from error
+            mapped = mmap.mmap(file.fileno(), size)
+        _mapped.add(mapped)
+        return mapped
+
+
+#: The space of small problems.
+IN_MEMORY = RowSpace()
+
+
+def no_room(folder: Path, size: int) -> DoesNotFitError:
+    """The error of a scratch folder without room for `size` bytes."""
+    return DoesNotFitError(
+        f"arrays with a row for every row of the data, in the scratch folder {folder}",
+        projected=size,
+        available=free_disk(folder),
+        cure="point TMPDIR to a folder on a disk with more room, or give the driver's process more memory",
+    )
+
+
+def scratch_folder() -> Path:
+    """Where scratch files go: Dask's `temporary-directory`, or the system's folder for temporary files (TMPDIR)."""
+    import dask
+
+    return Path(dask.config.get("temporary-directory", None) or tempfile.gettempdir())
+
+
+def free_disk(folder: str | Path) -> int:
+    """Bytes that scratch files in a folder may take; 0 where the folder cannot be used or is itself in memory."""
+    try:
+        if not os.access(folder, os.W_OK) or _file_system(Path(folder).resolve()) in ("tmpfs", "ramfs"):
+            return 0
+        state = os.statvfs(folder)
+    except OSError:
+        return 0
+    return int(state.f_bavail * state.f_frsize * DISK_SHARE)
+
+
+def _file_system(folder: Path) -> str:
+    """Type of the file system of a folder, as Linux names it; empty where the system does not tell."""
+    try:
+        lines = Path("/proc/self/mounts").read_text().splitlines()
+    except OSError:
+        return ""
+    mounts = [(Path(fields[1].encode().decode("unicode_escape")), fields[2]) for fields in map(str.split, lines)]
+    above = [(len(point.parts), i, kind) for i, (point, kind) in enumerate(mounts) if folder.is_relative_to(point)]
+    return max(above)[2] if above else ""
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Blocks of rows
+
+
+def block_rows(columns: int) -> int:
+    """Rows of a block of arrays with so many columns."""
+    return max(1, BLOCK_BYTES // (8 * max(columns, 1)))
+
+
+def row_blocks(n: int, columns: int) -> Iterator[slice]:
+    """Rows 0..n-1, a block at a time; when a block is done, pages of files that it touched are given back.
+
+    >>> list(row_blocks(3, 1))
+    [slice(0, 3, None)]
+    """
+    step = block_rows(columns)
+    for low in range(0, n, step):
+        yield slice(low, min(low + step, n))
+        if n > step:
+            give_back()
+
+
+def give_back() -> None:
+    """Let the system have the memory of all mapped files; their content stays, in its cache or on disk."""
+    for mapped in list(_mapped):
+        mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def is_mapped(array: NDArray[Any]) -> bool:
+    """Whether an array is in a file."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return isinstance(base.obj if isinstance(base, memoryview) else base, mmap.mmap)
+
+
+def narrowed(array: Array, columns: int) -> Array:
+    """The first n * columns numbers of an array as one of shape (n, columns): a narrower array in the same place."""
+    return array.reshape(-1)[: len(array) * columns].reshape(len(array), columns)
+
+
+def keep_columns(array: Array, kept: NDArray[Any], held: int) -> Array:
+    """Some columns of an array, moved together at its beginning.
+
+    Parameters
+    ----------
+    array : float64 array, shape (n, c)
+        C-ordered; overwritten.
+    kept : int or bool array
+        Which columns.
+    held : int
+        By how many columns blocks are cut.
+    """
+    flat = array.reshape(-1)
+    columns = int(np.count_nonzero(kept)) if kept.dtype == bool else len(kept)
+    into = flat[: len(array) * columns].reshape(len(array), columns)
+    for part in row_blocks(len(array), held):
+        # Fancy indexing copies, and what is written lies before all that is yet to be read.
+        into[part] = array[part][:, kept]
+    return into
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Algebra. Sums run over blocks in order.
+
+
+def fill(A: NDArray[Any], source: NDArray[Any] | float) -> NDArray[Any]:
+    """A number, or the values of another array, in A."""
+    for part in row_blocks(*A.shape):
+        A[part] = source[part] if isinstance(source, np.ndarray) else source
+    return A
+
+
+def take_columns(A: NDArray[Any], columns: NDArray[np.intp] | slice) -> NDArray[Any]:
+    """Some columns, copied into memory."""
+    taken = np.empty((len(A), np.arange(A.shape[1])[columns].size), dtype=A.dtype)
+    for part in row_blocks(*A.shape):
+        taken[part] = A[part][:, columns]
+    return taken
+
+
+def column_sums(A: Array) -> Array:
+    """Σ of every column, shape (c,)."""
+    total = np.zeros(A.shape[1])
+    for part in row_blocks(*A.shape):
+        total += A[part].sum(axis=0)
+    return total
+
+
+def column_dots(A: Array, B: Array) -> Array:
+    """a_j'b_j for every column, shape (c,)."""
+    total = np.zeros(A.shape[1])
+    for part in row_blocks(*A.shape):
+        total += np.einsum("ij,ij->j", A[part], B[part])
+    return total
+
+
+def inner(A: Array, B: Array) -> Array:
+    """A'B, shape (a, b)."""
+    total = np.zeros((A.shape[1], B.shape[1]))
+    for part in row_blocks(len(A), max(A.shape[1], B.shape[1])):
+        total += A[part].T @ B[part]
+    return total
+
+
+def multiply(A: Array, M: Array, out: Array) -> Array:
+    """A M into `out`, which may be A itself, or its beginning (`narrowed`) where M is narrower."""
+    for part in row_blocks(len(A), A.shape[1]):
+        out[part] = A[part] @ M
+    return out
+
+
+def add(A: Array, B: Array, factor: float = 1.0) -> Array:
+    """A + factor · B, in A."""
+    for part in row_blocks(*A.shape):
+        A[part] += B[part] if factor == 1.0 else factor * B[part]
+    return A
+
+
+def centre(A: Array) -> Array:
+    """A less the mean of every column, in A."""
+    mean = column_sums(A) / max(len(A), 1)
+    for part in row_blocks(*A.shape):
+        A[part] -= mean
+    return A
+
+
+def graph_rows(graph: sp.csr_array, part: slice) -> sp.csr_array:
+    """Some consecutive rows of a graph."""
+    if part.start == 0 and part.stop == graph.shape[0]:
+        return graph
+    low, high = int(graph.indptr[part.start]), int(graph.indptr[part.stop])
+    indptr = graph.indptr[part.start : part.stop + 1] - graph.indptr[part.start]
+    shape = (part.stop - part.start, graph.shape[1])
+    return sp.csr_array((graph.data[low:high], graph.indices[low:high], indptr), shape=shape)
+
+
+def slab_bytes(n: int, columns: int) -> int:
+    """What `graph_product` holds at most."""
+    return 8 * n * min(columns, max(1, SLAB_BYTES // (8 * max(n, 1))))
+
+
+def graph_product(graph: sp.csr_array, V: Array, out: Array) -> Array:
+    """S V into `out`, S being sparse of shape (n, n), V and `out` of shape (n, c) and not the same.
+
+    Notes
+    -----
+    Holds `SLAB_BYTES`, or one column if that is more; nothing for small V in memory.
+    """
+    n, c = V.shape
+    width = max(1, SLAB_BYTES // (8 * max(n, 1)))
+    for low in range(0, c, width):
+        columns = slice(low, min(low + width, c))
+        slab = V
+        if width < c or is_mapped(V):
+            slab = take_columns(V, columns)
+        for part in row_blocks(n, slab.shape[1]):
+            out[part, columns] = graph_rows(graph, part) @ slab
+    return out
