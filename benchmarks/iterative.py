@@ -1,17 +1,18 @@
 """Time, memory, readings and convergence of the iterative selectors: mfsir, smfs and access-mfs.
 
-    python benchmarks/iterative.py small | medium | wide | large | growth | gram    [--folder DIR] [--methods NAME ...]
+    python benchmarks/iterative.py small | medium | wide | large | growth    [--folder DIR] [--methods NAME ...]
 
 `small` fits real sets in process ($MLFS_DATA, as in judging.py). The others make stores with a planted structure
 (synthetic.py) in the folder on first use, and fit each of them in a process of its own with new local workers, beside
 a plain `da.from_zarr` read by the same workers. mfsir takes no unknown labels: it gets the same rows with all of them.
 Results are printed and written to benchmarks/results/iterative/NAME.json with the versions and the machine; with
---rows, for a trial with fewer rows, they are only printed.
+--rows, for a trial with fewer rows, they are only printed; with --methods the others' stay as they are.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import sys
 import time
@@ -89,7 +90,8 @@ def fitted(
             seen = {"driver": measuring.largest_array(), "worker": max(client.run(measuring.largest_array).values())}
             facts = {f"largest_array_{place}": list(found) for place, found in seen.items()}
     took = selector.report_
-    regression = [s for label in ("forward", "backward", "normal", "forward-normal") for s in passes.get(label, [])]
+    graph = took.extra.get("graph") or {}
+    regression = [s for label in REGRESSION for s in passes.get(label, [])]
     return {
         "seconds": took.wall_seconds,
         "read_seconds": reading,
@@ -101,6 +103,8 @@ def fitted(
         "tasks": took.tasks,
         "iterations": took.iterations,
         "converged": took.converged,
+        **({"graph": graph["kind"]} if graph else {}),
+        **({"recall": graph["recall"]} if "recall" in graph else {}),
         "peak_worker_MiB": took.peak_worker_bytes / 2**20,
         "planned_MiB": took.plan["peak_worker_bytes"] / 2**20,
         "peak_driver_MiB": took.peak_driver_bytes / 2**20,
@@ -113,8 +117,9 @@ def fitted(
     }
 
 
-#: Labels of passes that look for neighbours.
-SEARCHES = ("neighbours", "masses", "recall")
+#: Labels of passes that look for neighbours, and of those of a loop's regression.
+SEARCHES = ("neighbours", "masses")
+REGRESSION = ("X W", "X'R", "X'X W", "X W and X'R", "X W and X'X W")
 
 
 def fit_in_process_of_its_own(method: str, store: Path, parameters: dict[str, Any], **how: Any) -> dict[str, Any]:
@@ -149,8 +154,11 @@ SMALL_FIT = """
 import sys, time, warnings
 import numpy as np
 from mlfs_dask.selectors import get_method
+from scipy.sparse import csr_array
 with np.load({path!r}) as arrays:
     X, Y = arrays["X"], arrays["Y"]
+if {sparse}:
+    X = csr_array(X)
 selector = get_method({method!r})(n_features_to_select=10, **{parameters!r})
 started = time.perf_counter()
 selector.fit(X, Y)
@@ -176,8 +184,8 @@ def small(options: argparse.Namespace) -> None:
 
     from mlfs_dask import open_dataset
 
-    rows = {}
-    for name in ("yeast", "scene", "medical"):
+    rows: dict[str, dict[str, Any]] = {}
+    for name, sparse in (("yeast", False), ("scene", False), ("medical", True)):
         path = options.folder / f"{name}.npz"
         if not path.exists():
             dataset = open_dataset(make_store(name, options.folder))
@@ -189,7 +197,7 @@ def small(options: argparse.Namespace) -> None:
             np.savez(path, X=X, all=Y, some=labels)
         for method in options.methods:
             parameters = {"random_state": 0}
-            code = SMALL_FIT.format(path=str(path), method=method, parameters=parameters)
+            code = SMALL_FIT.format(path=str(path), method=method, parameters=parameters, sparse=sparse)
             code = code.replace('arrays["Y"]', 'arrays["all"]' if method == "mfsir" else 'arrays["some"]')
             row = rows[f"{method}, {name}"] = in_process(code, repeats=3)
             row["target_seconds"] = TARGETS[method, name]
@@ -198,7 +206,7 @@ def small(options: argparse.Namespace) -> None:
         options,
         "small",
         "in process, the first fit of a fresh process, imports apart; defaults (access-mfs: λ = θ = μ = 1, to 1e-6); "
-        "30 % of the rows labelled, of mfsir all; the authors' program of Access-MFS takes "
+        "30 % of the rows labelled, of mfsir all; medical as CSR; the authors' program of Access-MFS takes "
         + ", ".join(f"{seconds} s on {name}" for name, seconds in AUTHORS.items()),
         rows,
     )
@@ -268,11 +276,19 @@ def growth(options: argparse.Namespace) -> None:
 
 
 def finish(options: argparse.Namespace, name: str, description: str, rows: dict[str, dict[str, Any]]) -> None:
-    """Keep the results of a whole benchmark."""
-    if options.rows or set(options.methods) != set(METHODS):
-        print(f"{description}: not kept, since not all of it was run")
+    """Keep the results of a whole benchmark; those of methods that were not run stay as they are."""
+    if options.rows:
+        print(f"{description}: not kept")
         return
-    report(name, description, rows)
+    path = RESULTS / "iterative" / f"{name}.json"
+    if path.exists():
+        rows = {**json.loads(path.read_text())["rows"], **rows}
+    report(name, description, {label: rows[label] for label in sorted(rows, key=place)})
+
+
+def place(label: str) -> int:
+    """Rows are in the order of METHODS."""
+    return METHODS.index(label.split(",")[0])
 
 
 if __name__ == "__main__":

@@ -73,8 +73,6 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"labelled": 0.3, "lambda_": 10},
         {"labelled": 0.3, "theta": 0.1},
         {"labelled": 0.3, "theta": 10},
-        {"labelled": 0.3, "mu": 0.1},
-        {"labelled": 0.3, "mu": 10},
     ],
 }
 

@@ -1,4 +1,4 @@
-"""Write docs/benchmarks.md from the results that `passes.py` has left.
+"""Write docs/benchmarks.md from the results that `passes.py` and `iterative.py` have left.
 
 python benchmarks/table.py
 """
@@ -11,15 +11,28 @@ from typing import Any
 
 HERE = Path(__file__).parent
 ORDER = ("dense", "sparse", "workers", "peers", "growth", "wide", "small")
+ITERATIVE = ("small", "medium", "wide", "large", "growth")
 COLUMNS = {
     "seconds": "seconds",
+    "target_seconds": "aim",
+    "search_seconds": "of which search",
     "ratio_to_read": "ratio to the read",
     "ratio": "ratio to the peer",
     "speedup": "speed-up",
     "log_log_slope": "log-log slope",
+    "memory_slope": "slope of peak",
+    "driver_memory_slope": "slope of driver peak",
     "worker_cpu_seconds": "CPU seconds",
     "peak_worker_MiB": "peak MiB",
     "planned_MiB": "planned MiB",
+    "peak_driver_MiB": "driver peak MiB",
+    "planned_driver_MiB": "driver planned MiB",
+    "largest_array_worker_MiB": "largest array MiB, worker",
+    "largest_array_driver_MiB": "largest array MiB, driver",
+    "iterations": "iterations",
+    "converged": "converged",
+    "graph": "graph",
+    "recall": "recall",
     "passes": "passes",
     "tasks": "tasks",
     "largest_difference": "largest difference of scores",
@@ -41,7 +54,7 @@ def table(rows: dict[str, dict[str, Any]]) -> str:
     columns = [key for key in COLUMNS if any(key in row for row in rows.values())]
     lines = ["| | " + " | ".join(COLUMNS[key] for key in columns) + " |", "| --- |" + " ---: |" * len(columns)]
     for label, row in rows.items():
-        cells = [_cell(key, row[key]) if key in row else "" for key in columns]
+        cells = [_cell(key, row[key]) if row.get(key) is not None else "" for key in columns]
         lines.append(f"| {label} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -49,8 +62,10 @@ def table(rows: dict[str, dict[str, Any]]) -> str:
 def _cell(key: str, value: Any) -> str:
     if key == "largest_difference":
         return f"{value:.1g}"
-    if key in ("peak_worker_MiB", "planned_MiB"):
+    if key.endswith("_MiB"):
         return f"{value:,.0f}"
+    if isinstance(value, (bool, str)):
+        return value if isinstance(value, str) else ("no", "yes")[value]
     return f"{value:.3g}" if isinstance(value, float) else f"{value:,}"
 
 
@@ -59,6 +74,10 @@ def main() -> None:
     first = documents["dense"]
     versions = ", ".join(f"{name} {version}" for name, version in first["versions"].items())
     text = INTRODUCTION.format(cores=first["cores"], versions=f"Python {first['python']}, {versions}")
+    for name in ITERATIVE:
+        path = HERE / "results" / "iterative" / f"{name}.json"
+        if path.exists():
+            documents[f"iterative selectors: {name}"] = json.loads(path.read_text())
     for name, document in documents.items():
         text += f"## {name}\n\n{document['description']}\n\n    {document['command']}\n\n{table(document['rows'])}\n\n"
     (HERE.parent / "docs" / "benchmarks.md").write_text(text.rstrip() + "\n")
