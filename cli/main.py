@@ -32,6 +32,7 @@ COMMANDS = (
     "evaluate",
     "compare",
     "report",
+    "batch",
     "doctor",
     "demo",
 )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from mlfs_dask._version import __version__
 
 if TYPE_CHECKING:
+    from mlfs_dask.batch.running import run_batch
     from mlfs_dask.caching import cache
     from mlfs_dask.evaluation.comparison import compare
     from mlfs_dask.evaluation.experiment import evaluate
@@ -40,6 +41,7 @@ _PLACES = {
     "SMFS": "mlfs_dask.selectors.smfs",
     "cache": "mlfs_dask.caching",
     "compare": "mlfs_dask.evaluation.comparison",
+    "run_batch": "mlfs_dask.batch.running",
     "convert": "mlfs_dask.storage.convert",
     "evaluate": "mlfs_dask.evaluation.experiment",
     "open_dataset": "mlfs_dask.storage.dataset",
@@ -63,6 +65,7 @@ __all__ = [
     "evaluate",
     "open_dataset",
     "report",
+    "run_batch",
 ]
 
 

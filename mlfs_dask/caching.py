@@ -61,6 +61,7 @@ _CODE = ("blocks", "primitives")
 
 _settings: list[_Setting] = []
 _notes: list[list[str]] = []
+_presumed: list[set[Path]] = []
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,16 @@ def noting() -> Iterator[list[str]]:
         yield taken
     finally:
         _notes.pop()
+
+
+@contextlib.contextmanager
+def presuming() -> Iterator[None]:
+    """Plan as if everything that is told by `Slot.presume` in the with-block were in the cache."""
+    _presumed.append(set())
+    try:
+        yield
+    finally:
+        _presumed.pop()
 
 
 def cache_of(store: str) -> Path:
@@ -187,6 +198,9 @@ class Slot:
         """Whether an entry is there; it is not verified."""
         return False
 
+    def presume(self) -> None:
+        """Take the slot for filled, in plans: an earlier job will have filled it (`presuming`)."""
+
     def load(self) -> dict[str, NDArray[Any]] | None:
         """The arrays kept, if they are there and are what was written. Writing to them changes no file."""
         return None
@@ -211,8 +225,15 @@ class _Kept(Slot):
         self._covers = covers
         self._entry = folder / f"{kind}-{digest_of(identity)}"
 
+    def presume(self) -> None:
+        if _presumed:
+            _presumed[-1].add(self._entry)
+
     @property
     def is_filled(self) -> bool:
+        return any(self._entry in entries for entries in _presumed) or self._is_there()
+
+    def _is_there(self) -> bool:
         try:
             record = _read_record(self._entry)
             arrays = {name: _open_array(self._entry / f"{name}.npy", each) for name, each in record["arrays"].items()}
@@ -252,12 +273,12 @@ class _Kept(Slot):
             _write_tag(self._folder)
             aside.mkdir()
             self._write(aside, arrays)
-            if self._entry.exists() and not self.is_filled:
+            if self._entry.exists() and not self._is_there():
                 _remove(self._entry)  # damaged, or too little
             try:
                 aside.rename(self._entry)
             except OSError:
-                if not self.is_filled:  # another process was faster, with the same content
+                if not self._is_there():  # another process was faster, with the same content
                     raise
             _make_room(self._folder, self._size)
         except OSError as error:

@@ -27,7 +27,7 @@ from mlfs_dask import checkpoints, runtime
 from mlfs_dask.blocks.sparse import columns_of_block
 from mlfs_dask.caching import noting
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.primitives.passes import PassRecord, count_passes
+from mlfs_dask.primitives.passes import KeptStatistic, PassRecord, count_passes
 from mlfs_dask.primitives.plan import Plan, require_driver
 from mlfs_dask.primitives.rows import as_rows
 from mlfs_dask.runtime import Resources
@@ -178,6 +178,15 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             When no plan fits the workers.
         """
         raise NotImplementedError
+
+    def first_statistics(self, source: RowSource, resources: Resources) -> Sequence[KeptStatistic]:
+        """What a fit reads first, so that jobs on one store can read it together; empty where it has to be asked.
+
+        Raises
+        ------
+        DoesNotFitError
+        """
+        return ()
 
     def _score(self, source: RowSource, resources: Resources, k: int) -> Scores:
         """Run the method."""

@@ -7,6 +7,7 @@ selection model towards eliminating noisy features", Applied Sciences 10 (2020) 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -20,7 +21,7 @@ from mlfs_dask.blocks.label_space import (
     residual_correlation,
     standardised_products,
 )
-from mlfs_dask.primitives.passes import plan_statistics, run_pass
+from mlfs_dask.primitives.passes import KeptStatistic, plan_statistics, run_pass
 from mlfs_dask.primitives.plan import Plan
 from mlfs_dask.primitives.products import LabelMoments, LabelProducts, wants_compiled
 from mlfs_dask.runtime import Resources, driver_bytes
@@ -155,6 +156,10 @@ class ELC(BaseSelector):
             peak_driver_bytes=driver_bytes() + max(in_process, 8 * (matrices * q * d + 6 * q * q + 12 * d)),
             notes=(f"A is {q:,} labels by {d:,} features; the loop reads no data",),
         )
+
+    def first_statistics(self, source: RowSource, resources: Resources) -> Sequence[KeptStatistic]:
+        profile = source.profile
+        return [LabelProducts(profile.d, profile.q, compiled=wants_compiled(profile))]
 
     def _score(self, source: RowSource, resources: Resources, k: int) -> Scores:
         profile = source.profile

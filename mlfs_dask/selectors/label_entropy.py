@@ -10,6 +10,7 @@ more pass for the ranges. The counts of the promising labels are tiled over feat
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -28,7 +29,7 @@ from mlfs_dask.primitives.counts import (
     equal_width_book,
     quantile_book,
 )
-from mlfs_dask.primitives.passes import PassRecord, plan_statistics, run_pass
+from mlfs_dask.primitives.passes import KeptStatistic, PassRecord, plan_statistics, run_pass
 from mlfs_dask.primitives.plan import PassPlan, Plan, combine, split_evenly
 from mlfs_dask.primitives.sample import RowSample, draw_rows
 from mlfs_dask.runtime import Resources, driver_bytes
@@ -126,6 +127,15 @@ class _CountingSelector(BaseSelector):
             peak_driver_bytes=driver if resources.client is not None else max(driver, peak_worker),
             notes=(note,),
         )
+
+    def first_statistics(self, source: RowSource, resources: Resources) -> Sequence[KeptStatistic]:
+        profile, features, label_counts = source.profile, source.features, source.label_counts
+        if self.binning == "quantile" or features.minimum is None or label_counts is None or label_counts[0].any():
+            return ()
+        book = equal_width_book(features, self.bins, n=profile.n, code_missing=self.missing == "code")
+        counted = self._counted_labels(_label_entropies(label_counts, profile.n))
+        tiles = self._plan_counting(source, profile, book, counted, label_counts[2][counted], resources).tiles
+        return tiles if len(tiles) == 1 else ()
 
     def _plan_counting(
         self,

@@ -1,0 +1,108 @@
+"""`mlfs batch`: stores × methods × parameters × k × seeds × evaluations, from one file."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from mlfs_dask_cli.options import cache_options, cluster_options, force_option, output_options, resume_option
+from mlfs_dask_cli.output import Output, size, table
+from mlfs_dask_cli.progress import show_progress
+
+
+@click.command()
+@click.argument("plan", metavar="PLAN.yaml", required=False)
+@click.option("-o", "place", metavar="DIR", help="Folder of the jobs and the tables.")
+@click.option("--dry-run", is_flag=True, help="Check the file, print jobs, passes, bytes and memory, and stop.")
+@click.option("--schema", is_flag=True, help="Print the JSON schema of PLAN.yaml, and stop.")
+@resume_option
+@force_option
+@cache_options
+@cluster_options
+@output_options(progress=True)
+def batch(
+    *,
+    plan: str | None,
+    place: str | None,
+    dry_run: bool,
+    schema: bool,
+    resume: bool,
+    force: bool,
+    cache: dict[str, Any],
+    cluster: dict[str, Any],
+    output: Output,
+) -> None:
+    """Run every job of PLAN.yaml, each into a folder of its own under DIR, and join their results.
+
+    The file is checked before anything runs. A job that fails is told and left, and the exit code is then not 0.
+    """
+    if schema:
+        from mlfs_dask.batch.schema import plan_schema
+
+        click.echo(json.dumps(plan_schema(), indent=2))
+        return
+    if plan is None:
+        raise click.UsageError("missing argument 'PLAN.yaml'.")
+    if place is None and not dry_run:
+        raise click.UsageError("missing option '-o'; it names the folder to write.")
+
+    from mlfs_dask.batch.plan import read_plan
+    from mlfs_dask.batch.running import Batch
+    from mlfs_dask.caching import cache as keep_statistics
+    from mlfs_dask.cluster import connect, planned_resources
+    from mlfs_dask.runtime import current_resources
+
+    found = Batch(read_plan(plan), place, resume=resume, force=force)
+    if dry_run:
+        with keep_statistics(**cache):
+            projected = found.project(planned_resources(**cluster, work_bytes=found.read_bytes))
+        output.result(projected.to_dict(), _plan_text(projected))
+        projected.require_success()
+        return
+    with (
+        keep_statistics(**cache),
+        connect(**cluster, work_bytes=found.read_bytes),
+        show_progress(output),
+    ):
+        output.note(_plan_text(found.project(current_resources())))
+        found.begin()
+        found.run(lambda job, state: output.note(f"mlfs: {job}: {state}"))
+    _print(place, found, output)
+    found.require_success()
+
+
+def _plan_text(projected: Any) -> str:
+    totals = projected.to_dict()
+    rows = [
+        (
+            job.job,
+            job.passes,
+            size(job.bytes_read),
+            size(job.peak_worker_bytes),
+            size(job.peak_driver_bytes),
+            "will fail: " + job.problem.splitlines()[0] if job.problem else "",
+        )
+        for job in projected.jobs
+    ]
+    header = ("job", "passes", "read", "a worker", "driver", "")
+    lines = [table(rows, header=header)] if rows else []
+    done = f", {projected.done} done already" if projected.done else ""
+    lines.append(
+        f"{len(rows)} to run{done}; at most {totals['passes']} passes, {size(totals['bytes_read'])}; "
+        f"at most {size(totals['peak_worker_bytes'])} a worker, {size(totals['peak_driver_bytes'])} on the driver"
+    )
+    return "\n".join(lines)
+
+
+def _print(place: str | None, found: Any, output: Output) -> None:
+    jobs = found.result().jobs
+    states = jobs["state"].value_counts()
+    rows = [
+        ("jobs", ", ".join(f"{count} {state}" for state, count in states.items())),
+        ("passes", str(int(jobs["passes"].sum()))),
+        ("seconds", f"{jobs['seconds'].sum():.1f}"),
+        ("written", f"{place}: jobs.csv, results.csv, selections.csv (and .parquet), jobs/"),
+    ]
+    output.result({"batch": place, "jobs": json.loads(jobs.to_json(orient="records"))}, table(rows))

@@ -1,0 +1,358 @@
+"""From a document to jobs: everything that can be wrong is found before anything runs.
+
+`stores` × `methods` with their grids of `params`, × `k` × `seeds`, are selections; × `evaluation` are evaluations.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mlfs_dask.batch.document import Item, as_document, read_document
+from mlfs_dask.errors import UsageError
+from mlfs_dask.evaluation.protocols import Settings, make_settings
+from mlfs_dask.evaluation.subjects import ALL, RANDOM
+from mlfs_dask.evaluation.table import dataset_name
+from mlfs_dask.fingerprints import digest_of
+from mlfs_dask.results import is_url
+from mlfs_dask.selectors import get_method
+from mlfs_dask.selectors.options import Option, selector_options
+
+PLAN_KEYS = ("stores", "methods", "k", "seeds", "evaluation")
+STORE_KEYS = ("path", "name")
+METHOD_KEYS = ("method", "name", "params", "k", "seeds")
+EVALUATION_KEYS = ("name", "protocol", "subjects", "seeds")
+
+#: Fields of `Settings` that an evaluation may have; `seeds` takes the place of `seed`.
+SETTINGS = tuple(name for name in Settings.__dataclass_fields__ if name not in ("seed",))
+
+_LONGEST_NAME = 120
+
+
+@dataclass(frozen=True)
+class StoreEntry:
+    """A store, and what it is called in the tables."""
+
+    name: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Point:
+    """A method with one choice of its parameters."""
+
+    run: str
+    method: str
+    params: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class EvaluationEntry:
+    """How features are judged."""
+
+    name: str
+    protocol: str | None
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One selection, or one evaluation of one method.
+
+    Attributes
+    ----------
+    name : str
+        Of its folder.
+    store : StoreEntry
+    point : Point
+    k : int, float or None
+        Features to keep; None in an evaluation.
+    seed : int or None
+        None where nothing is drawn and no seed was given.
+    evaluation : EvaluationEntry or None
+        None in a selection.
+    """
+
+    name: str
+    store: StoreEntry
+    point: Point
+    k: int | float | None
+    seed: int | None
+    evaluation: EvaluationEntry | None = None
+
+    @property
+    def kind(self) -> str:
+        """`select` or `evaluate`."""
+        return "select" if self.evaluation is None else "evaluate"
+
+    def make_selector(self) -> Any:
+        """The configured selector of a selection."""
+        selector = get_method(self.point.method)
+        params = dict(self.point.params)
+        if self.seed is not None:
+            params["random_state"] = self.seed
+        return selector(n_features_to_select=self.k, **params)
+
+    def digest(self, store: str) -> str:
+        """Digest of what its result depends on, given that of the store's content."""
+        evaluation = self.evaluation and {
+            "protocol": self.evaluation.protocol,
+            "options": dict(self.evaluation.options),
+        }
+        return digest_of(
+            {
+                "store": [store, self.store.name],
+                "point": [self.point.run, self.point.method, dict(self.point.params)],
+                "k": self.k,
+                "seed": self.seed,
+                "evaluation": evaluation,
+            }
+        )
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """What a batch will do.
+
+    Attributes
+    ----------
+    stores : tuple of StoreEntry
+    jobs : tuple of Job
+        Store by store; selections first.
+    document : dict
+        The plan as it was given.
+    """
+
+    stores: tuple[StoreEntry, ...]
+    jobs: tuple[Job, ...]
+    document: dict[str, Any] = field(default_factory=dict)
+
+
+def read_plan(plan: str | Path | Mapping[str, Any]) -> BatchPlan:
+    """Read and validate a plan.
+
+    Parameters
+    ----------
+    plan : path or mapping
+        A YAML file, or its content. Stores' relative paths count from the file's folder, else from the working folder.
+
+    Raises
+    ------
+    DataError
+        With the line of what is wrong, and the closest name where one is not known.
+    """
+    if isinstance(plan, Mapping):
+        return _Reader(as_document(plan), Path()).plan()
+    return _Reader(read_document(plan), Path(plan).parent).plan()
+
+
+class _Reader:
+    def __init__(self, document: Item, folder: Path) -> None:
+        self._document = document
+        self._folder = folder
+
+    def plan(self) -> BatchPlan:
+        entries = self._document.mapping("the plan", PLAN_KEYS)
+        for name in ("stores", "methods"):
+            if name not in entries:
+                raise self._document.error(f"the plan has no {name!r}")
+        if "k" not in entries and "evaluation" not in entries and not self._has_own_k(entries["methods"]):
+            raise self._document.error("the plan selects nothing and judges nothing", cure="give k, or evaluation")
+        stores = [self._store(item) for item in _some(entries["stores"], "stores")]
+        _refuse_twice(entries["stores"], [store.name for store in stores], "stores are called", "give name")
+        ks = self._ks(entries["k"]) if "k" in entries else []
+        seeds = self._seeds(entries["seeds"]) if "seeds" in entries else None
+        methods = [self._method(item, ks, seeds) for item in _some(entries["methods"], "methods")]
+        runs = [point.run for points, _, _ in methods for point in points]
+        _refuse_twice(entries["methods"], runs, "methods are called", "give each a name of its own")
+        evaluations = []
+        if "evaluation" in entries:
+            evaluations = [self._evaluation(item, seeds) for item in _some(entries["evaluation"], "evaluation")]
+            names = [entry.name for entry, _, _ in evaluations]
+            _refuse_twice(entries["evaluation"], names, "evaluations are called", "give each a name of its own")
+        jobs = [job for store in stores for job in _jobs(store, methods, evaluations)]
+        _refuse_twice(self._document, [job.name for job in jobs], "jobs are called", "give shorter, different names")
+        return BatchPlan(tuple(stores), tuple(jobs), self._document.plain())
+
+    @staticmethod
+    def _has_own_k(methods: Item) -> bool:
+        return any(isinstance(item.value, dict) and "k" in item.value for item in methods.items())
+
+    def _store(self, item: Item) -> StoreEntry:
+        if isinstance(item.value, str):
+            path, name = item.text("a store"), None
+        else:
+            entries = item.mapping("a store", STORE_KEYS)
+            if "path" not in entries:
+                raise item.error("a store has no 'path'")
+            path = entries["path"].text("path")
+            name = entries["name"].text("name") if "name" in entries else None
+        if not is_url(path):
+            path = str(self._folder / path)
+        return StoreEntry(name or dataset_name(path), path)
+
+    def _method(
+        self, item: Item, ks: list[int | float], seeds: list[int] | None
+    ) -> tuple[list[Point], list[int | float], list[int] | None]:
+        entries = item.mapping("a method", METHOD_KEYS) if isinstance(item.value, dict) else {"method": item}
+        if "method" not in entries:
+            raise item.error("an entry of methods has no 'method'")
+        method = entries["method"].text("method")
+        try:
+            selector = get_method(method)
+        except UsageError as error:
+            raise entries["method"].error(str(error)) from None
+        options = {option.name: option for option in selector_options(selector)}
+        seeded = options.pop("random_state", None) is not None
+        given = entries["params"].mapping(f"params of {method}", options) if "params" in entries else {}
+        grid = {name: [_parameter(each, options[name]) for each in value.items()] for name, value in given.items()}
+        for name, values in grid.items():
+            if not values:
+                raise given[name].error(f"{name} has no value")
+        if "name" in entries:
+            label = entries["name"].text("name")
+            shown = [name for name, choices in grid.items() if len(choices) > 1]
+        else:
+            label, shown = method, list(grid)
+        points = []
+        for chosen in itertools.product(*grid.values()):
+            params = dict(zip(grid, chosen, strict=True))
+            try:
+                selector(n_features_to_select=1, **params)._check_parameters()
+            except UsageError as error:
+                raise _blamed(error, given, entries.get("params", item)).error(str(error)) from None
+            text = ",".join(f"{name}={params[name]}" for name in shown)
+            points.append(Point(f"{label}:{text}" if text else label, method, params))
+        own = self._seeds(entries["seeds"]) if "seeds" in entries else seeds
+        if "seeds" in entries and not seeded:
+            raise entries["seeds"].error(f"{method} draws nothing at random", cure="leave seeds out")
+        return points, self._ks(entries["k"]) if "k" in entries else ks, own if seeded else None
+
+    def _ks(self, item: Item) -> list[int | float]:
+        found: list[int | float] = []
+        for each in _some(item, "k"):
+            k = each.value
+            whole = isinstance(k, int) and not isinstance(k, bool) and k >= 1
+            if not whole and not (isinstance(k, float) and 0 < k <= 1):
+                raise each.error(f"k must be a count from 1, or a fraction of the features such as 0.1; got {k!r}")
+            found.append(k)
+        _refuse_twice(item, found, "values of k are", "give each once")
+        return found
+
+    def _seeds(self, item: Item) -> list[int]:
+        found = []
+        for each in _some(item, "seeds"):
+            if not isinstance(each.value, int) or isinstance(each.value, bool) or each.value < 0:
+                raise each.error(f"a seed must be a whole number from 0; got {each.value!r}")
+            found.append(each.value)
+        _refuse_twice(item, found, "seeds are", "give each once")
+        return found
+
+    def _evaluation(self, item: Item, seeds: list[int] | None) -> tuple[EvaluationEntry, list[Point], list[int]]:
+        entries = item.mapping("an evaluation", (*EVALUATION_KEYS, *SETTINGS))
+        protocol = entries["protocol"].text("protocol") if "protocol" in entries else None
+        options = {name: _setting(name, entries[name]) for name in SETTINGS if name in entries}
+        try:
+            make_settings(protocol, options)
+        except UsageError as error:
+            raise _blamed(error, entries, item).error(_without_dashes(error)) from None
+        name = entries["name"].text("name") if "name" in entries else protocol or "evaluation"
+        own = self._seeds(entries["seeds"]) if "seeds" in entries else seeds or [0]
+        points = []
+        for subject in entries["subjects"].items() if "subjects" in entries else []:
+            if subject.value not in (RANDOM, ALL):
+                raise subject.error(
+                    f"a subject of an evaluation is {RANDOM!r} or {ALL!r}; got {subject.plain()!r}",
+                    cure="name methods under methods: each is evaluated",
+                )
+            points.append(Point(subject.value, subject.value, {}))
+        return EvaluationEntry(name, protocol, options), points, own
+
+
+def _jobs(store: StoreEntry, methods: Sequence[Any], evaluations: Sequence[Any]) -> Iterator[Job]:
+    for points, ks, seeds in methods:
+        for point, k, seed in itertools.product(points, ks, seeds or [None]):
+            name = _name(store.name, point.run, f"k{k}", "" if seed is None else f"s{seed}")
+            yield Job(name, store, point, k, seed)
+    every = [point for points, _, _ in methods for point in points]
+    for entry, others, seeds in evaluations:
+        for seed, point in itertools.product(seeds, [*every, *others]):
+            name = _name(store.name, entry.name, point.run, f"s{seed}" if len(seeds) > 1 else "")
+            yield Job(name, store, point, None, seed, entry)
+
+
+def _name(*parts: str) -> str:
+    """A folder's name: what a shell or a URL would have to quote becomes a hyphen."""
+    name = ".".join(re.sub(r"[^A-Za-z0-9_=,+.-]", "-", part) for part in parts if part)
+    if len(name) <= _LONGEST_NAME:
+        return name
+    return f"{name[: _LONGEST_NAME - 9]}-{digest_of({'parts': list(parts)})[:8]}"
+
+
+def _some(item: Item, what: str) -> list[Item]:
+    found = item.items()
+    if not found or item.value is None:
+        raise item.error(f"{what} is empty")
+    return found
+
+
+def _refuse_twice(item: Item, names: Sequence[Any], what: str, cure: str) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1}, key=str)
+    if twice:
+        raise item.error(f"two {what} {twice[0]!r}", cure=cure)
+
+
+def _parameter(item: Item, option: Option) -> Any:
+    """A value of a selector's parameter; numbers that YAML takes for text (1e-3) are read as numbers."""
+    value: Any = item.value
+    if isinstance(value, str):
+        try:
+            return option.parse(value)
+        except UsageError as error:
+            raise item.error(str(error).replace(option.flag, option.name, 1)) from None
+    kinds: Any = option.types + ((int,) if float in option.types else ())
+    if value is None and option.optional:
+        return None
+    if option.choices or not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        raise item.error(f"{option.name} must be {option.type_text}; got {item.plain()!r}")
+    return float(value) if option.types == (float,) else value
+
+
+def _setting(name: str, item: Item) -> Any:
+    """A value of a setting of evaluations, of the type that its annotation names."""
+    annotation = str(Settings.__dataclass_fields__[name].type)
+    value: Any = item.value
+    if name == "k_grid" and not isinstance(value, str):
+        values = [str(each.value) for each in item.items() if isinstance(each.value, int | float | str)]
+        return ",".join(values)
+    if annotation.startswith("tuple"):
+        return tuple(each.text(name) for each in item.items())
+    if value is None and "None" in annotation:
+        return None
+    kinds: dict[str, Any] = {"bool": (bool,), "int": (int,), "float": (int, float), "str": (str,)}
+    expected = annotation.split(" ")[0]
+    if isinstance(value, str) and expected == "float":
+        try:
+            return float(value)
+        except ValueError:
+            pass
+    if not isinstance(value, kinds[expected]) or (isinstance(value, bool) and expected != "bool"):
+        words = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "a text"}
+        raise item.error(f"{name} must be {words[expected]}; got {item.plain()!r}")
+    return float(value) if expected == "float" else value
+
+
+def _blamed(error: Exception, entries: Mapping[str, Item], otherwise: Item) -> Item:
+    """The entry that an error names first, else the whole."""
+    text = _without_dashes(error).replace("-", "_")
+    named = [(found.start(), name) for name in entries if (found := re.search(rf"\b{re.escape(name)}\b", text))]
+    return entries[min(named)[1]] if named else otherwise
+
+
+def _without_dashes(error: Exception) -> str:
+    """The text of an error, options spelt as they are in a plan."""
+    return re.sub(r"(?<![\w-])--(?=[a-zA-Z])", "", str(error))

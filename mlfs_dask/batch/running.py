@@ -1,0 +1,697 @@
+"""Running a plan: job after job, each finished one in a folder of its own, so that nothing done is ever lost.
+
+What several selections of a store read first is read in one pass, into the cache (`mlfs_dask.caching`), from which each
+of them takes it. A job that fails is told and left; the others run. The tables are made of the folders at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import shutil
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mlfs_dask import caching, runtime
+from mlfs_dask._version import __version__
+from mlfs_dask.batch.plan import BatchPlan, Job, StoreEntry, read_plan
+from mlfs_dask.checkpoints import Folder, checkpoint_place, keep_checkpoints
+from mlfs_dask.errors import ClusterLostError, DataError, DoesNotFitError, MlfsError, UsageError
+from mlfs_dask.evaluation import results as evaluations
+from mlfs_dask.evaluation.experiment import prepare
+from mlfs_dask.evaluation.keeping import Kept, kept_place
+from mlfs_dask.evaluation.subjects import ALL, RANDOM, Subject
+from mlfs_dask.fingerprints import code_digest, digest_of
+from mlfs_dask.primitives.passes import plan_statistics, run_pass, slot_of
+from mlfs_dask.primitives.plan import require_driver
+from mlfs_dask.results import RECORD, as_json, is_url, read_run, write_run
+from mlfs_dask.runtime import Resources
+from mlfs_dask.selectors.base import count_kept
+from mlfs_dask.storage.dataset import Dataset, open_dataset
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+logger = logging.getLogger(__name__)
+
+BATCH = "batch.json"
+FORMAT_VERSION = 1
+JOBS, RESULTS, SELECTIONS = "jobs.csv", "results", "selections"
+
+#: Failures that are told at the end; all of them are in the table.
+_SHOWN = 5
+
+JOB_COLUMNS = {
+    "job": "string",
+    "kind": "string",
+    "dataset": "string",
+    "run": "string",
+    "method": "string",
+    "k": "string",
+    "seed": "Int64",
+    "evaluation": "string",
+    "state": "string",
+    "seconds": "float64",
+    "passes": "Int64",
+    "bytes_read": "Int64",
+    "from_cache": "string",
+    "iterations": "Int64",
+    "converged": "boolean",
+    "peak_worker_bytes": "Int64",
+    "peak_driver_bytes": "Int64",
+    "error": "string",
+}
+
+
+class BatchFailedError(MlfsError):
+    """Some jobs of a batch failed; the others are done.
+
+    Its exit code is that of the failures where they all have the same.
+    """
+
+    def __init__(self, text: str, exit_code: int) -> None:
+        self.exit_code = exit_code
+        super().__init__(text)
+
+
+@dataclass(frozen=True)
+class BatchResult:
+    """What a batch found, as tidy tables.
+
+    Attributes
+    ----------
+    jobs : DataFrame
+        A row for every job, and one for every pass that jobs shared (kind "shared"): state ("done", "failed",
+        "missing"), seconds, passes, error.
+    results : DataFrame
+        The results of all evaluations: job, evaluation and seed, and the columns of `mlfs_dask.evaluation.results`.
+    selections : DataFrame
+        The chosen features of all selections: job, dataset, run, method, k, seed, rank, feature_index, feature_name,
+        score.
+    """
+
+    jobs: pd.DataFrame
+    results: pd.DataFrame
+    selections: pd.DataFrame
+
+    @property
+    def failed(self) -> list[str]:
+        """Names of the jobs that failed."""
+        return list(self.jobs["job"][self.jobs["state"] == "failed"])
+
+
+@dataclass(frozen=True)
+class Projected:
+    """What one job will cost; or why it will fail."""
+
+    job: str
+    passes: int = 0
+    bytes_read: int = 0
+    peak_worker_bytes: int = 0
+    peak_driver_bytes: int = 0
+    problem: str | None = None
+    exit_code: int = 0
+
+
+@dataclass
+class Projection:
+    """What a batch will cost: at most, where methods iterate.
+
+    Attributes
+    ----------
+    jobs : list of Projected
+        Those that are not done; what jobs share stands before them, as `STORE.shared`.
+    done : int
+        Jobs that are done already.
+    """
+
+    jobs: list[Projected] = field(default_factory=list)
+    done: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data, with totals."""
+        each = self.jobs
+        return {
+            "jobs": [asdict(job) for job in each],
+            "done": self.done,
+            "passes": sum(job.passes for job in each),
+            "bytes_read": sum(job.bytes_read for job in each),
+            "peak_worker_bytes": max((job.peak_worker_bytes for job in each), default=0),
+            "peak_driver_bytes": max((job.peak_driver_bytes for job in each), default=0),
+        }
+
+    def require_success(self) -> None:
+        """Raise if a job is known to fail.
+
+        Raises
+        ------
+        BatchFailedError
+        """
+        problems = [(job.job, job.problem, job.exit_code) for job in self.jobs if job.problem is not None]
+        if problems:
+            raise _failed(problems, len(self.jobs), "will fail")
+
+
+def run_batch(
+    plan: str | Path | Mapping[str, Any],
+    place: str | Path | None = None,
+    *,
+    resume: bool = False,
+    force: bool = False,
+    cache: str | Path | None = caching.BESIDE,
+    cache_size: int = caching.SIZE,
+) -> BatchResult:
+    """Run a plan.
+
+    Parameters
+    ----------
+    plan : path or mapping
+        A YAML file, or its content.
+    place : path, optional
+        Folder for the jobs and the tables. Without one only the tables that are returned are left.
+    resume : bool
+        Run only what is missing in the folder.
+    force : bool
+        Replace an earlier batch.
+    cache : path, "auto" or None
+        Where statistics are kept (`mlfs_dask.caching.cache`). None: jobs share no pass.
+    cache_size : int
+        Bytes.
+
+    Returns
+    -------
+    BatchResult
+        Jobs that failed are told in `jobs`; nothing is raised for them.
+
+    Raises
+    ------
+    DataError
+        The plan or a store is invalid; nothing was run.
+    UsageError
+        The place is taken.
+    ClusterLostError
+        What was done is there; go on with `resume`.
+    """
+    import tempfile
+
+    found = read_plan(plan)
+    with contextlib.ExitStack() as stack:
+        if place is None:
+            place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mlfs-batch-"))) / "batch"
+        batch = Batch(found, place, resume=resume, force=force)
+        stack.enter_context(caching.cache(cache, size=cache_size))
+        batch.begin()
+        batch.run()
+        return batch.result()
+
+
+class Batch:
+    """A plan and its folder.
+
+    Parameters
+    ----------
+    plan : BatchPlan
+    place : path, optional
+        None: it can be projected, and not run.
+    resume, force : bool
+
+    Raises
+    ------
+    UsageError
+        The place is taken, or is a URL.
+    DataError
+        A store is missing or damaged.
+    """
+
+    def __init__(self, plan: BatchPlan, place: str | Path | None, *, resume: bool = False, force: bool = False) -> None:
+        self.plan = plan
+        self._given = None if place is None else check_place(place, resume=resume, force=force)
+        self._resume = resume
+        # A store that cannot be opened is an error of the plan, found before anything runs.
+        self._datasets: dict[str, Dataset] = {store.name: open_dataset(store.path) for store in plan.stores}
+        self._rows: dict[str, dict[str, Any]] = {}
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of the largest store."""
+        return max(dataset.rows.profile.read_bytes for dataset in self._datasets.values())
+
+    # ------------------------------------------------------------------ what it will cost
+
+    def project(self, resources: Resources) -> Projection:
+        """Passes, bytes and memory of all jobs that are not done."""
+        found = Projection()
+        for store in self.plan.stores:
+            jobs = [job for job in self._jobs_of(store) if not self._is_done(job)]
+            found.done += len(self._jobs_of(store)) - len(jobs)
+            with caching.presuming():
+                found.jobs += self._project_store(store, jobs, resources)
+        return found
+
+    def _project_store(self, store: StoreEntry, jobs: Sequence[Job], resources: Resources) -> Iterator[Projected]:
+        dataset = self._datasets[store.name]
+        shared = self._shared_statistics(dataset, jobs, resources)
+        if shared:
+            plan = plan_statistics(dataset.rows, shared, resources)
+            driver = runtime.driver_bytes() + sum(statistic.result_bytes for statistic in shared)
+            yield Projected(f"{store.name}.shared", 1, plan.bytes_read, plan.peak_worker_bytes, driver)
+            for statistic in shared:
+                slot_of(dataset.rows, statistic).presume()
+        for job in jobs:
+            if job.evaluation is None:
+                yield _planned(job.name, lambda job=job: self._project_selection(job, resources))  # type: ignore[misc]
+        yield from self._project_evaluations([job for job in jobs if job.evaluation is not None], resources)
+
+    def _project_selection(self, job: Job, resources: Resources) -> Projected:
+        selector = job.make_selector()
+        dataset = self._datasets[job.store.name]
+        count_kept(job.k, dataset.rows.profile.d)
+        plan = require_driver(selector.plan(dataset.rows, resources), resources, f"{job.name} in the driver process")
+        found = Projected(job.name, plan.passes, plan.bytes_read, plan.peak_worker_bytes, plan.peak_driver_bytes)
+        for statistic in selector.first_statistics(dataset.rows, resources):
+            slot_of(dataset.rows, statistic).presume()
+        return found
+
+    def _project_evaluations(self, jobs: Sequence[Job], resources: Resources) -> Iterator[Projected]:
+        """Evaluations that differ in the method alone are prepared once: each preparation reads all labels."""
+        alike: dict[Any, dict[str, Any]] = {}
+        for job in jobs:
+            yield _planned(job.name, lambda job=job: self._project_evaluation(job, alike, resources))  # type: ignore[misc]
+
+    def _project_evaluation(self, job: Job, alike: dict[Any, dict[str, Any]], resources: Resources) -> Projected:
+        assert job.evaluation is not None
+        chance = job.point.method in (ALL, RANDOM)
+        key = (job.evaluation.name, job.seed, job.point.method if chance else None)
+        if key not in alike:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # said when it runs
+                alike[key] = self._experiment(job).plan()
+        plan = alike[key]
+        driver = runtime.driver_bytes() + int(plan["judging_bytes"])
+        if chance:
+            return Projected(job.name, peak_driver_bytes=driver)
+        # Training rows are fewer than all rows, whose profile this is.
+        selector = Subject(job.point.run, job.point.method, job.point.params).make_selector(max(plan["k"]), 0)
+        rows = self._datasets[job.store.name].rows
+        with caching.cache(None):
+            each = selector.plan(rows, resources)
+        fits = int(plan["fits"])
+        return Projected(
+            job.name,
+            fits * each.passes,
+            fits * each.bytes_read,
+            each.peak_worker_bytes,
+            max(driver, each.peak_driver_bytes),
+        )
+
+    # ------------------------------------------------------------------ running
+
+    def begin(self) -> None:
+        """Make the folder and its record; an earlier batch goes, unless it is gone on with."""
+        if self._place.exists() and not self._resume:
+            old = self._place.with_name(f".{self._place.name}.{uuid.uuid4().hex[:8]}.old")
+            self._place.rename(old)
+            shutil.rmtree(old)
+        self._place.mkdir(parents=True, exist_ok=True)
+        self._write_record("unfinished")
+
+    def run(self, tell: Callable[[str, str], None] = lambda job, state: None) -> None:
+        """Run what is missing, and write the tables.
+
+        Parameters
+        ----------
+        tell : function
+            Called with the name of every job and its state, once it has one.
+
+        Raises
+        ------
+        ClusterLostError
+        """
+        try:
+            for store in self.plan.stores:
+                self._run_store(store, tell)
+        finally:
+            # Also what was done before an interruption can be looked at, the job that it met at its end included.
+            for job in self.plan.jobs:
+                if job.name not in self._rows and (record := self._record_of(job)) is not None:
+                    self._rows[job.name] = _row(job, "done") | _facts(record)
+            self._write_jobs()
+            self._write_tables()
+        self._write_record("failed" if self.failures else "done")
+
+    @property
+    def failures(self) -> list[dict[str, Any]]:
+        """Rows of the jobs that failed."""
+        return [row for row in self._rows.values() if row["state"] == "failed"]
+
+    def require_success(self) -> None:
+        """Raise if a job failed.
+
+        Raises
+        ------
+        BatchFailedError
+        """
+        failures = [(row["job"], row["error"], row["exit_code"]) for row in self.failures]
+        if failures:
+            raise _failed(failures, len(self.plan.jobs), "failed")
+
+    def result(self) -> BatchResult:
+        """The tables."""
+        return BatchResult(self._jobs_table(), *self._tables())
+
+    def _run_store(self, store: StoreEntry, tell: Callable[[str, str], None]) -> None:
+        jobs = self._jobs_of(store)
+        missing = []
+        for job in jobs:
+            record = self._done_record(job)
+            if record is None:
+                missing.append(job)
+            else:
+                self._rows[job.name] = _row(job, "done") | _facts(record)
+                tell(job.name, "done already")
+        self._read_shared(store, missing)
+        for job in missing:
+            started = time.perf_counter()
+            try:
+                record = self._run_selection(job) if job.evaluation is None else self._run_evaluation(job)
+                self._rows[job.name] = _row(job, "done") | _facts(record)
+            except ClusterLostError:
+                raise  # the others would fail as well, and --resume makes up for all of them
+            except Exception as error:
+                logger.debug("%s failed", job.name, exc_info=True)
+                text = str(error) if isinstance(error, MlfsError) else f"{type(error).__name__}: {error}"
+                self._rows[job.name] = _row(job, "failed") | {
+                    "seconds": time.perf_counter() - started,
+                    "error": text,
+                    "exit_code": getattr(error, "exit_code", 1),
+                }
+            self._write_jobs()
+            tell(job.name, self._rows[job.name]["state"])
+
+    def _read_shared(self, store: StoreEntry, jobs: Sequence[Job]) -> None:
+        """Read in one pass what two selections or more begin with."""
+        dataset, resources = self._datasets[store.name], runtime.current_resources()
+        shared = self._shared_statistics(dataset, jobs, resources)
+        if not shared:
+            return
+        name = f"{store.name}.shared"
+        try:
+            _, record = run_pass(dataset.rows, shared, resources, label="shared")
+        except ClusterLostError:
+            raise
+        except MlfsError as error:
+            # Each job reads for itself, and tells what is wrong.
+            logger.info("nothing is shared on %s: %s", store.name, error)
+            return
+        self._rows[name] = dict.fromkeys(JOB_COLUMNS) | {
+            "job": name,
+            "kind": "shared",
+            "dataset": store.name,
+            "run": ", ".join(statistic.kind for statistic in shared),
+            "state": "done",
+            "seconds": record.seconds,
+            "passes": int(record.tasks > 0),
+            "bytes_read": record.bytes_read,
+            "peak_worker_bytes": record.peak_worker_bytes,
+        }
+        self._write_jobs()
+
+    def _shared_statistics(self, dataset: Dataset, jobs: Sequence[Job], resources: Resources) -> list[Any]:
+        """What to read together: every statistic once, in its largest form; nothing where one job alone would read."""
+        rows = dataset.rows
+        if not caching.is_on(rows):
+            return []
+        largest: dict[str, Any] = {}
+        asked = 0
+        for job in jobs:
+            if job.evaluation is not None:
+                continue
+            try:
+                wanted = job.make_selector().first_statistics(rows, resources)
+            except (UsageError, DataError, DoesNotFitError):
+                continue  # told when it is its turn
+            wanted = [statistic for statistic in wanted if not slot_of(rows, statistic).is_filled]
+            asked += bool(wanted)
+            for statistic in wanted:
+                key = f"{statistic.kind}-{digest_of(statistic.parameters)}"
+                # The information with more labels holds that with fewer.
+                if key not in largest or statistic.result_bytes > largest[key].result_bytes:
+                    largest[key] = statistic
+        if asked < 2:
+            return []
+        shared: list[Any] = list(largest.values())
+        while len(shared) > 1:
+            try:
+                plan_statistics(rows, shared, resources)
+                break
+            except DoesNotFitError:
+                # The jobs that need it read it by themselves.
+                shared.remove(max(shared, key=lambda statistic: statistic.state_bytes))
+        return shared
+
+    def _run_selection(self, job: Job) -> dict[str, Any]:
+        dataset, place = self._datasets[job.store.name], str(self._folder(job))
+        selector = job.make_selector()
+        states = Folder(checkpoint_place(place))
+        kept = keep_checkpoints(states, resume=True) if selector.keeps_checkpoints else contextlib.nullcontext()
+        with kept:
+            selector.fit(dataset)
+        record = {**selector.report_.to_dict(), "job": self._digest(job)}
+        write_run(
+            place,
+            ranking=selector.ranking_,
+            scores=selector.scores_,
+            feature_names=dataset.feature_names,
+            record=record,
+            force=True,
+        )
+        states.remove()
+        return record
+
+    def _run_evaluation(self, job: Job) -> dict[str, Any]:
+        place = self._folder(job)
+        experiment = self._experiment(job)
+        parts = kept_place(str(place))
+        kept = None if parts is None else Kept(parts, experiment.job(), resume=True)
+        found = experiment.run(kept)
+        found.record["job"] = self._digest(job)
+        evaluations.write_eval(str(place), found, force=True)
+        if kept is not None:
+            kept.remove()
+        return _evaluation_facts(found)
+
+    def _experiment(self, job: Job) -> Any:
+        entry = job.evaluation
+        assert entry is not None
+        subject = Subject(job.point.run, job.point.method, dict(job.point.params))
+        options = {**entry.options, "seed": job.seed}
+        return prepare(
+            self._datasets[job.store.name], [subject], name=job.store.name, protocol=entry.protocol, **options
+        )
+
+    # ------------------------------------------------------------------ the folder
+
+    @property
+    def _place(self) -> Path:
+        assert self._given is not None
+        return self._given
+
+    def _jobs_of(self, store: StoreEntry) -> list[Job]:
+        return [job for job in self.plan.jobs if job.store == store]
+
+    def _folder(self, job: Job) -> Path:
+        return self._place / "jobs" / job.name
+
+    def _digest(self, job: Job) -> str:
+        return digest_of({"job": job.digest(self._datasets[job.store.name].digest), "version": __version__})
+
+    def _is_done(self, job: Job) -> bool:
+        return self._done_record(job) is not None
+
+    def _done_record(self, job: Job) -> dict[str, Any] | None:
+        """The record of a job that an earlier batch has done, if this one goes on with it."""
+        return self._record_of(job) if self._given is not None and self._resume else None
+
+    def _record_of(self, job: Job) -> dict[str, Any] | None:
+        """The record of a job that is done: of the same store, parameters and version."""
+        file = self._folder(job) / (RECORD if job.evaluation is None else evaluations.RECORD)
+        try:
+            if json.loads(file.read_bytes()).get("job") != self._digest(job):
+                return None
+            if job.evaluation is None:
+                return read_run(str(file.parent)).record
+            return _evaluation_facts(evaluations.read_eval(file.parent))
+        except (OSError, ValueError, AttributeError):  # DataError among them
+            return None
+
+    def _write_record(self, state: str) -> None:
+        record = {
+            "format_version": FORMAT_VERSION,
+            "kind": "batch",
+            "state": state,
+            "plan": self.plan.document,
+            "digest": digest_of(self.plan.document),
+            "stores": [
+                {**asdict(store), "path": self._datasets[store.name].path, "digest": self._datasets[store.name].digest}
+                for store in self.plan.stores
+            ],
+            "jobs": [job.name for job in self.plan.jobs],
+            "versions": {"mlfs-dask": __version__, "code": code_digest()},
+        }
+        _write_whole(self._place / BATCH, (json.dumps(as_json(record), indent=2) + "\n").encode())
+
+    def _write_jobs(self) -> None:
+        _write_whole(self._place / JOBS, _csv(self._jobs_table()))
+
+    def _jobs_table(self) -> pd.DataFrame:
+        import pandas as pd
+
+        rows = [self._rows.get(name) for store in self.plan.stores for name in [f"{store.name}.shared"]]
+        rows += [self._rows.get(job.name, _row(job, "missing")) for job in self.plan.jobs]
+        present = [{name: row[name] for name in JOB_COLUMNS} for row in rows if row is not None]
+        return pd.DataFrame(present, columns=list(JOB_COLUMNS)).astype(JOB_COLUMNS)
+
+    def _write_tables(self) -> None:
+        for name, frame in zip((RESULTS, SELECTIONS), self._tables(), strict=True):
+            _write_whole(self._place / f"{name}.csv", _csv(frame))
+            _write_whole(self._place / f"{name}.parquet", frame.to_parquet(index=False))
+
+    def _tables(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        import pandas as pd
+
+        results, selections = [], []
+        for job in self.plan.jobs:
+            if self._rows.get(job.name, {}).get("state") != "done":
+                continue
+            if job.evaluation is not None:
+                found = evaluations.read_eval(self._folder(job)).results
+                found.insert(0, "job", job.name)
+                found.insert(1, "evaluation", job.evaluation.name)
+                found.insert(2, "seed", job.seed)
+                results.append(found)
+                continue
+            run = read_run(str(self._folder(job)))
+            k = run.k
+            selections.append(
+                pd.DataFrame(
+                    {
+                        "job": job.name,
+                        "dataset": job.store.name,
+                        "run": job.point.run,
+                        "method": job.point.method,
+                        "k": k,
+                        "seed": pd.array([job.seed] * k, dtype="Int64"),
+                        "rank": range(1, k + 1),
+                        "feature_index": run.ranking[:k],
+                        "feature_name": pd.array(run.feature_names[:k], dtype="str"),
+                        "score": run.scores[:k],
+                    }
+                )
+            )
+        return _joined(results, ("job", "evaluation", "seed", *evaluations.RESULT_COLUMNS)), _joined(
+            selections,
+            ("job", "dataset", "run", "method", "k", "seed", "rank", "feature_index", "feature_name", "score"),
+        )
+
+
+def check_place(place: str | Path, *, resume: bool, force: bool) -> Path:
+    """The folder of a batch, if it may be written.
+
+    Raises
+    ------
+    UsageError
+        It is a URL, something else, or a batch that is neither gone on with nor replaced.
+    """
+    if is_url(str(place)):
+        raise UsageError(f"the folder of a batch must be local; got {place}. Copy it afterwards.")
+    folder = Path(place)
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return folder
+    if not (folder / BATCH).is_file():
+        raise UsageError(
+            f"{folder} exists and is not a batch (no {BATCH} in it); it is not replaced, even with --force."
+            "\n  cure: give another place with -o."
+        )
+    if not resume and not force:
+        raise UsageError(f"{folder} holds a batch already; --resume runs what is missing in it, --force replaces it.")
+    return folder
+
+
+def _failed(failures: Sequence[tuple[str, str, int]], total: int, verb: str) -> BatchFailedError:
+    codes = {code for _, _, code in failures}
+    shown = "".join(f"\n  {job}: {text}" for job, text, _ in failures[:_SHOWN])
+    more = f"\n  and {len(failures) - _SHOWN} more (jobs.csv)" if len(failures) > _SHOWN else ""
+    return BatchFailedError(
+        f"{len(failures)} of {total} jobs {verb}:{shown}{more}"
+        "\n  cure: see what each needs; with --resume what is done is not done again",
+        codes.pop() if len(codes) == 1 else 1,
+    )
+
+
+def _planned(name: str, project: Callable[[], Projected]) -> Projected:
+    try:
+        return project()
+    except MlfsError as error:
+        return Projected(name, problem=str(error), exit_code=error.exit_code)
+
+
+def _row(job: Job, state: str) -> dict[str, Any]:
+    return dict.fromkeys(JOB_COLUMNS) | {
+        "job": job.name,
+        "kind": job.kind,
+        "dataset": job.store.name,
+        "run": job.point.run,
+        "method": job.point.method,
+        "k": None if job.k is None else str(job.k),
+        "seed": job.seed,
+        "evaluation": job.evaluation and job.evaluation.name,
+        "state": state,
+    }
+
+
+def _facts(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What a job took, from its record."""
+    taken = record.get("extra", {}).get("from_cache")
+    names = ("passes", "bytes_read", "iterations", "converged", "peak_worker_bytes", "peak_driver_bytes")
+    return {name: record.get(name) for name in names} | {
+        "seconds": record.get("wall_seconds"),
+        "from_cache": ", ".join(taken) if taken else None,
+    }
+
+
+def _evaluation_facts(found: Any) -> dict[str, Any]:
+    """What an evaluation took, in the names of a run's record."""
+    fits = found.fits
+    record: dict[str, Any] = {"wall_seconds": found.record.get("wall_seconds")}
+    if len(fits):
+        record |= {name: int(fits[name].sum()) for name in ("passes", "bytes_read", "iterations")}
+        record |= {name: int(fits[name].max()) for name in ("peak_worker_bytes", "peak_driver_bytes")}
+        told = fits["converged"].dropna()
+        record["converged"] = bool(told.all()) if len(told) else None
+    return record
+
+
+def _joined(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(columns))
+
+
+def _csv(frame: pd.DataFrame) -> bytes:
+    text: str = frame.to_csv(index=False, lineterminator="\n", float_format="%.17g")
+    return text.encode()
+
+
+def _write_whole(place: Path, content: bytes) -> None:
+    aside = place.with_name(f".{place.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        aside.write_bytes(content)
+        aside.replace(place)
+    finally:
+        aside.unlink(missing_ok=True)

@@ -1,0 +1,126 @@
+"""The JSON schema of a plan, for editors: made from the methods' parameters and the evaluations' settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mlfs_dask.batch.plan import EVALUATION_KEYS, SETTINGS
+from mlfs_dask.evaluation.metrics import METRICS
+from mlfs_dask.evaluation.protocols import CLASSIFIERS, PROTOCOLS, Settings
+from mlfs_dask.evaluation.splits import KINDS
+from mlfs_dask.evaluation.subjects import ALL, RANDOM
+from mlfs_dask.selectors import METHODS, get_method
+from mlfs_dask.selectors.options import Option, selector_options
+
+_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
+_SEEDS = {"type": "integer", "minimum": 0}
+_CHOICES = {
+    "split": KINDS,
+    "scale": ("standard", "none"),
+    "hidden_as": ("unknown", "zero"),
+    "classifier_labels": ("simulated", "full"),
+}
+_PRECISION = "^precision_at_[1-9][0-9]*$"
+_K = {
+    "anyOf": [{"type": "integer", "minimum": 1}, {"type": "number", "exclusiveMinimum": 0, "maximum": 1}],
+    "description": "Features to keep: a count, or a fraction of them.",
+}
+
+
+def plan_schema() -> dict[str, Any]:
+    """The schema, as plain data (JSON Schema 2020-12)."""
+    methods: list[dict[str, Any]] = [{"enum": sorted(METHODS)}]
+    methods += [_method(name) for name in sorted(METHODS)]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Plan of mlfs batch",
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["stores", "methods"],
+        "properties": {
+            "stores": _one_or_more({"anyOf": [{"type": "string", "minLength": 1}, _store()]}),
+            "methods": _one_or_more({"anyOf": methods}),
+            "k": _one_or_more(_K),
+            "seeds": _one_or_more(_SEEDS),
+            "evaluation": _one_or_more(_evaluation()),
+        },
+    }
+
+
+def _one_or_more(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"anyOf": [schema, {"type": "array", "minItems": 1, "items": schema}]}
+
+
+def _store() -> dict[str, Any]:
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["path"],
+        "properties": {"path": {"type": "string", "minLength": 1}, "name": {"type": "string", "minLength": 1}},
+    }
+
+
+def _method(name: str) -> dict[str, Any]:
+    selector = get_method(name)
+    options = [option for option in selector_options(selector) if option.name != "random_state"]
+    properties: dict[str, Any] = {
+        "method": {"const": name},
+        "name": {"type": "string", "minLength": 1},
+        "params": {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {
+                option.name: {**_one_or_more(_value(option)), "description": option.help} for option in options
+            },
+        },
+        "k": _one_or_more(_K),
+    }
+    if "random_state" in selector._get_param_names():
+        properties["seeds"] = _one_or_more(_SEEDS)
+    return {
+        "title": selector.title,
+        "description": selector.paper,
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["method"],
+        "properties": properties,
+    }
+
+
+def _value(option: Option) -> dict[str, Any]:
+    if option.choices:
+        found: list[dict[str, Any]] = [{"enum": list(option.choices)}]
+    else:
+        found = [{"type": _TYPES[kind]} for kind in option.types]
+    if option.optional:
+        found.append({"type": "null"})
+    return found[0] if len(found) == 1 else {"anyOf": found}
+
+
+def _evaluation() -> dict[str, Any]:
+    own: dict[str, dict[str, Any]] = {
+        "name": {"type": "string", "minLength": 1},
+        "protocol": {"enum": sorted(PROTOCOLS)},
+        "subjects": _one_or_more({"enum": [RANDOM, ALL]}),
+        "seeds": _one_or_more(_SEEDS),
+    }
+    assert tuple(own) == EVALUATION_KEYS
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": own | {name: _setting(name) for name in SETTINGS},
+    }
+
+
+def _setting(name: str) -> dict[str, Any]:
+    if name in _CHOICES:
+        return {"enum": list(_CHOICES[name])}
+    if name == "classifiers":
+        return _one_or_more({"enum": list(CLASSIFIERS)})
+    if name == "metrics":
+        return _one_or_more({"anyOf": [{"enum": sorted(METRICS)}, {"type": "string", "pattern": _PRECISION}]})
+    if name == "k_grid":
+        return _one_or_more({"type": ["string", "number", "null"]})
+    annotation = str(Settings.__dataclass_fields__[name].type)
+    kind = {"bool": "boolean", "int": "integer", "float": "number", "str": "string"}[annotation.split(" ")[0]]
+    return {"type": [kind, "null"] if "None" in annotation else kind}

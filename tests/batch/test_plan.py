@@ -1,0 +1,229 @@
+"""Plans: every grid becomes its jobs, and whatever is wrong is told with its line and the closest name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from mlfs_dask.batch.document import read_document
+from mlfs_dask.batch.plan import PLAN_KEYS, read_plan
+from mlfs_dask.batch.schema import plan_schema
+from mlfs_dask.errors import DataError
+
+FULL = """\
+stores:
+  - a.zarr
+  - path: /data/b.zarr
+    name: bee
+  - s3://bucket/c.zarr
+methods:
+  - enm
+  - method: elc
+    params:
+      lambda_: [0.1, 1e-2]
+      variant: corrected
+    k: 0.2
+  - method: mfsir
+    name: implicit
+    params: {alpha: [1, 2.0], n_latent: null, step: fixed}
+    seeds: [3, 4]
+k: [5, 10]
+evaluation:
+  - protocol: elc-2020
+    folds: 3
+    k_grid: [5, 10%]
+    classifiers: mlknn
+    metrics: [average_precision, precision_at_3]
+    subjects: [random, all]
+  - name: few
+    labelled_rows: 0.3
+    seeds: [0, 1]
+"""
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "plan.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_every_combination_is_a_job(tmp_path):
+    plan = read_plan(write(tmp_path, FULL))
+    assert [(store.name, store.path) for store in plan.stores] == [
+        ("a", str(tmp_path / "a.zarr")),
+        ("bee", "/data/b.zarr"),
+        ("c", "s3://bucket/c.zarr"),
+    ]
+    own = [job for job in plan.jobs if job.store.name == "bee"]
+    assert len(plan.jobs) == 3 * len(own)
+    assert [job.name for job in own if job.kind == "select"] == [
+        "bee.enm.k5",
+        "bee.enm.k10",
+        "bee.elc-lambda_=0.1,variant=corrected.k0.2",
+        "bee.elc-lambda_=0.01,variant=corrected.k0.2",
+        *(f"bee.implicit-alpha={alpha}.k{k}.s{seed}" for alpha in ("1.0", "2.0") for k in (5, 10) for seed in (3, 4)),
+    ]
+    judged = [job for job in own if job.kind == "evaluate"]
+    assert [(job.evaluation.name, job.seed, job.point.run) for job in judged[:7]] == [
+        ("elc-2020", 0, run)
+        for run in (
+            "enm",
+            "elc:lambda_=0.1,variant=corrected",
+            "elc:lambda_=0.01,variant=corrected",
+            "implicit:alpha=1.0",
+            "implicit:alpha=2.0",
+            "random",
+            "all",
+        )
+    ]
+    assert judged[0].evaluation.options == {
+        "folds": 3,
+        "k_grid": "5,10%",
+        "classifiers": ("mlknn",),
+        "metrics": ("average_precision", "precision_at_3"),
+    }
+    assert [job.seed for job in judged if job.evaluation.name == "few"] == [0] * 5 + [1] * 5
+    selector = next(job for job in own if job.name == "bee.implicit-alpha=1.0.k10.s4").make_selector()
+    assert selector.get_params()["alpha"] == 1.0
+    assert (selector.n_features_to_select, selector.random_state, selector.step) == (10, 4, "fixed")
+
+
+def test_a_mapping_is_a_plan_too(tmp_path):
+    document = yaml.safe_load(FULL)
+    assert [job.name for job in read_plan(document).jobs] == [job.name for job in read_plan(write(tmp_path, FULL)).jobs]
+
+
+def test_jobs_that_differ_have_different_digests():
+    def digests(**change):
+        document = {"stores": "a.zarr", "methods": "elc", "k": 5} | change
+        return [job.digest("x") for job in read_plan(document).jobs]
+
+    (first,) = digests()
+    assert digests() == [first]
+    for change in (
+        {"k": 6},
+        {"methods": "enm"},
+        {"methods": {"method": "elc", "params": {"tol": 0.1}}},
+        {"stores": {"path": "a.zarr", "name": "b"}},
+    ):
+        assert digests(**change) != [first]
+    judged = {"evaluation": {"folds": 3}}
+    assert digests(**judged)[0] == first
+    assert len({digests(evaluation=options)[1] for options in ({}, {"folds": 3}, {"seeds": 1})}) == 3
+    assert digests()[0] != read_plan({"stores": "a.zarr", "methods": "elc", "k": 5}).jobs[0].digest("y")
+
+
+BASE = "stores: a.zarr\nmethods: elc\nk: 5\n"
+
+WRONG = [
+    ("", None, "the file is empty"),
+    ("stores: [a.zarr\n", 2, "no valid YAML"),
+    ("- a\n", 1, "the plan must be a mapping with the keys stores, methods, k, seeds, evaluation; got ['a']"),
+    ("stores: a.zarr\nmethods: elc\n", 1, "the plan selects nothing and judges nothing"),
+    ("methods: elc\nk: 5\n", 1, "the plan has no 'stores'"),
+    (BASE + "seed: 3\n", 4, "the plan has no key 'seed'\n  cure: did you mean 'seeds'?"),
+    (BASE + "zzzzzz: 3\n", 4, "cure: known: stores, methods, k, seeds, evaluation"),
+    (BASE + "k: 6\n", 4, "the key 'k' is given twice, first on line 3"),
+    (BASE + "seeds: [1, 1]\n", 4, "two seeds are 1"),
+    (BASE + "seeds: [-1]\n", 4, "a seed must be a whole number from 0; got -1"),
+    (BASE + "seeds: 2020-01-01\n", 4, "is read as date; put it in quotes"),
+    (BASE + "seeds: !!python/object:os.system x\n", 4, "is no plain value"),
+    (BASE + "? [1, 2]\n: 3\n", 4, "a key must be a text"),
+    ("stores: []\nmethods: elc\nk: 5\n", 1, "stores is empty"),
+    ("stores: 5\nmethods: elc\nk: 5\n", 1, "a store must be a mapping"),
+    ("stores: [{name: a}]\nmethods: elc\nk: 5\n", 1, "a store has no 'path'"),
+    ("stores: [a.zarr, b/a.zarr]\nmethods: elc\nk: 5\n", 1, "two stores are called 'a'\n  cure: give name"),
+    ("stores: a.zarr\nmethods:\n- elc\n- elk\nk: 5\n", 4, "there is no method 'elk'. Did you mean elc?"),
+    ("stores: a.zarr\nmethods: [elc, elc]\nk: 5\n", 2, "two methods are called 'elc'"),
+    (
+        "stores: a.zarr\nmethods:\n- method: elc\n  params:\n    lamda: 1\nk: 5\n",
+        5,
+        "params of elc has no key 'lamda'\n  cure: did you mean 'lambda_'?",
+    ),
+    (
+        "stores: a.zarr\nmethods:\n- method: elc\n  params:\n    beta: 1\n    tol: -1\nk: 5\n",
+        6,
+        "tol must be a positive",
+    ),
+    ("stores: a.zarr\nmethods:\n- method: elc\n  params:\n    tol: [0.1, high]\nk: 5\n", 5, "tol must be float"),
+    ("stores: a.zarr\nmethods:\n- method: elc\n  params: {tol: [[1]]}\nk: 5\n", 4, "tol must be float; got [1]"),
+    ("stores: a.zarr\nmethods:\n- method: elc\n  params: {tol: []}\nk: 5\n", 4, "tol has no value"),
+    (
+        "stores: a.zarr\nmethods:\n- method: elc\n  params: {max_iter: true}\nk: 5\n",
+        4,
+        "max_iter must be int; got True",
+    ),
+    (
+        "stores: a.zarr\nmethods:\n- method: elc\n  params:\n    variant: old\nk: 5\n",
+        5,
+        "variant must be one of corrected, published, screen; got 'old'",
+    ),
+    ("stores: a.zarr\nmethods:\n- method: elc\n  seeds: 1\nk: 5\n", 4, "elc draws nothing at random"),
+    ("stores: a.zarr\nmethods: elc\nk: [5, 0]\n", 3, "k must be a count from 1, or a fraction"),
+    ("stores: a.zarr\nmethods: elc\nk: 1.5\n", 3, "k must be a count from 1, or a fraction"),
+    ("stores: a.zarr\nmethods: elc\nk: true\n", 3, "k must be a count from 1, or a fraction"),
+    (BASE + "evaluation:\n  fold: 3\n", 5, "an evaluation has no key 'fold'\n  cure: did you mean 'folds'?"),
+    (BASE + "evaluation:\n  folds: three\n", 5, "folds must be a whole number; got 'three'"),
+    (BASE + "evaluation:\n  C: true\n", 5, "C must be a number; got True"),
+    (BASE + "evaluation:\n  protocol: elc2020\n", 5, "there is no protocol 'elc2020'. Did you mean elc-2020"),
+    (BASE + "evaluation:\n  folds: 2\n  scale: some\n", 6, "scale must be one of standard, none; got 'some'"),
+    (BASE + "evaluation:\n  subjects: [elc]\n", 5, "a subject of an evaluation is 'random' or 'all'; got 'elc'"),
+    (BASE + "evaluation: [{folds: 2}, {folds: 3}]\n", 4, "two evaluations are called 'evaluation'"),
+    ("a: &a\n  b: *a\n", 1, "an alias refers to what it is in"),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "problem"), WRONG)
+def test_what_is_wrong_is_told_with_its_line(tmp_path, text, line, problem):
+    path = write(tmp_path, text)
+    with pytest.raises(DataError) as caught:
+        read_plan(path)
+    assert problem in str(caught.value)
+    assert caught.value.line == line
+    assert caught.value.file == str(path)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(DataError, match="there is no such file"):
+        read_plan(tmp_path / "no.yaml")
+
+
+def test_a_document_knows_the_line_of_every_value(tmp_path):
+    found = read_document(write(tmp_path, FULL))
+    assert found.value["k"].line == 17
+    assert found.value["methods"].value[1].value["params"].value["variant"].line == 11
+    assert found.plain() == yaml.safe_load(FULL) | {}
+
+
+# ---------------------------------------------------------------- the schema
+
+
+@pytest.fixture(scope="module")
+def schema():
+    return plan_schema()
+
+
+def test_the_schema_is_one_and_takes_what_the_reader_takes(schema):
+    jsonschema.Draft202012Validator.check_schema(schema)
+    document = yaml.safe_load(FULL)
+    # YAML 1.1 takes 1e-2 for a text; the reader makes a number of it, an editor marks it.
+    document["methods"][1]["params"]["lambda_"][1] = 0.01
+    jsonschema.validate(document, schema)
+    assert tuple(schema["properties"]) == PLAN_KEYS
+
+
+@pytest.mark.parametrize("text", [text for text, _, _ in WRONG])
+def test_the_schema_refuses_what_its_words_can_tell(schema, text):
+    try:
+        document = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError):
+        return
+    # What is given twice, or in all too little, or out of a selector's own bounds.
+    reader_alone = ("k: 6", "[1, 1]", "b/a.zarr", "[elc, elc]", "{folds: 3}]", "*a", "tol: -1")
+    if document is None or any(mark in text for mark in reader_alone) or text == "stores: a.zarr\nmethods: elc\n":
+        return
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(document, schema)

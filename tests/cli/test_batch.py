@@ -1,0 +1,145 @@
+"""`mlfs batch` end to end, killed and interrupted among it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+PLAN = """\
+stores: tiny.zarr
+methods:
+  - enm
+  - gmm
+  - method: elc
+    params: {lambda_: [0.05, 0.1]}
+k: [2, 3]
+evaluation: {folds: 2, k_grid: "2,3", metrics: [hamming_loss], subjects: random}
+"""
+
+
+@pytest.fixture
+def plan(tiny_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("MLFS_CACHE", "auto")
+    shutil.copytree(tiny_store, tmp_path / "tiny.zarr")
+    (tmp_path / "plan.yaml").write_text(PLAN)
+    return tmp_path / "plan.yaml"
+
+
+def test_a_dry_run_says_what_would_run_and_runs_nothing(run: Callable[..., Any], run_json: Any, plan: Path) -> None:
+    found = run_json("batch", plan, "--dry-run", "--in-process")
+    assert found["jobs"][0]["job"] == "tiny.shared"
+    assert len(found["jobs"]) == 1 + 8 + 5
+    assert sum(job["passes"] for job in found["jobs"][:9]) == 1
+    assert found["passes"] == 1 + 4 * 2
+    shown = run("batch", plan, "--dry-run", "--in-process").stdout
+    assert "tiny.shared" in shown
+    assert "14 to run; at most 9 passes" in shown
+    assert sorted(path.name for path in plan.parent.iterdir()) == ["plan.yaml", "tiny.zarr"]
+
+
+def test_a_batch_leaves_jobs_and_tables(run_json: Any, run: Callable[..., Any], plan: Path) -> None:
+    out = plan.parent / "out"
+    found = run_json("batch", plan, "-o", out, "--in-process")
+    assert [job["state"] for job in found["jobs"]] == ["done"] * 14
+    selections = [job for job in found["jobs"] if job["kind"] != "evaluate"]
+    assert sum(job["passes"] for job in selections) == 1
+    record = json.loads((out / "jobs/tiny.gmm.k3/run.json").read_text())
+    assert (record["passes"], record["extra"]["from_cache"]) == (0, ["information"])
+    assert len(pd.read_parquet(out / "results.parquet")) == 5 * 2 * 2
+    again = run("batch", plan, "-o", out, "--in-process")
+    assert again.exit_code == 2
+    assert "--resume runs what is missing in it" in again.stderr
+    resumed = run("batch", plan, "-o", out, "--in-process", "--resume")
+    assert resumed.exit_code == 0, resumed.stderr
+    assert resumed.stderr.count("done already") == 1 + 13
+    assert "0 to run, 13 done already" in resumed.stderr
+
+
+def test_a_failed_job_has_its_exit_code(run: Callable[..., Any], plan: Path) -> None:
+    plan.write_text("stores: tiny.zarr\nmethods: [enm, elc]\nk: [2, 9]\n")
+    result = run("batch", plan, "-o", plan.parent / "out", "--in-process")
+    assert result.exit_code == 2
+    assert "2 of 4 jobs failed" in result.stderr
+    assert "tiny.enm.k9: n_features_to_select must be between 1 and the number of features, 5; got 9" in result.stderr
+    assert "2 failed" in result.stdout
+    dry = run("batch", plan, "--dry-run", "--in-process")
+    assert dry.exit_code == 2
+    assert "will fail: n_features_to_select must be" in dry.stdout
+
+
+def test_a_wrong_plan_is_told_with_its_line_and_nothing_runs(run: Callable[..., Any], plan: Path) -> None:
+    plan.write_text(PLAN + "sedes: 1\n")
+    result = run("batch", plan, "-o", plan.parent / "out", "--in-process")
+    assert result.exit_code == 3
+    assert "plan.yaml, line 9: the plan has no key 'sedes'\n  cure: did you mean 'seeds'?" in result.stderr
+    assert not (plan.parent / "out").exists()
+
+
+def test_the_schema_is_printed(run: Callable[..., Any]) -> None:
+    result = run("batch", "--schema")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["title"] == "Plan of mlfs batch"
+
+
+@pytest.mark.parametrize("words", [("batch",), ("batch", "plan.yaml")])
+def test_what_is_missing_is_a_usage_error(run: Callable[..., Any], words: tuple[str, ...]) -> None:
+    assert run(*words).exit_code == 2
+
+
+SLOW = """\
+stores: tiny.zarr
+methods:
+  - elc
+  - method: mfsir
+    params: {tol: 0, max_iter: 40, alpha: [1, 2, 3, 4, 5, 6, 7, 8]}
+k: 2
+"""
+
+
+def start(plan: Path, out: Path) -> subprocess.Popen[bytes]:
+    words = [sys.executable, "-m", "mlfs_dask", "batch", str(plan), "-o", str(out), "--in-process", "--resume"]
+    return subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "MLFS_CACHE": "auto"}
+    )
+
+
+def finished(out: Path) -> set[str]:
+    return {path.parent.name for path in out.glob("jobs/[!.]*/run.json")}
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_kill_loses_no_job_that_was_done(run_json: Any, plan: Path, how: signal.Signals) -> None:
+    plan.write_text(SLOW)
+    whole, out = plan.parent / "whole", plan.parent / "out"
+    run_json("batch", plan, "-o", whole, "--in-process", "--cache", "none")
+    process = start(plan, out)
+    until = time.monotonic() + 60
+    while len(finished(out)) < 3 and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.002)
+    process.send_signal(how)
+    process.communicate()
+    assert process.returncode == (-how if how == signal.SIGKILL else 130)
+    done = finished(out)
+    assert 3 <= len(done) < 9
+    times = {name: (out / "jobs" / name / "run.json").stat().st_mtime_ns for name in done}
+    for name in done:  # each of them whole
+        assert (out / "jobs" / name / "ranking.csv").read_bytes() == (
+            whole / "jobs" / name / "ranking.csv"
+        ).read_bytes()
+    if how != signal.SIGKILL:
+        assert set(pd.read_csv(out / "selections.csv")["job"]) == done
+    found = run_json("batch", plan, "-o", out, "--in-process", "--resume")
+    assert {job["state"] for job in found["jobs"]} == {"done"}
+    assert {name: (out / "jobs" / name / "run.json").stat().st_mtime_ns for name in done} == times
+    assert (out / "selections.csv").read_bytes() == (whole / "selections.csv").read_bytes()
