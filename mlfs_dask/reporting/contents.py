@@ -50,11 +50,21 @@ class Contents:
     evaluations: list[Evaluation] = field(default_factory=list)
     comparisons: list[Comparison] = field(default_factory=list)
 
-    def compared(self) -> list[Comparison]:
-        """The comparisons; where there is none, that of the evaluations."""
+    def compared(self) -> tuple[list[Comparison], list[str]]:
+        """The comparisons; where there is none, that of the evaluations, or of each where they do not go together.
+
+        Returns
+        -------
+        list of Comparison, list of str
+            And notes.
+        """
         if self.comparisons or not self.evaluations:
-            return self.comparisons
-        return [compare(self.evaluations)]
+            return self.comparisons, []
+        try:
+            return [compare(self.evaluations)], []
+        except UsageError as error:
+            reason = str(error).splitlines()[0]
+            return [compare([each]) for each in self.evaluations], [f"The evaluations are shown one by one: {reason}"]
 
 
 def read_contents(paths: Sequence[str | Path]) -> Contents:

@@ -11,7 +11,7 @@ import math
 import os
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -195,19 +195,20 @@ def build(
     list of Section, list of str
     """
     _require_shape(contents, image_shape)
-    compared = contents.compared()
+    compared, notes = contents.compared()
     styles = Styles()
     for comparison in compared:
         for run in comparison.record["runs"]:
             styles.of(run["run"], run["method"])
     for labelled in contents.runs:
         styles.of(labelled.label)
-    notes: list[str] = []
     sections = [_what(contents)]
+    if notes:
+        sections[0].blocks.append(Block(notes=list(notes)))
     if contents.runs:
         sections.append(_cost(contents.runs, styles))
     for number, comparison in enumerate(compared):
-        suffix = "" if len(compared) == 1 else f"-{number + 1}"
+        suffix = f"-{number + 1}" if len(compared) > 1 else ""
         sections.extend(_judged(comparison, styles, metrics, suffix, notes))
     if contents.runs:
         sections.append(_rankings(contents.runs, styles, image_shape))
@@ -424,9 +425,15 @@ def _judged(
         if metric not in comparison.metrics:
             raise UsageError(f"no metric {metric!r} here. Known: {', '.join(comparison.metrics)}.")
     shown = [case for case in cases(comparison) if not metrics or case[0] in metrics]
-    drawn = dict(figures_of(comparison, styles))
+    # Several comparisons may have a metric of the same data set; names are unique on a page.
+    drawn = {
+        stem: [replace(figure, name=figure.name + suffix) for figure in panels]
+        for stem, panels in figures_of(comparison, styles)
+    }
+    datasets = ", ".join(dict.fromkeys(entry["dataset"] for entry in comparison.record["datasets"]))
+    of = f" ({suffix[1:]}: {datasets})" if suffix else ""
     one = comparison.means["dataset"].nunique() == 1
-    curves = Section(f"curves{suffix}", "Metrics against the number of features")
+    curves = Section(f"curves{suffix}", f"Metrics against the number of features{of}")
     panels = {case: drawn.get(f"curves.{case[0]}.{case[1]}", []) for case in shown}
     kept = _first(panels, MOST_CURVES if not metrics else math.inf)
     if one:
@@ -443,7 +450,7 @@ def _judged(
         notes.append(note)
     if not any(panels.values()):
         curves.blocks.clear()
-    tables = Section(f"tables{suffix}", "Comparison")
+    tables = Section(f"tables{suffix}", f"Comparison{of}")
     record = comparison.record
     k = f"at {record['k']} features" if record["k"] is not None else "averaged over the numbers of features"
     tables.blocks.append(
@@ -472,7 +479,7 @@ def _judged(
                 folded=number >= MOST_OPEN,
             )
         )
-    steady = Section(f"stability{suffix}", "Stability of the chosen sets")
+    steady = Section(f"stability{suffix}", f"Stability of the chosen sets{of}")
     if "stability" in drawn:
         steady.blocks.append(
             Block(
@@ -484,7 +491,7 @@ def _judged(
                 tables=[_stability_table(comparison)],
             )
         )
-    times = Section(f"times{suffix}", "Run time")
+    times = Section(f"times{suffix}", f"Run time{of}")
     if len(comparison.times):
         rows = [
             [

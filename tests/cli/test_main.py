@@ -54,8 +54,8 @@ def test_help_imports_nothing_heavy(words: list[str]) -> None:
         "import sys\n"
         "from mlfs_dask_cli.main import mlfs\n"
         f"mlfs({words!r}, standalone_mode=False)\n"
-        "heavy = {'dask', 'distributed', 'jinja2', 'matplotlib', 'numpy', 'numba', 'pandas', 'pyarrow', 'rich', 'scipy', "
-        "'sklearn', 'zarr'}\n"
+        "heavy = {'dask', 'distributed', 'jinja2', 'matplotlib', 'numpy', 'numba', 'pandas', 'pyarrow', 'rich', "
+        "'scipy', 'sklearn', 'zarr'}\n"
         "sys.exit(f'imported {sorted(heavy & set(sys.modules))}' if heavy & set(sys.modules) else 0)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

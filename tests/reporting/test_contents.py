@@ -17,11 +17,12 @@ def test_every_kind_is_known(folders: Folders) -> None:
     assert [run.label for run in contents.runs] == ["elc", "label-entropy"]
     assert {run.dataset for run in contents.runs} == {"tiny"}
     assert len(contents.evaluations) == len(contents.comparisons) == 1
-    assert contents.compared() == contents.comparisons
+    assert contents.compared() == (contents.comparisons, [])
 
 
 def test_evaluations_alone_are_compared(folders: Folders) -> None:
-    (comparison,) = read_contents(folders.evaluations).compared()
+    (comparison,), notes = read_contents(folders.evaluations).compared()
+    assert notes == []
     assert [entry["dataset"] for entry in comparison.record["datasets"]] == ["tiny", "other", "third"]
 
 

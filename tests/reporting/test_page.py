@@ -182,6 +182,21 @@ def test_one_evaluation_is_a_table_of_runs(folders: Folders, tmp_path: Path) -> 
     assert "no test of ranks: Friedman" in text
 
 
+def test_evaluations_that_do_not_go_together_are_shown_one_by_one(folders: Folders, tmp_path: Path) -> None:
+    other = write_evaluation(
+        tmp_path / "e", "tiny", steady(MEANS), runs=list(MEANS), record={"splits": {"kind": "holdout", "seed": 1}}
+    )
+    (note,) = report([folders.evaluations[0], other], tmp_path / "p.html")["notes"]
+    assert note.startswith(
+        "The evaluations are shown one by one: two evaluations of 'tiny' do not have the same splits"
+    )
+    text = (tmp_path / "p.html").read_text()
+    assert "Comparison (2: tiny)" in text
+    reader = Reader()
+    reader.feed(text)
+    assert len(set(reader.identifiers)) == len(reader.identifiers)
+
+
 def test_many_curves_are_drawn_when_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from mlfs_dask.reporting import page
 
