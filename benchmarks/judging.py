@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from mlfs_dask import convert, open_dataset
+from mlfs_dask import MLkNN, convert, open_dataset
+from mlfs_dask.evaluation.metrics import Judged, compute_metrics
 from mlfs_dask.storage.readers.base import LabelSpec
 
 REPOSITORY = Path(__file__).parents[1]
@@ -85,8 +86,9 @@ class Judge:
         chosen = np.sort(chosen)
         key = chosen.tobytes()
         if key not in self._known:
-            P = ml_knn(self._Z[:, chosen], self._fold.Y, self._Z_test[:, chosen])
-            self._known[key] = average_precision(self._fold.Y_test, P)
+            scores = MLkNN().fit(self._Z[:, chosen], self._fold.Y).predict_proba(self._Z_test[:, chosen])
+            judged = Judged(self._fold.Y_test, scores, (scores >= 0.5).astype(np.int8))
+            self._known[key] = compute_metrics(judged, ["average_precision"])["average_precision"]
         return self._known[key]
 
     def mean_precision(self, ranking: np.ndarray) -> float:
@@ -101,40 +103,6 @@ def kept_counts(d: int) -> list[int]:
 
 def random_ranking(d: int, fold: int, draw: int) -> np.ndarray:
     return np.random.default_rng([fold, draw]).permutation(d)
-
-
-def ml_knn(X, Y, X_test, *, neighbours=10, smoothing=1.0):
-    """Posterior probability of every label for every test row (Zhang & Zhou 2007), shape (m, q)."""
-    n, q = Y.shape
-    squares = np.einsum("ij,ij->i", X, X)
-
-    def count_near(distance):
-        near = np.argpartition(distance, neighbours, axis=1)[:, :neighbours]
-        return Y[near].sum(axis=1)
-
-    among = squares[:, np.newaxis] + squares - 2 * X @ X.T
-    np.fill_diagonal(among, np.inf)  # a row is not its own neighbour
-    found = count_near(among)
-    prior = (smoothing + Y.sum(axis=0)) / (2 * smoothing + n)
-    labels = np.arange(q)
-    with_label, without = np.zeros((q, neighbours + 1)), np.zeros((q, neighbours + 1))
-    np.add.at(with_label, (np.broadcast_to(labels, (n, q)), found), Y)
-    np.add.at(without, (np.broadcast_to(labels, (n, q)), found), 1 - Y)
-    given = (smoothing + with_label) / (smoothing * (neighbours + 1) + with_label.sum(axis=1, keepdims=True))
-    given_not = (smoothing + without) / (smoothing * (neighbours + 1) + without.sum(axis=1, keepdims=True))
-    seen = count_near(squares - 2 * X_test @ X.T)
-    has, has_not = prior * given[labels, seen], (1 - prior) * given_not[labels, seen]
-    return has / (has + has_not)
-
-
-def average_precision(Y, P):
-    """Mean over rows with a label of the precision at each of their labels; ties by position."""
-    order = np.argsort(-P, axis=1, kind="stable")
-    ranked = np.take_along_axis(Y, order, axis=1)
-    precision = ranked * ranked.cumsum(axis=1) / np.arange(1, Y.shape[1] + 1)
-    positives = ranked.sum(axis=1)
-    some = positives > 0
-    return float((precision.sum(axis=1)[some] / positives[some]).mean())
 
 
 def replace_table(path: Path, text: str) -> None:
