@@ -156,3 +156,64 @@ def nearest_by_mass(
         indices[start - low : stop - low] = best % n
         masses[start - low : stop - low] = best // n
     return indices, masses
+
+
+def mass_landmarks(
+    landmarks: NDArray[Any], tables: NDArray[Any], n: int, m: int
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Vectors of leaves whose sums over trees are points: rows of little common mass are near to each other.
+
+    The smallest common node of rows i and j has mass(i, j) rows, and n − mass(i, j) is an inner product: give every
+    node but the root a coordinate √(mass of its parent − its own mass) for the rows in it. The points are the rows in
+    m dimensions that come nearest to these products among the landmarks (Nyström's method); no coordinate of a node
+    is ever formed.
+
+    Parameters
+    ----------
+    landmarks : uint8 or uint16 array, shape (trees, l)
+        Leaves of some rows.
+    tables : array, shape (trees, leaves, leaves)
+        Of `mass_table`.
+    n : int
+        Rows in all.
+    m : int
+        At most l.
+
+    Returns
+    -------
+    vectors : float32 array, shape (trees, leaves, m)
+    offset : float32 array, shape (m,)
+        The mean landmark, which a point is counted from. Scaled so that all numbers are about 1.
+    """
+    trees, count = landmarks.shape
+    products = np.zeros((count, count))
+    for table, code in zip(tables, landmarks, strict=True):
+        products += 1.0 - table[code[:, np.newaxis], code] / n
+    mean = products.mean(axis=0)
+    centred = products - mean - mean[:, np.newaxis] + mean.mean()
+    values, directions = np.linalg.eigh(centred / trees)
+    values, directions = values[::-1][:m], directions[:, ::-1][:, :m]
+    # Directions of no weight tell nothing, and must not be divided by it.
+    kept = values > 1e-9 * max(float(values[0]), 1e-300)
+    weights = np.where(kept, 1.0, 0.0) / np.sqrt(np.where(kept, values, 1.0)) / trees * directions
+    weights -= weights.mean(axis=0)
+    vectors = np.empty((trees, tables.shape[1], m), dtype=np.float32)
+    for table, code, out in zip(tables, landmarks, vectors, strict=True):
+        out[...] = (1.0 - table[:, code] / n) @ weights
+    return vectors, (mean @ weights).astype(np.float32)
+
+
+def mass_points(codes: NDArray[Any], vectors: NDArray[np.float32], offset: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Points of rows: the sum over trees of the vectors of their leaves.
+
+    Parameters
+    ----------
+    codes : uint8 or uint16 array, shape (trees, rows)
+    vectors : float32 array, shape (trees, leaves, m)
+    offset : float32 array, shape (m,)
+    """
+    points = np.zeros((codes.shape[1], vectors.shape[2]), dtype=np.float32)
+    for vector, code in zip(vectors, codes, strict=True):
+        points += vector[code]
+    points -= offset
+    return points

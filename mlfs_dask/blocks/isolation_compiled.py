@@ -53,3 +53,69 @@ def nearest_by_mass(codes, tables, low, high, k, indices, masses):  # type: igno
                     best[p] = mass
                     found[p] = start + j
                     worst = best[k - 1]
+
+
+@njit(cache=True, nogil=True)
+def rank_candidates(codes, tables, candidates, low, high, k, indices, masses):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Write the k candidates of least summed mass for rows low..high-1, ties by lower index.
+
+    Parameters: codes (n, trees), rows first; tables (trees, leaves, leaves); candidates (high - low, c), rising in each
+    row, at least k of them; indices, masses int64 (high - low, k), the output.
+    """
+    trees = codes.shape[1]
+    for i in range(low, high):
+        found, best = indices[i - low], masses[i - low]
+        for p in range(k):
+            best[p] = np.iinfo(np.int64).max
+        worst = best[k - 1]
+        own = codes[i]
+        for j in candidates[i - low]:
+            other = codes[j]
+            mass = np.int64(0)
+            for t in range(trees):
+                mass += tables[t, own[t], other[t]]
+            if mass < worst:
+                p = k - 1
+                while p > 0 and best[p - 1] > mass:
+                    best[p] = best[p - 1]
+                    found[p] = found[p - 1]
+                    p -= 1
+                best[p] = mass
+                found[p] = j
+                worst = best[k - 1]
+
+
+@njit(cache=True, nogil=True)
+def ask_neighbours(codes, tables, indices, masses, low, high, found, best):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Write the rows of least summed mass among the present neighbours and theirs, for rows low..high-1.
+
+    Parameters: codes (n, trees), rows first; tables (trees, leaves, leaves); indices, masses int64 (n, k), the present
+    neighbours, which stay as they are; found, best int64 (high - low, k), the output. Ties by lower index.
+    """
+    n, trees = codes.shape
+    k = indices.shape[1]
+    seen = np.full(n, -1, np.int32)
+    for i in range(low, high):
+        near, least = found[i - low], best[i - low]
+        seen[i] = i
+        for p in range(k):
+            near[p], least[p] = indices[i, p], masses[i, p]
+            seen[indices[i, p]] = i
+        own = codes[i]
+        for p in range(k):
+            for o in range(k):
+                j = indices[indices[i, p], o]
+                if seen[j] == i:
+                    continue
+                seen[j] = i
+                other = codes[j]
+                mass = np.int64(0)
+                for t in range(trees):
+                    mass += tables[t, own[t], other[t]]
+                if mass > least[k - 1] or (mass == least[k - 1] and j > near[k - 1]):
+                    continue
+                q = k - 1
+                while q > 0 and (least[q - 1] > mass or (least[q - 1] == mass and near[q - 1] > j)):
+                    least[q], near[q] = least[q - 1], near[q - 1]
+                    q -= 1
+                least[q], near[q] = mass, j

@@ -24,7 +24,15 @@ from mlfs_dask.blocks import isolation as kernels
 from mlfs_dask.blocks.isolation import TreeShape, mass_table, tree_shape
 from mlfs_dask.blocks.linear import TILE_VALUES, tile_rows
 from mlfs_dask.errors import DoesNotFitError
-from mlfs_dask.primitives.neighbours import Neighbours
+from mlfs_dask.primitives.near_points import NearPoints, near_points, near_points_bytes
+from mlfs_dask.primitives.neighbours import (
+    GraphKind,
+    Neighbours,
+    facts_from_array,
+    facts_to_array,
+    graph_kind,
+    search_threads,
+)
 from mlfs_dask.primitives.passes import PassRecord, State, compute_graphs, send, send_again
 from mlfs_dask.primitives.plan import USABLE_SHARE, PassPlan, split_evenly
 from mlfs_dask.primitives.row_passes import Rows, plan_rows, run_row_pass
@@ -42,6 +50,23 @@ FOREST_BYTES = 140 * 2**20
 
 #: Look-ups above which the compiled search is loaded: below it, NumPy has finished before.
 COMPILED_WORK = 10**9
+
+#: Look-ups up to which the search is exact by default: 50 000 rows with 100 trees.
+EXACT_LOOKUPS = 2.5 * 10**11
+
+#: Approximate search: rows whose masses settle the points, their dimensions, candidates of a row at least, and rows at
+#: most and look-ups in all on which recall is measured.
+LANDMARKS = 1024
+DIMENSIONS = 48
+CANDIDATES = 60
+RECALL_ROWS = 200
+RECALL_LOOKUPS = 2 * 10**10
+
+#: Times that rows ask their neighbours for theirs.
+ASKING_ROUNDS = 2
+
+#: Rows that are turned into points, or ranked, at a time.
+_RANKED_ROWS = 16384
 
 #: Tasks a slot gets in a search on a cluster.
 TASKS_PER_SLOT = 4
@@ -156,11 +181,15 @@ class LeafNumbers:
 
 
 class MassGraph(NamedTuple):
-    """What `isolation_graph` gives: neighbours with their ξ, the records of its readings, rows of the sample."""
+    """What `isolation_graph` gives: neighbours with their ξ, records of its readings, rows of the sample, facts.
+
+    The facts are `kind`, and of an approximate graph its `recall` on `sample` rows and how many rows were `compared`.
+    """
 
     neighbours: Neighbours
     records: list[PassRecord]
     sample_rows: int
+    facts: dict[str, Any]
 
 
 def isolation_graph(
@@ -171,8 +200,9 @@ def isolation_graph(
     n_trees: int = 100,
     max_samples: int = 256,
     seed: int = 0,
+    kind: GraphKind = "exact",
 ) -> MassGraph:
-    """The k rows of least isolation mass for every row, exactly.
+    """The k rows of least isolation mass for every row.
 
     Parameters
     ----------
@@ -185,6 +215,8 @@ def isolation_graph(
         Trees of the forest, and rows that each is grown on.
     seed : int
         Settles which rows are drawn, and every split.
+    kind : {"exact", "approximate", "auto"}
+        "auto" is exact up to `EXACT_LOOKUPS`.
 
     Returns
     -------
@@ -201,11 +233,16 @@ def isolation_graph(
     """
     profile = source.profile
     n = profile.n
-    parameters = {"k": min(k, n - 1), "n_trees": n_trees, "max_samples": max_samples, "seed": seed}
-    kept = caching.slot(source, "isolation", {**parameters, "scikit-learn": sklearn_version()})
+    k = min(k, n - 1)
+    chosen_kind = mass_kind(kind, n, n_trees)
+    approximate = chosen_kind == "approximate" and k > 0
+    parameters = {"k": k, "n_trees": n_trees, "max_samples": max_samples, "seed": seed}
+    name = "approximate-isolation" if approximate else "isolation"
+    kept = caching.slot(source, name, {**parameters, "scikit-learn": sklearn_version()})
     arrays = kept.load()
     if arrays is not None:
-        return MassGraph(Neighbours(arrays["indices"], arrays["distances"]), [], int(arrays["sample_rows"]))
+        facts = facts_from_array(arrays["facts"]) if approximate else {"kind": chosen_kind}
+        return MassGraph(Neighbours(arrays["indices"], arrays["distances"]), [], int(arrays["sample_rows"]), facts)
     resources = with_libraries(resources)
     draw, grow = np.random.SeedSequence(seed).spawn(2)
     chosen = _drawn_rows(profile, n_trees, max_samples, np.random.default_rng(draw))
@@ -215,10 +252,23 @@ def isolation_graph(
     by_tree = np.ascontiguousarray(codes.T)
     del codes
     tables = mass_tables(forest.shapes, by_tree)
-    indices, masses = nearest_by_mass(by_tree, tables, min(k, n - 1), resources)
+    extra: dict[str, NDArray[Any]] = {}
+    if approximate:
+        near = approximately_by_mass(by_tree, tables, k, resources, seed=seed)
+        indices, masses = near.indices, near.masses
+        facts = {"kind": chosen_kind, "recall": near.recall, "sample": near.sample, "compared": near.compared}
+        extra["facts"] = facts_to_array(facts)
+    else:
+        indices, masses = nearest_by_mass(by_tree, tables, k, resources)
+        facts = {"kind": chosen_kind}
     neighbours = Neighbours(indices, masses / (n_trees * n))
-    kept.save({**neighbours._asdict(), "sample_rows": np.array(len(chosen))})
-    return MassGraph(neighbours, [first, second], len(chosen))
+    kept.save({**neighbours._asdict(), "sample_rows": np.array(len(chosen)), **extra})
+    return MassGraph(neighbours, [first, second], len(chosen), facts)
+
+
+def mass_kind(asked: GraphKind, n: int, n_trees: int) -> str:
+    """Which search `isolation_graph` makes: n² trees look-ups are compared with `EXACT_LOOKUPS`."""
+    return graph_kind(asked, n * n * n_trees, EXACT_LOOKUPS)
 
 
 def sklearn_version() -> str:
@@ -235,8 +285,9 @@ def with_libraries(resources: Resources, lookups: int = 0) -> Resources:
 
 
 class IsolationPlan(NamedTuple):
-    """The plans of the two readings, the peak of a worker that searches, and what the driver holds then."""
+    """The kind of graph, the plans of its readings, the peak of a worker that searches, and what the driver holds."""
 
+    kind: str
     sample: PassPlan
     leaves: PassPlan
     search_bytes: int
@@ -244,7 +295,13 @@ class IsolationPlan(NamedTuple):
 
 
 def plan_isolation(
-    source: RowSource | Profile, k: int, resources: Resources, *, n_trees: int = 100, max_samples: int = 256
+    source: RowSource | Profile,
+    k: int,
+    resources: Resources,
+    *,
+    n_trees: int = 100,
+    max_samples: int = 256,
+    kind: GraphKind = "exact",
 ) -> IsolationPlan:
     """What `isolation_graph` takes.
 
@@ -263,8 +320,18 @@ def plan_isolation(
     item = np.dtype(statistic.outputs[0][1]).itemsize
     sample = 5 * rows * _row_bytes(profile)
     held = 2 * item * n_trees * profile.n + 4 * n_trees * leaves**2 + 32 * k * profile.n + COMPILED_BYTES
-    search = _require_search(profile.n, n_trees, leaves, item, k, resources)
-    return IsolationPlan(*readings, search, max(sample, held))
+    chosen = mass_kind(kind, profile.n, n_trees)
+    if chosen == "exact":
+        search = _require_search(profile.n, n_trees, leaves, item, k, resources)
+    else:
+        search = resources.process_bytes
+        points = 4 * profile.n * DIMENSIONS
+        count = min(profile.n, max(CANDIDATES, 3 * k))
+        near = points + near_points_bytes(profile.n, DIMENSIONS, count)
+        ranking = item * n_trees * profile.n + (4 * count + 16 * k) * profile.n
+        landmarks = 4 * n_trees * leaves * DIMENSIONS + 40 * LANDMARKS**2
+        held += max(near, ranking) + landmarks
+    return IsolationPlan(chosen, *readings, search, max(sample, held))
 
 
 def _row_bytes(profile: Profile) -> int:
@@ -351,6 +418,93 @@ def nearest_by_mass(
     runtime.emit("pass-done", label="masses", seconds=seconds)
     logger.info("masses: %d rows, %.3f s", n, seconds)
     return indices, masses
+
+
+class NearMasses(NamedTuple):
+    """Neighbours of an approximate search, and its recall on so many rows, with so many rows compared."""
+
+    indices: NDArray[np.int64]
+    masses: NDArray[np.int64]
+    recall: float
+    sample: int
+    compared: int
+
+
+def approximately_by_mass(
+    codes: NDArray[Any], tables: NDArray[Any], k: int, resources: Resources, *, seed: int
+) -> NearMasses:
+    """About the k rows of least summed mass for every row, in this process.
+
+    Rows become points, between which common mass is distance (`blocks.isolation.mass_landmarks`). Of the rows near by
+    the k of least mass are kept, and then the neighbours of these are looked at, too. The share of the true neighbours
+    that this finds is measured on a sample of rows.
+
+    Parameters
+    ----------
+    codes : uint8 or uint16 array, shape (trees, n)
+    tables : array, shape (trees, leaves, leaves)
+    k : int
+        From 1 to n − 1.
+    resources : Resources
+    seed : int
+    """
+    from mlfs_dask.blocks import isolation_compiled
+
+    trees, n = codes.shape
+    started = time.perf_counter()
+    runtime.emit("pass", label="masses", partitions=1)
+    rng = np.random.default_rng([seed, 1])
+    landmarks = np.sort(rng.choice(n, size=min(n, LANDMARKS), replace=False))
+    threads = search_threads(resources)
+    with runtime.one_blas_thread():
+        vectors, offset = kernels.mass_landmarks(codes[:, landmarks], tables, n, min(DIMENSIONS, len(landmarks)))
+    indices, masses = np.empty((n, k), np.int64), np.empty((n, k), np.int64)
+    runs = split_evenly(n, -(-n // _RANKED_ROWS))
+    count = min(n - 1, max(CANDIDATES, 3 * k))
+
+    with ThreadPoolExecutor(threads, thread_name_prefix="mlfs-search") as pool:
+
+        def near() -> NearPoints:
+            points = np.empty((n, len(offset)), dtype=np.float32)
+
+            def place(run: tuple[int, int]) -> None:
+                points[slice(*run)] = kernels.mass_points(codes[:, slice(*run)], vectors, offset)
+
+            list(pool.map(place, runs))
+            return near_points(points, count, seed=int(rng.integers(2**31)), threads=threads)
+
+        candidates_of, compared = near()
+        by_row = np.ascontiguousarray(codes.T)
+
+        def rank(run: tuple[int, int]) -> None:
+            rows, candidates = slice(*run), np.sort(candidates_of[slice(*run)], axis=1)
+            isolation_compiled.rank_candidates(by_row, tables, candidates, *run, k, indices[rows], masses[rows])
+
+        list(pool.map(rank, runs))
+
+        def ask(run: tuple[int, int]) -> None:
+            rows = slice(*run)
+            isolation_compiled.ask_neighbours(by_row, tables, before, least, *run, indices[rows], masses[rows])
+
+        for _ in range(ASKING_ROUNDS):
+            before, least = indices, masses
+            indices, masses = np.empty_like(before), np.empty_like(least)
+            list(pool.map(ask, split_evenly(n, min(n, 4 * threads))))
+
+        def measure(row: int) -> NDArray[np.int64]:
+            near, exact = np.empty((1, k), np.int64), np.empty((1, k), np.int64)
+            isolation_compiled.nearest_by_mass(codes, tables, row, row + 1, k, near, exact)
+            return exact
+
+        most = max(1, min(RECALL_ROWS, RECALL_LOOKUPS // (n * trees)))
+        judged = np.sort(rng.choice(n, size=min(n, most), replace=False))
+        exact = np.concatenate(list(pool.map(measure, judged.tolist())))
+    runtime.emit("partitions", done=1)
+    share = float((masses[judged] <= exact[:, -1:]).mean())
+    seconds = time.perf_counter() - started
+    runtime.emit("pass-done", label="masses", seconds=seconds)
+    logger.info("masses: %d rows, recall %.3f, %.3f s", n, share, seconds)
+    return NearMasses(indices, masses, share, len(judged), compared)
 
 
 def _search(

@@ -6,9 +6,10 @@ row, on the driver; nothing n × n is formed. The result does not depend on how 
 
 from __future__ import annotations
 
+import json
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -30,6 +31,9 @@ from mlfs_dask.typing import Block, Matrix, Profile, RowSource
 GROUP_BYTES = 256 * 2**20
 
 GraphKind: TypeAlias = Literal["exact", "approximate", "auto"]
+
+#: Recall below which is warned.
+LEAST_RECALL = 0.9
 
 #: Groups are not cut smaller than this for the sake of more tasks.
 FEWEST_ROWS = 512
@@ -83,6 +87,33 @@ def graph_kind(asked: GraphKind, work: float, most: float) -> str:
     if asked == "auto":
         return "exact" if work <= most else "approximate"
     return asked
+
+
+def facts_to_array(facts: Mapping[str, Any]) -> NDArray[np.uint8]:
+    """Plain facts about a graph as an array, which can be kept beside its other arrays.
+
+    >>> facts_from_array(facts_to_array({"kind": "exact"}))
+    {'kind': 'exact'}
+    """
+    return np.frombuffer(json.dumps(facts).encode(), dtype=np.uint8).copy()
+
+
+def facts_from_array(array: NDArray[np.uint8]) -> dict[str, Any]:
+    """The facts of `facts_to_array`."""
+    facts: dict[str, Any] = json.loads(array.tobytes())
+    return facts
+
+
+def recall_warnings(facts: Mapping[str, Any] | None) -> list[Warning]:
+    """What is told of a graph that misses many neighbours: facts with a `recall` below `LEAST_RECALL`."""
+    if facts is None or facts.get("recall", 1.0) >= LEAST_RECALL:
+        return []
+    return [
+        UserWarning(
+            f"The approximate neighbour graph holds {facts['recall']:.0%} of the true neighbours of {facts['sample']} "
+            "sampled rows: these are hardly nearer than other rows. graph='exact' finds them all, and takes longer."
+        )
+    ]
 
 
 def search_threads(resources: Resources) -> int:
@@ -292,7 +323,7 @@ def _search_here(
                 for (low, high), part in zip(plan.runs, parts, strict=True)
             ]
     with runtime.one_blas_thread(), ThreadPoolExecutor(threads, thread_name_prefix="mlfs-search") as pool:
-        return list(pool.map(lambda run, part: _search_group(search, source, *run, part), plan.runs, parts))
+        return list(pool.map(lambda run, part: _search_group(search, source, run[0], run[1], part), plan.runs, parts))
 
 
 def _search_there(

@@ -1,0 +1,383 @@
+"""The Euclidean neighbour graph of the rows of X, exact or approximate, and which of the two.
+
+The approximate one reads X for a sample, on which principal components are found, and for what all rows are in these
+components: that is searched on the driver (`primitives.near_points`). More candidates than neighbours come back, and X
+passes once more by groups of rows that rank theirs by their true distances (`blocks.neighbours`). How many of the true
+neighbours were found is measured on rows of the sample.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask import caching, runtime
+from mlfs_dask.blocks.neighbours import SCRATCH_BYTES, NearestRows, RankedRows, merge_nearest, recall
+from mlfs_dask.primitives.linear import Scaling
+from mlfs_dask.primitives.near_points import HELD, near_points, near_points_bytes
+from mlfs_dask.primitives.neighbours import (
+    GraphKind,
+    Neighbours,
+    Search,
+    around_zero,
+    facts_from_array,
+    facts_to_array,
+    graph_kind,
+    knn_graph,
+    knn_of_points,
+    plan_knn,
+    search_groups,
+    search_threads,
+)
+from mlfs_dask.primitives.passes import PassRecord, State
+from mlfs_dask.primitives.plan import PassPlan, split_evenly
+from mlfs_dask.primitives.row_passes import Rows, plan_rows, run_row_pass
+from mlfs_dask.primitives.sample import plan_taking, take_rows
+from mlfs_dask.runtime import Resources
+from mlfs_dask.typing import Block, Matrix, Profile, RowSource
+
+logger = logging.getLogger(__name__)
+
+#: Multiplications up to which a graph that is made once is exact by default: a few minutes on a core.
+EXACT_WORK = 4 * 10**12
+
+#: The same for a graph that is made in every iteration. Few dimensions cost no less than `FEWEST_DIMENSIONS`.
+EXACT_WORK_AGAIN = 2 * 10**11
+FEWEST_DIMENSIONS = 64
+
+#: Principal components: enough for this share of the variance, but not more than this many.
+EXPLAINED = 0.98
+MOST_COMPONENTS = 128
+
+#: Rows of the sample on which components are found, and their bytes as float64.
+SAMPLE_ROWS = 8192
+SAMPLE_BYTES = 64 * 2**20
+
+#: Rows on which recall is measured, and those of points in memory.
+RECALL_ROWS = 500
+POINT_RECALL_ROWS = 100
+
+
+class Graph(NamedTuple):
+    """A neighbour graph.
+
+    Attributes
+    ----------
+    neighbours : Neighbours
+        Distances are true ones in approximate graphs, too.
+    records : list of PassRecord
+        Of the readings that it took.
+    facts : dict
+        `kind`; of an approximate one also its `recall` on `sample` rows, the `dimensions` of the search, and how many
+        rows each was `compared` with at first.
+    """
+
+    neighbours: Neighbours
+    records: list[PassRecord]
+    facts: dict[str, Any]
+
+
+class GraphPlan(NamedTuple):
+    """What a graph will take: its passes, readings in all, and bytes on the driver while it is made."""
+
+    kind: str
+    passes: list[PassPlan]
+    readings: int
+    driver_bytes: int
+
+    @property
+    def note(self) -> str:
+        """For people."""
+        return f"{self.kind} neighbour graph, {self.readings} readings"
+
+
+def rows_kind(asked: GraphKind, profile: Profile) -> str:
+    """Which graph `row_graph` makes: n² times the stored values of a row are compared with `EXACT_WORK`."""
+    return graph_kind(asked, profile.n * max(profile.nonzeros, FEWEST_DIMENSIONS * profile.n), EXACT_WORK)
+
+
+def points_kind(asked: GraphKind, n: int, m: int) -> str:
+    """Which graph `point_graph` makes: n² m, m being at least 64, is compared with `EXACT_WORK_AGAIN`."""
+    return graph_kind(asked, n * n * max(m, FEWEST_DIMENSIONS), EXACT_WORK_AGAIN)
+
+
+def row_graph(
+    source: RowSource,
+    k: int,
+    resources: Resources,
+    *,
+    kind: GraphKind = "auto",
+    scaling: Scaling | None = None,
+    seed: int = 0,
+) -> Graph:
+    """The k nearest rows of every row by Euclidean distance.
+
+    Parameters
+    ----------
+    source : RowSource
+        X of shape (n, d), finite.
+    k : int
+        At most n − 1 neighbours are found.
+    resources : Resources
+    kind : {"exact", "approximate", "auto"}
+    scaling : Scaling, optional
+        Distances are between centred and scaled rows.
+    seed : int
+        Of the sample and of what is drawn in the search; an exact graph draws nothing.
+
+    Raises
+    ------
+    DoesNotFitError, ClusterLostError
+
+    Notes
+    -----
+    Readings of X: one for each group of rows (`plan_knn`); an approximate graph takes two more. Neither depends on
+    how X is cut or on the number of workers, but for the last digits of an approximate graph's components.
+    """
+    n = source.profile.n
+    if min(k, n - 1) < 1 or rows_kind(kind, source.profile) == "exact":
+        neighbours, records = knn_graph(source, k, resources, scaling=scaling)
+        return Graph(neighbours, records, {"kind": "exact"})
+    k = min(k, n - 1)
+    moved = None if scaling is None else [scaling.centre, scaling.factor]
+    kept = caching.slot(source, "approximate-neighbours", {"k": k, "scaling": moved, "seed": seed})
+    arrays = kept.load()
+    if arrays is not None:
+        return graph_from_arrays(arrays)
+
+    search = Search(k, scaling or around_zero(source))
+    count = _candidates(n, k)
+    plan = plan_knn(source, k + count, resources)
+    rng = np.random.default_rng(seed)
+    chosen = np.sort(rng.choice(n, size=_sample_rows(source.profile), replace=False))
+    judged = np.sort(rng.choice(len(chosen), size=min(RECALL_ROWS, len(chosen)), replace=False))
+    taken, first = take_rows(source, chosen, resources, label="sample")
+    sample = search.scaled(taken)
+    components, offset = principal_components(sample, rng)
+    statistic = _Components(search, components, offset, sample[judged], k)
+    (points,), true, second = run_row_pass(source, statistic, resources, label="components")
+    found = near_points(points, count, seed=int(rng.integers(2**31)), threads=search_threads(resources))
+    del points
+    neighbours, records = search_groups(source, search, plan, resources, candidates=found.indices)
+    exact = _without_itself(true[0], true[1], chosen[judged])
+    share = recall(neighbours.distances[chosen[judged]], exact)
+    facts = _facts(share, len(judged), components.shape[1], found.compared)
+    graph = Graph(neighbours, [first, second, *records], facts)
+    kept.save(graph_to_arrays(graph))
+    return graph
+
+
+def graph_to_arrays(graph: Graph) -> dict[str, NDArray[Any]]:
+    """A graph as arrays to be kept, its records apart."""
+    return {**graph.neighbours._asdict(), "facts": facts_to_array(graph.facts)}
+
+
+def graph_from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Graph:
+    """The graph of `graph_to_arrays`, for which nothing was read."""
+    return Graph(Neighbours(arrays["indices"], arrays["distances"]), [], facts_from_array(arrays["facts"]))
+
+
+def _facts(share: float, sample: int, dimensions: int, compared: int) -> dict[str, Any]:
+    facts = {
+        "kind": "approximate",
+        "recall": share,
+        "sample": sample,
+        "dimensions": dimensions,
+        "compared": compared,
+    }
+    logger.info("approximate neighbours: %s", facts)
+    return facts
+
+
+def plan_row_graph(source: RowSource | Profile, k: int, resources: Resources, *, kind: GraphKind = "auto") -> GraphPlan:
+    """What `row_graph` takes.
+
+    Raises
+    ------
+    DoesNotFitError
+    """
+    profile = source if isinstance(source, Profile) else source.profile
+    chosen = rows_kind(kind, profile)
+    if chosen == "exact":
+        plan = plan_knn(source, k, resources)
+        return GraphPlan(chosen, [plan], len(plan.runs), 0)
+    n, d = profile.n, profile.d
+    count = _candidates(n, k)
+    m = min(d, MOST_COMPONENTS)
+    rows = _sample_rows(profile)
+    judged = min(RECALL_ROWS, rows)
+    width = -(-profile.nonzeros // max(n, 1)) if profile.sparse else d
+    empty = np.empty((judged, 0))
+    statistic = _Components(Search(k, None), np.empty((0, m)), np.empty(m), empty, k, d=d, held=12 * judged * width)
+    passes = [
+        plan_taking(source, rows, resources),
+        plan_rows(source, statistic, resources),
+        plan_knn(source, k + count, resources),
+    ]
+    held = max(
+        5 * rows * 12 * width + 8 * min(d, 4096) ** 2,
+        4 * n * m + near_points_bytes(n, m, count),
+        4 * n * count + 24 * n * k,
+    )
+    return GraphPlan(chosen, passes, 2 + len(passes[-1].runs), held + runtime.COMPILED_BYTES)
+
+
+def _candidates(n: int, k: int) -> int:
+    """Candidates of each row: components tell the order of near rows roughly."""
+    return min(n - 1, max(HELD, 2 * k))
+
+
+def _sample_rows(profile: Profile) -> int:
+    width = -(-profile.nonzeros // max(profile.n, 1)) if profile.sparse else profile.d
+    return min(profile.n, max(256, min(SAMPLE_ROWS, SAMPLE_BYTES // (12 * max(width, 1)))))
+
+
+def principal_components(sample: Matrix, rng: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Directions in which rows differ most, shape (d, m), and what the mean row is in them, shape (m,).
+
+    Parameters
+    ----------
+    sample : float64 ndarray or csr_array, shape (rows, d)
+    rng : Generator
+        Of the randomised decomposition of sparse or wide samples, whose mean row is then a direction, too.
+    """
+    d = sample.shape[1]
+    with runtime.one_blas_thread():
+        if not sp.issparse(sample) and d <= 2048:
+            centred = sample - sample.mean(axis=0)
+            values, vectors = np.linalg.eigh(centred.T @ centred)
+            values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
+            total = values.sum()
+        else:
+            from sklearn.utils.extmath import randomized_svd
+
+            most = min(MOST_COMPONENTS, *sample.shape)
+            _, singular, rows = randomized_svd(sample, most, n_iter=4, random_state=int(rng.integers(2**31)))
+            values, vectors = singular**2, rows.T
+            squares = sample.multiply(sample) if sp.issparse(sample) else sample * sample
+            total = float(squares.sum())
+    share = np.cumsum(values) / total if total > 0 else np.ones(len(values))
+    enough = int(np.searchsorted(share, EXPLAINED)) + 1
+    m = max(1, min(enough, MOST_COMPONENTS, len(values)))
+    components = np.ascontiguousarray(vectors[:, :m])
+    mean = np.asarray(sample.mean(axis=0)).ravel()
+    return components, mean @ components
+
+
+class _Components:
+    """Row statistic: rows in their principal components, and on the way the true neighbours of a few rows."""
+
+    def __init__(
+        self,
+        search: Search,
+        components: NDArray[np.float64],
+        offset: NDArray[np.float64],
+        judged: Matrix,
+        k: int,
+        *,
+        d: int | None = None,
+        held: int = 0,
+    ) -> None:
+        self.search = search
+        self.components = components
+        self.offset = offset
+        self.judged = judged
+        self.k = k + 1  # the row itself is among them
+        self._d = len(components) if d is None else d
+        self._held = held
+
+    @property
+    def outputs(self) -> Sequence[tuple[int, Any]]:
+        return [(len(self.offset), np.float32)]
+
+    @property
+    def state_bytes(self) -> int:
+        return 16 * self.k * int(self.judged.shape[0])
+
+    result_bytes = 0
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        wide = 12 * profile.block_bytes // profile.itemsize if profile.sparse else 8 * profile.block_rows * profile.d
+        return (
+            wide
+            + SCRATCH_BYTES
+            + 12 * profile.block_rows * len(self.offset)
+            + 8 * self._d * len(self.offset)
+            + self._held
+        )
+
+    def zero(self) -> State:
+        rows = self.judged.shape[0]
+        return np.full((rows, self.k), -1, dtype=np.int64), np.full((rows, self.k), np.inf)
+
+    def add_rows(self, state: State, block: Block, inputs: Rows, outputs: Rows) -> None:
+        X = self.search.scaled(block.X)
+        outputs[0][...] = X @ self.components - self.offset
+        nearest = NearestRows(self.judged, np.iinfo(np.int64).max // 2, self.k)
+        nearest.add(X, block.start)
+        self.merge(state, nearest.nearest())
+
+    def merge(self, into: State, other: State) -> None:
+        into[0][...], into[1][...] = merge_nearest(self.judged, [(into[0], into[1]), (other[0], other[1])], self.k)
+
+    def finalize(self, state: State) -> State:
+        return state
+
+
+def _without_itself(
+    indices: NDArray[np.int64], distances: NDArray[np.float64], rows: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Distances of the k nearest, of k + 1 among which the row itself may be."""
+    keep = indices != rows[:, np.newaxis]
+    keep[keep.all(axis=1), -1] = False
+    without: NDArray[np.float64] = distances[keep].reshape(len(rows), -1)
+    return without
+
+
+def point_graph(Z: NDArray[np.float64], k: int, *, kind: GraphKind = "auto", seed: int = 0, threads: int = 1) -> Graph:
+    """The k nearest rows of every row of an array in this process.
+
+    Parameters
+    ----------
+    Z : float64 array, shape (n, m)
+    k : int
+        At most n − 1 neighbours are found.
+    kind : {"exact", "approximate", "auto"}
+    seed : int
+    threads : int
+        They change nothing in the result.
+
+    Examples
+    --------
+    >>> point_graph(np.array([[0.0], [1.0], [3.0]]), 1).neighbours.indices.ravel()
+    array([1, 0, 1])
+    """
+    n, m = Z.shape
+    if min(k, n - 1) < 1 or points_kind(kind, n, m) == "exact":
+        return Graph(knn_of_points(Z, k, threads=threads), [], {"kind": "exact"})
+    k = min(k, n - 1)
+    Z = np.ascontiguousarray(Z - Z.mean(axis=0))
+    rng = np.random.default_rng(seed)
+    judged = np.sort(rng.choice(n, size=min(n, POINT_RECALL_ROWS), replace=False))
+    found = near_points(Z.astype(np.float32), k, seed=int(rng.integers(2**31)), threads=threads)
+    indices, distances = np.empty((n, k), np.int64), np.empty((n, k))
+    for low, high in split_evenly(n, -(-n // 65536)):
+        ranked = RankedRows(Z[low:high], found.indices[low:high], k)
+        ranked.add(Z, 0)
+        indices[low:high], distances[low:high] = ranked.nearest()
+    exact = NearestRows(Z[judged], np.iinfo(np.int64).max // 2, k + 1)
+    exact.add(Z, 0)
+    share = recall(distances[judged], _without_itself(exact.indices, exact.distances, judged))
+    return Graph(Neighbours(indices, distances), [], _facts(share, len(judged), m, found.compared))
+
+
+def point_graph_bytes(n: int, m: int, k: int, *, kind: GraphKind = "auto") -> int:
+    """What `point_graph` holds beside Z and the graph, in bytes."""
+    if k < 1 or points_kind(kind, n, m) == "exact":
+        return 8 * n * m
+    return 8 * n * m + 4 * n * m + near_points_bytes(n, m, k) + 16 * n * k + 2**26 + runtime.COMPILED_BYTES
