@@ -95,9 +95,10 @@ class SyntheticReader:
         )
 
 
-#: Hidden factors of planted dense rows, and the share of features that they move.
+#: Hidden factors of planted dense rows, those that move one feature, and the noise of a feature beside them.
 FACTORS = 10
-MOVED = 0.2
+FACTORS_OF_FEATURE = 3
+NOISE = 0.3
 
 #: Share of a planted text's words that are about its topics; the others are any words.
 ON_TOPIC = 0.6
@@ -107,9 +108,9 @@ ON_TOPIC = 0.6
 class PlantedReader(SyntheticReader):
     """Rows of a known structure; labels of all rows but a share are unknown (-1).
 
-    Dense: a row has `FACTORS` standard normal factors. The first `MOVED` of the features are sums of them, weighted
-    by draws that get smaller from factor to factor, plus standard normal noise; the others are noise. A label is
-    positive where a combination of two factors is among its largest 15 %.
+    Dense: a row has `FACTORS` standard normal factors. A feature is the sum of `FACTORS_OF_FEATURE` of them, weighted
+    by draws, plus noise of standard deviation `NOISE` times its own, so that near rows have like factors. A label
+    is positive where a combination of two factors is among its largest 15 %.
 
     Sparse: a row has 1 to 3 of q topics, which are its labels. `ON_TOPIC` of its words come from them and the others
     from all words; in both, the r-th commonest word has a frequency of 1/(r + 10). Values are 1 + log(count), and rows
@@ -132,13 +133,14 @@ class PlantedReader(SyntheticReader):
 
     def _combinations(self, rng: np.random.Generator, rows: int) -> tuple[np.ndarray, np.ndarray]:
         planted = np.random.default_rng([self.seed, 1])
-        moved = max(1, int(MOVED * self.d))
-        loadings = planted.standard_normal((FACTORS, moved)) * 0.85 ** np.arange(FACTORS)[:, np.newaxis]
+        loadings = planted.standard_normal((FACTORS, self.d))
+        loadings[np.argsort(planted.random((FACTORS, self.d)), axis=0) >= FACTORS_OF_FEATURE] = 0.0
+        loadings /= np.linalg.norm(loadings, axis=0)
         pairs = np.argsort(planted.random((self.q, FACTORS)), axis=1)[:, :2]
         angles = planted.uniform(0, 2 * np.pi, self.q)
         factors = rng.standard_normal((rows, FACTORS))
-        X = rng.standard_normal((rows, self.d), dtype=np.float32)
-        X[:, :moved] += (factors @ loadings).astype(np.float32)
+        X = NOISE * rng.standard_normal((rows, self.d), dtype=np.float32)
+        X += (factors @ loadings).astype(np.float32)
         strength = factors[:, pairs[:, 0]] * np.cos(angles) + factors[:, pairs[:, 1]] * np.sin(angles)
         return X, (strength > 1.0364).astype(np.int8)
 
