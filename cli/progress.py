@@ -52,7 +52,8 @@ class JsonLines:
 class PlainLines:
     """For logs: a line when something has gone on for some seconds, never more often.
 
-    Work that ends within the first interval prints nothing.
+    Work that ends within the first interval prints nothing. Passes are many where a method has a loop: what its last
+    iteration told is in their lines.
     """
 
     def __init__(
@@ -69,23 +70,26 @@ class PlainLines:
         self._label = ""
         self._total = 0
         self._done = 0
+        self._step = ""
         self._started = self._printed
 
     def __call__(self, event: dict[str, Any]) -> None:
         kind = event["kind"]
-        if kind == "pass":
+        if kind == "fit":
+            self._step = ""
+        elif kind == "pass":
             self._label, self._total, self._done = str(event["label"]), int(event["partitions"]), 0
             self._started = self._clock()
         elif kind == "partitions":
             self._done += int(event["done"])
-            self._print(f"{self._label}: {self._done} of {self._total} partitions")
+            self._print(f"{self._label}: {self._done} of {self._total} partitions{self._step}")
         elif kind == "pass-done":
-            self._print(f"{self._label}: done in {float(event['seconds']):.1f} s")
+            self._print(f"{self._label}: done in {float(event['seconds']):.1f} s{self._step}")
         elif kind == "convert" and "parts_done" in event:
             self._print(f"{STAGES[event['stage']]}: {event['parts_done']} of {event['parts']} parts")
         elif kind == "step":
-            values = ", ".join(f"{name} {_short(v)}" for name, v in event.items() if name != "kind")
-            self._print(values)
+            self._step = "; " + step_text(event)
+            self._print(step_text(event))
 
     def _print(self, text: str) -> None:
         now = self._clock()
@@ -94,6 +98,12 @@ class PlainLines:
         self._printed = now
         self._stream.write(f"{text} ({now - self._started:.0f} s)\n")
         self._stream.flush()
+
+
+def step_text(event: dict[str, Any]) -> str:
+    """What an iteration told: ``iteration 3, objective 1.25, step 0.01``."""
+    values = [f"{name} {_short(v)}" for name, v in event.items() if name not in ("kind", "number")]
+    return ", ".join([f"iteration {event['number']}", *values])
 
 
 def _short(value: Any) -> str:
@@ -117,8 +127,11 @@ def _bar() -> Iterator[Callable[[dict[str, Any]], None]]:
 
         def sink(event: dict[str, Any]) -> None:
             kind = event["kind"]
-            if kind == "pass":
-                bar.reset(task, total=event["partitions"], description=str(event["label"]), step="")
+            if kind == "fit":
+                bar.update(task, step="")
+            elif kind == "pass":
+                # The step stays: passes come and go many times between two of them.
+                bar.reset(task, total=event["partitions"], description=str(event["label"]))
             elif kind == "partitions":
                 bar.advance(task, event["done"])
             elif kind == "convert" and "parts_done" in event:
@@ -129,7 +142,6 @@ def _bar() -> Iterator[Callable[[dict[str, Any]], None]]:
                     completed=event["parts_done"],
                 )
             elif kind == "step":
-                values = (f"{name} {_short(v)}" for name, v in event.items() if name != "kind")
-                bar.update(task, step=", ".join(values))
+                bar.update(task, step=step_text(event))
 
         yield sink

@@ -98,11 +98,14 @@ def _select(
         finished_run(run, method=method, params=selector.get_params(False), digest=dataset.digest) if resume else None
     )
     if done is not None and (has_labels(run) or not write_labels):
+        Folder(checkpoint_place(run)).remove()  # of a run that was killed between its last file and its end
         output.note(f"mlfs: {run} is complete already; nothing was run.")
         _print(output, run, done.record, done.feature_names)
         return
     check_free(run, force=force or done is not None)
     states = Folder(checkpoint_place(run))
+    if checkpoint_every is not None and not resume and states.holds_state:
+        output.note(f"mlfs: {states} holds where an earlier run stopped; --resume would go on from there.")
     kept = (
         nullcontext() if checkpoint_every is None else keep_checkpoints(states, every=checkpoint_every, resume=resume)
     )

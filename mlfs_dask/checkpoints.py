@@ -9,13 +9,16 @@ code. Where nobody keeps checkpoints, or the data has no digest, all of this doe
 from __future__ import annotations
 
 import contextlib
-import io
+import errno
 import json
 import logging
 import os
+import struct
+import tempfile
 import time
 import uuid
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask._version import __version__
+from mlfs_dask.errors import MlfsError
 from mlfs_dask.fingerprints import code_digest, digest_of
 
 logger = logging.getLogger(__name__)
@@ -33,6 +37,10 @@ Arrays = Mapping[str, NDArray[Any]]
 
 #: Seconds between two states, unless told otherwise.
 EVERY_SECONDS = 60.0
+
+#: Times as long as writing a state took, no other one is written: however large states are, a tenth of the time goes
+#: into them at most.
+REST = 10.0
 
 _STATE = "state.npz"
 _FACTS = "facts"
@@ -74,6 +82,7 @@ class _Kept(Checkpoint):
     every: float
     resume: bool
     _last: float = field(default_factory=lambda: time.monotonic())
+    _took: float = 0.0
 
     def load(self) -> State | None:
         if not self.resume:
@@ -84,18 +93,22 @@ class _Kept(Checkpoint):
         return state
 
     def due(self) -> bool:
-        return time.monotonic() - self._last >= self.every
+        rest = REST * self._took if self.every > 0 else 0.0
+        return time.monotonic() - self._last >= max(self.every, rest)
 
     def save(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         started = time.monotonic()
         self._write(_STATE, arrays, facts)
         self._last = time.monotonic()
-        logger.info("checkpoint: %.1f s", self._last - started)
+        self._took = self._last - started
+        logger.info("checkpoint: %.1f s", self._took)
 
     def _write(self, file: str, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         try:
             self.folder.write(file, self.key, arrays, facts)
-        except OSError as error:  # the job itself can go on
+        except Exception as error:  # a full disk, or whatever a client of object stores raises: the job can go on
+            if not isinstance(error, OSError) and not self.folder.is_remote:
+                raise
             logger.warning("no checkpoint could be written to %s: %s", self.folder, error)
 
     def part(self, name: str, compute: Callable[[], Arrays]) -> dict[str, NDArray[Any]]:
@@ -120,50 +133,83 @@ class Folder:
     """
 
     def __init__(self, place: str, *, storage_options: Mapping[str, Any] | None = None) -> None:
-        self.place = place.rstrip("/")
+        self.place = place.removeprefix("file://").rstrip("/")
         self._options = dict(storage_options or {})
 
     def __str__(self) -> str:
         return self.place
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether the place is a URL."""
+        return "://" in self.place
+
+    @property
+    def holds_state(self) -> bool:
+        """Whether a loop has left a state here, of whatever job."""
+        if self.is_remote:
+            files, root = self._files()
+            return bool(files.exists(f"{root}/{_STATE}"))
+        return (Path(self.place) / _STATE).is_file()
+
     def write(self, file: str, key: str, arrays: Arrays, facts: Mapping[str, Any]) -> None:
-        """Write one file, whole or not at all."""
-        header = json.dumps({"key": key, "facts": dict(facts)}, default=lambda value: value.item()).encode()
-        content = {_FACTS: np.frombuffer(header, dtype=np.uint8)}
+        """Write one file, whole or not at all, with some 16 MiB of memory beside the arrays."""
+        header = {"key": key, "arrays": list(arrays), "facts": dict(facts)}
+        text = json.dumps(header, default=lambda value: value.item()).encode()
+        content = {_FACTS: np.frombuffer(text, dtype=np.uint8)}
         content |= {_PREFIX + name: np.asarray(array) for name, array in arrays.items()}
-        if "://" in self.place:
+        if self.is_remote:
             files, root = self._files()
             files.makedirs(root, exist_ok=True)
-            # An object of a store appears when its upload is complete.
-            with files.open(f"{root}/{file}", "wb") as stream:
-                np.savez(stream, allow_pickle=False, **content)
+            # An upload that breaks off would end as a torn object in the place of the last one: it begins when the
+            # file is complete.
+            with tempfile.TemporaryDirectory(prefix="mlfs-checkpoint-") as here:
+                complete = Path(here) / file
+                _write_archive(complete, content)
+                files.put_file(str(complete), f"{root}/{file}")
             return
         folder = Path(self.place)
         folder.mkdir(parents=True, exist_ok=True)
+        for left in folder.glob(f".{file}.*"):  # of a process that was killed while it wrote
+            left.unlink(missing_ok=True)
         aside = folder / f".{file}.{uuid.uuid4().hex[:8]}"
         try:
-            with aside.open("wb") as stream:
-                np.savez(stream, allow_pickle=False, **content)
-                stream.flush()
-                os.fsync(stream.fileno())
+            _write_archive(aside, content)
             aside.replace(folder / file)
         finally:
             aside.unlink(missing_ok=True)
 
     def read(self, file: str, key: str) -> State | None:
-        """What a file holds; None if it is not there, is damaged, or belongs to another job."""
+        """What a file holds; None if it is not there, is damaged, or belongs to another job.
+
+        Raises
+        ------
+        MlfsError
+            It is there and cannot be read: to begin anew would overwrite it.
+        """
         try:
-            if "://" in self.place:
+            if self.is_remote:
                 files, root = self._files()
-                content = io.BytesIO(files.cat_file(f"{root}/{file}"))
-                return self._parse(content, key)
+                with files.open(f"{root}/{file}", "rb") as stream:
+                    return self._parse(stream, key)
             with (Path(self.place) / file).open("rb") as stream:
                 return self._parse(stream, key)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
-            logger.warning("the checkpoint %s/%s is damaged and left aside: %s", self.place, file, error)
+        except _DAMAGE as error:
+            self._tell_damage(file, error)
             return None
+        except Exception as error:  # of the disk, or whatever a client of object stores raises
+            if isinstance(error, OSError) and error.errno == errno.EINVAL:  # a place before the beginning of the file
+                self._tell_damage(file, error)
+                return None
+            raise MlfsError(
+                f"the checkpoint {self.place}/{file} cannot be read: {error}\n  cure: try again when it can; without "
+                "--resume (resume=False) the job begins anew and overwrites it"
+            ) from error
+
+    def _tell_damage(self, file: str, error: Exception) -> None:
+        logger.warning("the checkpoint %s/%s is damaged and left aside: %s", self.place, file, error)
 
     def _parse(self, stream: Any, key: str) -> State | None:
         with np.load(stream, allow_pickle=False) as archive:
@@ -174,12 +220,11 @@ class Folder:
                     self.place,
                 )
                 return None
-            names = [name for name in archive.files if name.startswith(_PREFIX)]
-            return State({name.removeprefix(_PREFIX): archive[name] for name in names}, header["facts"])
+            return State({name: archive[_PREFIX + name] for name in header["arrays"]}, header["facts"])
 
     def remove(self) -> None:
         """Remove all files and the folder."""
-        if "://" in self.place:
+        if self.is_remote:
             files, root = self._files()
             if files.exists(root):
                 files.rm(root, recursive=True)
@@ -196,6 +241,18 @@ class Folder:
 
         files, root = url_to_fs(self.place, **self._options)
         return files, root.rstrip("/")
+
+
+#: What reading a file raises that is not what was written. (Of zipfile: wrong sums, and flags and methods it knows of.)
+_DAMAGE = (ValueError, KeyError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, struct.error)
+
+
+def _write_archive(path: Path, content: Arrays) -> None:
+    """Arrays as an .npz file, no pickle, on the disk when this returns."""
+    with path.open("wb") as stream:
+        np.savez(stream, allow_pickle=False, **content)
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 @dataclass(frozen=True)

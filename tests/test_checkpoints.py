@@ -10,16 +10,20 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import mlfs_dask
 from mlfs_dask import checkpoints, runtime
 from mlfs_dask.checkpoints import Checkpoint, Folder, checkpoint_place, keep_checkpoints
+from mlfs_dask.errors import MlfsError
 from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask.storage.convert import convert_reader
+from mlfs_dask_cli.main import mlfs
 from tests.storage.memory_reader import make_reader
 
 JOB = {"method": "m", "params": {"a": 1}, "digest": "d"}
@@ -95,6 +99,98 @@ def test_a_torn_file_is_no_state(tmp_path, caplog):
             assert folder.read("state.npz", "key") is None
         assert "is damaged and left aside" in caplog.text
         caplog.clear()
+
+
+def test_no_flipped_bit_and_no_cut_gives_another_state(tmp_path):
+    """Names, places and lengths in the archive's own directory are no part of any check sum of its members."""
+    folder = Folder(str(tmp_path))
+    folder.write("state.npz", "key", {"x": np.arange(5.0), "y": np.ones((3, 4), np.int8)}, {"a": [1, 2]})
+    whole = (tmp_path / "state.npz").read_bytes()
+    rng = np.random.default_rng(0)
+    places = range(len(whole) - 330, len(whole))  # all of the directory, and some of the rest
+    for place in [*places, *rng.integers(len(whole) - 330, size=60)]:
+        flipped = bytearray(whole)
+        flipped[place] ^= 1 << rng.integers(8)
+        (tmp_path / "state.npz").write_bytes(bytes(flipped))
+        state = folder.read("state.npz", "key")
+        if state is not None:
+            assert sorted(state.arrays) == ["x", "y"]
+            assert state.arrays["x"].tolist() == [0, 1, 2, 3, 4]
+            assert state.arrays["y"].tolist() == [[1] * 4] * 3
+            assert state.facts == {"a": [1, 2]}
+    for length in rng.integers(len(whole), size=60):
+        (tmp_path / "state.npz").write_bytes(whole[:length])
+        assert folder.read("state.npz", "key") is None
+
+
+def test_a_state_that_cannot_be_read_now_is_not_begun_over(tmp_path, monkeypatch):
+    folder = Folder(str(tmp_path))
+    folder.write("state.npz", "key", {"x": np.array(1)}, {})
+
+    def refuse(self, *args, **kwargs):
+        raise PermissionError(13, "Permission denied", str(self))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", refuse)
+        with pytest.raises(MlfsError, match=r"cannot be read: .*Permission denied") as refusal:
+            folder.read("state.npz", "key")
+    assert "without --resume" in str(refusal.value)
+    assert folder.read("state.npz", "key").arrays["x"] == 1
+
+
+def test_an_upload_that_breaks_off_leaves_the_state_before(monkeypatch, caplog):
+    """An object that is closed is complete for its store, whatever had been written into it by then."""
+    folder = Folder("memory://states/torn")
+    folder.write("state.npz", "key", {"x": np.array(1)}, {})
+
+    def fail(stream, **content):
+        stream.write(b"PK half of it")
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "savez", fail)
+        with pytest.raises(OSError, match="No space"):
+            folder.write("state.npz", "key", {"x": np.array(2)}, {})
+    assert folder.read("state.npz", "key").arrays["x"] == 1
+
+    class ClientError(Exception):
+        """As clients of object stores raise, which know no OSError."""
+
+    def refuse(self):
+        raise ClientError("SlowDown")
+
+    monkeypatch.setattr(Folder, "_files", refuse)
+    with keep_checkpoints(folder, every=0), checkpoints.job(**JOB) as checkpoint:
+        checkpoint.save({"x": np.array(2)}, {})
+    assert "no checkpoint could be written to memory://states/torn: SlowDown" in caplog.text
+
+
+def test_a_file_url_is_a_folder(tmp_path):
+    folder = Folder(f"file://{tmp_path}/states/")
+    assert not folder.holds_state
+    folder.write("state.npz", "key", {"x": np.array(1)}, {})
+    assert (tmp_path / "states/state.npz").is_file()
+    assert folder.holds_state
+    assert not folder.is_remote
+
+
+def test_what_a_kill_left_of_a_state_goes_with_the_next(tmp_path):
+    (tmp_path / ".state.npz.12345678").write_text("half of a state")
+    Folder(str(tmp_path)).write("state.npz", "key", {}, {})
+    assert [p.name for p in tmp_path.iterdir()] == ["state.npz"]
+
+
+def test_saving_holds_little_beside_the_state(tmp_path):
+    state = np.random.default_rng(0).random((2_000_000, 4))
+    folder = Folder(str(tmp_path))
+    folder.write("state.npz", "key", {"x": state[:10]}, {})
+    tracemalloc.start()
+    try:
+        folder.write("state.npz", "key", {"x": state}, {})
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 40 * 2**20 < state.nbytes
 
 
 def test_a_write_that_breaks_off_leaves_the_state_before(tmp_path, monkeypatch):
@@ -188,6 +284,24 @@ def test_states_are_left_as_time_passes(tmp_path, monkeypatch):
         assert not checkpoint.due()
 
 
+@pytest.mark.parametrize(("every", "rest"), [(60, 300), (600, 600), (0, 0)])
+def test_large_states_are_left_less_often(tmp_path, monkeypatch, every, rest):
+    """At most a tenth of the time goes into them, unless every iteration is asked for."""
+    now = [100.0]
+    monkeypatch.setattr(checkpoints.time, "monotonic", lambda: now[0])
+
+    def slow(*args, **kwargs):
+        now[0] += 30
+
+    monkeypatch.setattr(Folder, "write", slow)
+    with keep_checkpoints(Folder(str(tmp_path)), every=every), checkpoints.job(**JOB) as checkpoint:
+        checkpoint.save({}, {})
+        now[0] += max(rest - 0.5, 0)
+        assert checkpoint.due() == (rest == 0)
+        now[0] += 1
+        assert checkpoint.due()
+
+
 def test_a_full_disk_does_not_end_the_job(tmp_path, monkeypatch, caplog):
     def fail(*args, **kwargs):
         raise OSError(28, "No space left on device")
@@ -263,6 +377,19 @@ def test_an_interrupted_job_goes_on_to_the_same_bits(tmp_path, stores, method, s
     json.dumps(found.report_.to_dict(), allow_nan=False)
 
 
+def test_another_k_goes_on(tmp_path, stores):
+    """Scores do not depend on how many features are kept."""
+    dataset = mlfs_dask.open_dataset(stores / "unknown.zarr")
+    folder = Folder(str(tmp_path / "states"))
+    with keep_checkpoints(folder, every=0), runtime.progress_to(stop_at(5)), pytest.raises(KeyboardInterrupt):
+        get_method("smfs")(3, **SMALL["smfs"]).fit(dataset)
+    events = []
+    with keep_checkpoints(folder, every=0, resume=True), runtime.progress_to(events.append):
+        found = get_method("smfs")(5, **SMALL["smfs"]).fit(dataset)
+    assert next(e["number"] for e in events if e["kind"] == "step") == 5
+    assert found.support_.sum() == 5
+
+
 def test_other_parameters_begin_anew(tmp_path, stores):
     dataset = mlfs_dask.open_dataset(stores / "unknown.zarr")
     folder = Folder(str(tmp_path / "states"))
@@ -308,6 +435,32 @@ def test_a_killed_client_goes_on_to_the_same_ranking(tmp_path, stores):
     assert scores(tmp_path / "run") == scores(tmp_path / "whole")
     assert not states.parent.exists()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["run", "whole"]
+
+
+def test_states_that_outlived_their_run_are_removed_or_told(tmp_path, stores):
+    """A kill may come between the last file of a run and the end; and a state is not overwritten without a word."""
+    words = [
+        "select",
+        "smfs",
+        stores / "unknown.zarr",
+        "-k",
+        "3",
+        "--in-process",
+        "--n-trees",
+        "10",
+        "-o",
+        tmp_path / "run",
+    ]
+    runner = CliRunner()
+    place = Path(checkpoint_place(str(tmp_path / "run")))
+    Folder(str(place)).write("state.npz", "of another job", {}, {})
+    told = runner.invoke(mlfs, list(map(str, words)), catch_exceptions=False)
+    assert "--resume would go on from there" in told.stderr
+    assert not place.exists()
+    Folder(str(place)).write("state.npz", "key", {}, {})
+    told = runner.invoke(mlfs, [*map(str, words), "--resume"], catch_exceptions=False)
+    assert "complete already" in told.stderr
+    assert not place.exists()
 
 
 @pytest.mark.cluster

@@ -236,7 +236,10 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         plan = require_driver(self.plan(source, resources), resources, f"{self.method} in the driver process")
         runtime.reset_peak_rss()
         params = {name: plain(value) for name, value in sorted(self.get_params(False).items())}
-        job = checkpoints.job(method=self.method, params=params, digest=(store or {}).get("digest"))
+        # Of methods that keep checkpoints no score depends on how many features are kept.
+        loop = {name: value for name, value in params.items() if name != "n_features_to_select"}
+        job = checkpoints.job(method=self.method, params=loop, digest=(store or {}).get("digest"))
+        runtime.emit("fit", method=self.method)
         # NumPy and SciPy each bring a BLAS, whose idle threads keep the cores from the other's: one thread of each was
         # up to 15 times faster for loops that use both. Passes have threads of their own.
         with job, noting() as kept, runtime.one_blas_thread():

@@ -587,7 +587,7 @@ class _Problem:
     def _restore(self, state: State) -> None:
         self.trace = _Trace(**state.facts["trace"])
         self.epsilon, self.feature_tol = state.facts["epsilon"], state.facts["feature_tol"]
-        fill(self.Y, state.arrays["Y"])
+        fill(self.Y, state.arrays.pop("Y"))
         self.P = state.arrays["P"]
         self.t = row_sparse.weights(self.P, self.epsilon)
 

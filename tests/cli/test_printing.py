@@ -116,9 +116,29 @@ def test_plain_lines_come_at_most_every_few_seconds() -> None:
         sink(event)
     assert stream.getvalue().splitlines() == [
         "counts: 3 of 4 partitions (6 s)",
-        "number 3, objective 0.123457 (12 s)",
+        "iteration 3, objective 0.123457 (12 s)",
         "writing: 2 of 5 parts (30 s)",
     ]
+
+
+def test_lines_of_passes_tell_what_the_last_iteration_told() -> None:
+    """Steps are few and passes many: a line that waits for a step would hardly ever come."""
+    stream, now = io.StringIO(), [0.0]
+    sink = PlainLines(stream, interval=5.0, clock=lambda: now[0])
+    sink({"kind": "step", "number": 4, "objective": 2.5, "residual": 0.25, "step": 0.001})
+    sink({"kind": "pass", "label": "X W", "partitions": 4})
+    now[0] = 6.0
+    sink({"kind": "partitions", "done": 1})
+    now[0] = 12.0
+    sink({"kind": "pass-done", "label": "X W", "seconds": 2.0})
+    assert stream.getvalue().splitlines() == [
+        "X W: 1 of 4 partitions; iteration 4, objective 2.5, residual 0.25, step 0.001 (6 s)",
+        "X W: done in 2.0 s; iteration 4, objective 2.5, residual 0.25, step 0.001 (12 s)",
+    ]
+    sink({"kind": "fit", "method": "smfs"})
+    now[0] = 18.0
+    sink({"kind": "pass-done", "label": "X W", "seconds": 1.0})
+    assert stream.getvalue().splitlines()[-1] == "X W: done in 1.0 s (18 s)"
 
 
 @pytest.mark.parametrize(("progress", "lines"), [("json", 1), ("none", 0), ("plain", 0), ("auto", 0)])
@@ -152,14 +172,16 @@ def test_the_bar_shows_every_kind_of_event(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("TERM", "xterm")
     shown = []
-    for end in (3, 5, 7):
+    for events in (EVENTS[:3], EVENTS[:5], EVENTS, [*EVENTS[:5], {"kind": "pass", "label": "X W", "partitions": 7}]):
         with show_progress(Output(progress="bar")):
-            for event in EVENTS[:end]:
+            for event in events:
                 runtime.emit(**event)  # type: ignore[arg-type]
         shown.append(stream.getvalue())
         stream.truncate(0)
     assert "counts" in shown[0]
     assert "3/4" in shown[0]
-    assert "objective 0.123457" in shown[1]
+    assert "iteration 3, objective 0.123457" in shown[1]
     assert "writing" in shown[2]
     assert "2/5" in shown[2]
+    assert "X W" in shown[3]
+    assert "iteration 3, objective 0.123457" in shown[3]
