@@ -499,7 +499,7 @@ def critical_differences(
         axes.spines["top"].set_visible(True)
         if control:
             left, right = max(1, ranks[centre] - difference), min(len(runs), ranks[centre] + difference)
-            axes.fill_between([left, right], -0.3, 0.3, color=QUIET, alpha=0.3, lw=0)
+            axes.fill_between([left, right], -0.25, 0, color=QUIET, alpha=0.35, lw=0)
         else:
             # A ruler beneath, as long as the difference.
             low = axes.get_ylim()[0] - 0.9
