@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from mlfs_dask_cli.options import (
+    cache_options,
     cluster_options,
     command_line,
     force_option,
@@ -79,6 +80,7 @@ def _names(ctx: click.Context, option: click.Parameter, value: tuple[str, ...]) 
 @click.option("--seed", type=int, metavar="N", help="Seed of whatever is random (default 0); repeat r uses N + r.")
 @resume_option
 @force_option
+@cache_options
 @cluster_options
 @output_options(progress=True)
 def evaluate(
@@ -95,6 +97,7 @@ def evaluate(
     test_store: str | None,
     resume: bool,
     force: bool,
+    cache: dict[str, Any],
     cluster: dict[str, Any],
     output: Output,
     **options: Any,
@@ -104,6 +107,7 @@ def evaluate(
     A SUBJECT is a method, with its parameters after a colon (elc:lambda=0.1,variant=published), learnt inside each
     training part; random or all, for comparison; or the folder of a finished run.
     """
+    from mlfs_dask.caching import cache as keep_statistics
     from mlfs_dask.cluster import connect
     from mlfs_dask.evaluation.experiment import prepare
     from mlfs_dask.evaluation.keeping import Kept, kept_place
@@ -127,7 +131,11 @@ def evaluate(
         check_free(place, force=force, record=RECORD, what="an evaluation")
     dataset = open_dataset(store)
     n = dataset.shape[0]
-    with connect(**cluster, work_bytes=dataset.rows.profile.read_bytes), show_progress(output):
+    with (
+        connect(**cluster, work_bytes=dataset.rows.profile.read_bytes),
+        show_progress(output),
+        keep_statistics(**cache),
+    ):
         experiment = prepare(
             dataset,
             subjects,

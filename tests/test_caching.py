@@ -17,9 +17,11 @@ import pytest
 
 import mlfs_dask as mlfs
 from mlfs_dask import caching
+from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.caching import cache, cache_of, noting, slot
 from mlfs_dask.errors import UsageError
 from mlfs_dask.primitives.gram import gram
+from mlfs_dask.primitives.parts import row_part
 from mlfs_dask.primitives.passes import count_passes
 from mlfs_dask.runtime import current_resources
 from mlfs_dask.selectors import METHODS, get_method
@@ -396,6 +398,21 @@ def test_a_damaged_statistic_is_computed_again(stores, tmp_path, caplog):
     assert "products.npy does not have its digest" in caplog.text
     assert np.array_equal(first.scores_, second.scores_)
     assert np.array_equal(first.scores_, third.scores_)
+
+
+def test_chosen_rows_have_statistics_of_their_own(stores, tmp_path):
+    rows = mlfs.open_dataset(stores / "known.zarr").rows
+    Y = as_labels(np.concatenate([block.Y.toarray() for block in rows.stream(0, len(rows.row_offsets) - 1)]))
+
+    def passes(chosen, labels):
+        chosen = np.asarray(chosen)
+        part, _ = row_part(rows, chosen, labels[chosen], current_resources())
+        return mlfs.ELC(3).fit(part).report_.passes
+
+    with cache(tmp_path):
+        assert mlfs.ELC(3).fit(rows).report_.passes == 1
+        assert [passes(range(40), Y), passes(range(40), Y), passes(range(41), Y)] == [1, 0, 1]
+        assert [passes(range(40), as_labels(1 - Y.toarray())), passes(range(40), Y)] == [1, 0]
 
 
 def test_arrays_in_memory_are_not_kept(tmp_path):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.fingerprints import digest_of
 from mlfs_dask.primitives.passes import PassRecord, State, run_pass
 from mlfs_dask.primitives.row_passes import run_row_pass
 from mlfs_dask.primitives.rows import count_labels, measure_features
@@ -34,7 +36,7 @@ class RowPart:
     Y : csr_array of int8, shape (m, q)
         Labels of the chosen rows.
     features : FeatureInfo
-        Of the chosen rows (`measure_rows`).
+        Of the chosen rows (`row_part`).
 
     Notes
     -----
@@ -57,6 +59,19 @@ class RowPart:
             # The chosen rows of a block are copied out of it.
             buffer_bytes=whole.buffer_bytes + whole.block_bytes,
         )
+
+    @cached_property
+    def digest(self) -> str | None:
+        """Of the content, by which statistics are kept (`mlfs_dask.caching`); None where the source has none."""
+        whole, Y = getattr(self._source, "digest", None), self._Y
+        if whole is None:
+            return None
+        return digest_of({"source": whole, "rows": self._rows, "labels": [Y.indptr, Y.indices, Y.data]})
+
+    @property
+    def place(self) -> str | None:
+        """Path or URL of the store that it is a part of."""
+        return getattr(self._source, "place", None)
 
     @property
     def label_counts(self) -> NDArray[np.int64]:
