@@ -547,6 +547,6 @@ def _require_search(n: int, trees: int, leaves: int, item: int, k: int, resource
             "the search by isolation mass on a worker",
             projected=peak,
             available=usable,
-            cure="give each worker more memory (--memory-limit), or take fewer trees (--n-trees)",
+            cure="take --graph approximate, more memory for each worker (--memory-limit) or fewer trees (--n-trees)",
         )
     return peak

@@ -26,10 +26,17 @@ from mlfs_dask.checkpoints import Checkpoint, State
 from mlfs_dask.errors import UsageError
 from mlfs_dask.primitives import linear
 from mlfs_dask.primitives.gram import GRAM_CAP, Gram
+from mlfs_dask.primitives.graphs import (
+    Graph,
+    graph_from_arrays,
+    graph_to_arrays,
+    plan_row_graph,
+    row_graph,
+)
 from mlfs_dask.primitives.labels import WithLabels
 from mlfs_dask.primitives.linear import Scaling, standard_scaling
 from mlfs_dask.primitives.moments import Moments
-from mlfs_dask.primitives.neighbours import Neighbours, knn_graph, plan_knn
+from mlfs_dask.primitives.neighbours import GraphKind, recall_warnings
 from mlfs_dask.primitives.passes import PassRecord
 from mlfs_dask.primitives.plan import Plan
 from mlfs_dask.primitives.row_passes import plan_rows
@@ -75,6 +82,10 @@ class MFSIR(IterativeSelector):
         Latent labels, from 1 to the number of labels; half of the labels, and one more, by default.
     n_neighbors : int
         Nearest rows of a row in the graph.
+    graph : {"exact", "approximate", "auto"}
+        Whether the nearest rows are found exactly. "auto": exactly up to 4 · 10¹² multiplications (100 000 rows of 400
+        features), beyond that approximately; the share of true neighbours is measured, kept in the record, and warned
+        of below 90 %.
     lambda_ : float, optional
         Width λ of the heat kernel exp(−d²/λ²), on standardised features; by default its square is the mean squared
         distance over all pairs of rows.
@@ -98,13 +109,15 @@ class MFSIR(IterativeSelector):
     max_iter : int
         Most iterations.
     random_state : int, optional
-        Seed of the random start of the fixed form. The blockwise form draws nothing that its result depends on.
+        Seed of an approximate graph, and of the random start of the fixed form; the blockwise form draws nothing
+        else.
 
     Notes
     -----
     Features are standardised with the population standard deviation, by algebra where X is sparse. Readings of X: one
-    for moments, one for every group of rows of the neighbour search, one for X'X, and two an iteration; above
-    gram_cap instead of X'X some five to ten to find its largest eigenvalue, and three an iteration.
+    for moments, one for every group of rows of the neighbour search (two more if it is approximate), one for X'X, and
+    two an iteration; above gram_cap instead of X'X some five to ten to find its largest eigenvalue, and three an
+    iteration.
 
     With l latent labels and p neighbours the driver holds about 40 n l + 60 n p + 12 bytes a positive label, and
     8 d² where X'X is formed. Unknown labels (-1) and missing features are refused.
@@ -145,6 +158,7 @@ class MFSIR(IterativeSelector):
         beta: float = 1.0,
         n_latent: int | None = None,
         n_neighbors: int = 5,
+        graph: GraphKind = "auto",
         lambda_: float | None = None,
         step: Literal["blockwise", "fixed"] = "blockwise",
         eta: float | None = None,
@@ -161,6 +175,7 @@ class MFSIR(IterativeSelector):
         self.beta = beta
         self.n_latent = n_latent
         self.n_neighbors = n_neighbors
+        self.graph = graph
         self.lambda_ = lambda_
         self.step = step
         self.eta = eta
@@ -203,10 +218,12 @@ class MFSIR(IterativeSelector):
         n, d, q = profile.n, profile.d, profile.q
         most, k = self._latent(q), min(self.n_neighbors, profile.n - 1)
         once = [plan_rows(source, WithLabels(Moments(d), q), resources)]
-        groups = 1
+        more_readings, graph_bytes, graph_notes = 0, 0, []
         if self._has_graph(n):
-            once.append(plan_knn(source, k, resources))
-            groups = once[-1].bytes_read // profile.read_bytes if profile.read_bytes else 1
+            graph = plan_row_graph(source, k, resources, kind=self.graph)
+            once += graph.passes
+            more_readings, graph_bytes = graph.readings - len(graph.passes), graph.driver_bytes
+            graph_notes = [graph.note]
         forward = linear.plan_linear(source, most, resources, forward=True)
         backward = linear.plan_linear(source, most, resources, backward=True)
         if d <= self.gram_cap:
@@ -218,7 +235,7 @@ class MFSIR(IterativeSelector):
             again, times = [both] * (2 * self._steps(d)) + [backward], self.max_iter
         row_bytes = 8 * n * most * blockwise.ROW_MATRICES
         held = (
-            slab_bytes(n, most)
+            max(slab_bytes(n, most), graph_bytes)
             + (60 * n * k + 8 * n if self._has_graph(n) else 0)
             + n * q // 4
             + 13 * profile.label_nonzeros
@@ -228,7 +245,10 @@ class MFSIR(IterativeSelector):
             + 24 * q * q
         )
         each = 2 if d <= self.gram_cap else 2 * self._steps(d) + 1
-        notes = [f"at most {self.max_iter} iterations of {each} readings; most data needs 10 to 30 of them"]
+        notes = [
+            f"at most {self.max_iter} iterations of {each} readings; most data needs 10 to 30 of them",
+            *graph_notes,
+        ]
         if d > self.gram_cap:
             notes.append(f"X'X is not formed: {d:,} features are more than {self.gram_cap:,}")
         return plan_loop(
@@ -239,7 +259,7 @@ class MFSIR(IterativeSelector):
             held=held,
             row_bytes=row_bytes,
             notes=notes,
-            more_readings=groups - 1,
+            more_readings=more_readings,
             # A W on its way to tasks and sums on their way back: pickled, in frames, and in the scheduler, which under
             # a local cluster is this process too.
             message_bytes=8 * 8 * d * most + 16 * n * most,
@@ -255,7 +275,7 @@ class MFSIR(IterativeSelector):
         labels, moments, records = self._labels_and_moments(source, resources)
         scaling = standard_scaling(moments)
         Y = labels.astype(np.float64)
-        L = self._graph(source, resources, scaling, records, checkpoint)
+        L, graph = self._graph(source, resources, scaling, records, checkpoint)
         state = load_state(checkpoint, records)
 
         space = row_space(self.plan(source, resources))
@@ -270,6 +290,7 @@ class MFSIR(IterativeSelector):
 
         problem = Problem(Y, L, products, float(self.alpha), float(self.beta), space)
         extra: dict[str, Any] = {"n_latent": V.shape[1], "rho": rho, "gram": d <= self.gram_cap}
+        extra["graph"] = graph
         extra["constant_features"] = int((scaling.factor == 0).sum())
         loop: dict[str, Any] = {
             "tol": self.tol,
@@ -280,7 +301,7 @@ class MFSIR(IterativeSelector):
         if self.step == "fixed":
             eta = extra["eta"] = self._stable_step(problem, rho) if self.eta is None else float(self.eta)
             found, trace = blockwise.solve_fixed(problem, self._weights_start(d, V, B), C, eta=eta, **loop)
-            return self._result(row_norms(found.W), trace, records, extra)
+            return self._result(row_norms(found.W), trace, records, extra, recall_warnings(graph))
         found, trace = blockwise.solve_blockwise(
             problem,
             self._weights_start(d, V, B),
@@ -290,7 +311,8 @@ class MFSIR(IterativeSelector):
             label_steps=self.label_steps,
             **loop,
         )
-        return self._result(row_norms(found.W), trace, records, extra, self._warnings(trace, found))
+        told = [*recall_warnings(graph), *self._warnings(trace, found)]
+        return self._result(row_norms(found.W), trace, records, extra, told)
 
     def _graph(
         self,
@@ -299,22 +321,29 @@ class MFSIR(IterativeSelector):
         scaling: Scaling,
         records: list[PassRecord],
         checkpoint: Checkpoint,
-    ) -> Laplacian | None:
-        """L of Eq. 5 for the graph of Eq. 6."""
+    ) -> tuple[Laplacian | None, dict[str, Any] | None]:
+        """L of Eq. 5 for the graph of Eq. 6, and what is known of the graph."""
         n = source.profile.n
         if not self._has_graph(n):
-            return None
+            return None, None
 
         def search() -> dict[str, NDArray[Any]]:
-            found, readings = knn_graph(source, self.n_neighbors, resources, scaling=scaling)
-            records.extend(readings)
-            return found._asdict()
+            found: Graph = row_graph(
+                source,
+                self.n_neighbors,
+                resources,
+                kind=self.graph,
+                scaling=scaling,
+                seed=int(self.random_state or 0),
+            )
+            records.extend(found.records)
+            return graph_to_arrays(found)
 
-        neighbours = Neighbours(**checkpoint.part("neighbours", search))
+        graph = graph_from_arrays(checkpoint.part("neighbours", search))
         # The mean squared distance over all pairs is 2 Σ var_f, and a standardised feature has variance 1.
         mean = 2.0 * float((scaling.factor > 0).sum())
         width = mean if self.lambda_ is None else float(self.lambda_) ** 2
-        return Laplacian(heat_kernel_graph(neighbours.to_csr(), width))
+        return Laplacian(heat_kernel_graph(graph.neighbours.to_csr(), width)), graph.facts
 
     def _labels_start(self, Y: sp.csr_array, space: RowSpace) -> tuple[Array, Array]:
         n, q = Y.shape

@@ -27,7 +27,7 @@ from mlfs_dask.primitives.isolation import isolation_graph, plan_isolation, with
 from mlfs_dask.primitives.labels import WithLabels
 from mlfs_dask.primitives.linear import Scaling, standard_scaling
 from mlfs_dask.primitives.moments import FeatureMoments, Moments
-from mlfs_dask.primitives.neighbours import Neighbours
+from mlfs_dask.primitives.neighbours import GraphKind, Neighbours, facts_from_array, facts_to_array, recall_warnings
 from mlfs_dask.primitives.passes import PassRecord
 from mlfs_dask.primitives.plan import Plan
 from mlfs_dask.primitives.row_passes import plan_rows
@@ -92,6 +92,10 @@ class SMFS(IterativeSelector):
         Weight of the row-sparse penalty on P. By default 0.1 of the least value at which P is 0.
     n_neighbors : int
         Neighbours of a row in the density structure (k in the paper).
+    graph : {"exact", "approximate", "auto"}
+        Whether these are found exactly. "auto": exactly up to 2.5 · 10¹¹ look-ups of masses (50 000 rows with 100
+        trees), beyond that approximately; the share of true neighbours is measured, kept in the record, and warned of
+        below 90 %.
     n_trees : int
         Trees of the isolation forest.
     max_samples : int
@@ -127,8 +131,8 @@ class SMFS(IterativeSelector):
     -----
     Readings of X: one for moments, one for the sample of the forest, one for leaves, one for X'SX, then two an
     iteration: X P, and X'SY. Where all labelled rows are known in all labels, Y has no part in P, and there are none.
-    Above `gram_cap` features every step of the conjugate gradients is another, 5 an iteration at most. The pair search
-    takes about n² trees / 5·10⁹ seconds on a core.
+    Above `gram_cap` features every step of the conjugate gradients is another, 5 an iteration at most. The exact
+    pair search takes about n² trees / 5·10⁹ seconds on a core.
 
     The driver holds about n (8 · 4 q + 2 trees + 40 k) bytes, and 24 d² where X'SX is formed. Missing features are
     refused.
@@ -171,6 +175,7 @@ class SMFS(IterativeSelector):
         alpha: float | None = None,
         beta: float | None = None,
         n_neighbors: int = 15,
+        graph: GraphKind = "auto",
         n_trees: int = 100,
         max_samples: int = 256,
         missing: Literal["auto", "coded", "zeros"] = "auto",
@@ -186,6 +191,7 @@ class SMFS(IterativeSelector):
         self.alpha = alpha
         self.beta = beta
         self.n_neighbors = n_neighbors
+        self.graph = graph
         self.n_trees = n_trees
         self.max_samples = max_samples
         self.missing = missing
@@ -216,9 +222,11 @@ class SMFS(IterativeSelector):
         k = min(self.n_neighbors, max(n - 1, 0))
         has_gram = d <= self.gram_cap
         moments = plan_rows(source, WithLabels(Moments(d), q), resources)
-        graph = plan_isolation(source, k, resources, n_trees=self.n_trees, max_samples=self.max_samples)
+        graph = plan_isolation(
+            source, k, resources, n_trees=self.n_trees, max_samples=self.max_samples, kind=self.graph
+        )
         once = [moments, graph.sample, graph.leaves]
-        lookups = n * n * self.n_trees
+        lookups = n * n * self.n_trees if graph.kind == "exact" else 0
         resources = with_libraries(resources, lookups)  # what a process has loaded stays
         if has_gram:
             once.append(plan_rows(source, Gram(d, q, weighted=True), resources, input_bytes=8 * (q + 1)))
@@ -244,7 +252,8 @@ class SMFS(IterativeSelector):
                 f"at most {self.max_iter} iterations of {len(again)} readings; most data needs 5 to 20 iterations, and "
                 "no readings in them where labelled rows are known in all labels",
                 f"X'SX is {d:,} x {d:,}" if has_gram else f"X'SX is not formed ({d:,} features > {self.gram_cap:,})",
-                f"{lookups:.1e} look-ups of masses, about {lookups / 5e9 / resources.slots:,.0f} s",
+                f"{graph.kind} neighbour graph"
+                + (f", {lookups:.1e} look-ups, about {lookups / 5e9 / resources.slots:,.0f} s" if lookups else ""),
             ),
         )
 
@@ -262,7 +271,7 @@ class SMFS(IterativeSelector):
         Y, known, s = self._known(labels, space)
 
         checkpoint = checkpoints.current()
-        W, forest_rows = self._density_graph(source, resources, records, checkpoint)
+        W, forest_rows, graph = self._density_graph(source, resources, records, checkpoint)
         reconstruction = Reconstruction(W)
         start_labels(Y, known, W)
 
@@ -282,18 +291,20 @@ class SMFS(IterativeSelector):
             "alpha": problem.alpha,
             "beta": problem.beta,
             "gram": problem.G is not None,
+            "graph": graph,
             "forest_rows": forest_rows,
             "labelled_rows": int((s > 0).sum()),
             "unknown_entries": unknown,
             "recovered_positives": recovered,
             "constant_features": int((squares == 0).sum()),
         }
-        return self._result(scores, trace, records, extra, self._warnings(trace, scores, problem.epsilon))
+        told = [*recall_warnings(graph), *self._warnings(trace, scores, problem.epsilon)]
+        return self._result(scores, trace, records, extra, told)
 
     def _density_graph(
         self, source: RowSource, resources: Resources, records: list[PassRecord], checkpoint: Checkpoint
-    ) -> tuple[sp.csr_array, int]:
-        """W of Eq. 3, and the rows on which the forest was grown."""
+    ) -> tuple[sp.csr_array, int, dict[str, Any]]:
+        """W of Eq. 3, the rows on which the forest was grown, and what is known of the graph."""
 
         def search() -> dict[str, NDArray[Any]]:
             found = isolation_graph(
@@ -303,12 +314,15 @@ class SMFS(IterativeSelector):
                 n_trees=self.n_trees,
                 max_samples=self.max_samples,
                 seed=int(self.random_state or 0),
+                kind=self.graph,
             )
             records.extend(found.records)
-            return {**found.neighbours._asdict(), "forest_rows": np.array(found.sample_rows)}
+            facts = facts_to_array(found.facts)
+            return {**found.neighbours._asdict(), "forest_rows": np.array(found.sample_rows), "facts": facts}
 
         graph = checkpoint.part("neighbours", search)
-        return density_structure(Neighbours(graph["indices"], graph["distances"])), int(graph["forest_rows"])
+        W = density_structure(Neighbours(graph["indices"], graph["distances"]))
+        return W, int(graph["forest_rows"]), facts_from_array(graph["facts"])
 
     def _known(self, labels: sp.csr_array, space: RowSpace) -> tuple[Array, NDArray[np.bool_], Array]:
         """Y as 1 and −1 (n, q), which entries are known (n, q), and the diagonal of S (n,).

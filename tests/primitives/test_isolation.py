@@ -171,3 +171,63 @@ def test_the_plan_counts_codes_and_refuses_what_does_not_fit():
     assert there.search_bytes > cluster.process_bytes + isolation.FOREST_BYTES + 10**8
     with pytest.raises(DoesNotFitError, match="the search by isolation mass on a worker"):
         plan_isolation(replace(profile, n=10**7), 15, replace(HERE, client=object(), workers=2, memory_limit=2**30))
+
+
+def approximate(X, k=10, resources=HERE, **options):
+    return isolation_graph(rows_of(X, **options), k, resources, seed=2, kind="approximate")
+
+
+def latent(n=4000):
+    rng = np.random.default_rng(1)
+    return rng.normal(size=(n, 4)) @ rng.normal(size=(4, 12)) + 0.1 * rng.normal(size=(n, 12))
+
+
+def test_an_approximate_search_finds_most_and_tells_how_many():
+    X = latent()
+    found = approximate(X)
+    exact = isolation_graph(rows_of(X), 10, HERE, seed=2)
+    share = float((found.neighbours.distances <= exact.neighbours.distances[:, -1:]).mean())
+    assert share >= 0.95
+    assert found.facts["kind"] == "approximate"
+    assert found.facts["recall"] == pytest.approx(share, abs=0.03)
+    assert found.facts["sample"] == 200
+    assert exact.facts == {"kind": "exact"}
+    assert len(found.records) == len(exact.records)
+    # A mass is that of the pair, whoever found it.
+    both = (found.neighbours.indices[:, :, None] == exact.neighbours.indices[:, None, :]).nonzero()
+    assert len(both[0]) > 20_000
+    masses = found.neighbours.distances[both[0], both[1]]
+    assert (masses == exact.neighbours.distances[both[0], both[2]]).all()
+    assert (found.neighbours.indices != np.arange(4000)[:, None]).all()
+    assert all(len(set(row)) == 10 for row in found.neighbours.indices.tolist())
+
+
+def test_an_approximate_search_depends_on_no_chunks_or_threads():
+    X = latent(n=3000)
+    first = approximate(X)
+    again = approximate(X, resources=replace(HERE, threads_per_worker=3), block_bytes=9000)
+    assert first.neighbours.indices.tolist() == again.neighbours.indices.tolist()
+    assert first.facts == again.facts
+
+
+def test_all_candidates_give_the_exact_graph():
+    X = problem(n=50)
+    found = approximate(X, k=5)
+    exact = isolation_graph(rows_of(X), 5, HERE, seed=2)
+    assert found.neighbours.indices.tolist() == exact.neighbours.indices.tolist()
+    assert found.neighbours.distances.tolist() == exact.neighbours.distances.tolist()
+    assert found.facts["recall"] == 1.0
+
+
+def test_auto_is_approximate_beyond_fifty_thousand_rows():
+    assert [isolation.mass_kind("auto", n, 100) for n in (50_000, 50_001)] == ["exact", "approximate"]
+    assert isolation.mass_kind("exact", 10**7, 100) == "exact"
+    profile = replace(rows_of(problem()).profile, n=2 * 10**6, partitions=10)
+    cluster = replace(HERE, client=object(), workers=2, memory_limit=2**31)
+    exact = plan_isolation(profile, 15, cluster, kind="exact")
+    auto = plan_isolation(profile, 15, cluster, kind="auto")
+    assert (exact.kind, auto.kind) == ("exact", "approximate")
+    # The workers search no more; the driver holds points, twice, and candidates instead.
+    assert auto.search_bytes < exact.search_bytes
+    assert plan_isolation(profile, 15, replace(cluster, memory_limit=2**30), kind="auto").kind == "approximate"
+    assert auto.driver_bytes > exact.driver_bytes + 2 * 4 * 48 * 2 * 10**6
