@@ -103,7 +103,8 @@ class PlainLines:
 def step_text(event: dict[str, Any]) -> str:
     """What an iteration told: ``iteration 3, objective 1.25, step 0.01``."""
     values = [f"{name} {_short(v)}" for name, v in event.items() if name not in ("kind", "number")]
-    return ", ".join([f"iteration {event['number']}", *values])
+    # An evaluation counts its parts and has no iterations.
+    return ", ".join([f"iteration {event['number']}", *values] if "number" in event else values)
 
 
 def _short(value: Any) -> str:
