@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError
+from mlfs_dask.errors import DISK_FULL, DataError, DoesNotFitError, MlfsError
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +62,9 @@ def describe_failure(error: BaseException, arguments: Sequence[str]) -> Failure 
     if isinstance(error, DoesNotFitError):
         parts = ("projected", "available", "cure")
         return Failure("does_not_fit", error.exit_code, str(error), _present(error, parts))
+    if _is_disk_full(error):
+        cure = "" if "cure:" in str(error) else "\n  cure: make room, or give another place"
+        return Failure("does_not_fit", 4, f"{_system_words(error)}{cure}")
     if isinstance(error, MlfsError):
         message = str(error)
         if error.exit_code == 5:
@@ -69,12 +72,12 @@ def describe_failure(error: BaseException, arguments: Sequence[str]) -> Failure 
         return Failure(KINDS.get(error.exit_code, "error"), error.exit_code, message)
     if isinstance(error, ValueError) and str(error).startswith("Protocol not known"):
         return Failure("usage", 2, f"{error}\n  cure: give a local path, or a URL such as s3://, gs:// or memory://")
-    if isinstance(error, ImportError) and str(error).startswith("Install "):
+    if isinstance(error, ImportError) and (str(error).startswith("Install ") or "to be installed" in str(error)):
         # fsspec's words for a URL whose package is not installed.
         return Failure("usage", 2, f'{error}\n  cure: pip install "mlfs-dask[cloud]", or the package it names')
     if isinstance(error, OSError) and error.filename is not None:
         # No permission, no such file, disk full: the system's words say it, and name the file.
-        return Failure("system", 1, f"{error.strerror}: {error.filename}", {"errno": error.errno})
+        return Failure("system", 1, _system_words(error), {"errno": error.errno})
     if type(error).__module__.partition(".")[0] in REMOTE_STORAGE:
         text = f"{type(error).__name__}: {str(error).strip() or 'no message'}"
         return Failure("system", 1, f"{text}\n  cure: check the URL, the network, and your credentials for it")
@@ -88,6 +91,21 @@ def describe_failure(error: BaseException, arguments: Sequence[str]) -> Failure 
             {"type": type(error).__name__},
         )
     return None
+
+
+def _is_disk_full(error: BaseException | None) -> bool:
+    """Whether a disk that is full stands behind an error of ours, or is it."""
+    while isinstance(error, MlfsError | OSError):
+        if isinstance(error, OSError) and error.errno in DISK_FULL:
+            return True
+        error = error.__cause__
+    return False
+
+
+def _system_words(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.strerror}: {error.filename}"
+    return str(error)
 
 
 def report_failure(failure: Failure, *, as_json: bool) -> None:

@@ -5,6 +5,11 @@ Every message says what was expected, what came, and what to do about it.
 
 from __future__ import annotations
 
+import errno
+
+#: What the system says where a disk, or a share of it, is full.
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+
 
 class MlfsError(Exception):
     """Root of the errors raised on purpose; `exit_code` is what `mlfs` exits with."""
@@ -26,7 +31,8 @@ class DataError(MlfsError, ValueError):
     problem : str
         What was expected and what came.
     file, line, column, value : optional
-        Where it was found. `line` counts from 1; `column` is a column's name or its number from 1.
+        Where it was found. Lines and columns of a file count from 1, as editors do; `column` without a file is a
+        column's name, or its index from 0, as in ``X[:, column]``, and the message says so.
     cure : str, optional
         What the user can do.
     """
@@ -55,7 +61,8 @@ class DataError(MlfsError, ValueError):
         if line is not None:
             place.append(f"line {line}")
         if column is not None:
-            place.append(f"column {column}" if isinstance(column, int) else f"column {column!r}")
+            counted = "" if file is not None else " (counted from 0)"
+            place.append(f"column {column}{counted}" if isinstance(column, int) else f"column {column!r}")
         if value is not None:
             place.append(f"value {value!r}")
         text = (", ".join(place) + ": " if place else "") + problem

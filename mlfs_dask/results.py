@@ -107,6 +107,9 @@ def check_free(
         If nothing may be written there.
     """
     if is_url(path):
+        from mlfs_dask.storage.objects import require_writable  # a local run needs no store
+
+        require_writable(path)
         file_system, root = _file_system(path, storage_options)
         if not force and file_system.exists(f"{root}/{record}"):
             raise UsageError(f"{path} holds {what} already; --force replaces it.")

@@ -105,7 +105,7 @@ def _refuse_label(Y: Matrix, bad: NDArray[np.bool_]) -> None:
         row, column = (int(i) for i in np.argwhere(bad)[0])
         value = Y[row, column]
     raise DataError(
-        f"Y must be 0/1 (or -1 for unknown); row {row}, column {column} holds {value}",
+        f"Y must be 0/1 (or -1 for unknown); row {row}, column {column} holds {value} (counted from 0)",
         cure="binarise the labels first, for example with Y > threshold",
     )
 

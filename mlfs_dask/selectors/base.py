@@ -167,6 +167,9 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
 
     n_features_to_select: int | float | None
 
+    #: Names of the labels of the last fit, where the container has any; for messages.
+    _label_names: Any = None
+
     # ------------------------------------------------------------------ for subclasses
 
     def plan(self, source: Profile | RowSource, resources: Resources) -> Plan:
@@ -332,7 +335,9 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             source = as_rows(X)
             names = getattr(X, "feature_names", None)
             self._set_features(source.profile.d, names)
+            self._label_names = getattr(X, "label_names", None)
             return source, store_of(X)
+        self._label_names = getattr(y, "columns", None)
         if y is None:
             raise DataError(
                 f"This {type(self).__name__} estimator requires y to be passed, but the target y is None",
@@ -375,7 +380,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         names = getattr(self, "feature_names_in_", None)
         raise DataError(
             f"X contains NaN or infinity, or values too large for float64 sums, in {int(broken.sum())} features",
-            column=f + 1 if names is None else str(names[f]),
+            column=f if names is None else str(names[f]),
             cure="fill in missing values (for example with sklearn.impute.SimpleImputer), or leave the feature out",
         )
 
@@ -430,9 +435,12 @@ def rank(scores: NDArray[np.float64]) -> NDArray[np.int64]:
 def unknown_labels_error(selector: BaseSelector, unknown: NDArray[np.integer[Any]]) -> DataError:
     """The refusal of labels that hold -1, for methods that need every label known."""
     label = int(np.flatnonzero(unknown)[0])
+    names = selector._label_names
+    named = "" if names is None else f"label {str(names[label])!r}, "
     return DataError(
         f"{type(selector).__name__} has no support for missing labels, and Y holds {int(unknown.sum())} "
-        f"unknown entries (-1), the first of them in label {label}",
+        f"unknown entries (-1) in {np.count_nonzero(unknown)} of its labels, first in {named}column {label} of Y "
+        f"(counted from 0)",
         cure="drop those rows or labels, set unknown entries to 0, or use a method that takes missing labels "
         "(`mlfs methods` tells which do)",
     )

@@ -276,10 +276,10 @@ class _CountingSelector(BaseSelector):
                 )
 
     def _feature_name(self, flags: NDArray[np.bool_]) -> str | int:
-        """Name, or number from 1, of the first flagged feature."""
+        """Name, or index, of the first flagged feature."""
         f = int(np.flatnonzero(flags)[0])
         names = getattr(self, "feature_names_in_", None)
-        return f + 1 if names is None else str(names[f])
+        return f if names is None else str(names[f])
 
 
 def _label_entropies(label_counts: NDArray[np.int64], n: int) -> NDArray[np.float64]:

@@ -66,7 +66,7 @@ def _check_entries(matrix: NDArray[Any], names: Any) -> None:
         cure = "write unknown labels as -1"
     else:
         cure = "binarise it, for example with Y > threshold; write unknown labels as -1"
-    raise DataError(f"Y must be 0/1; {name} holds {value} (row {row})", cure=cure)
+    raise DataError(f"Y must be 0/1; {name} holds {value} (row {row}; counted from 0)", cure=cure)
 
 
 def _indicators(classes: NDArray[Any]) -> sp.csr_array:

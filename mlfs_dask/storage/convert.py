@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import errno
 import fcntl
 import hashlib
 import itertools
@@ -37,10 +36,17 @@ import numpy as np
 
 from mlfs_dask import runtime
 from mlfs_dask._version import __version__
-from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, UsageError
+from mlfs_dask.errors import DISK_FULL, DataError, DoesNotFitError, MlfsError, UsageError
 from mlfs_dask.storage.digest import ROOT_KEY, content_digest, join
 from mlfs_dask.storage.encoding import ArraySpec
-from mlfs_dask.storage.objects import LocalObjects, RemoteObjects, is_url, local_path, read_schema
+from mlfs_dask.storage.objects import (
+    LocalObjects,
+    RemoteObjects,
+    is_url,
+    local_path,
+    read_schema,
+    require_writable,
+)
 from mlfs_dask.storage.plan import (
     LARGEST_BATCH,
     PARTITION_BYTES,
@@ -76,7 +82,6 @@ logger = logging.getLogger(__name__)
 
 _STAGING_VERSION = 1
 _BOOLEAN_SPELLINGS = ({"0", "1"}, {"no", "yes"}, {"n", "y"}, {"false", "true"}, {"f", "t"})
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True)
@@ -353,6 +358,7 @@ class Place:
     @classmethod
     def of(cls, store: str | Path, storage_options: Mapping[str, Any] | None) -> Place:
         if is_url(store):
+            require_writable(str(store))
             remote = RemoteObjects(str(store), storage_options)
             mark = hashlib.sha256(str(store).encode()).hexdigest()[:16]
             return cls(str(store), None, remote, Path(tempfile.gettempdir()) / f"mlfs-{mark}.wip")
@@ -362,7 +368,7 @@ class Place:
     def check_destination(self, *, force: bool) -> None:
         """Raise unless the destination is free, or a store that may be replaced."""
         if self.remote is not None:
-            if self.remote.exists() and self.remote.keys() and not force:
+            if self.remote.exists() and self.remote.sizes() and not force:
                 raise UsageError(f"{self.store} exists\n  cure: choose another name, or pass --force")
             return
         final = self.final
@@ -397,7 +403,7 @@ class Place:
                     yield self.wip
                 except BaseException as error:
                     if _is_interruption(error):
-                        logger.warning("interrupted; %s keeps what is done: pass --resume to go on", self.wip)
+                        logger.info("%s keeps what is done, for --resume", self.wip)
                     else:
                         self.discard()
                     raise
@@ -407,15 +413,23 @@ class Place:
                 f'`if __name__ == "__main__":`?)\n  cure: pass --resume, with fewer --workers: {error}'
             ) from error
         except PermissionError as error:
-            raise MlfsError(f"{error.filename or self.wip}: no permission to write there") from error
-        except OSError as error:
-            if error.errno not in _DISK_FULL:
-                raise
-            where = self.wip if self.wip.exists() else self.wip.parent
-            free = shutil.disk_usage(where).free
             raise MlfsError(
-                f"{where}: the disk is full ({free:,} bytes free; this conversion needs {_needed(self.wip)})"
-                f"\n  cure: make room and pass --resume, or remove {self.wip}"
+                f"{error.filename or self.wip}: no permission to write there"
+                "\n  cure: check owner and mode of the folder, or give another place"
+            ) from error
+        except OSError as error:
+            if not self.wip.exists():
+                raise
+            if error.errno not in DISK_FULL:
+                raise MlfsError(
+                    f"{self.store}: {error.strerror or error}"
+                    f"\n  cure: put that right and pass --resume ({self.wip} keeps what is done)"
+                ) from error
+            raise DoesNotFitError(
+                f"{self.wip}: the disk is full, and more has to be written",
+                projected=_missing_bytes(self.wip),
+                available=shutil.disk_usage(self.wip).free,
+                cure=f"make room and pass --resume, or remove {self.wip}",
             ) from error
 
     def _admit(self, job: dict[str, Any], sources: Sequence[Source], *, force: bool, resume: bool) -> None:
@@ -486,7 +500,10 @@ class Place:
         """Move the finished store to its place and remove the working directory."""
         built = self.wip / "store"
         if self.remote is not None:
-            self._upload(built)
+            try:
+                self._upload(built)
+            except Exception as error:  # every file system has errors of its own
+                raise OSError(f"it was not uploaded ({type(error).__name__}: {error})") from error
         else:
             assert self.final is not None
             self.check_destination(force=force)
@@ -508,7 +525,7 @@ class Place:
         filesystem, root = self.remote.filesystem, self.remote.root
         if self.remote.exists():
             # Without its root metadata the old store is none, so nobody reads a mixture.
-            stale = sorted(self.remote.keys(), key=lambda key: key != ROOT_KEY)
+            stale = sorted(self.remote.sizes(), key=lambda key: key != ROOT_KEY)
             for key in stale:
                 filesystem.rm_file(f"{root}/{key}")
         files = [path for path in built.rglob("*") if path.is_file() and path != built / ROOT_KEY]
@@ -532,12 +549,13 @@ def _is_interruption(error: BaseException) -> bool:
     return isinstance(error, KeyboardInterrupt | SystemExit | OSError | BrokenProcessPool | MemoryError)
 
 
-def _needed(wip: Path) -> str:
+def _missing_bytes(wip: Path) -> int:
+    """Bytes that a conversion still has to write; at least these, while rows are staged."""
     facts = _read_json(wip / "projected.json")
-    if facts is not None:
-        return f"{facts['bytes']:,} bytes for the store beside the staged rows"
-    staged = sum(path.stat().st_size for path in (wip / "stage").glob("*.bin"))
-    return f"more than {2 * staged:,} bytes for staged rows and store"
+    if facts is None:
+        return sum(path.stat().st_size for path in (wip / "stage").glob("*.bin"))
+    written = sum(path.stat().st_size for path in (wip / "store").rglob("*") if path.is_file())
+    return max(int(facts["bytes"]) - written, 0)
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.digest import ROOT_KEY
-from mlfs_dask.storage.objects import is_url, local_path, open_objects, read_schema
+from mlfs_dask.storage.objects import RemoteObjects, is_url, local_path, not_readable, open_objects, read_schema
 from mlfs_dask.storage.rows import ArrayLayout, MatrixLayout, StoreLocation, StoreRows
 from mlfs_dask.storage.schema import StoreSchema
 from mlfs_dask.typing import FeatureInfo
@@ -53,16 +53,22 @@ def open_dataset(store: str | Path, *, storage_options: Mapping[str, Any] | None
     """
     objects = open_objects(store, storage_options)
     schema, root = read_schema(objects)
-    _check_objects(schema, objects.sizes(), objects.path)
+    if isinstance(objects, RemoteObjects):
+        objects.require_ranges()
+    try:
+        present = objects.sizes(schema.sizes)
+    except PermissionError as error:
+        raise not_readable(objects.path, error) from None
+    _check_objects(schema, present, objects.path)
     metadata = json.loads(root).get("consolidated_metadata", {}).get("metadata", {})
     path = objects.path if is_url(store) else str(local_path(store).absolute())
     return Dataset(StoreLocation(path, dict(storage_options or {})), schema, metadata)
 
 
-def _check_objects(schema: StoreSchema, present: Mapping[str, int], path: str) -> None:
+def _check_objects(schema: StoreSchema, present: Mapping[str, int | None], path: str) -> None:
     # zarr reads a missing chunk as zeros: a store that was cut off half-way must not be opened.
     missing = [key for key in schema.sizes if key not in present and key != ROOT_KEY]
-    cut = [key for key, size in schema.sizes.items() if present.get(key, size) != size]
+    cut = [key for key, size in schema.sizes.items() if present.get(key, size) not in (size, None)]
     if not missing and not cut:
         return
     problems = []
@@ -154,6 +160,8 @@ class Dataset:
     def _read(self, key: str) -> NDArray[Any]:
         try:
             return np.asarray(self._location.open_array(key)[:])
+        except PermissionError as error:
+            raise not_readable(self.path, error) from error
         except (OSError, ValueError, RuntimeError, KeyError) as error:
             raise DataError(f"{key} is damaged: {error}", file=self.path, cure=_CURE) from error
 

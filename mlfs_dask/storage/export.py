@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError, MlfsError, UsageError
-from mlfs_dask.storage.objects import is_url, local_path
+from mlfs_dask.storage.objects import is_url, local_path, require_writable
 from mlfs_dask.typing import Matrix
 
 Blocks = Iterable[tuple[Matrix, csr_array]]
@@ -142,6 +142,7 @@ def _counted(blocks: Blocks, n: int, d: int, q: int) -> Iterator[tuple[Matrix, c
 @contextlib.contextmanager
 def _staged(targets: Sequence[str], *, force: bool, storage_options: Mapping[str, Any]) -> Iterator[list[Path]]:
     """Temporary local files, moved to the targets, in this order, if the block ends well."""
+    require_writable(targets[-1])
     remote = is_url(targets[-1])
     filesystem: Any = None
     if remote:

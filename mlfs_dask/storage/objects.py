@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
-from mlfs_dask.errors import DataError, MlfsError
+from mlfs_dask.errors import DataError, MlfsError, UsageError
 from mlfs_dask.storage.digest import ROOT_KEY
 from mlfs_dask.storage.schema import StoreSchema
 
 _BLOCK_BYTES = 4 << 20
+_REQUESTS = 16
 _NOT_A_STORE = "make a store with `mlfs convert SOURCE... STORE`"
 
 
@@ -31,10 +33,11 @@ class Objects(Protocol):
 
     def blocks(self, key: str) -> Iterator[bytes]: ...
 
-    def sizes(self) -> dict[str, int]:
-        """Key -> bytes of every object."""
+    def sizes(self, expected: Iterable[str]) -> dict[str, int | None]:
+        """Key -> bytes of every object that is there, None where nobody tells.
 
-    def keys(self) -> list[str]: ...
+        Where a place cannot be listed, `expected` keys alone are looked for.
+        """
 
 
 class LocalObjects:
@@ -55,16 +58,19 @@ class LocalObjects:
             while block := file.read(_BLOCK_BYTES):
                 yield block
 
-    def sizes(self) -> dict[str, int]:
-        found = {}
-        for folder, _, names in os.walk(self._root):
+    def sizes(self, expected: Iterable[str] = ()) -> dict[str, int | None]:
+        found: dict[str, int | None] = {}
+        for folder, _, names in os.walk(self._root, onerror=_raise):
             for name in names:
                 file = Path(folder) / name
                 found[file.relative_to(self._root).as_posix()] = file.stat().st_size
         return found
 
-    def keys(self) -> list[str]:
-        return list(self.sizes())
+
+def _raise(error: OSError) -> None:
+    """A folder that cannot be looked into is not an empty one; one that is not there is."""
+    if isinstance(error, PermissionError):
+        raise error
 
 
 class RemoteObjects:
@@ -88,18 +94,65 @@ class RemoteObjects:
             while block := file.read(_BLOCK_BYTES):
                 yield block
 
-    def sizes(self) -> dict[str, int]:
+    def sizes(self, expected: Iterable[str] = ()) -> dict[str, int | None]:
+        if is_web(self.path):
+            return dict(self._ask(list(expected)))
+        # What others have written since is not in fsspec's list of a folder that it has seen before.
+        self.filesystem.invalidate_cache()
         found = self.filesystem.find(self.root, detail=True)
         prefix = len(self.root) + 1
         return {path[prefix:]: int(info["size"]) for path, info in found.items()}
 
-    def keys(self) -> list[str]:
-        return list(self.sizes())
+    def _ask(self, keys: list[str]) -> Iterator[tuple[str, int | None]]:
+        """One request an object, some at a time: a web server need not have lists."""
+
+        def size(key: str) -> tuple[int | None, bool]:
+            try:
+                return self.filesystem.info(f"{self.root}/{key}").get("size"), True
+            except FileNotFoundError:
+                return None, False
+
+        with ThreadPoolExecutor(_REQUESTS, thread_name_prefix="mlfs-web") as pool:
+            for key, (bytes_, present) in zip(keys, pool.map(size, keys), strict=True):
+                if present:
+                    yield key, bytes_
+
+    def require_ranges(self) -> None:
+        """Raise DataError for a web server that answers with whole files when it is asked for a part."""
+        if is_web(self.path) and len(self.filesystem.cat_file(f"{self.root}/{ROOT_KEY}", start=0, end=2)) != 2:
+            raise DataError(
+                "this web server has no range requests, and parts of the store's files have to be read",
+                file=self.path,
+                cure="serve it by a server that has them (nginx, Apache, an object store), or copy the store to disk",
+            )
 
 
 def is_url(path: str | Path) -> bool:
     """Whether fsspec must open it; `file://` is a local path."""
     return "://" in str(path) and not str(path).startswith("file://")
+
+
+def not_readable(store: str, error: PermissionError) -> MlfsError:
+    """What is said where permissions, and no damage, keep a store from being read."""
+    return MlfsError(
+        f"{store}: no permission to read {error.filename or 'it'}"
+        "\n  cure: check owner and mode of its files and folders, or your credentials for the URL, on every host"
+        " that reads it"
+    )
+
+
+def is_web(path: str | Path) -> bool:
+    """Whether it is the address of a web server, which is read from only."""
+    return str(path).startswith(("http://", "https://"))
+
+
+def require_writable(path: str) -> None:
+    """Raise UsageError for a URL at which nothing can be written, before any work is done for it."""
+    if is_web(path):
+        raise UsageError(
+            f"{path}: nothing can be written at a web address, only read"
+            "\n  cure: give a local path, or the URL of an object store (s3://, gs://)"
+        )
 
 
 def local_path(path: str | Path) -> Path:
@@ -137,7 +190,7 @@ def read_schema(objects: Objects) -> tuple[StoreSchema, bytes]:
     except NotADirectoryError:
         raise DataError("a store is a directory, this is a file", file=objects.path, cure=_NOT_A_STORE) from None
     except PermissionError as error:
-        raise MlfsError(f"{objects.path}: no permission to read {ROOT_KEY} ({error})") from None
+        raise not_readable(objects.path, error) from None
     try:
         document = json.loads(root)
     except ValueError as error:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.storage.objects import not_readable
 from mlfs_dask.typing import Block, FeatureInfo, Profile
 
 #: Bytes of X in one block. Two blocks are held at a time.
@@ -169,6 +170,8 @@ class ArrayReader:
                 self._present = shard
             try:
                 out[...] = self._array[start:stop]
+            except PermissionError as error:
+                raise not_readable(self._location.path, error) from error
             except (OSError, ValueError, RuntimeError) as error:
                 raise self._damaged(str(error)) from error
             return
@@ -220,6 +223,8 @@ class ArrayReader:
         assert self._folder is not None
         try:
             descriptor = os.open(self._folder / self._key(shard), os.O_RDONLY)
+        except PermissionError as error:
+            raise not_readable(self._location.path, error) from error
         except OSError as error:
             raise self._damaged(str(error)) from error
         self._file = (shard, descriptor)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import threading
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mlfs_dask.errors import DataError, MlfsError
-from mlfs_dask.storage.objects import is_url, local_path
+from mlfs_dask.storage.objects import is_url, is_web, local_path
 
 _READ_BYTES = 4 << 20
 
@@ -76,6 +77,10 @@ def _examine_remote(source: str, storage_options: Mapping[str, Any] | None) -> l
     try:
         return [_remote_source(source, filesystem, path)]
     except FileNotFoundError:
+        if is_web(source):
+            # A web server knows files alone; a store is known by its root.
+            with contextlib.suppress(FileNotFoundError):
+                return [_remote_source(source, filesystem, f"{path.rstrip('/')}/zarr.json")]
         raise DataError("there is no such object", file=source, cure="check the URL") from None
 
 

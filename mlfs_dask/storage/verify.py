@@ -9,7 +9,7 @@ from typing import Any
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.digest import ROOT_KEY, new_hash, root_is_intact
-from mlfs_dask.storage.objects import open_objects, read_schema
+from mlfs_dask.storage.objects import not_readable, open_objects, read_schema
 
 
 @dataclass(frozen=True)
@@ -56,16 +56,18 @@ def verify(store: str | Path, *, storage_options: Mapping[str, Any] | None = Non
     objects = open_objects(store, storage_options)
     schema, root = read_schema(objects)
     damaged = [] if root_is_intact(root, schema.root_digest) else [ROOT_KEY]
-    present = set(objects.keys())
-    expected = set(schema.digests)
-    read = len(root)
-    for key in sorted(expected & present):
-        digest = new_hash()
-        for block in objects.blocks(key):
-            digest.update(block)
-            read += len(block)
-        if digest.hexdigest() != schema.digests[key]:
-            damaged.append(key)
+    expected, read = set(schema.digests), len(root)
+    try:
+        present = set(objects.sizes(expected))
+        for key in sorted(expected & present):
+            digest = new_hash()
+            for block in objects.blocks(key):
+                digest.update(block)
+                read += len(block)
+            if digest.hexdigest() != schema.digests[key]:
+                damaged.append(key)
+    except PermissionError as error:
+        raise not_readable(objects.path, error) from None
     return Verification(
         objects=len(expected & present) + 1,
         bytes=read,

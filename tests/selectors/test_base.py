@@ -295,3 +295,24 @@ def test_the_package_names_what_users_need():
     assert {"ELC", "LabelEntropy", "MFSIR", "SMFS", "convert", "open_dataset", "Dataset"} <= set(dir(mlfs_dask))
     with pytest.raises(AttributeError, match="module 'mlfs_dask' has no attribute 'MFSIRR'"):
         mlfs_dask.MFSIRR  # noqa: B018
+
+
+@pytest.mark.parametrize("method", [ELC, LabelEntropy])
+def test_unknown_labels_are_refused_by_name(method):
+    pd = pytest.importorskip("pandas")
+    X, Y = np.eye(4), np.array([[1, 0], [0, -1], [1, -1], [0, 1]])
+    with pytest.raises(
+        DataError, match=r"2 unknown entries \(-1\) in 1 of its labels, first in column 1 of Y \(counted"
+    ):
+        method().fit(X, Y)
+    with pytest.raises(DataError, match=r"first in label 'sea', column 1 of Y \(counted from 0\)"):
+        method().fit(X, pd.DataFrame(Y, columns=["sky", "sea"]))
+
+
+def test_columns_without_names_are_counted_alike_in_x_and_y():
+    X, Y = np.eye(4), np.array([[1, 0], [0, 1], [1, 1], [0, 1]])
+    with pytest.raises(DataError, match=r"column 2 \(counted from 0\): X contains NaN") as caught:
+        ELC().fit(np.where(X[2] > 0, np.nan, X), Y)
+    assert caught.value.column == 2
+    with pytest.raises(DataError, match=r"column 1 holds 5 \(row 2; counted from 0\)"):
+        ELC().fit(X, np.where(np.arange(8).reshape(4, 2) == 5, 5, Y))

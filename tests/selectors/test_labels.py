@@ -51,10 +51,19 @@ def test_classes_of_any_type():
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (np.array([[1, 0.5]]), r"Y must be 0/1; column 1 holds 0.5 \(row 0\)\n  cure: binarise it, for example"),
-        (np.array([[1, 0], [2, 0]]), r"Y must be 0/1; column 0 holds 2 \(row 1\)"),
-        (np.array([[0], [2]]), r"column 0 holds 2 \(row 1\)\n  cure: pass classes as a one-dimensional array"),
-        (np.array([[np.nan, 1.0]]), r"column 0 holds nan \(row 0\)\n  cure: write unknown labels as -1"),
+        (
+            np.array([[1, 0.5]]),
+            r"Y must be 0/1; column 1 holds 0.5 \(row 0; counted from 0\)\n  cure: binarise it, for example",
+        ),
+        (np.array([[1, 0], [2, 0]]), r"Y must be 0/1; column 0 holds 2 \(row 1; counted from 0\)"),
+        (
+            np.array([[0], [2]]),
+            r"column 0 holds 2 \(row 1; counted from 0\)\n  cure: pass classes as a one-dimensional array",
+        ),
+        (
+            np.array([[np.nan, 1.0]]),
+            r"column 0 holds nan \(row 0; counted from 0\)\n  cure: write unknown labels as -1",
+        ),
         (np.zeros((2, 2, 2)), r"got shape \(2, 2, 2\)\n  cure: reshape it"),
         (np.array(3), r"got shape \(\)"),
         (np.array([0.5, 1.0]), "one-dimensional y must hold classes; Unknown label type: continuous, .* 0.5"),

@@ -433,7 +433,7 @@ def test_parameters_are_checked(options, message):
 def test_values_that_are_none_are_refused():
     X, Y = problem()
     X[5, 2] = np.nan
-    with pytest.raises(DataError, match=r"column 3: X contains NaN or infinity.*in 1 features"):
+    with pytest.raises(DataError, match=r"column 2 \(counted from 0\): X contains NaN or infinity.*in 1 features"):
         SMFS(3).fit(X, Y)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 import pytest
 
-from mlfs_dask.errors import DoesNotFitError, MlfsError
+from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.storage.convert import convert_reader
 from mlfs_dask.storage.dataset import open_dataset
 from mlfs_dask.storage.verify import verify
@@ -162,12 +162,17 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(mount)], check=True)
 
 
-def test_disk_full_while_reading(small_disk: Path) -> None:
+def test_disk_full_while_reading(small_disk: Path, caplog: pytest.LogCaptureFixture) -> None:
     X = np.random.default_rng(0).normal(size=(1000, 500))  # 4 MB
     reader = make_reader(X, np.ones((1000, 1), np.int8), cuts=tuple(range(0, 1000, 50)))
-    with pytest.raises(MlfsError, match=r"the disk is full .*\n  cure: make room and pass --resume") as raised:
+    caplog.set_level("WARNING")
+    full = r"the disk is full, and more has to be written: projected .*\n  cure: make room and pass --resume"
+    with pytest.raises(DoesNotFitError, match=full) as raised:
         convert_reader(lambda: reader, small_disk / "out.zarr", workers=1)
     assert str(small_disk / ".out.zarr.wip") in str(raised.value)
+    assert raised.value.available < 2**20
+    assert raised.value.projected > 0
+    assert (str(raised.value) + caplog.text).count("--resume") == 1, "the advice is given once"
     subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)
     convert_reader(lambda: reader, small_disk / "out.zarr", workers=1, resume=True)
     np.testing.assert_array_equal(open_dataset(small_disk / "out.zarr").X.compute(), X)

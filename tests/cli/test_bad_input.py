@@ -1,0 +1,237 @@
+"""What goes wrong with data that people have: exit code, place, value and cure of every message."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import Result
+
+Run = Callable[..., Result]
+RunJson = Callable[..., Any]
+
+ARFF = """@relation r
+@attribute f1 numeric
+@attribute f2 numeric
+@attribute sky {0,1}
+@attribute sea {0,1}
+@data
+1,2,0,1
+2,1,1,0
+3,3,1,1
+"""
+CSV = "f1,f2,sky,sea\n1,2,0,1\n2,1,1,0\n3,3,1,1\n"
+XML = '<labels xmlns="http://mulan.sourceforge.net/labels"><label name="sky"/><label name="{}"/></labels>'
+BOTH = ("--label-columns", "sky,sea")
+METHODS = ("label-entropy", "elc", "mfsir", "smfs")
+
+
+@pytest.fixture
+def store(tmp_path: Path, run_json: RunJson) -> Path:
+    return converted(run_json, tmp_path, CSV)
+
+
+def converted(run_json: RunJson, folder: Path, text: str, labels: str = "sky,sea") -> Path:
+    (folder / "in.csv").write_text(text)
+    run_json("convert", folder / "in.csv", folder / "t.zarr", "--label-columns", labels)
+    return folder / "t.zarr"
+
+
+@pytest.mark.parametrize(
+    ("files", "source", "options", "parts"),
+    [
+        ({"a.arff": ARFF}, "a.arff", ("--labels", "none.xml"), ("none.xml: there is no such file", "check the path")),
+        (
+            {"a.arff": ARFF, "a.xml": XML.format("seaa")},
+            "a.arff",
+            ("--labels", "a.xml"),
+            ("a.xml, value 'seaa': the label 'seaa' is no attribute of", "the closest names are 'sea'"),
+        ),
+        ({}, "none.csv", BOTH, ("none.csv: there is no such file", "check the path")),
+        (
+            {"a.csv": CSV.replace("2,1,1,0", "2,1,0.5,0")},
+            "a.csv",
+            BOTH,
+            ("a.csv, line 3, column 'sky', value 0.5: a label must be 0 or 1", "binarise the column"),
+        ),
+        (
+            {"a.csv": CSV.replace("2,1,1,0", "2,1,1")},
+            "a.csv",
+            BOTH,
+            (
+                "a.csv, line 3, value '2,1,1': 4 fields were expected, as in the header; this row has 3",
+                "complete the row",
+            ),
+        ),
+        (
+            {"a.arff": ARFF.replace("2,1,1,0", "2,1,1"), "a.xml": XML.format("sea")},
+            "a.arff",
+            ("--labels", "a.xml"),
+            ("a.arff, line 8: a row of 4 values was expected, this one has 3", "lost or doubled commas"),
+        ),
+        (
+            {"a.csv": CSV.replace("2,1,1,0", "inf,1,1,0")},
+            "a.csv",
+            BOTH,
+            (
+                "a.csv, line 3, column 'f1', value inf: a feature must be a finite number or missing",
+                "leave the field empty",
+            ),
+        ),
+        ({"a.csv": ""}, "a.csv", BOTH, ("a.csv: the file is empty", "a header row of column names")),
+        ({"a.csv": "f1,f2,sky,sea\n"}, "a.csv", BOTH, ("a.csv: a header row and no rows after it", "check the file")),
+        ({"a.arff": ""}, "a.arff", ("--n-labels", "1"), ("a.arff: the file is empty", "fetch the file again")),
+        ({"a.svm": ""}, "a.svm", (), ("a.svm: there are no rows", "check that the file is whole")),
+    ],
+)
+def test_files(
+    files: dict[str, str],
+    source: str,
+    options: tuple[str, ...],
+    parts: tuple[str, str],
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in files.items():
+        Path(name).write_text(text)
+    done = run("convert", source, "t.zarr", *options)
+    assert done.exit_code == 3
+    problem, cure = done.stderr.split("\n  cure: ")
+    assert parts[0] in problem
+    assert parts[1] in cure
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(files), "nothing is left behind"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_missing_values_in_features(method: str, run: Run, run_json: RunJson, tmp_path: Path) -> None:
+    store = converted(run_json, tmp_path, CSV.replace("2,1,1,0", "nan,1,1,0"))
+    done = run("select", method, store, "-k", "1", "-o", tmp_path / "run")
+    assert done.exit_code == 3
+    assert "column 'f1': X contains NaN" in done.stderr
+    assert "fill" in done.stderr.split("\n  cure: ")[1]
+
+
+@pytest.mark.parametrize("method", ["label-entropy", "elc", "mfsir"])
+def test_unknown_labels(method: str, run: Run, run_json: RunJson, tmp_path: Path) -> None:
+    store = converted(run_json, tmp_path, CSV.replace("2,1,1,0", "2,1,1,?"))
+    done = run("select", method, store, "-k", "1", "-o", tmp_path / "run")
+    assert done.exit_code == 3
+    assert "first in label 'sea', column 1 of Y (counted from 0)" in done.stderr
+    assert "use a method that takes missing labels" in done.stderr
+
+
+def test_a_store_that_is_cut_off(run: Run, store: Path, tmp_path: Path) -> None:
+    shard = store / "X" / "c" / "0" / "0"
+    shard.write_bytes(shard.read_bytes()[:10])
+    done = run("select", "elc", store, "-k", "1", "-o", tmp_path / "run")
+    assert done.exit_code == 3
+    assert "the store is not whole: 1 objects do not have their size: X/c/0/0" in done.stderr
+    assert "restore a copy, or convert the source files again" in done.stderr
+    verified = run("inspect", store, "--verify")
+    assert (verified.exit_code, "1 damaged: X/c/0/0" in verified.stderr) == (3, True)
+    root = store / "zarr.json"
+    root.write_bytes(root.read_bytes()[:500])
+    cut = run("inspect", store)
+    assert (cut.exit_code, "zarr.json is damaged" in cut.stderr) == (3, True)
+
+
+@pytest.mark.parametrize("command", [("inspect",), ("plan", "elc"), ("select", "elc", "-k", "1", "-o", "run")])
+def test_a_store_of_a_later_version(command: tuple[str, ...], run: Run, store: Path) -> None:
+    root = store / "zarr.json"
+    document = json.loads(root.read_text())
+    document["attributes"]["mlfs"]["format_version"] = 99
+    root.write_text(json.dumps(document))
+    done = run(*command, store)
+    assert done.exit_code == 3
+    assert "format_version 99 is newer than 1, the newest this version reads\n  cure: upgrade mlfs-dask" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("k", "message"),
+    [
+        ("3", "between 1 and the number of features, 2; got 3"),
+        ("0", "at least 1; got 0"),
+        ("-1", "at least 1; got -1"),
+        ("1.5", "a fraction lies between 0 and 1"),
+        ("many", "neither a count (20) nor a fraction"),
+    ],
+)
+def test_counts_that_cannot_be_kept(k: str, message: str, run: Run, store: Path, tmp_path: Path) -> None:
+    done = run("select", "elc", store, "-k", k, "-o", tmp_path / "run")
+    assert done.exit_code == 2
+    assert message in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_label_that_never_occurs_changes_nothing(method: str, run_json: RunJson, tmp_path: Path) -> None:
+    rows = [(1, 2, 0), (2, 1, 1), (3, 3, 1), (1, 3, 0)]
+    chosen = []
+    for name in ("with", "without"):
+        (tmp_path / name).mkdir()
+        lines = [f"{a},{b},{s}" + (",0" if name == "with" else "") for a, b, s in rows]
+        header, labels = ("f1,f2,sky,sea", "sky,sea") if name == "with" else ("f1,f2,sky", "sky")
+        store = converted(run_json, tmp_path / name, "\n".join([header, *lines]) + "\n", labels)
+        chosen.append(run_json("select", method, store, "-k", "1", "-o", tmp_path / name / "run")["selected"])
+    assert chosen[0] == chosen[1] == ["f1"]
+
+
+@pytest.mark.parametrize(
+    "text", ["f1,f2,sky\n1,2,0\n1,2,1\n1,2,0\n", "f1,f2,sky\n1,2,1\n"], ids=["constant", "one row"]
+)
+@pytest.mark.parametrize("method", METHODS)
+def test_nothing_to_choose_by(method: str, text: str, run: Run, run_json: RunJson, tmp_path: Path) -> None:
+    store = converted(run_json, tmp_path, text, "sky")
+    done = run("select", method, store, "-k", "1", "-o", tmp_path / "run")
+    assert done.exit_code == 0, done.stderr
+    assert (tmp_path / "run" / "ranking.csv").read_text().splitlines()[1].startswith("1,0,f1,")
+    if method != "label-entropy":
+        assert "All features get the same score" in done.stderr
+
+
+@pytest.mark.cluster
+def test_more_workers_than_partitions(run_json: RunJson, store: Path, tmp_path: Path) -> None:
+    words = ("select", "label-entropy", store, "-k", "1", "-o")
+    here = run_json(*words, tmp_path / "here")
+    there = run_json(*words, tmp_path / "there", "--workers", "3", "--memory-limit", "1GiB")
+    assert there["selected"] == here["selected"]
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 200 KiB."""
+    mount = tmp_path / "disk"
+    mount.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(mount)], capture_output=True, check=False
+    )
+    if made.returncode:
+        pytest.skip(f"a small disk cannot be mounted here: {made.stderr.decode().strip()}")
+    yield mount
+    subprocess.run(["umount", str(mount)], check=True)
+
+
+def test_a_full_disk(full_disk: Path, run: Run, store: Path, tmp_path: Path) -> None:
+    values = np.random.default_rng(0).normal(size=(3000, 20))
+    lines = [",".join(map(repr, row)) + ",1" for row in values.tolist()]
+    (tmp_path / "big.csv").write_text("\n".join([",".join(f"f{i}" for i in range(20)) + ",y", *lines]) + "\n")
+    done = run("convert", tmp_path / "big.csv", full_disk / "t.zarr", "--label-columns", "y", "--json")
+    error = json.loads(done.stdout)["error"]
+    assert (done.exit_code, error["kind"]) == (4, "does_not_fit")
+    assert error["available"] < 100_000
+    assert "the disk is full" in done.stderr
+    assert done.stderr.count("--resume") == 1
+    shutil.rmtree(full_disk / ".t.zarr.wip")
+    (full_disk / "other").write_bytes(b"x" * 195 * 1024)
+    done = run("select", "elc", store, "-k", "1", "-o", full_disk / "run")
+    assert done.exit_code == 4
+    assert "run: it cannot be written: No space left on device\n  cure: check the folder" in done.stderr
+    assert [path.name for path in full_disk.iterdir()] == ["other"]

@@ -1,0 +1,307 @@
+"""Stores and runs at URLs, against servers of this machine: an object store, and web servers that only read."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import http.server
+import importlib
+import json
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from mlfs_dask.storage.objects import RemoteObjects
+
+Run = Callable[..., Result]
+RunJson = Callable[..., Any]
+
+
+# File systems, and their connections, live to the end of the process, in loops of their own.
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _closed_connections() -> Iterator[None]:
+    """Close them here, where their warnings are ignored."""
+    yield
+    aiohttp = sys.modules.get("aiohttp")
+    if aiohttp is None:
+        return
+    for session in [each for each in gc.get_objects() if type(each) is aiohttp.ClientSession and not each.closed]:
+        connector = session.connector
+        session.detach()
+        connector._close()
+    gc.collect()
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    """URL of an empty bucket of an S3 server."""
+    s3fs = pytest.importorskip("s3fs", reason="s3fs is not installed (extra `cloud`)")
+    pytest.importorskip("moto", reason="moto, the S3 server, is not installed")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 120
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                break
+            except OSError:
+                assert server.poll() is None, "the S3 server did not start"
+                assert time.monotonic() < deadline, "the S3 server does not answer"
+                time.sleep(0.05)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("AWS_ACCESS_KEY_ID", "testing")
+            patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+            patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+            patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+            s3fs.S3FileSystem().mkdir("bucket")
+            yield "s3://bucket"
+    finally:
+        server.terminate()
+        server.wait()
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """60 rows, three features, two labels; the label `a` follows f1."""
+    rows = [f"{i % 7},{i % 3},{i * i % 11},{int(i % 7 > 3)},{i % 2}" for i in range(60)]
+    file = tmp_path_factory.mktemp("remote") / "table.csv"
+    file.write_text("\n".join(["f1,f2,f3,a,b", *rows]) + "\n")
+    return file
+
+
+def test_from_a_file_to_chosen_columns_in_an_object_store(
+    bucket: str, table: Path, run: Run, run_json: RunJson, tmp_path: Path
+) -> None:
+    store, local = f"{bucket}/way.zarr", tmp_path / "way.zarr"
+    options = ("--label-columns", "a,b", "--partition-size", "256")
+    for place in (store, local):
+        run_json("convert", table, place, *options)
+    facts, here = run_json("inspect", store), run_json("inspect", local)
+    assert (facts["n"], facts["d"], facts["q"], facts["partitions"]) == (60, 3, 2, 2)
+    assert facts["digest"] == here["digest"]
+    assert run_json("inspect", store, "--verify")["verified"]["objects"] > 20
+    taken = run("convert", table, store, *options)
+    assert (taken.exit_code, "exists" in taken.stderr) == (2, True)
+
+    chosen = run_json("select", "elc", store, "-k", "2", "-o", f"{bucket}/way.elc")
+    assert chosen["selected"] == run_json("select", "elc", local, "-k", "2", "-o", tmp_path / "elc")["selected"]
+    again = run("select", "elc", store, "-k", "2", "-o", f"{bucket}/way.elc", "--resume")
+    assert (again.exit_code, "nothing was run" in again.stderr) == (0, True)
+
+    for name in ("way.small.zarr", "way.small.svm"):
+        run_json("transform", store, f"{bucket}/way.elc", f"{bucket}/{name}")
+    small = run_json("inspect", f"{bucket}/way.small.zarr", "--verify")
+    assert (small["d"], small["verified"]["objects"]) == (2, 32)
+    back = run_json("convert", f"{bucket}/way.small.svm", tmp_path / "back.zarr")
+    assert (back["n"], back["d"], back["q"], back["nonzeros"]) == (60, 2, 2, small["nonzeros"])
+
+
+@pytest.mark.cluster
+def test_workers_read_an_object_store_themselves(bucket: str, table: Path, run_json: RunJson, tmp_path: Path) -> None:
+    store = f"{bucket}/workers.zarr"
+    run_json("convert", table, store, "--label-columns", "a,b", "--partition-size", "256")
+    words = ("select", "label-entropy", store, "-k", "2", "-o")
+    here = run_json(*words, tmp_path / "here", "--in-process")
+    there = run_json(*words, tmp_path / "there", "--workers", "1", "--memory-limit", "1GiB")
+    assert there["selected"] == here["selected"]
+    assert (tmp_path / "there" / "ranking.csv").read_bytes() == (tmp_path / "here" / "ranking.csv").read_bytes()
+
+
+def test_damage_in_an_object_store_is_named(bucket: str, table: Path, run: Run, run_json: RunJson) -> None:
+    import s3fs
+
+    store = f"{bucket}/damaged.zarr"
+    run_json("convert", table, store, "--label-columns", "a,b", "--partition-size", "256")
+    files = s3fs.S3FileSystem()
+    shard = store.removeprefix("s3://") + "/X/c/1/0"
+    content = bytearray(files.cat_file(shard))
+    content[3] ^= 1
+    files.pipe_file(shard, bytes(content))
+    found = run("inspect", store, "--verify")
+    assert (found.exit_code, "X/c/1/0" in found.stderr) == (3, True)
+    files.pipe_file(shard, bytes(content[:-5]))
+    cut = run("select", "elc", store, "-k", "1", "-o", f"{bucket}/no")
+    assert cut.exit_code == 3
+    assert "1 objects do not have their size: X/c/1/0" in cut.stderr
+    files.rm_file(shard)
+    missing = run("select", "elc", store, "-k", "1", "-o", f"{bucket}/no")
+    assert "1 objects are missing: X/c/1/0" in missing.stderr
+    absent = run("inspect", f"{bucket}/absent.zarr")
+    assert (absent.exit_code, "there is no such store" in absent.stderr) == (3, True)
+
+
+def test_an_upload_that_fails_is_resumed(
+    bucket: str, table: Path, run: Run, run_json: RunJson, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    store = f"{bucket}/resumed.zarr"
+    words = ("convert", table, store, "--label-columns", "a,b")
+    with monkeypatch.context() as patch:
+
+        def refuse(*_: object, **__: object) -> None:
+            raise RuntimeError("SlowDown: reduce your request rate")
+
+        patch.setattr("mlfs_dask.storage.convert.Place._upload", refuse)
+        failed = run(*words)
+    assert failed.exit_code == 1
+    assert "it was not uploaded (RuntimeError: SlowDown: reduce your request rate)" in failed.stderr
+    assert failed.stderr.count("--resume") == 1
+    assert run("inspect", store).exit_code == 3, "without its root it is no store"
+    (kept,) = tmp_path.iterdir()
+    with monkeypatch.context() as patch:
+        patch.setattr("mlfs_dask.storage.convert._stage_task", None)  # no row is read again
+        run_json(*words, "--resume")
+    assert not kept.exists()
+    assert run_json("inspect", store, "--verify")["verified"]["objects"] > 20
+
+
+def test_checkpoints_in_an_object_store(bucket: str, table: Path, run: Run, run_json: RunJson) -> None:
+    """An iterative method is stopped after some iterations, and goes on from where it was."""
+    from mlfs_dask import checkpoints
+
+    store, place = f"{bucket}/loop.zarr", f"{bucket}/loop.mfsir"
+    run_json("convert", table, store, "--label-columns", "a,b")
+    words = ("select", "mfsir", store, "-k", "2", "--checkpoint-every", "0", "-o")
+    whole = run_json(*words, f"{bucket}/whole.mfsir")
+    kept = 0
+    save = checkpoints._Kept.save
+
+    def save_twice(self: Any, *args: Any, **kwargs: Any) -> None:
+        nonlocal kept
+        save(self, *args, **kwargs)
+        kept += 1
+        if kept == 2:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(checkpoints._Kept, "save", save_twice)
+        stopped = run(*words, place)
+    assert stopped.exit_code == 130
+    assert RemoteObjects(checkpoints.checkpoint_place(place)).exists()
+    resumed = run_json(*words, place, "--resume")
+    assert resumed["selected"] == whole["selected"]
+    assert resumed["objective"] == whole["objective"]
+    assert not RemoteObjects(checkpoints.checkpoint_place(place)).exists()
+
+
+# A web server
+
+
+class _Files(http.server.SimpleHTTPRequestHandler):
+    """Files of a folder; a part of one where it is asked for."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        asked = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
+        path = Path(self.translate_path(self.path))
+        if asked is None or not path.is_file():
+            super().do_GET()
+            return
+        content = path.read_bytes()
+        first, last = asked.groups()
+        start = int(first) if first else len(content) - int(last)
+        stop = min(int(last) + 1, len(content)) if first and last else len(content)
+        self.send_response(206)
+        self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(content)}")
+        self.send_header("Content-Length", str(stop - start))
+        self.end_headers()
+        self.wfile.write(content[start:stop])
+
+    def list_directory(self, path: Any) -> None:
+        self.send_error(403, "no listing")
+
+
+class _WholeFiles(_Files):
+    do_GET = http.server.SimpleHTTPRequestHandler.do_GET
+
+
+@contextlib.contextmanager
+def _served(folder: Path, handler: type[_Files] = _Files) -> Iterator[str]:
+    def handle(*args: Any) -> _Files:
+        return handler(*args, directory=str(folder))
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handle) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_store_is_read_from_a_web_server(table: Path, run: Run, run_json: RunJson, tmp_path: Path) -> None:
+    pytest.importorskip("aiohttp", reason="aiohttp is not installed (extra `cloud`)")
+    folder = tmp_path / "www"
+    folder.mkdir()
+    run_json("convert", table, folder / "t.zarr", "--label-columns", "a,b", "--partition-size", "256")
+    with _served(folder) as address:
+        url = f"{address}/t.zarr"
+        assert run_json("inspect", url, "--verify")["verified"]["objects"] > 20
+        words = ("select", "elc", "-k", "2")
+        far = run_json(*words, url, "-o", tmp_path / "far")
+        near = run_json(*words, folder / "t.zarr", "-o", tmp_path / "near")
+        assert far["selected"] == near["selected"]
+        run_json("transform", url, tmp_path / "far", tmp_path / "small.zarr")
+        for command in (
+            ("convert", table, f"{url}x", "--label-columns", "a,b"),
+            (*words, folder / "t.zarr", "-o", f"{url}.run"),
+            ("transform", url, tmp_path / "far", f"{url}.npz"),
+        ):
+            refused = run(*command)
+            assert refused.exit_code == 2, refused.stderr
+            assert "nothing can be written at a web address, only read" in refused.stderr
+        (folder / "t.zarr" / "X" / "c" / "1" / "0").unlink()
+        missing = run(*words, url, "-o", tmp_path / "none")
+        assert (missing.exit_code, "1 objects are missing: X/c/1/0" in missing.stderr) == (3, True)
+        verified = run("inspect", url, "--verify", "--json")
+        assert json.loads(verified.stdout)["error"]["kind"] == "data"
+        assert "1 missing: X/c/1/0" in verified.stderr
+        absent = run("inspect", f"{address}/absent.zarr")
+        assert (absent.exit_code, "there is no such store" in absent.stderr) == (3, True)
+
+
+def test_a_web_server_without_range_requests(table: Path, run: Run, run_json: RunJson, tmp_path: Path) -> None:
+    pytest.importorskip("aiohttp", reason="aiohttp is not installed (extra `cloud`)")
+    run_json("convert", table, tmp_path / "t.zarr", "--label-columns", "a,b")
+    with _served(tmp_path, _WholeFiles) as address:
+        refused = run("select", "elc", f"{address}/t.zarr", "-k", "2", "-o", tmp_path / "run")
+    assert refused.exit_code == 3
+    assert "this web server has no range requests" in refused.stderr
+
+
+def test_a_web_server_that_does_not_answer(run: Run, free_port: int) -> None:
+    pytest.importorskip("aiohttp", reason="aiohttp is not installed (extra `cloud`)")
+    silent = run("inspect", f"http://127.0.0.1:{free_port}/t.zarr")
+    assert silent.exit_code == 1
+    assert f"127.0.0.1:{free_port}" in silent.stderr
+    assert "cure: check the URL, the network" in silent.stderr
+
+
+def test_a_url_whose_package_is_not_installed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    importlib.import_module("fsspec")
+    registry = sys.modules["fsspec.registry"]  # fsspec.registry itself is a view of what the module holds
+    for name in ("s3", "http"):
+        monkeypatch.delitem(registry._registry, name, raising=False)
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    monkeypatch.setitem(sys.modules, "fsspec.implementations.http", None)
+    for url in ("s3://bucket/t.zarr", "http://127.0.0.1/t.zarr"):
+        absent = run("inspect", url)
+        assert absent.exit_code == 2, absent.stderr
+        assert 'pip install "mlfs-dask[cloud]"' in absent.stderr
