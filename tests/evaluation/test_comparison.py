@@ -156,6 +156,12 @@ def test_stability_per_k(tmp_path: Path) -> None:
     assert "a: mfsir was finished beforehand, one ranking for all folds: no stability of it." in comparison.notes
 
 
+def test_rankings_that_end_early_have_no_stability_beyond(tmp_path: Path) -> None:
+    sets = {"elc": [[0, 1, 2], [0, 2, 1]]}
+    folder = write_evaluation(tmp_path / "a", "a", steady(GOOD), runs=["elc"], folds=2, rankings=sets)
+    assert compare([folder]).stability["k"].tolist() == [2]
+
+
 def test_times_are_of_one_ranking(three: list[Path]) -> None:
     row = compare(three).times.iloc[0]
     assert (row["fits"], row["seconds_mean"], row["peak_worker_bytes"]) == (4, 2.0, 2**21)
