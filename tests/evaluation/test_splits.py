@@ -72,6 +72,13 @@ def test_stratified_folds_have_even_labels() -> None:
     assert (by_chance.max(axis=0) - by_chance.min(axis=0)).max() > 5  # chance is not as even
 
 
+def test_ties_go_to_the_fold_that_lacks_most_rows_so_that_folds_have_as_many_rows() -> None:
+    # Every row has a label, and none is left at the end to even the folds out with.
+    Y = sp.csr_array(np.eye(40, dtype=np.int8)[np.arange(60) % 40])
+    for seed in range(5):
+        assert np.bincount(stratified_folds(Y, 5, np.random.default_rng(seed))).tolist() == [12] * 5
+
+
 def test_stratification_takes_unknown_labels_for_absent() -> None:
     Y = labels(30).toarray()
     known = stratified_folds(sp.csr_array(Y), 3, np.random.default_rng(1))
