@@ -1,0 +1,44 @@
+"""The parameter `graph` of the selectors that make a neighbour graph."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mlfs_dask import MFSIR, SMFS, AccessMFS
+from mlfs_dask.primitives import neighbours
+
+SELECTORS = [(MFSIR, {"max_iter": 3}), (SMFS, {"max_iter": 3, "n_trees": 10}), (AccessMFS, {"max_iter": 3})]
+
+
+def problem(n=120, d=6, q=3):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, d))
+    Y = (X[:, :q] + 0.3 * rng.normal(size=(n, q)) > 0.5).astype(np.int8)
+    Y[:, 0] |= Y.sum(axis=1) == 0
+    return X, Y
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(("selector", "parameters"), SELECTORS)
+def test_few_rows_give_the_same_scores_with_either_graph(selector, parameters):
+    X, Y = problem()
+    exact, approximate, auto = (
+        selector(n_features_to_select=2, graph=graph, **parameters).fit(X, Y)
+        for graph in ("exact", "approximate", "auto")
+    )
+    assert approximate.scores_ == pytest.approx(exact.scores_, rel=1e-9, abs=1e-12)
+    assert auto.scores_.tolist() == exact.scores_.tolist()
+    assert exact.report_.extra["graph"] == auto.report_.extra["graph"] == {"kind": "exact"}
+    facts = approximate.report_.extra["graph"]
+    assert (facts["kind"], facts["recall"]) == ("approximate", 1.0)
+    assert any("approximate" in note for note in approximate.report_.plan["notes"])
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(("selector", "parameters"), SELECTORS)
+def test_a_graph_that_misses_neighbours_is_warned_of(selector, parameters, monkeypatch):
+    X, Y = problem()
+    monkeypatch.setattr(neighbours, "LEAST_RECALL", 1.1)
+    with pytest.warns(UserWarning, match="holds 100% of the true neighbours"):
+        selector(n_features_to_select=2, graph="approximate", **parameters).fit(X, Y)
