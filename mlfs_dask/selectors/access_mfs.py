@@ -149,7 +149,7 @@ class AccessMFS(IterativeSelector):
     which W is sought (one less the first time); some 2 to 4 widenings an iteration and 8 to 20 iterations are usual.
     Above `gram_cap` features a diagonal takes the place of X'X, and more widenings are needed.
 
-    With q labels the driver holds about 8 n (17 q) + 60 n k_s bytes, and 24 d² where X'X is formed. Missing features
+    With q labels the driver holds about 8 n (8 q) + 60 n k_s bytes, and 24 d² where X'X is formed. Missing features
     are refused.
 
     The objective of the record is Eq. 8 without its two terms α‖S‖² and β‖P‖²: α and β are chosen anew with every
@@ -187,7 +187,7 @@ class AccessMFS(IterativeSelector):
     doi = "10.48550/arXiv.2406.12193"
     supervision = "semi-supervised: labels may be unknown"
     passes = "3 + 2 for each widening of the space of W, some 2 to 4 an iteration (more above the Gram cap)"
-    memory = "worker: 8 bytes * d² (or d * q above the Gram cap); driver: 8 n * 17 q + 60 n k_s + 24 d² bytes"
+    memory = "worker: 8 bytes * d² (or d * q above the Gram cap); driver: 8 n * 8 q + 60 n k_s + 24 d² bytes"
     accepts_unknown_labels = True
     label_threshold = 0.5
 

@@ -134,7 +134,7 @@ class SMFS(IterativeSelector):
     Above `gram_cap` features every step of the conjugate gradients is another, 5 an iteration at most. The exact
     pair search takes about n² trees / 5·10⁹ seconds on a core.
 
-    The driver holds about n (8 · 4 q + 2 trees + 40 k) bytes, and 24 d² where X'SX is formed. Missing features are
+    The driver holds about n (18 q + 2 trees + 40 k) bytes, and 24 d² where X'SX is formed. Missing features are
     refused.
 
     What is corrected or settled: known entries stay (`consistency`); negative known ones are −1 in Y, unknown ones of
@@ -162,7 +162,7 @@ class SMFS(IterativeSelector):
     doi = "10.1109/ACCESS.2020.2987922"
     supervision = "semi-supervised: labels may be unknown or missing"
     passes = "4 + at most 2 an iteration (7 above the Gram cap)"
-    memory = "worker: 8 bytes * d² (or d * q above the Gram cap); driver: n * (32 q + 2 trees + 40 k) + 24 d² bytes"
+    memory = "worker: 8 bytes * d² (or d * q above the Gram cap); driver: n * (18 q + 2 trees + 40 k) + 24 d² bytes"
     accepts_unknown_labels = True
     label_threshold = 0.0
 
