@@ -11,6 +11,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 ORDER = ("dense", "sparse", "workers", "peers", "growth", "wide", "small")
+GRAPHS = ("rows", "points", "masses")
 ITERATIVE = ("small", "medium", "wide", "large", "growth")
 COLUMNS = {
     "seconds": "seconds",
@@ -23,6 +24,8 @@ COLUMNS = {
     "memory_slope": "slope of peak",
     "driver_memory_slope": "slope of driver peak",
     "worker_cpu_seconds": "CPU seconds",
+    "cpu_seconds": "CPU seconds",
+    "added_MiB": "MiB beside the data",
     "peak_worker_MiB": "peak MiB",
     "planned_MiB": "planned MiB",
     "peak_driver_MiB": "driver peak MiB",
@@ -78,6 +81,10 @@ def main() -> None:
         path = HERE / "results" / "iterative" / f"{name}.json"
         if path.exists():
             documents[f"iterative selectors: {name}"] = json.loads(path.read_text())
+    for name in GRAPHS:
+        path = HERE / "results" / "graphs" / f"{name}.json"
+        if path.exists():
+            documents[f"neighbour graphs: {name}"] = json.loads(path.read_text())
     for name, document in documents.items():
         text += f"## {name}\n\n{document['description']}\n\n    {document['command']}\n\n{table(document['rows'])}\n\n"
     text += where_time_goes()

@@ -1,8 +1,9 @@
 """Neighbours by isolation mass: two readings of X make a leaf number a tree for every row, and X is not needed again.
 
 A forest of scikit-learn's isolation trees is grown on rows drawn by their index; one more pass sends every row down
-all trees. Masses count all rows, from the leaf numbers. The search runs over those alone (`blocks.isolation`): exact,
-in integers, the same for any chunking. About 5 · 10⁹ look-ups a second and core: 50 000 rows take 50 core seconds.
+all trees. Masses count all rows, from the leaf numbers. The search runs over those alone (`blocks.isolation`), in
+integers, the same for any chunking. An exact one makes about 5 · 10⁹ look-ups a second and core: 50 000 rows take 50
+core seconds. More rows are searched approximately, as points that are near where masses are small.
 """
 
 from __future__ import annotations
