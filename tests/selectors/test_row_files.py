@@ -1,0 +1,142 @@
+"""Selectors with a loop whose arrays of n rows are files: the same bits as in memory, nothing left, a plan for it."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import dask.array as da
+import numpy as np
+import pytest
+
+from mlfs_dask import row_arrays, runtime
+from mlfs_dask.blocks.sparse import as_labels
+from mlfs_dask.errors import DoesNotFitError
+from mlfs_dask.primitives.rows import ArrayRows
+from mlfs_dask.row_arrays import IN_MEMORY, RowSpace, is_mapped
+from mlfs_dask.runtime import Resources
+from mlfs_dask.selectors import access_mfs, iterative, mfsir, smfs
+from mlfs_dask.selectors.access_mfs import AccessMFS
+from mlfs_dask.selectors.mfsir import MFSIR
+from mlfs_dask.selectors.smfs import SMFS
+
+SELECTORS = {
+    "mfsir": (MFSIR, {"max_iter": 4}),
+    "mfsir, reading": (MFSIR, {"max_iter": 3, "gram_cap": 0, "n_latent": 4}),
+    "mfsir, fixed": (MFSIR, {"max_iter": 4, "step": "fixed", "random_state": 0}),
+    "smfs": (SMFS, {"max_iter": 3, "n_trees": 10}),
+    "smfs, published": (SMFS, {"max_iter": 3, "n_trees": 10, "consistency": "none", "gram_cap": 0}),
+    "access-mfs": (AccessMFS, {"max_iter": 3}),
+    "access-mfs, reading": (AccessMFS, {"max_iter": 3, "gram_cap": 0}),
+    "access-mfs, published": (AccessMFS, {"max_iter": 3, "variant": "published_code"}),
+}
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """Many blocks of rows and slabs of columns, so that all of their seams are met."""
+    monkeypatch.setattr(row_arrays, "BLOCK_BYTES", 8 * 5 * 17)
+    monkeypatch.setattr(row_arrays, "SLAB_BYTES", 8 * 120 * 2)
+    monkeypatch.setattr(smfs.label_recovery, "GROUP_BYTES", 8 * 120 * 2)
+
+
+def problem(method, n=120, d=9, q=5):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, d))
+    Y = (rng.random((n, q)) < 0.4).astype(np.int8)
+    if method != "mfsir":
+        Y[rng.random(n) < 0.4] = -1
+        Y[:10][rng.random((10, q)) < 0.4] = -1
+    return X, Y
+
+
+def fit(selector, X, Y):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return selector.fit(X, Y)
+
+
+def to_files(monkeypatch, folder):
+    """Make the loops use files; gives the spaces that they ask for."""
+    spaces = []
+
+    def space(plan):
+        spaces.append(RowSpace(folder))
+        return spaces[-1]
+
+    monkeypatch.setattr(row_arrays, "_file_system", lambda folder: "ext4")
+    for module in (access_mfs, mfsir, smfs):
+        monkeypatch.setattr(module, "row_space", space)
+    return spaces
+
+
+@pytest.mark.parametrize("name", SELECTORS)
+@pytest.mark.parametrize("chunks", [None, (45, 4)])
+def test_files_give_the_same_bits(name, chunks, monkeypatch, tmp_path):
+    cls, options = SELECTORS[name]
+    X, Y = problem(cls.method)
+    data = X if chunks is None else da.from_array(X, chunks=chunks)
+    here = fit(cls(3, **options), data, Y)
+    spaces = to_files(monkeypatch, tmp_path)
+    there = fit(cls(3, **options), data, Y)
+    assert spaces
+    assert there.scores_.tobytes() == here.scores_.tobytes()
+    assert there.report_.objective == here.report_.objective
+    if cls is not MFSIR:
+        assert is_mapped(there.labels_)
+        assert there.labels_.tobytes() == here.labels_.tobytes()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("cls", [MFSIR, SMFS, AccessMFS])
+@pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt])
+def test_nothing_is_left_of_files(cls, error, monkeypatch, tmp_path):
+    spaces = to_files(monkeypatch, tmp_path)
+
+    def interrupt(event):
+        if event["kind"] == "step" and error is not None:
+            assert str(tmp_path) in Path("/proc/self/maps").read_text()
+            raise error
+
+    selector = cls(3, max_iter=3)
+    with runtime.progress_to(interrupt):
+        if error is None:
+            fit(selector, *problem(cls.method))
+        else:
+            with pytest.raises(error):
+                fit(selector, *problem(cls.method))
+    assert not list(tmp_path.iterdir())
+    del selector
+    spaces.clear()
+    gc.collect()
+    assert str(tmp_path) not in Path("/proc/self/maps").read_text()
+
+
+@pytest.mark.parametrize("cls", [MFSIR, SMFS, AccessMFS])
+def test_the_plan_takes_files_where_memory_is_short(cls, monkeypatch):
+    X, Y = problem(cls.method)
+    profile = ArrayRows(X, as_labels(Y)).profile
+    large = replace(profile, n=10**7, q=200, partitions=10**4)
+    cluster = Resources(2, 1, 2**40, 2**40, client=object())
+    room = [2**50]
+    monkeypatch.setattr(iterative, "free_disk", lambda folder: room[0])
+    whole = cls().plan(large, cluster)
+    assert not whole.shape
+    assert iterative.row_space(whole) is IN_MEMORY
+    short = replace(cluster, driver_limit=whole.peak_driver_bytes - 1)
+    plan = cls().plan(large, short)
+    size = plan.shape["scratch_bytes"]
+    assert plan.peak_driver_bytes == pytest.approx(whole.peak_driver_bytes - size + iterative.MAPPED_BYTES, abs=2**24)
+    assert f"arrays of n rows are files: {size:,} bytes in the scratch folder" in plan.notes[-1]
+    assert iterative.row_space(plan).in_files
+    room[0] = size - 1
+    plan = cls().plan(large, short)
+    assert plan.peak_driver_bytes > short.driver_limit
+    assert f"fit neither the driver's memory nor the scratch folder {row_arrays.scratch_folder()}" in plan.notes[-1]
+    assert iterative.row_space(plan) is IN_MEMORY
+    room[0] = 2**50
+    tiny = ArrayRows(X, as_labels(Y))
+    with runtime.process_limits(memory_limit=1), pytest.raises(DoesNotFitError):
+        fit(cls(), tiny, None)
