@@ -35,6 +35,7 @@ def test_a_loop_is_planned(monkeypatch, client, times):
         again=[each, each],
         times=times,
         held=20,
+        row_bytes=6,
         notes=["a"],
         more_readings=4,
         worker_bytes=910,
@@ -44,5 +45,6 @@ def test_a_loop_is_planned(monkeypatch, client, times):
     assert plan.tasks == 6 + 4 * times
     assert plan.bytes_read == 100 + 20 * times
     assert plan.peak_worker_bytes == 910
-    assert plan.peak_driver_bytes == 1020 + (7 if client else 910 - 400)
+    assert plan.peak_driver_bytes == 1026 + (7 if client else 910 - 400)
     assert plan.notes == ("a",)
+    assert plan.shape == {}
