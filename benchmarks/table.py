@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-ORDER = ("dense", "sparse", "workers", "peers", "growth", "wide", "small")
+ORDER = ("dense", "sparse", "workers", "peers", "growth", "wide", "small", "conversion")
 GRAPHS = ("rows", "points", "masses")
 ITERATIVE = ("small", "medium", "wide", "large", "growth")
 COLUMNS = {
@@ -20,6 +20,7 @@ COLUMNS = {
     "ratio_to_read": "ratio to the read",
     "ratio": "ratio to the peer",
     "speedup": "speed-up",
+    "MB_per_second": "MB/s",
     "log_log_slope": "log-log slope",
     "memory_slope": "slope of peak",
     "driver_memory_slope": "slope of driver peak",

@@ -197,7 +197,8 @@ def test_drawn_rows_follow_seed_and_bounds():
 def test_missing_values_are_an_error_or_a_code():
     X, Y = problem()
     X[3, 4] = np.nan
-    with pytest.raises(DataError, match=r"column 4 \(counted from 0\): X contains NaN: 1 missing values in 1 features") as caught:
+    told = r"column 4 \(counted from 0\): X contains NaN: 1 missing values in 1 features"
+    with pytest.raises(DataError, match=told) as caught:
         LabelEntropy(3).fit(X, Y)
     assert "--missing code" in str(caught.value)
     found = LabelEntropy(3, missing="code", n_promising_labels=1.0).fit(X, Y)
