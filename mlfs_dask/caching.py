@@ -48,6 +48,9 @@ MAPPED_FROM = 2**20
 #: Seconds after which a folder that a killed process left half-written is removed.
 _ABANDONED = 3600.0
 
+#: Tries to put an entry in its place while other processes put theirs there, or remove them.
+_TRIES = 5
+
 _FORMAT = 1
 _RECORD = "entry.json"
 _ENTRY = re.compile(r"[a-z][a-z-]*-[0-9a-f]{32}")
@@ -273,13 +276,17 @@ class _Kept(Slot):
             _write_tag(self._folder)
             aside.mkdir()
             self._write(aside, arrays)
-            if self._entry.exists() and not self._is_there():
-                _remove(self._entry)  # damaged, or too little
-            try:
-                aside.rename(self._entry)
-            except OSError:
-                if not self._is_there():  # another process was faster, with the same content
-                    raise
+            for left in reversed(range(_TRIES)):
+                if self._entry.exists() and not self._is_there():
+                    _remove(self._entry)  # damaged, or too little
+                try:
+                    aside.rename(self._entry)
+                    break
+                except OSError:
+                    if self._is_there():  # another process was faster, with the same content
+                        break
+                    if not left:
+                        raise
             _make_room(self._folder, self._size)
         except OSError as error:
             logger.warning("%s: not kept in %s: %s", self._kind, self._folder, error)

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import dask
 import numpy as np
@@ -167,12 +168,23 @@ def test_deployed_settings_are_those_of_local_workers() -> None:
 # With real processes
 
 
+def listening() -> set[Any]:
+    """Addresses at which this process and its children listen."""
+    return {
+        connection.laddr
+        for process in [psutil.Process(), *psutil.Process().children(recursive=True)]
+        for connection in process.net_connections()
+        if connection.status == psutil.CONN_LISTEN
+    }
+
+
 @pytest.mark.cluster
 def test_local_workers(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     names = list(local_settings(2**30, 60)["distributed.nanny.pre-spawn-environ"])
     for name in names:
         monkeypatch.delenv(name, raising=False)
     caplog.set_level(logging.INFO, logger="mlfs_dask.cluster")
+    before = listening()  # a browser's driver, say, that another test has started
     with connect(workers=2, memory_limit=400 * 2**20) as client:
         assert client is not None
         resources = runtime.current_resources()
@@ -181,16 +193,10 @@ def test_local_workers(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.Mon
         assert client.submit(abs, -2).result() == 2
         assert all(address.startswith("tcp://127.0.0.1:") for address in client.nthreads())
         found = client.run(_state_of_worker)
-        processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
-        listening = [
-            connection.laddr
-            for process in processes
-            for connection in process.net_connections()
-            if connection.status == psutil.CONN_LISTEN
-        ]
-        assert len(listening) >= 3
-        assert {address.ip for address in listening} == {"127.0.0.1"}
-        assert 8787 not in {address.port for address in listening}, "another cluster may have it"
+        ours = listening() - before
+        assert len(ours) >= 3
+        assert {address.ip for address in ours} == {"127.0.0.1"}
+        assert 8787 not in {address.port for address in ours}, "another cluster may have it"
     assert not set(names) & set(os.environ), "the next cluster would inherit these settings"
     assert len({state["pid"] for state in found.values()} | {os.getpid()}) == 3
     for state in found.values():

@@ -492,7 +492,7 @@ def test_small_data_is_chosen_at_once(emotions, tmp_path):
 def test_unknown_labels_are_refused_wherever_they_are_found():
     X, Y = problem()
     Y[3, 1] = -1
-    message = "MFSIR has no support for missing labels, and Y holds 1 unknown .* label 1"
+    message = r"MFSIR has no support for missing labels, and Y holds 1 unknown .* column 1 of Y \(counted from 0\)"
     for x, y in ((X, Y), (X, sp.csr_array(Y)), (da.from_array(X, chunks=(20, -1)), da.from_array(Y, chunks=(20, -1)))):
         with pytest.raises(DataError, match=message):
             MFSIR(3).fit(x, y)
@@ -504,7 +504,9 @@ def test_values_that_are_no_numbers_are_refused_by_name(bad):
     X, Y = problem()
     X[40, 5] = bad
     for container in (X, sp.csr_array(X), da.from_array(X, chunks=(30, -1))):
-        with pytest.raises(DataError, match=r"column 6: X contains NaN or infinity, .* in 1 features") as caught:
+        with pytest.raises(
+            DataError, match=r"column 5 \(counted from 0\): X contains NaN or infinity, .* in 1 features"
+        ) as caught:
             MFSIR(3).fit(container, Y)
         assert "SimpleImputer" in str(caught.value)
     with pytest.raises(DataError, match="column 'f5'"):
