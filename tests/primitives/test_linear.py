@@ -122,7 +122,7 @@ def test_workers_give_the_same_products_and_ship_only_their_rows():
     source = as_rows(lazy, np.ones((400, 1), dtype=np.int8))
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0", memory_limit=2**30
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0", memory_limit=2**31
         ) as cluster,
         distributed.Client(cluster),
     ):

@@ -89,7 +89,7 @@ def test_worker_processes_search_stores(tmp_path):
     rows = open_dataset(tmp_path / "s.zarr").rows
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0", memory_limit=2**30
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0", memory_limit=2**31
         ) as cluster,
         distributed.Client(cluster),
     ):

@@ -207,7 +207,7 @@ def test_workers_give_the_same_scores(gram_cap):
     expected = quiet(AccessMFS(gram_cap=gram_cap, max_iter=3), X, Y)
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0", memory_limit=2**30
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0", memory_limit=2**31
         ) as cluster,
         distributed.Client(cluster),
     ):
