@@ -136,7 +136,7 @@ ERRORS: list[tuple[BaseException, int, str, str, dict[str, Any]]] = [
     (MlfsError("no"), 1, "error", "no", {}),
     (KeyboardInterrupt(), 130, "interrupted", "interrupted.", {}),
     (PermissionError(13, "Permission denied", "x.zarr"), 1, "system", "Permission denied: x.zarr", {"errno": 13}),
-    (OSError(28, "No space left on device", "x"), 4, "system", "No space left on device: x", {"errno": 28}),
+    (OSError(28, "No space left on device", "x"), 4, "does_not_fit", "No space left on device: x", {}),
     (ValueError("Protocol not known: s4"), 2, "usage", "Protocol not known: s4", {}),
     (ImportError("Install s3fs to access S3"), 2, "usage", "Install s3fs to access S3\n  cure: pip install", {}),
     (
@@ -167,7 +167,7 @@ def test_every_kind_of_error_has_its_code(
     plain = run("plan", "elc", "x.zarr")
     assert plain.exit_code == code
     assert plain.stdout == ""
-    assert plain.stderr.startswith(f"mlfs: {message}" if kind != "does_not_fit" else "mlfs: a pass")
+    assert plain.stderr.startswith(f"mlfs: {message}" if not isinstance(error, DoesNotFitError) else "mlfs: a pass")
     assert message in plain.stderr
     assert "Traceback" not in plain.stderr
 

@@ -567,8 +567,9 @@ def test_an_interrupted_conversion_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     reader = make_reader(*data())
+    caplog.set_level("INFO", logger="mlfs_dask")  # the command line gives the advice itself
     interrupt(tmp_path, reader, monkeypatch, where="_write")
-    assert "pass --resume to go on" in caplog.text
+    assert "keeps what is done, for --resume" in caplog.text
     with pytest.raises(UsageError, match=r"an interrupted conversion to .*\n  cure: pass --resume .*--force"):
         run(tmp_path, reader)
     convert_reader(lambda: reader, tmp_path / "out.zarr", workers=1, force=True)
