@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from mlfs_dask.blocks.nearest_compiled import take_place
+
 #: Candidates whose sums stay in the first-level cache.
 TILE = 4096
 
@@ -45,13 +47,7 @@ def nearest_by_mass(codes, tables, low, high, k, indices, masses):  # type: igno
                 mass = np.int64(total[j])
                 if mass < worst and start + j != i:
                     # Candidates come in order of their index: an equal mass goes behind those that are there.
-                    p = k - 1
-                    while p > 0 and best[p - 1] > mass:
-                        best[p] = best[p - 1]
-                        found[p] = found[p - 1]
-                        p -= 1
-                    best[p] = mass
-                    found[p] = start + j
+                    take_place(found, best, start + j, mass)
                     worst = best[k - 1]
 
 
@@ -75,13 +71,7 @@ def rank_candidates(codes, tables, candidates, low, high, k, indices, masses):  
             for t in range(trees):
                 mass += tables[t, own[t], other[t]]
             if mass < worst:
-                p = k - 1
-                while p > 0 and best[p - 1] > mass:
-                    best[p] = best[p - 1]
-                    found[p] = found[p - 1]
-                    p -= 1
-                best[p] = mass
-                found[p] = j
+                take_place(found, best, j, mass)
                 worst = best[k - 1]
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from mlfs_dask.blocks.nearest_compiled import take_place
+
 
 @njit(cache=True, nogil=True)
 def reverse(indices, most):  # type: ignore[no-untyped-def]  # pragma: no cover
@@ -69,11 +71,5 @@ def improve(points, indices, distances, asked, back, low, high, near, squares): 
                     difference = points[i, f] - points[j, f]
                     square += difference * difference
                 if square < worst:
-                    place = k - 1
-                    while place > 0 and best[place - 1] > square:
-                        best[place] = best[place - 1]
-                        found[place] = found[place - 1]
-                        place -= 1
-                    best[place] = square
-                    found[place] = j
+                    take_place(found, best, j, square)
                     worst = best[k - 1]
