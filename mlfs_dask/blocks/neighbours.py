@@ -1,9 +1,10 @@
 """The k nearest rows of a group of rows, block of candidates by block: matrix products sort out, differences decide.
 
-A matrix product gives |c|² − 2q·c for all pairs of two tiles, with rounding that depends on how the tiles were cut. It
-only rules pairs out. Of the few that stay the distance is summed feature by feature, so that the result is the same for
-any cut: rows are ordered by |q|² + d² to 42 binary digits, and then by index, so that equal distances tie. Rows should
-therefore lie around zero, and the callers see to that.
+A matrix product gives |c|² − 2q·c for all pairs of two tiles, in single precision, lowered by what its rounding may be:
+it only rules pairs out. Of the few that stay the distance is summed feature by feature, so that the result is the same
+for any cut: rows are ordered by |q|² + d² to 42 binary digits, and then by index, so that equal distances tie. Rows
+should therefore lie around zero, and the callers see to that. Sparse rows need no products of tiles: in many of them
+(`compiled`) the values of a feature are added up for the rows that have it, and no others are looked at.
 """
 
 from __future__ import annotations
@@ -19,8 +20,15 @@ from scipy import sparse as sp
 from mlfs_dask.typing import Matrix
 
 #: Most rows of a tile of queries, and of one of candidates: their products stay in the second-level cache.
-QUERY_ROWS = 128
+QUERY_ROWS = 256
 TILE_ROWS = 1024
+
+#: Candidates whose sums stay in that cache in a compiled search of sparse rows, and pairs that it may find at a time.
+SPARSE_ROWS = 16384
+SPARSE_PAIRS = 2**19
+
+#: Largest lengths of rows of a tile for which products are made in single precision.
+SINGLE_PRECISION = (1e-10, 1e12)
 
 #: Values of a tile of candidates, and of the differences that are held at a time.
 TILE_VALUES = 2**20
@@ -45,6 +53,8 @@ class NearestRows:
         Index of its first row in the whole matrix; a row is not its own neighbour.
     k : int
         Neighbours of a row.
+    compiled : bool
+        Search sparse rows by compiled loops, with the same result: where rows are many.
 
     Notes
     -----
@@ -64,7 +74,7 @@ class NearestRows:
     array([16., 16.])
     """
 
-    def __init__(self, Q: Matrix, first: int, k: int) -> None:
+    def __init__(self, Q: Matrix, first: int, k: int, *, compiled: bool = False) -> None:
         rows = Q.shape[0]
         self.Q = Q
         self.first = first
@@ -72,6 +82,7 @@ class NearestRows:
         self.indices = np.full((rows, k), -1, dtype=np.int64)
         self.distances = np.full((rows, k), np.inf)
         self._squares = _squares(Q)
+        self._compiled = compiled and sp.issparse(Q)
 
     def nearest(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Indices and squared distances of what was found, nearest first."""
@@ -93,36 +104,90 @@ class NearestRows:
         start : int
             Above every index that was considered before.
         """
+        if self._compiled:
+            for low in range(0, C.shape[0], SPARSE_ROWS):
+                self._add_sparse(C[low : low + SPARSE_ROWS], start + low)
+            return
         width = max(64, min(TILE_ROWS, TILE_VALUES // max(_values_per_row(C), 1)))
         for low in range(0, C.shape[0], width):
             tile = C[low : low + width]
-            squares = _squares(tile)
-            right = _Right(tile, squares)
+            right = _Right(tile, _squares(tile))
             for row in range(0, self.Q.shape[0], QUERY_ROWS):
                 self._add_tile(slice(row, min(row + QUERY_ROWS, self.Q.shape[0])), right, start + low)
 
     def _add_tile(self, part: slice, right: _Right, start: int) -> None:
         Q, norms = self.Q[part], self._squares[part]
-        near = right.products(Q)  # |c|² − 2q·c
-        rows, width = near.shape
+        near, slack = right.products(Q, norms)  # |c|² − 2q·c, or up to `slack` less
+        width = near.shape[1]
         low, high = max(self.first + part.start, start), min(self.first + part.stop, start + width)
         own = np.arange(low, high)
         near[own - self.first - part.start, own - start] = np.inf
-        distances, indices = self.distances[part], self.indices[part]
-        # The k-th so far has the key |q|² + d², and `near` is the key less 2|q|². What comes later and ties loses.
-        worst = _rounded(norms + distances[:, -1])
-        bound = worst * (1 - _SLACK)
-        if np.isinf(worst).any() and width > self.k:
-            kth = np.partition(near, self.k - 1, axis=1)[:, self.k - 1] + 2 * norms
-            bound = np.minimum(bound, kth * (1 + 8 * _SLACK))
-        elif np.isinf(worst).any():
-            bound = np.minimum(bound, np.finfo(np.float64).max)
-        r, c = np.nonzero(near <= (bound - 2 * norms)[:, np.newaxis])
+        limits = self._limits(part)
+        if np.isinf(limits).any() and width > self.k:
+            kth = np.partition(near, self.k - 1, axis=1)[:, self.k - 1].astype(np.float64) + slack + 2 * norms
+            limits = np.minimum(limits, kth * (1 + 8 * _SLACK) - 2 * norms)
+        # Rounded upwards to the precision of the products, of which single ones may have lost 1e-30 by underflow.
+        lost = 1e-30 if near.dtype == np.float32 else 0.0
+        bound = np.nextafter((limits + lost).astype(near.dtype), near.dtype.type(np.inf))
+        bound = np.minimum(bound, np.finfo(near.dtype).max)
+        r, c = np.divmod(np.flatnonzero(near <= bound[:, np.newaxis]), width)
+        self._keep(part, r, c, right.tile, start)
+
+    def _add_sparse(self, tile: Matrix, start: int) -> None:
+        from mlfs_dask.blocks import neighbours_compiled
+
+        Q, rows = self.Q, self.Q.shape[0]
+        columns = tile.tocsc()
+        queries, candidates = (Q.indptr, Q.indices, Q.data), (columns.indptr, columns.indices, columns.data)
+        # A product of so many terms is off by less than this share of |q|² + |c|².
+        share = 4 * (_most_values(Q) + 1) * float(np.finfo(np.float64).eps)
+        limits = self._limits(slice(0, rows)) + share * self._squares
+        lowered = _squares(tile) * (1 - share)
+        r, c = np.empty(SPARSE_PAIRS, np.int32), np.empty(SPARSE_PAIRS, np.int32)
+        sums, best = np.zeros(tile.shape[0]), np.empty(self.k)
+        row = 0
+        while row < rows:
+            after, count = neighbours_compiled.screen(
+                queries,
+                self._squares,
+                limits,
+                self.first - start,
+                row,
+                candidates,
+                lowered,
+                4 * share,
+                r,
+                c,
+                sums,
+                best,
+            )
+            rows_found, columns_found = r[:count], c[:count]
+            exact = _pair_distances(Q, tile, rows_found, columns_found, compiled=True)
+            keys = _rounded(self._squares[rows_found] + exact)
+            held = slice(row, after)
+            distances = self.distances[held]
+            order = _rounded(self._squares[held, np.newaxis] + distances)
+            neighbours_compiled.keep(
+                rows_found - row, columns_found, start, exact, keys, self.indices[held], distances, order
+            )
+            row = after
+
+    def _limits(self, part: slice) -> NDArray[np.float64]:
+        """The most |c|² − 2q·c of a row that could still come among the k nearest."""
+        norms = self._squares[part]
+        # The k-th so far has the key |q|² + d². What comes later and ties loses.
+        worst = _rounded(norms + self.distances[part, -1])
+        return worst * (1 - _SLACK) - 2 * norms
+
+    def _keep(self, part: slice, r: NDArray[Any], c: NDArray[Any], tile: Matrix, start: int) -> None:
+        """Let pairs of rows r of a part and c of a tile, in their order, be among the k nearest if they are."""
         if len(r) == 0:
             return
-        exact = _pair_distances(Q, right.tile, r, c)
+        Q, norms = self.Q[part], self._squares[part]
+        distances, indices = self.distances[part], self.indices[part]
+        exact = _pair_distances(Q, tile, r, c)
         # Those that stay, beside the k of before: both in order of their index where their keys are equal.
-        counts = np.bincount(r, minlength=rows)
+        counts = np.bincount(r, minlength=len(norms))
         touched = np.flatnonzero(counts)
         most = int(counts.max())
         place = np.arange(len(r)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -147,6 +212,8 @@ class RankedRows:
         Indices of rows of the whole matrix, at least k different ones a row.
     k : int
         Neighbours of a row.
+    compiled : bool
+        As of `NearestRows`.
 
     Notes
     -----
@@ -167,7 +234,8 @@ class RankedRows:
            [16.]]))
     """
 
-    def __init__(self, Q: Matrix, candidates: NDArray[Any], k: int) -> None:
+    def __init__(self, Q: Matrix, candidates: NDArray[Any], k: int, *, compiled: bool = False) -> None:
+        self._compiled = compiled and sp.issparse(Q)
         self.Q = Q
         self.k = k
         self._candidates = np.sort(candidates, axis=1)
@@ -193,7 +261,8 @@ class RankedRows:
         low, high = np.searchsorted(self._sorted, (start, start + C.shape[0]))
         pairs = self._order[low:high]
         columns = self._sorted[low:high].astype(np.int64) - start
-        self._distances[pairs] = _pair_distances(self.Q, C, pairs // self._candidates.shape[1], columns)
+        rows = pairs // self._candidates.shape[1]
+        self._distances[pairs] = _pair_distances(self.Q, C, rows, columns, compiled=self._compiled)
 
     def nearest(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Indices and squared distances of the k nearest, nearest first."""
@@ -250,21 +319,51 @@ class _Right:
     def __init__(self, tile: Matrix, squares: NDArray[np.float64]) -> None:
         self.tile = tile
         self._squares = squares
-        self._columns = -2.0 * (sp.csr_array(tile.T) if sp.issparse(tile) else tile.T)
-        self._space = np.empty((QUERY_ROWS, tile.shape[0]))
+        self._lengths = np.sqrt(squares)
+        self._largest = float(self._lengths.max(initial=0.0))
+        self._ready: dict[type, tuple[Any, NDArray[Any], NDArray[Any]]] = {}
 
-    def products(self, Q: Matrix) -> NDArray[np.float64]:
-        """|c|² − 2q·c, shape (rows of Q, candidates), in space that the next call uses again."""
-        near: NDArray[np.float64] = self._space[: Q.shape[0]]
+    def products(self, Q: Matrix, norms: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        """|c|² − 2q·c or less, shape (rows of Q, candidates), and how much less at most, for each row of Q.
+
+        In space that the next call uses again. A product of d terms is off by at most d units of rounding times
+        |q||c|, in whatever order they are summed; the factors were rounded, too. That share of |q||c| is subtracted by
+        a feature of its own.
+        """
+        lengths = np.sqrt(norms)
+        low, high = SINGLE_PRECISION
+        longest = float(lengths.max(initial=0.0))
+        single = not sp.issparse(Q) and low < longest < high and low < self._largest < high
+        kind: type = np.float32 if single else np.float64
+        share = (_most_values(Q) + 16) * float(np.finfo(kind).eps)
+        columns, squares, space = self._columns(kind, share)
+        near = space[: Q.shape[0]]
         if sp.issparse(Q):
-            product = sp.csr_array(Q @ self._columns)
-            near[...] = self._squares
+            product = sp.csr_array(Q @ columns)
+            near[...] = squares
+            near -= share * lengths[:, np.newaxis] * self._lengths
             rows = np.repeat(np.arange(Q.shape[0]), np.diff(product.indptr))
             near[rows, product.indices] += product.data
         else:
-            np.matmul(Q, self._columns, out=near)
-            near += self._squares
-        return near
+            wide = np.empty((Q.shape[0], Q.shape[1] + 1), kind)
+            wide[:, :-1], wide[:, -1] = Q, lengths
+            np.matmul(wide, columns, out=near)
+            near += squares
+        return near, 4 * share * self._largest * (lengths + self._largest)
+
+    def _columns(self, kind: type, share: float) -> tuple[Any, NDArray[Any], NDArray[Any]]:
+        if kind not in self._ready:
+            columns: Any
+            if sp.issparse(self.tile):
+                columns = -2.0 * sp.csr_array(self.tile.T)
+            else:
+                columns = np.empty((self.tile.shape[1] + 1, self.tile.shape[0]), kind)
+                columns[:-1], columns[-1] = self.tile.T, share * self._lengths
+                columns[:-1] *= -2.0
+                columns[-1] *= -1.0
+            lowered: NDArray[Any] = (self._squares * (1 - 4 * float(np.finfo(kind).eps))).astype(kind)
+            self._ready[kind] = columns, lowered, np.empty((QUERY_ROWS, self.tile.shape[0]), kind)
+        return self._ready[kind]
 
 
 def _values_per_row(X: Matrix) -> int:
@@ -272,13 +371,16 @@ def _values_per_row(X: Matrix) -> int:
     return X.nnz // max(X.shape[0], 1) + 1 if sp.issparse(X) else int(X.shape[1])
 
 
+def _most_values(X: Matrix) -> int:
+    """Values that a row holds at most."""
+    return int(np.diff(X.indptr).max(initial=0)) if sp.issparse(X) else int(X.shape[1])
+
+
 def _squares(X: Matrix) -> NDArray[np.float64]:
     """|x|² of every row, in an order of summation that depends on nothing but the row."""
-    squares: NDArray[np.float64]
     if sp.issparse(X):
-        squares = np.asarray(X.power(2).sum(axis=1)).ravel()
-        return squares
-    squares = np.empty(X.shape[0])
+        return np.asarray(X.power(2).sum(axis=1), dtype=np.float64).ravel()
+    squares: NDArray[np.float64] = np.empty(X.shape[0])
     step = max(1, TILE_VALUES // max(X.shape[1], 1))
     for low in range(0, X.shape[0], step):
         part = X[low : low + step]
@@ -286,16 +388,26 @@ def _squares(X: Matrix) -> NDArray[np.float64]:
     return squares
 
 
-def _pair_distances(Q: Matrix, C: Matrix, r: NDArray[Any], c: NDArray[Any]) -> NDArray[np.float64]:
+def _pair_distances(
+    Q: Matrix, C: Matrix, r: NDArray[Any], c: NDArray[Any], *, compiled: bool = False
+) -> NDArray[np.float64]:
     """Squared distance of rows r of Q from rows c of C, feature by feature."""
     distances = np.empty(len(r))
     sparse = sp.issparse(Q)
+    if sparse and compiled:
+        from mlfs_dask.blocks import neighbours_compiled
+
+        Q, C = (X if X.has_sorted_indices else X.sorted_indices() for X in (Q, C))
+        neighbours_compiled.pair_distances(Q.indptr, Q.indices, Q.data, C.indptr, C.indices, C.data, r, c, distances)
+        return distances
+    ones = np.ones(Q.shape[1]) if sparse else None
     step = max(1, TILE_VALUES // max(_values_per_row(Q), 1))
     for low in range(0, len(r), step):
         part = slice(low, low + step)
         difference = Q[r[part]] - C[c[part]]
         if sparse:
-            distances[part] = np.asarray(difference.power(2).sum(axis=1)).ravel()
+            # By a product, which adds in the order of features as the compiled loop does; `sum` adds in pairs.
+            distances[part] = difference.power(2) @ ones
         else:
             difference *= difference
             distances[part] = difference.sum(axis=1)

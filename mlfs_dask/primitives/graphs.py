@@ -28,6 +28,7 @@ from mlfs_dask.primitives.neighbours import (
     facts_from_array,
     facts_to_array,
     graph_kind,
+    is_compiled,
     knn_graph,
     knn_of_points,
     plan_knn,
@@ -43,12 +44,24 @@ from mlfs_dask.typing import Block, Matrix, Profile, RowSource
 
 logger = logging.getLogger(__name__)
 
-#: Multiplications up to which a graph that is made once is exact by default: a few minutes on a core.
+#: Multiplications of dense rows up to which a graph that is made once is exact by default: one to two minutes on a
+#: core. The choice hangs on the shape of the data alone, so that a result does not depend on the machine.
 EXACT_WORK = 4 * 10**12
 
 #: The same for a graph that is made in every iteration. Few dimensions cost no less than `FEWEST_DIMENSIONS`.
 EXACT_WORK_AGAIN = 2 * 10**11
 FEWEST_DIMENSIONS = 64
+
+#: What a multiplication of sparse rows costs, in those of dense rows, and what a pair of sparse rows costs beside it.
+SPARSE_WORK = 75
+SPARSE_PAIR_WORK = 50
+
+#: Features of sparse data are had by unequal numbers of rows: multiplications by so many times as if they were equal,
+#: as in texts.
+UNEQUAL = 12
+
+#: Core seconds of a multiplication of dense rows, for people.
+WORK_SECONDS = 2.5e-11
 
 #: Principal components: enough for this share of the variance, but not more than this many.
 EXPLAINED = 0.98
@@ -83,22 +96,37 @@ class Graph(NamedTuple):
 
 
 class GraphPlan(NamedTuple):
-    """What a graph will take: its passes, readings in all, and bytes on the driver while it is made."""
+    """What a graph will take: its passes, readings in all, bytes on the driver while it is made, seconds if exact."""
 
     kind: str
     passes: list[PassPlan]
     readings: int
     driver_bytes: int
+    seconds: float = 0.0
 
     @property
     def note(self) -> str:
         """For people."""
-        return f"{self.kind} neighbour graph, {self.readings} readings"
+        about = f", about {self.seconds:,.0f} s of search" if self.seconds >= 1 else ""
+        return f"{self.kind} neighbour graph, {self.readings} readings{about}"
+
+
+def exact_work(profile: Profile) -> float:
+    """What an exact search among the rows of X takes, in multiplications of dense rows.
+
+    Of dense rows those are n² d; of sparse ones Σ c_f², c_f being the rows that have feature f.
+    """
+    pairs = float(profile.n) ** 2
+    if not profile.sparse:
+        return pairs * max(profile.d, FEWEST_DIMENSIONS)
+    values = float(profile.nonzeros)
+    products = min(UNEQUAL * values**2 / max(profile.d, 1), profile.n * values)
+    return pairs * SPARSE_PAIR_WORK + products * SPARSE_WORK
 
 
 def rows_kind(asked: GraphKind, profile: Profile) -> str:
-    """Which graph `row_graph` makes: n² times the stored values of a row are compared with `EXACT_WORK`."""
-    return graph_kind(asked, profile.n * max(profile.nonzeros, FEWEST_DIMENSIONS * profile.n), EXACT_WORK)
+    """Which graph `row_graph` makes: `exact_work` is compared with `EXACT_WORK`."""
+    return graph_kind(asked, exact_work(profile), EXACT_WORK)
 
 
 def points_kind(asked: GraphKind, n: int, m: int) -> str:
@@ -150,7 +178,7 @@ def row_graph(
     if arrays is not None:
         return graph_from_arrays(arrays)
 
-    search = Search(k, scaling or around_zero(source))
+    search = Search(k, scaling or around_zero(source), is_compiled(source.profile))
     count = _candidates(n, k)
     plan = plan_knn(source, k + count, resources)
     rng = np.random.default_rng(seed)
@@ -205,7 +233,7 @@ def plan_row_graph(source: RowSource | Profile, k: int, resources: Resources, *,
     chosen = rows_kind(kind, profile)
     if chosen == "exact":
         plan = plan_knn(source, k, resources)
-        return GraphPlan(chosen, [plan], len(plan.runs), 0)
+        return GraphPlan(chosen, [plan], len(plan.runs), 0, exact_work(profile) * WORK_SECONDS / resources.slots)
     n, d = profile.n, profile.d
     count = _candidates(n, k)
     m = min(d, MOST_COMPONENTS)
@@ -213,7 +241,8 @@ def plan_row_graph(source: RowSource | Profile, k: int, resources: Resources, *,
     judged = min(RECALL_ROWS, rows)
     width = -(-profile.nonzeros // max(n, 1)) if profile.sparse else d
     empty = np.empty((judged, 0))
-    statistic = _Components(Search(k, None), np.empty((0, m)), np.empty(m), empty, k, d=d, held=12 * judged * width)
+    search = Search(k, None, is_compiled(profile))
+    statistic = _Components(search, np.empty((0, m)), np.empty(m), empty, k, d=d, held=12 * judged * width)
     passes = [
         plan_taking(source, rows, resources),
         plan_rows(source, statistic, resources),
@@ -288,6 +317,7 @@ class _Components:
         self.offset = offset
         self.judged = judged
         self.k = k + 1  # the row itself is among them
+        self.compiled = search.compiled
         self._d = len(components) if d is None else d
         self._held = held
 
@@ -318,7 +348,7 @@ class _Components:
     def add_rows(self, state: State, block: Block, inputs: Rows, outputs: Rows) -> None:
         X = self.search.scaled(block.X)
         outputs[0][...] = X @ self.components - self.offset
-        nearest = NearestRows(self.judged, np.iinfo(np.int64).max // 2, self.k)
+        nearest = NearestRows(self.judged, np.iinfo(np.int64).max // 2, self.k, compiled=self.compiled)
         nearest.add(X, block.start)
         self.merge(state, nearest.nearest())
 

@@ -9,11 +9,11 @@ import pytest
 from scipy import sparse as sp
 
 from mlfs_dask.blocks import neighbours
-from mlfs_dask.blocks.neighbours import NearestRows
+from mlfs_dask.blocks.neighbours import NearestRows, RankedRows
 
 
-def search(X, k, cuts, group=slice(None)):
-    nearest = NearestRows(X[group], group.start or 0, k)
+def search(X, k, cuts, group=slice(None), *, compiled=False):
+    nearest = NearestRows(X[group], group.start or 0, k, compiled=compiled)
     for low, high in itertools.pairwise(cuts):
         nearest.add(X[low:high], low)
     return nearest
@@ -89,3 +89,69 @@ def test_a_copy_goes_on_apart():
     other.add(X[3:], 3)
     assert nearest.indices[5].tolist() == [2]
     assert other.indices[5].tolist() == [4]
+
+
+def texts(n=500, d=300, seed=0):
+    """Sparse rows, some of them empty, equal, or with many more values than others."""
+    rng = np.random.default_rng(seed)
+    X = (rng.random((n, d)) < 0.03) * rng.integers(1, 4, size=(n, d)) * rng.choice([1.0, -0.3], size=(n, d))
+    X[::50] = 0
+    X[1::50] = X[3]
+    X[7] = rng.normal(size=d)
+    # Distances that differ by less than a product's rounding may be thought to be.
+    X[200:260] = X[199]
+    X[np.arange(200, 260), rng.integers(0, d, 60)] += np.sqrt(1e-9 * rng.random(60))
+    return sp.csr_array(X)
+
+
+@pytest.mark.parametrize("cuts", [[0, 500], [0, 1, 90, 90, 500]])
+def test_the_compiled_search_of_sparse_rows_gives_the_same_bits(cuts, monkeypatch):
+    X = texts()
+    for group in (slice(0, 500), slice(60, 61), slice(100, 300)):
+        expected = search(X, 9, [0, 500], group)
+        distances = brute(X, 9)[1][group]
+        assert expected.distances == pytest.approx(distances, rel=1e-12, abs=1e-11)
+        for rows, pairs in ((16384, 2**19), (64, 100), (16, 70)):
+            monkeypatch.setattr(neighbours, "SPARSE_ROWS", rows)
+            monkeypatch.setattr(neighbours, "SPARSE_PAIRS", pairs)
+            found = search(X, 9, cuts, group, compiled=True)
+            assert found.indices.tolist() == expected.indices.tolist()
+            assert found.distances.tobytes() == expected.distances.tobytes()
+
+
+def test_the_compiled_search_takes_features_in_any_order():
+    X = texts(300)
+    mixed = X.copy()
+    for row in range(300):
+        part = slice(*mixed.indptr[row : row + 2])
+        mixed.indices[part], mixed.data[part] = mixed.indices[part][::-1].copy(), mixed.data[part][::-1].copy()
+    mixed.has_sorted_indices = False
+    expected, found = search(X, 5, [0, 300]), search(mixed, 5, [0, 300], compiled=True)
+    assert found.indices.tolist() == expected.indices.tolist()
+    assert found.distances == pytest.approx(expected.distances, rel=1e-12, abs=1e-11)
+    ranked = [RankedRows(rows, expected.indices, 5, compiled=True) for rows in (X, mixed)]
+    for rows, each in zip((X, mixed), ranked, strict=True):
+        each.add(rows, 0)
+    assert ranked[0].nearest()[1].tobytes() == ranked[1].nearest()[1].tobytes() == expected.distances.tobytes()
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-25, 1e-9, 1.0, 1e11, 1e25, 1e140])
+def test_products_in_single_precision_lose_no_neighbour_of_any_size(scale, monkeypatch):
+    rng = np.random.default_rng(3)
+    # Differences that single precision cannot tell: a tight cluster far from others.
+    X = rng.normal(size=(400, 7))
+    X[100:250] = X[100] + 1e-5 * rng.normal(size=(150, 7))
+    X[5] *= 1e6
+    X *= scale
+    expected = brute(X, 6)[0]
+    found = search(X, 6, [0, 130, 400])
+    tight = np.arange(100, 250)
+    rest = np.setdiff1d(np.arange(400), [*tight, 5])
+    assert found.indices[rest].tolist() == expected[rest].tolist()
+    # Of the cluster, too, but for distances that 42 digits of |q|² + d² cannot tell.
+    shares = [len({*a} & {*b}) / 6 for a, b in zip(found.indices[tight], expected[tight], strict=True)]
+    assert np.mean(shares) > 0.99
+    monkeypatch.setattr(neighbours, "SINGLE_PRECISION", (np.inf, 0.0))
+    double = search(X, 6, [0, 400])
+    assert double.indices.tolist() == found.indices.tolist()
+    assert double.distances.tobytes() == found.distances.tobytes()

@@ -169,6 +169,12 @@ def test_auto_is_exact_for_little_work_alone():
     large = replace(small, n=200_000, nonzeros=200_000 * 500)
     assert [rows_kind("auto", p) for p in (small, large)] == ["exact", "approximate"]
     assert rows_kind("exact", large) == "exact"
+    texts = replace(small, n=100_000, d=50_000, nonzeros=75 * 100_000, sparse=True)
+    more = replace(texts, n=400_000, nonzeros=75 * 400_000)
+    # Rows that all have the same features are worth as much as dense ones.
+    alike = replace(texts, d=75 * 16)
+    assert [rows_kind("auto", p) for p in (texts, more, alike)] == ["exact", "approximate", "approximate"]
+    assert rows_kind("auto", replace(texts, d=5 * 10**6, n=200_000, nonzeros=75 * 200_000)) == "exact"
     assert [points_kind("auto", n, 40) for n in (50_000, 60_000)] == ["exact", "approximate"]
     assert row_graph(rows_of(latent(n=50)), 3, HERE).facts == {"kind": "exact"}
     assert point_graph(latent(n=50), 3).facts == {"kind": "exact"}
@@ -187,7 +193,9 @@ def test_the_plan_counts_readings_and_the_driver_and_refuses():
     # All rows in 128 dimensions, twice, are the most of it.
     assert 2 * 4 * 2 * 10**6 * 128 < plan.driver_bytes < 4 * 10**9
     assert plan.note.startswith("approximate neighbour graph")
-    assert plan_row_graph(profile, 5, cluster, kind="exact").readings < plan.readings
+    exact = plan_row_graph(profile, 5, cluster, kind="exact")
+    assert exact.readings < plan.readings
+    assert exact.note == f"exact neighbour graph, {exact.readings} readings, about 10,000 s of search"
     with pytest.raises(DoesNotFitError, match="on a worker"):
         plan_row_graph(profile, 5, replace(cluster, memory_limit=2**28))
 

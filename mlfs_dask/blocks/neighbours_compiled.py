@@ -1,0 +1,98 @@
+"""The search among sparse rows of `neighbours`, compiled: only pairs of values of the same feature are multiplied.
+
+A row's products with all candidates are added up feature by feature, over the candidates that have the feature
+(inverted lists, as text retrieval has them). Σ c_f² multiplications find all pairs of n rows, c_f being the rows that
+have feature f, where products of tiles take as many look-ups as there are pairs of rows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True, nogil=True)
+def screen(queries, norms, limits, first, begin, candidates, squares, slack, rows, columns, sums, best):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Pairs that may be among the k nearest of queries begin, begin + 1, …; the query after the last, and how many.
+
+    Parameters: queries as CSR (indptr, indices, data), with |q|² (norms) and the most that |c|² − 2q·c may be (limits);
+    `first`, the candidate that the first query is itself; candidates as CSC, with |c|² a little lowered (squares);
+    slack, the share of |q|² + |c|² that a sum may be off by; rows and columns, the output; sums, zeros of as many as
+    there are candidates, and zeros afterwards; best, space for k numbers.
+    """
+    q_start, q_feature, q_value = queries
+    c_start, c_row, c_value = candidates
+    width, k = len(sums), len(best)
+    count = 0
+    for i in range(begin, len(norms)):
+        if len(rows) - count < width:
+            return i, count
+        for p in range(q_start[i], q_start[i + 1]):
+            f = q_feature[p]
+            value = -2.0 * q_value[p]
+            for e in range(c_start[f], c_start[f + 1]):
+                sums[c_row[e]] += value * c_value[e]
+        limit = limits[i]
+        best[:] = np.inf
+        for j in range(width):
+            near = sums[j] + squares[j]
+            sums[j] = 0.0
+            if near <= limit and j != first + i:
+                rows[count] = i
+                columns[count] = j
+                count += 1
+                # At least so near it is: when k are, those that are further off and come later are not.
+                most = near + slack * (norms[i] + squares[j])
+                place = k - 1
+                if most < best[place]:
+                    while place > 0 and best[place - 1] > most:
+                        best[place] = best[place - 1]
+                        place -= 1
+                    best[place] = most
+                    limit = min(limit, best[k - 1])
+    return len(norms), count
+
+
+@njit(cache=True, nogil=True)
+def pair_distances(q_start, q_feature, q_value, c_start, c_feature, c_value, rows, columns, out):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Write the squared distances of sparse rows, whose features rise: (q − c)² added up in the order of features."""
+    for p in range(len(rows)):
+        a, a_end = q_start[rows[p]], q_start[rows[p] + 1]
+        b, b_end = c_start[columns[p]], c_start[columns[p] + 1]
+        total = 0.0
+        while a < a_end or b < b_end:
+            if b == b_end or (a < a_end and q_feature[a] < c_feature[b]):
+                difference = q_value[a]
+                a += 1
+            elif a == a_end or c_feature[b] < q_feature[a]:
+                difference = c_value[b]
+                b += 1
+            else:
+                difference = q_value[a] - c_value[b]
+                a += 1
+                b += 1
+            total += difference * difference
+        out[p] = total
+
+
+@njit(cache=True, nogil=True)
+def keep(rows, columns, start, distances, keys, near, least, order):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Put candidates among the k nearest of their rows, in place, behind those of the same key.
+
+    Parameters: rows, columns, distances and keys of pairs, columns of the same row rising; start, the index of column
+    0; near, least, order (rows, k): indices, distances and keys of the nearest, in order of their keys.
+    """
+    k = near.shape[1]
+    for p in range(len(rows)):
+        i, key = rows[p], keys[p]
+        place = k - 1
+        if key >= order[i, place]:
+            continue
+        while place > 0 and order[i, place - 1] > key:
+            near[i, place] = near[i, place - 1]
+            least[i, place] = least[i, place - 1]
+            order[i, place] = order[i, place - 1]
+            place -= 1
+        near[i, place] = start + columns[p]
+        least[i, place] = distances[p]
+        order[i, place] = key
