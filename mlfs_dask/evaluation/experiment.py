@@ -20,9 +20,9 @@ from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask._version import __version__
-from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
+from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.grids import Grid, GridPoint, read_grid
-from mlfs_dask.evaluation.judge import Judge, judging_bytes
+from mlfs_dask.evaluation.judge import Judge, plan_judging
 from mlfs_dask.evaluation.metrics import get_metric
 from mlfs_dask.evaluation.protocols import Settings, make_settings
 from mlfs_dask.evaluation.results import (
@@ -271,16 +271,20 @@ class Experiment:
         if unknown.any():
             self._warn(f"{int(unknown.sum()):,} of {table.n:,} rows have an unknown label: learnt from, not judged.")
         widest = table.d if any(s.method == ALL for s in self._subjects) else self._grid.largest
-        fewest = max((len(split.train) for split in self._splits), default=0)
+        longest = max((len(split.train) for split in self._splits), default=0)
         most = max((len(split.test) for split in self._splits), default=0)
-        needed = self._judging_bytes = judging_bytes(self._settings, table, widest, fewest, most)
-        if needed + runtime.driver_bytes() > self._resources.driver_limit:
-            raise DoesNotFitError(
-                f"judging {widest:,} columns of {table.n:,} rows with {table.q:,} labels",
-                projected=needed + runtime.driver_bytes(),
-                available=self._resources.driver_limit,
-                cure="judge fewer features (--k-grid) or leave out `all`, let classifiers learn from fewer rows "
-                "(--max-train-rows), or run on a machine with more memory",
+        plan = self._judging = plan_judging(self._settings, table, widest, longest, most, self._resources)
+        if plan.folder is not None:
+            self._warn(f"the chosen columns do not fit in memory: they are kept in a file in {plan.folder}.")
+        if not plan.exact_logistic:
+            self._warn(
+                "the training part of the logistic regressions does not fit in memory: they are fitted by stochastic "
+                "gradients, block by block, as sgd is."
+            )
+        if plan.knn_rows is not None:
+            self._warn(
+                f"ML-kNN learns from {plan.knn_rows:,} of up to {longest:,} training rows, drawn at random: among all "
+                f"of them it would search for hours (--max-train-rows {longest}: it does)."
             )
 
     def _warn(self, text: str) -> None:
@@ -315,7 +319,9 @@ class Experiment:
             "test_rows": max(len(split.test) for split in self._splits),
             "fits": len(learnt) * len(self._splits),
             "k": [point.k for point in self._grid.points],
-            "judging_bytes": self._judging_bytes,
+            "judging_bytes": self._judging.held_bytes,
+            "mlknn_rows": self._judging.knn_rows,
+            "columns_in_file": self._judging.folder is not None,
             "settings": self._settings.to_dict(),
             "warnings": self.warnings,
         }
@@ -324,7 +330,7 @@ class Experiment:
         """Learn and judge; what `keep` holds already is not done again."""
         self._started, self._keep = time.perf_counter(), keep
         if self._resources.client is None:
-            self._table.hold_if_it_fits(self._resources, self._judging_bytes)
+            self._table.hold_if_it_fits(self._resources, self._judging.held_bytes)
         total = len(self._splits) * len(self._subjects)
         done = 0
         outcomes: dict[tuple[int, int, str], dict[str, Any]] = {}
@@ -339,7 +345,9 @@ class Experiment:
                     began = time.perf_counter()
                     facts = self._rank(subject, part, facts, name)
                     learnt = time.perf_counter()
+                    told = len(self._judge.warnings)
                     facts["values"] = self._values(subject, part, facts)
+                    facts["warnings"] = self._judge.warnings[told:]
                     if self._keep:
                         self._keep.save(name, facts)
                     runtime.emit(
@@ -439,9 +447,10 @@ class Experiment:
         """[classifier, k, metric, value], value None where undefined."""
         points = self._points(subject)
         columns = np.arange(self._table.d) if subject.method == ALL else np.array(facts["ranking"], np.int64)
-        X = self._table.columns(columns, self._resources)
+        X = self._table.columns(columns, self._resources, self._judging.folder)
         seed = repeat_seed(self._settings.seed, part.split.repeat)
-        return self._judge.values(X, part, [point.k for point in points], self._table.Y, seed)
+        ks = [point.k for point in points]
+        return self._judge.values(X, part, ks, self._table.Y, seed, self._judging, self._resources)
 
     # ------------------------------------------------------------------ afterwards
 
@@ -485,10 +494,10 @@ class Experiment:
             frame(results, RESULT_COLUMNS),
             frame(rankings, RANKING_COLUMNS),
             frame(fits, FIT_COLUMNS),
-            self._record(),
+            self._record(list(outcomes.values())),
         )
 
-    def _record(self) -> dict[str, Any]:
+    def _record(self, outcomes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         from mlfs_dask.selectors.base import versions
 
         settings, table = self._settings, self._table
@@ -506,6 +515,7 @@ class Experiment:
                 name: every[name]
                 for name in ("n_neighbors", "smoothing", "C", "scale", "classifier_labels", "max_train_rows")
             },
+            "mlknn_rows": self._judging.knn_rows,
             "splits": {
                 "kind": settings.split,
                 "folds": len({split.fold for split in self._splits}),
@@ -526,7 +536,7 @@ class Experiment:
                 for metric in map(get_metric, settings.metrics)
             ],
             "settings": every,
-            "warnings": [*self.warnings, *self._judge.warnings],
+            "warnings": list(dict.fromkeys([*self.warnings, *(w for facts in outcomes for w in facts["warnings"])])),
             "versions": versions(),
             "wall_seconds": time.perf_counter() - self._started,
         }

@@ -1,28 +1,78 @@
-"""What classifiers make of chosen columns: values of every metric for every number of features."""
+"""What classifiers make of chosen columns: values of every metric for every number of features.
+
+What is held is planned first. Columns that do not fit in memory are in a scratch file; where the training part of a
+logistic regression does not fit either, it is fitted by stochastic gradients, block by block. ML-kNN's neighbours are
+exact; among so many rows that the search would take hours, they are those of a sample (`SEARCH_WORK`).
+"""
 
 from __future__ import annotations
 
+import math
+import os
 import warnings
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
+from mlfs_dask import runtime
+from mlfs_dask.errors import DoesNotFitError
+from mlfs_dask.evaluation.chosen import (
+    ChosenRows,
+    centred,
+    scaled,
+    search_bytes,
+    standard,
+)
 from mlfs_dask.evaluation.metrics import Judged, compute_metrics
 from mlfs_dask.evaluation.protocols import Settings
-from mlfs_dask.typing import Matrix
+from mlfs_dask.primitives.linear import Scaling
+from mlfs_dask.row_arrays import free_disk, scratch_folder
+from mlfs_dask.runtime import Resources
+from mlfs_dask.typing import Matrix, Profile
 
 if TYPE_CHECKING:
     from mlfs_dask.evaluation.experiment import Part
     from mlfs_dask.evaluation.table import Table
 
-#: Values of rows that are judged, in float64, that are scaled and predicted at a time.
-_BLOCK_VALUES = 2**24
+#: Multiplications of one fit and prediction of ML-kNN beyond which it learns from a sample, unless told otherwise: some
+#: minutes on two cores. Few columns cost no less than `FEWEST_COLUMNS`.
+SEARCH_WORK = 4 * 10**12
+FEWEST_COLUMNS = 64
+
+#: Pages of mapped columns that count as memory of the process at a time, and blocks of rows of a classifier.
+_BLOCK_BYTES = 64 * 2**20
 
 
-def judging_bytes(settings: Settings, table: Table, columns: int, train: int, test: int) -> int:
-    """Bytes held in this process while columns are judged, labels included.
+@dataclass(frozen=True)
+class JudgingPlan:
+    """What this process holds while columns are judged.
+
+    Attributes
+    ----------
+    held_bytes : int
+        Labels included, beside what the process held before.
+    folder : Path or None
+        Where a file holds the columns; None: they are in memory.
+    exact_logistic : bool
+        False: `logistic` is fitted by stochastic gradients, since its training part does not fit.
+    knn_rows : int or None
+        Training rows from which ML-kNN learns, where that are fewer than it is given.
+    """
+
+    held_bytes: int
+    folder: Path | None
+    exact_logistic: bool
+    knn_rows: int | None
+
+
+def plan_judging(
+    settings: Settings, table: Table, columns: int, train: int, test: int, resources: Resources
+) -> JudgingPlan:
+    """Plan for so many columns.
 
     Parameters
     ----------
@@ -32,17 +82,84 @@ def judging_bytes(settings: Settings, table: Table, columns: int, train: int, te
         Most columns.
     train, test : int
         Most rows of a training part, and most that are judged.
+    resources : Resources
+
+    Raises
+    ------
+    DoesNotFitError
     """
     train = min(train, settings.max_train_rows or train)
-    itemsize = 4 if table.source.profile.itemsize <= 4 else 8
+    whole = table.source.profile
+    itemsize = 4 if whole.itemsize <= 4 else 8
     as_read = itemsize * table.n * columns
-    # Training rows in float64: scaled, and a second time around zero or as the classifier copies them.
-    learning = 3 * 8 * train * columns + 40 * train * settings.n_neighbors
-    block = 3 * 8 * min(_BLOCK_VALUES, test * columns)
-    # Scores, their order, the truth and what was predicted.
-    judging = 40 * test * table.q
-    labels = 27 * int(table.Y.nnz) + 24 * table.n
-    return as_read + learning + block + judging + labels
+    rows = Profile(
+        n=train,
+        d=columns,
+        q=1,
+        sparse=False,
+        itemsize=itemsize,
+        nonzeros=train * columns,
+        label_nonzeros=0,
+        partitions=1,
+        block_rows=train,
+        block_bytes=_BLOCK_BYTES,
+        buffer_bytes=_BLOCK_BYTES,
+        read_bytes=0,
+    )
+    knn_rows = None
+    if settings.max_train_rows is None and "mlknn" in settings.classifiers:
+        most = searchable_rows(test, columns)
+        knn_rows = most if most < train else None
+    here = own_resources(resources)
+    knn = search_bytes(rows, settings.n_neighbors, (knn_rows or train) + test, threads=here.threads_per_worker)
+    # Scores, their order, the truth and what was predicted; labels.
+    always = 40 * test * table.q + 27 * int(table.Y.nnz) + 24 * table.n + _BLOCK_BYTES
+    room = resources.driver_limit - runtime.driver_bytes()
+
+    def needed(exact_logistic: bool) -> int:
+        fits = [knn] if "mlknn" in settings.classifiers else []
+        if "logistic" in settings.classifiers and exact_logistic:
+            fits.append(3 * 8 * train * columns)
+        return always + max(fits, default=0)
+
+    folder = None if table.held else scratch_folder()
+    for exact_logistic in (True, False):
+        beside = needed(exact_logistic)
+        if as_read + beside <= room:
+            return JudgingPlan(as_read + beside, None, exact_logistic, knn_rows)
+        if folder is not None and beside <= room and as_read <= free_disk(folder):
+            return JudgingPlan(beside, folder, exact_logistic, knn_rows)
+    raise DoesNotFitError(
+        f"judging {columns:,} columns of {table.n:,} rows with {table.q:,} labels",
+        projected=beside + (as_read if table.held else 0) + runtime.driver_bytes(),
+        available=resources.driver_limit,
+        cure="judge fewer features (--k-grid) or leave out `all`, let classifiers learn from fewer rows "
+        "(--max-train-rows), or run on a machine with more memory"
+        + ("" if folder is None else f"; the columns themselves may take a file of {as_read:,} bytes in {folder}"),
+    )
+
+
+def searchable_rows(test: int, columns: int) -> int:
+    """Training rows t whose search, t (t + test) pairs times columns, takes no more than `SEARCH_WORK`.
+
+    >>> searchable_rows(200_000, 50)
+    169258
+    """
+    pairs = SEARCH_WORK / max(columns, FEWEST_COLUMNS)
+    return int(math.sqrt(pairs + (test / 2) ** 2) - test / 2)
+
+
+def own_resources(resources: Resources) -> Resources:
+    """This process alone, whose workers wait while it judges."""
+    threads = len(os.sched_getaffinity(0)) if resources.client is not None else resources.threads_per_worker
+    return replace(
+        resources,
+        workers=1,
+        threads_per_worker=threads,
+        memory_limit=resources.driver_limit,
+        client=None,
+        process_bytes=runtime.driver_bytes(),
+    )
 
 
 class Judge:
@@ -57,7 +174,16 @@ class Judge:
         self._settings = settings
         self.warnings: list[str] = []
 
-    def values(self, X: Matrix, part: Part, ks: list[int], Y: sp.csr_array, seed: int) -> list[list[Any]]:
+    def values(
+        self,
+        X: Matrix,
+        part: Part,
+        ks: list[int],
+        Y: sp.csr_array,
+        seed: int,
+        plan: JudgingPlan,
+        resources: Resources,
+    ) -> list[list[Any]]:
         """[classifier, k, metric, value] for the first k columns of X, for every k; None where undefined.
 
         Parameters
@@ -69,19 +195,17 @@ class Judge:
         Y : csr_array, shape (n, q)
             True labels.
         seed : int
+        plan : JudgingPlan
+        resources : Resources
         """
         truth = Y[part.test].toarray()
         rows: list[list[Any]] = []
         for k in ks:
             # The columns of the grid's largest k were read; all others are their beginning.
-            train = _first(X, part.classifier_rows, k)
-            scaling = _scaling(train) if self._settings.scale == "standard" else None
-            train = _scaled(train, scaling)
+            train, test = ChosenRows(X, part.classifier_rows, k), ChosenRows(X, part.test, k)
+            scaling = standard(train) if self._settings.scale == "standard" else None
             for name in self._settings.classifiers:
-                classifier = self._make(name, seed)
-                classifier.fit(train, part.classifier_Y)
-                self._note(name, k, classifier)
-                scores = self._scores(classifier, X, part.test, k, scaling)
+                scores = self._scores(name, train, test, part.classifier_Y, scaling, seed, plan, resources)
                 judged = Judged(truth, scores, (scores >= 0.5).astype(np.int8))
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # what is undefined is told by being empty
@@ -89,42 +213,58 @@ class Judge:
                 rows += [[name, k, metric, None if np.isnan(v) else v] for metric, v in found.items()]
         return rows
 
-    def _make(self, name: str, seed: int) -> Any:
-        settings = self._settings
+    def _scores(
+        self,
+        name: str,
+        train: ChosenRows,
+        test: ChosenRows,
+        Y: sp.csr_array,
+        scaling: Scaling | None,
+        seed: int,
+        plan: JudgingPlan,
+        resources: Resources,
+    ) -> NDArray[np.float64]:
+        settings, k = self._settings, train.profile.d
         if name == "mlknn":
-            from mlfs_dask.evaluation.mlknn import MLkNN
-
-            return MLkNN(settings.n_neighbors, smoothing=settings.smoothing)
+            return self._knn_scores(train, test, Y, scaling or centred(train), seed, plan.knn_rows, resources)
         from mlfs_dask.evaluation.logistic import BinaryRelevanceLogistic
 
-        solver = "exact" if name == "logistic" else "sgd"
-        return BinaryRelevanceLogistic(settings.C, solver=solver, random_state=seed)
+        exact = name == "logistic" and plan.exact_logistic
+        model = BinaryRelevanceLogistic(settings.C, solver="exact" if exact else "sgd", random_state=seed)
+        if exact:
+            model.fit(_whole(train, scaling), Y)
+        else:
+            model.fit_rows(train, Y, scaling)
+        if model.not_converged_:
+            self.warnings.append(f"{name} with {k} features: {model.not_converged_} labels did not converge")
+        return np.concatenate([model.predict_proba(_moved(block.X, scaling)) for block in test.blocks()])
 
-    def _note(self, name: str, k: int, classifier: Any) -> None:
-        missed = getattr(classifier, "not_converged_", 0)
-        if missed:
-            self.warnings.append(f"{name} with {k} features: {missed} labels did not converge")
+    def _knn_scores(
+        self,
+        train: ChosenRows,
+        test: ChosenRows,
+        Y: sp.csr_array,
+        scaling: Scaling,
+        seed: int,
+        knn_rows: int | None,
+        resources: Resources,
+    ) -> NDArray[np.float64]:
+        from mlfs_dask.evaluation.mlknn import MLkNN
 
-    def _scores(self, classifier: Any, X: Matrix, rows: NDArray[np.int64], k: int, scaling: Any) -> NDArray[np.float64]:
-        step = max(1, _BLOCK_VALUES // max(k, 1))
-        pieces = [
-            classifier.predict_proba(_scaled(_first(X, rows[low : low + step], k), scaling))
-            for low in range(0, len(rows), step)
-        ]
-        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-
-
-def _first(X: Matrix, rows: NDArray[np.int64], k: int) -> Matrix:
-    """The first k columns of some rows as float64."""
-    return X[rows][:, :k].astype(np.float64)
-
-
-def _scaling(train: Matrix) -> Any:
-    from sklearn.preprocessing import StandardScaler
-
-    # Sparse rows are not centred: it would make them dense, and changes neither distances nor what a model can fit.
-    return StandardScaler(with_mean=not sp.issparse(train)).fit(train)
+        settings = self._settings
+        if knn_rows is not None and len(train) > knn_rows:
+            drawn = np.sort(np.random.default_rng([seed, 2]).choice(len(train), knn_rows, replace=False))
+            train, Y = train.take(drawn), Y[drawn]
+        threads = own_resources(resources).threads_per_worker
+        model = MLkNN(settings.n_neighbors, smoothing=settings.smoothing, n_jobs=threads)
+        return model.fit_rows(train, Y, scaling).score_rows(test)
 
 
-def _scaled(X: Matrix, scaling: Any) -> Matrix:
-    return X if scaling is None else scaling.transform(X, copy=False)
+def _whole(rows: ChosenRows, scaling: Scaling | None) -> Matrix:
+    """All of the rows in memory, as float64."""
+    pieces = [_moved(block.X, scaling) for block in rows.blocks()]
+    return sp.csr_array(sp.vstack(pieces, format="csr")) if rows.profile.sparse else np.concatenate(pieces)
+
+
+def _moved(X: Matrix, scaling: Scaling | None) -> Matrix:
+    return X.astype(np.float64) if scaling is None else scaled(X, scaling)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +13,8 @@ from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.utils.validation import check_is_fitted
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.evaluation.chosen import ChosenRows, scaled
+from mlfs_dask.primitives.linear import Scaling
 from mlfs_dask.selectors.labels import label_matrix
 
 
@@ -46,9 +47,6 @@ class BinaryRelevanceLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[m
     Rows whose label is unknown (−1) are left out for that label. A label without known rows has the probability ½.
     """
 
-    #: Rows that `partial_fit` of the stochastic solver is given at a time.
-    BLOCK_ROWS = 16384
-
     def __init__(
         self,
         C: float = 1.0,
@@ -74,26 +72,25 @@ class BinaryRelevanceLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[m
         y : array-like, shape (n, q)
             1, 0, and −1 for unknown.
         """
-        Y = sp.csc_array(label_matrix(y))
+        Y = label_matrix(y)
         if X.shape[0] != Y.shape[0]:
             raise DataError(f"X has {X.shape[0]} rows and y has {Y.shape[0]}", cure="give labels for the same rows")
+        if self.solver == "sgd":
+            return self.fit_rows(ChosenRows(X), Y, None)
         self.n_features_in_ = int(X.shape[1])
         self.classes_ = [np.array([0, 1])] * Y.shape[1]
         self.not_converged_ = 0
-        self.models_: list[Any] = [self._fit_label(X, _column(Y, label)) for label in range(Y.shape[1])]
+        columns = sp.csc_array(Y)
+        self.models_: list[Any] = [self._fit_label(X, _column(columns, label)) for label in range(Y.shape[1])]
         return self
 
     def _fit_label(self, X: Any, y: NDArray[np.int8]) -> Any:
         known = y >= 0
-        if not known.any():
-            return 0.5
-        positives = int((y[known] == 1).sum())
-        if positives in (0, int(known.sum())):
-            return float(positives > 0)
+        constant = _constant(int(known.sum()), int((y == 1).sum()))
+        if constant is not None:
+            return constant
         if not known.all():
             X, y = X[np.flatnonzero(known)], y[known]
-        if self.solver == "sgd":
-            return self._fit_blocks(X, y)
         from sklearn.exceptions import ConvergenceWarning
 
         model = LogisticRegression(C=self.C, max_iter=self.max_iter)
@@ -103,14 +100,52 @@ class BinaryRelevanceLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[m
         self.not_converged_ += int(model.n_iter_.max() >= self.max_iter)
         return model
 
-    def _fit_blocks(self, X: Any, y: NDArray[np.int8]) -> SGDClassifier:
-        # The penalty of LogisticRegression is 1/C in sum, that of SGDClassifier a row.
-        model = SGDClassifier("log_loss", alpha=1 / (self.C * len(y)), average=True, random_state=self.random_state)
+    def fit_rows(self, rows: ChosenRows, Y: sp.csr_array, scaling: Scaling | None) -> Self:
+        """Fit all labels by the stochastic solver over rows that may lie in a file, a block in memory at a time.
+
+        Parameters
+        ----------
+        rows : ChosenRows
+            Of length n; read once for every epoch, the blocks in random order.
+        Y : csr_array of int8, shape (n, q)
+        scaling : Scaling, optional
+            What the rows are centred and scaled by.
+        """
+        n, q = Y.shape
+        self.n_features_in_ = rows.profile.d
+        self.classes_ = [np.array([0, 1])] * q
+        self.not_converged_ = 0
+        known = n - np.bincount(Y.indices[Y.data < 0], minlength=q)
+        positives = np.bincount(Y.indices[Y.data > 0], minlength=q)
+        self.models_ = []
+        for there, positive in zip(known.tolist(), positives.tolist(), strict=True):
+            constant = _constant(there, positive)
+            # The penalty of LogisticRegression is 1/C in sum, that of SGDClassifier a row.
+            alpha = 1 / (self.C * max(there, 1))
+            self.models_.append(
+                SGDClassifier("log_loss", alpha=alpha, average=True, random_state=self.random_state)
+                if constant is None
+                else constant
+            )
         random = np.random.default_rng(self.random_state)
         for _ in range(self.epochs):
-            for rows in _blocks(len(y), self.BLOCK_ROWS, random):
-                model.partial_fit(X[rows], y[rows], classes=np.array([0, 1]))
-        return model
+            for number in random.permutation(rows.profile.partitions):
+                for block in rows.stream(int(number), int(number) + 1):
+                    X = block.X if scaling is None else scaled(block.X, scaling)
+                    truth = Y[block.start : block.start + X.shape[0]].toarray()
+                    self._fit_block(X, truth)
+        return self
+
+    def _fit_block(self, X: Any, truth: NDArray[np.int8]) -> None:
+        for label, model in enumerate(self.models_):
+            if isinstance(model, float):
+                continue
+            y = truth[:, label]
+            there = y >= 0
+            if there.all():
+                model.partial_fit(X, y, classes=np.array([0, 1]))
+            elif there.any():
+                model.partial_fit(X[there], y[there], classes=np.array([0, 1]))
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probability of every label, shape (rows, q)."""
@@ -133,7 +168,8 @@ def _column(Y: sp.csc_array, label: int) -> NDArray[np.int8]:
     return y
 
 
-def _blocks(n: int, rows: int, random: np.random.Generator) -> Iterator[slice]:
-    """Consecutive rows, in random order of the blocks."""
-    for low in random.permutation(np.arange(0, n, rows)):
-        yield slice(int(low), int(low) + rows)
+def _constant(known: int, positives: int) -> float | None:
+    """What is predicted where nothing is to be learnt: ½ without known rows, the class where there is one."""
+    if known == 0:
+        return 0.5
+    return float(positives > 0) if positives in (0, known) else None

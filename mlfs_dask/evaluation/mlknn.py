@@ -22,7 +22,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mlfs_dask.blocks.sparse import as_matrix
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.primitives.neighbours import Neighbours, knn_of_points
+from mlfs_dask.evaluation.chosen import ChosenRows, centred, nearest_rows
+from mlfs_dask.primitives.linear import Scaling
+from mlfs_dask.primitives.neighbours import Neighbours
 from mlfs_dask.selectors.labels import label_matrix
 
 #: Entries (rows times labels) that are counted at a time.
@@ -101,19 +103,43 @@ class MLkNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Y = label_matrix(y)
         if Y.shape[0] != X.shape[0]:
             raise DataError(f"X has {X.shape[0]} rows and y has {Y.shape[0]}", cure="give labels for the same rows")
-        self._rows, self._positive = X, _positive(Y)
-        near = knn_of_points(X, self.n_neighbors, threads=self._threads())
+        rows = ChosenRows(X)
+        self.fit_rows(rows, Y, centred(rows))
+        if single:
+            self.classes_: Any = np.unique(np.asarray(y))
+        return self
+
+    def fit_rows(self, rows: ChosenRows, Y: sp.csr_array, scaling: Scaling) -> Self:
+        """Count over training rows that may lie in a file; a block of them is in memory at a time.
+
+        Parameters
+        ----------
+        rows : ChosenRows
+            Of length n. Kept.
+        Y : csr_array of int8, shape (n, q)
+        scaling : Scaling
+            What the rows are centred and scaled by.
+        """
+        self._rows, self._scaling, self._positive = rows, scaling, _positive(Y)
+        near = nearest_rows(rows, self.n_neighbors, scaling, threads=self._threads())
         self.prior_, self.likelihood_ = count_likelihoods(near, Y, self.n_neighbors, self.smoothing)
-        self.classes_ = np.unique(np.asarray(y)) if single else [np.array([0, 1])] * Y.shape[1]
+        self.classes_ = [np.array([0, 1])] * Y.shape[1]
+        self.n_features_in_ = rows.profile.d
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Posterior of every label, shape (rows, q); of classes, of which a row has one, they add up to 1."""
         check_is_fitted(self)
         X = as_matrix(validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False))
-        near = knn_of_points(self._rows, self.n_neighbors, queries=X, threads=self._threads())
-        found = posteriors(near, self._positive, self.prior_, self.likelihood_)
+        if sp.issparse(X) != self._rows.profile.sparse:
+            X = X.toarray() if sp.issparse(X) else sp.csr_array(X)
+        found = self.score_rows(ChosenRows(X))
         return found if isinstance(self.classes_, list) else found / found.sum(axis=1, keepdims=True)
+
+    def score_rows(self, rows: ChosenRows) -> NDArray[np.float64]:
+        """Posterior of every label for rows as `fit_rows` takes them, shape (rows, q)."""
+        near = nearest_rows(self._rows, self.n_neighbors, self._scaling, queries=rows, threads=self._threads())
+        return posteriors(near, self._positive, self.prior_, self.likelihood_)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """1 for every label whose posterior is at least ½, shape (rows, q); of classes the likeliest, shape (rows,)."""
@@ -194,18 +220,3 @@ def posteriors(
         part = slice(low, low + step)
         result[part] = table[labels + count_near(near.indices[part], positive)]
     return result
-
-
-def working_bytes(rows: int, k: int, q: int, columns: int) -> int:
-    """Bytes that a fit and a prediction of this size hold beside X and Y: rows around zero, neighbours, one block.
-
-    Parameters
-    ----------
-    rows : int
-        Training rows and others.
-    k : int
-        Neighbours.
-    q, columns : int
-        Labels, features.
-    """
-    return 8 * rows * columns + 32 * rows * k + 40 * min(_BLOCK_ENTRIES, rows * q)

@@ -17,6 +17,7 @@ from mlfs_dask.errors import DataError, DoesNotFitError
 from mlfs_dask.primitives.parts import JoinedRows, gather_columns, row_part
 from mlfs_dask.primitives.passes import PassRecord
 from mlfs_dask.primitives.rows import ArrayRows, as_rows
+from mlfs_dask.row_arrays import RowSpace, row_blocks
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.labels import label_matrix
 from mlfs_dask.typing import Matrix, RowSource
@@ -117,8 +118,15 @@ class Table:
         source, record = row_part(self.source, rows, Y, resources)
         return source, [record]
 
-    def columns(self, columns: NDArray[np.int64], resources: Resources) -> Matrix:
-        """Columns of all rows in the order given, in this process: by one reading, unless they were the last ones read.
+    def columns(self, columns: NDArray[np.int64], resources: Resources, folder: Path | None = None) -> Matrix:
+        """Columns of all rows in the order given: by one reading, unless they were the last ones read.
+
+        Parameters
+        ----------
+        columns : int64 array, shape (k,)
+        resources : Resources
+        folder : Path, optional
+            For a file that holds them, where memory is short; it has no name and goes with the process.
 
         Returns
         -------
@@ -132,21 +140,24 @@ class Table:
         mark = columns.tobytes()
         if self._read is None or self._read[0] != mark:
             self._read = None
-            self._read = mark, self._take(columns, resources)
+            self._read = mark, self._take(columns, resources, folder)
         return self._read[1]
 
-    def _take(self, columns: NDArray[np.int64], resources: Resources) -> Matrix:
+    def _take(self, columns: NDArray[np.int64], resources: Resources, folder: Path | None) -> Matrix:
         if self._X is None:
-            X, _ = gather_columns(self.source, columns, resources)
+            X, _ = gather_columns(self.source, columns, resources, space=RowSpace(folder))
         elif sp.issparse(self._X):
             X = sp.csr_array(self._X[:, columns])
             if X.nnz > _DENSE_FROM * X.shape[0] * X.shape[1] or 8 * X.shape[0] * X.shape[1] < 2**26:
                 X = X.toarray()
         else:
             X = self._X[:, columns]
-        values = X.data if sp.issparse(X) else X
-        if not np.isfinite(values.sum(dtype=np.float64)) and not np.isfinite(values).all():
-            wrong = ~np.isfinite(X.toarray() if sp.issparse(X) else X).all(axis=0)
+        for part in row_blocks(*X.shape):
+            block = X[part]
+            values = block.data if sp.issparse(block) else block
+            if np.isfinite(values.sum(dtype=np.float64)) or np.isfinite(values).all():
+                continue
+            wrong = ~np.isfinite(block.toarray() if sp.issparse(block) else block).all(axis=0)
             raise DataError(
                 f"feature {int(columns[np.flatnonzero(wrong)[0]])} has missing or infinite values",
                 cure="fill them in before conversion (for example with sklearn.impute.SimpleImputer), or leave the "

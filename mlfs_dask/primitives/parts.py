@@ -20,6 +20,7 @@ from mlfs_dask.fingerprints import digest_of
 from mlfs_dask.primitives.passes import PassRecord, State, run_pass
 from mlfs_dask.primitives.row_passes import run_row_pass
 from mlfs_dask.primitives.rows import count_labels, measure_features
+from mlfs_dask.row_arrays import IN_MEMORY, RowSpace
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Block, FeatureInfo, Matrix, Profile, RowSource
 
@@ -221,7 +222,12 @@ class _Columns:
 
 
 def gather_columns(
-    source: RowSource, columns: NDArray[np.integer[Any]], resources: Resources, *, label: str = "chosen columns"
+    source: RowSource,
+    columns: NDArray[np.integer[Any]],
+    resources: Resources,
+    *,
+    space: RowSpace = IN_MEMORY,
+    label: str = "chosen columns",
 ) -> tuple[Matrix, PassRecord]:
     """Chosen columns of all rows, in the order asked for, dense, by one reading.
 
@@ -230,6 +236,8 @@ def gather_columns(
     source : RowSource
     columns : int array, shape (k,)
     resources : Resources
+    space : RowSpace
+        Where they go: memory, or a file.
     label : str
         What the progress line calls this pass.
 
@@ -244,5 +252,6 @@ def gather_columns(
     """
     dtype = "f4" if source.profile.itemsize <= 4 else "f8"
     statistic = _Columns(np.asarray(columns, np.int64), dtype)
-    (X,), _, record = run_row_pass(source, statistic, resources, label=label)
+    out = [space.empty(source.profile.n, len(columns), dtype)] if space.in_files else None
+    (X,), _, record = run_row_pass(source, statistic, resources, out=out, label=label)
     return X, record

@@ -15,10 +15,13 @@ from sklearn.preprocessing import StandardScaler
 import mlfs_dask as mlfs
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.evaluation.experiment import evaluate, prepare
+from mlfs_dask.evaluation.judge import JudgingPlan
 from mlfs_dask.evaluation.metrics import Judged, compute_metrics
 from mlfs_dask.evaluation.mlknn import MLkNN
 from mlfs_dask.evaluation.splits import make_splits
+from mlfs_dask.evaluation.table import Table
 from mlfs_dask.results import write_run
+from mlfs_dask.row_arrays import is_mapped
 from mlfs_dask.runtime import process_limits
 from mlfs_dask.selectors.base import BaseSelector
 from mlfs_dask.selectors.labels import label_matrix
@@ -145,7 +148,7 @@ def test_chosen_columns_are_read_once_for_all_k_and_folds_of_a_run(
     monkeypatch.setattr(
         table,
         "gather_columns",
-        lambda source, columns, *rest: readings.append(list(columns)) or gather(source, columns, *rest),
+        lambda source, columns, *rest, **more: readings.append(list(columns)) or gather(source, columns, *rest, **more),
     )
     with pytest.warns(UserWarning, match=r"a\.elc was learnt on all rows"):
         found = evaluate(store, str(run), folds=3, k_grid="1:4:1", metrics=("hamming_loss",))
@@ -156,6 +159,69 @@ def test_chosen_columns_are_read_once_for_all_k_and_folds_of_a_run(
     assert found.record["runs"][0]["learnt"] == "finished run"
     assert found.rankings[["repeat", "fold"]].drop_duplicates().values.tolist() == [[0, 0]]
     assert len(found.fits) == 1
+
+
+@pytest.mark.parametrize("scale", ["standard", "none"])
+def test_columns_in_a_file_give_the_same_bits(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scale: str
+) -> None:
+    options: dict[str, Any] = {"folds": 2, "k_grid": "2,4", "classifiers": ("mlknn", "logistic", "sgd"), "scale": scale}
+    held = evaluate(store, ["elc", "random"], **options)
+    monkeypatch.setattr("mlfs_dask.evaluation.table._HELD_SHARE", 0.0)
+    monkeypatch.setattr("mlfs_dask.evaluation.chosen._BLOCK_VALUES", 1)
+    monkeypatch.setattr("mlfs_dask.evaluation.chosen._BLOCK_ROWS", 2**20)
+    streamed = evaluate(store, ["elc", "random"], **options)
+    monkeypatch.setattr("mlfs_dask.evaluation.experiment.plan_judging", lambda *_: JudgingPlan(0, tmp_path, True, None))
+    mapped: list[bool] = []
+    take = Table.columns
+
+    def watched(table: Table, *rest: Any) -> Any:
+        found = take(table, *rest)
+        mapped.append(is_mapped(found))
+        return found
+
+    monkeypatch.setattr(Table, "columns", watched)
+    with pytest.warns(UserWarning, match=f"kept in a file in {tmp_path}"):
+        filed = evaluate(store, ["elc", "random"], **options)
+    assert mapped == [True] * 4
+    for other in (streamed, filed):
+        pd.testing.assert_frame_equal(other.results, held.results, check_exact=True)
+    assert list(tmp_path.glob("mlfs-rows-*")) == []
+
+
+def test_a_training_part_that_does_not_fit_is_fitted_by_stochastic_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = planted()
+    options: dict[str, Any] = {"labels": Y, "folds": 2, "k_grid": "3"}
+    sgd = evaluate(X, "elc", classifiers=("sgd",), **options)
+    monkeypatch.setattr("mlfs_dask.evaluation.experiment.plan_judging", lambda *_: JudgingPlan(0, None, False, None))
+    with pytest.warns(UserWarning, match="fitted by stochastic gradients"):
+        found = evaluate(X, "elc", classifiers=("logistic",), **options)
+    assert found.results["classifier"].unique().tolist() == ["logistic"]
+    assert found.results["value"].equals(sgd.results["value"])
+    assert any("stochastic" in text for text in found.record["warnings"])
+
+
+def test_ml_knn_learns_from_a_sample_of_too_many_rows(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[int] = []
+    fit = MLkNN.fit_rows
+
+    def watched(model: MLkNN, rows: Any, Y: Any, *rest: Any) -> MLkNN:
+        assert len(rows) == Y.shape[0]
+        given.append(len(rows))
+        return fit(model, rows, Y, *rest)
+
+    monkeypatch.setattr(MLkNN, "fit_rows", watched)
+    monkeypatch.setattr("mlfs_dask.evaluation.judge.SEARCH_WORK", 64 * 30 * (30 + 45))
+    options: dict[str, Any] = {"folds": 2, "k_grid": "2"}
+    with pytest.warns(UserWarning, match="learns from 30 of up to 45 training rows, drawn at random.*rows 45: it does"):
+        found = evaluate(store, "elc", **options)
+    assert given == [30, 30]
+    assert found.record["mlknn_rows"] == 30
+    with pytest.warns(UserWarning, match="learns from 30"):
+        again = evaluate(store, "elc", **options)
+    pd.testing.assert_frame_equal(found.results, again.results)
+    assert evaluate(store, "elc", max_train_rows=45, **options).record["mlknn_rows"] is None
+    assert given[-2:] == [45, 45]
 
 
 def test_the_grid_is_the_runs_k_unless_told(store: Path, tmp_path: Path) -> None:
@@ -217,13 +283,13 @@ def test_judged_rows_are_seen_without_labels_where_the_protocol_says_so(monkeypa
 
 def test_classifiers_learn_from_the_labels_that_are_left_or_from_all(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[tuple[int, int]] = []
-    fit = MLkNN.fit
+    fit = MLkNN.fit_rows
 
-    def watched(model: MLkNN, X: Any, y: Any) -> MLkNN:
-        given.append((X.shape[0], int(y.sum())))
-        return fit(model, X, y)
+    def watched(model: MLkNN, rows: Any, Y: Any, *rest: Any) -> MLkNN:
+        given.append((len(rows), int(Y.sum())))
+        return fit(model, rows, Y, *rest)
 
-    monkeypatch.setattr(MLkNN, "fit", watched)
+    monkeypatch.setattr(MLkNN, "fit_rows", watched)
     X, Y = planted()
     options: dict[str, Any] = {"labels": Y, "split": "holdout", "k_grid": "2", "labelled_rows": 0.5}
     evaluate(X, "random", **options)
@@ -311,7 +377,7 @@ def test_the_job_tells_different_evaluations_apart(store: Path) -> None:
 
 def test_what_does_not_fit_is_refused_before_anything_is_learnt(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = Seen(monkeypatch)
-    monkeypatch.setattr("mlfs_dask.evaluation.experiment.judging_bytes", lambda *_: 2**40)
+    monkeypatch.setattr("mlfs_dask.evaluation.judge._BLOCK_BYTES", 2**32)
     with (
         process_limits(memory_limit=2**31),
         pytest.raises(DoesNotFitError, match="judging 4 columns of 90 rows") as error,
