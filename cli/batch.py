@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,7 +15,9 @@ from mlfs_dask_cli.progress import show_progress
 
 @click.command()
 @click.argument("plan", metavar="PLAN.yaml", required=False)
-@click.option("-o", "place", metavar="DIR", help="Folder of the jobs and the tables.")
+@click.option(
+    "-o", "place", metavar="DIR", help="Folder of the jobs and the tables (default: PLAN.batch, in the working folder)."
+)
 @click.option("--dry-run", is_flag=True, help="Check the file, print jobs, passes, bytes and memory, and stop.")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of PLAN.yaml, and stop.")
 @resume_option
@@ -45,8 +48,7 @@ def batch(
         return
     if plan is None:
         raise click.UsageError("missing argument 'PLAN.yaml'.")
-    if place is None and not dry_run:
-        raise click.UsageError("missing option '-o'; it names the folder to write.")
+    place = place or f"{Path(plan).stem}.batch"
 
     from mlfs_dask.batch.plan import read_plan
     from mlfs_dask.batch.running import Batch
@@ -96,7 +98,7 @@ def _plan_text(projected: Any) -> str:
     return "\n".join(lines)
 
 
-def _print(place: str | None, found: Any, output: Output) -> None:
+def _print(place: str, found: Any, output: Output) -> None:
     jobs = found.result().jobs
     states = jobs["state"].value_counts()
     rows = [

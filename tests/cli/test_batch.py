@@ -48,6 +48,17 @@ def test_a_dry_run_says_what_would_run_and_runs_nothing(run: Callable[..., Any],
     assert sorted(path.name for path in plan.parent.iterdir()) == ["plan.yaml", "tiny.zarr"]
 
 
+def test_without_a_folder_it_is_named_after_the_plan(
+    run_json: Any, run: Callable[..., Any], plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan.write_text("stores: tiny.zarr\nmethods: enm\nk: 2\n")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert run_json("batch", plan, "--in-process")["batch"] == "plan.batch"
+    assert (tmp_path / "elsewhere/plan.batch/selections.csv").exists()
+    assert "1 done already" in run("batch", plan, "--dry-run", "--in-process", "--resume").stdout
+
+
 def test_a_batch_leaves_jobs_and_tables(run_json: Any, run: Callable[..., Any], plan: Path) -> None:
     out = plan.parent / "out"
     found = run_json("batch", plan, "-o", out, "--in-process")
@@ -92,9 +103,15 @@ def test_the_schema_is_printed(run: Callable[..., Any]) -> None:
     assert json.loads(result.stdout)["title"] == "Plan of mlfs batch"
 
 
-@pytest.mark.parametrize("words", [("batch",), ("batch", "plan.yaml")])
-def test_what_is_missing_is_a_usage_error(run: Callable[..., Any], words: tuple[str, ...]) -> None:
-    assert run(*words).exit_code == 2
+def test_a_plan_that_is_not_given_or_not_there(
+    run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("batch").exit_code == 2
+    missing = run("batch", "plan.yaml")
+    assert missing.exit_code == 3
+    assert "plan.yaml" in missing.stderr
+    assert not list(tmp_path.iterdir())
 
 
 SLOW = """\
