@@ -140,4 +140,4 @@ def _how_to_resume(arguments: Sequence[str]) -> str:
     return f"\n  To go on where it stopped: mlfs {shlex.join(again)}"
 
 
-RESUMABLE = frozenset({"convert", "select", "transform"})
+RESUMABLE = frozenset({"batch", "convert", "evaluate", "select", "transform"})

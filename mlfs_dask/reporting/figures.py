@@ -150,7 +150,22 @@ def _drawn(figures: Sequence[Figure], columns: int) -> Any:
         figure.draw(axes)
         if len(figures) > 1:
             axes.set_title(figure.title)
+    if len(figures) > 1:
+        _one_legend(canvas, width * columns)
     return canvas
+
+
+def _one_legend(canvas: Any, width: float) -> None:
+    """The legends of all panels as one beneath them; `width` in inches."""
+    shown: dict[str, Any] = {}
+    for axes in canvas.axes:
+        if axes.get_legend() is not None:
+            axes.get_legend().remove()
+            handles, labels = axes.get_legend_handles_labels()
+            shown = dict(zip(labels, handles, strict=True)) | shown
+    if shown:
+        columns = max(1, min(len(shown), int(width * 12) // (max(map(len, shown)) + 8)))
+        canvas.legend(shown.values(), shown.keys(), loc="outside lower center", ncol=columns)
 
 
 def inline_svg(figure: Figure) -> str:
@@ -194,6 +209,8 @@ def write_figure(figures: Figure | Sequence[Figure], stem: Path, *, columns: int
         for suffix in ("png", "svg"):
             metadata = {"Date": None} if suffix == "svg" else None
             canvas.savefig(f"{stem}.{suffix}", dpi=150, metadata=metadata, facecolor="white")
+            # Where things go is settled in inches, and takes as long to find as to draw.
+            canvas.set_layout_engine("none")
     return [f"{stem.name}.png", f"{stem.name}.svg"]
 
 
@@ -572,6 +589,7 @@ def web(
             )
             axes.fill(angles, values[:, column], color=style.colour, alpha=0.08, lw=0)
         axes.set_xticks(angles, [shortened(dataset, 14) for dataset in datasets])
+        axes.tick_params(axis="x", pad=12)
         axes.set_yticks([0.1, 0.2, 0.3, 0.4, 0.5])
         axes.set_ylim(0, 0.52)
         axes.spines["polar"].set_visible(False)

@@ -197,12 +197,17 @@ def test_resumable_commands_say_how_to_go_on(run: Run, monkeypatch: pytest.Monke
     monkeypatch.setattr("mlfs_dask.storage.dataset.open_dataset", fails)
     monkeypatch.setattr("mlfs_dask.storage.convert.convert", fails)
     monkeypatch.setattr("mlfs_dask.transform.write_chosen", fails)
+    monkeypatch.setattr("mlfs_dask.batch.plan.read_plan", fails)
     result = run("select", "elc", "my store.zarr", "-k", "3", "-o", "run")
     assert "To go on where it stopped: mlfs select elc 'my store.zarr' -k 3 -o run --resume" in result.stderr
     result = run("convert", "a.csv", "a.zarr", "--resume")
     assert "To go on where it stopped: mlfs convert a.csv a.zarr --resume\n" in result.stderr
     result = run("transform", "a.zarr", "run", "b.zarr")
     assert "To go on where it stopped: mlfs transform a.zarr run b.zarr --resume\n" in result.stderr
+    result = run("evaluate", "a.zarr", "elc", "-o", "a.eval")
+    assert "To go on where it stopped: mlfs evaluate a.zarr elc -o a.eval --resume\n" in result.stderr
+    result = run("batch", "plan.yaml", "--resume")
+    assert "To go on where it stopped: mlfs batch plan.yaml --resume\n" in result.stderr
     result = run("plan", "elc", "x.zarr")
     assert "--resume" not in result.stderr
 

@@ -68,6 +68,16 @@ def test_files_stand_alone(curve: figures.Figure, tmp_path: Path) -> None:
     assert "var(" not in svg
 
 
+def test_panels_share_one_legend(curve: figures.Figure) -> None:
+    alone, panels = figures._drawn([curve], 1), figures._drawn([curve, curve, curve], 3)
+    assert alone.legends == []
+    assert [axes.get_legend() for axes in panels.axes] == [None] * 3
+    (legend,) = panels.legends
+    shown = [text.get_text() for text in legend.get_texts()]
+    assert shown == [text.get_text() for text in alone.axes[0].get_legend().get_texts()]
+    assert len(shown) > 1
+
+
 def test_scores_of_many_features_are_thinned() -> None:
     scores = np.linspace(1, 0, 100_000)
     figure = figures.score_curve("elc", scores, 500, Styles(), name="s")
