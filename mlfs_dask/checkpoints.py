@@ -3,7 +3,9 @@
 A loop asks for the checkpoint of the job that is running (`current`), begins from the state it finds there, and leaves
 its state after an iteration when enough time has passed. A state is arrays and plain facts in one file, no pickle; it
 appears whole or not at all, and is taken up only by the same method and parameters, on the same data, with the same
-code. Where nobody keeps checkpoints, or the data has no digest, all of this does nothing.
+code. Arrays with a row for every row of the data are never held for it: they are written block by block, and mapped
+when they come back. What a loop makes once, such as a graph, is no part of its state but of the cache
+(`mlfs_dask.caching`). Where nobody keeps checkpoints, or the data has no digest, all of this does nothing.
 """
 
 from __future__ import annotations
@@ -13,23 +15,26 @@ import errno
 import json
 import logging
 import os
+import shutil
 import struct
 import tempfile
 import time
 import uuid
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.lib import format
 from numpy.typing import NDArray
 
 from mlfs_dask._version import __version__
 from mlfs_dask.errors import MlfsError
 from mlfs_dask.fingerprints import code_digest, digest_of
+from mlfs_dask.row_arrays import give_back, map_file, scratch_folder
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +46,9 @@ EVERY_SECONDS = 60.0
 #: Times as long as writing a state took, no other one is written: however large states are, a tenth of the time goes
 #: into them at most.
 REST = 10.0
+
+#: Bytes that are written or read at a time.
+_BLOCK = 2**20
 
 _STATE = "state.npz"
 _FACTS = "facts"
@@ -57,8 +65,14 @@ class State(NamedTuple):
 class Checkpoint:
     """Keeps nothing: the checkpoint of a job for which nobody asked for any."""
 
-    def load(self) -> State | None:
-        """The state to go on from, if there is one."""
+    def load(self, *, rows: Sequence[str] = ()) -> State | None:
+        """The state to go on from, if there is one.
+
+        Parameters
+        ----------
+        rows : sequence of str
+            Arrays with a row for every row of the data: they are mapped, to be read from and not written to.
+        """
         return None
 
     def due(self) -> bool:
@@ -67,10 +81,6 @@ class Checkpoint:
 
     def save(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         """Leave a state, which takes the place of the last one."""
-
-    def part(self, name: str, compute: Callable[[], Arrays]) -> dict[str, NDArray[Any]]:
-        """Arrays that are made once: from disk where they are there, else computed, and left there."""
-        return dict(compute())
 
 
 @dataclass
@@ -84,10 +94,10 @@ class _Kept(Checkpoint):
     _last: float = field(default_factory=lambda: time.monotonic())
     _took: float = 0.0
 
-    def load(self) -> State | None:
+    def load(self, *, rows: Sequence[str] = ()) -> State | None:
         if not self.resume:
             return None
-        state = self.folder.read(_STATE, self.key)
+        state = self.folder.read(_STATE, self.key, rows=rows)
         if state is not None:
             logger.info("going on from a checkpoint: %s", self.folder)
         return state
@@ -98,27 +108,15 @@ class _Kept(Checkpoint):
 
     def save(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         started = time.monotonic()
-        self._write(_STATE, arrays, facts)
-        self._last = time.monotonic()
-        self._took = self._last - started
-        logger.info("checkpoint: %.1f s", self._took)
-
-    def _write(self, file: str, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         try:
-            self.folder.write(file, self.key, arrays, facts)
+            self.folder.write(_STATE, self.key, arrays, facts)
         except Exception as error:  # a full disk, or whatever a client of object stores raises: the job can go on
             if not isinstance(error, OSError) and not self.folder.is_remote:
                 raise
             logger.warning("no checkpoint could be written to %s: %s", self.folder, error)
-
-    def part(self, name: str, compute: Callable[[], Arrays]) -> dict[str, NDArray[Any]]:
-        file = f"part-{name}.npz"
-        state = self.folder.read(file, self.key) if self.resume else None
-        if state is not None:
-            return state.arrays
-        arrays = dict(compute())
-        self._write(file, arrays, {})
-        return arrays
+        self._last = time.monotonic()
+        self._took = self._last - started
+        logger.info("checkpoint: %.1f s", self._took)
 
 
 class Folder:
@@ -153,7 +151,7 @@ class Folder:
         return (Path(self.place) / _STATE).is_file()
 
     def write(self, file: str, key: str, arrays: Arrays, facts: Mapping[str, Any]) -> None:
-        """Write one file, whole or not at all, with some 16 MiB of memory beside the arrays."""
+        """Write one file, whole or not at all, with a block of memory beside the arrays."""
         header = {"key": key, "arrays": list(arrays), "facts": dict(facts)}
         text = json.dumps(header, default=lambda value: value.item()).encode()
         content = {_FACTS: np.frombuffer(text, dtype=np.uint8)}
@@ -179,8 +177,14 @@ class Folder:
         finally:
             aside.unlink(missing_ok=True)
 
-    def read(self, file: str, key: str) -> State | None:
+    def read(self, file: str, key: str, *, rows: Sequence[str] = ()) -> State | None:
         """What a file holds; None if it is not there, is damaged, or belongs to another job.
+
+        Parameters
+        ----------
+        file, key : str
+        rows : sequence of str
+            Arrays that are mapped, not read into memory; those of a URL in a copy in the scratch folder.
 
         Raises
         ------
@@ -190,10 +194,12 @@ class Folder:
         try:
             if self.is_remote:
                 files, root = self._files()
-                with files.open(f"{root}/{file}", "rb") as stream:
-                    return self._parse(stream, key)
+                with tempfile.TemporaryFile(dir=scratch_folder(), prefix="mlfs-checkpoint-") as here:
+                    with files.open(f"{root}/{file}", "rb") as stream:
+                        shutil.copyfileobj(stream, here, _BLOCK)
+                    return self._parse(here, key, rows)
             with (Path(self.place) / file).open("rb") as stream:
-                return self._parse(stream, key)
+                return self._parse(stream, key, rows)
         except FileNotFoundError:
             return None
         except _DAMAGE as error:
@@ -211,7 +217,8 @@ class Folder:
     def _tell_damage(self, file: str, error: Exception) -> None:
         logger.warning("the checkpoint %s/%s is damaged and left aside: %s", self.place, file, error)
 
-    def _parse(self, stream: Any, key: str) -> State | None:
+    def _parse(self, stream: Any, key: str, rows: Sequence[str]) -> State | None:
+        stream.seek(0)
         with np.load(stream, allow_pickle=False) as archive:
             header = json.loads(archive[_FACTS].tobytes())
             if header["key"] != key:
@@ -220,7 +227,11 @@ class Folder:
                     self.place,
                 )
                 return None
-            return State({name: archive[_PREFIX + name] for name in header["arrays"]}, header["facts"])
+            arrays = {
+                name: _mapped_array(archive.zip, stream, _PREFIX + name) if name in rows else archive[_PREFIX + name]
+                for name in header["arrays"]
+            }
+            return State(arrays, header["facts"])
 
     def remove(self) -> None:
         """Remove all files and the folder."""
@@ -250,9 +261,47 @@ _DAMAGE = (ValueError, KeyError, TypeError, EOFError, RuntimeError, zipfile.BadZ
 def _write_archive(path: Path, content: Arrays) -> None:
     """Arrays as an .npz file, no pickle, on the disk when this returns."""
     with path.open("wb") as stream:
-        np.savez(stream, allow_pickle=False, **content)
+        with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+            for name, array in content.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    _write_array(member, array)
         stream.flush()
         os.fsync(stream.fileno())
+
+
+def _write_array(stream: Any, array: NDArray[Any]) -> None:
+    """An array as in an .npy file, block by block: pages of one that is a file itself are given back on the way."""
+    if array.dtype.hasobject:
+        raise ValueError("an array of objects would be pickled, and allow_pickle is never set here")
+    if not array.flags.forc:
+        array = np.ascontiguousarray(array)
+    format.write_array_header_1_0(stream, format.header_data_from_array_1_0(array))
+    flat = array.reshape(-1, order="A").view(np.uint8) if array.size else array.reshape(-1)
+    for low in range(0, array.nbytes, _BLOCK):
+        stream.write(flat[low : low + _BLOCK].data)
+        give_back()
+
+
+def _mapped_array(archive: zipfile.ZipFile, stream: Any, name: str) -> NDArray[Any]:
+    """A member of an archive, as it lies in the file; read once, for its check sum."""
+    member = archive.getinfo(f"{name}.npy")
+    if member.compress_type != zipfile.ZIP_STORED:
+        raise ValueError(f"{name} is compressed")
+    with archive.open(member) as content:
+        format.read_magic(content)
+        shape, fortran, dtype = format.read_array_header_1_0(content)
+        begin, size = content.tell(), int(np.prod(shape)) * dtype.itemsize
+        while content.read(_BLOCK):
+            pass
+    if dtype.hasobject or begin + size != member.file_size:
+        raise ValueError(f"{name} does not have the length that its header says")
+    if size == 0:
+        return np.empty(shape, dtype)
+    # A member begins behind a header of its own, which has two lengths at its end.
+    stream.seek(member.header_offset)
+    lengths = struct.unpack("<HH", stream.read(30)[26:])
+    array = map_file(stream, member.header_offset + 30 + sum(lengths) + begin, shape, dtype)
+    return array.reshape(shape[::-1]).T if fortran else array
 
 
 @dataclass(frozen=True)

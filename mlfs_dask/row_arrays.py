@@ -8,13 +8,14 @@ are cut by n and the number of columns alone, so that results are the same bits 
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import tempfile
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,6 +109,25 @@ class RowSpace:
             mapped = mmap.mmap(file.fileno(), size)
         _mapped.add(mapped)
         return mapped
+
+
+def map_file(file: BinaryIO, offset: int, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """An array that lies in a file, C-ordered, to be read from; whole rows of it are in no place but the file's.
+
+    Parameters
+    ----------
+    file : binary file
+        Open; it may be closed afterwards.
+    offset : int
+        Where the array begins, in bytes.
+    shape : tuple of int
+        Of at least one value.
+    dtype : dtype
+    """
+    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    _mapped.add(mapped)
+    count = math.prod(shape)
+    return np.frombuffer(mapped, dtype=dtype, count=count, offset=offset).reshape(shape)
 
 
 #: The space of small problems.

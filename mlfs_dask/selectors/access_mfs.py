@@ -443,7 +443,7 @@ class _Problem:
         self._factorised_ridge: Array = np.zeros(0)
         self.trace = _Trace()
         self.checkpoint = checkpoint
-        state = load_state(checkpoint, readings.records)
+        state = load_state(checkpoint, readings.records, rows=("F", "XW"))
         if state is not None:
             self._restore(state)
         else:

@@ -201,9 +201,9 @@ def save_state(
     checkpoint.save(arrays, {"trace": trace.facts(), "records": records_to_facts(records), **facts})
 
 
-def load_state(checkpoint: Checkpoint, records: list[PassRecord]) -> State | None:
-    """The state to go on from, if there is one. Records of what it had read join `records`."""
-    state = checkpoint.load()
+def load_state(checkpoint: Checkpoint, records: list[PassRecord], *, rows: Sequence[str]) -> State | None:
+    """The state to go on from, if there is one. Records of what it had read join `records`; `rows` have n rows."""
+    state = checkpoint.load(rows=rows)
     if state is not None:
         records += records_from_facts(state.facts["records"])
     return state

@@ -26,13 +26,7 @@ from mlfs_dask.checkpoints import Checkpoint, State
 from mlfs_dask.errors import UsageError
 from mlfs_dask.primitives import linear
 from mlfs_dask.primitives.gram import GRAM_CAP, Gram
-from mlfs_dask.primitives.graphs import (
-    Graph,
-    graph_from_arrays,
-    graph_to_arrays,
-    plan_row_graph,
-    row_graph,
-)
+from mlfs_dask.primitives.graphs import plan_row_graph, row_graph
 from mlfs_dask.primitives.labels import WithLabels
 from mlfs_dask.primitives.linear import Scaling, standard_scaling
 from mlfs_dask.primitives.moments import Moments
@@ -275,8 +269,8 @@ class MFSIR(IterativeSelector):
         labels, moments, records = self._labels_and_moments(source, resources)
         scaling = standard_scaling(moments)
         Y = labels.astype(np.float64)
-        L, graph = self._graph(source, resources, scaling, records, checkpoint)
-        state = load_state(checkpoint, records)
+        L, graph = self._graph(source, resources, scaling, records)
+        state = load_state(checkpoint, records, rows=("V",))
 
         space = row_space(self.plan(source, resources))
         V, B = self._labels_start(Y, space)
@@ -320,26 +314,21 @@ class MFSIR(IterativeSelector):
         resources: Resources,
         scaling: Scaling,
         records: list[PassRecord],
-        checkpoint: Checkpoint,
     ) -> tuple[Laplacian | None, dict[str, Any] | None]:
         """L of Eq. 5 for the graph of Eq. 6, and what is known of the graph."""
         n = source.profile.n
         if not self._has_graph(n):
             return None, None
 
-        def search() -> dict[str, NDArray[Any]]:
-            found: Graph = row_graph(
-                source,
-                self.n_neighbors,
-                resources,
-                kind=self.graph,
-                scaling=scaling,
-                seed=int(self.random_state or 0),
-            )
-            records.extend(found.records)
-            return graph_to_arrays(found)
-
-        graph = graph_from_arrays(checkpoint.part("neighbours", search))
+        graph = row_graph(
+            source,
+            self.n_neighbors,
+            resources,
+            kind=self.graph,
+            scaling=scaling,
+            seed=int(self.random_state or 0),
+        )
+        records.extend(graph.records)
         # The mean squared distance over all pairs is 2 Σ var_f, and a standardised feature has variance 1.
         mean = 2.0 * float((scaling.factor > 0).sum())
         width = mean if self.lambda_ is None else float(self.lambda_) ** 2

@@ -27,7 +27,7 @@ from mlfs_dask.primitives.isolation import isolation_graph, plan_isolation, with
 from mlfs_dask.primitives.labels import WithLabels
 from mlfs_dask.primitives.linear import Scaling, standard_scaling
 from mlfs_dask.primitives.moments import FeatureMoments, Moments
-from mlfs_dask.primitives.neighbours import GraphKind, Neighbours, facts_from_array, facts_to_array, recall_warnings
+from mlfs_dask.primitives.neighbours import GraphKind, Neighbours, recall_warnings
 from mlfs_dask.primitives.passes import PassRecord
 from mlfs_dask.primitives.plan import Plan
 from mlfs_dask.primitives.row_passes import plan_rows
@@ -271,7 +271,7 @@ class SMFS(IterativeSelector):
         Y, known, s = self._known(labels, space)
 
         checkpoint = checkpoints.current()
-        W, forest_rows, graph = self._density_graph(source, resources, records, checkpoint)
+        W, forest_rows, graph = self._density_graph(source, resources, records)
         reconstruction = Reconstruction(W)
         start_labels(Y, known, W)
 
@@ -302,27 +302,21 @@ class SMFS(IterativeSelector):
         return self._result(scores, trace, records, extra, told)
 
     def _density_graph(
-        self, source: RowSource, resources: Resources, records: list[PassRecord], checkpoint: Checkpoint
+        self, source: RowSource, resources: Resources, records: list[PassRecord]
     ) -> tuple[sp.csr_array, int, dict[str, Any]]:
         """W of Eq. 3, the rows on which the forest was grown, and what is known of the graph."""
 
-        def search() -> dict[str, NDArray[Any]]:
-            found = isolation_graph(
-                source,
-                self.n_neighbors,
-                resources,
-                n_trees=self.n_trees,
-                max_samples=self.max_samples,
-                seed=int(self.random_state or 0),
-                kind=self.graph,
-            )
-            records.extend(found.records)
-            facts = facts_to_array(found.facts)
-            return {**found.neighbours._asdict(), "forest_rows": np.array(found.sample_rows), "facts": facts}
-
-        graph = checkpoint.part("neighbours", search)
-        W = density_structure(Neighbours(graph["indices"], graph["distances"]))
-        return W, int(graph["forest_rows"]), facts_from_array(graph["facts"])
+        graph = isolation_graph(
+            source,
+            self.n_neighbors,
+            resources,
+            n_trees=self.n_trees,
+            max_samples=self.max_samples,
+            seed=int(self.random_state or 0),
+            kind=self.graph,
+        )
+        records.extend(graph.records)
+        return density_structure(graph.neighbours), graph.sample_rows, graph.facts
 
     def _known(self, labels: sp.csr_array, space: RowSpace) -> tuple[Array, NDArray[np.bool_], Array]:
         """Y as 1 and −1 (n, q), which entries are known (n, q), and the diagonal of S (n,).
@@ -485,7 +479,7 @@ class _Problem:
         d, q = len(squares), Y.shape[1]
         self.diagonal: Array = squares * s.sum()  # about that of X'SX
 
-        state = load_state(checkpoint, readings.records)
+        state = load_state(checkpoint, readings.records, rows=("Y",))
         if state is not None:
             self._restore(state)
         else:
