@@ -18,6 +18,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from mlfs_dask import caching, runtime
 from mlfs_dask._version import __version__
 from mlfs_dask.batch.plan import BatchPlan, Job, StoreEntry, read_plan
@@ -236,6 +238,10 @@ class Batch:
         # A store that cannot be opened is an error of the plan, found before anything runs.
         self._datasets: dict[str, Dataset] = {store.name: open_dataset(store.path) for store in plan.stores}
         self._rows: dict[str, dict[str, Any]] = {}
+        self._of_ranking: dict[tuple[str, str, int | None], list[Job]] = {}
+        for job in plan.jobs:
+            if job.evaluation is None:
+                self._of_ranking.setdefault(_ranking_of(job), []).append(job)
 
     @property
     def read_bytes(self) -> int:
@@ -272,11 +278,18 @@ class Batch:
         selector = job.make_selector()
         dataset = self._datasets[job.store.name]
         count_kept(job.k, dataset.rows.profile.d)
+        if selector.keeps_checkpoints and self._comes_after_its_ranking(job):
+            return Projected(job.name, peak_driver_bytes=runtime.driver_bytes())
         plan = require_driver(selector.plan(dataset.rows, resources), resources, f"{job.name} in the driver process")
         found = Projected(job.name, plan.passes, plan.bytes_read, plan.peak_worker_bytes, plan.peak_driver_bytes)
         for statistic in selector.first_statistics(dataset.rows, resources):
             slot_of(dataset.rows, statistic).presume()
         return found
+
+    def _comes_after_its_ranking(self, job: Job) -> bool:
+        """Whether another number of features is selected before, or was."""
+        others = self._of_ranking[_ranking_of(job)]
+        return others[0] is not job or any(self._is_done(other) for other in others[1:])
 
     def _project_evaluations(self, jobs: Sequence[Job], resources: Resources) -> Iterator[Projected]:
         """Evaluations that differ in the method alone are prepared once: each preparation reads all labels."""
@@ -458,6 +471,9 @@ class Batch:
     def _run_selection(self, job: Job) -> dict[str, Any]:
         dataset, place = self._datasets[job.store.name], str(self._folder(job))
         selector = job.make_selector()
+        known = self._known_ranking(job, selector)
+        if known is not None:
+            return known
         states = Folder(checkpoint_place(place))
         kept = keep_checkpoints(states, resume=True) if selector.keeps_checkpoints else contextlib.nullcontext()
         with kept:
@@ -473,6 +489,47 @@ class Batch:
         )
         states.remove()
         return record
+
+    def _other_ks(self, job: Job) -> list[Job]:
+        """Selections that differ from this one in the number of features alone."""
+        return [other for other in self._of_ranking[_ranking_of(job)] if other is not job]
+
+    def _known_ranking(self, job: Job, selector: Any) -> dict[str, Any] | None:
+        """The record of a run with the ranking that another number of features came from, where they have the same.
+
+        Of methods that keep checkpoints no score depends on how many features are kept.
+        """
+        if not selector.keeps_checkpoints:
+            return None
+        started = time.perf_counter()
+        for other in self._other_ks(job):
+            if self._rows.get(other.name, {}).get("state") != "done":
+                continue
+            run = read_run(str(self._folder(other)))
+            d = len(run.ranking)
+            scores, names = np.empty(d), np.empty(d, object)
+            scores[run.ranking], names[run.ranking] = run.scores, run.feature_names
+            record = {
+                **run.record,
+                "params": {**run.record["params"], "n_features_to_select": job.k},
+                "k": count_kept(job.k, d),
+                "passes": 0,
+                "tasks": 0,
+                "bytes_read": 0,
+                "extra": {**run.record.get("extra", {}), "from_cache": [f"ranking of {other.name}"]},
+                "job": self._digest(job),
+            }
+            record["wall_seconds"] = time.perf_counter() - started
+            write_run(
+                str(self._folder(job)),
+                ranking=run.ranking,
+                scores=scores,
+                feature_names=names,
+                record=record,
+                force=True,
+            )
+            return record
+        return None
 
     def _run_evaluation(self, job: Job) -> dict[str, Any]:
         place = self._folder(job)
@@ -639,6 +696,11 @@ def _planned(name: str, project: Callable[[], Projected]) -> Projected:
         return project()
     except MlfsError as error:
         return Projected(name, problem=str(error), exit_code=error.exit_code)
+
+
+def _ranking_of(job: Job) -> tuple[str, str, int | None]:
+    """What a selection's ranking depends on in a plan, where it does not depend on the number of features."""
+    return job.store.name, job.point.run, job.seed
 
 
 def _row(job: Job, state: str) -> dict[str, Any]:

@@ -93,6 +93,33 @@ def test_methods_with_a_loop_share_moments_and_graphs(store):
     assert passes[1] == passes[0] - 3  # moments, graph, X'X
 
 
+def test_another_number_of_features_takes_the_ranking_of_a_loop(store, tmp_path):
+    plan = {
+        "stores": store,
+        "methods": [{"method": "mfsir", "name": "mfsir", "params": {"max_iter": 3}}, "elc"],
+        "k": [2, 3, 0.5],
+    }
+    projected = Batch(read_plan(plan), None).project(runtime.current_resources())
+    assert [job.passes > 0 for job in projected.jobs[:3]] == [True, False, False]
+    found = mlfs.run_batch(plan, tmp_path / "out", cache=None)
+    assert [p > 0 for p in found.jobs["passes"]] == [True, False, False, True, True, True]  # ELC's choice depends on k
+    assert found.jobs["from_cache"][1:3].tolist() == ["ranking of a.mfsir.k2"] * 2
+    runs = [read_run(str(tmp_path / "out/jobs" / name)) for name in ("a.mfsir.k2", "a.mfsir.k3", "a.mfsir.k0.5")]
+    assert [(run.k, run.record["params"]["n_features_to_select"]) for run in runs] == [(2, 2), (3, 3), (4, 0.5)]
+    alone = mlfs.MFSIR(3, max_iter=3).fit(mlfs.open_dataset(store))
+    for run in runs:
+        assert run.ranking.tolist() == alone.ranking_.tolist()
+        assert run.scores.tolist() == alone.scores_[alone.ranking_].tolist()
+        assert run.feature_names == runs[0].feature_names
+    assert (tmp_path / "out/jobs/a.mfsir.k3/selected.txt").read_text().splitlines() == runs[0].feature_names[:3]
+    again = Batch(read_plan(plan), tmp_path / "out", resume=True)
+    assert again.project(runtime.current_resources()).done == 6
+    shutil.rmtree(tmp_path / "out/jobs/a.mfsir.k2")
+    (job,) = again.project(runtime.current_resources()).jobs
+    assert (job.job, job.passes) == ("a.mfsir.k2", 0)
+    assert mlfs.run_batch(plan, tmp_path / "out", cache=None, resume=True).jobs["passes"][0] == 0
+
+
 def test_the_plan_says_what_runs(store, tmp_path):
     evaluation = {"folds": 2, "k_grid": 2, "subjects": ["random", "all"], "metrics": "hamming_loss"}
     plan = read_plan({"stores": store, "methods": ONE_PASS, "k": [2, 3], "evaluation": evaluation})
