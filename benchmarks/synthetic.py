@@ -44,6 +44,7 @@ class SyntheticReader:
     nonzeros: int = 0
     seed: int = 0
     path: str = "synthetic"
+    in_threads: bool = False
     header: Header = field(init=False)
 
     def __post_init__(self) -> None:
