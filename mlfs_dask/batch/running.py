@@ -314,7 +314,7 @@ class Batch:
         rows = self._datasets[job.store.name].rows
         with caching.cache(None):
             each = selector.plan(rows, resources)
-        fits = int(plan["fits"])
+        fits = int(plan["splits"]) * (len(plan["k"]) if selector.choice_depends_on_k else 1)
         return Projected(
             job.name,
             fits * each.passes,

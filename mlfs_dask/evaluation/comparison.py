@@ -421,8 +421,14 @@ def _stability(
                     f"{dataset}: {run} was finished beforehand, one ranking for all folds: no stability of it."
                 )
                 continue
-            lists = [part.sort_values("rank")["feature_index"].to_numpy() for _, part in of.groupby(_FOLD, sort=False)]
+            of = of.sort_values([*_FOLD, "k", "rank"])
+            learnt = sorted(set(of["k"]))
             for k in grid:
+                # The ranking for that many features, or one that goes further down.
+                enough = next((each for each in learnt if each >= k), None)
+                if enough is None:
+                    continue
+                lists = [part["feature_index"].to_numpy() for _, part in of[of["k"] == enough].groupby(_FOLD)]
                 if k > min(map(len, lists)):
                     continue
                 found = stability([chosen[:k].tolist() for chosen in lists], d)

@@ -36,6 +36,7 @@ from mlfs_dask.evaluation.simulation import as_unknown, simulate
 from mlfs_dask.evaluation.splits import Split, make_splits, repeat_seed
 from mlfs_dask.evaluation.subjects import ALL, RANDOM, Subject, read_subjects
 from mlfs_dask.evaluation.table import Table, open_table
+from mlfs_dask.results import Run
 from mlfs_dask.runtime import Resources
 
 #: The grid where neither the caller nor a finished run names a number of features.
@@ -136,8 +137,8 @@ def evaluate(
     -----
     Held in this process: the labels; the chosen columns of all rows, once as they are and as float64 for the rows of
     one split; scores of the rows that are judged. A store that fits in memory is held whole, unless there is a cluster;
-    else each ranking costs its method's passes, one reading for the ranges of the training rows and one for the
-    columns.
+    else each training part costs one reading for the ranges of its rows, and each ranking its method's passes and one
+    reading for the columns. One ranking serves all k, but of a method whose choice depends on k (ELC).
 
     Examples
     --------
@@ -273,7 +274,9 @@ class Experiment:
         widest = table.d if any(s.method == ALL for s in self._subjects) else self._grid.largest
         longest = max((len(split.train) for split in self._splits), default=0)
         most = max((len(split.test) for split in self._splits), default=0)
+        self._planned_bytes = runtime.driver_bytes()
         plan = self._judging = plan_judging(self._settings, table, widest, longest, most, self._resources)
+        self._planned_bytes += plan.held_bytes
         if plan.folder is not None:
             self._warn(f"the chosen columns do not fit in memory: they are kept in a file in {plan.folder}.")
         if not plan.exact_logistic:
@@ -306,6 +309,7 @@ class Experiment:
             "settings": self._settings.to_dict(),
             "splits": splits.hexdigest(),
             "version": __version__,
+            "format": FORMAT_VERSION,
         }
 
     def plan(self) -> dict[str, Any]:
@@ -317,7 +321,7 @@ class Experiment:
             "splits": len(self._splits),
             "train_rows": max(len(split.train) for split in self._splits),
             "test_rows": max(len(split.test) for split in self._splits),
-            "fits": len(learnt) * len(self._splits),
+            "fits": sum(len(self._learnt_ks(s.make_selector(1, 0))) for s in learnt) * len(self._splits),
             "k": [point.k for point in self._grid.points],
             "judging_bytes": self._judging.held_bytes,
             "mlknn_rows": self._judging.knn_rows,
@@ -330,7 +334,8 @@ class Experiment:
         """Learn and judge; what `keep` holds already is not done again."""
         self._started, self._keep = time.perf_counter(), keep
         if self._resources.client is None:
-            self._table.hold_if_it_fits(self._resources, self._judging.held_bytes)
+            held = self._table.hold_if_it_fits(self._resources, self._judging.held_bytes)
+            self._planned_bytes += 2 * self._table.held_bytes if held else 0
         total = len(self._splits) * len(self._subjects)
         done = 0
         outcomes: dict[tuple[int, int, str], dict[str, Any]] = {}
@@ -343,7 +348,7 @@ class Experiment:
                     if part is None:
                         part = self._part(split)
                     began = time.perf_counter()
-                    facts = self._rank(subject, part, facts, name)
+                    facts = self._learn(subject, part, facts, name)
                     learnt = time.perf_counter()
                     told = len(self._judge.warnings)
                     facts["values"] = self._values(subject, part, facts)
@@ -400,21 +405,26 @@ class Experiment:
             labelled = np.concatenate([labelled, np.zeros(len(split.test), bool)])[order]
         return Part(split, rows, labelled, Y, classifier_rows, classifier_Y, test)
 
-    def _rank(self, subject: Subject, part: Part, facts: dict[str, Any], name: str) -> dict[str, Any]:
-        """The best features of a subject down to the largest k, and what it took to learn them."""
-        if "ranking" in facts:
-            return facts
+    def _learn(self, subject: Subject, part: Part, facts: dict[str, Any], name: str) -> dict[str, Any]:
+        """Rankings of a subject by the number of features that they are for, and what it took to learn each.
+
+        The one for the largest k serves all others, but where the choice depends on k.
+        """
         settings, table, split = self._settings, self._table, part.split
         largest = self._grid.largest
         if subject.method == ALL:
-            return {"ranking": [], "fit": None}
+            return {"rankings": {}, "fits": {}}
         if subject.finished is not None:
-            return {"ranking": subject.finished.ranking[:largest].tolist(), "fit": None}
+            return {"rankings": {str(largest): subject.finished.ranking[:largest].tolist()}, "fits": {}}
         seed = repeat_seed(settings.seed, split.repeat)
         if subject.method == RANDOM:
             drawn = np.random.default_rng([seed, split.fold, 1]).permutation(table.d)
-            return {"ranking": drawn[:largest].tolist(), "fit": None}
+            return {"rankings": {str(largest): drawn[:largest].tolist()}, "fits": {}}
+        facts = facts or {"rankings": {}, "fits": {}}
         selector = subject.make_selector(largest, seed)
+        missing = [k for k in self._learnt_ks(selector) if str(k) not in facts["rankings"]]
+        if not missing:
+            return facts
         rows, Y = part.rows, part.Y
         if not part.labelled.all():
             if not selector.accepts_unknown_labels:
@@ -422,11 +432,11 @@ class Experiment:
             elif settings.hidden_as == "unknown":
                 Y = as_unknown(Y, part.labelled)
         source, records = table.part(rows, Y, self._resources)
-        selector.fit(source)
-        report = selector.report_
-        facts = {
-            "ranking": selector.ranking_[:largest].tolist(),
-            "fit": {
+        for k in missing:
+            selector = subject.make_selector(k, seed).fit(source)
+            report = selector.report_
+            facts["rankings"][str(k)] = selector.ranking_[:k].tolist()
+            facts["fits"][str(k)] = {
                 "seconds": report.wall_seconds + sum(record.seconds for record in records),
                 "passes": report.passes + len(records),
                 "bytes_read": report.bytes_read + sum(record.bytes_read for record in records),
@@ -434,23 +444,35 @@ class Experiment:
                 "converged": report.converged,
                 "peak_driver_bytes": report.peak_driver_bytes,
                 "peak_worker_bytes": report.peak_worker_bytes,
-            },
-        }
-        if self._keep:
-            self._keep.save(name, facts)
+            }
+            records = []  # the ranges of the rows are known
+            if self._keep:
+                self._keep.save(name, facts)
         return facts
+
+    def _learnt_ks(self, selector: Any) -> list[int]:
+        """Numbers of features for which rankings are learnt."""
+        if not selector.choice_depends_on_k:
+            return [self._grid.largest]
+        return [point.k for point in self._grid.points]
 
     def _points(self, subject: Subject) -> tuple[GridPoint, ...]:
         return (GridPoint(self._table.d, 1.0),) if subject.method == ALL else self._grid.points
 
     def _values(self, subject: Subject, part: Part, facts: Mapping[str, Any]) -> list[list[Any]]:
         """[classifier, k, metric, value], value None where undefined."""
-        points = self._points(subject)
-        columns = np.arange(self._table.d) if subject.method == ALL else np.array(facts["ranking"], np.int64)
-        X = self._table.columns(columns, self._resources, self._judging.folder)
         seed = repeat_seed(self._settings.seed, part.split.repeat)
-        ks = [point.k for point in points]
-        return self._judge.values(X, part, ks, self._table.Y, seed, self._judging, self._resources)
+        learnt = {int(k): np.array(chosen, np.int64) for k, chosen in facts["rankings"].items()}
+        if subject.method == ALL:
+            learnt = {self._table.d: np.arange(self._table.d)}
+        values: list[list[Any]] = []
+        low = 0
+        for high, columns in sorted(learnt.items()):
+            ks = [point.k for point in self._points(subject) if low < point.k <= high]
+            X = self._table.columns(columns, self._resources, self._judging.folder)
+            values += self._judge.values(X, part, ks, self._table.Y, seed, self._judging, self._resources)
+            low = high
+        return values
 
     # ------------------------------------------------------------------ afterwards
 
@@ -476,14 +498,15 @@ class Experiment:
                     if subject.run in seen:
                         continue
                     repeat, fold = 0, 0
-                    fits.append((dataset, subject.run, 0, 0, *_fit_of_run(subject.finished.record)))
-                elif facts["fit"] is not None:
-                    fit = facts["fit"]
-                    fits.append((dataset, subject.run, repeat, fold, *(fit[name] for name in list(FIT_COLUMNS)[4:])))
+                    fits.append((dataset, subject.run, 0, 0, *_fit_of_run(subject.finished)))
+                for k, fit in facts["fits"].items():
+                    found = (fit[name] for name in list(FIT_COLUMNS)[5:])
+                    fits.append((dataset, subject.run, repeat, fold, int(k), *found))
                 seen.add(subject.run)
                 rankings += [
-                    (dataset, subject.run, repeat, fold, rank, index)
-                    for rank, index in enumerate(facts["ranking"], start=1)
+                    (dataset, subject.run, repeat, fold, int(k), rank, index)
+                    for k, chosen in facts["rankings"].items()
+                    for rank, index in enumerate(chosen, start=1)
                 ]
 
         def frame(rows: list[tuple[Any, ...]], columns: Mapping[str, str]) -> pd.DataFrame:
@@ -515,7 +538,14 @@ class Experiment:
                 name: every[name]
                 for name in ("n_neighbors", "smoothing", "C", "scale", "classifier_labels", "max_train_rows")
             },
-            "mlknn_rows": self._judging.knn_rows,
+            "judging": {
+                "mlknn_rows": self._judging.knn_rows,
+                "columns_in_file": self._judging.folder is not None,
+                "logistic_solver": "exact" if self._judging.exact_logistic else "sgd",
+                "planned_driver_bytes": self._planned_bytes,
+                "peak_driver_bytes": runtime.peak_rss(),
+                "peak_worker_bytes": table.peak_worker_bytes,
+            },
             "splits": {
                 "kind": settings.split,
                 "folds": len({split.fold for split in self._splits}),
@@ -542,6 +572,6 @@ class Experiment:
         }
 
 
-def _fit_of_run(record: Mapping[str, Any]) -> list[Any]:
-    names = ["wall_seconds", *list(FIT_COLUMNS)[5:]]
-    return [record.get(name) for name in names]
+def _fit_of_run(run: Run) -> list[Any]:
+    names = ["wall_seconds", *list(FIT_COLUMNS)[6:]]
+    return [run.k, *(run.record.get(name) for name in names)]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RESULTS, RANKINGS, FITS, RECORD = "results.csv", "rankings.csv", "fits.csv", "eval.json"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 #: Column -> dtype of each table.
 RESULT_COLUMNS = {
@@ -38,6 +38,7 @@ RANKING_COLUMNS = {
     "run": "str",
     "repeat": "int64",
     "fold": "int64",
+    "k": "int64",
     "rank": "int64",
     "feature_index": "int64",
 }
@@ -46,6 +47,7 @@ FIT_COLUMNS = {
     "run": "str",
     "repeat": "int64",
     "fold": "int64",
+    "k": "int64",
     "seconds": "float64",
     "passes": "int64",
     "bytes_read": "int64",
@@ -67,10 +69,11 @@ class Evaluation:
     results : DataFrame
         dataset, run, method, classifier, k, repeat, fold, metric, value; NaN where a metric is undefined.
     rankings : DataFrame
-        dataset, run, repeat, fold, rank (from 1), feature_index, down to the largest k. A finished run has one ranking,
-        that of repeat 0 and fold 0; of `all` features there is none.
+        dataset, run, repeat, fold, k, rank (from 1), feature_index. k is the number of features that the ranking was
+        learnt for and goes down to: the largest, which serves all others, or every one where the choice depends on it.
+        A finished run has one ranking, that of repeat 0 and fold 0; of `all` features there is none.
     fits : DataFrame
-        dataset, run, repeat, fold, seconds, passes, bytes_read, iterations, converged (missing where a method has no
+        dataset, run, repeat, fold, k, seconds, passes, bytes_read, iterations, converged (missing where a method has no
         loop), peak_driver_bytes, peak_worker_bytes: a row for every ranking that was learnt.
     record : dict
         Content of `eval.json`.

@@ -67,6 +67,8 @@ class Table:
         self.n, self.d, self.q = source.profile.n, source.profile.d, source.profile.q
         self._X: Matrix | None = getattr(source, "matrix", None)
         self._read: tuple[bytes, Matrix] | None = None
+        #: Of the readings of columns; None where there were none.
+        self.peak_worker_bytes: int | None = None
 
     @cached_property
     def rows_with_unknown(self) -> NDArray[np.bool_]:
@@ -97,16 +99,23 @@ class Table:
             8 * profile.n if profile.sparse else 0
         )
 
-    def hold_if_it_fits(self, resources: Resources, beside: int) -> None:
-        """Read X into this process if it, a training part's copy, and what else is needed fill half of the memory."""
+    def hold_if_it_fits(self, resources: Resources, beside: int) -> bool:
+        """Read X into this process if it, a training part's copy, and what else is needed fill half of the memory.
+
+        Returns
+        -------
+        bool
+            Whether it was read now.
+        """
         needed = runtime.driver_bytes() + 2 * self.held_bytes + beside
         if self.held or needed > _HELD_SHARE * resources.driver_limit:
-            return
+            return False
         pieces = [block.X.copy() for block in self.source.stream(0, len(self.source.row_offsets) - 1)]
         X = sp.csr_array(sp.vstack(pieces, format="csr")) if self.source.profile.sparse else np.concatenate(pieces)
         features = self.source.features
         self._X = X
         self.source = ArrayRows(X, self.Y, n_categories=features.n_categories)
+        return True
 
     def part(
         self, rows: NDArray[np.int64], Y: sp.csr_array, resources: Resources
@@ -145,7 +154,8 @@ class Table:
 
     def _take(self, columns: NDArray[np.int64], resources: Resources, folder: Path | None) -> Matrix:
         if self._X is None:
-            X, _ = gather_columns(self.source, columns, resources, space=RowSpace(folder))
+            X, record = gather_columns(self.source, columns, resources, space=RowSpace(folder))
+            self.peak_worker_bytes = max(self.peak_worker_bytes or 0, record.peak_worker_bytes)
         elif sp.issparse(self._X):
             X = sp.csr_array(self._X[:, columns])
             if X.nnz > _DENSE_FROM * X.shape[0] * X.shape[1] or 8 * X.shape[0] * X.shape[1] < 2**26:

@@ -162,6 +162,8 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
     accepts_unknown_labels: ClassVar[bool] = False
     #: Whether its loop leaves checkpoints (`mlfs_dask.checkpoints`), from which a fit can go on.
     keeps_checkpoints: ClassVar[bool] = False
+    #: Whether the best 10 features are not the first 10 of the best 20: a choice is learnt for one k.
+    choice_depends_on_k: ClassVar[bool] = False
     #: Where a fit leaves `labels_`, (n, q): the value above which a label applies. None: labels are not recovered.
     label_threshold: ClassVar[float | None] = None
 

@@ -109,6 +109,7 @@ class ELC(BaseSelector):
     paper = "Wang et al. 2020, Applied Sciences 10, 8093"
     doi = "10.3390/app10228093"
     supervision = "supervised"
+    choice_depends_on_k = True
     passes = "1"
     memory = "worker: 8 bytes * (q * d + q²); driver: 8 bytes * (8 * q * d + 6 * q²)"
 

@@ -41,10 +41,10 @@ def test_a_dry_run_says_what_would_run_and_runs_nothing(run: Callable[..., Any],
     assert found["jobs"][0]["job"] == "tiny.shared"
     assert len(found["jobs"]) == 1 + 8 + 5
     assert sum(job["passes"] for job in found["jobs"][:9]) == 1
-    assert found["passes"] == 1 + 4 * 2
+    assert found["passes"] == 1 + 2 * 2 + 2 * 2 * 2  # enm and gmm; ELC twice for either k
     shown = run("batch", plan, "--dry-run", "--in-process").stdout
     assert "tiny.shared" in shown
-    assert "14 to run; at most 9 passes" in shown
+    assert "14 to run; at most 13 passes" in shown
     assert sorted(path.name for path in plan.parent.iterdir()) == ["plan.yaml", "tiny.zarr"]
 
 

@@ -67,9 +67,9 @@ def write_evaluation(
     )
     _write(
         folder / "rankings.csv",
-        "dataset,run,repeat,fold,rank,feature_index",
+        "dataset,run,repeat,fold,k,rank,feature_index",
         (
-            (dataset, run, 0, fold, rank, feature)
+            (dataset, run, 0, fold, max(grid), rank, feature)
             for run in runs
             for fold in range(folds)
             for rank, feature in enumerate(
@@ -79,15 +79,15 @@ def write_evaluation(
     )
     _write(
         folder / "fits.csv",
-        "dataset,run,repeat,fold,seconds,passes,bytes_read,iterations,converged,peak_driver_bytes,peak_worker_bytes",
+        "dataset,run,repeat,fold,k,seconds,passes,bytes_read,iterations,converged,peak_driver_bytes,peak_worker_bytes",
         (
-            (dataset, run, 0, fold, 0.5 + fold, 1, 1000, 3, "True", 2**20, 2**21)
+            (dataset, run, 0, fold, max(grid), 0.5 + fold, 1, 1000, 3, "True", 2**20, 2**21)
             for run in runs
             for fold in range(folds)
         ),
     )
     written = {
-        "format_version": 1,
+        "format_version": 2,
         "kind": "eval",
         "store": {"path": f"{dataset}.zarr", "digest": f"digest of {dataset}", "n": 100, "d": d, "q": 3},
         "runs": [

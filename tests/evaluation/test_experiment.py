@@ -79,12 +79,11 @@ def test_values_are_those_of_the_steps_done_by_hand() -> None:
     found = evaluate(X, "elc", labels=Y, folds=3, k_grid="2,5", seed=4, n_neighbors=5)
     assert found.record["store"] == {"path": None, "digest": None, "n": N, "d": D, "q": Q}
     for split in make_splits("kfold", label_matrix(Y), folds=3, seed=4):
-        ranking = mlfs.ELC(5).fit(X[split.train], Y[split.train]).ranking_
-        kept = found.rankings.query("fold == @split.fold")
-        assert kept["feature_index"].tolist() == ranking[:5].tolist()
-        assert kept["rank"].tolist() == [1, 2, 3, 4, 5]
         for k in (2, 5):
-            columns = ranking[:k]
+            columns = mlfs.ELC(k).fit(X[split.train], Y[split.train]).ranking_[:k]
+            kept = found.rankings.query("fold == @split.fold and k == @k")
+            assert kept["feature_index"].tolist() == columns.tolist()
+            assert kept["rank"].tolist() == list(range(1, k + 1))
             scaler = StandardScaler().fit(X[split.train][:, columns])
             train, test = (scaler.transform(X[rows][:, columns]) for rows in (split.train, split.test))
             scores = MLkNN(5).fit(train, Y[split.train]).predict_proba(test)
@@ -92,6 +91,26 @@ def test_values_are_those_of_the_steps_done_by_hand() -> None:
             mine = found.results.query("k == @k and fold == @split.fold").set_index("metric")["value"]
             assert mine.to_dict() == pytest.approx(dict(expected), nan_ok=True, rel=1e-12)
     assert found.means().query("metric == 'average_precision' and k == 5")["mean"].item() > 0.9
+
+
+def test_one_ranking_serves_all_k_but_where_the_choice_depends_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = planted()
+    asked: list[tuple[str, Any]] = []
+    fit = BaseSelector.fit
+
+    def watched(selector: BaseSelector, X: Any, y: Any = None) -> BaseSelector:
+        asked.append((selector.method, selector.n_features_to_select))
+        return fit(selector, X, y)
+
+    monkeypatch.setattr(BaseSelector, "fit", watched)
+    options: dict[str, Any] = {"labels": Y, "folds": 2, "k_grid": "1:3:1"}
+    assert prepare(X, ["elc", "enm", "random"], **options).plan()["fits"] == 2 * 3 + 2
+    found = evaluate(X, ["elc", "enm", "random"], **options)
+    assert asked == 2 * [("elc", 1), ("elc", 2), ("elc", 3), ("enm", 3)]
+    assert found.fits.query("run == 'elc'")["k"].tolist() == 2 * [1, 2, 3]
+    assert found.fits.query("run == 'enm'")["k"].tolist() == 2 * [3]
+    assert found.rankings.query("run == 'elc' and fold == 0")["k"].tolist() == [1, 2, 2, 3, 3, 3]
+    assert found.rankings.query("run == 'random' and fold == 0")["k"].tolist() == [3, 3, 3]
 
 
 def test_selectors_see_training_rows_alone(monkeypatch: pytest.MonkeyPatch, store: Path) -> None:
@@ -130,10 +149,14 @@ def test_a_store_out_of_memory_gives_what_arrays_give(store: Path, monkeypatch: 
         pd.testing.assert_frame_equal(other.results, arrays.results, check_exact=False, rtol=1e-9)
         pd.testing.assert_frame_equal(other.rankings, arrays.rankings)
     assert held.fits["bytes_read"].sum() == 0
+    assert held.record["judging"]["peak_worker_bytes"] is None
+    assert streamed.record["judging"]["peak_worker_bytes"] > 0
     # Of the streamed one: the ranges of the training rows, and the method's own pass.
     size = mlfs.open_dataset(store).rows.profile.read_bytes
-    assert streamed.fits["passes"].tolist() == [2] * 4
-    assert streamed.fits["bytes_read"].tolist() == [2 * size] * 4
+    # The ranges serve both choices of ELC.
+    passes = [2, 1, 2, 1, 2, 2]
+    assert streamed.fits["passes"].tolist() == passes
+    assert streamed.fits["bytes_read"].tolist() == [number * size for number in passes]
 
 
 def test_chosen_columns_are_read_once_for_all_k_and_folds_of_a_run(
@@ -183,7 +206,7 @@ def test_columns_in_a_file_give_the_same_bits(
     monkeypatch.setattr(Table, "columns", watched)
     with pytest.warns(UserWarning, match=f"kept in a file in {tmp_path}"):
         filed = evaluate(store, ["elc", "random"], **options)
-    assert mapped == [True] * 4
+    assert mapped == [True] * 6  # ELC's for each k
     for other in (streamed, filed):
         pd.testing.assert_frame_equal(other.results, held.results, check_exact=True)
     assert list(tmp_path.glob("mlfs-rows-*")) == []
@@ -216,11 +239,11 @@ def test_ml_knn_learns_from_a_sample_of_too_many_rows(store: Path, monkeypatch: 
     with pytest.warns(UserWarning, match="learns from 30 of up to 45 training rows, drawn at random.*rows 45: it does"):
         found = evaluate(store, "elc", **options)
     assert given == [30, 30]
-    assert found.record["mlknn_rows"] == 30
+    assert found.record["judging"]["mlknn_rows"] == 30
     with pytest.warns(UserWarning, match="learns from 30"):
         again = evaluate(store, "elc", **options)
     pd.testing.assert_frame_equal(found.results, again.results)
-    assert evaluate(store, "elc", max_train_rows=45, **options).record["mlknn_rows"] is None
+    assert evaluate(store, "elc", max_train_rows=45, **options).record["judging"]["mlknn_rows"] is None
     assert given[-2:] == [45, 45]
 
 
