@@ -71,11 +71,11 @@ def read_names(values: tuple[str, ...]) -> tuple[str, ...]:
 @click.option(
     "--partition-size", type=Bytes(), help="Bytes of X and Y that one task reads (default: 64 MiB to 128 MiB)."
 )
-@click.option("--workers", metavar="N", type=click.IntRange(min=1), help="Processes (default: one a core).")
+@click.option("--workers", metavar="N", type=click.IntRange(min=1), help="Threads or processes (default: one a core).")
 @click.option(
     "--memory-limit",
     type=Bytes(),
-    help="Memory of all processes together (default: 512 MiB a process, at most half of what is free).",
+    help="Memory of all processes together (default: 512 MiB a worker, at most half of what is free).",
 )
 @resume_option
 @force_option

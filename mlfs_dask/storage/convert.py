@@ -14,6 +14,7 @@ import contextlib
 import datetime as dt
 import fcntl
 import hashlib
+import importlib
 import itertools
 import json
 import logging
@@ -56,8 +57,8 @@ from mlfs_dask.storage.plan import (
     StorePlan,
     narrowest_dtype,
     plan_conversion,
-    plan_processes,
     plan_store,
+    plan_workers,
 )
 from mlfs_dask.storage.readers.base import LabelSpec, Part, Reader, ReadOptions
 from mlfs_dask.storage.schema import COMPRESSORS, DTYPES, KINDS, STORAGES, Partitions, StoreSchema
@@ -80,7 +81,9 @@ from mlfs_dask.storage.writer import (
 
 logger = logging.getLogger(__name__)
 
-_STAGING_VERSION = 1
+_STAGING_VERSION = 2
+_WHOLE = 1 << 62
+"""Bytes of a part that is never cut."""
 _BOOLEAN_SPELLINGS = ({"0", "1"}, {"no", "yes"}, {"n", "y"}, {"false", "true"}, {"f", "t"})
 
 
@@ -95,15 +98,15 @@ class Conversion:
     warnings : tuple of str
         What the user should know; each was logged too.
     seconds : float
-    processes, batch_bytes, projected_bytes : int
-        Reading processes, bytes of one batch, and the projected peak of the whole process tree.
+    workers, batch_bytes, projected_bytes : int
+        Reading threads or processes, bytes of one batch, and the projected peak of the whole process tree.
     """
 
     store: str
     schema: StoreSchema
     warnings: tuple[str, ...]
     seconds: float
-    processes: int
+    workers: int
     batch_bytes: int
     projected_bytes: int
 
@@ -169,7 +172,8 @@ def convert(
     keys : mapping of str to str, optional
         Names of X and Y in files that hold several arrays.
     workers : int, optional
-        Reading and writing processes (default: cores). Small sources are read by the calling process.
+        Reading and writing threads or processes, whichever the format reads faster with (default: cores). Small
+        sources are read by the calling thread.
     memory_limit : int, optional
         Bytes for all processes together, the calling one included (default: 512 MiB a worker, at most half
         of what is available).
@@ -207,7 +211,8 @@ def convert(
 
     Notes
     -----
-    Workers are started with "spawn": a script that converts large files needs `if __name__ == "__main__":`.
+    For .mat and .h5ad files, whose library reads for one thread at a time, worker processes are started with "spawn":
+    a script that converts large ones needs `if __name__ == "__main__":`.
     """
     from mlfs_dask.storage.readers.detect import open_source
 
@@ -274,7 +279,8 @@ def convert_reader(
     source_bytes = sum(source.bytes for source in sources) if sources else None
     plan = _plan(reader, memory_limit or _default_memory_limit(workers), workers, source_bytes)
     job = _describe_job(sources, options, reader)
-    with place.locked(job, sources, force=force, resume=resume) as wip, Crew(plan.processes) as crew:
+    crew = Crew(plan.workers, threads=reader.in_threads)
+    with place.locked(job, sources, force=force, resume=resume) as wip, crew:
         schema, warnings = _Run(reader, wip, plan, crew, options, sources, command).run()
         place.publish(force=force)
     for warning in warnings:
@@ -284,7 +290,7 @@ def convert_reader(
         schema=schema,
         warnings=tuple(warnings),
         seconds=time.monotonic() - started,
-        processes=plan.processes,
+        workers=plan.workers,
         batch_bytes=plan.batch_bytes,
         projected_bytes=plan.total_bytes,
     )
@@ -292,24 +298,16 @@ def convert_reader(
 
 def _plan(reader: Reader, memory_limit: int, workers: int, source_bytes: int | None) -> ConversionPlan:
     n_features = reader.header.n_features or 0
-    processes = plan_processes(
-        memory_limit=memory_limit,
-        workers=workers,
-        source_bytes=source_bytes,
-        base_bytes=runtime.current_rss(),
-        n_features=n_features,
+    facts: dict[str, Any] = {"memory_limit": memory_limit, "threads": reader.in_threads}
+    workers = plan_workers(
+        workers=workers, source_bytes=source_bytes, base_bytes=runtime.current_rss(), n_features=n_features, **facts
     )
-    if processes == 1:
+    if workers == 1 or reader.in_threads:
         # One small batch brings in what the reader needs, which then is measured instead of guessed.
-        for part in reader.parts(LARGEST_BATCH)[:1]:
+        for part in reader.parts(_WHOLE)[:1]:
             for batch in itertools.islice(reader.read(part, batch_bytes=SMALLEST_BATCH), 1):
                 n_features = max(n_features, batch.X.shape[1])
-    return plan_conversion(
-        memory_limit=memory_limit,
-        processes=processes,
-        base_bytes=runtime.current_rss(),
-        n_features=n_features,
-    )
+    return plan_conversion(workers=workers, base_bytes=runtime.current_rss(), n_features=n_features, **facts)
 
 
 def _default_memory_limit(workers: int) -> int:
@@ -519,7 +517,7 @@ class Place:
                 if old.exists():
                     old.rename(self.final)
                 raise
-            _sync_folder(self.final.parent)
+            _sync_file(self.final.parent)
         remove(self.wip)
 
     def _upload(self, built: Path) -> None:
@@ -572,15 +570,12 @@ def _sync(folder: Path) -> None:
     """Have every file on the disk before the rename that makes it visible."""
     for path in folder.rglob("*"):
         if path.is_file():
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            _sync_file(path)
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def _sync_file(path: Path) -> None:
+    """Have a file or the names in a folder on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -592,31 +587,44 @@ def _sync_folder(folder: Path) -> None:
 
 
 class Crew:
-    """Runs independent tasks: in spawned processes, or in the calling one.
+    """Runs independent tasks: in threads of this process, in spawned processes, or in the calling thread.
 
-    Workers do not hear the interrupt key (the parent asks them to stop between batches) and end with the
-    parent, even if that is killed.
+    Worker processes do not hear the interrupt key and end with the parent, even if that is killed. Workers of both
+    kinds are asked to stop between batches.
+
+    Parameters
+    ----------
+    workers : int
+        1: the calling thread does everything.
+    threads : bool
+        Threads, for readers that spend their time without the interpreter's lock: nothing has to be started.
     """
 
-    def __init__(self, processes: int) -> None:
-        self.processes = processes
-        self._pool: ProcessPoolExecutor | None = None
-        self._stop: Event | None = None
+    def __init__(self, workers: int, *, threads: bool) -> None:
+        self.workers = workers
+        self.threads = threads
+        self._pool: ProcessPoolExecutor | ThreadPoolExecutor | None = None
+        self._stop: Event | threading.Event | None = None
 
     def __enter__(self) -> Crew:
-        if self.processes > 1:
-            context = multiprocessing.get_context("spawn")
-            self._stop = context.Event()
-            self._pool = ProcessPoolExecutor(
-                self.processes, mp_context=context, initializer=_start_worker, initargs=(self._stop,)
-            )
-            # Workers inherit the blocked interrupt; the parent gets one that came meanwhile on unblocking.
-            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-            try:
-                for _ in range(self.processes):  # a process is started for each task that finds none idle
-                    self._pool.submit(int)
-            finally:
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+        if self.workers == 1:
+            return self
+        if self.threads:
+            self._stop = threading.Event()
+            self._pool = ThreadPoolExecutor(self.workers, "convert", _hear, (self._stop,))
+            return self
+        context = multiprocessing.get_context("spawn")
+        self._stop = context.Event()
+        self._pool = ProcessPoolExecutor(
+            self.workers, mp_context=context, initializer=_start_worker, initargs=(self._stop,)
+        )
+        # Workers inherit the blocked interrupt; the parent gets one that came meanwhile on unblocking.
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            for _ in range(self.workers):  # a process is started for each task that finds none idle
+                self._pool.submit(int)
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -636,15 +644,19 @@ class Crew:
 
 
 class _Stopped(Exception):
-    """The parent asked this worker to stop."""
+    """Whoever started this worker asked it to stop."""
 
 
-_stop_event: Event | None = None
+_heard = threading.local()
+"""`stop`: the event that the worker in this thread looks at between batches."""
+
+
+def _hear(stop: Event | threading.Event) -> None:
+    _heard.stop = stop
 
 
 def _start_worker(stop: Event) -> None:
-    global _stop_event
-    _stop_event = stop
+    _hear(stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -658,7 +670,8 @@ def _end_with_parent() -> None:
 
 
 def _check_stop() -> None:
-    if _stop_event is not None and _stop_event.is_set():
+    stop = getattr(_heard, "stop", None)
+    if stop is not None and stop.is_set():
         raise _Stopped
 
 
@@ -671,21 +684,23 @@ def _stage_task(reader: Reader, part: Part, directory: Path, batch_bytes: int) -
 
 
 _staged: dict[Path, StagedRows] = {}
-"""Opened staged rows of this process, at most one: the index of all batches is read once."""
+"""Opened staged rows of this process: the index of all batches is read once."""
+_staged_lock = threading.Lock()
 
 
 def _write_task(wip: Path, parts: int, spec: ArraySpec, shard: int) -> ShardRecord:
     _check_stop()
     directory = wip / "stage"
-    if directory not in _staged:
-        _close_staged()
-        _staged[directory] = StagedRows(directory, parts)
+    with _staged_lock:
+        if directory not in _staged:
+            _staged[directory] = StagedRows(directory, parts)
     return write_one_shard(_staged[directory], spec, shard, wip)
 
 
-def _close_staged() -> None:
-    while _staged:
-        _staged.popitem()[1].close()
+def _close_staged(directory: Path) -> None:
+    rows = _staged.pop(directory, None)
+    if rows is not None:
+        rows.close()
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -719,15 +734,16 @@ class _Run:
         if finished is not None:
             return finished, []
         enough = threading.Event()
-        with ThreadPoolExecutor(1) as background, contextlib.ExitStack() as stack:
+        with ThreadPoolExecutor(2) as background, contextlib.ExitStack() as stack:
             stack.callback(enough.set)  # a failure does not wait for the digest of a large source
             hashing = background.submit(self._hash_sources, enough)
+            background.submit(importlib.import_module, "zarr")  # wanted at the end; parsers leave the lock free
             parts = self._stage()
             statistics = self._merge(parts)
             decided = _decide(statistics, self.reader, self.options)
             with StagedRows(self.stage_directory, parts) as rows:
                 partitions = _partitions(rows, decided)
-            records = self._write(parts, decided)
+            records = self._write(parts, decided, background)
             return self._finish(decided, partitions, records, hashing.result()), decided.warnings
 
     def _finished(self) -> StoreSchema | None:
@@ -762,7 +778,7 @@ class _Run:
             return [Part(*part) for part in recorded["parts"]]
         total = sum(source.bytes for source in self.sources)
         # A few parts a process even out their lengths; a part is the least that is read again after a kill.
-        part_bytes = min(max(total // (4 * self.plan.processes), LARGEST_BATCH), 16 * LARGEST_BATCH)
+        part_bytes = min(max(total // (4 * self.plan.workers), LARGEST_BATCH), 16 * LARGEST_BATCH)
         parts = self.reader.parts(part_bytes)
         write_atomically(self.wip / "parts.json", json.dumps({"parts": parts}).encode())
         return parts
@@ -788,7 +804,7 @@ class _Run:
             merged.merge(statistics)
         return merged
 
-    def _write(self, parts: int, decided: _Decided) -> dict[str, ShardRecord]:
+    def _write(self, parts: int, decided: _Decided, background: ThreadPoolExecutor) -> dict[str, ShardRecord]:
         specs = decided.specs
         existing = sum(path.stat().st_size for path in (self.wip / "store").rglob("*") if path.is_file())
         projected = max(decided.plan.bytes - existing, 0)
@@ -806,9 +822,11 @@ class _Run:
         try:
             for record in self.crew.run(_write_task, arguments):
                 records[record.key] = record
+                # On its way to the disk while the next ones are made; `publish` waits for all.
+                background.submit(_sync_file, self.wip / "store" / record.key)
                 runtime.emit("convert", stage="write", parts_done=len(records), parts=len(arguments))
         finally:
-            _close_staged()
+            _close_staged(self.stage_directory)
         return records
 
     def _finish(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
-from zarr.codecs import BloscCodec
+
+if TYPE_CHECKING:  # takes longer to import than a small file to read
+    import zarr
 
 DENSE = {"encoding-type": "array", "encoding-version": "0.2.0"}
 STRINGS = {"encoding-type": "string-array", "encoding-version": "0.2.0"}
@@ -54,6 +55,8 @@ def put_row_numbers(top: zarr.Group, n: int) -> None:
 
 
 def _create(group: zarr.Group, name: str, length: int, dtype: np.dtype[Any]) -> zarr.Array[Any]:
+    from zarr.codecs import BloscCodec
+
     # Row numbers and ranges of many features compress to a fraction, and are read once.
     codec = BloscCodec(cname="zstd", clevel=3, shuffle="shuffle", typesize=dtype.itemsize)
     return group.create_array(

@@ -13,16 +13,17 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import google_crc32c
 import numpy as np
-import zarr
 from numpy.typing import NDArray
-from zarr.codecs import BloscCodec, ZstdCodec
 
 from mlfs_dask.storage.digest import new_hash
 from mlfs_dask.storage.plan import ArrayPlan
+
+if TYPE_CHECKING:
+    import zarr
 
 _ABSENT = 2**64 - 1
 _THREAD_BYTES = 1 << 20
@@ -81,6 +82,8 @@ class ArraySpec:
 
 
 def _zarr_codec(compressor: str, itemsize: int) -> Any:
+    from zarr.codecs import BloscCodec, ZstdCodec
+
     if compressor == "zstd":
         return ZstdCodec(level=1)
     if compressor == "lz4":

@@ -209,12 +209,12 @@ def _cut(length: int, shards: int, *, most: int, least: int, item_bytes: int) ->
 
 @dataclass(frozen=True)
 class ConversionPlan:
-    """How many processes convert, and with batches of what size.
+    """How many workers convert, and with batches of what size.
 
     Attributes
     ----------
-    processes : int
-        Reading and writing processes; 1 means the calling process itself.
+    workers : int
+        Reading and writing threads or processes; 1 means the calling thread itself.
     batch_bytes : int
         Bytes of one batch of rows, as its reader measures them.
     process_bytes : int
@@ -223,23 +223,29 @@ class ConversionPlan:
         Projected peak of the whole process tree.
     """
 
-    processes: int
+    workers: int
     batch_bytes: int
     process_bytes: int
     total_bytes: int
 
 
-def plan_processes(
-    *, memory_limit: int, workers: int, source_bytes: int | None, base_bytes: int, n_features: int = 0
+def plan_workers(
+    *,
+    memory_limit: int,
+    workers: int,
+    source_bytes: int | None,
+    base_bytes: int,
+    n_features: int = 0,
+    threads: bool = False,
 ) -> int:
-    """How many processes read and write.
+    """How many workers read and write.
 
     Parameters
     ----------
     memory_limit : int
         Bytes for the whole process tree.
     workers : int
-        Processes wanted; fewer are planned where each would not get a useful batch, and the calling process
+        Workers wanted; fewer are planned where each would not get a useful batch, and the calling thread
         works alone when the source is small.
     source_bytes : int or None
         Bytes of the source files, if known.
@@ -247,35 +253,44 @@ def plan_processes(
         What the calling process holds, with the source opened.
     n_features : int
         Features, if known; 0 otherwise.
+    threads : bool
+        Workers are threads of the calling process, which loads the reader's libraries once.
 
     Examples
     --------
-    >>> plan_processes(memory_limit=2**30, workers=2, source_bytes=2**31, base_bytes=80 << 20)
+    >>> plan_workers(memory_limit=2**30, workers=2, source_bytes=2**31, base_bytes=80 << 20)
     2
-    >>> plan_processes(memory_limit=200 << 20, workers=2, source_bytes=2**31, base_bytes=80 << 20)
+    >>> plan_workers(memory_limit=200 << 20, workers=2, source_bytes=2**31, base_bytes=80 << 20)
     1
     """
     if source_bytes is not None and source_bytes <= 2 * LARGEST_BATCH:
         return 1
-    useful = PROCESS_BYTES + FEATURE_BYTES * n_features + BATCH_MULTIPLE * (1 << 20)
-    fitting = min(workers, (memory_limit - base_bytes) // useful)
+    useful = FEATURE_BYTES * n_features + BATCH_MULTIPLE * (1 << 20)
+    if threads:
+        fitting = min(workers, (memory_limit - max(base_bytes, PROCESS_BYTES)) // useful)
+    else:
+        fitting = min(workers, (memory_limit - base_bytes) // (PROCESS_BYTES + useful))
     return fitting if fitting > 1 else 1
 
 
-def plan_conversion(*, memory_limit: int, processes: int, base_bytes: int, n_features: int = 0) -> ConversionPlan:
+def plan_conversion(
+    *, memory_limit: int, workers: int, base_bytes: int, n_features: int = 0, threads: bool = False
+) -> ConversionPlan:
     """Size of the batches.
 
     Parameters
     ----------
     memory_limit : int
         Bytes for the whole process tree.
-    processes : int
-        From `plan_processes`.
+    workers : int
+        From `plan_workers`.
     base_bytes : int
-        What the calling process holds. If it reads alone: after a first small batch, with which libraries and
+        What the calling process holds. If it reads itself: after a first small batch, with which libraries and
         compiled tokenizers come.
     n_features : int
         Features, if known; 0 otherwise.
+    threads : bool
+        Workers are threads of the calling process.
 
     Raises
     ------
@@ -283,14 +298,16 @@ def plan_conversion(*, memory_limit: int, processes: int, base_bytes: int, n_fea
         If the smallest batch does not fit.
     """
     extra = FEATURE_BYTES * n_features
-    if processes > 1:
-        share = (memory_limit - base_bytes) // processes
+    if workers > 1 and not threads:
+        share = (memory_limit - base_bytes) // workers
         fixed = PROCESS_BYTES + extra
         batch = min(LARGEST_BATCH, (share - fixed) // BATCH_MULTIPLE)
         process_bytes = fixed + BATCH_MULTIPLE * batch
-        return ConversionPlan(processes, batch, process_bytes, base_bytes + processes * process_bytes)
-    fixed = base_bytes + SLACK_BYTES + extra
-    batch = min(LARGEST_BATCH, (memory_limit - fixed) // BATCH_MULTIPLE)
+        return ConversionPlan(workers, batch, process_bytes, base_bytes + workers * process_bytes)
+    fixed = base_bytes + workers * (SLACK_BYTES + extra)
+    batch = min(LARGEST_BATCH, (memory_limit - fixed) // (workers * BATCH_MULTIPLE))
+    if batch < SMALLEST_BATCH and workers > 1:
+        return plan_conversion(memory_limit=memory_limit, workers=1, base_bytes=base_bytes, n_features=n_features)
     if batch < SMALLEST_BATCH:
         needed = fixed + BATCH_MULTIPLE * SMALLEST_BATCH
         raise DoesNotFitError(
@@ -299,8 +316,8 @@ def plan_conversion(*, memory_limit: int, processes: int, base_bytes: int, n_fea
             available=memory_limit,
             cure=f"pass --memory-limit {math.ceil(needed / 2**20)}MiB or more",
         )
-    process_bytes = fixed + BATCH_MULTIPLE * batch
-    return ConversionPlan(1, batch, process_bytes, process_bytes)
+    process_bytes = fixed + workers * BATCH_MULTIPLE * batch
+    return ConversionPlan(workers, batch, process_bytes, process_bytes)
 
 
 def narrowest_dtype(*, minimum: float, maximum: float, integers: bool, missing: bool, fits_float32: bool) -> str:

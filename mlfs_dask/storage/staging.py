@@ -3,7 +3,7 @@
 Each part of the source has one file of arrays, appended batch by batch, and one journal with a line a batch.
 A batch counts when its line is complete; the line holds the checksum of its bytes. So a reading that was
 killed goes on after its last whole batch, and a torn write after a power cut is noticed. Values are kept in
-the narrowest type that loses no digit of that batch, rows in the smaller of dense and CSR form.
+the narrowest type that loses no digit of the part so far, rows in the smaller of dense and CSR form.
 
 `StagedRows` reads any run of rows or nonzeros back, whatever the batches were, holding one batch at most.
 """
@@ -13,20 +13,21 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import threading
 import zipfile
-import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.storage.plan import INDEX_BYTES, OFFSET_BYTES, narrowest_dtype
+from mlfs_dask.storage.plan import INDEX_BYTES, OFFSET_BYTES
 from mlfs_dask.storage.readers.base import Batch, Part, Reader
 from mlfs_dask.storage.statistics import Statistics
 from mlfs_dask.typing import Matrix
@@ -52,7 +53,7 @@ class StagedBatch:
     position : int
         Where the source is read on.
     checksum : int
-        CRC-32 of the bytes.
+        CRC-32C of the bytes.
     """
 
     offset: int
@@ -203,10 +204,12 @@ def _read_on(
             count = _row_count(batch, reader.path)
             if not count:
                 continue
-            X, Y = canonical(batch, reader.path)
-            _count(X, Y, statistics, reader, part, rows, batch)
+            X, Y, nonzeros = canonical(batch, reader.path, statistics)
+            _check_finite(X, statistics, reader, part, rows, batch)
             rows += count
-            record = _append(data, end, X, Y, batch.position)
+            dtype = statistics.narrowest_dtype()
+            record = _append(data, end, X, Y, dtype=dtype, nonzeros=nonzeros, position=batch.position)
+            del X, Y, batch
             data.flush()
             journal.write(json.dumps(dataclasses.asdict(record)).encode() + b"\n")
             journal.flush()
@@ -234,7 +237,7 @@ def _are_intact(directory: Path, part: int, batches: Sequence[StagedBatch], stat
         for batch in batches:
             file.seek(batch.offset)
             content = file.read(batch.end - batch.offset)
-            if zlib.crc32(content) != batch.checksum:
+            if google_crc32c.value(content) != batch.checksum:
                 return False
             if statistics is not None:
                 arrays = {
@@ -264,14 +267,19 @@ def _row_count(batch: Batch, path: str) -> int:
     return rows
 
 
-def canonical(batch: Batch, path: str) -> tuple[Matrix, csr_array]:
-    """X without -0 and odd NaNs; CSR sorted, without repeats and explicit zeros; Y likewise.
+def canonical(batch: Batch, path: str, statistics: Statistics) -> tuple[Matrix, csr_array, int]:
+    """X without -0 and odd NaNs; CSR sorted, without repeats and explicit zeros; Y likewise; both counted.
+
+    A dense X that owns its memory is changed in place: each tile of it is tidied and counted while it is in the
+    cache, since more passes over memory than one would take longer than parsing short texts.
 
     Returns
     -------
     X : float ndarray or csr_array, shape (rows, d)
         The smaller of the two forms.
     Y : csr_array of int8, shape (rows, q)
+    nonzeros : int
+        Of X, missing values among them.
     """
     X: Matrix = batch.X
     if not np.issubdtype(X.dtype, np.floating):
@@ -284,22 +292,27 @@ def canonical(batch: Batch, path: str) -> tuple[Matrix, csr_array]:
             Y.data = np.sign(Y.data)  # a label listed twice is one label
         _check_labels(Y, batch, path)
         Y.eliminate_zeros()
-    if isinstance(X, np.ndarray):
-        nonzeros = np.count_nonzero(X)
-        csr_bytes = nonzeros * (X.itemsize + INDEX_BYTES) + OFFSET_BYTES * len(X)
-        if 2 * csr_bytes > X.nbytes:
-            return _plain(X), Y
-        X = csr_array(X)
-    else:
-        X = csr_array(X)
-        if not X.has_canonical_format:
-            X = X.copy()
-            X.sum_duplicates()
-        if np.count_nonzero(X.data) < X.nnz:
-            X = X.copy()
-            X.eliminate_zeros()
-    X.data = _plain(X.data)
-    return X, Y
+    before = statistics.nonzeros
+    with np.errstate(invalid="ignore"):
+        if isinstance(X, np.ndarray):
+            if not (X.flags.owndata and X.flags.c_contiguous and X.flags.writeable):
+                X = np.array(X, order="C")
+            statistics.add_dense(X, tidy=True)
+            csr_bytes = (statistics.nonzeros - before) * (X.itemsize + INDEX_BYTES) + OFFSET_BYTES * len(X)
+            if 2 * csr_bytes <= X.nbytes:
+                X = csr_array(X)
+        else:
+            X = csr_array(X)
+            if not X.has_canonical_format:
+                X = X.copy()
+                X.sum_duplicates()
+            if np.count_nonzero(X.data) < X.nnz:
+                X = X.copy()
+                X.eliminate_zeros()
+            X.data = _plain(X.data)
+            statistics.add_sparse(X)
+        statistics.add_labels(Y)
+    return X, Y, statistics.nonzeros - before
 
 
 def _plain(values: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
@@ -334,17 +347,14 @@ def _add(X: Matrix, Y: csr_array, statistics: Statistics) -> None:
     statistics.add_labels(Y)
 
 
-def _count(
+def _check_finite(
     X: Matrix,
-    Y: csr_array,
     statistics: Statistics,
     reader: Reader,
     part: Part,
     part_rows: int,
     batch: Batch,
 ) -> None:
-    with np.errstate(invalid="ignore"):
-        _add(X, Y, statistics)
     infinite = (statistics.maximum == np.inf) & (statistics.stored > 0)
     infinite |= (statistics.minimum == -np.inf) & (statistics.stored > 0)
     if not infinite.any():
@@ -369,15 +379,16 @@ def _count(
     )
 
 
-def _append(data: IO[bytes], offset: int, X: Matrix, Y: csr_array, position: int) -> StagedBatch:
+def _append(
+    data: IO[bytes], offset: int, X: Matrix, Y: csr_array, *, dtype: str, nonzeros: int, position: int
+) -> StagedBatch:
     values = X if isinstance(X, np.ndarray) else X.data
-    narrow = np.ascontiguousarray(_narrow(values))
+    with np.errstate(over="ignore", invalid="ignore"):
+        narrow = np.ascontiguousarray(values.astype(dtype, copy=False))
     arrays: list[NDArray[Any]]
-    if isinstance(X, np.ndarray):
-        arrays, nonzeros = [narrow], int(np.count_nonzero(X))
-    else:
-        arrays, nonzeros = [X.indptr.astype(np.int64), X.indices.astype(np.int32), narrow], X.nnz
+    arrays = [] if isinstance(X, np.ndarray) else [X.indptr.astype(np.int64), X.indices.astype(np.int32)]
     arrays += [
+        narrow,
         Y.indptr.astype(np.int64),
         Y.indices.astype(np.int32),
         Y.data.astype(np.int8),
@@ -388,7 +399,7 @@ def _append(data: IO[bytes], offset: int, X: Matrix, Y: csr_array, position: int
         padding = bytes(-content.nbytes % _ALIGNMENT)
         data.write(content)
         data.write(padding)
-        checksum = zlib.crc32(padding, zlib.crc32(content, checksum))
+        checksum = google_crc32c.extend(google_crc32c.extend(checksum, np.frombuffer(content, np.uint8)), padding)
     return StagedBatch(
         offset=offset,
         rows=X.shape[0],
@@ -401,24 +412,6 @@ def _append(data: IO[bytes], offset: int, X: Matrix, Y: csr_array, position: int
         position=int(position),
         checksum=checksum,
     )
-
-
-def _narrow(values: NDArray[np.floating[Any]]) -> NDArray[Any]:
-    """The same numbers in the narrowest type that holds them all."""
-    if not values.size:
-        return values.astype(np.uint8)
-    low, high = float(values.min()), float(values.max())
-    missing = np.isnan(low)
-    if missing:
-        low, high = -np.inf, np.inf
-    integers = not missing and bool((values == np.rint(values)).all())
-    with np.errstate(over="ignore", invalid="ignore"):
-        single = values.astype(np.float32, copy=False)
-        fits = bool(((single == values) | (values != values)).all())
-    name = narrowest_dtype(minimum=low, maximum=high, integers=integers, missing=bool(missing), fits_float32=fits)
-    if name == "float32":
-        return single
-    return values.astype(name, copy=False)
 
 
 def _matrices(batch: StagedBatch, arrays: dict[str, NDArray[Any]]) -> tuple[Matrix, csr_array]:
@@ -443,7 +436,7 @@ def _matrices(batch: StagedBatch, arrays: dict[str, NDArray[Any]]) -> tuple[Matr
 class StagedRows:
     """All staged batches in the order of the source, read by rows or by nonzeros.
 
-    Holds a few integers per batch, and the last batch that had to be converted between dense and CSR.
+    Holds a few integers per batch, and for each thread the last batch that it had to convert from dense to CSR.
     """
 
     def __init__(self, directory: Path, parts: int) -> None:
@@ -459,14 +452,13 @@ class StagedRows:
         self._rows = _offsets(batch.rows for batch in self._batches)
         self._nonzeros = _offsets(batch.nonzeros for batch in self._batches)
         self._label_nonzeros = _offsets(batch.label_nonzeros for batch in self._batches)
-        self._open: tuple[int, IO[bytes]] | None = None
-        self._converted: tuple[int, csr_array] | None = None
+        self._of_thread = threading.local()
+        self._opened: set[IO[bytes]] = set()
 
     def close(self) -> None:
-        if self._open is not None:
-            self._open[1].close()
-            self._open = None
-        self._converted = None
+        while self._opened:
+            self._opened.pop().close()
+        self._of_thread = threading.local()
 
     def __enter__(self) -> StagedRows:
         return self
@@ -484,10 +476,7 @@ class StagedRows:
     def _read_into(self, index: int, name: str, start: int, out: NDArray[Any]) -> None:
         offset, dtype, _ = self._batches[index].pieces()[name]
         part = self._files[index]
-        if self._open is None or self._open[0] != part:
-            self.close()
-            self._open = (part, data_path(self._directory, part).open("rb", buffering=0))
-        file = self._open[1]
+        file = self._file(part)
         file.seek(offset + start * dtype.itemsize)
         view = memoryview(out.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
         done = 0
@@ -496,6 +485,18 @@ class StagedRows:
             if not got:
                 raise OSError(f"{data_path(self._directory, part)} is shorter than its journal says")
             done += got
+
+    def _file(self, part: int) -> IO[bytes]:
+        """The open file of a part: one for each thread, which has a position of its own in it."""
+        of_thread = self._of_thread
+        if getattr(of_thread, "part", None) != part:
+            if hasattr(of_thread, "file"):
+                self._opened.discard(of_thread.file)
+                of_thread.file.close()
+            of_thread.part, of_thread.file = part, data_path(self._directory, part).open("rb", buffering=0)
+            self._opened.add(of_thread.file)
+        file: IO[bytes] = of_thread.file
+        return file
 
     def _runs(self, offsets: list[int], start: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
         """(batch, first, last, place of first in the run) of every batch that holds some of start..stop."""
@@ -546,11 +547,13 @@ class StagedRows:
                 indices[there] = rows.indices[first:last]
 
     def _as_csr(self, index: int) -> csr_array:
-        if self._converted is None or self._converted[0] != index:
+        of_thread = self._of_thread
+        if getattr(of_thread, "converted", None) != index:
             batch = self._batches[index]
             values = self._read(index, "dense", 0, batch.rows * batch.width)
-            self._converted = (index, csr_array(values.reshape(batch.rows, batch.width)))
-        return self._converted[1]
+            of_thread.converted, of_thread.csr = index, csr_array(values.reshape(batch.rows, batch.width))
+        csr: csr_array = of_thread.csr
+        return csr
 
     def offsets(self, start: int, out: NDArray[np.int64]) -> None:
         """Fill `out` with row offsets of X (of the n + 1) from row `start`."""

@@ -15,12 +15,16 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.storage.plan import narrowest_dtype
 
 _TILE_BYTES = 1 << 18
 """Rows are looked at in tiles that stay in a core's cache through the dozen passes made over each."""
 
 _TILE_ROWS = 255
 """Counts of a tile's rows fit a byte, which adds up many columns at a time."""
+
+_NARROW = 64
+"""Columns below which a tile is turned: a reduction over rows this short does little more than begin and end."""
 
 _LONG_ROW = 256
 """Columns from which on counting row by row is faster than along the axis."""
@@ -86,37 +90,60 @@ class Statistics:
             self.positive = np.concatenate([self.positive, np.zeros(more, np.int64)])
             self.unknown = np.concatenate([self.unknown, np.zeros(more, np.int64)])
 
-    def add_dense(self, X: NDArray[np.floating[Any]]) -> None:
-        """Count a dense block of X, shape (rows, d); NaN is missing, inf is the caller's to refuse."""
+    def add_dense(self, X: NDArray[np.floating[Any]], *, tidy: bool = False) -> None:
+        """Count a dense block of X, shape (rows, d); NaN is missing, inf is the caller's to refuse.
+
+        With `tidy` X is changed in place as it passes: -0 becomes 0, and every NaN the same one.
+        """
         rows, d = X.shape
         self.grow(d, 0)
         self.rows += rows
-        step = min(max(1, _TILE_BYTES // max(1, d * X.itemsize)), _TILE_ROWS)
+        step = max(1, _TILE_BYTES // max(1, d * X.itemsize))
+        if d >= _NARROW:
+            step = min(step, _TILE_ROWS)
         for start in range(0, rows, step):
-            self._add_tile(X[start : start + step])
+            tile = X[start : start + step]
+            if tidy:
+                tile += 0.0
+            holes = self._add_tile(tile) if d >= _NARROW else self._add_turned(np.ascontiguousarray(tile.T))
+            if holes and tidy:
+                tile[np.isnan(tile)] = np.nan
         for feature, seen in self.seen.items():
             _mark(seen, X[:, feature], feature)
 
-    def _add_tile(self, X: NDArray[np.floating[Any]]) -> None:
-        rows, d = X.shape
+    def _add_tile(self, X: NDArray[np.floating[Any]]) -> bool:
+        d = X.shape[1]
         present = (X != 0).view(np.uint8)
         in_column = np.add.reduce(present, axis=0, dtype=np.uint8).astype(np.int64)
-        nonzeros = int(in_column.sum())
-        self.nonzeros += nonzeros
-        if nonzeros == rows * d:
-            self.longest_row = max(self.longest_row, d)
-        elif d >= _LONG_ROW:
-            self.longest_row = max(self.longest_row, max(int(np.count_nonzero(row)) for row in present))
-        else:
-            self.longest_row = max(self.longest_row, int(np.count_nonzero(present, axis=1).max()))
-        low, high = X.min(axis=0), X.max(axis=0)
+        if self.longest_row < d:
+            if d >= _LONG_ROW:
+                longest = max(int(np.count_nonzero(row)) for row in present)
+            else:
+                longest = int(np.count_nonzero(present, axis=1).max())
+            self.longest_row = max(self.longest_row, longest)
+        return self._add_columns(X, in_column, axis=0)
+
+    def _add_turned(self, columns: NDArray[np.floating[Any]]) -> bool:
+        """Count a tile that is given column by column, shape (d, rows)."""
+        present = (columns != 0).view(np.uint8)
+        if self.longest_row < len(columns):
+            in_row = np.add.reduce(present, axis=0, dtype=np.uint8)
+            self.longest_row = max(self.longest_row, int(in_row.max(initial=0)))
+        in_column = np.array([np.count_nonzero(column) for column in present], np.int64)
+        return self._add_columns(columns, in_column, axis=1)
+
+    def _add_columns(self, X: NDArray[np.floating[Any]], in_column: NDArray[np.int64], *, axis: int) -> bool:
+        """Count a tile of which `axis` runs along the rows; returns whether values are missing."""
+        d = len(in_column)
+        self.nonzeros += int(in_column.sum())
+        low, high = X.min(axis=axis), X.max(axis=axis)
         # NaN spreads through min: one look at d numbers tells whether the tile has missing values.
         holes = bool(np.isnan(low).any())
         if holes:
-            missing = np.isnan(X).sum(axis=0, dtype=np.int64)
+            missing = np.isnan(X).sum(axis=axis, dtype=np.int64)
             self.missing[:d] += missing
             in_column -= missing
-            low, high = np.fmin.reduce(X, axis=0), np.fmax.reduce(X, axis=0)
+            low, high = np.fmin.reduce(X, axis=axis), np.fmax.reduce(X, axis=axis)
             low[np.isnan(low)], high[np.isnan(high)] = np.inf, -np.inf
         self.stored[:d] += in_column
         np.minimum(self.minimum[:d], low, out=self.minimum[:d])
@@ -124,13 +151,14 @@ class Statistics:
         # Most numeric columns show a fraction in the first tile and are never looked at again.
         candidates = np.flatnonzero(self.integers[:d])
         if candidates.size:
-            part = X if candidates.size == d else X[:, candidates]
+            part = X if candidates.size == d else X.take(candidates, axis=1 - axis)
             whole = part == np.rint(part)
             if holes:
                 whole |= np.isnan(part)
-            self.integers[candidates] = whole.all(axis=0)
+            self.integers[candidates] = whole.all(axis=axis)
         if self.fits_float32 and not (self.integers[:d].all() and _are_small(low, high)):
             self.fits_float32 = _is_float32(X)
+        return holes
 
     def add_sparse(self, X: csr_array) -> None:
         """Count a canonical sparse block of X, shape (rows, d), without explicit zeros."""
@@ -208,6 +236,16 @@ class Statistics:
         self.unknown[:q] += other.unknown
         for feature, seen in other.seen.items():
             self.seen[feature] = self.seen[feature] | seen
+
+    def narrowest_dtype(self) -> str:
+        """The narrowest stored type that holds every value counted so far without loss."""
+        return narrowest_dtype(
+            minimum=float(self.minimum.min(initial=0)),
+            maximum=float(self.maximum.max(initial=0)),
+            integers=bool(self.integers.all()),
+            missing=bool(self.missing.any()),
+            fits_float32=self.fits_float32,
+        )
 
     def ranges(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Smallest and largest value of each feature, zeros included; NaN where every value is missing."""

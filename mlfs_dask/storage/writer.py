@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import zarr
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
@@ -185,6 +184,8 @@ class Names:
 
 def write_metadata(root: Path, specs: Sequence[ArraySpec], names: Names, *, n: int, d: int, q: int) -> None:
     """Write groups, array metadata, row numbers, `var` and `uns`: all but the root's own metadata."""
+    import zarr
+
     top = zarr.create_group(root, overwrite=False)
     for name in ("layers", "obsp", "varm", "varp", "uns", "uns/mlfs", "obsm"):
         top.create_group(name, attributes=dict(DICT))

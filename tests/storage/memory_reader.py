@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ class MemoryReader:
     sleep: float = 0.0
     log: str | None = None
     first_line: int | None = None
+    in_threads: bool = False
 
     def parts(self, part_bytes: int) -> list[Part]:
         edges = sorted({0, *self.part_cuts, self.X.shape[0]})
@@ -48,7 +50,7 @@ class MemoryReader:
             time.sleep(self.sleep)
             if self.log is not None:
                 with Path(self.log).open("a") as file:
-                    file.write(f"{a} {b} {os.getpid()}\n")
+                    file.write(f"{a} {b} {os.getpid()} {threading.get_native_id()}\n")
             line = None if self.first_line is None else self.first_line + a
             yield Batch(self.X[a:b], csr_array(self.Y[a:b]).astype(np.int8), b, line)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -128,11 +129,16 @@ def test_padding_of_the_last_chunk_is_zero(tmp_path: Path) -> None:
 
 
 def test_everything_is_on_the_disk_before_it_is_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced: list[bool] = []
-    monkeypatch.setattr(module.os, "fsync", lambda descriptor: synced.append((tmp_path / "out.zarr").exists()))
+    before, after = set(), set()
+
+    def note(descriptor: int) -> None:
+        name = str(Path(f"/proc/self/fd/{descriptor}").readlink())
+        (after if (tmp_path / "out.zarr").exists() else before).add(name)
+
+    monkeypatch.setattr(module.os, "fsync", note)
     made = run(tmp_path, make_reader(*data()))
-    assert synced.count(False) == len(made.schema.sizes) + 1
-    assert synced[-1]  # the folder that holds the new name
+    assert before == {str(tmp_path / ".out.zarr.wip" / "store" / key) for key in (*made.schema.sizes, "zarr.json")}
+    assert after == {str(tmp_path)}, "the folder that holds the new name"
 
 
 @pytest.mark.parametrize(
@@ -445,29 +451,37 @@ def test_a_file_url(tmp_path: Path) -> None:
     assert open_dataset(made.store).shape == (40, 9)
 
 
-# Processes
+# Threads and processes
 
 
 def _plan(processes: int) -> Callable[..., ConversionPlan]:
     return lambda *args, **kwargs: ConversionPlan(processes, 1 << 20, 1, 1)
 
 
-def test_two_processes_write_the_same_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("in_threads", [False, True])
+def test_two_workers_write_the_same_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_threads: bool) -> None:
     X, Y = data(n=60)
     alone = run(tmp_path, make_reader(X, Y), name="alone.zarr", partition_bytes=700).schema
     monkeypatch.setattr(module, "_plan", _plan(2))
-    made = run(tmp_path, make_reader(X, Y, part_cuts=(10, 20, 50)), partition_bytes=700).schema
+    log = tmp_path / "log"
+    reader = make_reader(X, Y, part_cuts=(10, 20, 50), in_threads=in_threads, log=str(log), sleep=0.05)
+    made = run(tmp_path, reader, partition_bytes=700).schema
     assert made.digest == alone.digest
     assert made.digests["X/c/1/0"] == alone.digests["X/c/1/0"]
+    workers = {tuple(line.split()[2:]) for line in log.read_text().splitlines()}
+    assert len(workers) == 2
+    assert ({pid for pid, _ in workers} == {str(os.getpid())}) is in_threads
+    log.unlink()
     assert left_behind(tmp_path) == ["alone.zarr", "out.zarr"]
 
 
-def test_bad_data_in_a_worker_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("in_threads", [False, True])
+def test_bad_data_in_a_worker_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_threads: bool) -> None:
     monkeypatch.setattr(module, "_plan", _plan(2))
     X, Y = data()
     X[39, 1] = np.inf
     with pytest.raises(DataError, match=r"column 2, value inf"):
-        run(tmp_path, make_reader(X, Y, part_cuts=(10, 30)))
+        run(tmp_path, make_reader(X, Y, part_cuts=(10, 30), in_threads=in_threads))
     assert left_behind(tmp_path) == []
 
 

@@ -30,18 +30,19 @@ from mlfs_dask.storage.plan import ConversionPlan
 from tests.storage.test_interruption import slow_reader
 
 if __name__ == "__main__":
-    folder, processes, resume = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "resume"
-    module._plan = lambda *args: ConversionPlan(processes, 1 << 20, 1, 1)
+    folder, workers = sys.argv[1], int(sys.argv[2])
+    resume, in_threads = sys.argv[3] == "resume", sys.argv[4] == "threads"
+    module._plan = lambda *args: ConversionPlan(workers, 1 << 20, 1, 1)
     options = module.Options(partition_bytes=3000)
     write = module.write_one_shard
     module.write_one_shard = lambda *arguments: (time.sleep(0.05), write(*arguments))[1]
     print("ready", flush=True)
-    module.convert_reader(lambda: slow_reader(folder), folder + "/out.zarr", workers=processes,
+    module.convert_reader(lambda: slow_reader(folder, in_threads), folder + "/out.zarr", workers=workers,
                           options=options, resume=resume)
 """
 
 
-def slow_reader(folder: str) -> MemoryReader:
+def slow_reader(folder: str, in_threads: bool) -> MemoryReader:
     X, Y = rows()
     return make_reader(
         X,
@@ -50,6 +51,7 @@ def slow_reader(folder: str) -> MemoryReader:
         part_cuts=tuple(range(0, 320, 20)),
         sleep=0.02,
         log=f"{folder}/../log-{Path(folder).name}",
+        in_threads=in_threads,
     )
 
 
@@ -58,11 +60,11 @@ def rows() -> tuple[np.ndarray, np.ndarray]:
     return generator.normal(size=(320, 10)), generator.choice([0, 1, -1], (320, 3)).astype(np.int8)
 
 
-def start(folder: Path, processes: int, *, resume: bool) -> subprocess.Popen[bytes]:
+def start(folder: Path, workers: int, *, resume: bool, kind: str = "processes") -> subprocess.Popen[bytes]:
     script = folder.parent / f"{folder.name}.py"
     script.write_text(SCRIPT)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, str(script), str(folder), str(processes), "resume" if resume else "new"]
+    command = [sys.executable, str(script), str(folder), str(workers), "resume" if resume else "new", kind]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
@@ -88,11 +90,11 @@ def check_finished(folder: Path) -> None:
     assert [path.name for path in folder.iterdir()] == ["out.zarr"]
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_killed_while_reading(tmp_path: Path, processes: int) -> None:
+@pytest.mark.parametrize(("workers", "kind"), [(1, "threads"), (2, "threads"), (2, "processes")])
+def test_killed_while_reading(tmp_path: Path, workers: int, kind: str) -> None:
     folder = tmp_path / "place"
     folder.mkdir()
-    process = start(folder, processes, resume=False)
+    process = start(folder, workers, resume=False, kind=kind)
     wait_for(lambda: len(batches_read(folder)) > 20, process)
     children = psutil.Process(process.pid).children(recursive=True)
     process.kill()
@@ -104,13 +106,13 @@ def test_killed_while_reading(tmp_path: Path, processes: int) -> None:
     before = batches_read(folder)
     assert len(before) < 64
 
-    process = start(folder, processes, resume=True)
+    process = start(folder, workers, resume=True, kind=kind)
     _, problems = process.communicate(timeout=100)
     assert process.returncode == 0, problems
     check_finished(folder)
-    # At most the batch that each process was at is read twice.
+    # At most the batch that each worker was at is read twice.
     again = len(batches_read(folder)) - 64
-    assert 0 <= again <= processes
+    assert 0 <= again <= workers
 
 
 def test_killed_while_writing(tmp_path: Path) -> None:
@@ -128,10 +130,11 @@ def test_killed_while_writing(tmp_path: Path) -> None:
     assert len(batches_read(folder)) == 64
 
 
-def test_interrupt_key(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+def test_interrupt_key(tmp_path: Path, kind: str) -> None:
     folder = tmp_path / "place"
     folder.mkdir()
-    process = start(folder, 2, resume=False)
+    process = start(folder, 2, resume=False, kind=kind)
     wait_for(lambda: len(batches_read(folder)) > 10, process)
     children = psutil.Process(process.pid).children(recursive=True)
     for each in (psutil.Process(process.pid), *children):  # as a terminal does
@@ -143,7 +146,7 @@ def test_interrupt_key(tmp_path: Path) -> None:
     _, alive = psutil.wait_procs(children, timeout=10)
     assert alive == []
     assert [path.name for path in folder.iterdir()] == [".out.zarr.wip"]
-    process = start(folder, 2, resume=True)
+    process = start(folder, 2, resume=True, kind=kind)
     process.communicate(timeout=100)
     check_finished(folder)
 

@@ -20,8 +20,8 @@ from mlfs_dask.storage.plan import (
     ArrayPlan,
     narrowest_dtype,
     plan_conversion,
-    plan_processes,
     plan_store,
+    plan_workers,
 )
 
 MIB = 1 << 20
@@ -140,31 +140,43 @@ def test_narrowest_dtype(low: float, high: float, integers: bool, missing: bool,
 
 def test_small_sources_are_read_by_the_calling_process() -> None:
     facts = {"memory_limit": 2**33, "workers": 8, "base_bytes": 60 * MIB}
-    assert plan_processes(source_bytes=LARGEST_BATCH, **facts) == 1
-    assert plan_processes(source_bytes=2**31, **facts) == 8
-    assert plan_processes(source_bytes=None, **facts) == 8
+    assert plan_workers(source_bytes=LARGEST_BATCH, **facts) == 1
+    assert plan_workers(source_bytes=2**31, **facts) == 8
+    assert plan_workers(source_bytes=None, **facts) == 8
 
 
 def test_fewer_processes_where_memory_is_short() -> None:
     limit = 60 * MIB + 2 * (PROCESS_BYTES + BATCH_MULTIPLE * MIB)
     facts = {"workers": 8, "source_bytes": 2**31, "base_bytes": 60 * MIB}
-    assert plan_processes(memory_limit=limit, **facts) == 2
-    assert plan_processes(memory_limit=limit - 1, **facts) == 1
+    assert plan_workers(memory_limit=limit, **facts) == 2
+    assert plan_workers(memory_limit=limit - 1, **facts) == 1
 
 
-@pytest.mark.parametrize("processes", [1, 2, 4])
-def test_batches_fill_the_limit(processes: int) -> None:
-    limit = processes * 300 * MIB
-    plan = plan_conversion(memory_limit=limit, processes=processes, base_bytes=60 * MIB, n_features=1000)
+def test_threads_share_what_a_process_loads() -> None:
+    limit = PROCESS_BYTES + 3 * BATCH_MULTIPLE * MIB
+    facts = {"workers": 8, "source_bytes": 2**31, "base_bytes": 60 * MIB, "threads": True}
+    assert plan_workers(memory_limit=limit, **facts) == 3
+    assert plan_workers(memory_limit=limit - 1, **facts) == 2
+    # What the reader loads is known only afterwards: then there may be room for the calling thread alone.
+    late = plan_conversion(memory_limit=200 * MIB, workers=8, base_bytes=170 * MIB, threads=True)
+    assert late.workers == 1
+    assert late.total_bytes <= 200 * MIB
+
+
+@pytest.mark.parametrize("threads", [False, True])
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_batches_fill_the_limit(workers: int, threads: bool) -> None:
+    limit = (60 + 200 * workers if threads else 300 * workers) * MIB
+    plan = plan_conversion(memory_limit=limit, workers=workers, base_bytes=60 * MIB, n_features=1000, threads=threads)
     assert SMALLEST_BATCH <= plan.batch_bytes <= LARGEST_BATCH
     assert plan.total_bytes <= limit
-    assert plan.processes == processes
+    assert plan.workers == workers
 
 
 def test_what_does_not_fit() -> None:
     message = r"one process: projected 173.5 MiB .*\n.*--memory-limit 174MiB"
     with pytest.raises(DoesNotFitError, match=message) as raised:
-        plan_conversion(memory_limit=100 * MIB, processes=1, base_bytes=160 * MIB)
+        plan_conversion(memory_limit=100 * MIB, workers=1, base_bytes=160 * MIB)
     assert raised.value.exit_code == 4
     needed = raised.value.projected
-    assert plan_conversion(memory_limit=needed, processes=1, base_bytes=160 * MIB).batch_bytes == SMALLEST_BATCH
+    assert plan_conversion(memory_limit=needed, workers=1, base_bytes=160 * MIB).batch_bytes == SMALLEST_BATCH

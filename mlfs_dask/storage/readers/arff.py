@@ -23,7 +23,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -231,6 +231,8 @@ class _Rows(NamedTuple):
 @dataclass
 class ArffReader:
     """Rows of one ARFF file; satisfies `mlfs_dask.storage.readers.base.Reader`."""
+
+    in_threads: ClassVar[bool] = True
 
     header: Header
     path: str

@@ -57,7 +57,8 @@ class Batch(NamedTuple):
     Attributes
     ----------
     X : float64 ndarray or csr_array, shape (rows, d)
-        NaN = missing. Nominal values are codes. Widths may still grow where the header has no width.
+        NaN = missing. Nominal values are codes. Widths may still grow where the header has no width. An ndarray that
+        owns its memory is given away: it is changed in place.
     Y : csr_array of int8, shape (rows, q)
         1 and -1 (unknown) entries, no explicit zeros.
     position : int
@@ -77,7 +78,16 @@ class Reader(Protocol):
     """One opened source; picklable, so that parts are read in other processes.
 
     Constructed by the format's `open_*` function with the path, the label specification and the storage options.
+
+    Attributes
+    ----------
+    in_threads : bool
+        Whether `read` spends its time in compiled code without the interpreter's lock, so that threads read parts side
+        by side. Then nothing of the reader may be changed by reading.
     """
+
+    @property
+    def in_threads(self) -> bool: ...
 
     @property
     def header(self) -> Header: ...

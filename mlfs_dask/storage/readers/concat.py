@@ -55,6 +55,11 @@ class ConcatReader:
     path: str
     readers: tuple[Reader, ...]
 
+    @property
+    def in_threads(self) -> bool:
+        """See `Reader`."""
+        return all(reader.in_threads for reader in self.readers)
+
     def parts(self, part_bytes: int) -> list[Part]:
         """The parts of all files; none spans two."""
         parts = [(number, part) for number, reader in enumerate(self.readers) for part in reader.parts(part_bytes)]

@@ -18,7 +18,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, ClassVar, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,7 @@ MAX_CATEGORIES = 100_000
 # A quote that is never closed swallows the rest of the file: no record is taken to be longer than this.
 _MAX_RECORD_BYTES = 256 << 20
 _SCAN_BYTES = 4 << 20
+_TILE_BYTES = 1 << 18
 _MISSING = ("", "NA", "N/A", "NaN", "nan", "NAN", "null", "NULL", "?")
 _NULLS = [*_MISSING, *(f" {text}" for text in _MISSING)]
 _NUMBER = re.compile(r"\s*[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|inf(inity)?|nan)\s*", re.IGNORECASE)
@@ -55,6 +56,26 @@ _BOM = b"\xef\xbb\xbf"
 _DEFAULTS = ReadOptions()
 
 
+class _Block(NamedTuple):
+    """Whole records of a file.
+
+    Attributes
+    ----------
+    data : bytes-like
+        The next block overwrites it.
+    at : int
+        Place of the first byte in the uncompressed file.
+    newlines : int
+    quoted : bool
+        Whether a quote occurs: then a newline need not end a record.
+    """
+
+    data: Any
+    at: int
+    newlines: int
+    quoted: bool
+
+
 @dataclass(frozen=True)
 class CsvReader:
     """One CSV file; made by `open_csv`. Positions are uncompressed bytes.
@@ -64,6 +85,8 @@ class CsvReader:
     header : Header
     path : str
     """
+
+    in_threads: ClassVar[bool] = True
 
     header: Header
     path: str
@@ -137,15 +160,15 @@ class CsvReader:
         rows_wanted = max(1, batch_bytes // (8 * len(self._names)))
         # Known from the file's first record on; a part in the middle counts lines only when it must.
         line = self._line_at(position) if position == self._data_start else None
-        for at, block, newlines in self._blocks(position, part.stop, rows_wanted):
-            table = self._parse(block, at)
+        for block in self._blocks(position, part.stop, rows_wanted):
+            table = self._parse(block)
             if table.num_rows:
-                X, Y = self._feature_values(table), self._label_values(table, block, at)
+                X, Y = self._feature_values(table), self._label_values(table, block)
                 del table
-                yield Batch(X, Y, at + len(block), line)
+                yield Batch(X, Y, block.at + len(block.data), line)
                 del X, Y
             if line is not None:
-                line += newlines
+                line += block.newlines
 
     @property
     def _parsed(self) -> list[int]:
@@ -169,11 +192,11 @@ class CsvReader:
                         column_names=[str(column) for column in range(len(self._names))],
                         block_size=len(sample) + 1,
                     ),
-                    parse_options=_parse_options(self._delimiter, sample),
+                    parse_options=_parse_options(self._delimiter, quoted=b'"' in sample),
                     convert_options=_convert_options(decimal),
                 )
             except pa.ArrowInvalid as error:
-                self._explain(sample, self._data_start, error)
+                self._explain(_Block(sample, self._data_start, 0, False), error)
             texts = {
                 column
                 for column, kind in enumerate(table.schema.types)
@@ -182,35 +205,40 @@ class CsvReader:
             outcomes.append((texts, decimal))
         return min(outcomes, key=lambda outcome: len(outcome[0]))
 
-    def _blocks(self, position: int, stop: int | None, rows_wanted: int) -> Iterator[tuple[int, bytes, int]]:
-        """(position, bytes, newlines) of consecutive runs of whole records, about `rows_wanted` rows each."""
+    def _blocks(self, position: int, stop: int | None, rows_wanted: int) -> Iterator[_Block]:
+        """Consecutive runs of whole records, about `rows_wanted` rows each, in one buffer."""
         row_bytes = self._row_bytes
-        rest, ended = b"", False
+        buffer, filled, ended = bytearray(1 << 12), 0, False
+        at = position
         with self._source.open(position) as stream:
-            at = reached = position
             while not ended:
                 want = max(int(rows_wanted * row_bytes), 1 << 12)
                 cut = 0
                 while not (cut or ended):
-                    missing = max(want - len(rest), 1)
-                    piece = stream.read(missing if stop is None else min(missing, stop - reached))
-                    reached += len(piece)
-                    rest += piece
-                    ended = not piece
-                    if len(rest) >= want:
-                        cut = _record_end(rest)
-                        if not cut and len(rest) > _MAX_RECORD_BYTES:
+                    if len(buffer) < want:
+                        # Not resized: pyarrow may still hold on to what it has parsed.
+                        buffer = buffer[:filled] + bytearray(want - filled)
+                    wanted = want - filled if stop is None else min(want - filled, stop - at - filled)
+                    got = 0
+                    if wanted > 0:
+                        got = stream.readinto(memoryview(buffer)[filled : filled + wanted])  # type: ignore[attr-defined]
+                    filled += got
+                    ended = not got
+                    if filled >= want:
+                        cut = _record_end(buffer, filled)
+                        if not cut and filled > _MAX_RECORD_BYTES:
                             self._unclosed_quote(at)
                         want *= 2
                 if ended:
-                    cut = len(rest)
-                run, rest = rest[:cut], rest[cut:]
-                for block, newlines in _split_rows(run, rows_wanted):
-                    yield at, block, newlines
-                    at += len(block)
-                    row_bytes = len(block) / max(newlines, 1)
+                    cut = filled
+                for start, length, newlines, quoted in _split_rows(buffer, cut, rows_wanted):
+                    yield _Block(memoryview(buffer)[start : start + length], at, newlines, quoted)
+                    at += length
+                    row_bytes = length / max(newlines, 1)
+                filled -= cut
+                memoryview(buffer)[:filled] = buffer[cut : cut + filled]
 
-    def _parse(self, block: bytes, at: int, only: Sequence[int] | None = None) -> Any:
+    def _parse(self, block: _Block, only: Sequence[int] | None = None) -> Any:
         """Table of a block: float64 columns, and dictionaries of texts; `only` these columns."""
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
@@ -220,18 +248,18 @@ class CsvReader:
         types = {str(c): text if c in self._texts else pa.float64() for c in columns}
         try:
             return arrow_csv.read_csv(
-                pa.BufferReader(block),
+                pa.BufferReader(block.data),
                 read_options=arrow_csv.ReadOptions(
                     column_names=[str(column) for column in range(len(self._names))],
                     # What one thread parses at a time. It has to hold a record, and in a wide table many,
                     # because each block costs every column some microseconds.
                     block_size=max(1 << 20, int(256 * self._row_bytes)),
                 ),
-                parse_options=_parse_options(self._delimiter, block),
+                parse_options=_parse_options(self._delimiter, quoted=block.quoted),
                 convert_options=_convert_options(self._decimal, column_types=types, include_columns=list(types)),
             )
         except pa.ArrowInvalid as error:
-            self._explain(block, at, error)
+            self._explain(block, error)
 
     def _feature_values(self, table: Any) -> NDArray[np.float64]:
         """(rows, d) float64 with codes for texts and NaN where missing."""
@@ -266,7 +294,7 @@ class CsvReader:
         looked_up: NDArray[np.float64] = table[codes]
         return looked_up
 
-    def _label_values(self, table: Any, block: bytes, at: int) -> csr_array:
+    def _label_values(self, table: Any, block: _Block) -> csr_array:
         Y = np.empty((table.num_rows, len(self._labels)))
         position = {column: position for position, column in enumerate(self._parsed)}
         numeric = [place for place, column in enumerate(self._labels) if column not in self._texts]
@@ -288,14 +316,14 @@ class CsvReader:
                         place,
                         names=self._label_names,
                         file=self.path,
-                        line=self._line_of_row(block, at, row + int(wrong[0])),
+                        line=self._line_of_row(block, row + int(wrong[0])),
                     )
             row += batch.num_rows
         return label_block(
             Y,
             names=self._label_names,
             file=self.path,
-            place=lambda row: {"line": self._line_of_row(block, at, row)},
+            place=lambda row: {"line": self._line_of_row(block, row)},
         )
 
     def _scan(self, columns: Sequence[int]) -> dict[int, set[str]]:
@@ -303,8 +331,8 @@ class CsvReader:
         reader = replace(self, _texts=self._texts | set(columns))
         found: dict[int, set[str]] = {column: set() for column in columns}
         rows = max(1, SAMPLE_BYTES // (8 * len(self._names)))
-        for at, block, _ in self._blocks(self._data_start, None, rows):
-            table = reader._parse(block, at, only=columns)
+        for block in self._blocks(self._data_start, None, rows):
+            table = reader._parse(block, only=columns)
             for column in columns:
                 for chunk in table.column(str(column)).chunks:
                     found[column].update(chunk.dictionary.to_pylist())
@@ -333,10 +361,10 @@ class CsvReader:
                 stop -= len(piece)
                 yield piece
 
-    def _line_of_row(self, block: bytes, at: int, row: int) -> int:
-        text = block.decode("utf-8", errors="replace")
+    def _line_of_row(self, block: _Block, row: int) -> int:
+        text = str(block.data, "utf-8", "replace")
         line, _ = next(itertools.islice(_records(text, self._delimiter), row, None))
-        return self._line_at(at) + line
+        return self._line_at(block.at) + line
 
     def _unclosed_quote(self, at: int) -> NoReturn:
         raise DataError(
@@ -346,16 +374,17 @@ class CsvReader:
             cure='close the quote; a quote inside a quoted field is written twice ("")',
         )
 
-    def _explain(self, block: bytes, at: int, error: Exception) -> NoReturn:
+    def _explain(self, block: _Block, error: Exception) -> NoReturn:
         """Raise a DataError with the line and column that pyarrow does not tell."""
+        content, at = bytes(block.data), block.at
         try:
-            text = block.decode("utf-8")
+            text = content.decode("utf-8")
         except UnicodeDecodeError as failure:
             raise DataError(
                 "the text is not UTF-8",
                 file=self.path,
-                line=self._line_at(at) + block.count(b"\n", 0, failure.start),
-                value=block[failure.start : failure.start + 1],
+                line=self._line_at(at) + content.count(b"\n", 0, failure.start),
+                value=content[failure.start : failure.start + 1],
                 cure="convert the file, for example with iconv -f latin1 -t utf-8",
             ) from error
         try:
@@ -458,7 +487,7 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
     features, labels = split_columns(names, options.labels, drop=options.drop, file=path)
     body = sample[data_start:]
     # What is longer than a sample was cut off anywhere.
-    whole = len(sample) if len(sample) < SAMPLE_BYTES else _record_end(body) or len(body)
+    whole = len(body) if len(sample) < SAMPLE_BYTES else _record_end(body, len(body)) or len(body)
     complete = body[:whole]
     if not body.strip():
         raise DataError("a header row and no rows after it", file=path, cure="check the file")
@@ -501,10 +530,10 @@ def _fill(rows: NDArray[np.float64], places: list[int], batch: Any, positions: l
         rows[:, slice(None) if len(places) == rows.shape[1] else places] = numbers
 
 
-def _parse_options(delimiter: str, block: bytes) -> Any:
+def _parse_options(delimiter: str, *, quoted: bool) -> Any:
     from pyarrow import csv as arrow_csv
 
-    return arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=b'"' in block)
+    return arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=quoted)
 
 
 def _convert_options(decimal: str, **options: Any) -> Any:
@@ -567,12 +596,10 @@ def _records(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
         before = lines.line_num
 
 
-def _record_end(block: bytes) -> int:
-    """End of the last whole record of a block that begins with one; 0 if none is whole."""
-    end = block.rfind(b"\n") + 1
-    if b'"' not in block:
-        return end
-    quotes = block.count(b'"', 0, end)
+def _record_end(block: bytes | bytearray, filled: int) -> int:
+    """End of the last whole record in the first bytes of a block that begins with one; 0 if none is whole."""
+    end = block.rfind(b"\n", 0, filled) + 1
+    quotes = _quotes(block, 0, end)
     while end and quotes % 2:
         # This newline is inside quotes, and so are those between it and the quote before it.
         opening = block.rfind(b'"', 0, end)
@@ -582,17 +609,23 @@ def _record_end(block: bytes) -> int:
     return end
 
 
-def _split_rows(run: bytes, rows: int) -> Iterator[tuple[bytes, int]]:
-    """(bytes, newlines) of a run of records, cut where its rows are so short that it holds far too many."""
-    is_newline = np.frombuffer(run, np.uint8) == ord("\n")
-    count = int(np.count_nonzero(is_newline))
-    if count > 2 * rows and b'"' not in run:
-        ends = np.flatnonzero(is_newline)[rows - 1 : -1 : rows] + 1
-        for start, stop in itertools.pairwise([0, *ends.tolist(), len(run)]):
-            yield run[start:stop], min(rows, count)
+def _quotes(block: bytes | bytearray, start: int, stop: int) -> int:
+    # Counting takes ten times as long as finding that there is none.
+    return block.count(b'"', start, stop) if block.find(b'"', start, stop) >= 0 else 0
+
+
+def _split_rows(buffer: bytearray, filled: int, rows: int) -> Iterator[tuple[int, int, int, bool]]:
+    """(start, length, newlines, quoted) of a run of records, cut where rows are so short that it holds far too many."""
+    quoted = buffer.find(b'"', 0, filled) >= 0
+    data = np.frombuffer(buffer, np.uint8, filled)
+    count = sum(int(np.count_nonzero(data[i : i + _TILE_BYTES] == ord("\n"))) for i in range(0, filled, _TILE_BYTES))
+    if count > 2 * rows and not quoted:
+        ends = np.flatnonzero(data == ord("\n"))[rows - 1 : -1 : rows] + 1
+        for start, stop in itertools.pairwise([0, *ends.tolist(), filled]):
+            yield start, stop - start, min(rows, count), False
             count -= rows
-    elif run:
-        yield run, count
+    elif filled:
+        yield 0, filled, count, quoted
 
 
 def _record_starts(stream: BinaryIO, start: int, targets: Iterable[int]) -> list[int]:
@@ -601,19 +634,20 @@ def _record_starts(stream: BinaryIO, start: int, targets: Iterable[int]) -> list
     position, quotes = start, 0
     waiting = iter(targets)
     target = next(waiting, None)
-    while target is not None and (piece := stream.read(_SCAN_BYTES)):
+    piece = bytearray(_SCAN_BYTES)
+    while target is not None and (filled := stream.readinto(piece)):  # type: ignore[attr-defined]
         offset = 0
-        while target is not None and target - 1 < position + len(piece):
-            newline = piece.find(b"\n", max(target - 1 - position, offset))
+        while target is not None and target - 1 < position + filled:
+            newline = piece.find(b"\n", max(target - 1 - position, offset), filled)
             if newline < 0:
                 break
-            quotes += piece.count(b'"', offset, newline)
+            quotes += _quotes(piece, offset, newline)
             offset = newline + 1
             if quotes % 2 == 0:
                 found.append(position + offset)
                 target = next((t for t in waiting if t > position + offset), None)
-        quotes += piece.count(b'"', offset)
-        position += len(piece)
+        quotes += _quotes(piece, offset, filled)
+        position += filled
     return found
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,8 @@ class IndexedTextReader:
 
     Where the header has no widths, those of a batch are what the rows read so far show.
     """
+
+    in_threads: ClassVar[bool] = True
 
     header: Header
     path: str

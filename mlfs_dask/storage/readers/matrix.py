@@ -615,6 +615,7 @@ class MatrixReader:
     _step: int
     _kept: tuple[int, ...] | None = None
     _minus_one_is_negative: bool = False
+    in_threads: bool = False
 
     def parts(self, part_bytes: int) -> list[Part]:
         """Ranges of rows that begin where chunks do; one part for each matrix that only goes forward."""

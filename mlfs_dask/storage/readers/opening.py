@@ -209,6 +209,8 @@ class _Bytes(io.RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int:
         try:
+            if self._compression is None:
+                return int(self._raw.readinto(buffer))  # type: ignore[attr-defined]  # one copy, not three
             piece = self._inner.read(len(buffer))
         except DataError:
             raise

@@ -17,7 +17,7 @@ import json
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, ClassVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,8 @@ class ParquetReader:
     header : Header
     path : str
     """
+
+    in_threads: ClassVar[bool] = True
 
     header: Header
     path: str
