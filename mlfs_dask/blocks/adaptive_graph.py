@@ -75,12 +75,13 @@ def column_graph(
     products : float64 array, shape (q, q)
         F'F.
     k : int
-        Neighbours of a column.
+        Neighbours of a column. Where the k nearest and others are all at one distance, these others count, too, and
+        all of them get the same weight: the shortest of the weights that are equally good.
 
     Returns
     -------
     graph : float64 array, shape (q, q)
-        (P + P')/2.
+        (P + P')/2. A permutation of columns permutes it, whatever is equal among them.
     beta : float64 array, shape (q,)
         β_i of Eq. 22, which gives exactly k neighbours.
     squares : float64 array, shape (q,)
@@ -101,11 +102,15 @@ def column_graph(
         return P, np.zeros(q), np.zeros(q)
     squares = np.diag(products).copy()
     G = 0.5 * np.maximum(squares[:, np.newaxis] + squares - 2.0 * products, 0.0)
-    # Distances apart by less than the rounding of the products count as equal, and the lower index comes first.
+    # Distances apart by less than the rounding of the products count as equal.
     step = _TIE * max(squares.max(), np.finfo(np.float64).tiny)
     G = np.rint(G / step) * step
     np.fill_diagonal(G, np.inf)
     order = np.argsort(G, axis=1, kind="stable")[:, : min(k + 1, q - 1)]
-    weights, beta = simplex_weights(np.take_along_axis(G, order, axis=1), k, squares)
+    distances = np.take_along_axis(G, order, axis=1)
+    weights, beta = simplex_weights(distances, k, squares)
     np.put_along_axis(P, order[:, :k], weights, axis=1)
-    return (P + P.T) / 2, beta, (weights * weights).sum(axis=1)
+    for i in np.flatnonzero(beta == 0):
+        tied = G[i] <= distances[i, -1]
+        P[i] = tied / tied.sum()
+    return (P + P.T) / 2, beta, np.einsum("ij,ij->i", P, P)

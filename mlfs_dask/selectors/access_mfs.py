@@ -51,6 +51,7 @@ from mlfs_dask.selectors.base import Scores
 from mlfs_dask.selectors.iterative import IterativeSelector, Readings, load_state, plan_loop, row_space, save_state
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers import label_propagation, uncorrelated
+from mlfs_dask.solvers.alike_labels import AlikeLabels, alike_labels
 from mlfs_dask.solvers.label_propagation import propagate_labels
 from mlfs_dask.solvers.laplacian import Laplacian
 from mlfs_dask.solvers.trace import LoopTrace
@@ -74,10 +75,12 @@ MAX_EXPANSIONS = 100
 #: Change of W, relative to W, at which D is not iterated further.
 SETTLED = 1e-6
 
-#: Error that W may have by default, relative to what it moved by in the iteration before, and its bounds.
+#: Error that W may have by default, with which results are those of dense algebra.
+TIGHTEST = 1e-7
+
+#: The same where the graph of rows is approximate, relative to what W moved by in the iteration before; and its bound.
 SOLVED_SHARE = 1e-2
 LOOSEST = 1e-3
-TIGHTEST = 1e-7
 
 #: Share of features whose ridge may have changed by more than half before X'X is factorised with it again.
 STALE_SHARE = 0.05
@@ -125,8 +128,9 @@ class AccessMFS(IterativeSelector):
         on from the last W.
     solver_tol : float, optional
         Error of W that a solve may leave, in the norm of R and relative to W. Each digit takes about two readings of X
-        an iteration. By default a hundredth of what W moved by in the iteration before, 1e-3 at most: half the readings
-        of 1e-7, and the same objective to about a tenth of tol.
+        an iteration. By default 1e-7, which gives the objective of dense algebra to 8 digits and its scores to 6; where
+        the graph of rows is approximate, a hundredth of what W moved by in the iteration before, 1e-3 at most: half the
+        readings, and the same objective to about a tenth of tol.
     gram_cap : int
         Most features for which X'X is formed, which makes for few readings an iteration.
     tol : float
@@ -146,8 +150,9 @@ class AccessMFS(IterativeSelector):
     Notes
     -----
     Readings of X: one for moments, one for X'X, one for the first graph, and two for every widening of the space in
-    which W is sought (one less the first time); some 2 to 4 widenings an iteration and 8 to 20 iterations are usual.
-    Above `gram_cap` features a diagonal takes the place of X'X, and more widenings are needed.
+    which W is sought (one less the first time); some 4 to 8 widenings an iteration, 2 to 3 with an approximate graph,
+    and 8 to 20 iterations are usual. Above `gram_cap` features a diagonal takes the place of X'X, and more widenings
+    are needed.
 
     With q labels the driver holds about 8 n (8 q) + 60 n k_s bytes, and 24 d² where X'X is formed. Missing features
     are refused.
@@ -159,6 +164,9 @@ class AccessMFS(IterativeSelector):
     What is corrected: a minus in Eqs. 21 and 25, so that weights sum to one; (S + S')/2 and (P + P')/2 in the
     Laplacians; W from a q × q root instead of a d × d one, which is the same matrix. A label of which no positive is
     known has no direction of its own in W, whose root is then that of the regular part; the record tells the rank.
+    Labels of which the same is known, such as those without a known positive, get the same prediction: they are one
+    column, since otherwise what rounding makes of their difference becomes a direction of W within some 30 iterations.
+    A label that has more than k_p nearest labels, all equally near, shares its weight among all of them.
 
     The authors' program differs from their paper. μ is not in the equation of F; D is updated once an iteration;
     distances of rows weigh ‖f_i − f_j‖² by half; 0.01 is added to the sum of a row's weights; rows without a positive
@@ -186,7 +194,7 @@ class AccessMFS(IterativeSelector):
     paper = "Huang et al. 2024, arXiv:2406.12193"
     doi = "10.48550/arXiv.2406.12193"
     supervision = "semi-supervised: labels may be unknown"
-    passes = "3 + 2 for each widening of the space of W, some 2 to 4 an iteration (more above the Gram cap)"
+    passes = "3 + 2 for each widening of the space of W, some 2 to 8 an iteration (more above the Gram cap)"
     memory = "worker: 8 bytes * d² (or d * q above the Gram cap); driver: 8 n * 8 q + 60 n k_s + 24 d² bytes"
     accepts_unknown_labels = True
     label_threshold = 0.5
@@ -268,7 +276,7 @@ class AccessMFS(IterativeSelector):
             + 64 * q * q
         )
         notes = (
-            f"at most {self.max_iter} iterations; most data needs 8 to 20, of some 2 to 4 times two readings"
+            f"at most {self.max_iter} iterations; most data needs 8 to 20, of some 2 to 8 times two readings"
             + ("" if has_gram else ", and more where features are correlated"),
             f"X'X is {d:,} x {d:,}" if has_gram else f"X'X is not formed ({d:,} features > {self.gram_cap:,})",
             f"{points_kind(self.graph, n, 2 * q)} neighbour graph in every iteration, without reading"
@@ -292,18 +300,21 @@ class AccessMFS(IterativeSelector):
         labels, moments, records = self._labels_and_moments(source, resources)
         space = row_space(self.plan(source, resources))
         Y, known = self._known(labels, space)
+        alike = AlikeLabels(np.arange(Y.shape[1])) if self.variant == "published_code" else alike_labels(Y, known)
+        Y, known = alike.fold_labels(Y, known, space)
         scaling = _scaling(moments, self.standardise)
         readings = Readings(source, resources, scaling, records)
 
         squares = moments.m2 * scaling.factor**2
-        problem = _Problem(self, readings, squares, Y, known, checkpoints.current(), space)
+        problem = _Problem(self, readings, squares, Y, known, alike, checkpoints.current(), space)
         trace = problem.run()
-        self.labels_ = problem.F
+        self.labels_ = alike.unfold(problem.F, space)
         scores = row_norms(problem.W)
         extra: dict[str, Any] = {
             "gram": problem.gram is not None,
             "labelled_rows": sum(int(known[part].any(axis=1).sum()) for part in row_blocks(*known.shape)),
             "constant_features": int((scaling.factor == 0).sum()),
+            "distinct_labels": alike.count,
             "graph": problem.graph_facts,
         }
         told = [*recall_warnings(problem.graph_facts), *self._warnings(trace, scores)]
@@ -394,6 +405,8 @@ class _Trace(LoopTrace):
 class _Problem:
     """The loop of Algorithm 2 and its state, in the paper's letters, rows being samples.
 
+    q is the number of distinct labels: labels known alike are one column, √m times what each of the m is.
+
     Attributes
     ----------
     W : float64 array, shape (d, q)
@@ -412,6 +425,7 @@ class _Problem:
         squares: Array,
         Y: sp.csr_array,
         known: NDArray[np.bool_],
+        alike: AlikeLabels,
         checkpoint: Checkpoint,
         space: RowSpace = IN_MEMORY,
     ) -> None:
@@ -423,10 +437,12 @@ class _Problem:
         self.squares = squares
         self.Y = Y
         self.U = known
+        self.alike = alike
         resources = readings.resources
         self.threads = len(os.sched_getaffinity(0)) if resources.client else resources.threads_per_worker
         n, q = Y.shape
         d = len(squares)
+        self.loose = selector.theta > 0 and points_kind(selector.graph, n, 2 * q) == "approximate"
         self.space = space
         self.F: Array = space.empty(n, q)
         for part in row_blocks(n, q):
@@ -448,7 +464,8 @@ class _Problem:
             self._restore(state)
         else:
             self.D = np.ones(d)
-            self.W = _first_weights(d, q, int(selector.random_state or 0), published=self.published)
+            drawn = _first_weights(d, len(alike.group), int(selector.random_state or 0), published=self.published)
+            self.W = alike.fold(drawn)
             self.XW = space.empty(n, q)
             if selector.theta > 0:
                 readings.forward(self.W, self.XW)
@@ -500,9 +517,11 @@ class _Problem:
         return trace.change <= self.selector.tol
 
     def _solver_tol(self, trace: _Trace) -> float:
-        """Error that the next W may have: what is far from the end need not be exact."""
+        """Error that the next W may have."""
         if self.selector.solver_tol is not None:
             return float(self.selector.solver_tol)
+        if not self.loose:
+            return TIGHTEST
         moved = trace.step[-1] if trace.step else 1.0
         return min(LOOSEST, max(SOLVED_SHARE * moved, TIGHTEST))
 
@@ -612,10 +631,10 @@ class _Problem:
 
     def _update_P(self) -> float:
         """P by Eq. 25: the adaptive graph of the columns of F. Gives μΣβ_i‖p_i‖²."""
-        if (self.selector.mu == 0 and not self.published) or self.F.shape[1] < 2:
+        if (self.selector.mu == 0 and not self.published) or len(self.alike.group) < 2:
             return 0.0
-        P, beta, squares = column_graph(inner(self.F, self.F), self.selector.k_p)
-        self.L_p = np.diag(P.sum(axis=1)) - P
+        P, beta, squares = column_graph(self.alike.unfold_both(inner(self.F, self.F)), self.selector.k_p)
+        self.L_p = self.alike.fold_both(np.diag(P.sum(axis=1)) - P)
         if self.published:  # from distances that are not halved
             return float(self.selector.mu * 2.0 * beta.mean() * np.square(P).sum())
         return float(self.selector.mu) * float(beta @ squares)

@@ -53,15 +53,26 @@ def test_neighbours_used(k, m, used):
     assert neighbours_used(k, m) == used
 
 
-def test_columns_that_are_equal_are_neighbours_in_the_order_of_their_index():
+def test_columns_that_are_equal_share_the_weight():
     rng = np.random.default_rng(0)
     f, g = rng.random((2, 50))
     F = np.stack([f, f, f, g, f], axis=1)
     graph, beta, squares = column_graph(F.T @ F, 2)
-    assert graph[0].tolist() == [0, 0.5, 0.5, 0.25, 0.25]  # it is near to 1 and 2; 1, 2, 3 and 4 are near to it
-    assert graph == pytest.approx(graph.T)
-    assert beta.tolist()[:3] == [0, 0, 0]
-    assert squares == pytest.approx(0.5)
+    # Three columns are as near to the first as can be, and it is one of four that are near to g.
+    assert graph[0] == pytest.approx([0, 1 / 3, 1 / 3, 1 / 8, 1 / 3])
+    assert beta.tolist() == [0] * 5
+    assert squares == pytest.approx([1 / 3, 1 / 3, 1 / 3, 1 / 4, 1 / 3])
+    order = [3, 1, 4, 0, 2]
+    turned, _, _ = column_graph(F[:, order].T @ F[:, order], 2)
+    assert turned == pytest.approx(graph[np.ix_(order, order)])
+
+
+def test_no_more_than_k_at_one_distance_are_no_tie():
+    F = np.array([[0.0, 1.0, -1.0, 5.0]])
+    graph, beta, _ = column_graph(F.T @ F, 2)
+    # Its two nearest have 1/2 each; it has 15/27, 35/67 and 11/31 of those of the others.
+    assert graph[0] == pytest.approx([0, (1 / 2 + 15 / 27) / 2, (1 / 2 + 35 / 67) / 2, 11 / 62])
+    assert beta[0] > 0
 
 
 def test_one_column_has_no_neighbour():

@@ -20,8 +20,11 @@ def standardise(X):
     return Z
 
 
-def simplex_rows(M, k):
-    """Eqs. 21 and 25 (with their minus): weights of the k nearest, ties by index; and Σ of α times squared weights."""
+def simplex_rows(M, k, share=False):
+    """Eqs. 21 and 25 (with their minus): weights of the k nearest, ties by index; and Σ of α times squared weights.
+
+    Where the k + 1 nearest are all as near, k of them have the weight, or all that are as near share it.
+    """
     m = len(M)
     k = min(k, max(m - 2, min(m - 1, 1)))
     S, penalty = np.zeros((m, m)), 0.0
@@ -29,7 +32,9 @@ def simplex_rows(M, k):
         order = [j for j in np.argsort(M[i], kind="stable") if j != i]
         near = order[:k]
         total = k * M[i, order[k]] - M[i, near].sum() if m - 1 > k else 0.0
-        S[i, near] = (M[i, order[k]] - M[i, near]) / total if total > 1e-12 else 1 / k
+        if total <= 1e-12 and share and m - 1 > k:
+            near = [j for j in order if M[i, j] <= M[i, order[k]] + 1e-12]
+        S[i, near] = (M[i, order[k]] - M[i, near]) / total if total > 1e-12 else 1 / len(near)
         penalty += total / 2 * (S[i] ** 2).sum()
     return S, penalty
 
@@ -46,6 +51,13 @@ def half_squared_distances(Z):
 def inverse_root(R):
     values, vectors = np.linalg.eigh(R)
     return (vectors / np.sqrt(values)) @ vectors.T
+
+
+def alike(Y, U):
+    """Projection on what is the same for all labels of which the same is known, (q, q)."""
+    q = Y.shape[1]
+    same = np.array([[(Y[:, i] == Y[:, j]).all() and (U[:, i] == U[:, j]).all() for i in range(q)] for j in range(q)])
+    return same / same.sum(axis=0)
 
 
 def update_W(X, F, L_s, D, lambda_, theta):
@@ -93,12 +105,13 @@ def access_mfs(
     U = (Y >= 0).astype(float)
     Y = (Y == 1).astype(float)
     q = Y.shape[1]
-    W = np.random.default_rng(seed).standard_normal((d, q)) / math.sqrt(d)
+    same = alike(Y, U)
+    W = np.random.default_rng(seed).standard_normal((d, q)) / math.sqrt(d) @ same
     F, D = Y.copy(), np.ones(d)
 
     def graphs():
         S, alpha_term = simplex_rows(half_squared_distances(F) + half_squared_distances(X @ W), k_s)
-        P, beta_term = simplex_rows(half_squared_distances(F.T), k_p)
+        P, beta_term = simplex_rows(half_squared_distances(F.T), k_p, share=True)
         return laplacian(S), laplacian(P), theta * alpha_term + mu * beta_term
 
     L_s, L_p, _ = graphs()
@@ -106,11 +119,11 @@ def access_mfs(
     for _ in range(max_iter):
         for _ in range(inner_iterations):
             before = W
-            W = update_W(X, F, L_s, D, lambda_, theta)
+            W = update_W(X, F, L_s, D, lambda_, theta) @ same
             D = 1 / (2 * np.sqrt((W**2).sum(axis=1) + EPSILON))
             if np.linalg.norm(W - before) <= settled * np.linalg.norm(W):
                 break
-        F = update_F(X, W, Y, U, L_s, L_p, theta, mu)
+        F = update_F(X, W, Y, U, L_s, L_p, theta, mu) @ same  # by which only rounding changes
         L_s, L_p, terms = graphs()
         penalty.append(terms)
 

@@ -352,6 +352,28 @@ def test_equal_and_complementary_labels():
     assert_equals_twin(X, np.hstack([Y[:, :1], other]))
 
 
+def rarely_positive(seed=0, q=12):
+    """Labels 0..3 have positives; of 4..q-1, and of two thirds of the rows, none is known."""
+    X, Y = problem(seed, n=90, d=30, q=4, unknown="none")
+    Y = np.hstack([Y, np.zeros((len(Y), q - 4), np.int8)])
+    Y[np.random.default_rng(seed).random(len(Y)) < 0.66] = -1
+    return X, Y
+
+
+@pytest.mark.parametrize("gram_cap", [0, 4096])
+def test_labels_of_which_the_same_is_known_stay_alike(gram_cap):
+    X, Y = rarely_positive()
+    found = assert_equals_twin(X, Y, gram_cap=gram_cap, max_iter=20)
+    assert found.labels_[:, 4:].tolist() == np.repeat(found.labels_[:, 4:5], 8, axis=1).tolist()
+    assert found.report_.extra["distinct_labels"] == 5
+    assert max(found.report_.extra["rank"]) == 5
+    order = np.random.default_rng(0).permutation(12)
+    turned = quiet(AccessMFS(max_iter=20, gram_cap=gram_cap, theta=0.0), X, Y[:, order])  # without the first graph
+    plain = quiet(AccessMFS(max_iter=20, gram_cap=gram_cap, theta=0.0), X, Y)
+    assert turned.scores_ == pytest.approx(plain.scores_, rel=1e-6, abs=1e-8)
+    assert turned.labels_ == pytest.approx(plain.labels_[:, order], abs=1e-7)
+
+
 @pytest.mark.parametrize("q", [1, 2, 3])
 def test_few_labels(q):
     X, Y = problem(3, q=q)
@@ -458,9 +480,19 @@ def test_a_looser_solver_reads_less_and_ends_nearby():
     assert loose.report_.objective[-1] == pytest.approx(exact.report_.objective[-1], rel=1e-3)
 
 
-def test_by_default_solves_follow_the_steps_of_w():
+def test_by_default_solves_are_exact():
     X, Y = problem(3, n=150, d=60, q=3)
-    exact, found = AccessMFS(solver_tol=1e-7).fit(X, Y), AccessMFS().fit(X, Y)
+    found = quiet(AccessMFS(max_iter=8), X, Y)
+    scores, F, objective, _ = twin.access_mfs(X, Y, max_iter=8)
+    assert found.report_.extra["solver_tol"] == [1e-7] * 8
+    assert found.report_.objective == pytest.approx(objective, rel=1e-8)
+    assert found.scores_ == pytest.approx(scores, abs=1e-6 * scores.max())
+    assert found.labels_ == pytest.approx(F, abs=1e-6)
+
+
+def test_with_an_approximate_graph_solves_follow_the_steps_of_w():
+    X, Y = problem(3, n=150, d=60, q=3)
+    exact, found = AccessMFS().fit(X, Y), AccessMFS(graph="approximate").fit(X, Y)
     assert found.report_.passes < 0.75 * exact.report_.passes
     extra = found.report_.extra
     asked = [1e-3, *(min(1e-3, max(1e-7, 0.01 * step)) for step in extra["step"][:-1])]
@@ -468,6 +500,8 @@ def test_by_default_solves_follow_the_steps_of_w():
     assert np.all(np.array(extra["solver_error"]) <= extra["solver_tol"])
     assert found.report_.objective[-1] == pytest.approx(exact.report_.objective[-1], rel=1e-5)
     assert set(found.ranking_[:5]) == set(exact.ranking_[:5])
+    asked = AccessMFS(graph="approximate", solver_tol=1e-7, max_iter=2)
+    assert quiet(asked, X, Y).report_.extra["solver_tol"] == [1e-7] * 2
 
 
 def test_an_old_factor_of_the_gram_serves_until_the_ridge_has_moved_on():
