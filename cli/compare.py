@@ -34,7 +34,7 @@ def compare(
     force: bool,
     output: Output,
 ) -> None:
-    """Compare the runs of EVAL folders over data sets and write the folder CMP.
+    """Compare the runs of EVAL folders (or a BATCH folder: all in it) over data sets and write the folder CMP.
 
     Means with ties by paired t-tests, average ranks, win/tie/loss, Friedman's test, critical differences by
     Nemenyi and Bonferroni-Dunn, stability of the chosen sets, and run time; as tables and figures.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import stats
 
-from mlfs_dask.errors import UsageError
+from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.statistics import (
     bonferroni_dunn_difference,
     friedman_test,
@@ -98,7 +98,8 @@ def compare(
     Parameters
     ----------
     evaluations : sequence of paths or Evaluations
-        EVAL folders. Runs with the same label on different data sets are the same run.
+        EVAL folders, and BATCH folders for all evaluations in them. Runs with the same label on different data sets
+        are the same run.
     runs : sequence of str, optional
         Labels of the runs to compare, in this order; all that there are.
     control : str, optional
@@ -128,7 +129,7 @@ def compare(
 
     if not 0 < alpha < 1:
         raise UsageError(f"alpha must lie between 0 and 1, came {alpha}")
-    loaded = [_load(evaluation) for evaluation in evaluations]
+    loaded = [found for evaluation in evaluations for found in _load(evaluation)]
     if not loaded:
         raise UsageError("there is nothing to compare: name one EVAL folder at least.")
     _require_compatible(loaded)
@@ -205,12 +206,23 @@ def compare(
     )
 
 
-def _load(evaluation: str | Path | Evaluation) -> Evaluation:
-    if isinstance(evaluation, str | Path):
-        from mlfs_dask.evaluation.results import read_eval
+def _load(evaluation: str | Path | Evaluation) -> list[Evaluation]:
+    """One evaluation, or those of a batch."""
+    if not isinstance(evaluation, str | Path):
+        return [evaluation]
+    from mlfs_dask.evaluation.results import BATCH, RECORD, finished_jobs, read_eval
+    from mlfs_dask.results import is_url
 
-        return read_eval(str(evaluation))
-    return evaluation
+    if is_url(str(evaluation)) or not (Path(evaluation) / BATCH).is_file():
+        return [read_eval(str(evaluation))]
+    found = [read_eval(folder) for folder in finished_jobs(evaluation) if (folder / RECORD).is_file()]
+    if not found:
+        raise DataError(
+            "no evaluation of this batch is finished",
+            file=str(evaluation),
+            cure="run `mlfs batch --resume`, then compare",
+        )
+    return found
 
 
 def _datasets(evaluation: Evaluation) -> list[str]:

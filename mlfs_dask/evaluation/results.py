@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RESULTS, RANKINGS, FITS, RECORD = "results.csv", "rankings.csv", "fits.csv", "eval.json"
+
+#: Record of a batch, whose jobs are runs and evaluations.
+BATCH = "batch.json"
 FORMAT_VERSION = 2
 
 #: Column -> dtype of each table.
@@ -156,6 +159,26 @@ def read_eval(path: str | Path) -> Evaluation:
     results = _frame(str(path), RESULTS, RESULT_COLUMNS)
     rankings = _frame(str(path), RANKINGS, RANKING_COLUMNS)
     return Evaluation(results, rankings, _frame(str(path), FITS, FIT_COLUMNS), record)
+
+
+def finished_jobs(path: str | Path) -> list[Path]:
+    """Folders of the finished jobs of a batch, in the order of its plan: runs (`run.json`) and evaluations.
+
+    Raises
+    ------
+    DataError
+        The record of the batch is damaged.
+    """
+    from mlfs_dask.results import RECORD as RUN_RECORD
+    from mlfs_dask.results import read_text
+
+    text = read_text(str(path), BATCH, what="batch", cure="run `mlfs batch --resume`, or name the folders in jobs/")
+    try:
+        names = [str(name) for name in json.loads(text)["jobs"]]
+    except (ValueError, TypeError, KeyError) as error:
+        raise DataError(f"damaged: {error}", file=f"{path}/{BATCH}", cure="name the folders in jobs/") from error
+    folders = [Path(path) / "jobs" / name for name in names]
+    return [folder for folder in folders if any((folder / record).is_file() for record in (RUN_RECORD, RECORD))]
 
 
 def _frame(path: str, name: str, columns: dict[str, str]) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -9,11 +10,11 @@ from typing import Any
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.comparison import Comparison, compare
-from mlfs_dask.evaluation.results import Evaluation, read_eval
+from mlfs_dask.evaluation.results import BATCH, Evaluation, finished_jobs, read_eval
 from mlfs_dask.reporting.comparison_folder import read_comparison
 from mlfs_dask.results import Run, read_run, read_text
 
-RUN, EVAL, COMPARE, BATCH = "run.json", "eval.json", "compare.json", "batch.json"
+RUN, EVAL, COMPARE = "run.json", "eval.json", "compare.json"
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Contents:
     comparisons: list[Comparison] = field(default_factory=list)
 
     def compared(self) -> tuple[list[Comparison], list[str]]:
-        """The comparisons; where there is none, that of the evaluations, or of each where they do not go together.
+        """The comparisons; where there is none, one of all evaluations that were made with the same settings.
 
         Returns
         -------
@@ -60,11 +61,18 @@ class Contents:
         """
         if self.comparisons or not self.evaluations:
             return self.comparisons, []
-        try:
-            return [compare(self.evaluations)], []
-        except UsageError as error:
-            reason = str(error).splitlines()[0]
-            return [compare([each]) for each in self.evaluations], [f"The evaluations are shown one by one: {reason}"]
+        alike: dict[str, list[Evaluation]] = {}
+        for each in self.evaluations:
+            alike.setdefault(json.dumps(each.record.get("settings"), sort_keys=True), []).append(each)
+        found: list[Comparison] = []
+        notes: list[str] = []
+        for group in alike.values():
+            try:
+                found.append(compare(group))
+            except UsageError as error:
+                notes.append(f"The evaluations are shown one by one: {str(error).splitlines()[0]}")
+                found += [compare([each]) for each in group]
+        return found, notes
 
 
 def read_contents(paths: Sequence[str | Path]) -> Contents:
@@ -95,17 +103,13 @@ def _add(contents: Contents, path: str) -> None:
     elif kind == COMPARE:
         contents.comparisons.append(read_comparison(path))
     else:
-        jobs = Path(path) / "jobs"
-        found = sorted(jobs.iterdir()) if jobs.is_dir() else []
-        finished = [
-            str(job) for job in found if job.is_dir() and any((job / record).is_file() for record in (RUN, EVAL))
-        ]
+        finished = finished_jobs(path)
         if not finished:
             raise DataError(
                 "no job of this batch is finished.", file=path, cure="run `mlfs batch --resume`, then report again"
             )
         for job in finished:
-            _add(contents, job)
+            _add(contents, str(job))
 
 
 def kind_of(path: str) -> str:

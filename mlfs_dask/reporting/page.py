@@ -37,6 +37,8 @@ MOST_CURVES = 48
 MOST_OPEN = 4
 """Metrics that are unfolded when the page opens."""
 MOST_LABELS = 24
+MOST_RANKINGS = 24
+"""Rankings of which figures are drawn; of more only the tables tell."""
 BROAD = 5.0
 """Width of a figure, in inches, from which it takes a row of its own."""
 
@@ -205,16 +207,32 @@ def build(
     sections = [_what(contents)]
     if notes:
         sections[0].blocks.append(Block(notes=list(notes)))
+    drawn = _different(contents.runs)
+    if len(drawn) > MOST_RANKINGS:
+        left = len(drawn) - MOST_RANKINGS
+        notes.append(f"Figures of {left} of {len(drawn)} rankings are not drawn; name their RUN folders to see them.")
+        sections[0].blocks.append(Block(notes=notes[-1:]))
+        drawn = drawn[:MOST_RANKINGS]
     if contents.runs:
-        sections.append(_cost(contents.runs, styles))
+        sections.append(_cost(contents.runs, drawn, styles))
     for number, comparison in enumerate(compared):
         suffix = f"-{number + 1}" if len(compared) > 1 else ""
         sections.extend(_judged(comparison, styles, metrics, suffix, notes))
     if contents.runs:
-        sections.append(_rankings(contents.runs, styles, image_shape))
+        sections.append(_rankings(drawn, styles, image_shape))
         if data:
-            sections.append(_labels(contents.runs, notes))
+            sections.append(_labels(contents.runs, drawn, notes))
     return [section for section in sections if section.blocks], notes
+
+
+def _different(runs: Sequence[LabelledRun]) -> list[LabelledRun]:
+    """The runs, those of one store that chose from the same ranking as one: the first, with the names of all."""
+    alike: dict[tuple[Any, ...], list[LabelledRun]] = {}
+    for labelled in runs:
+        run = labelled.run
+        key = (labelled.dataset, labelled.store.get("digest"), run.ranking.tobytes(), run.scores.tobytes())
+        alike.setdefault(key, []).append(labelled)
+    return [replace(group[0], label=", ".join(each.label for each in group)) for group in alike.values()]
 
 
 def _require_shape(contents: Contents, shape: tuple[int, int] | None) -> None:
@@ -367,7 +385,7 @@ def _evaluation_row(evaluation: Evaluation) -> list[Cell]:
     ]
 
 
-def _cost(runs: Sequence[LabelledRun], styles: Styles) -> Section:
+def _cost(runs: Sequence[LabelledRun], drawn: Sequence[LabelledRun], styles: Styles) -> Section:
     rows, convergence = [], []
     for labelled in runs:
         record = labelled.run.record
@@ -391,7 +409,8 @@ def _cost(runs: Sequence[LabelledRun], styles: Styles) -> Section:
                 _text(loop),
             ]
         )
-        objective = [value for value in record["objective"] if value is not None]
+    for labelled in drawn:
+        objective = [value for value in labelled.run.record["objective"] if value is not None]
         if len(objective) > 1:
             convergence.append(
                 draw.convergence(labelled.label, objective, styles, name=anchor("convergence", labelled.label))
@@ -580,11 +599,12 @@ def _rankings(runs: Sequence[LabelledRun], styles: Styles, image_shape: tuple[in
     return section
 
 
-def _labels(runs: Sequence[LabelledRun], notes: list[str]) -> Section:
+def _labels(runs: Sequence[LabelledRun], drawn: Sequence[LabelledRun], notes: list[str]) -> Section:
     """What features have to do with labels; a sentence where the store cannot tell."""
     section = Section("labels", "Features and labels")
     rows, heat, missing = [], [], []
     groups: dict[str, list[LabelledRun]] = {}
+    names = {id(labelled.run): labelled.label for labelled in drawn}
     for labelled in runs:
         groups.setdefault(str(labelled.store.get("digest")), []).append(labelled)
     for group in groups.values():
@@ -602,16 +622,19 @@ def _labels(runs: Sequence[LabelledRun], notes: list[str]) -> Section:
                     _number(found.redundancy), _number(found.residual_correlation),
                 ]
             )  # fmt: skip
+            name = names.get(id(labelled.run))
+            if name is None:
+                continue
             best = labelled.run.ranking[: draw.MOST_NAMES]
             strongest = np.abs(space.correlations[:, best]).max(axis=1)
             labels = np.sort(np.argsort(-strongest, kind="stable")[:MOST_LABELS])
             heat.append(
                 draw.label_map(
-                    labelled.label,
+                    name,
                     labelled.run.feature_names[: len(best)],
                     [str(name) for name in dataset.label_names[labels]],
                     space.correlations[np.ix_(labels, best)],
-                    name=anchor("labels", labelled.label),
+                    name=anchor("labels", name),
                 )
             )
     if rows:

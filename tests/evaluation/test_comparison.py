@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
-from mlfs_dask.errors import UsageError
+from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.comparison import Comparison, compare
+from mlfs_dask.evaluation.results import read_eval
 from tests.evaluation.evaluations import METRICS, steady, write_evaluation
 
 GOOD = {"elc": 0.8, "mfsir": 0.795, "random": 0.5}
@@ -208,6 +212,35 @@ def test_what_cannot_be_paired_is_refused(tmp_path: Path, change: dict[str, Any]
 def test_wrong_questions(three: list[Path], call: Callable[[list[Path]], Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         call(three)
+
+
+def test_a_batch_stands_for_its_evaluations(three: list[Path], tmp_path: Path) -> None:
+    batch = tmp_path / "batch"
+    for folder in three:
+        shutil.copytree(folder, batch / "jobs" / folder.name)
+    (batch / "batch.json").write_text('{"kind": "batch", "jobs": ["c", "a", "b", "d"]}')
+    (batch / "jobs" / "d").mkdir()  # not finished
+    found = compare([batch])
+    assert [entry["dataset"] for entry in found.record["datasets"]] == ["c", "a", "b"]  # in the order of the plan
+    assert found.ranks.equals(compare(three).ranks)
+    shutil.rmtree(batch / "jobs")
+    with pytest.raises(DataError, match="no evaluation of this batch is finished"):
+        compare([batch])
+
+
+@pytest.mark.parametrize("k", [2, 4])
+def test_stability_is_of_the_rankings_for_that_many_features(three: list[Path], k: int) -> None:
+    first = read_eval(three[0])
+    rows = [
+        {"dataset": "a", "run": "elc", "repeat": 0, "fold": fold, "k": learnt, "rank": rank, "feature_index": feature}
+        for fold in (0, 1)
+        for learnt in (2, 4)
+        # The choices of two are the same in both folds, those of four differ by two features of eight.
+        for rank, feature in enumerate(range(2) if learnt == 2 else range(2 * fold, 2 * fold + 4), start=1)
+    ]
+    found = compare([replace(first, rankings=pd.DataFrame(rows))]).stability
+    (jaccard,) = found.query("run == 'elc' and k == @k")["jaccard"]
+    assert jaccard == pytest.approx({2: 1.0, 4: 2 / 6}[k])
 
 
 def test_metrics_say_what_is_better(three: list[Path]) -> None:

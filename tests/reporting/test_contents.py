@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -28,6 +29,9 @@ def test_evaluations_alone_are_compared(folders: Folders) -> None:
 
 def test_a_batch_is_its_finished_jobs(folders: Folders, tmp_path: Path) -> None:
     (tmp_path / "batch.json").write_text('{"kind": "batch"}')
+    with pytest.raises(DataError, match="damaged: 'jobs'"):
+        read_contents([tmp_path])
+    (tmp_path / "batch.json").write_text('{"kind": "batch", "jobs": ["two", "failed", "one", "missing"]}')
     with pytest.raises(DataError, match="no job of this batch is finished"):
         read_contents([tmp_path])
     shutil.copytree(folders.runs[0], tmp_path / "jobs" / "one")
@@ -36,6 +40,21 @@ def test_a_batch_is_its_finished_jobs(folders: Folders, tmp_path: Path) -> None:
     contents = read_contents([tmp_path])
     assert [run.label for run in contents.runs] == ["one"]
     assert len(contents.evaluations) == 1
+
+
+def test_evaluations_of_the_same_settings_are_compared(folders: Folders, tmp_path: Path) -> None:
+    """Two evaluations of one batch, of the same stores and runs."""
+    again = []
+    for folder in folders.evaluations:
+        other = shutil.copytree(folder, tmp_path / folder.name)
+        record = json.loads((other / "eval.json").read_text())
+        (other / "eval.json").write_text(json.dumps({**record, "settings": {"seed": 1}}))
+        again.append(other)
+    found, notes = read_contents([*folders.evaluations, *again]).compared()
+    assert notes == []
+    assert [[entry["dataset"] for entry in each.record["datasets"]] for each in found] == 2 * [
+        ["tiny", "other", "third"]
+    ]
 
 
 def test_runs_of_one_name_are_told_apart(folders: Folders, tmp_path: Path) -> None:

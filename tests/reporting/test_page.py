@@ -20,7 +20,7 @@ from mlfs_dask.reporting.page import report
 from mlfs_dask.results import read_run
 from mlfs_dask.storage.dataset import open_dataset
 from tests.evaluation.evaluations import METRICS, steady, write_evaluation
-from tests.reporting.conftest import HOSTILE, MEANS, Folders
+from tests.reporting.conftest import HOSTILE, MEANS, Folders, select
 
 
 class Reader(HTMLParser):
@@ -206,6 +206,23 @@ def test_many_curves_are_drawn_when_named(tmp_path: Path, monkeypatch: pytest.Mo
     named = report([folder], tmp_path / "q.html", metrics=[metric["name"] for metric in METRICS])
     assert named["notes"] == []
     assert named["figures"] == 3
+
+
+def test_a_ranking_is_drawn_once_however_many_features_were_kept(
+    folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = select(folders.store, "label-entropy", tmp_path / "two", k=2)
+    told = report([*folders.runs, two], tmp_path / "page.html")
+    assert "label-entropy, two" in (tmp_path / "page.html").read_text()
+    assert told["figures"] == report(folders.runs, tmp_path / "other.html")["figures"]
+    assert told["notes"] == []
+    monkeypatch.setattr("mlfs_dask.reporting.page.MOST_RANKINGS", 1)
+    told = report([*folders.runs, two], tmp_path / "page.html", force=True)
+    assert told["notes"] == ["Figures of 1 of 2 rankings are not drawn; name their RUN folders to see them."]
+    text = (tmp_path / "page.html").read_text()
+    assert told["notes"][0] in text
+    assert "label-entropy, two" not in text
+    assert text.count(">two<") == 3  # in the tables of what was run, what it cost, and redundancy
 
 
 def test_figures_as_files(folders: Folders, tmp_path: Path) -> None:
