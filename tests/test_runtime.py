@@ -70,7 +70,9 @@ print(r.current_rss() - before)
 """
     in_new_process(code)  # the first one may have to compile; afterwards the code comes from Numba's cache
     (added,) = in_new_process(code)
-    assert int(added) == pytest.approx(runtime.COMPILED_BYTES, rel=0.35)
+    # How much of LLVM's library counts with a process depends on how the system keeps its pages: 68 MiB, and 124 of a
+    # library that has just been installed.
+    assert 0.65 * runtime.COMPILED_BYTES < int(added) < 1.35 * runtime.COMPILED_BYTES + (56 << 20)
 
 
 @pytest.mark.cluster

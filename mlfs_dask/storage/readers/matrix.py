@@ -318,7 +318,7 @@ class SpooledRows:
             counts = np.zeros(self.shape[0], dtype=np.int64)
             for _, rows, _ in self._pieces():
                 low = int(rows.min(initial=self.shape[0])) if rows.size else 0
-                found = np.bincount(rows - low)
+                found = np.bincount((rows - low).astype(np.int64, copy=False))  # MATLAB 7.3 has them unsigned
                 counts[low : low + len(found)] += found
             self._indptr = np.concatenate([[0], np.cumsum(counts)])
         return self._indptr
