@@ -212,6 +212,19 @@ def largest_array() -> tuple[int, str, tuple[int, ...]]:
     return _largest
 
 
+def sees_planted_array(size: int) -> bool:
+    """Whether a watched process notices an array of so many bytes in the package, which it then forgets."""
+    global _largest
+    names: dict[str, Any] = {"np": np}
+    code = f"def plant():\n    planted = np.empty({size}, np.uint8)\n    return 0\n"
+    exec(compile(code, "mlfs_dask/planted.py", "exec"), names)
+    before = _largest
+    names["plant"]()
+    seen = _largest == (size, "planted.py:plant", (size,))
+    _largest = before
+    return seen
+
+
 def _look(frame: Any, event: str, argument: Any) -> None:
     global _largest
     if event != "return" or "mlfs_dask" not in frame.f_code.co_filename:

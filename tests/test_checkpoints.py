@@ -221,7 +221,7 @@ def test_an_upload_that_breaks_off_leaves_the_state_before(monkeypatch, caplog):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoints, "_write_array", fail)
+        patch.setattr(checkpoints, "write_array", fail)
         with pytest.raises(OSError, match="No space"):
             folder.write("state.npz", "key", {"x": np.array(2)}, {})
     assert folder.read("state.npz", "key").arrays["x"] == 1
@@ -380,6 +380,8 @@ VARIANTS = [
     ("smfs", "unknown", {}),
     ("smfs", "known", {"missing": "coded"}),
     ("smfs", "unknown", {"gram_cap": 0}),
+    ("smfs", "unknown", {"gram_cap": 4}),
+    ("smfs", "known", {"gram_cap": 4, "missing": "coded"}),
     ("smfs", "known", {"consistency": "none", "beta": 0.01}),
     ("mfsir", "known", {}),
     ("mfsir", "known", {"gram_cap": 0}),

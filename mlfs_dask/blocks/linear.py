@@ -18,6 +18,9 @@ from mlfs_dask.typing import Matrix
 #: Values of a dense tile: 1 MiB of float64, which leaves the second-level cache room for the products.
 TILE_VALUES = 2**17
 
+#: Rows of a Gram matrix that sparse blocks are added to at a time.
+GRAM_ROWS = 256
+
 #: Bytes that the kernels allocate for one dense tile.
 TILE_BYTES = 16 * TILE_VALUES
 
@@ -137,11 +140,19 @@ def gram_block(
         return
     wide = X.astype(np.float64)
     weighted = wide if weights is None else sp.csr_array(wide.multiply(weights[:, np.newaxis]))
-    product = (wide.T @ weighted).tocoo()
-    np.add.at(into, (product.row, product.col), product.data)
-    if centre is not None:
-        sums = np.asarray(weighted.sum(axis=0)).ravel()
-        total = float(X.shape[0] if weights is None else weights.sum())
-        cross = np.outer(sums, centre)
-        into -= cross + cross.T
-        into += total * np.outer(centre, centre)
+    transposed = sp.csr_array(wide.T)
+    sums, total = np.asarray(weighted.sum(axis=0)).ravel(), float(X.shape[0] if weights is None else weights.sum())
+    d = X.shape[1]
+    for low in range(0, d, GRAM_ROWS):
+        part = slice(low, min(low + GRAM_ROWS, d))
+        product = (transposed[part] @ weighted).tocoo()
+        into[part][product.row, product.col] += product.data  # SciPy gives no entry twice
+        if centre is not None:
+            into[part] -= np.outer(sums[part], centre)
+            into[part] -= np.outer(centre[part], sums - total * centre)
+
+
+def gram_scratch_bytes(d: int, rows: int, stored: int) -> int:
+    """Bytes that `gram_block` allocates for a sparse block of so many rows and stored values."""
+    product = 28 * min(GRAM_ROWS, d) * d
+    return 52 * stored + 8 * (rows + 2 * d) + product + 8 * min(GRAM_ROWS, d) * d

@@ -1,4 +1,7 @@
-"""X'SX and X'SR in one pass: for methods that may hold d × d numbers, the last time they read X for a while."""
+"""X'SX and X'SR in one pass: for methods that may hold d × d numbers, the last time they read X for a while.
+
+Where d is too large for that, X may stand for some of its columns.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask import caching
-from mlfs_dask.blocks.linear import TILE_BYTES, backward_block, gram_block
+from mlfs_dask.blocks.linear import TILE_BYTES, backward_block, gram_block, gram_scratch_bytes
 from mlfs_dask.primitives.linear import Scaling, backward
 from mlfs_dask.primitives.passes import NOT_READ, PassRecord, State
 from mlfs_dask.primitives.row_passes import Rows, run_row_pass
@@ -32,6 +35,8 @@ class Gram:
         c; 0 for no R.
     centre : float64 array, shape (d,), optional
     weighted : bool
+    columns : int array, shape (d,), optional
+        Which features of a row are meant; all by default.
     """
 
     outputs: Sequence[tuple[int, Any]] = ()
@@ -43,11 +48,13 @@ class Gram:
         *,
         centre: NDArray[np.float64] | None = None,
         weighted: bool = False,
+        columns: NDArray[np.intp] | None = None,
     ) -> None:
         self.n_features = n_features
         self.n_columns = n_columns
         self.centre = centre
         self.weighted = weighted
+        self.columns = columns
 
     @property
     def state_bytes(self) -> int:
@@ -60,9 +67,11 @@ class Gram:
     def scratch_bytes(self, profile: Profile) -> int:
         d, c = self.n_features, self.n_columns
         own = 8 * d * (d + c) + 8 * profile.block_rows * (c + 1)
+        if d < profile.d:
+            own += profile.block_bytes  # the rows with fewer features
         if profile.sparse:
             stored = min(profile.block_bytes // profile.itemsize, profile.nonzeros)
-            return 2 * own + 40 * stored + 28 * d * d
+            return own + gram_scratch_bytes(d, profile.block_rows, stored)
         return own + 2 * TILE_BYTES + (profile.block_bytes if self.weighted else 0)
 
     def zero(self) -> State:
@@ -71,10 +80,11 @@ class Gram:
 
     def add_rows(self, state: State, block: Block, inputs: Rows, outputs: Rows) -> None:
         weights = inputs[-1] if self.weighted else None
-        gram_block(block.X, weights, self.centre, state[0])
+        X = block.X if self.columns is None else block.X[:, self.columns]
+        gram_block(X, weights, self.centre, state[0])
         if self.n_columns:
             R = inputs[0] if weights is None else weights[:, np.newaxis] * inputs[0]
-            backward_block(block.X, R, self.centre, state[1])
+            backward_block(X, R, self.centre, state[1])
 
     def merge(self, into: State, other: State) -> None:
         for mine, theirs in zip(into, other, strict=True):
@@ -143,11 +153,53 @@ def gram(
     inputs = [a for a in (R, weights) if a is not None]
     _, (G, B), record = run_row_pass(source, statistic, resources, inputs=inputs, label="X'X")
     if scaling is not None:
-        f = scaling.factor
-        for row, factor in zip(G, f, strict=True):
-            row *= factor * f  # the product of both first, or G would lose its symmetry to rounding
-        B *= f[:, np.newaxis]
+        _scale(G, scaling.factor)
+        B *= scaling.factor[:, np.newaxis]
     kept[0].save({"gram": G})
     if R is not None:
         kept[1].save({"products": B})
     return GramProducts(G, B, record)
+
+
+def gram_of_columns(
+    source: RowSource,
+    columns: NDArray[np.intp],
+    resources: Resources,
+    *,
+    weights: NDArray[np.float64] | None = None,
+    scaling: Scaling | None = None,
+) -> tuple[NDArray[np.float64], PassRecord]:
+    """X'SX of some columns of X, in one pass.
+
+    Parameters
+    ----------
+    source : RowSource
+        X of shape (n, d).
+    columns : int array, shape (m,)
+    resources : Resources
+    weights : float64 array, shape (n,), optional
+        Diagonal of S, not negative; 1 by default.
+    scaling : Scaling, optional
+        X is taken centred and scaled.
+
+    Returns
+    -------
+    float64 array, shape (m, m), and the record of the pass
+
+    Raises
+    ------
+    DoesNotFitError, ClusterLostError
+    """
+    centre = None if scaling is None else scaling.centre[columns]
+    statistic = Gram(len(columns), centre=centre, weighted=weights is not None, columns=columns)
+    inputs = [] if weights is None else [weights]
+    _, (G, _), record = run_row_pass(source, statistic, resources, inputs=inputs, label="X'X of some")
+    if scaling is not None:
+        _scale(G, scaling.factor[columns])
+    return G, record
+
+
+def _scale(G: NDArray[np.float64], f: NDArray[np.float64]) -> None:
+    """diag(f) G diag(f), in place."""
+    for row, factor in zip(G, f, strict=True):
+        row *= factor * f  # the product of both first, or G would lose its symmetry to rounding

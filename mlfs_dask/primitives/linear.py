@@ -281,15 +281,21 @@ def forward_normal(
     resources: Resources,
     *,
     scaling: Scaling | None = None,
+    weights: NDArray[np.float64] | None = None,
     out: NDArray[np.float64] | None = None,
 ) -> Products:
-    """X W and X'X W from one reading of every block.
+    """X W and X'S X W from one reading of every block.
 
     Parameters and errors are those of `forward_backward` with R = 0, of which nothing has to be sent; X W goes to
     `out`, if that is given.
     """
-    statistic = _Normal(*W.shape, W=_scaled(W, scaling), centre=_centre(scaling), weighted=False, give=True)
-    (product,), sums, record = run_row_pass(source, statistic, resources, out=_given(out), label="X W and X'X W")
+    statistic = _Normal(
+        *W.shape, W=_scaled(W, scaling), centre=_centre(scaling), weighted=weights is not None, give=True
+    )
+    inputs = [] if weights is None else [weights]
+    (product,), sums, record = run_row_pass(
+        source, statistic, resources, inputs=inputs, out=_given(out), label="X W and X'X W"
+    )
     return Products(product, _scaled(sums, scaling), record)
 
 
@@ -327,7 +333,7 @@ class _Normal(_Linear):
 
     def add_rows(self, state: State, block: Block, inputs: Rows, outputs: Rows) -> None:
         X, weights = block.X, inputs[0] if self.weighted else None
-        if weights is not None:
+        if weights is not None and not self.give:
             kept = np.flatnonzero(weights)
             if len(kept) < len(weights):
                 X, weights = X[kept], weights[kept]

@@ -12,7 +12,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.checkpoints import Arrays, Checkpoint, State
 from mlfs_dask.primitives import linear
-from mlfs_dask.primitives.gram import GramProducts, gram
+from mlfs_dask.primitives.gram import GramProducts, gram, gram_of_columns
 from mlfs_dask.primitives.labels import collect_labels
 from mlfs_dask.primitives.linear import Scaling
 from mlfs_dask.primitives.moments import FeatureMoments, Moments
@@ -67,11 +67,17 @@ class Readings:
         self.records.append(record)
         return sums
 
-    def forward_normal(self, W: Array, out: Array | None = None) -> tuple[Array, Array]:
-        """X W, into `out` if it is given, and X'X W, from one reading."""
-        found = linear.forward_normal(self.source, W, self.resources, scaling=self.scaling, out=out)
+    def forward_normal(self, W: Array, out: Array | None = None, weights: Array | None = None) -> tuple[Array, Array]:
+        """X W, into `out` if it is given, and X'X W, or X'SX W, from one reading."""
+        found = linear.forward_normal(self.source, W, self.resources, scaling=self.scaling, weights=weights, out=out)
         self.records.append(found.record)
         return found.forward, found.backward
+
+    def gram_of(self, columns: NDArray[np.intp], weights: Array | None = None) -> Array:
+        """X'X, or X'SX, of some columns, shape (m, m)."""
+        G, record = gram_of_columns(self.source, columns, self.resources, weights=weights, scaling=self.scaling)
+        self.records.append(record)
+        return G
 
     def gram(self, V: Array, weights: Array | None = None) -> tuple[Array, Array]:
         """X'X and X'V, or X'SX and X'SV, shapes (d, d) and (d, c), from one reading."""

@@ -48,6 +48,7 @@ from mlfs_dask.solvers import label_recovery, row_sparse
 from mlfs_dask.solvers.label_recovery import Reconstruction, group_columns, recover_labels
 from mlfs_dask.solvers.row_sparse import Step
 from mlfs_dask.solvers.trace import LoopTrace
+from mlfs_dask.solvers.working_set import WorkingSet
 from mlfs_dask.typing import Profile, RowSource
 
 Array = NDArray[np.float64]
@@ -67,6 +68,9 @@ LABEL_STEPS = 1000
 #: are enough, since every step lowers the objective; the residual is asked to be smaller as the objective settles.
 FEATURE_TOL = 1e-2
 FEATURE_STEPS = 5
+
+#: Most features above the Gram cap that a P-step solves for at a time: 32 MiB of X'SX.
+SET_FEATURES = 2048
 
 #: Arrays of shape (n, q) that the loop holds, beside two of bits in bytes: Y, and X P.
 ROW_MATRICES = 2
@@ -230,6 +234,8 @@ class SMFS(IterativeSelector):
         resources = with_libraries(resources, lookups)  # what a process has loaded stays
         if has_gram:
             once.append(plan_rows(source, Gram(d, q, weighted=True), resources, input_bytes=8 * (q + 1)))
+        elif self._most_at_a_time():
+            once.append(plan_rows(source, Gram(self._most_at_a_time(), weighted=True), resources, input_bytes=8))
         forward = linear.plan_linear(source, q, resources, forward=True)
         backward = linear.plan_linear(source, q, resources, backward=True)
         again = [forward, backward]
@@ -256,6 +262,10 @@ class SMFS(IterativeSelector):
                 + (f", {lookups:.1e} look-ups, about {lookups / 5e9 / resources.slots:,.0f} s" if lookups else ""),
             ),
         )
+
+    def _most_at_a_time(self) -> int:
+        """Most features above the Gram cap that are solved for at a time."""
+        return min(self.gram_cap, SET_FEATURES) if self.beta != 0 else 0
 
     def _steps(self) -> int:
         """Most readings of one P-step above the Gram cap."""
@@ -484,6 +494,7 @@ class _Problem:
             self._restore(state)
         else:
             self.epsilon, self.feature_tol = 0.0, FEATURE_TOL
+            self.GP: Array | None = None  # above the Gram cap X'SX P of the P before
             self.P = np.zeros((d, q))
             self.t = np.full(d, 2.0 * np.sqrt(q))
             if not self.coupled and any(bool(free[part].any()) for part in row_blocks(*free.shape)):
@@ -501,6 +512,11 @@ class _Problem:
             largest = 2.0 * float(row_norms(self.B).max(initial=0.0))
             self.beta = BETA_SHARE * largest if selector.beta is None else float(selector.beta)
         self.weighted_labels = self._weighed(Y)
+        self.working: WorkingSet | None = None
+        most = selector._most_at_a_time()
+        if self.G is None and self.beta > 0 and most:
+            rows = None if state is None else state.arrays["rows"]
+            self.working = WorkingSet(lambda rows: readings.gram_of(rows, s), d, most, rows)
 
     def run(self) -> _Trace:
         """Algorithm 1."""
@@ -516,7 +532,7 @@ class _Problem:
             trace.step.append(change)
             trace.tell(step=change)
             # A loose P-step off by a residual r leaves the objective off by about r².
-            if change <= tol and (self.G is not None or self.feature_tol <= 0.1 * np.sqrt(tol)):
+            if change <= tol and self._is_settled(tol * objective):
                 trace.converged = True
                 break
             self.feature_tol = min(self.feature_tol, 0.1 * float(np.sqrt(max(change, tol))))
@@ -524,13 +540,36 @@ class _Problem:
                 self.B = self.readings.backward(self.Y, self.s)
             if self.checkpoint.due():
                 self._save()
+        if self.working is not None and self.GP is not None:
+            self.working.settle(self.P, self.GP, self.B, self.beta, self.epsilon)
         return trace
+
+    def _is_settled(self, gain: float) -> bool:
+        """Whether no more than `gain` is to be had from a P-step that is as exact as can be."""
+        if self.working is not None:
+            return self.working.violation <= gain
+        return self.G is not None or self.feature_tol <= 0.1 * np.sqrt(self.selector.tol)
 
     def _update_P(self) -> None:
         """P by Eq. 10, D by Eq. 9, in turn."""
         asked = self.selector.inner_iterations
         steps = 0
-        for _ in range(asked or (INNER_ITERATIONS if self.G is not None else 1)):
+        if self.working is not None and self.GP is not None:
+            self.working.settle(self.P, self.GP, self.B, self.beta, self.epsilon)
+            steps = self.working.step(
+                self.P,
+                self.GP,
+                self.B,
+                self.beta,
+                self.epsilon,
+                diagonal=self.diagonal,
+                max_iter=asked or INNER_ITERATIONS,
+                tol=INNER_TOL if asked is None else None,
+            )
+            self.trace.regression_steps.append(steps)
+            return
+        most = INNER_ITERATIONS if self.G is not None else 1
+        for _ in range(1 if self.working is not None else asked or most):
             step = self._regress()  # Eq. 10
             moved = float(np.linalg.norm(step.P - self.P))
             self.P = step.P
@@ -559,14 +598,24 @@ class _Problem:
     def _update_Y(self) -> float:
         """Y by Eq. 13, where it waits for P. Gives Σ s_ii ‖xⁱP − yⁱ‖²."""
         if self.G is not None and not self.coupled:
-            return float(np.vdot(self.P, self.G @ self.P - 2.0 * self.B)) + self.weighted_labels
+            return self._fit(self.G @ self.P)
+        if self.working is not None and not self.coupled:
+            self.GP = self.readings.normal(self.P, self.s)
+            return self._fit(self.GP)
         if self._fitted is None:
             self._fitted = self.space.empty(*self.Y.shape)
-        fitted = self.readings.forward(self.P, self._fitted)
+        if self.working is None:
+            fitted = self.readings.forward(self.P, self._fitted)
+        else:
+            fitted, self.GP = self.readings.forward_normal(self.P, self._fitted, self.s)
         if self.coupled:
             self._recover(fitted)
             self.structure = self.reconstruction.error(self.Y)
         return self._weighed(add(fitted, self.Y, -1.0))
+
+    def _fit(self, GP: Array) -> float:
+        """Σ s_ii ‖xⁱP − yⁱ‖², by X'SX P."""
+        return float(np.vdot(self.P, GP) - 2.0 * np.vdot(self.P, self.B)) + self.weighted_labels
 
     def _weighed(self, left: Array) -> float:
         """Σ s_ii ‖leftⁱ‖²."""
@@ -589,14 +638,19 @@ class _Problem:
         self.trace.recovery_residual.append(found.residual)
 
     def _save(self) -> None:
-        facts = {"beta": self.beta, "epsilon": self.epsilon, "feature_tol": self.feature_tol}
-        save_state(self.checkpoint, {"Y": self.Y, "P": self.P, "B": self.B}, self.trace, self.readings.records, **facts)
+        facts: dict[str, Any] = {"beta": self.beta, "epsilon": self.epsilon, "feature_tol": self.feature_tol}
+        arrays: dict[str, NDArray[Any]] = {"Y": self.Y, "P": self.P, "B": self.B}
+        if self.working is not None:
+            assert self.GP is not None
+            arrays |= {"GP": self.GP, "rows": self.working.rows}
+        save_state(self.checkpoint, arrays, self.trace, self.readings.records, **facts)
 
     def _restore(self, state: State) -> None:
         self.trace = _Trace(**state.facts["trace"])
         self.epsilon, self.feature_tol = state.facts["epsilon"], state.facts["feature_tol"]
         fill(self.Y, state.arrays.pop("Y"))
         self.P = state.arrays["P"]
+        self.GP = state.arrays.get("GP")
         self.t = row_sparse.weights(self.P, self.epsilon)
 
 

@@ -18,7 +18,7 @@ from scipy import sparse as sp
 from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_labels, as_matrix
 from mlfs_dask.primitives import passes, row_passes
-from mlfs_dask.primitives.gram import gram
+from mlfs_dask.primitives.gram import gram, gram_of_columns
 from mlfs_dask.primitives.linear import (
     Scaling,
     backward,
@@ -87,6 +87,14 @@ def check_all(source, X, W, R, s, resources, scaling):
         assert (G.gram == G.gram.T).all()
         assert G.products == pytest.approx(Z.T @ (S[:, None] * R), **near)
         assert gram(source, resources, weights=weights, scaling=scaling).products.shape == (X.shape[1], 0)
+        both = forward_normal(source, W, resources, scaling=scaling, weights=weights)
+        assert both.forward == pytest.approx(Z @ W, **near)
+        assert both.backward == pytest.approx(Z.T @ (S[:, None] * (Z @ W)), **near)
+        some = np.array([1, 2, X.shape[1] - 1])
+        part, record = gram_of_columns(source, some, resources, weights=weights, scaling=scaling)
+        assert part == pytest.approx(Z[:, some].T @ (S[:, None] * Z[:, some]), **near)
+        assert (part == part.T).all()
+        assert record.tasks >= 1
 
 
 @pytest.mark.parametrize("scaled", [False, True])

@@ -116,7 +116,7 @@ def test_it_equals_the_plain_twin(state, options):
 def test_chunks_and_containers_do_not_matter(data):
     X, Y = problem(data.draw(st.integers(0, 50)), n=50)
     Y = STATES[data.draw(st.sampled_from([*STATES]))](Y)
-    options = SMALL | {"max_iter": 6, "gram_cap": data.draw(st.sampled_from([0, 100]))}
+    options = SMALL | {"max_iter": 6, "gram_cap": data.draw(st.sampled_from([0, 5, 100]))}
     expected = SMFS(3, **options).fit(X, Y)
 
     def chunks(total):
@@ -155,6 +155,37 @@ def test_above_the_gram_cap_it_comes_to_the_same_end(state, monkeypatch):
     with_gram, without = SMFS(3, **options).fit(X, Y), SMFS(3, gram_cap=0, **options).fit(X, Y)
     assert without.report_.objective == pytest.approx(with_gram.report_.objective, rel=1e-9)
     assert without.scores_ == pytest.approx(with_gram.scores_, rel=1e-6)
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("cap", [2, 5, 8, 11])
+def test_solved_for_some_features_at_a_time_it_comes_to_the_same_end(state, cap):
+    X, Y = problem(n=60, d=12)
+    Y = STATES[state](Y)
+    options = SMALL | {"tol": 1e-12, "max_iter": 3000}
+    with_gram = SMFS(3, **options).fit(X, Y)
+    found = SMFS(3, gram_cap=cap, **options).fit(X, Y)
+    assert not found.report_.extra["gram"]
+    # The set leaves another trail to ε, which is 10⁻⁶ of the first P.
+    assert found.report_.objective[-1] == pytest.approx(with_gram.report_.objective[-1], rel=1e-6)
+    assert found.scores_ == pytest.approx(with_gram.scores_, abs=1e-4 * with_gram.scores_.max())
+    near = SMFS(3, gram_cap=cap, **SMALL).fit(X, Y)
+    assert near.report_.converged
+    assert near.report_.objective[-1] == pytest.approx(with_gram.report_.objective[-1], rel=5e-3)
+
+
+def test_above_the_gram_cap_few_readings_are_enough():
+    rng = np.random.default_rng(3)
+    Y = (rng.random((300, 5)) < 0.3).astype(np.int8)
+    X = rng.normal(size=(300, 400))
+    X[:, :40] += 0.8 * Y[:, np.arange(40) % 5]
+    for labels in (hidden(Y, entries=0.0), hidden(Y)):
+        some = SMFS(10, gram_cap=300, **SMALL).fit(X, labels)
+        none = SMFS(10, gram_cap=0, **SMALL).fit(X, labels)
+        assert some.report_.converged
+        assert some.report_.passes <= 40
+        assert some.report_.passes < none.report_.passes
+        assert some.report_.objective[-1] <= none.report_.objective[-1] * (1 + 1e-3)
 
 
 def test_workers_give_the_same():

@@ -1,0 +1,168 @@
+"""Row-sparse least squares over very many rows: those that matter are solved for, the others wait for their gradient.
+
+min tr(P'GP) − 2 tr(P'B) + β Σ (√(‖pⁱ‖² + ε²) − ε) as in `row_sparse`, G being known by its products and, for rows of a
+set, entry by entry. At the optimum a row is next to zero where 2‖bⁱ − (GP)ⁱ‖ < β, and it is then a function of that
+gradient alone; rows beyond it join the set. A set takes as many readings as it is enlarged, each of which gives many
+steps. R. Tibshirani et al., "Strong rules for discarding predictors in lasso-type problems", Journal of the Royal
+Statistical Society B 74 (2012) 245-266, doi:10.1111/j.1467-9868.2011.01004.x.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.blocks.proximal import row_norms
+from mlfs_dask.solvers import row_sparse
+
+Array = NDArray[np.float64]
+
+#: Rows of the first set; later ones are at most doubled at a time.
+FIRST_ROWS = 1024
+
+#: Rows up to this share of the root mean square of those in the set are next to zero, and leave it if their gradient is
+#: below this share of β.
+_WEAK = 0.01
+_INSIDE = 0.98
+
+#: Least 1 − u² of a row outside the set, u being its gradient: rows with more than that are about to join.
+_EDGE = 1e-4
+
+
+class WorkingSet:
+    """The rows that are solved for.
+
+    Parameters
+    ----------
+    gram : callable
+        ``gram(rows)`` gives G of some rows and columns; may be a reading of X.
+    size : int
+        d.
+    largest : int
+        Most rows in the set. If more are wanted, those that are furthest from their optimum have their turn.
+    rows : int array, optional
+        The set to go on with.
+
+    Attributes
+    ----------
+    rows : int array
+        Rising.
+    violation : float
+        What rows outside the set would have lowered the objective by before the last step, each by itself; about.
+    """
+
+    def __init__(
+        self,
+        gram: Callable[[NDArray[np.intp]], Array],
+        size: int,
+        largest: int,
+        rows: NDArray[np.intp] | None = None,
+    ) -> None:
+        self._gram = gram
+        self._size = size
+        self.largest = largest
+        self.rows = np.empty(0, np.intp) if rows is None else rows
+        self._G: Array = gram(self.rows) if len(self.rows) else np.empty((0, 0))
+        self.violation = np.inf
+
+    def step(
+        self,
+        P: Array,
+        GP: Array,
+        B: Array,
+        beta: float,
+        epsilon: float,
+        *,
+        diagonal: Array,
+        max_iter: int,
+        tol: float | None,
+    ) -> int:
+        """Reweighted steps of the rows of the set, in place; rows next to zero follow from their gradient.
+
+        Parameters
+        ----------
+        P : float64 array, shape (d, c)
+            In the first step about the solution, from which the first set is chosen.
+        GP, B : float64 array, shape (d, c)
+        beta, epsilon : float
+            β > 0.
+        diagonal : float64 array, shape (d,)
+            About the diagonal of G.
+        max_iter : int
+            Most steps.
+        tol : float or None
+            Relative change of P at which steps end; None: never.
+
+        Returns
+        -------
+        int
+            Steps.
+        """
+        norms = row_norms(P)
+        if not len(self.rows):
+            self._enter(np.argsort(-norms, kind="stable")[: min(FIRST_ROWS, self.largest)])
+            P[self._outside()] = 0.0
+            fresh, right = np.zeros(len(self.rows), dtype=bool), B[self.rows]
+        else:
+            fresh = self._choose(P, norms, B - GP, diagonal, beta, epsilon)
+            right = B[self.rows] - (GP[self.rows] - self._G @ P[self.rows])
+        rows, G, at = self.rows, self._G, P[self.rows]
+        t = row_sparse.weights(at, epsilon)
+        # Rows next to zero would take many steps to get away from there.
+        t[fresh] = np.sqrt(np.mean(t[~fresh] ** 2)) if not fresh.all() else 1.0
+        steps = 0
+        for _ in range(max_iter):
+            before, at = at, row_sparse.solve_gram(G, right, beta, t, start=at).P
+            t = row_sparse.weights(at, epsilon)
+            steps += 1
+            if tol is not None and np.linalg.norm(at - before) <= tol * np.linalg.norm(at):
+                break
+        P[rows] = at
+        return steps
+
+    def settle(self, P: Array, GP: Array, B: Array, beta: float, epsilon: float) -> None:
+        """Rows next to zero and outside the set, in place: ε u g/(√(1 − u²)‖g‖), u = 2‖g‖/β, g a row of B − GP."""
+        if not len(self.rows):
+            return
+        norms = row_norms(P)
+        weak = self._outside() & (norms <= self._threshold(norms))
+        gradient = B[weak] - GP[weak]
+        share = 2.0 * row_norms(gradient) / beta
+        factor = 2.0 * epsilon / (beta * np.sqrt(np.maximum(1.0 - share**2, _EDGE)))
+        P[weak] = factor[:, np.newaxis] * gradient
+
+    def _choose(
+        self, P: Array, norms: Array, gradient: Array, diagonal: Array, beta: float, epsilon: float
+    ) -> NDArray[np.bool_]:
+        """The next set; gives which of its rows begin anew."""
+        outside, weak = self._outside(), norms <= self._threshold(norms)
+        share = 2.0 * row_norms(gradient) / beta
+        left = row_norms(gradient - (beta / row_sparse.weights(P, epsilon))[:, np.newaxis] * P)
+        left[weak] = 0.5 * beta * np.maximum(share[weak] - 1.0, 0.0)
+        gain = left[outside] ** 2 / np.maximum(diagonal[outside], np.finfo(float).tiny)
+        self.violation = float(gain.sum())
+
+        joining = np.flatnonzero(outside & weak & (left > 0))
+        joining = joining[np.argsort(-left[joining], kind="stable")][: max(len(self.rows), FIRST_ROWS)]
+        if len(joining) or (outside & ~weak).any():
+            wanted = ~weak
+            wanted[self.rows] |= share[self.rows] >= _INSIDE
+            wanted[joining] = True
+            rows = np.flatnonzero(wanted)
+            self._enter(rows[np.argsort(-left[rows], kind="stable")][: self.largest])
+        return np.isin(self.rows, joining)
+
+    def _enter(self, rows: NDArray[np.intp]) -> None:
+        self.rows = np.sort(rows)
+        self._G = self._gram(self.rows)
+
+    def _outside(self) -> NDArray[np.bool_]:
+        outside = np.ones(self._size, dtype=bool)
+        outside[self.rows] = False
+        return outside
+
+    def _threshold(self, norms: Array) -> float:
+        """Norm up to which a row is next to zero."""
+        return _WEAK * float(np.sqrt(np.mean(norms[self.rows] ** 2)))

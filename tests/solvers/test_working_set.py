@@ -1,0 +1,86 @@
+"""Row-sparse least squares on a set of rows: the optimum of all rows, however few fit the set."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mlfs_dask.blocks.proximal import row_norms
+from mlfs_dask.solvers import row_sparse
+from mlfs_dask.solvers.working_set import WorkingSet
+
+
+def problem(seed=0, n=60, d=30, c=3, strong=6):
+    rng = np.random.default_rng(seed)
+    X, Y = rng.normal(size=(n, d)), rng.normal(size=(n, c))
+    for row in range(strong):
+        Y[:, row % c] += 3 * X[:, row]
+    return X.T @ X, X.T @ Y
+
+
+def solved(G, B, beta, largest, *, rounds=60, sizes=None):
+    """The P of the set after so many rounds, each with a product, as a selector makes them."""
+
+    def gram(rows):
+        if sizes is not None:
+            sizes.append(len(rows))
+        return G[np.ix_(rows, rows)]
+
+    P = np.linalg.solve(G + beta * np.eye(len(G)), B)
+    epsilon = row_sparse.smoothing(P)
+    working = WorkingSet(gram, len(G), largest)
+    values = []
+    for _ in range(rounds):
+        GP = G @ P
+        working.settle(P, GP, B, beta, epsilon)
+        working.step(P, GP, B, beta, epsilon, diagonal=np.diag(G), max_iter=30, tol=1e-12)
+        values.append(np.vdot(P, G @ P - 2 * B) + beta * row_sparse.penalty(P, epsilon))
+    working.settle(P, G @ P, B, beta, epsilon)
+    return P, epsilon, values, working
+
+
+@pytest.mark.parametrize("largest", [4, 10, 30])
+@pytest.mark.parametrize("beta", [5.0, 60.0, 150.0])
+def test_the_end_is_the_optimum_of_all_rows(largest, beta):
+    G, B = problem()
+    P, epsilon, values, working = solved(G, B, beta, largest, rounds=400)
+    gradient = 2 * (G @ P - B)
+    smooth = np.sqrt(row_norms(P) ** 2 + epsilon**2)[:, None]
+    strong = row_norms(P) > 1e-3 * row_norms(P).max()
+    assert gradient[strong] == pytest.approx(-(beta * P / smooth)[strong], abs=(3e-3 if largest == 4 else 1e-4) * beta)
+    assert (row_norms(gradient[~strong]) <= beta * (1 + 1e-3)).all()
+    assert working.violation <= 1e-5 * abs(values[-1])
+    assert len(working.rows) <= largest
+    assert strong.sum() > 4 or beta == 150.0
+
+
+def test_rows_next_to_zero_are_ordered_by_their_gradient():
+    G, B = problem()
+    P, _, _, _ = solved(G, B, 150.0, 30)
+    norms, gradient = row_norms(P), row_norms(B - G @ P)
+    weak = np.flatnonzero(norms < 1e-3 * norms.max())
+    assert len(weak) > 10
+    assert np.argsort(norms[weak]).tolist() == np.argsort(gradient[weak]).tolist()
+    assert (norms[weak] > 0).all()
+
+
+def test_of_independent_rows_the_first_step_is_by_hand(monkeypatch):
+    # G = 1: every row is b shrunk by β/2.
+    monkeypatch.setattr("mlfs_dask.solvers.working_set.FIRST_ROWS", 2)
+    B = np.array([[5.0, 0.0], [0.0, 3.0], [0.5, 0.0], [0.0, 2.0]])
+    P, epsilon, _, working = solved(np.eye(4), B, 2.0, 3, rounds=4)
+    assert working.rows.tolist() == [0, 1, 3]
+    assert P[[0, 1, 3]] == pytest.approx(np.array([[4.0, 0.0], [0.0, 2.0], [0.0, 1.0]]), abs=1e-4)
+    # 2‖g‖/β = 0.5 gives ε 0.5/√0.75.
+    assert P[2] == pytest.approx([epsilon * 0.5 / np.sqrt(0.75), 0.0])
+
+
+def test_sets_are_enlarged_step_by_step_and_read_for_no_more_once_they_stand(monkeypatch):
+    monkeypatch.setattr("mlfs_dask.solvers.working_set.FIRST_ROWS", 2)
+    G, B = problem()
+    sizes = []
+    solved(G, B, 60.0, 30, rounds=30, sizes=sizes)
+    assert sizes[0] == 2
+    assert sizes[1] <= 4
+    assert max(sizes) < 30
+    assert len(sizes) < 15
