@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from mlfs_dask.errors import number_of
 from mlfs_dask_cli.method_group import MethodGroup, make_selector
 from mlfs_dask_cli.options import cache_options, cluster_options, output_options, store_argument
 from mlfs_dask_cli.output import Output, size, table
@@ -50,10 +51,10 @@ def _plan(
     resources = planned_resources(**cluster, work_bytes=dataset.rows.profile.read_bytes)
     with keep_statistics(**cache):
         projected = require_driver(selector.plan(dataset.rows, resources), resources, f"{method} in the driver process")
-    threads, memory = _count(resources.threads_per_worker, "thread"), size(resources.memory_limit)
+    threads, memory = number_of(resources.threads_per_worker, "thread"), size(resources.memory_limit)
     where = f"this process, {threads}, {memory}"
     if resources.client is not None:
-        where = f"{_count(resources.workers, 'worker')} of {memory}, {threads} each"
+        where = f"{number_of(resources.workers, 'worker')} of {memory}, {threads} each"
     rows = [
         ("passes over X", f"{projected.passes}"),
         ("tasks", f"{projected.tasks:,}"),
@@ -76,7 +77,3 @@ def _plan(
         },
     }
     output.result(result, table(rows))
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

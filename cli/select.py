@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from mlfs_dask.errors import number_of
 from mlfs_dask_cli.method_group import MethodGroup, make_selector
 from mlfs_dask_cli.options import (
     cache_options,
@@ -88,9 +89,11 @@ def _select(
     from mlfs_dask.checkpoints import Folder, checkpoint_place, keep_checkpoints
     from mlfs_dask.cluster import connect
     from mlfs_dask.results import RecoveredLabels, check_free, finished_run, has_labels, write_run
+    from mlfs_dask.selectors.base import count_kept
     from mlfs_dask.storage.dataset import open_dataset
 
     dataset = open_dataset(store)
+    count_kept(k, dataset.shape[1], name="-k")  # said in the command's words, before anything else
     selector, seeded = make_selector(method, params, k=k, seed=seed)
     if seed is not None and not seeded:
         output.note(f"mlfs: {method} draws nothing at random; --seed has no effect.")
@@ -140,16 +143,21 @@ def _print(output: Output, run: str, record: dict[str, Any], names: list[str]) -
     shown = ", ".join(chosen[:8]) + (", ..." if len(chosen) > 8 else "")
     worker, driver = size(record["peak_worker_bytes"]), size(record["peak_driver_bytes"])
     planned = size(record["plan"]["peak_worker_bytes"])
+    # What the cache held was not computed: no worker did anything.
+    passes, peak = "none: nothing was read", f"{driver} on the driver"
+    if record["passes"]:
+        passes = f"{record['passes']} ({size(record['bytes_read'])} read, {number_of(record['tasks'], 'task')})"
+        peak = f"{worker} a worker (planned {planned}), {peak}"
     rows: list[tuple[str, str]] = [
-        ("kept", f"{record['k']:,} of {record['d']:,} features: {shown}"),
-        ("passes", f"{record['passes']} ({size(record['bytes_read'])} read, {record['tasks']} tasks)"),
+        ("kept", f"{record['k']:,} of {number_of(record['d'], 'feature')}: {shown}"),
+        ("passes", passes),
         ("seconds", f"{record['wall_seconds']:.3f}"),
-        ("peak", f"{worker} a worker (planned {planned}), {driver} on the driver"),
+        ("peak", peak),
     ]
     if "from_cache" in record.get("extra", {}):
         rows.append(("from the cache", ", ".join(record["extra"]["from_cache"])))
     if record["converged"] is not None:
         state = "converged" if record["converged"] else "did not converge"
-        rows.append(("loop", f"{state} after {record['iterations']} iterations"))
+        rows.append(("loop", f"{state} after {number_of(record['iterations'], 'iteration')}"))
     rows.append(("written", run))
     output.result({"run": run, "selected": chosen, **record}, table(rows))

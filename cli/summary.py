@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mlfs_dask.errors import number_of
 from mlfs_dask_cli.output import size, table
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ def summary_text(summary: dict[str, Any]) -> str:
     """The same for people."""
     s = summary
     compressed = "" if s["compressor"] == "none" else f", {s['compressor']}"
+    partitions = number_of(s["partitions"], "partition")
     rows = [
         ("store", s["store"]),
         ("rows (n)", f"{s['n']:,}"),
@@ -30,7 +32,7 @@ def summary_text(summary: dict[str, Any]) -> str:
         ("nonzeros", f"{s['nonzeros']:,} (density {s['density']:.4g})"),
         ("label cardinality", f"{s['label_cardinality']:.4g}"),
         ("unknown labels", f"{s['unknown_labels']:,}"),
-        ("storage", f"{s['storage']} {s['dtype']}{compressed}, {s['partitions']:,} partitions, {size(s['bytes'])}"),
+        ("storage", f"{s['storage']} {s['dtype']}{compressed}, {partitions}, {size(s['bytes'])}"),
         ("made by", f"{s['command'] or 'unknown'} ({s['created']}, mlfs-dask {s['version']})"),
         ("digest", s["digest"]),
     ]

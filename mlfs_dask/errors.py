@@ -11,6 +11,17 @@ import errno
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
+def number_of(number: int, noun: str, plural: str | None = None) -> str:
+    """A number and what it counts, in the grammatical number.
+
+    Examples
+    --------
+    >>> number_of(1, "feature"), number_of(2000, "feature"), number_of(2, "category", "categories")
+    ('1 feature', '2,000 features', '2 categories')
+    """
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
 class MlfsError(Exception):
     """Root of the errors raised on purpose; `exit_code` is what `mlfs` exits with."""
 

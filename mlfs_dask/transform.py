@@ -125,7 +125,7 @@ def chosen_columns(run: Run, k: int | float | None) -> NDArray[np.int64]:
     """Indices of the best k features, rising."""
     from mlfs_dask.selectors.base import count_kept
 
-    kept = run.k if k is None else count_kept(k, len(run.ranking))
+    kept = run.k if k is None else count_kept(k, len(run.ranking), name="k (-k)")
     return np.sort(run.ranking[:kept])
 
 

@@ -26,7 +26,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from mlfs_dask import checkpoints, runtime
 from mlfs_dask.blocks.sparse import columns_of_block
 from mlfs_dask.caching import noting
-from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.errors import DataError, UsageError, number_of
 from mlfs_dask.primitives.passes import KeptStatistic, PassRecord, count_passes
 from mlfs_dask.primitives.plan import Plan, require_driver
 from mlfs_dask.primitives.rows import as_rows
@@ -381,19 +381,23 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         f = int(np.flatnonzero(broken)[0])
         names = getattr(self, "feature_names_in_", None)
         raise DataError(
-            f"X contains NaN or infinity, or values too large for float64 sums, in {int(broken.sum())} features",
+            "X contains NaN or infinity, or values too large for float64 sums, in "
+            + number_of(int(broken.sum()), "feature"),
             column=f if names is None else str(names[f]),
             cure="fill in missing values (for example with sklearn.impute.SimpleImputer), or leave the feature out",
         )
 
 
-def count_kept(n_features_to_select: int | float | None, d: int) -> int:
+def count_kept(n_features_to_select: int | float | None, d: int, *, name: str = "n_features_to_select") -> int:
     """Number of features to keep out of `d`.
 
     Parameters
     ----------
     n_features_to_select : int, float or None
         A count from 1 to d; a fraction in (0, 1], of which at least one feature comes; None for half.
+    d : int
+    name : str
+        What the user calls it, for messages.
 
     Raises
     ------
@@ -412,16 +416,43 @@ def count_kept(n_features_to_select: int | float | None, d: int) -> int:
         if 1 <= value <= d:
             return int(value)
         raise UsageError(
-            f"n_features_to_select must be between 1 and the number of features, {d}; got {value}. "
+            f"{name} must be between 1 and the number of features, {d}; got {value}. "
             "Give a smaller count, or a fraction such as 0.1."
             if value > d
-            else f"n_features_to_select must be at least 1; got {value}. "
+            else f"{name} must be at least 1; got {value}. "
             "Give a count, a fraction in (0, 1], or None for half of the features."
         )
     if isinstance(number, numbers.Real) and 0 < value <= 1:
         return max(1, int(d * float(value)))
-    raise UsageError(
-        f"n_features_to_select must be a count, a fraction in (0, 1], or None for half of the features; got {value!r}."
+    raise UsageError(f"{name} must be a count, a fraction in (0, 1], or None for half of the features; got {value!r}.")
+
+
+def nothing_to_tell(title: str, *, constant: int, d: int, alike: int, q: int, all_needed: bool = False) -> UserWarning:
+    """The warning of a method to which all features are alike.
+
+    Parameters
+    ----------
+    title : str
+        Of the method.
+    constant, d : int
+        Features that are constant, and all.
+    alike, q : int
+        Labels that are the same in every row, and all.
+    all_needed : bool
+        One label of which nothing can be told spoils the score.
+    """
+    reasons = []
+    if constant == d:
+        reasons.append("the only feature is constant" if d == 1 else f"all {d:,} features are constant")
+    if alike == q:
+        same = "the only label is" if q == 1 else f"all {q:,} labels are"
+        reasons.append(f"{same} the same in every row")
+    elif all_needed and alike:
+        reasons.append(f"{alike:,} of {number_of(q, 'label')} the same in every row, which makes the product 0")
+    reason = " and ".join(reasons) or f"no feature goes with any of {number_of(q, 'label')}"
+    return UserWarning(
+        f"{title} can tell no feature from another: {reason}. All features get the same score, and the ranking is "
+        "their order in the data."
     )
 
 

@@ -25,7 +25,7 @@ from mlfs_dask.primitives.passes import KeptStatistic, plan_statistics, run_pass
 from mlfs_dask.primitives.plan import Plan
 from mlfs_dask.primitives.products import LabelMoments, LabelProducts, wants_compiled
 from mlfs_dask.runtime import Resources, driver_bytes
-from mlfs_dask.selectors.base import BaseSelector, Scores, rank, unknown_labels_error
+from mlfs_dask.selectors.base import BaseSelector, Scores, nothing_to_tell, rank, unknown_labels_error
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers.padm import MATRICES, Solution, best_mask, solve_corrected, solve_published
 from mlfs_dask.typing import Profile, RowSource
@@ -174,10 +174,8 @@ class ELC(BaseSelector):
         S = label_similarity(sums.pairs, sums.positives)
         screen = screen_scores(A, S, n)  # lower is better
         if not A.any():
-            warning = UserWarning(
-                "ELC can tell no feature from another: every feature is constant, or no label differs between "
-                "rows. All features get the same score."
-            )
+            alike = int(np.count_nonzero((sums.positives == 0) | (sums.positives == n)))
+            warning = nothing_to_tell("ELC", constant=int(constant.sum()), d=profile.d, alike=alike, q=profile.q)
             return Scores(np.zeros(profile.d), [record], converged=True, warnings=[warning])
         screen[constant] = screen.max() + 1.0
         extra: dict[str, Any] = {"constant_features": int(constant.sum())}

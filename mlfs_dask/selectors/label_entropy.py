@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from mlfs_dask import caching
 from mlfs_dask.blocks.counts import MAX_CODES, CodeBook
 from mlfs_dask.blocks.entropy import entropy_of_counts
-from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
+from mlfs_dask.errors import DataError, DoesNotFitError, UsageError, number_of
 from mlfs_dask.primitives.counts import (
     Aggregate,
     ContingencyCounts,
@@ -33,7 +33,7 @@ from mlfs_dask.primitives.passes import KeptStatistic, PassRecord, plan_statisti
 from mlfs_dask.primitives.plan import PassPlan, Plan, combine, split_evenly
 from mlfs_dask.primitives.sample import RowSample, draw_rows
 from mlfs_dask.runtime import Resources, driver_bytes
-from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
+from mlfs_dask.selectors.base import BaseSelector, Scores, nothing_to_tell, unknown_labels_error
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.typing import FeatureInfo, Profile, RowSource
 
@@ -209,10 +209,17 @@ class _CountingSelector(BaseSelector):
 
         rest = np.delete(entropies, counted)
         scores = self._combine(information, feature_entropy, rest)
+        constant, alike = (int(np.count_nonzero(entropy == 0)) for entropy in (feature_entropy, entropies))
+        warnings = []
+        product = self.aggregate == "geometric"
+        if constant == profile.d or alike == profile.q or (product and alike):
+            counts = {"constant": constant, "d": profile.d, "alike": alike, "q": profile.q}
+            warnings.append(nothing_to_tell(self.method, all_needed=product, **counts))
         return Scores(
             scores,
             records,
             extra={"counted_labels": len(counted), "tiles": len(counting.tiles)},
+            warnings=warnings,
         )
 
     def _counted_labels(self, entropies: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -257,9 +264,9 @@ class _CountingSelector(BaseSelector):
             )
         missing = features.n_missing
         if missing is not None and missing.any() and self.missing == "error":
-            total = int(missing.sum())
             raise DataError(
-                f"X contains NaN: {total} missing values in {int((missing > 0).sum())} features",
+                f"X contains NaN: {number_of(int(missing.sum()), 'missing value')} in "
+                + number_of(int((missing > 0).sum()), "feature"),
                 column=self._feature_name(missing > 0),
                 cure="choose missing='code' (--missing code) to give them a code of their own, or fill them in",
             )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.errors import DataError
+from mlfs_dask.errors import DataError, number_of
 from mlfs_dask.storage.digest import ROOT_KEY
 from mlfs_dask.storage.objects import RemoteObjects, is_url, local_path, not_readable, open_objects, read_schema
 from mlfs_dask.storage.rows import ArrayLayout, MatrixLayout, StoreLocation, StoreRows
@@ -73,9 +73,9 @@ def _check_objects(schema: StoreSchema, present: Mapping[str, int | None], path:
         return
     problems = []
     if missing:
-        problems.append(f"{len(missing)} objects are missing: {_some(missing)}")
+        problems.append(f"{number_of(len(missing), 'object')} missing: {_some(missing)}")
     if cut:
-        problems.append(f"{len(cut)} objects do not have their size: {_some(cut)}")
+        problems.append(f"{number_of(len(cut), 'object')} not of the recorded size: {_some(cut)}")
     raise DataError(f"the store is not whole: {'; '.join(problems)}", file=path, cure=_CURE)
 
 

@@ -133,7 +133,7 @@ def test_a_store_that_is_cut_off(run: Run, store: Path, tmp_path: Path) -> None:
     shard.write_bytes(shard.read_bytes()[:10])
     done = run("select", "elc", store, "-k", "1", "-o", tmp_path / "run")
     assert done.exit_code == 3
-    assert "the store is not whole: 1 objects do not have their size: X/c/0/0" in done.stderr
+    assert "the store is not whole: 1 object not of the recorded size: X/c/0/0" in done.stderr
     assert "restore a copy, or convert the source files again" in done.stderr
     verified = run("inspect", store, "--verify")
     assert (verified.exit_code, "1 damaged: X/c/0/0" in verified.stderr) == (3, True)
@@ -193,8 +193,32 @@ def test_nothing_to_choose_by(method: str, text: str, run: Run, run_json: RunJso
     done = run("select", method, store, "-k", "1", "-o", tmp_path / "run")
     assert done.exit_code == 0, done.stderr
     assert (tmp_path / "run" / "ranking.csv").read_text().splitlines()[1].startswith("1,0,f1,")
-    if method != "label-entropy":
-        assert "All features get the same score" in done.stderr
+    assert "All features get the same score" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("k", "told"),
+    [
+        (
+            "100",
+            "mlfs: -k must be between 1 and the number of features, 2; got 100. Give a smaller count, or a fraction",
+        ),
+        ("0", "-k"),
+    ],
+)
+def test_k_is_called_as_it_was_given(k: str, told: str, run: Run, store: Path, tmp_path: Path) -> None:
+    done = run("select", "label-entropy", store, "-k", k, "-o", tmp_path / "run")
+    assert done.exit_code == 2
+    assert told in done.stderr
+    assert "n_features_to_select" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_k_of_a_transform(run: Run, run_json: RunJson, store: Path, tmp_path: Path) -> None:
+    run_json("select", "label-entropy", store, "-k", "1", "-o", tmp_path / "run")
+    done = run("transform", store, tmp_path / "run", tmp_path / "chosen.svm", "-k", "9")
+    assert done.exit_code == 2
+    assert "k (-k) must be between 1 and the number of features, 2; got 9." in done.stderr
 
 
 @pytest.mark.cluster

@@ -222,7 +222,7 @@ def test_select_arguments(run: Run, monkeypatch: pytest.MonkeyPatch, replace: Re
     connections.clear()
     fitted: list[Any] = []
     rows = SimpleNamespace(profile=SimpleNamespace(read_bytes=123))
-    dataset = SimpleNamespace(rows=rows, digest="abc", feature_names=np.array(["p", "r", "s"]))
+    dataset = SimpleNamespace(shape=(9, 3), rows=rows, digest="abc", feature_names=np.array(["p", "r", "s"]))
     report = {"k": 2, "d": 3}
 
     def fit(self: LabelEntropy, X: Any) -> LabelEntropy:

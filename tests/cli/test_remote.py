@@ -138,10 +138,10 @@ def test_damage_in_an_object_store_is_named(bucket: str, table: Path, run: Run, 
     files.pipe_file(shard, bytes(content[:-5]))
     cut = run("select", "elc", store, "-k", "1", "-o", f"{bucket}/no")
     assert cut.exit_code == 3
-    assert "1 objects do not have their size: X/c/1/0" in cut.stderr
+    assert "1 object not of the recorded size: X/c/1/0" in cut.stderr
     files.rm_file(shard)
     missing = run("select", "elc", store, "-k", "1", "-o", f"{bucket}/no")
-    assert "1 objects are missing: X/c/1/0" in missing.stderr
+    assert "1 object missing: X/c/1/0" in missing.stderr
     absent = run("inspect", f"{bucket}/absent.zarr")
     assert (absent.exit_code, "there is no such store" in absent.stderr) == (3, True)
 
@@ -269,7 +269,7 @@ def test_a_store_is_read_from_a_web_server(table: Path, run: Run, run_json: RunJ
             assert "nothing can be written at a web address, only read" in refused.stderr
         (folder / "t.zarr" / "X" / "c" / "1" / "0").unlink()
         missing = run(*words, url, "-o", tmp_path / "none")
-        assert (missing.exit_code, "1 objects are missing: X/c/1/0" in missing.stderr) == (3, True)
+        assert (missing.exit_code, "1 object missing: X/c/1/0" in missing.stderr) == (3, True)
         verified = run("inspect", url, "--verify", "--json")
         assert json.loads(verified.stdout)["error"]["kind"] == "data"
         assert "1 missing: X/c/1/0" in verified.stderr

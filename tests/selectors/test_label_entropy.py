@@ -197,7 +197,7 @@ def test_drawn_rows_follow_seed_and_bounds():
 def test_missing_values_are_an_error_or_a_code():
     X, Y = problem()
     X[3, 4] = np.nan
-    told = r"column 4 \(counted from 0\): X contains NaN: 1 missing values in 1 features"
+    told = r"column 4 \(counted from 0\): X contains NaN: 1 missing value in 1 feature"
     with pytest.raises(DataError, match=told) as caught:
         LabelEntropy(3).fit(X, Y)
     assert "--missing code" in str(caught.value)
@@ -267,7 +267,30 @@ def test_constant_features_and_labels_score_nothing():
         found = LabelEntropy(1, n_promising_labels=promising).fit(X, Y)
         assert found.scores_[0] == 0.0
         assert np.isfinite(found.scores_).all()
-    assert GMM(1).fit(X, Y).scores_.tolist() == [0.0, 0.0]  # a label without information makes the product zero
+    told = (
+        r"^gmm can tell no feature from another: 2 of 3 labels the same in every row, which makes the product 0\. All"
+    )
+    with pytest.warns(UserWarning, match=told):
+        found = GMM(1).fit(X, Y)
+    assert found.scores_.tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("selector", [LabelEntropy, ENM, GMM])
+@pytest.mark.parametrize(
+    ("X", "Y", "told"),
+    [
+        (np.full((4, 3), 0.5), np.eye(4, 2), "all 3 features are constant. All"),
+        (np.full((4, 1), 0.5), np.eye(4, 2), "the only feature is constant. All"),
+        (np.eye(4, 3), np.ones((4, 2)), "all 2 labels are the same in every row. All"),
+        (np.ones((4, 3)), np.zeros((4, 1)), "all 3 features are constant and the only label is the same in every row."),
+    ],
+)
+def test_where_nothing_can_be_told_one_warning_says_why(selector, X, Y, told):
+    with pytest.warns(UserWarning, match=f"another: {told}") as warned:
+        found = selector(1).fit(X, Y.astype(int))
+    assert len(warned) == 1
+    assert len(set(found.scores_.tolist())) == 1
+    assert found.ranking_.tolist() == list(range(X.shape[1]))
 
 
 def test_planted_feature_comes_first():

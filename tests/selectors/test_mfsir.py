@@ -505,7 +505,7 @@ def test_values_that_are_no_numbers_are_refused_by_name(bad):
     X[40, 5] = bad
     for container in (X, sp.csr_array(X), da.from_array(X, chunks=(30, -1))):
         with pytest.raises(
-            DataError, match=r"column 5 \(counted from 0\): X contains NaN or infinity, .* in 1 features"
+            DataError, match=r"column 5 \(counted from 0\): X contains NaN or infinity, .* in 1 feature\n"
         ) as caught:
             MFSIR(3).fit(container, Y)
         assert "SimpleImputer" in str(caught.value)

@@ -18,9 +18,10 @@ from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.primitives.isolation import grow_forest, isolation_graph
+from mlfs_dask.primitives.plan import require_driver
 from mlfs_dask.primitives.rows import ArrayRows
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors import smfs
+from mlfs_dask.selectors import iterative, smfs
 from mlfs_dask.selectors.smfs import SMFS, density_structure
 from tests.reference import smfs as twin
 
@@ -250,7 +251,7 @@ def test_nothing_grows_with_rows_or_features_squared(monkeypatch):
     assert (30, 30) in shapes
 
 
-def test_the_plan_covers_what_is_read():
+def test_the_plan_covers_what_is_read(monkeypatch):
     X, Y = problem()
     source = ArrayRows(X, as_labels(hidden(Y)))
     for cap in (0, 100):
@@ -260,8 +261,11 @@ def test_the_plan_covers_what_is_read():
         assert any("look-ups" in note for note in plan.notes)
         assert plan.to_dict()["peak_driver_bytes"] > 0
     huge = replace(source.profile, n=10**8, partitions=10)
-    with pytest.raises(DoesNotFitError, match="one pass on a worker"):
-        SMFS(3).plan(huge, HERE)
+    monkeypatch.setattr(iterative, "free_disk", lambda folder: 0)
+    plan = SMFS(3).plan(huge, HERE)
+    assert "arrays of n rows fit neither the driver's memory nor the scratch folder" in plan.notes[-1]
+    with pytest.raises(DoesNotFitError, match="the loop"):
+        require_driver(plan, HERE, "the loop")
 
 
 def test_iterations_are_told_and_recorded(tmp_path):
@@ -464,7 +468,7 @@ def test_parameters_are_checked(options, message):
 def test_values_that_are_none_are_refused():
     X, Y = problem()
     X[5, 2] = np.nan
-    with pytest.raises(DataError, match=r"column 2 \(counted from 0\): X contains NaN or infinity.*in 1 features"):
+    with pytest.raises(DataError, match=r"column 2 \(counted from 0\): X contains NaN or infinity.*in 1 feature\n"):
         SMFS(3).fit(X, Y)
 
 
