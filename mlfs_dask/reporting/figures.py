@@ -152,6 +152,8 @@ def _drawn(figures: Sequence[Figure], columns: int) -> Any:
             axes.set_title(figure.title)
     if len(figures) > 1:
         _one_legend(canvas, width * columns)
+    # Once more when it is saved: axes that have become smaller may have other ticks, with longer labels.
+    canvas.draw_without_rendering()
     return canvas
 
 
@@ -295,7 +297,13 @@ def _legend_below(axes: Axes) -> None:
     labels = axes.get_legend_handles_labels()[1]
     if len(labels) > 1:
         longest = max(map(len, labels))
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncol=max(1, min(4, 52 // (longest + 7))))
+        axes.legend(
+            loc="upper center",
+            bbox_to_anchor=(0.45, -0.2),
+            ncol=max(1, min(4, 64 // (longest + 7))),
+            columnspacing=1.2,
+            handlelength=1.8,
+        )
 
 
 def score_curve(run: str, scores: NDArray[np.float64], k: int, styles: Styles, *, name: str) -> Figure:

@@ -7,6 +7,7 @@ residual C): that is one pass over each store, where it can still be reached and
 from __future__ import annotations
 
 import base64
+import json
 import math
 import os
 import uuid
@@ -37,6 +38,9 @@ MOST_CURVES = 48
 MOST_OPEN = 4
 """Metrics that are unfolded when the page opens."""
 MOST_LABELS = 24
+MOST_ROWS = 40
+"""Rows of a table that is not folded when the page opens."""
+MANY_COLUMNS = 8
 MOST_RANKINGS = 24
 """Rankings of which figures are drawn; of more only the tables tell."""
 BROAD = 5.0
@@ -313,6 +317,14 @@ def _parameters(params: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} = {value}" for name, value in sorted(params.items()) if name != "n_features_to_select")
 
 
+def _changed(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters that are not the method's defaults."""
+    from mlfs_dask.selectors import METHODS, get_method
+
+    defaults = get_method(method)().get_params() if method in METHODS else {}
+    return {name: value for name, value in params.items() if name not in defaults or value != defaults[name]}
+
+
 def _what(contents: Contents) -> Section:
     section = Section("what", "What was run")
     if contents.runs:
@@ -326,13 +338,21 @@ def _what(contents: Contents) -> Section:
                     _text(labelled.dataset),
                     *(_count(record[size]) for size in ("n", "d", "q", "k")),
                     _count(record.get("seed")),
-                    _text(_parameters(record["params"])),
+                    _text(_parameters(_changed(record["method"], record["params"]))),
                 ]
             )
-        columns = ["run", "method", "data set", "rows", "features", "labels", "kept", "seed", "parameters"]
-        section.blocks.append(Block(tables=[Table("Runs", columns, rows)]))
+        columns = ["run", "method", "data set", "rows", "features", "labels", "kept", "seed", "parameters changed"]
+        # All parameters stand once for all runs that have them.
+        told = {
+            (str(labelled.run.record["method"]), _parameters(labelled.run.record["params"])): None
+            for labelled in contents.runs
+        }
+        parameters = [[_text(method), _text(params)] for method, params in told]
+        section.blocks.append(
+            Block(tables=[Table("Runs", columns, rows), Table("Parameters", ["method", "parameters"], parameters)])
+        )
     if contents.evaluations:
-        rows = [_evaluation_row(evaluation) for evaluation in contents.evaluations]
+        rows = [_evaluation_row(group) for group in _alike(contents.evaluations)]
         columns = [
             "data set",
             "rows",
@@ -359,7 +379,19 @@ def _what(contents: Contents) -> Section:
     return section
 
 
-def _evaluation_row(evaluation: Evaluation) -> list[Cell]:
+def _alike(evaluations: Sequence[Evaluation]) -> list[list[Evaluation]]:
+    """Evaluations that differ in their runs alone."""
+    groups: dict[str, list[Evaluation]] = {}
+    for evaluation in evaluations:
+        record = evaluation.record
+        what = [list(map(str, evaluation.results["dataset"].unique())), record["store"].get("digest")]
+        what += [record.get(name) for name in ("settings", "protocol", "splits", "simulation", "k_grid", "classifiers")]
+        groups.setdefault(json.dumps(what, sort_keys=True), []).append(evaluation)
+    return list(groups.values())
+
+
+def _evaluation_row(alike: Sequence[Evaluation]) -> list[Cell]:
+    evaluation = alike[0]
     record = evaluation.record
     ks = [int(point["k"]) for point in record["k_grid"]]
     splits = record["splits"]
@@ -377,7 +409,7 @@ def _evaluation_row(evaluation: Evaluation) -> list[Cell]:
     return [
         _text(", ".join(map(str, evaluation.results["dataset"].unique()))),
         *(_count(record["store"].get(size)) for size in ("n", "d", "q")),
-        _text(", ".join(run["run"] for run in record["runs"])),
+        _text(", ".join(run["run"] for each in alike for run in each.record["runs"])),
         _text(", ".join(record["classifiers"])),
         _text(f"{splits.get('kind', '')}: {shown}"),
         _text(", ".join(map(str, ks)) if len(ks) <= 6 else f"{len(ks)} from {min(ks)} to {max(ks)}"),
@@ -713,6 +745,16 @@ class _ShownTable:
     footer: Sequence[Sequence[Cell]]
     file: str
     csv: str
+
+    @property
+    def long(self) -> bool:
+        """Whether it begins folded."""
+        return len(self.rows) > MOST_ROWS
+
+    @property
+    def dense(self) -> bool:
+        """Whether it has so many columns that they have to be narrow."""
+        return len(self.columns) > MANY_COLUMNS
 
 
 @dataclass(frozen=True)

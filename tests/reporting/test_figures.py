@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -66,6 +67,23 @@ def test_files_stand_alone(curve: figures.Figure, tmp_path: Path) -> None:
     svg = (tmp_path / "f.svg").read_text()
     assert SERIES[0] in svg
     assert "var(" not in svg
+
+
+def test_labels_stay_inside_the_figure() -> None:
+    """Ticks that are chosen anew for smaller axes may be longer than those that room was made for."""
+    low, width = 0.49382624240422635, 0.14147072354468562
+    methods = ("elc", "enm", "gmm", "mfsir", "smfs", "access-mfs", "label-entropy", "random")
+    rows = [
+        {"run": run, "method": run, "k": k, "mean": low + width * k / 3, "std": width / 5, "n_folds": 5}
+        for run in [*methods, *(f"a-long-name-{number}" for number in range(1, 8))]
+        for k in (1, 2, 3)
+    ]
+    made = figures.curve(pd.DataFrame(rows), title="t", ylabel="Ranking loss", styles=Styles(), name="c")
+    with figures._look(text_as_paths=False):
+        canvas = figures._drawn([made], 1)
+        canvas.savefig(io.BytesIO(), format="svg", dpi=100)
+    # A point of air around letters counts as theirs.
+    assert canvas.axes[0].yaxis.label.get_window_extent().x0 >= -1
 
 
 def test_panels_share_one_legend(curve: figures.Figure) -> None:

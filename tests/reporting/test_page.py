@@ -208,6 +208,43 @@ def test_many_curves_are_drawn_when_named(tmp_path: Path, monkeypatch: pytest.Mo
     assert named["figures"] == 3
 
 
+def test_long_tables_are_folded_and_broad_ones_dense(
+    folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report([*folders.runs, *folders.evaluations], tmp_path / "short.html")
+    monkeypatch.setattr("mlfs_dask.reporting.page.MOST_ROWS", 1)
+    monkeypatch.setattr("mlfs_dask.reporting.page.MANY_COLUMNS", 4)
+    report([*folders.runs, *folders.evaluations], tmp_path / "long.html")
+    short, long = ((tmp_path / name).read_text() for name in ("short.html", "long.html"))
+    assert "<summary>Runs: 2 rows</summary>" in long
+    assert "<summary>Runs" not in short
+    assert long.count("sortable dense") > short.count("sortable dense") > 0  # what runs cost has many columns
+
+
+def test_evaluations_that_differ_in_their_runs_alone_are_one_row(folders: Folders, tmp_path: Path) -> None:
+    """As a batch leaves them: one folder for each method."""
+    parts = [
+        write_evaluation(tmp_path / run, "tiny", steady(MEANS, seed=0), runs=[run]) for run in ("elc", "label-entropy")
+    ]
+    report(parts, tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    table = text[text.index(">Evaluations<") : text.index("</table>", text.index(">Evaluations<"))]
+    assert table.count("<tr>") == 1 + 1
+    assert "elc, label-entropy" in table
+
+
+def test_parameters_that_were_changed_stand_beside_the_run(folders: Folders, tmp_path: Path) -> None:
+    other = shutil.copytree(folders.runs[0], tmp_path / "other")
+    record = json.loads((other / "run.json").read_text())
+    record["params"]["lambda_"] = 0.375
+    (other / "run.json").write_text(json.dumps(record))
+    report([folders.runs[0], other], tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    assert text.count(">lambda_ = 0.375<") == 1
+    assert len(re.findall(r">[^<]*lambda_ = 0.375", text)) == 2  # and once among all parameters
+    assert len(re.findall(r">[^<]*lambda_ = None", text)) == 1
+
+
 def test_a_ranking_is_drawn_once_however_many_features_were_kept(
     folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
