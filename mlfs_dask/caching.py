@@ -20,7 +20,7 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from mlfs_dask._version import __version__
 from mlfs_dask.errors import UsageError
 from mlfs_dask.fingerprints import code_digest, digest_of
+from mlfs_dask.row_arrays import map_file, read_header, write_array
 
 logger = logging.getLogger(__name__)
 
@@ -204,8 +205,15 @@ class Slot:
     def presume(self) -> None:
         """Take the slot for filled, in plans: an earlier job will have filled it (`presuming`)."""
 
-    def load(self) -> dict[str, NDArray[Any]] | None:
-        """The arrays kept, if they are there and are what was written. Writing to them changes no file."""
+    def load(self, *, rows: Sequence[str] = ()) -> dict[str, NDArray[Any]] | None:
+        """The arrays kept, if they are there and are what was written. Writing to them changes no file.
+
+        Parameters
+        ----------
+        rows : sequence of str
+            Arrays with a row for every row of the data: their pages are given back (`row_arrays.give_back`), and they
+            cannot be written to.
+        """
         return None
 
     def save(self, arrays: Arrays) -> None:
@@ -244,12 +252,15 @@ class _Kept(Slot):
             return False
         return self._covers is None or self._covers(arrays)
 
-    def load(self) -> dict[str, NDArray[Any]] | None:
+    def load(self, *, rows: Sequence[str] = ()) -> dict[str, NDArray[Any]] | None:
         try:
             record = _read_record(self._entry)
             for name, each in record["arrays"].items():
                 _verify(self._entry / f"{name}.npy", each)
-            arrays = {name: _open_array(self._entry / f"{name}.npy", each) for name, each in record["arrays"].items()}
+            arrays = {
+                name: _open_array(self._entry / f"{name}.npy", each, to_be_read=name in rows)
+                for name, each in record["arrays"].items()
+            }
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError) as error:
@@ -297,7 +308,8 @@ class _Kept(Slot):
         table = {}
         for name, array in arrays.items():
             file = aside / f"{name}.npy"
-            np.save(file, array, allow_pickle=False)
+            with file.open("wb") as stream:
+                write_array(stream, array)
             table[name] = {"bytes": file.stat().st_size, "digest": _digest_of_file(file)}
         record = {**self._identity, "arrays": table}
         record["digest"] = digest_of(record)
@@ -317,7 +329,11 @@ def _verify(file: Path, expected: Mapping[str, Any]) -> None:
         raise ValueError(f"{file.name} does not have its digest")
 
 
-def _open_array(file: Path, expected: Mapping[str, Any]) -> NDArray[Any]:
+def _open_array(file: Path, expected: Mapping[str, Any], *, to_be_read: bool = False) -> NDArray[Any]:
+    if to_be_read:
+        with file.open("rb") as stream:
+            shape, fortran, dtype = read_header(stream)
+            return map_file(stream, stream.tell(), shape, fortran, dtype)
     if expected["bytes"] < MAPPED_FROM:
         array: NDArray[Any] = np.load(file, allow_pickle=False)
         return array

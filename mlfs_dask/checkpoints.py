@@ -28,13 +28,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.lib import format
 from numpy.typing import NDArray
 
 from mlfs_dask._version import __version__
 from mlfs_dask.errors import MlfsError
 from mlfs_dask.fingerprints import code_digest, digest_of
-from mlfs_dask.row_arrays import give_back, map_file, scratch_folder
+from mlfs_dask.row_arrays import map_file, read_header, scratch_folder, write_array
 
 logger = logging.getLogger(__name__)
 
@@ -264,22 +263,9 @@ def _write_archive(path: Path, content: Arrays) -> None:
         with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
             for name, array in content.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    _write_array(member, array)
+                    write_array(member, array)
         stream.flush()
         os.fsync(stream.fileno())
-
-
-def _write_array(stream: Any, array: NDArray[Any]) -> None:
-    """An array as in an .npy file, block by block: pages of one that is a file itself are given back on the way."""
-    if array.dtype.hasobject:
-        raise ValueError("an array of objects would be pickled, and allow_pickle is never set here")
-    if not array.flags.forc:
-        array = np.ascontiguousarray(array)
-    format.write_array_header_1_0(stream, format.header_data_from_array_1_0(array))
-    flat = array.reshape(-1, order="A").view(np.uint8) if array.size else array.reshape(-1)
-    for low in range(0, array.nbytes, _BLOCK):
-        stream.write(flat[low : low + _BLOCK].data)
-        give_back()
 
 
 def _mapped_array(archive: zipfile.ZipFile, stream: Any, name: str) -> NDArray[Any]:
@@ -288,20 +274,16 @@ def _mapped_array(archive: zipfile.ZipFile, stream: Any, name: str) -> NDArray[A
     if member.compress_type != zipfile.ZIP_STORED:
         raise ValueError(f"{name} is compressed")
     with archive.open(member) as content:
-        format.read_magic(content)
-        shape, fortran, dtype = format.read_array_header_1_0(content)
+        shape, fortran, dtype = read_header(content)
         begin, size = content.tell(), int(np.prod(shape)) * dtype.itemsize
         while content.read(_BLOCK):
             pass
     if dtype.hasobject or begin + size != member.file_size:
         raise ValueError(f"{name} does not have the length that its header says")
-    if size == 0:
-        return np.empty(shape, dtype)
     # A member begins behind a header of its own, which has two lengths at its end.
     stream.seek(member.header_offset)
     lengths = struct.unpack("<HH", stream.read(30)[26:])
-    array = map_file(stream, member.header_offset + 30 + sum(lengths) + begin, shape, dtype)
-    return array.reshape(shape[::-1]).T if fortran else array
+    return map_file(stream, member.header_offset + 30 + sum(lengths) + begin, shape, fortran, dtype)
 
 
 @dataclass(frozen=True)

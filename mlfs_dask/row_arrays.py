@@ -13,11 +13,12 @@ import mmap
 import os
 import tempfile
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
@@ -31,6 +32,9 @@ BLOCK_BYTES = 2**20
 #: Bytes of the columns that a product with a graph holds at a time. Neighbours lie anywhere: the columns are copied
 #: into memory, a few at a time, rather than rows fetched from files one by one.
 SLAB_BYTES = 64 * 2**20
+
+#: Rows of a graph that are made at a time where it lies in files.
+GRAPH_ROWS = 2**17
 
 #: Share of the free disk that scratch files may take.
 DISK_SHARE = 0.9
@@ -111,8 +115,8 @@ class RowSpace:
         return mapped
 
 
-def map_file(file: BinaryIO, offset: int, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    """An array that lies in a file, C-ordered, to be read from; whole rows of it are in no place but the file's.
+def map_file(file: IO[bytes], offset: int, shape: tuple[int, ...], fortran: bool, dtype: Any) -> NDArray[Any]:
+    """An array that lies in a file, to be read from.
 
     Parameters
     ----------
@@ -121,13 +125,48 @@ def map_file(file: BinaryIO, offset: int, shape: tuple[int, ...], dtype: Any) ->
     offset : int
         Where the array begins, in bytes.
     shape : tuple of int
-        Of at least one value.
+    fortran : bool
+        Whether it is Fortran-ordered.
     dtype : dtype
     """
+    count = math.prod(shape)
+    if count == 0:
+        return np.empty(shape, dtype)
     mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     _mapped.add(mapped)
-    count = math.prod(shape)
-    return np.frombuffer(mapped, dtype=dtype, count=count, offset=offset).reshape(shape)
+    return np.frombuffer(mapped, dtype=dtype, count=count, offset=offset).reshape(shape, order="F" if fortran else "C")
+
+
+def write_array(stream: IO[bytes], array: NDArray[Any]) -> None:
+    """Write an array as an .npy file has it, block by block, so that one that is a file itself is never held.
+
+    Raises
+    ------
+    ValueError
+        It is one of objects, which would be pickled.
+    """
+    if array.dtype.hasobject:
+        raise ValueError("an array of objects would be pickled, and allow_pickle is never set here")
+    if not array.flags.forc:
+        array = np.ascontiguousarray(array)
+    npy.write_array_header_1_0(stream, npy.header_data_from_array_1_0(array))
+    flat = array.reshape(-1, order="A").view(np.uint8) if array.size else array.reshape(-1)
+    for low in range(0, array.nbytes, BLOCK_BYTES):
+        stream.write(flat[low : low + BLOCK_BYTES].data)
+        give_back()
+
+
+def read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, whether Fortran-ordered, and dtype of an .npy file, whose values are what comes next.
+
+    Raises
+    ------
+    ValueError
+        It is no such file.
+    """
+    npy.read_magic(stream)
+    shape, fortran, dtype = npy.read_array_header_1_0(stream)
+    return shape, fortran, dtype
 
 
 #: The space of small problems.
@@ -308,6 +347,104 @@ def graph_rows(graph: sp.csr_array, part: slice) -> sp.csr_array:
     indptr = graph.indptr[part.start : part.stop + 1] - graph.indptr[part.start]
     shape = (part.stop - part.start, graph.shape[1])
     return sp.csr_array((graph.data[low:high], graph.indices[low:high], indptr), shape=shape)
+
+
+def neighbour_graph(indices: NDArray[Any], values: NDArray[Any], space: RowSpace = IN_MEMORY) -> sp.csr_array:
+    """The directed graph of k neighbours a row and what their edges weigh, both (n, k): a canonical (n, n) csr_array.
+
+    Examples
+    --------
+    >>> neighbour_graph(np.array([[1], [0]]), np.array([[4.0], [0.0]])).nnz
+    2
+    """
+    n, k = indices.shape
+    kind = np.int32 if n * max(k, 1) < 2**31 else np.int64
+    columns, data = space.empty(n, k, kind), space.empty(n, k, values.dtype)
+    for part in row_blocks(n, 2 * k):
+        order = np.argsort(indices[part], axis=1)
+        columns[part] = np.take_along_axis(indices[part], order, axis=1)
+        data[part] = np.take_along_axis(values[part], order, axis=1)
+    return _unpruned(columns.reshape(-1), data.reshape(-1), k * np.arange(n + 1, dtype=kind), (n, n))
+
+
+def graph_of(
+    S: sp.csr_array,
+    combine: Callable[[sp.csr_array, sp.csr_array, slice], sp.csr_array],
+    space: RowSpace = IN_MEMORY,
+    *,
+    room: int | None = None,
+) -> sp.csr_array:
+    """A graph made from S and S', block of rows by block.
+
+    Parameters
+    ----------
+    S : csr_array, shape (n, n)
+        Canonical.
+    combine : function
+        Gives some rows of the graph from those of S, those of S', and which they are.
+    space : RowSpace
+        Where the graph is kept.
+    room : int, optional
+        Entries that the graph has at most; as many as S and S' by default.
+
+    Notes
+    -----
+    Holds `GRAPH_ROWS` rows beside S and the graph, and goes through S once for each of these blocks.
+
+    Examples
+    --------
+    >>> S = neighbour_graph(np.array([[1], [2], [0]]), np.array([[1.0], [3.0], [5.0]]))
+    >>> graph_of(S, lambda forward, backward, part: forward + backward).toarray()
+    array([[0., 1., 5.],
+           [1., 0., 3.],
+           [5., 3., 0.]])
+    """
+    n = S.shape[0]
+    room = 2 * S.nnz if room is None else room
+    kind = np.int32 if room < 2**31 else np.int64
+    columns, data = space.empty(room, 1, kind).reshape(-1), space.empty(room, 1, S.dtype).reshape(-1)
+    indptr = np.zeros(n + 1, kind)
+    filled = 0
+    for low in range(0, n, GRAPH_ROWS):
+        part = slice(low, min(low + GRAPH_ROWS, n))
+        block = combine(graph_rows(S, part), _pointing_at(S, part), part)
+        block.sort_indices()
+        end = filled + block.nnz
+        columns[filled:end], data[filled:end] = block.indices, block.data
+        indptr[part.start + 1 : part.stop + 1] = filled + block.indptr[1:]
+        filled = end
+        give_back()
+    return _unpruned(columns[:filled], data[:filled], indptr, (n, n))
+
+
+def graph_bytes(n: int, k: int) -> tuple[int, int, int]:
+    """What a graph of k neighbours a row takes: memory while it is made, rows' bytes meanwhile, and those that stay."""
+    graph = 24 * n * k + 16 * n
+    return 160 * k * min(n, GRAPH_ROWS), 28 * n * k + 8 * n + graph, graph
+
+
+def _pointing_at(S: sp.csr_array, part: slice) -> sp.csr_array:
+    """Some rows of S'."""
+    n = S.shape[0]
+    if part.start == 0 and part.stop == n:
+        return sp.csr_array(S.T.tocsr())
+    found: list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = []
+    for rows in row_blocks(n, max(1, 2 * S.nnz // n)):
+        low, high = int(S.indptr[rows.start]), int(S.indptr[rows.stop])
+        near = S.indices[low:high]
+        at = np.flatnonzero((near >= part.start) & (near < part.stop))
+        origin = np.searchsorted(S.indptr, low + at, side="right") - 1
+        found.append((near[at] - part.start, origin, S.data[low:high][at]))
+    to, origin, data = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+    return sp.csr_array((data, (to, origin)), shape=(part.stop - part.start, n))
+
+
+def _unpruned(columns: NDArray[Any], data: NDArray[Any], indptr: NDArray[Any], shape: tuple[int, int]) -> sp.csr_array:
+    """A canonical csr_array of arrays that stay what they are: SciPy would copy those that fill little of a file."""
+    graph = sp.csr_array(shape, dtype=data.dtype)
+    graph.indices, graph.data, graph.indptr = columns, data, indptr
+    graph.has_canonical_format = True
+    return graph
 
 
 def slab_bytes(n: int, columns: int) -> int:

@@ -192,3 +192,46 @@ def test_rows_of_a_graph():
     S = sp.random_array((40, 40), density=0.1, rng=np.random.default_rng(0), format="csr")
     assert (row_arrays.graph_rows(S, slice(5, 20)).toarray() == S.toarray()[5:20]).all()
     assert row_arrays.graph_rows(S, slice(0, 40)) is S
+
+
+def directed(n=300, k=4, seed=0):
+    """k neighbours of every row, one of which many have."""
+    rng = np.random.default_rng(seed)
+    indices = np.stack([rng.choice(np.delete(np.arange(n), i), k, replace=False) for i in range(n)])
+    indices[10:200:2, 0] = np.where((indices[10:200:2] == 5).any(axis=1), indices[10:200:2, 0], 5)
+    return indices, rng.random((n, k))
+
+
+@pytest.mark.parametrize("rows", [1, 7, 299, 300])
+def test_graphs_are_made_from_blocks_of_rows(rows, monkeypatch, tmp_path):
+    monkeypatch.setattr(row_arrays, "_file_system", lambda folder: "ext4")
+    indices, values = directed()
+    S = np.zeros((300, 300))
+    np.put_along_axis(S, indices, values, axis=1)
+    both = {"sum": S + S.T, "turned": S.T, "less": np.eye(300) - S}
+    combine = {
+        "sum": lambda S, T, part: S + T,
+        "turned": lambda S, T, part: T,
+        "less": lambda S, T, part: sp.csr_array(
+            sp.diags_array(np.ones(300)[part], offsets=part.start, shape=S.shape) - S
+        ),
+    }
+    for space in (RowSpace(), RowSpace(tmp_path)):
+        monkeypatch.setattr(row_arrays, "BLOCK_BYTES", 8 * 40)
+        monkeypatch.setattr(row_arrays, "GRAPH_ROWS", rows)
+        graph = row_arrays.neighbour_graph(indices, values, space)
+        assert (graph.toarray() == S).all()
+        assert graph.has_canonical_format
+        for name, dense in both.items():
+            found = row_arrays.graph_of(graph, combine[name], space, room=None if name == "sum" else 300 * 5)
+            assert (found.toarray() == dense).all()
+            assert (np.diff(found.indices)[np.diff(np.repeat(np.arange(300), np.diff(found.indptr))) == 0] > 0).all()
+            assert is_mapped(found.data) == is_mapped(found.indices) == space.in_files
+            V = np.random.default_rng(1).random((300, 3))
+            assert graph_product(found, V, np.empty_like(V)) == pytest.approx(dense @ V, rel=1e-12)
+
+
+def test_a_graph_without_edges():
+    graph = row_arrays.neighbour_graph(np.empty((3, 0), np.int64), np.empty((3, 0)))
+    found = row_arrays.graph_of(graph, lambda S, T, part: S + T)
+    assert (found.shape, found.nnz) == ((3, 3), 0)

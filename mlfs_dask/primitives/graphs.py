@@ -9,7 +9,8 @@ neighbours were found is measured on rows of the sample.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,9 +37,10 @@ from mlfs_dask.primitives.neighbours import (
     search_threads,
 )
 from mlfs_dask.primitives.passes import PassRecord, State
-from mlfs_dask.primitives.plan import PassPlan, split_evenly
-from mlfs_dask.primitives.row_passes import Rows, plan_rows, run_row_pass
+from mlfs_dask.primitives.plan import PassPlan
+from mlfs_dask.primitives.row_passes import IN_FLIGHT_BYTES, Rows, plan_rows, run_row_pass
 from mlfs_dask.primitives.sample import plan_taking, take_rows
+from mlfs_dask.row_arrays import IN_MEMORY, RowSpace, column_sums, row_blocks
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Block, Matrix, Profile, RowSource
 
@@ -47,6 +49,9 @@ logger = logging.getLogger(__name__)
 #: Multiplications of dense rows up to which a graph that is made once is exact by default: one to two minutes on a
 #: core. The choice hangs on the shape of the data alone, so that a result does not depend on the machine.
 EXACT_WORK = 4 * 10**12
+
+#: The same for sparse rows: components of texts, say, tell little of which are near, so that more is worth its time.
+EXACT_SPARSE_WORK = 10 * EXACT_WORK
 
 #: The same for a graph that is made in every iteration. Few dimensions cost no less than `FEWEST_DIMENSIONS`.
 EXACT_WORK_AGAIN = 2 * 10**11
@@ -96,12 +101,27 @@ class Graph(NamedTuple):
 
 
 class GraphPlan(NamedTuple):
-    """What a graph will take: its passes, readings in all, bytes on the driver while it is made, seconds if exact."""
+    """What a graph will take while it is made.
+
+    Attributes
+    ----------
+    kind : str
+    passes : list of PassPlan
+    readings : int
+        In all.
+    driver_bytes : int
+        On the driver, in memory.
+    row_bytes : int
+        On the driver for every row of the data, the neighbours among them: in memory or in files.
+    seconds : float
+        Of an exact search, roughly.
+    """
 
     kind: str
     passes: list[PassPlan]
     readings: int
     driver_bytes: int
+    row_bytes: int
     seconds: float = 0.0
 
     @property
@@ -125,8 +145,8 @@ def exact_work(profile: Profile) -> float:
 
 
 def rows_kind(asked: GraphKind, profile: Profile) -> str:
-    """Which graph `row_graph` makes: `exact_work` is compared with `EXACT_WORK`."""
-    return graph_kind(asked, exact_work(profile), EXACT_WORK)
+    """Which graph `row_graph` makes: `exact_work` is compared with `EXACT_WORK`, or `EXACT_SPARSE_WORK`."""
+    return graph_kind(asked, exact_work(profile), EXACT_SPARSE_WORK if profile.sparse else EXACT_WORK)
 
 
 def points_kind(asked: GraphKind, n: int, m: int) -> str:
@@ -142,6 +162,7 @@ def row_graph(
     kind: GraphKind = "auto",
     scaling: Scaling | None = None,
     seed: int = 0,
+    space: RowSpace = IN_MEMORY,
 ) -> Graph:
     """The k nearest rows of every row by Euclidean distance.
 
@@ -157,6 +178,8 @@ def row_graph(
         Distances are between centred and scaled rows.
     seed : int
         Of the sample and of what is drawn in the search; an exact graph draws nothing.
+    space : RowSpace
+        Where numbers of every row are kept, the neighbours among them.
 
     Raises
     ------
@@ -169,14 +192,14 @@ def row_graph(
     """
     n = source.profile.n
     if min(k, n - 1) < 1 or rows_kind(kind, source.profile) == "exact":
-        neighbours, records = knn_graph(source, k, resources, scaling=scaling)
+        neighbours, records = knn_graph(source, k, resources, scaling=scaling, space=space)
         return Graph(neighbours, records, {"kind": "exact"})
     k = min(k, n - 1)
     moved = None if scaling is None else [scaling.centre, scaling.factor]
     kept = caching.slot(source, "approximate-neighbours", {"k": k, "scaling": moved, "seed": seed})
-    arrays = kept.load()
+    arrays = kept.load(rows=Neighbours._fields)
     if arrays is not None:
-        return graph_from_arrays(arrays)
+        return Graph(Neighbours(arrays["indices"], arrays["distances"]), [], facts_from_array(arrays["facts"]))
 
     search = Search(k, scaling or around_zero(source), is_compiled(source.profile))
     count = _candidates(n, k)
@@ -188,26 +211,22 @@ def row_graph(
     sample = search.scaled(taken)
     components, offset = principal_components(sample, rng)
     statistic = _Components(search, components, offset, sample[judged], k)
-    (points,), true, second = run_row_pass(source, statistic, resources, label="components")
-    found = near_points(points, count, seed=int(rng.integers(2**31)), threads=search_threads(resources))
-    del points
-    neighbours, records = search_groups(source, search, plan, resources, candidates=found.indices)
+    points = space.empty(n, components.shape[1], np.float32)
+    _, true, second = run_row_pass(source, statistic, resources, out=[points], label="components")
+    seed, threads = int(rng.integers(2**31)), search_threads(resources)
+    runtime.emit("pass", label="near points", partitions=1)
+    started = time.perf_counter()
+    found = near_points(points, count, seed=seed, threads=threads, space=space)
+    runtime.emit("partitions", done=1)
+    runtime.emit("pass-done", label="near points", seconds=time.perf_counter() - started)
+    del points  # in another order now
+    neighbours, records = search_groups(source, search, plan, resources, candidates=found.indices, space=space)
     exact = _without_itself(true[0], true[1], chosen[judged])
     share = recall(neighbours.distances[chosen[judged]], exact)
     facts = _facts(share, len(judged), components.shape[1], found.compared)
     graph = Graph(neighbours, [first, second, *records], facts)
-    kept.save(graph_to_arrays(graph))
+    kept.save({**neighbours._asdict(), "facts": facts_to_array(facts)})
     return graph
-
-
-def graph_to_arrays(graph: Graph) -> dict[str, NDArray[Any]]:
-    """A graph as arrays to be kept, its records apart."""
-    return {**graph.neighbours._asdict(), "facts": facts_to_array(graph.facts)}
-
-
-def graph_from_arrays(arrays: Mapping[str, NDArray[Any]]) -> Graph:
-    """The graph of `graph_to_arrays`, for which nothing was read."""
-    return Graph(Neighbours(arrays["indices"], arrays["distances"]), [], facts_from_array(arrays["facts"]))
 
 
 def _facts(share: float, sample: int, dimensions: int, compared: int) -> dict[str, Any]:
@@ -233,7 +252,9 @@ def plan_row_graph(source: RowSource | Profile, k: int, resources: Resources, *,
     chosen = rows_kind(kind, profile)
     if chosen == "exact":
         plan = plan_knn(source, k, resources)
-        return GraphPlan(chosen, [plan], len(plan.runs), 0, exact_work(profile) * WORK_SECONDS / resources.slots)
+        seconds = exact_work(profile) * WORK_SECONDS / resources.slots
+        found = 16 * profile.n * k
+        return GraphPlan(chosen, [plan], len(plan.runs), min(found, IN_FLIGHT_BYTES), found, seconds)
     n, d = profile.n, profile.d
     count = _candidates(n, k)
     m = min(d, MOST_COMPONENTS)
@@ -245,15 +266,13 @@ def plan_row_graph(source: RowSource | Profile, k: int, resources: Resources, *,
     statistic = _Components(search, np.empty((0, m)), np.empty(m), empty, k, d=d, held=12 * judged * width)
     passes = [
         plan_taking(source, rows, resources),
-        plan_rows(source, statistic, resources),
+        plan_rows(source, statistic, resources, out_given=True),
         plan_knn(source, k + count, resources),
     ]
-    held = max(
-        5 * rows * 12 * width + 8 * min(d, 4096) ** 2,
-        4 * n * m + near_points_bytes(n, m, count),
-        4 * n * count + 24 * n * k,
-    )
-    return GraphPlan(chosen, passes, 2 + len(passes[-1].runs), held + runtime.COMPILED_BYTES)
+    travels = min(n * (4 * count + 16 * k), IN_FLIGHT_BYTES)
+    fixed = max(5 * rows * 12 * width + 8 * min(d, 4096) ** 2, travels, 24 * n) + runtime.COMPILED_BYTES
+    per_row = max(4 * n * m + near_points_bytes(n, m, count) - 24 * n, 4 * n * count + 16 * n * k)
+    return GraphPlan(chosen, passes, 2 + len(passes[-1].runs), fixed, per_row)
 
 
 def _candidates(n: int, k: int) -> int:
@@ -369,7 +388,15 @@ def _without_itself(
     return without
 
 
-def point_graph(Z: NDArray[np.float64], k: int, *, kind: GraphKind = "auto", seed: int = 0, threads: int = 1) -> Graph:
+def point_graph(
+    Z: NDArray[np.float64],
+    k: int,
+    *,
+    kind: GraphKind = "auto",
+    seed: int = 0,
+    threads: int = 1,
+    space: RowSpace = IN_MEMORY,
+) -> Graph:
     """The k nearest rows of every row of an array in this process.
 
     Parameters
@@ -381,6 +408,8 @@ def point_graph(Z: NDArray[np.float64], k: int, *, kind: GraphKind = "auto", see
     seed : int
     threads : int
         They change nothing in the result.
+    space : RowSpace
+        Where an approximate search keeps what it holds for every point, and the graph.
 
     Examples
     --------
@@ -391,23 +420,37 @@ def point_graph(Z: NDArray[np.float64], k: int, *, kind: GraphKind = "auto", see
     if min(k, n - 1) < 1 or points_kind(kind, n, m) == "exact":
         return Graph(knn_of_points(Z, k, threads=threads), [], {"kind": "exact"})
     k = min(k, n - 1)
-    Z = np.ascontiguousarray(Z - Z.mean(axis=0))
+    mean = column_sums(Z) / n
     rng = np.random.default_rng(seed)
     judged = np.sort(rng.choice(n, size=min(n, POINT_RECALL_ROWS), replace=False))
-    found = near_points(Z.astype(np.float32), k, seed=int(rng.integers(2**31)), threads=threads)
-    indices, distances = np.empty((n, k), np.int64), np.empty((n, k))
-    for low, high in split_evenly(n, -(-n // 65536)):
-        ranked = RankedRows(Z[low:high], found.indices[low:high], k)
-        ranked.add(Z, 0)
-        indices[low:high], distances[low:high] = ranked.nearest()
-    exact = NearestRows(Z[judged], np.iinfo(np.int64).max // 2, k + 1)
-    exact.add(Z, 0)
+    points = space.empty(n, m, np.float32)
+    for part in row_blocks(n, m):
+        points[part] = Z[part] - mean
+    found = near_points(points, k, seed=int(rng.integers(2**31)), threads=threads, space=space)
+    space.release(points)  # in another order now
+    del points
+    indices, distances = space.empty(n, k, np.int64), space.empty(n, k)
+    exact = NearestRows(Z[judged] - mean, np.iinfo(np.int64).max // 2, k + 1)
+    with runtime.one_blas_thread():
+        for part in row_blocks(n, m):
+            near = found.indices[part]
+            # All of a block's candidates, each of them once.
+            among, place = np.unique(near, return_inverse=True)
+            ranked = RankedRows(Z[part] - mean, place.reshape(near.shape), k)
+            ranked.add(Z[among] - mean, 0)
+            order, distances[part] = ranked.nearest()
+            indices[part] = among[order]
+            exact.add(Z[part] - mean, part.start)
+    space.release(found.indices)
     share = recall(distances[judged], _without_itself(exact.indices, exact.distances, judged))
     return Graph(Neighbours(indices, distances), [], _facts(share, len(judged), m, found.compared))
 
 
-def point_graph_bytes(n: int, m: int, k: int, *, kind: GraphKind = "auto") -> int:
-    """What `point_graph` holds beside Z and the graph, in bytes."""
-    if k < 1 or points_kind(kind, n, m) == "exact":
-        return 8 * n * m
-    return 8 * n * m + 4 * n * m + near_points_bytes(n, m, k) + 16 * n * k + 2**26 + runtime.COMPILED_BYTES
+def point_graph_bytes(n: int, m: int, k: int, *, kind: GraphKind = "auto") -> tuple[int, int]:
+    """What `point_graph` holds beside Z, in bytes: in memory, and for every point in its space."""
+    if k < 1:
+        return 0, 0
+    if points_kind(kind, n, m) == "exact":
+        return 8 * n * m, 16 * n * k
+    per_row = max(4 * n * m + near_points_bytes(n, m, k) - 24 * n, 4 * n * k + 16 * n * k)
+    return 24 * n + 2**26 + runtime.COMPILED_BYTES, per_row

@@ -25,7 +25,7 @@ from mlfs_dask.blocks import isolation as kernels
 from mlfs_dask.blocks.isolation import TreeShape, mass_table, tree_shape
 from mlfs_dask.blocks.linear import TILE_VALUES, tile_rows
 from mlfs_dask.errors import DoesNotFitError
-from mlfs_dask.primitives.near_points import NearPoints, near_points, near_points_bytes
+from mlfs_dask.primitives.near_points import PARTS, NearPoints, near_points, near_points_bytes
 from mlfs_dask.primitives.neighbours import (
     GraphKind,
     Neighbours,
@@ -38,6 +38,7 @@ from mlfs_dask.primitives.passes import PassRecord, State, compute_graphs, send,
 from mlfs_dask.primitives.plan import USABLE_SHARE, PassPlan, split_evenly
 from mlfs_dask.primitives.row_passes import Rows, plan_rows, run_row_pass
 from mlfs_dask.primitives.sample import plan_taking, take_rows
+from mlfs_dask.row_arrays import IN_MEMORY, RowSpace, give_back, row_blocks
 from mlfs_dask.runtime import COMPILED_BYTES, Resources
 from mlfs_dask.typing import Block, Matrix, Profile, RowSource
 
@@ -158,8 +159,7 @@ class LeafNumbers:
     def scratch_bytes(self, profile: Profile) -> int:
         nodes = 8 * profile.block_rows
         if profile.sparse:
-            stored = min(profile.block_bytes // profile.itemsize, profile.nonzeros)
-            return nodes + 24 * stored + 16 * profile.d
+            return nodes + 24 * profile.block_values + 16 * profile.d
         return nodes + 24 * TILE_VALUES
 
     def zero(self) -> State:
@@ -202,6 +202,7 @@ def isolation_graph(
     max_samples: int = 256,
     seed: int = 0,
     kind: GraphKind = "exact",
+    space: RowSpace = IN_MEMORY,
 ) -> MassGraph:
     """The k rows of least isolation mass for every row.
 
@@ -218,6 +219,8 @@ def isolation_graph(
         Settles which rows are drawn, and every split.
     kind : {"exact", "approximate", "auto"}
         "auto" is exact up to `EXACT_LOOKUPS`.
+    space : RowSpace
+        Where numbers of every row are kept, the neighbours among them.
 
     Returns
     -------
@@ -230,7 +233,7 @@ def isolation_graph(
 
     Notes
     -----
-    Two readings of X. The driver holds 2 · trees · n bytes of leaf numbers, and tables of trees · 256² · 4 bytes.
+    Two readings of X. The driver holds tables of trees · 256² · 4 bytes, and in `space` 2 · trees · n of leaf numbers.
     """
     profile = source.profile
     n = profile.n
@@ -240,7 +243,7 @@ def isolation_graph(
     parameters = {"k": k, "n_trees": n_trees, "max_samples": max_samples, "seed": seed}
     name = "approximate-isolation" if approximate else "isolation"
     kept = caching.slot(source, name, {**parameters, "scikit-learn": sklearn_version()})
-    arrays = kept.load()
+    arrays = kept.load(rows=Neighbours._fields)
     if arrays is not None:
         facts = facts_from_array(arrays["facts"]) if approximate else {"kind": chosen_kind}
         return MassGraph(Neighbours(arrays["indices"], arrays["distances"]), [], int(arrays["sample_rows"]), facts)
@@ -249,20 +252,26 @@ def isolation_graph(
     chosen = _drawn_rows(profile, n_trees, max_samples, np.random.default_rng(draw))
     sample, first = take_rows(source, chosen, resources, label="forest")
     forest = grow_forest(sample, n_trees=n_trees, max_samples=max_samples, seed=int(grow.generate_state(1)[0]))
-    (codes,), _, second = run_row_pass(source, LeafNumbers(forest), resources, label="leaves")
-    by_tree = np.ascontiguousarray(codes.T)
+    codes = space.empty(n, n_trees, forest.code_type)
+    _, _, second = run_row_pass(source, LeafNumbers(forest), resources, out=[codes], label="leaves")
+    by_tree = _transposed(codes, space)
+    space.release(codes)
     del codes
     tables = mass_tables(forest.shapes, by_tree)
     extra: dict[str, NDArray[Any]] = {}
     if approximate:
-        near = approximately_by_mass(by_tree, tables, k, resources, seed=seed)
+        near = approximately_by_mass(by_tree, tables, k, resources, seed=seed, space=space)
         indices, masses = near.indices, near.masses
         facts = {"kind": chosen_kind, "recall": near.recall, "sample": near.sample, "compared": near.compared}
         extra["facts"] = facts_to_array(facts)
     else:
         indices, masses = nearest_by_mass(by_tree, tables, k, resources)
         facts = {"kind": chosen_kind}
-    neighbours = Neighbours(indices, masses / (n_trees * n))
+    space.release(by_tree)
+    distances = space.empty(n, k)
+    for part in row_blocks(n, k):
+        distances[part] = masses[part] / (n_trees * n)
+    neighbours = Neighbours(indices, distances)
     kept.save({**neighbours._asdict(), "sample_rows": np.array(len(chosen)), **extra})
     return MassGraph(neighbours, [first, second], len(chosen), facts)
 
@@ -286,13 +295,17 @@ def with_libraries(resources: Resources, lookups: int = 0) -> Resources:
 
 
 class IsolationPlan(NamedTuple):
-    """The kind of graph, the plans of its readings, the peak of a worker that searches, and what the driver holds."""
+    """What `isolation_graph` takes: the kind of graph, its readings, the peak of a worker that searches.
+
+    The driver holds `driver_bytes` in memory, and `row_bytes` for all rows of the data, the neighbours among them.
+    """
 
     kind: str
     sample: PassPlan
     leaves: PassPlan
     search_bytes: int
     driver_bytes: int
+    row_bytes: int
 
 
 def plan_isolation(
@@ -311,28 +324,30 @@ def plan_isolation(
     DoesNotFitError
     """
     profile = source if isinstance(source, Profile) else source.profile
-    resources = with_libraries(resources)
+    sampling, resources = resources, with_libraries(resources)  # the forest is grown on the driver
     leaves = min(max_samples, profile.n)
     shape = tree_shape(np.array([-1]), np.array([-1]))
     wide = TreeShape(shape.leaf, np.zeros((leaves - 1, 3), np.int64))
     statistic = LeafNumbers(Forest((None,) * n_trees, (wide,) * n_trees, np.empty(0), np.empty(0)))
     rows = _sample_size(profile, n_trees, max_samples)
-    readings = (plan_taking(source, rows, resources), plan_rows(source, statistic, resources))
+    readings = (plan_taking(source, rows, sampling), plan_rows(source, statistic, resources, out_given=True))
     item = np.dtype(statistic.outputs[0][1]).itemsize
+    n = profile.n
+    codes = item * n_trees * n
     sample = 5 * rows * _row_bytes(profile)
-    held = 2 * item * n_trees * profile.n + 4 * n_trees * leaves**2 + 32 * k * profile.n + COMPILED_BYTES
-    chosen = mass_kind(kind, profile.n, n_trees)
+    tables = (4 if n_trees * n < 2**32 else 8) * n_trees * leaves**2
+    chosen = mass_kind(kind, n, n_trees)
     if chosen == "exact":
-        search = _require_search(profile.n, n_trees, leaves, item, k, resources)
+        search = _require_search(n, n_trees, leaves, item, k, resources)
+        fixed, per_row = COMPILED_BYTES + tables, 2 * codes + 40 * k * n
     else:
         search = resources.process_bytes
-        points = 4 * profile.n * DIMENSIONS
-        count = min(profile.n, max(CANDIDATES, 3 * k))
-        near = points + near_points_bytes(profile.n, DIMENSIONS, count)
-        ranking = item * n_trees * profile.n + (4 * count + 16 * k) * profile.n
+        count = min(n, max(CANDIDATES, 3 * k))
+        near = 4 * n * DIMENSIONS + near_points_bytes(n, DIMENSIONS, count) - 24 * n
         landmarks = 4 * n_trees * leaves * DIMENSIONS + 40 * LANDMARKS**2
-        held += max(near, ranking) + landmarks
-    return IsolationPlan(chosen, *readings, search, max(sample, held))
+        fixed = COMPILED_BYTES + tables + landmarks + 24 * n
+        per_row = max(2 * codes, codes + near, 2 * codes + 4 * count * n + 32 * k * n)
+    return IsolationPlan(chosen, *readings, search, max(sample, fixed), per_row)
 
 
 def _row_bytes(profile: Profile) -> int:
@@ -374,6 +389,14 @@ def mass_tables(shapes: Sequence[TreeShape], codes: NDArray[Any]) -> NDArray[Any
     for shape, code, table in zip(shapes, codes, tables, strict=True):
         mass_table(shape, np.bincount(code, minlength=shape.n_leaves), table)
     return tables
+
+
+def _transposed(codes: NDArray[Any], space: RowSpace) -> NDArray[Any]:
+    """An array with rows and columns exchanged."""
+    across = space.empty(codes.shape[1], codes.shape[0], codes.dtype)
+    for part in row_blocks(*codes.shape):
+        across[:, part] = codes[part].T
+    return across
 
 
 def nearest_by_mass(
@@ -432,7 +455,13 @@ class NearMasses(NamedTuple):
 
 
 def approximately_by_mass(
-    codes: NDArray[Any], tables: NDArray[Any], k: int, resources: Resources, *, seed: int
+    codes: NDArray[Any],
+    tables: NDArray[Any],
+    k: int,
+    resources: Resources,
+    *,
+    seed: int,
+    space: RowSpace = IN_MEMORY,
 ) -> NearMasses:
     """About the k rows of least summed mass for every row, in this process.
 
@@ -448,6 +477,8 @@ def approximately_by_mass(
         From 1 to n − 1.
     resources : Resources
     seed : int
+    space : RowSpace
+        Where numbers of every row are kept.
     """
     from mlfs_dask.blocks import isolation_compiled
 
@@ -459,38 +490,46 @@ def approximately_by_mass(
     threads = search_threads(resources)
     with runtime.one_blas_thread():
         vectors, offset = kernels.mass_landmarks(codes[:, landmarks], tables, n, min(DIMENSIONS, len(landmarks)))
-    indices, masses = np.empty((n, k), np.int64), np.empty((n, k), np.int64)
     runs = split_evenly(n, -(-n // _RANKED_ROWS))
     count = min(n - 1, max(CANDIDATES, 3 * k))
 
     with ThreadPoolExecutor(threads, thread_name_prefix="mlfs-search") as pool:
 
         def near() -> NearPoints:
-            points = np.empty((n, len(offset)), dtype=np.float32)
+            points = space.empty(n, len(offset), np.float32)
 
             def place(run: tuple[int, int]) -> None:
                 points[slice(*run)] = kernels.mass_points(codes[:, slice(*run)], vectors, offset)
+                give_back()
 
             list(pool.map(place, runs))
-            return near_points(points, count, seed=int(rng.integers(2**31)), threads=threads)
+            found = near_points(points, count, seed=int(rng.integers(2**31)), threads=threads, space=space)
+            space.release(points)
+            return found
 
         candidates_of, compared = near()
-        by_row = np.ascontiguousarray(codes.T)
+        by_row = _transposed(codes, space)
+        indices, masses = space.empty(n, k, np.int64), space.empty(n, k, np.int64)
 
         def rank(run: tuple[int, int]) -> None:
             rows, candidates = slice(*run), np.sort(candidates_of[slice(*run)], axis=1)
             isolation_compiled.rank_candidates(by_row, tables, candidates, *run, k, indices[rows], masses[rows])
+            give_back()
 
         list(pool.map(rank, runs))
 
         def ask(run: tuple[int, int]) -> None:
             rows = slice(*run)
             isolation_compiled.ask_neighbours(by_row, tables, before, least, *run, indices[rows], masses[rows])
+            give_back()
 
+        space.release(candidates_of)
+        candidates_of = np.empty((0, 0), np.int32)
+        before, least = space.empty(n, k, np.int64), space.empty(n, k, np.int64)
         for _ in range(ASKING_ROUNDS):
-            before, least = indices, masses
-            indices, masses = np.empty_like(before), np.empty_like(least)
-            list(pool.map(ask, split_evenly(n, min(n, 4 * threads))))
+            indices, masses, before, least = before, least, indices, masses
+            list(pool.map(ask, split_evenly(n, min(n, PARTS))))
+        space.release(before, least, by_row)
 
         def measure(row: int) -> NDArray[np.int64]:
             near, exact = np.empty((1, k), np.int64), np.empty((1, k), np.int64)

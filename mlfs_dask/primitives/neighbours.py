@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -24,6 +24,8 @@ from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.primitives.linear import Scaling
 from mlfs_dask.primitives.passes import PassRecord, compute_graphs, process_name, send, send_again
 from mlfs_dask.primitives.plan import USABLE_SHARE, PassPlan, split_evenly
+from mlfs_dask.primitives.row_passes import IN_FLIGHT_BYTES
+from mlfs_dask.row_arrays import IN_MEMORY, RowSpace, give_back, neighbour_graph
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Block, Matrix, Profile, RowSource
 
@@ -56,13 +58,15 @@ class Neighbours(NamedTuple):
     indices: NDArray[np.int64]
     distances: NDArray[np.float64]
 
-    def to_csr(self, values: NDArray[np.float64] | None = None) -> sp.csr_array:
+    def to_csr(self, values: NDArray[np.float64] | None = None, *, space: RowSpace = IN_MEMORY) -> sp.csr_array:
         """The graph with an entry for each neighbour, k a row, as a canonical (n, n) csr_array.
 
         Parameters
         ----------
         values : float64 array, shape (n, k), optional
             Entries in the order of `indices`; the distances by default. Zeros are stored.
+        space : RowSpace
+            Where the graph is kept.
 
         Examples
         --------
@@ -71,14 +75,7 @@ class Neighbours(NamedTuple):
         array([[0., 4.],
                [4., 0.]])
         """
-        n, k = self.indices.shape
-        order = np.argsort(self.indices, axis=1)
-        dtype = np.int32 if n * k < 2**31 else np.int64
-        columns = np.take_along_axis(self.indices, order, axis=1).astype(dtype).ravel()
-        data = np.take_along_axis(self.distances if values is None else values, order, axis=1).ravel()
-        graph = sp.csr_array((data, columns, k * np.arange(n + 1, dtype=dtype)), shape=(n, n))
-        graph.has_canonical_format = True
-        return graph
+        return neighbour_graph(self.indices, self.distances if values is None else values, space)
 
 
 def graph_kind(asked: GraphKind, work: float, most: float) -> str:
@@ -169,7 +166,12 @@ class Search:
 
 
 def knn_graph(
-    source: RowSource, k: int, resources: Resources, *, scaling: Scaling | None = None
+    source: RowSource,
+    k: int,
+    resources: Resources,
+    *,
+    scaling: Scaling | None = None,
+    space: RowSpace = IN_MEMORY,
 ) -> tuple[Neighbours, list[PassRecord]]:
     """The k nearest rows of every row by Euclidean distance, exactly.
 
@@ -182,6 +184,8 @@ def knn_graph(
     resources : Resources
     scaling : Scaling, optional
         Distances are between centred and scaled rows.
+    space : RowSpace
+        Where the graph is kept.
 
     Returns
     -------
@@ -200,11 +204,11 @@ def knn_graph(
         return Neighbours(np.empty((profile.n, 0), np.int64), np.empty((profile.n, 0))), []
     moved = None if scaling is None else [scaling.centre, scaling.factor]
     kept = caching.slot(source, "neighbours", {"k": k, "scaling": moved})
-    arrays = kept.load()
+    arrays = kept.load(rows=Neighbours._fields)
     if arrays is not None:
         return Neighbours(**arrays), []
     search = Search(k, scaling or around_zero(source), is_compiled(profile))
-    neighbours, records = search_groups(source, search, plan_knn(source, k, resources), resources)
+    neighbours, records = search_groups(source, search, plan_knn(source, k, resources), resources, space=space)
     kept.save(neighbours._asdict())
     return neighbours, records
 
@@ -216,8 +220,11 @@ def search_groups(
     resources: Resources,
     *,
     candidates: NDArray[Any] | None = None,
+    space: RowSpace = IN_MEMORY,
 ) -> tuple[Neighbours, list[PassRecord]]:
     """Let all rows pass each group of rows of `plan_knn`; with candidates (n, c) only those are looked at.
+
+    Some groups at a time, so that what travels stays within `IN_FLIGHT_BYTES`; all but what is in `space`.
 
     Raises
     ------
@@ -226,23 +233,52 @@ def search_groups(
     profile, k = source.profile, search.k
     started = time.perf_counter()
     runtime.emit("pass", label="neighbours", partitions=len(plan.runs))
-    parts: list[Any] = [None if candidates is None else candidates[low:high] for low, high in plan.runs]
-    if getattr(source, "holds_blocks", False):
-        pieces = _search_pairs(source, search, plan, resources, parts)
-    elif resources.client is not None and not getattr(source, "in_memory", False):
-        pieces = send_again(lambda: _search_there(source, search, plan, resources, parts), resources)
-    else:
-        pieces = _search_here(source, search, plan, resources, parts)
-    indices, distances = np.empty((profile.n, k), np.int64), np.empty((profile.n, k))
+    indices, distances = space.empty(profile.n, k, np.int64), space.empty(profile.n, k)
+    width = 16 * k + (0 if candidates is None else candidates.dtype.itemsize * candidates.shape[1])
     peak = 0
-    for (low, high), (found, squares, held) in zip(plan.runs, pieces, strict=True):
-        indices[low:high], distances[low:high] = found, squares
-        peak = max(peak, *held.values())
+    for runs in _waves(plan.runs, width, resources.slots):
+        parts: list[Any] = [None if candidates is None else candidates[low:high] for low, high in runs]
+        pieces = _search_wave(source, search, runs, plan, resources, parts)
+        for (low, high), (found, squares, held) in zip(runs, pieces, strict=True):
+            indices[low:high], distances[low:high] = found, squares
+            peak = max(peak, *held.values())
+        give_back()
     seconds = time.perf_counter() - started
     runtime.emit("pass-done", label="neighbours", seconds=seconds)
     readings = len(plan.runs)
     record = PassRecord(plan.tasks // readings, profile.read_bytes, seconds / readings, peak)
     return Neighbours(indices, distances), [record] * readings
+
+
+_Piece = tuple[NDArray[np.int64], NDArray[np.float64], dict[str, int]]
+
+
+def _waves(runs: Sequence[tuple[int, int]], width: int, slots: int) -> Iterator[list[tuple[int, int]]]:
+    """Groups of rows one after another, so many at a time as have `IN_FLIGHT_BYTES`, but one for every slot."""
+    wave: list[tuple[int, int]] = []
+    held = 0
+    for low, high in runs:
+        if len(wave) >= slots and held + (high - low) * width > IN_FLIGHT_BYTES:
+            yield wave
+            wave, held = [], 0
+        wave.append((low, high))
+        held += (high - low) * width
+    yield wave
+
+
+def _search_wave(
+    source: RowSource,
+    search: Search,
+    runs: Sequence[tuple[int, int]],
+    plan: PassPlan,
+    resources: Resources,
+    parts: Sequence[Any],
+) -> list[_Piece]:
+    if getattr(source, "holds_blocks", False):
+        return _search_pairs(source, search, runs, plan, resources, parts)
+    if resources.client is not None and not getattr(source, "in_memory", False):
+        return send_again(lambda: _search_there(source, search, runs, plan, resources, parts), resources)
+    return _search_here(source, search, runs, resources, parts)
 
 
 def around_zero(source: RowSource) -> Scaling | None:
@@ -278,7 +314,7 @@ def plan_knn(source: RowSource | Profile, k: int, resources: Resources) -> PassP
     # The group exists twice while its pieces are put together, and its result once more when it leaves.
     row = 2 * row + 40 * k
     library = resources.compiled_bytes if is_compiled(profile) else 0
-    base = resources.process_bytes + library + (16 * k * profile.n if resources.client is None else 0)
+    base = resources.process_bytes + library
     room = min((usable - base) // threads - fixed, 2 * GROUP_BYTES)
     if getattr(source, "holds_blocks", False):
         runs = tuple(
@@ -304,9 +340,6 @@ def plan_knn(source: RowSource | Profile, k: int, resources: Resources) -> PassP
     return PassPlan(runs, 1, 1, tasks, profile.read_bytes * len(runs), peak)
 
 
-_Piece = tuple[NDArray[np.int64], NDArray[np.float64], dict[str, int]]
-
-
 def _search_group(search: Search, source: RowSource, low: int, high: int, candidates: NDArray[Any] | None) -> _Piece:
     """All of X past rows low..high-1."""
     offsets = source.row_offsets
@@ -325,21 +358,25 @@ def _search_task(search: Search, source: RowSource, low: int, high: int, candida
 
 
 def _search_here(
-    source: RowSource, search: Search, plan: PassPlan, resources: Resources, parts: Sequence[Any]
+    source: RowSource, search: Search, runs: Sequence[tuple[int, int]], resources: Resources, parts: Sequence[Any]
 ) -> list[_Piece]:
-    threads = min(resources.threads_per_worker, len(plan.runs))
+    threads = min(resources.threads_per_worker, len(runs))
     if threads <= 1:
         with runtime.one_blas_thread():
             return [
-                _search_group(search, source, low, high, part)
-                for (low, high), part in zip(plan.runs, parts, strict=True)
+                _search_group(search, source, low, high, part) for (low, high), part in zip(runs, parts, strict=True)
             ]
     with runtime.one_blas_thread(), ThreadPoolExecutor(threads, thread_name_prefix="mlfs-search") as pool:
-        return list(pool.map(lambda run, part: _search_group(search, source, run[0], run[1], part), plan.runs, parts))
+        return list(pool.map(lambda run, part: _search_group(search, source, run[0], run[1], part), runs, parts))
 
 
 def _search_there(
-    source: RowSource, search: Search, plan: PassPlan, resources: Resources, parts: Sequence[Any]
+    source: RowSource,
+    search: Search,
+    runs: Sequence[tuple[int, int]],
+    plan: PassPlan,
+    resources: Resources,
+    parts: Sequence[Any],
 ) -> list[_Piece]:
     from dask.delayed import delayed
 
@@ -348,25 +385,34 @@ def _search_there(
     task = delayed(_search_task, pure=False)
     if resources.client is not None and parts[0] is not None:
         parts = send(list(parts), resources)
-    graphs = [task(parameters, held, low, high, part) for (low, high), part in zip(plan.runs, parts, strict=True)]
+    graphs = [task(parameters, held, low, high, part) for (low, high), part in zip(runs, parts, strict=True)]
     return compute_graphs(graphs, plan, resources)
 
 
 def _search_pairs(
-    source: Any, search: Search, plan: PassPlan, resources: Resources, parts: Sequence[Any]
+    source: Any,
+    search: Search,
+    runs: Sequence[tuple[int, int]],
+    plan: PassPlan,
+    resources: Resources,
+    parts: Sequence[Any],
 ) -> list[_Piece]:
     """The blocks of a Dask array: every chunk is held in turn while all chunks go past it, a task each."""
     from dask.delayed import delayed
 
     parameters = delayed(search, name=f"mlfs-search-{os.urandom(8).hex()}", traverse=False)
     offsets = source.row_offsets
-    chunks = [source.delayed_blocks(i) for i in range(len(offsets) - 1) if offsets[i + 1] > offsets[i]]
+    chunks = {
+        (int(offsets[i]), int(offsets[i + 1])): source.delayed_blocks(i)
+        for i in range(len(offsets) - 1)
+        if offsets[i + 1] > offsets[i]
+    }
     begin, step = delayed(_begin_pair, pure=False), delayed(_add_pair, pure=False)
     finish = delayed(_finish_pair, pure=False)
     graphs = []
-    for (low, high), own, part in zip(plan.runs, chunks, parts, strict=True):
-        nearest = begin(parameters, own, low, high, part)
-        for other in chunks:
+    for (low, high), part in zip(runs, parts, strict=True):
+        nearest = begin(parameters, chunks[low, high], low, high, part)
+        for other in chunks.values():
             nearest = step(parameters, nearest, other)
         graphs.append(finish(nearest))
     return compute_graphs(graphs, plan, resources)

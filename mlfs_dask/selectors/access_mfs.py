@@ -41,6 +41,8 @@ from mlfs_dask.row_arrays import (
     column_dots,
     column_sums,
     fill,
+    graph_bytes,
+    graph_of,
     graph_rows,
     inner,
     row_blocks,
@@ -262,14 +264,18 @@ class AccessMFS(IterativeSelector):
         if has_gram:
             once.append(plan_rows(source, Gram(d, q), resources, input_bytes=8 * q))
         once += [forward] * (self.theta > 0)
-        searching = point_graph_bytes(n, 2 * q, k + 1, kind=self.graph) if k else 0
+        searching, graph_rows_bytes = 0, 0
+        if k:
+            searching, search_rows = point_graph_bytes(n, 2 * q, k + 1, kind=self.graph)
+            made, making, kept = graph_bytes(n, k)
+            searching, graph_rows_bytes = max(searching, made), kept + max(search_rows, making)
         row_bytes = 8 * n * q * max(uncorrelated.ROW_MATRICES, label_propagation.ROW_MATRICES + 1) + n * q
+        row_bytes += graph_rows_bytes
         held = (
             slab_bytes(n, q)
             + n * q // 4
             + 13 * profile.label_nonzeros
             + 40 * n
-            + (60 * n * (k + 1) if k else 0)
             + searching
             + 8 * d * q * uncorrelated.FEATURE_MATRICES
             + (24 * d * d if has_gram else 0)
@@ -604,21 +610,31 @@ class _Problem:
         for part in row_blocks(*Z.shape):
             squares[part] = np.einsum("ij,ij->i", Z[part], Z[part])
         found = point_graph(
-            Z, k + 1, kind=self.selector.graph, seed=int(self.selector.random_state or 0), threads=self.threads
+            Z,
+            k + 1,
+            kind=self.selector.graph,
+            seed=int(self.selector.random_state or 0),
+            threads=self.threads,
+            space=RowSpace(self.space.folder),
         )
         self.space.release(Z)
         neighbours, facts = found.neighbours, found.facts
         # Of the graphs of all iterations the record tells the one that missed most.
         if self.graph_facts is None or facts.get("recall", 1.0) < self.graph_facts.get("recall", 1.0):
             self.graph_facts = facts
-        distances = 0.5 * neighbours.distances  # m of Eq. 18
         slack = PUBLISHED_SLACK if self.published else 0.0
-        weights, alpha = simplex_weights(distances, k, squares, slack=slack)
-        S = type(neighbours)(neighbours.indices[:, :k], weights).to_csr()
-        self.L_s = Laplacian(sp.csr_array((S + S.T) * 0.5))
+        aside = RowSpace(self.space.folder)
+        weights, alpha, norms = aside.empty(n, k), np.empty(n), np.empty(n)
+        for part in row_blocks(n, 3 * (k + 1)):
+            distances = 0.5 * neighbours.distances[part]  # m of Eq. 18
+            weights[part], alpha[part] = simplex_weights(distances, k, squares[part], slack=slack)
+            norms[part] = np.einsum("ij,ij->i", weights[part], weights[part])
+        S = type(neighbours)(neighbours.indices[:, :k], weights).to_csr(space=aside)
+        self.L_s = None  # the graph of before goes first
+        self.L_s = Laplacian(graph_of(S, lambda S, T, part: (S + T) * 0.5, RowSpace(self.space.folder)))
         if self.published:
             return float(self.selector.theta * alpha.mean() * np.square(self.L_s.graph.data).sum())
-        return float(self.selector.theta) * float(alpha @ np.einsum("ij,ij->i", weights, weights))
+        return float(self.selector.theta) * float(alpha @ norms)
 
     def _points(self) -> Array:
         """[f_i, W'x_i] around zero, shape (n, 2q)."""

@@ -142,6 +142,7 @@ def plan_loop(
     held: int,
     row_bytes: int,
     notes: Sequence[str],
+    before_bytes: int = 0,
     more_readings: int = 0,
     worker_bytes: int = 0,
     message_bytes: int = 0,
@@ -159,6 +160,8 @@ def plan_loop(
     row_bytes : int
         Bytes of its arrays of n rows. Where they do not fit the driver's memory they go to files.
     notes : sequence of str
+    before_bytes : int
+        Bytes of arrays of n rows that are gone before those of the loop are there.
     more_readings : int
         Readings of a plan in `once` beyond its first.
     worker_bytes : int
@@ -171,6 +174,7 @@ def plan_loop(
     rest = times - 1
     beside = message_bytes if resources.client is not None else peak_worker - resources.process_bytes
     fixed = driver_bytes() + held + beside
+    row_bytes = max(row_bytes, before_bytes)
     peak, folder = fixed + row_bytes, None
     if peak > resources.driver_limit:
         folder = scratch_folder()

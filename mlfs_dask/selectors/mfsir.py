@@ -33,8 +33,8 @@ from mlfs_dask.primitives.moments import Moments
 from mlfs_dask.primitives.neighbours import GraphKind, recall_warnings
 from mlfs_dask.primitives.passes import PassRecord
 from mlfs_dask.primitives.plan import Plan
-from mlfs_dask.primitives.row_passes import plan_rows
-from mlfs_dask.row_arrays import RowSpace, fill, graph_rows, row_blocks, slab_bytes
+from mlfs_dask.primitives.row_passes import IN_FLIGHT_BYTES, plan_rows
+from mlfs_dask.row_arrays import RowSpace, fill, graph_bytes, graph_of, graph_rows, row_blocks, slab_bytes
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores
 from mlfs_dask.selectors.iterative import IterativeSelector, Readings, load_state, plan_loop, row_space, save_state
@@ -212,12 +212,15 @@ class MFSIR(IterativeSelector):
         n, d, q = profile.n, profile.d, profile.q
         most, k = self._latent(q), min(self.n_neighbors, profile.n - 1)
         once = [plan_rows(source, WithLabels(Moments(d), q), resources)]
-        more_readings, graph_bytes, graph_notes = 0, 0, []
+        row_bytes = 8 * n * most * blockwise.ROW_MATRICES
+        more_readings, before, searching, graph_notes = 0, 0, 0, []
         if self._has_graph(n):
             graph = plan_row_graph(source, k, resources, kind=self.graph)
             once += graph.passes
-            more_readings, graph_bytes = graph.readings - len(graph.passes), graph.driver_bytes
-            graph_notes = [graph.note]
+            made, making, kept = graph_bytes(n, k)
+            more_readings, graph_notes = graph.readings - len(graph.passes), [graph.note]
+            searching, before = max(graph.driver_bytes, made), max(graph.row_bytes, making)
+            row_bytes += kept
         forward = linear.plan_linear(source, most, resources, forward=True)
         backward = linear.plan_linear(source, most, resources, backward=True)
         if d <= self.gram_cap:
@@ -227,10 +230,8 @@ class MFSIR(IterativeSelector):
             both = linear.plan_linear(source, max(most, spectral.BLOCK), resources, forward=True, backward=True)
             once += [both] * (_SPECTRAL_READINGS + 1)
             again, times = [both] * (2 * self._steps(d)) + [backward], self.max_iter
-        row_bytes = 8 * n * most * blockwise.ROW_MATRICES
         held = (
-            max(slab_bytes(n, most), graph_bytes)
-            + (60 * n * k + 8 * n if self._has_graph(n) else 0)
+            max(slab_bytes(n, most), searching)
             + n * q // 4
             + 13 * profile.label_nonzeros
             + 16 * n
@@ -253,10 +254,11 @@ class MFSIR(IterativeSelector):
             held=held,
             row_bytes=row_bytes,
             notes=notes,
+            before_bytes=before,
             more_readings=more_readings,
             # A W on its way to tasks and sums on their way back: pickled, in frames, and in the scheduler, which under
-            # a local cluster is this process too.
-            message_bytes=8 * 8 * d * most + 16 * n * most,
+            # a local cluster is this process too; and the rows of a wave.
+            message_bytes=8 * 8 * d * most + min(16 * n * most, 2 * IN_FLIGHT_BYTES),
         )
 
     def _has_graph(self, n: int) -> bool:
@@ -269,10 +271,10 @@ class MFSIR(IterativeSelector):
         labels, moments, records = self._labels_and_moments(source, resources)
         scaling = standard_scaling(moments)
         Y = labels.astype(np.float64)
-        L, graph = self._graph(source, resources, scaling, records)
+        space = row_space(self.plan(source, resources))
+        L, graph = self._graph(source, resources, scaling, records, space)
         state = load_state(checkpoint, records, rows=("V",))
 
-        space = row_space(self.plan(source, resources))
         V, B = self._labels_start(Y, space)
         products = _Products(Readings(source, resources, scaling, records), space)
         C = np.empty((0, 0))  # X'V, which a loop that goes on finds anew
@@ -314,6 +316,7 @@ class MFSIR(IterativeSelector):
         resources: Resources,
         scaling: Scaling,
         records: list[PassRecord],
+        space: RowSpace,
     ) -> tuple[Laplacian | None, dict[str, Any] | None]:
         """L of Eq. 5 for the graph of Eq. 6, and what is known of the graph."""
         n = source.profile.n
@@ -327,12 +330,15 @@ class MFSIR(IterativeSelector):
             kind=self.graph,
             scaling=scaling,
             seed=int(self.random_state or 0),
+            space=RowSpace(space.folder),  # whose files go when it is done
         )
         records.extend(graph.records)
         # The mean squared distance over all pairs is 2 Σ var_f, and a standardised feature has variance 1.
         mean = 2.0 * float((scaling.factor > 0).sum())
         width = mean if self.lambda_ is None else float(self.lambda_) ** 2
-        return Laplacian(heat_kernel_graph(graph.neighbours.to_csr(), width)), graph.facts
+        distances = graph.neighbours.to_csr(space=RowSpace(space.folder))
+        weigh = functools.partial(heat_kernel_graph, width=width)
+        return Laplacian(graph_of(distances, lambda S, T, part: weigh(S, backward=T), space)), graph.facts
 
     def _labels_start(self, Y: sp.csr_array, space: RowSpace) -> tuple[Array, Array]:
         n, q = Y.shape

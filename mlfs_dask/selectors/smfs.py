@@ -36,6 +36,7 @@ from mlfs_dask.row_arrays import (
     RowSpace,
     add,
     fill,
+    graph_bytes,
     graph_rows,
     row_blocks,
     take_columns,
@@ -241,10 +242,12 @@ class SMFS(IterativeSelector):
         again = [forward, backward]
         if not has_gram:
             again += [linear.plan_linear(source, q, resources, forward=True, backward=True)] * self._steps()
-        row_bytes = n * q * (8 * ROW_MATRICES + 2)
-        state = 16 * n + 24 * n * k + 13 * profile.label_nonzeros
-        solver = label_recovery.GROUP_MATRICES * 8 * n * min(q, group_columns(n)) + 24 * n * k
-        held = state + max(graph.driver_bytes, solver) + 8 * d * q * row_sparse.FEATURE_MATRICES
+        made, making, _ = graph_bytes(n, k)
+        kept = 3 * (12 * n * k + 20 * n)  # W, I − W and its transpose
+        row_bytes = n * q * (8 * ROW_MATRICES + 2) + kept
+        state = 16 * n + 13 * profile.label_nonzeros
+        solver = label_recovery.GROUP_MATRICES * 8 * n * min(q, group_columns(n))
+        held = state + max(graph.driver_bytes, made, solver) + 8 * d * q * row_sparse.FEATURE_MATRICES
         held += 8 * d * d * (1 + row_sparse.SQUARE_MATRICES) if has_gram else 0
         return plan_loop(
             resources,
@@ -253,6 +256,8 @@ class SMFS(IterativeSelector):
             times=self.max_iter,
             held=held,
             row_bytes=row_bytes,
+            # Labels are there already when the graph is made.
+            before_bytes=max(graph.row_bytes, making) + n * q * 9,
             worker_bytes=0 if resources.client is None else graph.search_bytes,
             notes=(
                 f"at most {self.max_iter} iterations of {len(again)} readings; most data needs 5 to 20 iterations, and "
@@ -281,8 +286,8 @@ class SMFS(IterativeSelector):
         Y, known, s = self._known(labels, space)
 
         checkpoint = checkpoints.current()
-        W, forest_rows, graph = self._density_graph(source, resources, records)
-        reconstruction = Reconstruction(W)
+        W, forest_rows, graph = self._density_graph(source, resources, records, space)
+        reconstruction = Reconstruction(W, space)
         start_labels(Y, known, W)
 
         free = space.empty(len(known), known.shape[1], np.bool_)
@@ -312,7 +317,7 @@ class SMFS(IterativeSelector):
         return self._result(scores, trace, records, extra, told)
 
     def _density_graph(
-        self, source: RowSource, resources: Resources, records: list[PassRecord]
+        self, source: RowSource, resources: Resources, records: list[PassRecord], space: RowSpace
     ) -> tuple[sp.csr_array, int, dict[str, Any]]:
         """W of Eq. 3, the rows on which the forest was grown, and what is known of the graph."""
 
@@ -324,9 +329,10 @@ class SMFS(IterativeSelector):
             max_samples=self.max_samples,
             seed=int(self.random_state or 0),
             kind=self.graph,
+            space=RowSpace(space.folder),  # whose files go when it is done
         )
         records.extend(graph.records)
-        return density_structure(graph.neighbours), graph.sample_rows, graph.facts
+        return density_structure(graph.neighbours, space), graph.sample_rows, graph.facts
 
     def _known(self, labels: sp.csr_array, space: RowSpace) -> tuple[Array, NDArray[np.bool_], Array]:
         """Y as 1 and −1 (n, q), which entries are known (n, q), and the diagonal of S (n,).
@@ -387,18 +393,22 @@ class SMFS(IterativeSelector):
         return []
 
 
-def density_structure(neighbours: Neighbours) -> sp.csr_array:
+def density_structure(neighbours: Neighbours, space: RowSpace = IN_MEMORY) -> sp.csr_array:
     """W of Eq. 3: row-softmax of −ξ over the neighbours, shape (n, n), k entries a row.
 
     Parameters
     ----------
     neighbours : Neighbours
         `distances` is ξ.
+    space : RowSpace
+        Where W is kept.
     """
-    weights = np.exp(-neighbours.distances)
-    if weights.shape[1]:
-        weights /= weights.sum(axis=1, keepdims=True)
-    return neighbours.to_csr(weights)
+    weights = RowSpace(space.folder).empty(*neighbours.distances.shape)
+    for part in row_blocks(*weights.shape):
+        weights[part] = np.exp(-neighbours.distances[part])
+        if weights.shape[1]:
+            weights[part] /= weights[part].sum(axis=1, keepdims=True)
+    return neighbours.to_csr(weights, space=space)
 
 
 def start_labels(Y: Array, known: NDArray[np.bool_], W: sp.csr_array) -> None:

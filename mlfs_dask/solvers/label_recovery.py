@@ -6,13 +6,22 @@ to them, the known ones being moved to the right. Conjugate gradients with the s
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.row_arrays import graph_product, narrowed, row_blocks, take_columns
+from mlfs_dask.row_arrays import (
+    IN_MEMORY,
+    RowSpace,
+    graph_of,
+    graph_product,
+    graph_rows,
+    narrowed,
+    row_blocks,
+    take_columns,
+)
 from mlfs_dask.solvers import conjugate_gradients as cg
 
 Array = NDArray[np.float64]
@@ -31,14 +40,23 @@ class Reconstruction:
     ----------
     W : csr_array, shape (n, n)
         Rows sum to one, or are empty: a row without neighbours is reconstructed by nothing, and costs nothing.
+    space : RowSpace
+        Where the two matrices are kept.
     """
 
-    def __init__(self, W: sp.csr_array) -> None:
+    def __init__(self, W: sp.csr_array, space: RowSpace = IN_MEMORY) -> None:
         n = W.shape[0]
-        empty = np.diff(W.indptr) == 0
-        self._A = sp.csr_array(sp.diags_array(np.where(empty, 0.0, 1.0)) - W)
-        self._transposed = sp.csr_array(self._A.T)
-        self.diagonal = np.asarray(self._A.power(2).sum(axis=0), dtype=np.float64).reshape(n)
+        identity = np.where(np.diff(W.indptr) == 0, 0.0, 1.0)
+
+        def less(S: sp.csr_array, part: slice) -> sp.csr_array:
+            return sp.csr_array(sp.diags_array(identity[part], offsets=part.start, shape=S.shape) - S)
+
+        self._A = graph_of(W, lambda S, T, part: less(S, part), space, room=W.nnz + n)
+        self._transposed = graph_of(W, lambda S, T, part: less(T, part), space, room=W.nnz + n)
+        self.diagonal = np.empty(n)
+        for part in row_blocks(n, max(1, 2 * self._transposed.nnz // max(n, 1))):
+            squares: Any = graph_rows(self._transposed, part).power(2).sum(axis=1)
+            self.diagonal[part] = squares
 
     def error(self, Y: Array) -> float:
         """‖(I − W) Y‖², held in groups of columns."""

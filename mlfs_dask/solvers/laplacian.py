@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.heat_kernel import degrees
-from mlfs_dask.row_arrays import graph_product, row_blocks
+from mlfs_dask.row_arrays import graph_product, graph_rows, row_blocks
 
 Array = NDArray[np.float64]
 
@@ -42,7 +42,9 @@ class Laplacian:
 
     def __init__(self, graph: sp.csr_array) -> None:
         self.graph = graph
-        self.degrees = degrees(graph)
+        self.degrees = np.empty(graph.shape[0])
+        for part in row_blocks(graph.shape[0], max(1, 2 * graph.nnz // max(graph.shape[0], 1))):
+            self.degrees[part] = degrees(graph_rows(graph, part))
 
     def product(self, V: Array, out: Array) -> Array:
         """L V into `out`, which is not V; both of shape (n, c)."""

@@ -9,14 +9,12 @@ import numpy as np
 import pytest
 from scipy import sparse as sp
 
-from mlfs_dask import runtime
+from mlfs_dask import caching, row_arrays, runtime
 from mlfs_dask.blocks.neighbours import recall
 from mlfs_dask.blocks.sparse import as_labels, as_matrix
 from mlfs_dask.errors import DoesNotFitError
-from mlfs_dask.primitives import graphs, near_points
+from mlfs_dask.primitives import graphs, near_points, neighbours
 from mlfs_dask.primitives.graphs import (
-    graph_from_arrays,
-    graph_to_arrays,
     plan_row_graph,
     point_graph,
     points_kind,
@@ -25,8 +23,10 @@ from mlfs_dask.primitives.graphs import (
     rows_kind,
 )
 from mlfs_dask.primitives.linear import Scaling
-from mlfs_dask.primitives.neighbours import knn_graph, knn_of_points, recall_warnings
+from mlfs_dask.primitives.neighbours import knn_graph, knn_of_points, plan_knn, recall_warnings
+from mlfs_dask.primitives.plan import split_evenly
 from mlfs_dask.primitives.rows import ArrayRows, as_rows
+from mlfs_dask.row_arrays import RowSpace, fill
 from mlfs_dask.runtime import Resources
 
 HERE = Resources(1, 1, 2**33, 2**33)
@@ -170,11 +170,11 @@ def test_auto_is_exact_for_little_work_alone():
     assert [rows_kind("auto", p) for p in (small, large)] == ["exact", "approximate"]
     assert rows_kind("exact", large) == "exact"
     texts = replace(small, n=100_000, d=50_000, nonzeros=75 * 100_000, sparse=True)
-    more = replace(texts, n=400_000, nonzeros=75 * 400_000)
-    # Rows that all have the same features are worth as much as dense ones.
-    alike = replace(texts, d=75 * 16)
+    more = replace(texts, n=800_000, nonzeros=75 * 800_000)
+    # Rows that all have the same features cost more than dense ones.
+    alike = replace(texts, d=75 * 12)
     assert [rows_kind("auto", p) for p in (texts, more, alike)] == ["exact", "approximate", "approximate"]
-    assert rows_kind("auto", replace(texts, d=5 * 10**6, n=200_000, nonzeros=75 * 200_000)) == "exact"
+    assert rows_kind("auto", replace(texts, d=5 * 10**6, n=800_000, nonzeros=75 * 800_000)) == "exact"
     assert [points_kind("auto", n, 40) for n in (50_000, 60_000)] == ["exact", "approximate"]
     assert row_graph(rows_of(latent(n=50)), 3, HERE).facts == {"kind": "exact"}
     assert point_graph(latent(n=50), 3).facts == {"kind": "exact"}
@@ -186,14 +186,15 @@ def test_the_plan_counts_readings_and_the_driver_and_refuses():
         block_bytes=8 * 10**6, buffer_bytes=7 * 10**7, read_bytes=16 * 10**8,
     )  # fmt: skip
     cluster = replace(HERE, client=object(), workers=2, memory_limit=2**31)
-    plan = plan_row_graph(profile, 5, cluster)
+    plan, exact = plan_row_graph(profile, 5, cluster), plan_row_graph(profile, 5, cluster, kind="exact")
     assert plan.kind == "approximate"
     assert plan.readings == 2 + len(plan.passes[-1].runs)
     assert max(p.peak_worker_bytes for p in plan.passes) < 0.8 * 2**31
-    # All rows in 128 dimensions, twice, are the most of it.
-    assert 2 * 4 * 2 * 10**6 * 128 < plan.driver_bytes < 4 * 10**9
+    # All rows in 128 dimensions, and 24 candidates of each in two places; in memory hardly more than what travels.
+    assert 2 * 10**6 * (4 * 128 + 2 * 9 * 24) < plan.row_bytes < 2.5 * 10**9
+    assert plan.driver_bytes < 5 * 10**8
+    assert exact.row_bytes == 16 * 5 * 2 * 10**6
     assert plan.note.startswith("approximate neighbour graph")
-    exact = plan_row_graph(profile, 5, cluster, kind="exact")
     assert exact.readings < plan.readings
     assert exact.note == f"exact neighbour graph, {exact.readings} readings, about 10,000 s of search"
     with pytest.raises(DoesNotFitError, match="on a worker"):
@@ -220,10 +221,57 @@ def test_a_low_recall_is_told():
     assert "holds 60% of the true neighbours of 500 sampled rows" in str(warning)
 
 
-def test_a_graph_kept_as_arrays_is_the_same():
-    graph = approximate(rows_of(latent(n=600)), k=3)
-    again = graph_from_arrays(graph_to_arrays(graph))
-    assert again.neighbours is not graph.neighbours
-    assert (again.neighbours.indices == graph.neighbours.indices).all()
-    assert again.facts == graph.facts
-    assert again.records == []
+def same(one, other):
+    assert (one.neighbours.indices == other.neighbours.indices).all()
+    assert (one.neighbours.distances == other.neighbours.distances).all()
+    assert one.facts == other.facts
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """A space of files."""
+    monkeypatch.setattr(row_arrays, "_file_system", lambda folder: "ext4")
+    monkeypatch.setattr(row_arrays, "BLOCK_BYTES", 50_000)
+    return RowSpace(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["exact", "approximate"])
+def test_graphs_in_files_are_the_same(files, kind):
+    X = latent(n=3000)
+    here = row_graph(rows_of(X), 10, HERE, kind=kind)
+    there = row_graph(rows_of(X), 10, HERE, kind=kind, space=files)
+    same(here, there)
+    assert all(row_arrays.is_mapped(array) for array in there.neighbours)
+    Z = X[:, :6].astype(np.float64)
+    moved = fill(files.empty(3000, 6), Z)
+    same(point_graph(Z, 7, kind=kind), point_graph(moved, 7, kind=kind, space=files))
+
+
+@pytest.mark.parametrize("kind", ["exact", "approximate"])
+def test_a_graph_from_the_cache_is_the_same_and_mapped(files, tmp_path, kind):
+    rows = rows_of(latent(n=800))
+    rows.digest = "of these rows"
+    with caching.cache(tmp_path / "cache"):
+        made = row_graph(rows, 4, HERE, kind=kind, space=files)
+        again = row_graph(rows, 4, HERE, kind=kind)
+    same(made, again)
+    assert (bool(made.records), again.records) == (True, [])
+    assert all(row_arrays.is_mapped(array) for array in again.neighbours)
+    row_arrays.give_back()
+    same(made, again)
+
+
+def test_rows_are_searched_a_few_groups_at_a_time(monkeypatch):
+    X = latent(n=3000)
+    monkeypatch.setattr("mlfs_dask.primitives.neighbours.FEWEST_ROWS", 100)
+    expected = row_graph(rows_of(X), 5, HERE)
+    waves = []
+    search = neighbours._search_wave
+    monkeypatch.setattr(neighbours, "_search_wave", lambda *a: waves.append(len(a[2])) or search(*a))
+    monkeypatch.setattr(neighbours, "IN_FLIGHT_BYTES", 16 * 5 * 700)
+    plan = plan_knn(rows_of(X).profile, 5, HERE)
+    cut = replace(plan, runs=split_evenly(3000, 10))
+    found, records = neighbours.search_groups(rows_of(X), neighbours.Search(5, None), cut, HERE)
+    assert waves == [2, 2, 2, 2, 2]
+    assert len(records) == 10
+    assert found.indices.tolist() == expected.neighbours.indices.tolist()

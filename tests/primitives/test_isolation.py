@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import sparse as sp
 from sklearn.ensemble import IsolationForest
 
-from mlfs_dask import runtime
+from mlfs_dask import row_arrays, runtime
 from mlfs_dask.blocks.sparse import as_labels, as_matrix
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.primitives import isolation
@@ -163,7 +163,8 @@ def test_one_row_has_no_neighbours():
 def test_the_plan_counts_codes_and_refuses_what_does_not_fit():
     profile = replace(rows_of(problem()).profile, n=10**6, partitions=10)
     plan = plan_isolation(profile, 15, HERE)
-    assert plan.driver_bytes > 2 * 10**8
+    assert 2 * 10**8 < plan.row_bytes < 10**9
+    assert plan.driver_bytes < 3 * 10**8
     cluster = replace(HERE, client=object(), workers=2, memory_limit=2**30)
     there = plan_isolation(profile, 15, cluster)
     # Workers load scikit-learn's trees; this process has them.
@@ -230,4 +231,17 @@ def test_auto_is_approximate_beyond_fifty_thousand_rows():
     # The workers search no more; the driver holds points, twice, and candidates instead.
     assert auto.search_bytes < exact.search_bytes
     assert plan_isolation(profile, 15, replace(cluster, memory_limit=2**30), kind="auto").kind == "approximate"
-    assert auto.driver_bytes > exact.driver_bytes + 2 * 4 * 48 * 2 * 10**6
+    assert auto.row_bytes > exact.row_bytes + 4 * 48 * 2 * 10**6
+
+
+@pytest.mark.parametrize("kind", ["exact", "approximate"])
+def test_a_graph_in_files_is_the_same(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(row_arrays, "_file_system", lambda folder: "ext4")
+    monkeypatch.setattr(row_arrays, "BLOCK_BYTES", 30_000)
+    X = latent(n=2000)
+    here = isolation_graph(rows_of(X), 10, HERE, seed=2, kind=kind)
+    there = isolation_graph(rows_of(X), 10, HERE, seed=2, kind=kind, space=row_arrays.RowSpace(tmp_path))
+    assert row_arrays.is_mapped(there.neighbours.distances)
+    assert there.neighbours.indices.tolist() == here.neighbours.indices.tolist()
+    assert there.neighbours.distances.tolist() == here.neighbours.distances.tolist()
+    assert there.facts == here.facts
