@@ -109,7 +109,7 @@ def evaluate(
     """
     from mlfs_dask.caching import cache as keep_statistics
     from mlfs_dask.cluster import connect
-    from mlfs_dask.evaluation.experiment import prepare
+    from mlfs_dask.evaluation.experiment import Experiment
     from mlfs_dask.evaluation.keeping import Kept, kept_place
     from mlfs_dask.evaluation.protocols import make_settings
     from mlfs_dask.evaluation.results import RECORD, write_eval
@@ -136,7 +136,7 @@ def evaluate(
         show_progress(output),
         keep_statistics(**cache),
     ):
-        experiment = prepare(
+        experiment = Experiment(
             dataset,
             subjects,
             test=None if test_store is None else open_dataset(test_store),

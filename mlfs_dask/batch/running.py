@@ -26,7 +26,7 @@ from mlfs_dask.batch.plan import BatchPlan, Job, StoreEntry, read_plan
 from mlfs_dask.checkpoints import Folder, checkpoint_place, keep_checkpoints
 from mlfs_dask.errors import ClusterLostError, DataError, DoesNotFitError, MlfsError, UsageError
 from mlfs_dask.evaluation import results as evaluations
-from mlfs_dask.evaluation.experiment import prepare
+from mlfs_dask.evaluation.experiment import Experiment
 from mlfs_dask.evaluation.keeping import Kept, kept_place
 from mlfs_dask.evaluation.subjects import ALL, RANDOM, Subject
 from mlfs_dask.fingerprints import code_digest, digest_of
@@ -548,7 +548,7 @@ class Batch:
         assert entry is not None
         subject = Subject(job.point.run, job.point.method, dict(job.point.params))
         options = {**entry.options, "seed": job.seed}
-        return prepare(
+        return Experiment(
             self._datasets[job.store.name], [subject], name=job.store.name, protocol=entry.protocol, **options
         )
 

@@ -24,7 +24,7 @@ from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.grids import Grid, GridPoint, read_grid
 from mlfs_dask.evaluation.judge import Judge, plan_judging
 from mlfs_dask.evaluation.metrics import get_metric
-from mlfs_dask.evaluation.protocols import Settings, make_settings
+from mlfs_dask.evaluation.protocols import make_settings
 from mlfs_dask.evaluation.results import (
     FIT_COLUMNS,
     FORMAT_VERSION,
@@ -35,7 +35,7 @@ from mlfs_dask.evaluation.results import (
 from mlfs_dask.evaluation.simulation import as_unknown, simulate
 from mlfs_dask.evaluation.splits import Split, make_splits, repeat_seed
 from mlfs_dask.evaluation.subjects import ALL, RANDOM, Subject, read_subjects
-from mlfs_dask.evaluation.table import Table, open_table
+from mlfs_dask.evaluation.table import open_table
 from mlfs_dask.results import Run
 from mlfs_dask.runtime import Resources
 
@@ -151,7 +151,7 @@ def evaluate(
     >>> bool(found.means()["mean"][0] > 0.9 > found.means()["mean"][1])
     True
     """
-    return prepare(
+    experiment = Experiment(
         data,
         subjects,
         labels=labels,
@@ -161,32 +161,12 @@ def evaluate(
         groups=groups,
         fold_of=fold_of,
         **options,
-    ).run(keep)
-
-
-def prepare(
-    data: Any,
-    subjects: Sequence[str | Subject] | str | Subject,
-    *,
-    labels: Any = None,
-    test: Any = None,
-    name: str | None = None,
-    protocol: str | None = None,
-    groups: Any = None,
-    fold_of: Any = None,
-    **options: Any,
-) -> Experiment:
-    """An evaluation, checked and planned but not begun; parameters and errors as of `evaluate`."""
-    if fold_of is not None or test is not None:
-        options["split"] = options.get("split") or "given"
-    settings = make_settings(protocol, options)
-    found = read_subjects([subjects] if isinstance(subjects, str | Subject) else list(subjects))
-    table = open_table(data, labels, name=name, test=test)
-    return Experiment(table, found, settings, protocol=protocol, groups=groups, fold_of=fold_of)
+    )
+    return experiment.run(keep)
 
 
 class Experiment:
-    """An evaluation that was checked; made by `prepare`.
+    """An evaluation, checked and planned but not begun; parameters and errors as of `evaluate`.
 
     Attributes
     ----------
@@ -196,17 +176,22 @@ class Experiment:
 
     def __init__(
         self,
-        table: Table,
-        subjects: list[Subject],
-        settings: Settings,
+        data: Any,
+        subjects: Sequence[str | Subject] | str | Subject,
         *,
-        protocol: str | None,
-        groups: Any,
-        fold_of: Any,
+        labels: Any = None,
+        test: Any = None,
+        name: str | None = None,
+        protocol: str | None = None,
+        groups: Any = None,
+        fold_of: Any = None,
+        **options: Any,
     ) -> None:
-        self._table = table
-        self._subjects = subjects
-        self._settings = settings
+        if fold_of is not None or test is not None:
+            options["split"] = options.get("split") or "given"
+        self._settings = settings = make_settings(protocol, options)
+        self._subjects = read_subjects([subjects] if isinstance(subjects, str | Subject) else list(subjects))
+        self._table = table = open_table(data, labels, name=name, test=test)
         self._protocol = protocol
         self._keep: Keeper | None = None
         self._started = time.perf_counter()

@@ -43,7 +43,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
         calls.append((args, kwargs))
         raise CalledError
 
-    monkeypatch.setattr("mlfs_dask.evaluation.experiment.prepare", stand_in)
+    monkeypatch.setattr("mlfs_dask.evaluation.experiment.Experiment", stand_in)
     return calls
 
 
