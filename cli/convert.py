@@ -20,7 +20,7 @@ def read_names(values: tuple[str, ...]) -> tuple[str, ...]:
     for value in values:
         if value.startswith("@"):
             try:
-                names += Path(value[1:]).read_text(encoding="utf-8").splitlines()
+                names += Path(value[1:]).read_text(encoding="utf-8-sig").splitlines()
             except FileNotFoundError as error:
                 raise click.BadParameter(f"there is no file {value[1:]!r} with names in it.") from error
         else:

@@ -76,8 +76,10 @@ def _examine_remote(source: str, storage_options: Mapping[str, Any] | None) -> l
         return [_remote_source(str(filesystem.unstrip_protocol(match)), filesystem, match) for match in matches]
     try:
         return [_remote_source(source, filesystem, path)]
-    except FileNotFoundError:
+    except FileNotFoundError as error:
         if is_web(source):
+            if isinstance(error.__cause__, OSError):  # fsspec calls a server that does not answer not found, too
+                raise error.__cause__ from None
             # A web server knows files alone; a store is known by its root.
             with contextlib.suppress(FileNotFoundError):
                 return [_remote_source(source, filesystem, f"{path.rstrip('/')}/zarr.json")]

@@ -286,12 +286,25 @@ def test_a_web_server_without_range_requests(table: Path, run: Run, run_json: Ru
     assert "this web server has no range requests" in refused.stderr
 
 
-def test_a_web_server_that_does_not_answer(run: Run, free_port: int) -> None:
+def test_a_web_server_that_does_not_answer(run: Run, free_port: int, tmp_path: Path) -> None:
     pytest.importorskip("aiohttp", reason="aiohttp is not installed (extra `cloud`)")
-    silent = run("inspect", f"http://127.0.0.1:{free_port}/t.zarr")
-    assert silent.exit_code == 1
-    assert f"127.0.0.1:{free_port}" in silent.stderr
-    assert "cure: check the URL, the network" in silent.stderr
+    address = f"http://127.0.0.1:{free_port}"
+    for words in (["inspect", f"{address}/t.zarr"], ["convert", f"{address}/t.csv", tmp_path / "t.zarr"]):
+        silent = run(*words)
+        assert silent.exit_code == 1
+        assert f"127.0.0.1:{free_port}" in silent.stderr
+        assert "cure: check the URL, the network" in silent.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_is_converted_from_a_web_server(table: Path, run: Run, run_json: RunJson, tmp_path: Path) -> None:
+    pytest.importorskip("aiohttp", reason="aiohttp is not installed (extra `cloud`)")
+    near = run_json("convert", table, tmp_path / "near.zarr", "--label-columns", "a,b")
+    with _served(table.parent) as address:
+        far = run_json("convert", f"{address}/{table.name}", tmp_path / "far.zarr", "--label-columns", "a,b")
+        absent = run("convert", f"{address}/absent.csv", tmp_path / "none.zarr", "--label-columns", "a,b")
+    assert far["digest"] == near["digest"]
+    assert (absent.exit_code, "there is no such object" in absent.stderr) == (3, True)
 
 
 def test_a_url_whose_package_is_not_installed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

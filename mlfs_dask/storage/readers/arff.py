@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.errors import DataError, UsageError, number_of
 from mlfs_dask.storage.readers import tokens
 from mlfs_dask.storage.readers.arff_header import (
     ArffHeader,
@@ -170,7 +170,8 @@ def _make_reader(source: SourceFile, header: ArffHeader, labels: list[int], drop
             )
     if not features or not labels:
         raise DataError(
-            f"{len(features)} features and {len(labels)} labels are left; at least one of each is needed",
+            f"{number_of(len(features), 'feature')} and {number_of(len(labels), 'label')} are left; at least one of "
+            "each is needed",
             file=source.path,
             cure="check which attributes are labels, and --drop",
         )

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.errors import DataError, UsageError, number_of
 from mlfs_dask.storage.readers.base import LabelSpec
 
 LABEL_OPTIONS = (
@@ -58,8 +58,8 @@ def split_columns(
     elif labels.count is not None:
         if not 0 < labels.count < width:
             raise DataError(
-                f"{labels.count} labels were asked for; the file has {width} columns, and at least one must "
-                "be a label and one a feature",
+                f"{number_of(labels.count, 'label')} asked for; the file has {number_of(width, 'column')}, and at "
+                "least one must be a label and one a feature",
                 file=file,
                 cure=LABEL_OPTIONS if width > 1 else "check the delimiter: it is read as one column",
             )
@@ -72,9 +72,10 @@ def split_columns(
     chosen -= dropped
     if not chosen or not features:
         raise DataError(
-            f"{len(features)} features and {len(chosen)} labels are left; at least one of each is needed",
+            f"{number_of(len(features), 'feature')} and {number_of(len(chosen), 'label')} are left; at least one of "
+            "each is needed",
             file=file,
-            cure=LABEL_OPTIONS,
+            cure="leave fewer out with --drop" if drop else LABEL_OPTIONS,
         )
     return features, sorted(chosen)
 
@@ -86,8 +87,9 @@ def find_column(names: Sequence[str], column: str, what: str, *, file: str) -> i
     if column.isdecimal() and 1 <= int(column) <= len(names):
         return int(column) - 1
     closest = difflib.get_close_matches(column, names, n=3, cutoff=0.5)
+    them = f"none of the {len(names):,} columns" if len(names) > 1 else f"not the only column, {names[0]!r}"
     raise DataError(
-        f"the {what} {column!r} is none of the {len(names)} columns",
+        f"the {what} {column!r} is {them}",
         file=file,
         value=column,
         cure="the closest names are " + ", ".join(map(repr, closest))

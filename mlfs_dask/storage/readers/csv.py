@@ -47,6 +47,9 @@ _MISSING = ("", "NA", "N/A", "NaN", "nan", "NAN", "null", "NULL", "?")
 _NULLS = [*_MISSING, *(f" {text}" for text in _MISSING)]
 _NUMBER = re.compile(r"\s*[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|inf(inity)?|nan)\s*", re.IGNORECASE)
 _DECIMAL_COMMA = re.compile(_NUMBER.pattern.replace(r"\.", ","), re.IGNORECASE)
+_GROUPED = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
+_FEW, _STRAY = 50, 0.1
+"""A column of at least so many different values, of which at most this share are texts, holds no categories."""
 _TRUTH = {
     text: value
     for value, texts in ((1.0, ("1", "true", "yes", "t", "y")), (0.0, ("0", "false", "no", "f", "n")))
@@ -345,6 +348,25 @@ class CsvReader:
                     )
         return found
 
+    def _refuse_spoilt(self, sample: bytes, column: int, texts: set[str]) -> None:
+        """Refuse a column of measurements that a few texts would turn into categories."""
+        others = {text for text in texts if not _NUMBER.fullmatch(text)}
+        grouped = bool(others) and all(_GROUPED.fullmatch(text) for text in others)
+        if not grouped and (len(texts) < _FEW or len(others) > len(texts) * _STRAY):
+            return
+        told = "numbers with commas in them" if grouped else "a few texts among many different numbers"
+        for line, fields in _records(sample.decode("utf-8", "replace"), self._delimiter):
+            if fields[column] in others:
+                raise DataError(
+                    f"{told}: {len(others):,} of its {len(texts):,} different values are no numbers",
+                    file=self.path,
+                    line=self._line_at(self._data_start) + line,
+                    column=self._names[column],
+                    value=fields[column],
+                    cure="correct them (an empty field is a missing value); or, if the column holds categories, say so "
+                    f"with --key categorical={self._names[column]}",
+                )
+
     # ---- where something is, looked up only for messages
 
     @property
@@ -469,6 +491,20 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
             line=1,
             cure="convert the file, for example with iconv -f utf-16 -t utf-8",
         )
+    if b"\0" in sample:
+        raise DataError(
+            "the text holds NUL bytes: it is UTF-16, or damaged",
+            file=path,
+            line=sample.count(b"\n", 0, sample.index(b"\0")) + 1,
+            cure="convert it, for example with iconv -f utf-16le -t utf-8, or fetch it again",
+        )
+    if b"\n" not in sample and b"\r" in sample:
+        raise DataError(
+            "lines end with CR alone, LF or CR LF was expected",
+            file=path,
+            line=1,
+            cure="convert the file, for example with tr '\\r' '\\n'",
+        )
     if not sample.strip():
         raise DataError(
             "the file is empty" if not sample else "the file holds nothing but blank lines",
@@ -519,6 +555,9 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
     categorical = [place for place, column in enumerate(features) if column in texts]
     if categorical:
         found = reader.distinct(categorical)
+        for place in categorical:
+            if names[features[place]] not in asked and str(features[place] + 1) not in asked:
+                reader._refuse_spoilt(complete, features[place], found[place])
         reader = reader.with_categories({place: sorted(found[place]) for place in categorical})
     return reader
 

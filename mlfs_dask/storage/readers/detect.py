@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.errors import DataError, UsageError, number_of
 from mlfs_dask.storage.readers import opening
 from mlfs_dask.storage.readers.base import LabelSpec, Reader, ReadOptions
 from mlfs_dask.storage.readers.concat import concatenate
@@ -161,7 +161,7 @@ def _as_pair(paths: Sequence[str], name: str, options: ReadOptions) -> tuple[str
         return tuple(paths)
     if any(alone):
         raise UsageError(
-            f"{paths[alone.index(True)]} holds one matrix, and {len(paths)} files were given"
+            f"{paths[alone.index(True)]} holds one matrix, and {number_of(len(paths), 'file')} came"
             "\n  cure: give the pair X Y, or files that hold both X and Y"
         )
     return None

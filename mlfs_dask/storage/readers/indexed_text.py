@@ -191,6 +191,10 @@ class IndexedTextReader:
         status, p = int(report[tokens.STATUS]), int(report[tokens.POSITION])
         if status in (tokens.DONE, tokens.FULL):
             return
+        if status == tokens.BAD_LABEL:
+            # The whole number is shown, not what is left of it where its digits end.
+            while p > 0 and block.data[p - 1] not in b"\n, \t":
+                p -= 1
         found = line_from(block, p)
         found = "" if found[:1].isspace() else found.partition(" ")[0].partition("\t")[0]
         if status == tokens.BAD_LABEL:

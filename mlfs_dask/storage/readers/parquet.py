@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,8 @@ from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers.base import Batch, Header, LabelSpec, Part, ReadOptions
 from mlfs_dask.storage.readers.columns import bad_label, label_block, split_columns, unique_names
 from mlfs_dask.storage.readers.matrix import SMALL_BYTES, FileArray, fortran_rows, open_random
+
+logger = logging.getLogger(__name__)
 
 MAX_CATEGORIES = 100_000
 _SCAN_ROWS = 1 << 16
@@ -253,7 +256,14 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
     labels = options.labels
     if labels == LabelSpec() and "labels" in stored:
         labels = LabelSpec(columns=tuple(stored["labels"]))
-    features, label_columns = split_columns(names, labels, drop=options.drop, file=path)
+    index = [name for name in _row_names(schema, names) if name not in (*(labels.columns or ()), *options.drop)]
+    if index:
+        logger.warning("%s: %s not read: it is the index of a pandas table, and names rows", path, ", ".join(index))
+    kept = [column for column, name in enumerate(names) if name not in index]
+    features, label_columns = (
+        [kept[place] for place in places]
+        for places in split_columns([names[column] for column in kept], labels, drop=options.drop, file=path)
+    )
     texts = frozenset(column for column in (*features, *label_columns) if _is_text(schema.field(column), path))
     reader = ParquetReader(
         header=Header(
@@ -284,6 +294,12 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
     found = reader.distinct(missing)
     categories |= {place: sorted(values) for place, values in found.items()}
     return reader.with_categories(categories) if categories else reader
+
+
+def _row_names(schema: Any, names: Sequence[str]) -> list[str]:
+    """Columns that pandas wrote for the index of a table, which says nothing about the rows."""
+    described = schema.pandas_metadata or {}
+    return [name for name in described.get("index_columns", ()) if isinstance(name, str) and name in names]
 
 
 @contextlib.contextmanager

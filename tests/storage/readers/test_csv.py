@@ -288,14 +288,52 @@ def test_nothing_tells_the_labels(write) -> None:
         (ReadOptions(LabelSpec(columns=("skyy",))), "the label 'skyy' is none of the 3 columns"),
         (ReadOptions(LabelSpec(columns=("skyy",))), "the closest names are 'sky'"),
         (ReadOptions(LabelSpec(columns=("9",))), "numbers counted from 1"),
-        (ReadOptions(LabelSpec(count=3)), "3 labels were asked for; the file has 3 columns"),
-        (ReadOptions(LabelSpec(count=1), drop=("a", "b")), "0 features and 1 labels are left"),
+        (ReadOptions(LabelSpec(count=3)), "3 labels asked for; the file has 3 columns"),
+        (ReadOptions(LabelSpec(count=1), drop=("a", "b")), "0 features and 1 label are left"),
         (ReadOptions(LabelSpec(count=1), drop=("z",)), "the column to leave out, 'z' is none"),
         (ReadOptions(LabelSpec(count=1), keys={"categorical": "z"}), "the column of categories 'z'"),
     ],
 )
 def test_columns_that_are_not_there(write, options: ReadOptions, said: str) -> None:
     assert said in str(error_of(write("a,b,sky\n1,2,0\n"), options))
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ("a,y\r1,0\r2,1\r", 1, "lines end with CR alone"),
+        ("a,y\n1,0\n2,\0\n", 3, "the text holds NUL bytes"),
+    ],
+)
+def test_texts_of_other_systems(write, text: str, line: int, said: str) -> None:
+    error = error_of(write(text))
+    assert (error.line, said in str(error)) == (line, True)
+    assert error.cure
+
+
+def test_thousands_with_commas_are_no_categories(write) -> None:
+    path = write('a,b,y\n5,1,0\n"1,234",2,1\n"2,000,000.5",3,1\n')
+    error = error_of(path)
+    assert (error.line, error.column, error.value) == (3, "a", "1,234")
+    assert "2 of its 3 different values are no numbers" in str(error)
+    asked = open_csv(path, ReadOptions(LabelSpec(count=1), keys={"categorical": "a"}))
+    assert asked.header.categories == {0: ("1,234", "2,000,000.5", "5")}
+
+
+def test_measurements_with_a_stray_text_are_no_categories(write) -> None:
+    rows = [f"{i / 7:.3f},{i % 2}" for i in range(49)]
+    path = write("a,y\n" + "\n".join([*rows[:20], "n.d.,0", *rows[20:]]) + "\n")
+    error = error_of(path)
+    assert (error.line, error.column, error.value) == (22, "a", "n.d.")
+    assert "a few texts among many different numbers: 1 of its 50 different values" in str(error)
+    assert "--key categorical=a" in str(error)
+    for keys in ({"categorical": "a"}, {"categorical": "1"}):
+        assert len(open_csv(path, ReadOptions(LabelSpec(count=1), keys=keys)).header.categories[0]) == 50
+    # Codes with some letters among them are categories, and so are few values of any kind.
+    write("a,y\n" + "\n".join([*rows[:44], *(f"V{i},1" for i in range(6))]) + "\n")
+    assert len(open_csv(path, LAST).header.categories[0]) == 50
+    write("a,y\n" + "\n".join([*rows[:30], "n.d.,0"]) + "\n")
+    assert len(open_csv(path, LAST).header.categories[0]) == 31
 
 
 def test_too_many_categories(write, monkeypatch: pytest.MonkeyPatch) -> None:

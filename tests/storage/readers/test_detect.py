@@ -141,7 +141,7 @@ def test_pairs(tmp_path: Path, suffix: str) -> None:
     np.testing.assert_array_equal(found[1], Y)
     if suffix == "npz":
         both = npz(tmp_path)
-        with pytest.raises(UsageError, match="holds one matrix, and 2 files were given\n  cure: give the pair X Y"):
+        with pytest.raises(UsageError, match="holds one matrix, and 2 files came\n  cure: give the pair X Y"):
             open_source([both, paths[0]])
 
 

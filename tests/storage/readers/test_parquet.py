@@ -6,6 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
@@ -34,6 +35,21 @@ def test_rows_in_any_split(tmp_path: Path) -> None:
     assert reader.header.n_rows == 95
     check_splits(reader)
     np.testing.assert_array_equal(read_all(reader)[0][:, 0], values)
+
+
+def test_the_index_of_a_pandas_table_is_no_feature(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "t.parquet"
+    table = pd.DataFrame({"a": [1, 2], "y": [0, 1]}, index=["r1", "r2"])
+    for name, stored in ((None, "__index_level_0__"), ("patient", "patient")):
+        table.rename_axis(name).to_parquet(path)
+        caplog.clear()
+        assert open_parquet(str(path), LAST).header.feature_names == ("a",)
+        assert f"{stored} not read: it is the index of a pandas table" in caplog.text
+        for drop in ((), (stored,)):
+            X, Y = read_all(open_parquet(str(path), ReadOptions(labels=LabelSpec(columns=("y",)), drop=drop)))
+            assert (X.tolist(), Y.tolist()) == ([[1.0], [2.0]], [[0], [1]])
+    table.reset_index(drop=True).to_parquet(path)
+    assert open_parquet(str(path), LAST).header.feature_names == ("a",)
 
 
 def test_many_columns_go_through_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,7 +101,7 @@ def test_widths_given(path: Path) -> None:
     [
         ("+1 1:1", "label numbers from 0 with commas between them were expected", "+1"),
         ("-1 1:1", "label numbers from 0 with commas", "-1"),
-        ("1.5 1:1", "label numbers from 0 with commas", ".5"),
+        ("1.5 1:1", "label numbers from 0 with commas", "1.5"),
         ("1, 1:1", "label numbers from 0 with commas", None),
         ("1,x 1:1", "label numbers from 0 with commas", "x"),
         ("99999999999 1:1", "label numbers from 0 with commas", "99999999999"),
