@@ -101,6 +101,11 @@ class Profile:
     buffer_bytes: int
     read_bytes: int
 
+    @property
+    def block_values(self) -> int:
+        """Stored values of X in the largest block, at most; of sparse X each has a column number of 4 bytes or more."""
+        return min(self.block_bytes // (self.itemsize + 4 * self.sparse), self.nonzeros)
+
 
 class RowSource(Protocol):
     """Rows of X and Y in partitions; any run of partitions can be streamed in any process.

@@ -113,7 +113,7 @@ def moments_scratch_bytes(profile: Profile) -> int:
     """Bytes of temporaries of `moments_block` on the largest block, merging included."""
     if profile.sparse:
         # Deviations and their squares of the stored values, and indices as bincount takes them (int64).
-        stored = min(profile.block_bytes // profile.itemsize, profile.nonzeros)
+        stored = profile.block_values
         return 32 * stored + 64 * profile.d
     # One block of deviations, and buffers inside NumPy.
     return 8 * profile.block_rows * profile.d + 64 * profile.d + 128 * 1024

@@ -178,7 +178,8 @@ def plan_taking(source: RowSource | Profile, rows: int, resources: Resources) ->
     return plan_pass(
         profile,
         resources,
-        state_bytes=-(-rows * row_bytes // max(1, resources.slots)),
-        scratch_bytes=profile.block_bytes,
+        state_bytes=0,
+        # A worker's share of the rows, which nothing merges, and the same once more as it leaves.
+        scratch_bytes=profile.block_bytes + 2 * -(-rows * row_bytes // max(1, resources.slots)),
         one_run_per_partition=getattr(source, "holds_blocks", False),
     )
