@@ -27,10 +27,11 @@ from mlfs_dask.checkpoints import Checkpoint, State
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.primitives import linear
 from mlfs_dask.primitives.gram import GRAM_CAP, Gram
-from mlfs_dask.primitives.graphs import point_graph, point_graph_bytes, points_kind
+from mlfs_dask.primitives.graphs import point_graph_bytes, points_kind
 from mlfs_dask.primitives.labels import WithLabels
 from mlfs_dask.primitives.linear import Scaling, standard_scaling
 from mlfs_dask.primitives.moments import FeatureMoments, Moments
+from mlfs_dask.primitives.moving_points import CANDIDATES, MovingPoints, exact_points
 from mlfs_dask.primitives.neighbours import GraphKind, recall_warnings
 from mlfs_dask.primitives.plan import Plan
 from mlfs_dask.primitives.row_passes import plan_rows
@@ -81,11 +82,14 @@ SETTLED = 1e-6
 TIGHTEST = 1e-7
 
 #: The same where the graph of rows is approximate, relative to what W moved by in the iteration before; and its bound.
-SOLVED_SHARE = 1e-2
+SOLVED_SHARE = 0.5
 LOOSEST = 1e-3
 
 #: Share of features whose ridge may have changed by more than half before X'X is factorised with it again.
 STALE_SHARE = 0.05
+
+#: d² beyond this many times n q makes the d³/3 multiplications of a factor more than the 4 n d q of a widening.
+FACTOR_SHARE = 12
 
 #: Residual of the label step relative to the error that W may have.
 LABEL_TOL = 0.1
@@ -131,8 +135,8 @@ class AccessMFS(IterativeSelector):
     solver_tol : float, optional
         Error of W that a solve may leave, in the norm of R and relative to W. Each digit takes about two readings of X
         an iteration. By default 1e-7, which gives the objective of dense algebra to 8 digits and its scores to 6; where
-        the graph of rows is approximate, a hundredth of what W moved by in the iteration before, 1e-3 at most: half the
-        readings, and the same objective to about a tenth of tol.
+        the graph of rows is approximate, half of what W moved by in the iteration before, 1e-3 at most: a third of the
+        readings, and an objective that differs by some 1e-5.
     gram_cap : int
         Most features for which X'X is formed, which makes for few readings an iteration.
     tol : float
@@ -152,7 +156,7 @@ class AccessMFS(IterativeSelector):
     Notes
     -----
     Readings of X: one for moments, one for X'X, one for the first graph, and two for every widening of the space in
-    which W is sought (one less the first time); some 4 to 8 widenings an iteration, 2 to 3 with an approximate graph,
+    which W is sought (one less the first time); some 4 to 8 widenings an iteration, 1 to 3 with an approximate graph,
     and 8 to 20 iterations are usual. Above `gram_cap` features a diagonal takes the place of X'X, and more widenings
     are needed.
 
@@ -266,8 +270,10 @@ class AccessMFS(IterativeSelector):
         once += [forward] * (self.theta > 0)
         searching, graph_rows_bytes = 0, 0
         if k:
-            searching, search_rows = point_graph_bytes(n, 2 * q, k + 1, kind=self.graph)
+            candidates = 0 if exact_points(self.graph, n, 2 * q) else CANDIDATES
+            searching, search_rows = point_graph_bytes(n, 2 * q, max(k + 1, candidates), kind=self.graph)
             made, making, kept = graph_bytes(n, k)
+            kept += 4 * n * candidates
             searching, graph_rows_bytes = max(searching, made), kept + max(search_rows, making)
         row_bytes = 8 * n * q * max(uncorrelated.ROW_MATRICES, label_propagation.ROW_MATRICES + 1) + n * q
         row_bytes += graph_rows_bytes
@@ -448,7 +454,7 @@ class _Problem:
         self.threads = len(os.sched_getaffinity(0)) if resources.client else resources.threads_per_worker
         n, q = Y.shape
         d = len(squares)
-        self.loose = selector.theta > 0 and points_kind(selector.graph, n, 2 * q) == "approximate"
+        self.loose = selector.theta > 0 and not exact_points(selector.graph, n, 2 * q)
         self.space = space
         self.F: Array = space.empty(n, q)
         for part in row_blocks(n, q):
@@ -465,6 +471,13 @@ class _Problem:
         self._factorised_ridge: Array = np.zeros(0)
         self.trace = _Trace()
         self.checkpoint = checkpoint
+        self.points = MovingPoints(
+            neighbours_used(selector.k_s, n) + 1,
+            kind=selector.graph,
+            seed=int(selector.random_state or 0),
+            threads=self.threads,
+            space=RowSpace(space.folder),
+        )
         state = load_state(checkpoint, readings.records, rows=("F", "XW"))
         if state is not None:
             self._restore(state)
@@ -503,9 +516,11 @@ class _Problem:
         return trace
 
     def _save(self) -> None:
-        # What is left of the space after a solve is W itself; the graphs follow from F and X W.
+        # What is left of the space after a solve is W itself; the graphs follow from F, X W and the candidates.
         arrays = {"F": self.F, "W": self.W, "XW": self.XW, "D": self.D, "factorised": self._factorised_ridge}
-        save_state(self.checkpoint, arrays, self.trace, self.readings.records, rate=self.subspace.rate)
+        candidates, points = self.points.state()
+        facts = {"rate": self.subspace.rate, "points": points}
+        save_state(self.checkpoint, {**arrays, **candidates}, self.trace, self.readings.records, **facts)
 
     def _restore(self, state: State) -> None:
         self.W, self.D = state.arrays["W"], state.arrays["D"]
@@ -513,6 +528,7 @@ class _Problem:
         self.XW = self.space.copy(state.arrays["XW"])
         self.subspace = Subspace([Block(self.W, self.XW, self.XW)], rate=state.facts["rate"], space=self.space)
         self.trace = _Trace(**state.facts["trace"])
+        self.points.restore(state.arrays, state.facts["points"])
         if self.gram is not None:
             self._factorise(state.arrays["factorised"])
         self._first = None
@@ -567,8 +583,10 @@ class _Problem:
         theta = float(self.selector.theta)
         if self.gram is None:
             return DiagonalPreconditioner(self.squares, theta, ridge)
-        # A factorisation costs as much as several widenings, and one of an old ridge is nearly as good.
-        if self._factorised is None or _changed(self._factorised_ridge, ridge) > STALE_SHARE:
+        # Where a factorisation costs more than a widening, one of an old ridge is nearly as good.
+        n, q = self.F.shape
+        dear = len(ridge) ** 2 > FACTOR_SHARE * n * q
+        if self._factorised is None or not dear or _changed(self._factorised_ridge, ridge) > STALE_SHARE:
             self._factorise(ridge)
         else:
             self.subspace.rate = 0.5  # how fast the last solve was says nothing about this one
@@ -609,19 +627,14 @@ class _Problem:
         Z, squares = self._points(), np.empty(n)
         for part in row_blocks(*Z.shape):
             squares[part] = np.einsum("ij,ij->i", Z[part], Z[part])
-        found = point_graph(
-            Z,
-            k + 1,
-            kind=self.selector.graph,
-            seed=int(self.selector.random_state or 0),
-            threads=self.threads,
-            space=RowSpace(self.space.folder),
-        )
+        found = self.points.graph(Z)
         self.space.release(Z)
         neighbours, facts = found.neighbours, found.facts
-        # Of the graphs of all iterations the record tells the one that missed most.
+        # Of the graphs of all iterations the record tells the one that missed most, and the searches of all.
         if self.graph_facts is None or facts.get("recall", 1.0) < self.graph_facts.get("recall", 1.0):
-            self.graph_facts = facts
+            self.graph_facts = dict(facts)
+        if "searches" in facts:
+            self.graph_facts["searches"] = facts["searches"]
         slack = PUBLISHED_SLACK if self.published else 0.0
         aside = RowSpace(self.space.folder)
         weights, alpha, norms = aside.empty(n, k), np.empty(n), np.empty(n)

@@ -9,7 +9,6 @@ import time
 import tracemalloc
 import warnings
 from pathlib import Path
-from unittest import mock
 
 import dask.array as da
 import numpy as np
@@ -490,12 +489,15 @@ def test_by_default_solves_are_exact():
     assert found.labels_ == pytest.approx(F, abs=1e-6)
 
 
-def test_with_an_approximate_graph_solves_follow_the_steps_of_w():
+def test_with_an_approximate_graph_solves_follow_the_steps_of_w(monkeypatch):
     X, Y = problem(3, n=150, d=60, q=3)
-    exact, found = AccessMFS().fit(X, Y), AccessMFS(graph="approximate").fit(X, Y)
+    exact, few = AccessMFS().fit(X, Y), AccessMFS(graph="approximate").fit(X, Y)
+    assert few.scores_.tolist() == exact.scores_.tolist()  # all with all
+    monkeypatch.setattr(access_mfs, "exact_points", lambda kind, n, m: kind == "exact")
+    found = AccessMFS(graph="approximate").fit(X, Y)
     assert found.report_.passes < 0.75 * exact.report_.passes
     extra = found.report_.extra
-    asked = [1e-3, *(min(1e-3, max(1e-7, 0.01 * step)) for step in extra["step"][:-1])]
+    asked = [1e-3, *(min(1e-3, max(1e-7, 0.5 * step)) for step in extra["step"][:-1])]
     assert extra["solver_tol"] == pytest.approx(asked)
     assert np.all(np.array(extra["solver_error"]) <= extra["solver_tol"])
     assert found.report_.objective[-1] == pytest.approx(exact.report_.objective[-1], rel=1e-5)
@@ -504,7 +506,7 @@ def test_with_an_approximate_graph_solves_follow_the_steps_of_w():
     assert quiet(asked, X, Y).report_.extra["solver_tol"] == [1e-7] * 2
 
 
-def test_an_old_factor_of_the_gram_serves_until_the_ridge_has_moved_on():
+def test_an_old_factor_of_the_gram_serves_until_the_ridge_has_moved_on(monkeypatch):
     X, Y = problem(3, n=150, d=60, q=3)
     made = []
 
@@ -513,11 +515,15 @@ def test_an_old_factor_of_the_gram_serves_until_the_ridge_has_moved_on():
             made.append(arguments[-1])
             super().__init__(*arguments)
 
-    with mock.patch.object(access_mfs, "GramPreconditioner", Counted):
-        found = AccessMFS().fit(X, Y)
+    monkeypatch.setattr(access_mfs, "GramPreconditioner", Counted)
+    monkeypatch.setattr(access_mfs, "FACTOR_SHARE", 7)  # 60² > 7 · 150 · 3
+    found = quiet(AccessMFS(max_iter=12), X, Y)
     assert 1 < len(made) < found.report_.iterations
     for before, now in itertools.pairwise(made):
         assert (np.maximum(before, now) > 1.5 * np.minimum(before, now)).mean() > access_mfs.STALE_SHARE
+    made.clear()
+    monkeypatch.setattr(access_mfs, "FACTOR_SHARE", 9)  # a new one costs less than a widening
+    assert quiet(AccessMFS(max_iter=12), X, Y).report_.iterations == len(made) == 12
 
 
 def test_above_the_cap_nothing_has_d_times_d_numbers():

@@ -1,0 +1,151 @@
+"""The neighbour graph of points that move from one iteration to the next, searched anew only when it has to be.
+
+An approximate search proposes `CANDIDATES` points for each, of which the nearest k are its neighbours. While the points
+move little those are still the candidates that matter: they are ranked by their distances of now, and the share of the
+true neighbours among them is measured on a few points. When it has fallen they are searched for again. So a graph that
+is learnt in a loop costs a search in its first iterations alone, and what the search misses does not change with every
+iteration, by which the loop would never come to rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask import runtime
+from mlfs_dask.blocks.neighbours import NearestRows, RankedRows, recall
+from mlfs_dask.primitives.graphs import Graph, point_graph, points_kind
+from mlfs_dask.primitives.near_points import ENOUGH, FIRST_COMPARED, HELD, near_points
+from mlfs_dask.primitives.neighbours import GraphKind, Neighbours
+from mlfs_dask.row_arrays import IN_MEMORY, RowSpace, column_sums, row_blocks
+
+Array = NDArray[np.float64]
+
+#: Candidates of a point, at least: as many as the search holds anyway.
+CANDIDATES = HELD
+
+#: Points up to which all are compared with all, every time, whatever is asked for.
+ALL_PAIRS = FIRST_COMPARED
+
+#: Points on which recall is measured, in every iteration.
+JUDGED = 200
+
+#: Share of the true neighbours by which recall may fall below that of the last search, where that was low.
+LOST = 0.02
+
+
+def exact_points(asked: GraphKind, n: int, m: int) -> bool:
+    """Whether the graphs of n points in m dimensions are exact: because it is asked for, or because points are few."""
+    return n <= ALL_PAIRS or points_kind(asked, n, m) == "exact"
+
+
+class MovingPoints:
+    """A neighbour graph, again and again.
+
+    Parameters
+    ----------
+    k : int
+        Neighbours of a point.
+    kind : {"exact", "approximate", "auto"}
+        As of `point_graph`; exact graphs, and those of few points, are found anew every time.
+    seed : int
+    threads : int
+        They change nothing in the result.
+    space : RowSpace
+        Where what is held for every point is kept.
+
+    Attributes
+    ----------
+    searches : int
+        Searches made.
+    """
+
+    def __init__(
+        self, k: int, *, kind: GraphKind = "auto", seed: int = 0, threads: int = 1, space: RowSpace = IN_MEMORY
+    ) -> None:
+        self.k = k
+        self.kind = kind
+        self.seed = seed
+        self.threads = threads
+        self.space = space
+        self.searches = 0
+        self._candidates: NDArray[np.int32] | None = None
+        self._compared = 0
+        self._least = 0.0
+
+    def graph(self, Z: Array) -> Graph:
+        """The k nearest rows of every row of Z, shape (n, m)."""
+        n, m = Z.shape
+        k = min(self.k, n - 1)
+        if exact_points(self.kind, n, m):
+            return point_graph(Z, k, kind=self.kind, seed=self.seed, threads=self.threads, space=self.space)
+        if self._candidates is None:
+            self._search(Z, k)
+            graph, share = self._ranked(Z, k)
+            self._least = min(ENOUGH, share - LOST)
+            return graph
+        graph, share = self._ranked(Z, k)
+        if share >= self._least:
+            return graph
+        self.space.release(graph.neighbours.indices, graph.neighbours.distances, self._candidates)
+        del graph
+        self._candidates = None
+        return self.graph(Z)
+
+    def state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """What has to be kept to go on with the same graphs: an array, where there is one, and facts."""
+        arrays = {} if self._candidates is None else {"candidates": self._candidates}
+        return arrays, {"least": self._least, "compared": self._compared, "searches": self.searches}
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> None:
+        """Go on from `state`."""
+        if "candidates" in arrays:
+            self._candidates = self.space.copy(arrays["candidates"])
+        self._least, self._compared, self.searches = facts["least"], facts["compared"], facts["searches"]
+
+    def _search(self, Z: Array, k: int) -> None:
+        n, m = Z.shape
+        mean = column_sums(Z) / n
+        points = self.space.empty(n, m, np.float32)
+        for part in row_blocks(n, m):
+            points[part] = Z[part] - mean
+        found = near_points(
+            points, min(n - 1, max(k, CANDIDATES)), seed=self.seed, threads=self.threads, space=self.space
+        )
+        self.space.release(points)
+        self._candidates, self._compared = found.indices, found.compared
+        self.searches += 1
+
+    def _ranked(self, Z: Array, k: int) -> tuple[Graph, float]:
+        """The nearest candidates of now, and the share of true neighbours among them."""
+        assert self._candidates is not None
+        n, m = Z.shape
+        mean = column_sums(Z) / n
+        judged = np.sort(np.random.default_rng(self.seed).choice(n, size=min(n, JUDGED), replace=False))
+        indices, distances = self.space.empty(n, k, np.int64), self.space.empty(n, k)
+        exact = NearestRows(Z[judged] - mean, np.iinfo(np.int64).max // 2, k + 1)
+        with runtime.one_blas_thread():
+            for part in row_blocks(n, m):
+                near = self._candidates[part]
+                # All of a block's candidates, each of them once.
+                among, place = np.unique(near, return_inverse=True)
+                ranked = RankedRows(Z[part] - mean, place.reshape(near.shape), k)
+                ranked.add(Z[among] - mean, 0)
+                order, distances[part] = ranked.nearest()
+                indices[part] = among[order]
+                exact.add(Z[part] - mean, part.start)
+        keep = exact.indices != judged[:, np.newaxis]
+        keep[keep.all(axis=1), -1] = False  # equal points have kept the point itself out
+        share = recall(distances[judged], exact.distances[keep].reshape(len(judged), k))
+        facts = {
+            "kind": "approximate",
+            "recall": share,
+            "sample": len(judged),
+            "dimensions": m,
+            "compared": self._compared,
+            "searches": self.searches,
+        }
+        return Graph(Neighbours(indices, distances), [], facts), share

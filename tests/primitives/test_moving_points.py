@@ -1,0 +1,98 @@
+"""Graphs of moving points: the neighbours of now among known candidates, and a new search when those have changed."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from mlfs_dask.primitives import moving_points
+from mlfs_dask.primitives.graphs import point_graph
+from mlfs_dask.primitives.moving_points import MovingPoints
+from mlfs_dask.primitives.near_points import NearPoints
+from mlfs_dask.row_arrays import RowSpace
+
+
+def points(seed=0, n=2500, m=4):
+    return np.random.default_rng(seed).normal(size=(n, m))
+
+
+def assert_same(found, expected):
+    assert found.neighbours.indices.tolist() == expected.neighbours.indices.tolist()
+    assert found.neighbours.distances == pytest.approx(expected.neighbours.distances)
+
+
+def test_exact_graphs_are_those_of_now():
+    moving = MovingPoints(5, kind="exact")
+    for seed in range(2):
+        assert_same(moving.graph(points(seed)), point_graph(points(seed), 5, kind="exact"))
+    assert moving.state() == ({}, {"least": 0.0, "compared": 0, "searches": 0})
+
+
+def test_points_that_move_a_little_are_ranked_and_not_searched():
+    moving = MovingPoints(5, kind="approximate")
+    Z = points()
+    assert_same(moving.graph(Z), point_graph(Z, 5, kind="exact"))
+    for step in range(3):
+        Z = Z + 0.01 * points(10 + step)
+        found = moving.graph(Z)
+        assert_same(found, point_graph(Z, 5, kind="exact"))  # all are among the 24 nearest of before
+        assert found.facts["recall"] == 1.0
+        assert found.facts["searches"] == 1
+
+
+def test_points_that_have_moved_away_are_searched_again():
+    moving = MovingPoints(5, kind="approximate")
+    for searches, seed in enumerate(range(3), start=1):
+        found = moving.graph(points(seed))
+        exact = point_graph(points(seed), 5, kind="exact").neighbours
+        assert (found.neighbours.indices == exact.indices).mean() > 0.95
+        assert found.facts["searches"] == searches
+
+
+def test_recall_is_the_share_of_true_neighbours_and_a_poor_one_is_no_reason_to_search_for_ever():
+    Z = points()
+    exact = point_graph(Z, 8, kind="exact").neighbours.indices
+    # Of the four nearest two are proposed, and other points that are none of them.
+    half = np.concatenate([exact[:, :2], exact[:, 4:8]], axis=1).astype(np.int32)
+    with mock.patch.object(moving_points, "near_points", return_value=NearPoints(half, 99)) as search:
+        moving = MovingPoints(4, kind="approximate")
+        for _ in range(3):
+            found = moving.graph(Z)
+            assert found.facts["recall"] == pytest.approx(0.5)
+            assert found.facts["compared"] == 99
+    assert search.call_count == 1
+    assert found.neighbours.indices.tolist() == half[:, :4].tolist()
+
+
+@pytest.mark.parametrize("in_files", [False, True])
+def test_a_state_goes_on_with_the_same_candidates(tmp_path, in_files):
+    first = MovingPoints(5, kind="approximate", seed=3)
+    first.graph(points())
+    arrays, facts = first.state()
+    assert arrays["candidates"].shape == (2500, moving_points.CANDIDATES)
+    again = MovingPoints(5, kind="approximate", seed=3, space=RowSpace(tmp_path if in_files else None))
+    again.restore(arrays, facts)
+    Z = points() + 0.05 * points(1)
+    with mock.patch.object(moving_points, "near_points", side_effect=AssertionError("searched")):
+        assert_same(again.graph(Z), first.graph(Z))
+    assert again.state()[1] == first.state()[1]
+
+
+def test_threads_and_files_change_nothing(tmp_path):
+    plain = MovingPoints(5, kind="approximate")
+    other = MovingPoints(5, kind="approximate", threads=3, space=RowSpace(tmp_path))
+    for step in range(2):
+        Z = points(n=5000, m=8) + 0.1 * step
+        found, expected = other.graph(Z).neighbours, plain.graph(Z).neighbours
+        assert found.indices.tolist() == expected.indices.tolist()
+        assert found.distances.tolist() == expected.distances.tolist()
+
+
+@pytest.mark.parametrize("n", [2, 3, 300])
+def test_few_points_are_compared_all_with_all_every_time(n):
+    moving = MovingPoints(5, kind="approximate")
+    for seed in range(2):
+        assert_same(moving.graph(points(seed, n)), point_graph(points(seed, n), 5, kind="exact"))
+    assert moving.state()[0] == {}
