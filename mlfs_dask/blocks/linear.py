@@ -18,8 +18,9 @@ from mlfs_dask.typing import Matrix
 #: Values of a dense tile: 1 MiB of float64, which leaves the second-level cache room for the products.
 TILE_VALUES = 2**17
 
-#: Rows of a Gram matrix that sparse blocks are added to at a time.
+#: Rows of a Gram matrix that sparse blocks are added to at a time, and stored values of a block that are.
 GRAM_ROWS = 256
+GRAM_VALUES = 2**20
 
 #: Bytes that the kernels allocate for one dense tile.
 TILE_BYTES = 16 * TILE_VALUES
@@ -150,6 +151,19 @@ def gram_block(
         if centre is not None:
             into[part] -= np.outer(sums[part], centre)
             into[part] -= np.outer(centre[part], sums - total * centre)
+
+
+def sparse_strips(X: sp.csr_array) -> Iterator[slice]:
+    """Consecutive rows of `GRAM_VALUES` stored values at most, but one row at least: temporaries of `gram_block`.
+
+    >>> list(sparse_strips(sp.csr_array(np.eye(3))))
+    [slice(0, 3, None)]
+    """
+    low, rows = 0, X.shape[0]
+    while low < rows:
+        high = int(np.searchsorted(X.indptr, int(X.indptr[low]) + GRAM_VALUES, side="right")) - 1
+        yield slice(low, high := min(max(high, low + 1), rows))
+        low = high
 
 
 def gram_scratch_bytes(d: int, rows: int, stored: int) -> int:

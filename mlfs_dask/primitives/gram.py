@@ -10,9 +10,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse as sp
 
 from mlfs_dask import caching
-from mlfs_dask.blocks.linear import TILE_BYTES, backward_block, gram_block, gram_scratch_bytes
+from mlfs_dask.blocks.linear import (
+    GRAM_VALUES,
+    TILE_BYTES,
+    backward_block,
+    gram_block,
+    gram_scratch_bytes,
+    sparse_strips,
+)
 from mlfs_dask.primitives.linear import Scaling, backward
 from mlfs_dask.primitives.passes import NOT_READ, PassRecord, State
 from mlfs_dask.primitives.row_passes import Rows, run_row_pass
@@ -36,7 +44,7 @@ class Gram:
     centre : float64 array, shape (d,), optional
     weighted : bool
     columns : int array, shape (d,), optional
-        Which features of a row are meant; all by default.
+        Which features of a row are meant; all by default. With it there is no R.
     """
 
     outputs: Sequence[tuple[int, Any]] = ()
@@ -66,12 +74,11 @@ class Gram:
 
     def scratch_bytes(self, profile: Profile) -> int:
         d, c = self.n_features, self.n_columns
-        own = 8 * d * (d + c) + 8 * profile.block_rows * (c + 1)
-        if d < profile.d:
-            own += profile.block_bytes  # the rows with fewer features
+        right = 8 * (d + profile.block_rows) * (c + 1)
         if profile.sparse:
-            stored = min(profile.block_bytes // profile.itemsize, profile.nonzeros)
-            return own + gram_scratch_bytes(d, profile.block_rows, stored)
+            stored = min(profile.block_values, GRAM_VALUES)
+            return right + gram_scratch_bytes(d, profile.block_rows, stored)
+        own = right + 8 * d * d + (profile.block_bytes if d < profile.d else 0)  # the rows with fewer features
         return own + 2 * TILE_BYTES + (profile.block_bytes if self.weighted else 0)
 
     def zero(self) -> State:
@@ -80,11 +87,12 @@ class Gram:
 
     def add_rows(self, state: State, block: Block, inputs: Rows, outputs: Rows) -> None:
         weights = inputs[-1] if self.weighted else None
-        X = block.X if self.columns is None else block.X[:, self.columns]
-        gram_block(X, weights, self.centre, state[0])
+        for part in sparse_strips(block.X) if sp.issparse(block.X) else (slice(0, block.X.shape[0]),):
+            X = block.X[part] if self.columns is None else block.X[part][:, self.columns]
+            gram_block(X, None if weights is None else weights[part], self.centre, state[0])
         if self.n_columns:
             R = inputs[0] if weights is None else weights[:, np.newaxis] * inputs[0]
-            backward_block(X, R, self.centre, state[1])
+            backward_block(block.X, R, self.centre, state[1])
 
     def merge(self, into: State, other: State) -> None:
         for mine, theirs in zip(into, other, strict=True):

@@ -92,9 +92,12 @@ class _Linear:
 
     @property
     def state_bytes(self) -> int:
-        # W is no state, but every task holds it.
-        each = 8 * self.n_features * self.n_columns
-        return each * (self.backward + (self.W is not None)) + 8
+        return 8 * self.n_features * self.n_columns * self.backward + 8
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of W, which a process holds once while the pass runs."""
+        return 0 if self.W is None else 8 * self.n_features * self.n_columns
 
     @property
     def result_bytes(self) -> int:
@@ -104,7 +107,7 @@ class _Linear:
         d, c = self.n_features, self.n_columns
         rows = 8 * profile.block_rows * c * (2 + self.backward)
         product = 8 * d * c if self.backward else 0
-        stored = 16 * min(profile.block_bytes // profile.itemsize, profile.nonzeros) if profile.sparse else TILE_BYTES
+        stored = 16 * profile.block_values if profile.sparse else TILE_BYTES
         return rows + product + stored
 
     def zero(self) -> State:

@@ -142,14 +142,16 @@ def plan_rows(
     DoesNotFitError
     """
     profile = source if isinstance(source, Profile) else source.profile
+    matrices = getattr(statistic, "held_bytes", 0)
     taken = input_bytes + sum(a.nbytes // max(len(a), 1) for a in inputs)
     given = sum(width * np.dtype(dtype).itemsize for width, dtype in statistic.outputs)
     if resources.client is None:
-        held = 0 if out_given else profile.n * given
+        held = matrices + (0 if out_given else profile.n * given)
     else:
         # A wave, and what its last task has too much.
         partition = -(-profile.n // max(1, profile.partitions)) * (taken + given)
         held = min(profile.n * (taken + given), IN_FLIGHT_BYTES) // resources.workers + partition
+        held += 2 * matrices  # as it arrives
     return plan_pass(
         profile,
         replace(resources, process_bytes=resources.process_bytes + held),

@@ -65,8 +65,8 @@ INNER_TOL = 0.01
 LABEL_TOL = 1e-9
 LABEL_STEPS = 1000
 
-#: Relative residual of those of a P-step above the Gram cap, each of which reads X, and most of their steps. Loose ones
-#: are enough, since every step lowers the objective; the residual is asked to be smaller as the objective settles.
+#: Relative residual of those of a P-step without X'SX, each of which reads X, and most of their steps. Loose ones are
+#: enough, since every step lowers the objective; the residual is asked to be smaller as the objective settles.
 FEATURE_TOL = 1e-2
 FEATURE_STEPS = 5
 
@@ -117,7 +117,8 @@ class SMFS(IterativeSelector):
         Reweightings of a P-step; the published form has one. By default as many as change P by 1 %, 10 at most, where
         they read no X, and 1 above the Gram cap.
     gram_cap : int
-        Most features for which X'SX is formed; above it, conjugate gradients read X.
+        Most features for which X'SX is formed. Above it, it is formed for the features that matter, 2048 at most at a
+        time; 0 leaves conjugate gradients that read X.
     tol : float
         Relative change of the objective at which the loop stops.
     max_iter : int
@@ -136,8 +137,9 @@ class SMFS(IterativeSelector):
     -----
     Readings of X: one for moments, one for the sample of the forest, one for leaves, one for X'SX, then two an
     iteration: X P, and X'SY. Where all labelled rows are known in all labels, Y has no part in P, and there are none.
-    Above `gram_cap` features every step of the conjugate gradients is another, 5 an iteration at most. The exact
-    pair search takes about n² trees / 5·10⁹ seconds on a core.
+    Above `gram_cap` features there are three an iteration: X P with X'SX P, X'SY, and X'SX of some features. The
+    others, whose gradient is within β/2, follow from it. With gram_cap=0 every step of the conjugate gradients is
+    another reading, 5 an iteration at most. The exact pair search takes about n² trees / 5·10⁹ seconds on a core.
 
     The driver holds about n (18 q + 2 trees + 40 k) bytes, and 24 d² where X'SX is formed. Missing features are
     refused.
@@ -166,7 +168,7 @@ class SMFS(IterativeSelector):
     paper = "Xu & Zhao 2020, IEEE Access 8, 71219-71230"
     doi = "10.1109/ACCESS.2020.2987922"
     supervision = "semi-supervised: labels may be unknown or missing"
-    passes = "4 + at most 2 an iteration (7 above the Gram cap)"
+    passes = "4 + at most 2 an iteration (above the Gram cap 3, and some 6 at first)"
     memory = "worker: 8 bytes * d² (or d * q above the Gram cap); driver: n * (18 q + 2 trees + 40 k) + 24 d² bytes"
     accepts_unknown_labels = True
     label_threshold = 0.0
@@ -235,20 +237,23 @@ class SMFS(IterativeSelector):
         resources = with_libraries(resources, lookups)  # what a process has loaded stays
         if has_gram:
             once.append(plan_rows(source, Gram(d, q, weighted=True), resources, input_bytes=8 * (q + 1)))
-        elif self._most_at_a_time():
-            once.append(plan_rows(source, Gram(self._most_at_a_time(), weighted=True), resources, input_bytes=8))
         forward = linear.plan_linear(source, q, resources, forward=True)
         backward = linear.plan_linear(source, q, resources, backward=True)
-        again = [forward, backward]
+        again, some = [forward, backward], 0 if has_gram else self._most_at_a_time()
         if not has_gram:
-            again += [linear.plan_linear(source, q, resources, forward=True, backward=True)] * self._steps()
+            both = linear.plan_linear(source, q, resources, forward=True, backward=True)
+            if some:
+                once += [backward] + [both] * FEATURE_STEPS
+                again = [both, backward, plan_rows(source, Gram(some, weighted=True), resources, input_bytes=8)]
+            else:
+                again += [both] * self._steps()
         made, making, _ = graph_bytes(n, k)
         kept = 3 * (12 * n * k + 20 * n)  # W, I − W and its transpose
         row_bytes = n * q * (8 * ROW_MATRICES + 2) + kept
         state = 16 * n + 13 * profile.label_nonzeros
         solver = label_recovery.GROUP_MATRICES * 8 * n * min(q, group_columns(n))
         held = state + max(graph.driver_bytes, made, solver) + 8 * d * q * row_sparse.FEATURE_MATRICES
-        held += 8 * d * d * (1 + row_sparse.SQUARE_MATRICES) if has_gram else 0
+        held += 8 * (d if has_gram else some) ** 2 * (1 + row_sparse.SQUARE_MATRICES)
         return plan_loop(
             resources,
             once=once,
@@ -262,7 +267,11 @@ class SMFS(IterativeSelector):
             notes=(
                 f"at most {self.max_iter} iterations of {len(again)} readings; most data needs 5 to 20 iterations, and "
                 "no readings in them where labelled rows are known in all labels",
-                f"X'SX is {d:,} x {d:,}" if has_gram else f"X'SX is not formed ({d:,} features > {self.gram_cap:,})",
+                f"X'SX is {d:,} x {d:,}"
+                if has_gram
+                else f"X'SX of at most {some:,} of {d:,} features at a time"
+                if some
+                else f"X'SX is not formed ({d:,} features > {self.gram_cap:,})",
                 f"{graph.kind} neighbour graph"
                 + (f", {lookups:.1e} look-ups, about {lookups / 5e9 / resources.slots:,.0f} s" if lookups else ""),
             ),
@@ -273,7 +282,7 @@ class SMFS(IterativeSelector):
         return min(self.gram_cap, SET_FEATURES) if self.beta != 0 else 0
 
     def _steps(self) -> int:
-        """Most readings of one P-step above the Gram cap."""
+        """Most readings of one P-step without X'SX."""
         return FEATURE_STEPS * (self.inner_iterations or 1)
 
     # ------------------------------------------------------------------ the method
