@@ -63,7 +63,7 @@ from mlfs_dask.storage.plan import (
 from mlfs_dask.storage.readers.base import LabelSpec, Part, Reader, ReadOptions
 from mlfs_dask.storage.schema import COMPRESSORS, DTYPES, KINDS, STORAGES, Partitions, StoreSchema
 from mlfs_dask.storage.sources import Source, examine, sha256
-from mlfs_dask.storage.staging import StagedRows, stage_part, statistics_path
+from mlfs_dask.storage.staging import StagedRows, data_path, stage_part, statistics_path
 from mlfs_dask.storage.statistics import Statistics
 from mlfs_dask.storage.verify import verify
 from mlfs_dask.storage.writer import (
@@ -676,11 +676,14 @@ def _check_stop() -> None:
 
 
 def _stage_task(reader: Reader, part: Part, directory: Path, batch_bytes: int) -> int:
+    """Stage a part; returns its index."""
+
     def on_batch(rows: int) -> None:
         _check_stop()
         runtime.emit("convert", stage="read", rows=rows)
 
-    return stage_part(reader, part, directory, batch_bytes=batch_bytes, on_batch=on_batch)
+    stage_part(reader, part, directory, batch_bytes=batch_bytes, on_batch=on_batch)
+    return part.index
 
 
 _staged: dict[Path, StagedRows] = {}
@@ -767,8 +770,10 @@ class _Run:
         parts = self._parts()
         runtime.emit("convert", stage="read", parts=len(parts))
         arguments = [(self.reader, part, self.stage_directory, self.plan.batch_bytes) for part in parts]
-        for done, _ in enumerate(self.crew.run(_stage_task, arguments), 1):
-            runtime.emit("convert", stage="read", parts_done=done, parts=len(parts))
+        done: list[int] = []
+        for part in self.crew.run(_stage_task, arguments):
+            done.append(part)
+            runtime.emit("convert", stage="read", parts_done=len(done), parts=len(parts))
             self._check_disk_while_reading(done, len(parts))
         return len(parts)
 
@@ -783,9 +788,11 @@ class _Run:
         write_atomically(self.wip / "parts.json", json.dumps({"parts": parts}).encode())
         return parts
 
-    def _check_disk_while_reading(self, done: int, parts: int) -> None:
+    def _check_disk_while_reading(self, done: Sequence[int], parts: int) -> None:
         staged = sum(path.stat().st_size for path in self.stage_directory.glob("*.bin"))
-        projected = staged * parts // done - staged
+        # Finished parts tell how long one is; the others have begun, too.
+        finished = sum(data_path(self.stage_directory, part).stat().st_size for part in done)
+        projected = max(finished * parts // len(done) - staged, 0)
         free = shutil.disk_usage(self.wip).free
         if projected > free:
             raise DoesNotFitError(

@@ -23,6 +23,7 @@ from mlfs_dask.storage.convert import Conversion, Options, convert, convert_read
 from mlfs_dask.storage.dataset import open_dataset
 from mlfs_dask.storage.plan import ConversionPlan
 from mlfs_dask.storage.readers.base import LabelSpec
+from mlfs_dask.storage.staging import data_path
 from mlfs_dask.storage.verify import verify
 from tests.storage.memory_reader import MemoryReader, make_reader
 
@@ -650,6 +651,21 @@ def test_not_enough_room_for_the_staged_rows(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(module.shutil, "disk_usage", lambda path: Usage)
     with pytest.raises(DoesNotFitError, match="staging rows in"):
         run(tmp_path, make_reader(*data(), part_cuts=(10, 20, 30)))
+
+
+def test_parts_that_were_begun_do_not_count_as_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Usage:
+        free = 500
+
+    for part, size in enumerate((1000, 900, 900, 900)):
+        data_path(tmp_path, part).write_bytes(bytes(size))
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda path: Usage)
+    job = module._Run.__new__(module._Run)
+    job.wip = job.stage_directory = tmp_path
+    job._check_disk_while_reading([0], 4)  # 300 bytes are to come
+    with pytest.raises(DoesNotFitError) as raised:
+        job._check_disk_while_reading([0], 5)
+    assert (raised.value.projected, raised.value.available) == (1300, 500)
 
 
 # From files
