@@ -519,7 +519,7 @@ class _Problem:
         # What is left of the space after a solve is W itself; the graphs follow from F, X W and the candidates.
         arrays = {"F": self.F, "W": self.W, "XW": self.XW, "D": self.D, "factorised": self._factorised_ridge}
         candidates, points = self.points.state()
-        facts = {"rate": self.subspace.rate, "points": points}
+        facts = {"rate": self.subspace.rate, "points": points, "graph": self.graph_facts}
         save_state(self.checkpoint, {**arrays, **candidates}, self.trace, self.readings.records, **facts)
 
     def _restore(self, state: State) -> None:
@@ -529,6 +529,7 @@ class _Problem:
         self.subspace = Subspace([Block(self.W, self.XW, self.XW)], rate=state.facts["rate"], space=self.space)
         self.trace = _Trace(**state.facts["trace"])
         self.points.restore(state.arrays, state.facts["points"])
+        self.graph_facts = state.facts["graph"]
         if self.gram is not None:
             self._factorise(state.arrays["factorised"])
         self._first = None

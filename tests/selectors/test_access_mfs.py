@@ -9,6 +9,7 @@ import time
 import tracemalloc
 import warnings
 from pathlib import Path
+from unittest import mock
 
 import dask.array as da
 import numpy as np
@@ -19,15 +20,20 @@ from hypothesis import strategies as st
 from scipy import sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
+import mlfs_dask
 from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_labels
+from mlfs_dask.checkpoints import Folder, keep_checkpoints
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
+from mlfs_dask.primitives import moving_points
 from mlfs_dask.primitives.rows import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import access_mfs, iterative
 from mlfs_dask.selectors.access_mfs import AccessMFS
 from mlfs_dask.solvers import uncorrelated
+from mlfs_dask.storage.convert import convert_reader
 from tests.reference import access_mfs as twin
+from tests.storage.memory_reader import make_reader
 
 
 def problem(seed=0, n=70, d=9, q=4, unknown="rows"):
@@ -504,6 +510,32 @@ def test_with_an_approximate_graph_solves_follow_the_steps_of_w(monkeypatch):
     assert set(found.ranking_[:5]) == set(exact.ranking_[:5])
     asked = AccessMFS(graph="approximate", solver_tol=1e-7, max_iter=2)
     assert quiet(asked, X, Y).report_.extra["solver_tol"] == [1e-7] * 2
+
+
+def test_an_interrupted_loop_with_an_approximate_graph_goes_on_to_the_same_bits(monkeypatch, tmp_path):
+    monkeypatch.setattr(moving_points, "ALL_PAIRS", 0)
+    store = tmp_path / "store.zarr"
+    X, Y = problem(0, n=400)
+    convert_reader(lambda: make_reader(X, Y), store)
+    dataset = mlfs_dask.open_dataset(store)
+    parameters = {"graph": "approximate", "tol": 0.0, "max_iter": 9}
+    expected = quiet(AccessMFS(**parameters), dataset, None)
+
+    def stop(event):
+        if event["kind"] == "step" and event["number"] == 6:
+            raise KeyboardInterrupt
+
+    folder = Folder(str(tmp_path / "states"))
+    with keep_checkpoints(folder, every=0), runtime.progress_to(stop), pytest.raises(KeyboardInterrupt):
+        AccessMFS(**parameters).fit(dataset)
+    searched = expected.report_.extra["graph"]["searches"]
+    with mock.patch.object(moving_points, "near_points", side_effect=AssertionError("searched")):
+        with keep_checkpoints(folder, every=0, resume=True):
+            found = quiet(AccessMFS(**parameters), dataset, None)
+    assert 1 < searched < 6
+    assert found.scores_.tolist() == expected.scores_.tolist()
+    assert found.report_.objective == expected.report_.objective
+    assert found.report_.extra["graph"] == expected.report_.extra["graph"]
 
 
 def test_an_old_factor_of_the_gram_serves_until_the_ridge_has_moved_on(monkeypatch):
