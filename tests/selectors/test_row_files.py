@@ -14,7 +14,7 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from mlfs_dask import row_arrays, runtime
+from mlfs_dask import open_dataset, row_arrays, runtime
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.primitives.rows import ArrayRows
@@ -24,6 +24,8 @@ from mlfs_dask.selectors import access_mfs, iterative, mfsir, smfs
 from mlfs_dask.selectors.access_mfs import AccessMFS
 from mlfs_dask.selectors.mfsir import MFSIR
 from mlfs_dask.selectors.smfs import SMFS
+from mlfs_dask.storage.convert import convert_reader
+from tests.storage.memory_reader import make_reader
 
 SELECTORS = {
     "mfsir": (MFSIR, {"max_iter": 4}),
@@ -93,6 +95,34 @@ def test_files_give_the_same_bits(name, chunks, monkeypatch, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_files_on_a_cluster_with_approximate_graphs(monkeypatch, tmp_path):
+    """The driver's numbers of every row, graphs among them, are files while workers read a store."""
+    distributed = pytest.importorskip("distributed")
+    (tmp_path / "files").mkdir()
+    expected = {}
+    for name in ("mfsir", "smfs", "access-mfs"):
+        cls, options = SELECTORS[name]
+        X, Y = problem(cls.method, n=700)
+        reader = make_reader(X, Y)
+        convert_reader(lambda reader=reader: reader, tmp_path / f"{name}.zarr", workers=1)
+        options = {**options, "graph": "approximate", "random_state": 0}
+        expected[name] = fit(cls(3, **options), open_dataset(tmp_path / f"{name}.zarr"), None), options
+    spaces = to_files(monkeypatch, tmp_path / "files")
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0", memory_limit=2**31
+        ) as cluster,
+        distributed.Client(cluster),
+    ):
+        for name, (here, options) in expected.items():
+            there = fit(SELECTORS[name][0](3, **options), open_dataset(tmp_path / f"{name}.zarr"), None)
+            assert there.scores_ == pytest.approx(here.scores_, rel=1e-9)
+            assert there.report_.extra["graph"] == here.report_.extra["graph"]
+            assert here.report_.extra["graph"]["kind"] == "approximate"
+    assert len(spaces) >= 3
+    assert not list((tmp_path / "files").iterdir())
+
+
 @pytest.mark.parametrize("cls", [MFSIR, SMFS, AccessMFS])
 @pytest.mark.parametrize("error", [None, ValueError, KeyboardInterrupt])
 def test_nothing_is_left_of_files(cls, error, monkeypatch, tmp_path):
@@ -149,7 +179,7 @@ MEASURED = """
 import ctypes, gc, json, sys, warnings
 import numpy as np
 from scipy import sparse as sp
-from mlfs_dask import row_arrays, runtime
+from mlfs_dask import open_dataset, row_arrays, runtime
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.primitives.near_points import near_points
 from mlfs_dask.primitives.rows import ArrayRows
