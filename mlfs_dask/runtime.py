@@ -7,7 +7,9 @@ without a cluster never pays for it.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
+import gc
 import os
 import resource
 import sys
@@ -48,8 +50,8 @@ class Resources:
     client : distributed.Client or None
         None: in process.
     process_bytes : int
-        Resident bytes of the largest worker process before the job. Workers started by a script have imported
-        whatever it imports at its top.
+        Resident bytes of the largest worker process before the job, without what it has freed. Workers started by a
+        script have imported whatever it imports at its top.
     compiled_bytes : int
         What loading compiled kernels adds to a process: 0 where an earlier pass has loaded them.
     worker_wait : float
@@ -91,7 +93,9 @@ def current_resources(*, threads: int | None = None) -> Resources:
     if not workers:
         return Resources(1, 1, driver_limit, driver_limit, client, worker_wait=_worker_wait)
     limits = [int(w["memory_limit"]) or driver_limit for w in workers]
-    held = [int(w.get("metrics", {}).get("memory", 0)) for w in workers]
+    held, loaded = _settled(client)
+    if not held:  # workers without this package, or busy leaving
+        held = [int(w.get("metrics", {}).get("memory", 0)) for w in workers]
     return Resources(
         len(limits),
         min(int(w["nthreads"]) for w in workers),
@@ -99,7 +103,7 @@ def current_resources(*, threads: int | None = None) -> Resources:
         driver_limit,
         client,
         max(PROCESS_BYTES, *held),
-        0 if _kernels_loaded_everywhere(client) else COMPILED_BYTES,
+        0 if loaded else COMPILED_BYTES,
         _worker_wait,
     )
 
@@ -109,12 +113,26 @@ def _kernels_loaded() -> bool:
     return any(name.startswith("mlfs_dask.") and name.endswith("_compiled") for name in sys.modules)
 
 
-def _kernels_loaded_everywhere(client: Any) -> bool:
-    """Whether every worker has. Workers that cannot tell are taken not to."""
+def settle() -> tuple[int, bool]:
+    """Give freed memory back to the system; then resident bytes, and whether a compiled kernel is loaded.
+
+    A worker keeps what earlier work has freed for its next blocks. A job fills that again: who counts it to the process
+    and to the job counts it twice.
+    """
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):  # glibc's alone
+        ctypes.CDLL(None).malloc_trim(0)
+    return current_rss(), _kernels_loaded()
+
+
+def _settled(client: Any) -> tuple[list[int], bool]:
+    """Resident bytes of every worker once settled, and whether all have a compiled kernel; none if they cannot tell."""
     try:
-        return all(found is True for found in client.run(_kernels_loaded, on_error="return").values())
+        found = client.run(settle, on_error="return").values()
     except (OSError, TimeoutError):
-        return False
+        return [], False
+    told = [each for each in found if isinstance(each, tuple)]
+    return [held for held, _ in told], bool(told) and len(told) == len(found) and all(loaded for _, loaded in told)
 
 
 _worker_wait = WORKER_WAIT

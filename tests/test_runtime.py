@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from mlfs_dask import runtime
+from mlfs_dask.cluster import connect
 
 
 def in_new_process(code):
@@ -44,6 +45,15 @@ def test_limits_of_this_process():
         resources = runtime.current_resources()
         assert (resources.memory_limit, resources.threads_per_worker, resources.slots) == (10**9, 3, 3)
     assert runtime.current_resources().memory_limit != 10**9
+
+
+@pytest.mark.cluster
+def test_what_a_worker_has_freed_is_not_counted_with_it():
+    with connect(workers=1, memory_limit=2**30) as client:
+        fresh = runtime.current_resources().process_bytes
+        client.run(eval, "len([bytes(50_000) for _ in range(2000)])")
+        assert max(client.run(runtime.current_rss).values()) > fresh + 60 * 2**20, "freed memory stays with the worker"
+        assert runtime.current_resources().process_bytes < fresh + 20 * 2**20
 
 
 def test_loaded_kernels_are_not_counted_again():
