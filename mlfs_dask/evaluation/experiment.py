@@ -22,7 +22,7 @@ from mlfs_dask import runtime
 from mlfs_dask._version import __version__
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.grids import Grid, GridPoint, read_grid
-from mlfs_dask.evaluation.judge import Judge, plan_judging
+from mlfs_dask.evaluation.judge import Judge, own_resources, plan_judging, search_minutes
 from mlfs_dask.evaluation.metrics import get_metric
 from mlfs_dask.evaluation.protocols import make_settings
 from mlfs_dask.evaluation.results import (
@@ -270,9 +270,11 @@ class Experiment:
                 "gradients, block by block, as sgd is."
             )
         if plan.knn_rows is not None:
+            threads = own_resources(self._resources).threads_per_worker
+            minutes = search_minutes(longest, most, widest, threads)
             self._warn(
                 f"ML-kNN learns from {plan.knn_rows:,} of up to {longest:,} training rows, drawn at random: among all "
-                f"of them it would search for hours (--max-train-rows {longest}: it does)."
+                f"of them every search would take some {minutes} min (--max-train-rows {longest}: it does)."
             )
 
     def _warn(self, text: str) -> None:

@@ -2,7 +2,7 @@
 
 What is held is planned first. Columns that do not fit in memory are in a scratch file; where the training part of a
 logistic regression does not fit either, it is fitted by stochastic gradients, block by block. ML-kNN's neighbours are
-exact; among so many rows that the search would take hours, they are those of a sample (`SEARCH_WORK`).
+exact; among so many rows that each search would take very long, they are those of a sample (`SEARCH_WORK`).
 """
 
 from __future__ import annotations
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 #: minutes on two cores. Few columns cost no less than `FEWEST_COLUMNS`.
 SEARCH_WORK = 4 * 10**12
 FEWEST_COLUMNS = 64
+
+#: Core seconds of a multiplication, for what is told to people.
+_CORE_SECONDS = 5e-11
 
 #: Pages of mapped columns that count as memory of the process at a time, and blocks of rows of a classifier.
 _BLOCK_BYTES = 64 * 2**20
@@ -147,6 +150,16 @@ def searchable_rows(test: int, columns: int) -> int:
     """
     pairs = SEARCH_WORK / max(columns, FEWEST_COLUMNS)
     return int(math.sqrt(pairs + (test / 2) ** 2) - test / 2)
+
+
+def search_minutes(train: int, test: int, columns: int, threads: int) -> int:
+    """About how many minutes one fit and prediction of ML-kNN search.
+
+    >>> search_minutes(800_000, 200_000, 50, 2)
+    21
+    """
+    work = train * (train + test) * max(columns, FEWEST_COLUMNS)
+    return max(1, round(work * _CORE_SECONDS / threads / 60))
 
 
 def own_resources(resources: Resources) -> Resources:

@@ -236,7 +236,9 @@ def test_ml_knn_learns_from_a_sample_of_too_many_rows(store: Path, monkeypatch: 
     monkeypatch.setattr(MLkNN, "fit_rows", watched)
     monkeypatch.setattr("mlfs_dask.evaluation.judge.SEARCH_WORK", 64 * 30 * (30 + 45))
     options: dict[str, Any] = {"folds": 2, "k_grid": "2"}
-    with pytest.warns(UserWarning, match="learns from 30 of up to 45 training rows, drawn at random.*rows 45: it does"):
+    with pytest.warns(
+        UserWarning, match="learns from 30 of up to 45 training rows, drawn at random.*some 1 min.*rows 45: it does"
+    ):
         found = evaluate(store, "elc", **options)
     assert given == [30, 30]
     assert found.record["judging"]["mlknn_rows"] == 30
