@@ -2,14 +2,16 @@
 
     python benchmarks/convert_speed.py conversion    [--folder DIR] [--megabytes 180]
 
-CSV beside `pyarrow.csv.read_csv`, svmlight beside scikit-learn's `load_svmlight_file`, and sparse ARFF, for which there
-is no peer. The peers end with a table in memory; a conversion also counts, decides types and storage, and writes a
-store of which every chunk has a checksum. Each is a process of its own, files warm, on as many processes as stated.
+CSV of several shapes beside `pyarrow.csv.read_csv`, svmlight beside scikit-learn's `load_svmlight_file`, and sparse
+ARFF, for which there is no peer. The peers end with a table in memory; a conversion also counts, decides types and
+storage, and writes a store of which every chunk has a checksum. Each is a whole process, imports among it, kept to as
+many cores as stated; files are warm.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import resource
 import shutil
 import subprocess
@@ -23,10 +25,25 @@ import numpy as np
 from convert_memory import make_file
 from measuring import RESULTS, report, warm_pages
 
-PEERS = {
-    "csv": "from pyarrow import csv; csv.read_csv({path!r}, read_options=csv.ReadOptions(use_threads={many}))",
-    "svmlight": "from sklearn.datasets import load_svmlight_file; load_svmlight_file({path!r}, multilabel=True)",
-}
+CSV = "from pyarrow import csv; csv.read_csv({path!r}, read_options=csv.ReadOptions(use_threads={many}))"
+SVMLIGHT = "from sklearn.datasets import load_svmlight_file; load_svmlight_file({path!r}, multilabel=True)"
+SHAPES = {"8 numbers": 8, "100 integers": 100, "3 000 numbers": 3000}
+"""Other tables: columns of features."""
+
+
+def make_table(path: Path, size: int, columns: int, *, integers: bool) -> None:
+    """CSV of at least `size` bytes: features, then two labels."""
+    random = np.random.default_rng(0)
+    rows = max(400, 500_000 // columns)
+    values = random.integers(0, 256, (rows, columns)) if integers else random.normal(size=(rows, columns))
+    form = "{}" if integers else "{:.6f}"
+    labels = random.integers(0, 2, (rows, 2)).tolist()
+    lines = [",".join([*map(form.format, row), *map(str, y)]) for row, y in zip(values.tolist(), labels, strict=True)]
+    block = "\n".join(lines) + "\n"
+    with path.open("w") as file:
+        file.write(",".join([*(f"f{i}" for i in range(columns)), "label0", "label1"]) + "\n")
+        for _ in range(-(-size // len(block))):
+            file.write(block)
 
 
 def make_sparse_arff(path: Path, size: int) -> None:
@@ -46,8 +63,10 @@ def make_sparse_arff(path: Path, size: int) -> None:
             file.write(block)
 
 
-def timed(command: list[str], *, before: Any, repeats: int = 3) -> dict[str, Any]:
-    """Median seconds of a command, and CPU seconds of it and its children."""
+def timed(command: list[str], *, cores: int, before: Any, repeats: int = 3) -> dict[str, Any]:
+    """Median seconds of a command that is kept to so many cores, and CPU seconds of it and its children."""
+    allowed = sorted(os.sched_getaffinity(0))[:cores]
+    command = ["taskset", "-c", ",".join(map(str, allowed)), *command]
     seconds, cpu = [], []
     for _ in range(repeats):
         before()
@@ -60,33 +79,45 @@ def timed(command: list[str], *, before: Any, repeats: int = 3) -> dict[str, Any
     return {"seconds": median(seconds), "worker_cpu_seconds": median(cpu)}
 
 
+def compare(path: Path, name: str, labels: int, peer: str | None, cores: tuple[int, ...]) -> dict[str, dict[str, Any]]:
+    """Rows of one file: the peer and `mlfs convert`, on each number of cores."""
+    store = path.with_suffix(".zarr")
+    options = ["--n-labels", str(labels)] if labels else []
+
+    def clear() -> None:
+        shutil.rmtree(store, ignore_errors=True)
+        warm_pages(path)
+
+    rows: dict[str, dict[str, Any]] = {}
+    for count in cores:
+        on = f"{count} core{'s' * (count > 1)}"
+        if peer is not None and (count == 1 or peer == CSV):
+            code = peer.format(path=str(path), many=count > 1)
+            rows[f"{name}: library, {on}"] = other = timed([sys.executable, "-c", code], cores=count, before=clear)
+        command = [sys.executable, "-m", "mlfs_dask", "convert", str(path), str(store), *options]
+        mine = timed([*command, "--workers", str(count), "--quiet"], cores=count, before=clear)
+        mine["MB_per_second"] = path.stat().st_size / 1e6 / mine["seconds"]
+        if peer is not None:
+            mine["ratio"] = mine["seconds"] / other["seconds"]
+        rows[f"{name}: mlfs convert, {on}"] = mine
+    path.unlink()
+    shutil.rmtree(store, ignore_errors=True)
+    return rows
+
+
 def main(folder: Path, megabytes: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     size = megabytes * 10**6
-    rows: dict[str, dict[str, Any]] = {}
-    for form, suffix in (("csv", "csv"), ("svmlight", "svm"), ("arff", "arff")):
-        path, store = folder / f"made.{suffix}", folder / f"made-{suffix}.zarr"
-        make_sparse_arff(path, size) if form == "arff" else make_file(path, form, size)
-        options = [] if form == "svmlight" else ["--label-columns", ",".join(f"label{i}" for i in range(20))]
-
-        def clear(path: Path = path, store: Path = store) -> None:
-            shutil.rmtree(store, ignore_errors=True)
-            warm_pages(path)
-
-        for workers in (1, 2):
-            label = f"{workers} process{'es' * (workers > 1)}"
-            if form in PEERS and (workers == 1 or form == "csv"):
-                code = PEERS[form].format(path=str(path), many=workers > 1)
-                peer = timed([sys.executable, "-c", code], before=clear)
-                rows[f"{form}: library, {workers} core{'s' * (workers > 1)}"] = peer
-            command = [sys.executable, "-m", "mlfs_dask", "convert", str(path), str(store), *options]
-            mine = timed([*command, "--workers", str(workers), "--quiet"], before=clear)
-            mine["MB_per_second"] = path.stat().st_size / 1e6 / mine["seconds"]
-            if form in PEERS:
-                mine["ratio"] = mine["seconds"] / peer["seconds"]
-            rows[f"{form}: mlfs convert, {label}"] = mine
-        path.unlink()
-        shutil.rmtree(store, ignore_errors=True)
+    table, indexed, arff = (folder / f"made.{suffix}" for suffix in ("csv", "svm", "arff"))
+    make_file(table, "csv", size)
+    rows = compare(table, "csv, 200 numbers", 20, CSV, (1, 2))
+    for name, columns in SHAPES.items():
+        make_table(table, size, columns, integers="integers" in name)
+        rows |= compare(table, f"csv, {name}", 2, CSV, (2,))
+    make_file(indexed, "svmlight", size)
+    rows |= compare(indexed, "svmlight", 0, SVMLIGHT, (1, 2))
+    make_sparse_arff(arff, size)
+    rows |= compare(arff, "arff", 20, None, (1, 2))
     report("convert_speed", RESULTS, "conversion", f"whole processes on files of {megabytes} MB, warm", rows)
 
 
