@@ -19,6 +19,7 @@ import shutil
 import struct
 import tempfile
 import time
+import tokenize
 import uuid
 import zipfile
 import zlib
@@ -254,7 +255,17 @@ class Folder:
 
 
 #: What reading a file raises that is not what was written. (Of zipfile: wrong sums, and flags and methods it knows of.)
-_DAMAGE = (ValueError, KeyError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error, struct.error)
+_DAMAGE = (
+    ValueError,
+    KeyError,
+    TypeError,
+    EOFError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    tokenize.TokenError,
+)
 
 
 def _write_archive(path: Path, content: Arrays) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import logging
 import os
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import time
 import tracemalloc
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -115,6 +117,23 @@ def test_damage_of_a_mapped_array_is_seen(tmp_path, caplog):
     assert folder.read("state.npz", "key").arrays["x"].tolist() == list(range(9))
     assert folder.read("state.npz", "key", rows=["x"]) is None
     assert "array/x is compressed" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("header", "told"), [(b"'shape': (10,), }", "does not have the length"), (b"'shape': ((9,), }", "is damaged")]
+)
+def test_a_mapped_array_has_the_length_that_its_header_says(tmp_path, caplog, header, told):
+    with zipfile.ZipFile(tmp_path / "state.npz", "w") as archive:
+        for name, array in {
+            "facts": np.frombuffer(HEADER, np.uint8),
+            "array/x": np.arange(9.0),
+            "y": np.ones(9),
+        }.items():
+            member = io.BytesIO()
+            np.save(member, array)
+            archive.writestr(f"{name}.npy", member.getvalue().replace(b"'shape': (9,), } ", header))
+    assert Folder(str(tmp_path)).read("state.npz", "key", rows=["x"]) is None
+    assert told in caplog.text
 
 
 HEADER = json.dumps({"key": "key", "arrays": ["x"], "facts": {}}).encode()
