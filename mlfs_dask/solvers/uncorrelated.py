@@ -39,6 +39,9 @@ FEATURE_MATRICES = WINDOW + 7
 #: Square of the share of its length below which a direction, seen from the others, is left out of the space.
 _DEPENDENT = 1e-8
 
+#: The same, above which rounding leaves directions orthogonal enough the first time.
+_APART = 1e-3
+
 #: Least share of its squared length that a feature must have left beside others for a factor in single precision.
 _SINGLE = 1e-3
 
@@ -242,8 +245,10 @@ class Subspace:
                 for block, overlap in zip(self.blocks, overlaps, strict=True):
                     XP[part] -= block.XP[part] @ overlap
             SXP, DP = metric.smooth(XP), metric.ridge[:, np.newaxis] * P
-            T = _orthonormalising(inner(XP, SXP) + P.T @ DP, size)
+            T, least = _orthonormalising(inner(XP, SXP) + P.T @ DP, size)
             P, XP = P @ T, multiply(XP, T, narrowed(held, T.shape[1]))
+            if least > _APART:
+                break
         return Block(P, XP, held)
 
 
@@ -300,16 +305,17 @@ def _require_finite(array: Array) -> None:
         )
 
 
-def _orthonormalising(A: Array, size: Array) -> Array:
+def _orthonormalising(A: Array, size: Array) -> tuple[Array, float]:
     """T with T'AT = I, for the directions that are not small beside `size`, their length before they were changed.
 
-    What is small is the rounding of a difference: made longer, P and X P would no longer belong together.
+    Also the square of the least share of its length that a direction has left. What is small is the rounding of a
+    difference: made longer, P and X P would no longer belong together.
     """
     scale = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0)
     values, vectors = np.linalg.eigh((A + A.T) / 2 * scale[:, np.newaxis] * scale)
     good = values > _DEPENDENT
     T: Array = scale[:, np.newaxis] * (vectors[:, good] / np.sqrt(values[good]))
-    return T
+    return T, float(values.min(initial=np.inf))
 
 
 class GramPreconditioner:
