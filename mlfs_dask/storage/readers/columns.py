@@ -87,7 +87,7 @@ def find_column(names: Sequence[str], column: str, what: str, *, file: str) -> i
     if column.isdecimal() and 1 <= int(column) <= len(names):
         return int(column) - 1
     closest = difflib.get_close_matches(column, names, n=3, cutoff=0.5)
-    them = f"none of the {len(names):,} columns" if len(names) > 1 else f"not the only column, {names[0]!r}"
+    them = f"not the only column, {names[0]!r}" if len(names) == 1 else f"none of the {len(names):,} columns"
     raise DataError(
         f"the {what} {column!r} is {them}",
         file=file,

@@ -298,6 +298,11 @@ def test_columns_that_are_not_there(write, options: ReadOptions, said: str) -> N
     assert said in str(error_of(write("a,b,sky\n1,2,0\n"), options))
 
 
+def test_another_column_than_the_only_one(write) -> None:
+    error = error_of(write("# a comment\nx\n1\n"), ReadOptions(LabelSpec(columns=("sky",))))
+    assert "the label 'sky' is not the only column, '# a comment'" in str(error)
+
+
 @pytest.mark.parametrize(
     ("text", "line", "said"),
     [
