@@ -7,8 +7,10 @@ of them takes it. A job that fails is told and left; the others run. The tables 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import logging
+import os
 import shutil
 import time
 import uuid
@@ -238,6 +240,7 @@ class Batch:
         # A store that cannot be opened is an error of the plan, found before anything runs.
         self._datasets: dict[str, Dataset] = {store.name: open_dataset(store.path) for store in plan.stores}
         self._rows: dict[str, dict[str, Any]] = {}
+        self._held: int | None = None
         self._of_ranking: dict[tuple[str, str, int | None], list[Job]] = {}
         for job in plan.jobs:
             if job.evaluation is None:
@@ -326,12 +329,20 @@ class Batch:
     # ------------------------------------------------------------------ running
 
     def begin(self) -> None:
-        """Make the folder and its record; an earlier batch goes, unless it is gone on with."""
+        """Make the folder and its record; an earlier batch goes, unless it is gone on with.
+
+        Raises
+        ------
+        UsageError
+            Another process runs a batch in the folder.
+        """
         if self._place.exists() and not self._resume:
+            os.close(_hold(self._place))
             old = self._place.with_name(f".{self._place.name}.{uuid.uuid4().hex[:8]}.old")
             self._place.rename(old)
             shutil.rmtree(old)
         self._place.mkdir(parents=True, exist_ok=True)
+        self._held = _hold(self._place)
         self._write_record("unfinished")
 
     def run(self, tell: Callable[[str, str], None] = lambda job, state: None) -> None:
@@ -347,6 +358,13 @@ class Batch:
         ClusterLostError
         """
         try:
+            self._run_all(tell)
+            self._write_record("failed" if self.failures else "done")
+        finally:
+            self._let_go()
+
+    def _run_all(self, tell: Callable[[str, str], None]) -> None:
+        try:
             for store in self.plan.stores:
                 self._run_store(store, tell)
         finally:
@@ -356,7 +374,11 @@ class Batch:
                     self._rows[job.name] = _row(job, "done") | _facts(record)
             self._write_jobs()
             self._write_tables()
-        self._write_record("failed" if self.failures else "done")
+
+    def _let_go(self) -> None:
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
 
     @property
     def failures(self) -> list[dict[str, Any]]:
@@ -655,6 +677,22 @@ class Batch:
             selections,
             ("job", "dataset", "run", "method", "k", "seed", "rank", "feature_index", "feature_name", "score"),
         )
+
+
+def _hold(folder: Path) -> int:
+    """Keep a folder to this process until the descriptor that is returned is closed, or the process ends."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise UsageError(
+            f"{folder}: another process runs a batch in this folder."
+            "\n  cure: wait for it, or give another place with -o."
+        ) from None
+    except OSError:
+        pass  # a file system without locks
+    return descriptor
 
 
 def check_place(place: str | Path, *, resume: bool, force: bool) -> Path:

@@ -120,6 +120,21 @@ def test_another_number_of_features_takes_the_ranking_of_a_loop(store, tmp_path)
     assert mlfs.run_batch(plan, tmp_path / "out", cache=None, resume=True).jobs["passes"][0] == 0
 
 
+def test_two_batches_in_one_folder_do_not_meet(store, tmp_path):
+    plan = read_plan({"stores": store, "methods": "enm", "k": 2})
+    first = Batch(plan, tmp_path / "out")
+    first.begin()
+    for options in ({"resume": True}, {"force": True}):
+        with pytest.raises(UsageError, match="another process runs a batch in this folder"):
+            Batch(plan, tmp_path / "out", **options).begin()
+    first.run()
+    again = Batch(plan, tmp_path / "out", resume=True)
+    again.begin()
+    again.run()
+    assert again.result().jobs["state"].tolist() == ["done"]
+    Batch(plan, tmp_path / "out", force=True).begin()
+
+
 def test_the_plan_says_what_runs(store, tmp_path):
     evaluation = {"folds": 2, "k_grid": 2, "subjects": ["random", "all"], "metrics": "hamming_loss"}
     plan = read_plan({"stores": store, "methods": ONE_PASS, "k": [2, 3], "evaluation": evaluation})
