@@ -11,7 +11,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 ORDER = ("dense", "sparse", "workers", "peers", "growth", "wide", "small", "conversion")
-GRAPHS = ("rows", "points", "masses")
+GRAPHS = ("rows", "texts", "points", "masses")
 ITERATIVE = ("small", "medium", "wide", "large", "growth")
 COLUMNS = {
     "seconds": "seconds",
@@ -26,7 +26,9 @@ COLUMNS = {
     "driver_memory_slope": "slope of driver peak",
     "worker_cpu_seconds": "CPU seconds",
     "cpu_seconds": "CPU seconds",
+    "driver_cpu_seconds": "CPU seconds, driver",
     "added_MiB": "MiB beside the data",
+    "planned_added_MiB": "planned MiB beside it",
     "peak_worker_MiB": "peak MiB",
     "planned_MiB": "planned MiB",
     "peak_driver_MiB": "driver peak MiB",
