@@ -43,12 +43,15 @@ class WorkingSet:
     largest : int
         Most rows in the set. If more are wanted, those that are furthest from their optimum have their turn.
     rows : int array, optional
+    following : bool array, shape (d,), optional
         The set to go on with.
 
     Attributes
     ----------
     rows : int array
         Rising.
+    following : bool array, shape (d,)
+        Rows next to zero, which follow from their gradient.
     violation : float
         What rows outside the set would have lowered the objective by before the last step, each by itself; about.
     """
@@ -59,12 +62,14 @@ class WorkingSet:
         size: int,
         largest: int,
         rows: NDArray[np.intp] | None = None,
+        following: NDArray[np.bool_] | None = None,
     ) -> None:
         self._gram = gram
         self._size = size
         self.largest = largest
         self.rows = np.empty(0, np.intp) if rows is None else rows
         self._G: Array = gram(self.rows) if len(self.rows) else np.empty((0, 0))
+        self.following = np.ones(size, dtype=bool) if following is None else following
         self.violation = np.inf
 
     def step(
@@ -91,7 +96,7 @@ class WorkingSet:
         diagonal : float64 array, shape (d,)
             About the diagonal of G.
         max_iter : int
-            Most steps.
+            Most steps; twice as many if the objective has not fallen by then.
         tol : float or None
             Relative change of P at which steps end; None: never.
 
@@ -100,44 +105,48 @@ class WorkingSet:
         int
             Steps.
         """
-        norms = row_norms(P)
         if not len(self.rows):
-            self._enter(np.argsort(-norms, kind="stable")[: min(FIRST_ROWS, self.largest)])
+            self._enter(np.argsort(-row_norms(P), kind="stable")[: min(FIRST_ROWS, self.largest)])
             P[self._outside()] = 0.0
             fresh, right = np.zeros(len(self.rows), dtype=bool), B[self.rows]
         else:
-            fresh = self._choose(P, norms, B - GP, diagonal, beta, epsilon)
+            fresh = self._choose(P, B - GP, diagonal, beta, epsilon)
             right = B[self.rows] - (GP[self.rows] - self._G @ P[self.rows])
         rows, G, at = self.rows, self._G, P[self.rows]
         t = row_sparse.weights(at, epsilon)
         # Rows next to zero would take many steps to get away from there.
         t[fresh] = np.sqrt(np.mean(t[~fresh] ** 2)) if not fresh.all() else 1.0
-        steps = 0
-        for _ in range(max_iter):
+
+        def objective(Q: Array) -> float:
+            return float(np.vdot(Q, G @ Q - 2.0 * right)) + beta * row_sparse.penalty(Q, epsilon)
+
+        begun, steps = objective(at), 0
+        while True:
             before, at = at, row_sparse.solve_gram(G, right, beta, t, start=at).P
             t = row_sparse.weights(at, epsilon)
             steps += 1
-            if tol is not None and np.linalg.norm(at - before) <= tol * np.linalg.norm(at):
+            small = tol is not None and np.linalg.norm(at - before) <= tol * np.linalg.norm(at)
+            # Rows that begin anew may be worse off at first; no step from there on raises the objective.
+            if (small or steps >= max_iter) and (objective(at) <= begun or steps >= 2 * max_iter):
                 break
+        # Rows that leave do so before the next product, which is then that of what stays.
+        norms, left = row_norms(at), right - G @ at
+        weak = (norms <= _WEAK * np.sqrt(np.mean(norms**2))) & (2.0 * row_norms(left) < _INSIDE * beta)
+        at[weak] = _next_to_zero(left[weak], beta, epsilon)
         P[rows] = at
+        self.following[rows] = weak
         return steps
 
     def settle(self, P: Array, GP: Array, B: Array, beta: float, epsilon: float) -> None:
         """Rows next to zero and outside the set, in place: ε u g/(√(1 − u²)‖g‖), u = 2‖g‖/β, g a row of B − GP."""
         if not len(self.rows):
             return
-        norms = row_norms(P)
-        weak = self._outside() & (norms <= self._threshold(norms))
-        gradient = B[weak] - GP[weak]
-        share = 2.0 * row_norms(gradient) / beta
-        factor = 2.0 * epsilon / (beta * np.sqrt(np.maximum(1.0 - share**2, _EDGE)))
-        P[weak] = factor[:, np.newaxis] * gradient
+        weak = self._outside() & self.following
+        P[weak] = _next_to_zero(B[weak] - GP[weak], beta, epsilon)
 
-    def _choose(
-        self, P: Array, norms: Array, gradient: Array, diagonal: Array, beta: float, epsilon: float
-    ) -> NDArray[np.bool_]:
+    def _choose(self, P: Array, gradient: Array, diagonal: Array, beta: float, epsilon: float) -> NDArray[np.bool_]:
         """The next set; gives which of its rows begin anew."""
-        outside, weak = self._outside(), norms <= self._threshold(norms)
+        outside, weak = self._outside(), self.following
         share = 2.0 * row_norms(gradient) / beta
         left = row_norms(gradient - (beta / row_sparse.weights(P, epsilon))[:, np.newaxis] * P)
         left[weak] = 0.5 * beta * np.maximum(share[weak] - 1.0, 0.0)
@@ -163,6 +172,10 @@ class WorkingSet:
         outside[self.rows] = False
         return outside
 
-    def _threshold(self, norms: Array) -> float:
-        """Norm up to which a row is next to zero."""
-        return _WEAK * float(np.sqrt(np.mean(norms[self.rows] ** 2)))
+
+def _next_to_zero(gradient: Array, beta: float, epsilon: float) -> Array:
+    """Rows that follow from their gradient."""
+    share = 2.0 * row_norms(gradient) / beta
+    factor = 2.0 * epsilon / (beta * np.sqrt(np.maximum(1.0 - share**2, _EDGE)))
+    rows: Array = factor[:, np.newaxis] * gradient
+    return rows
