@@ -122,6 +122,15 @@ def test_figures_are_described(text: str, read: Reader) -> None:
         assert len(described[1]) > 30
 
 
+def test_tables_that_scroll_are_reached_by_keyboard(text: str) -> None:
+    regions = re.findall(r'<div class="wide"[^>]*>', text)
+    assert len(regions) == text.count("<table") > 3
+    for region in regions:
+        assert 'role="region"' in region
+        assert 'tabindex="0"' in region
+        assert re.search(r'aria-label="[^"]+"', region)
+
+
 def test_cost_is_planned_and_measured(text: str, folders: Folders) -> None:
     record = read_run(str(folders.runs[0])).record
     row = re.search(r'<th scope="row" class="short" data-value="elc">elc</th>(<td class="number".*?)</tr>', text)
