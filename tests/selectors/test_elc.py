@@ -291,22 +291,6 @@ def test_unknown_labels_are_refused_wherever_they_are_found():
         assert "cure: drop those rows or labels" in str(caught.value)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("place", [0, 40])
-def test_values_that_are_no_numbers_are_refused_by_name(bad, place):
-    pd = pytest.importorskip("pandas")
-    X, Y = problem()
-    X[place, 5] = bad
-    for container in (X, sp.csr_array(X), da.from_array(X, chunks=(30, -1))):
-        with pytest.raises(
-            DataError, match=r"column 5 \(counted from 0\): X contains NaN or infinity, .* in 1 feature\n"
-        ) as caught:
-            ELC(3).fit(container, Y)
-        assert "SimpleImputer" in str(caught.value)
-    with pytest.raises(DataError, match="column 'f5'"):
-        ELC(3).fit(pd.DataFrame(X, columns=[f"f{i}" for i in range(9)]), Y)
-
-
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [

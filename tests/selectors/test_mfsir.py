@@ -498,21 +498,6 @@ def test_unknown_labels_are_refused_wherever_they_are_found():
             MFSIR(3).fit(x, y)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_values_that_are_no_numbers_are_refused_by_name(bad):
-    pd = pytest.importorskip("pandas")
-    X, Y = problem()
-    X[40, 5] = bad
-    for container in (X, sp.csr_array(X), da.from_array(X, chunks=(30, -1))):
-        with pytest.raises(
-            DataError, match=r"column 5 \(counted from 0\): X contains NaN or infinity, .* in 1 feature\n"
-        ) as caught:
-            MFSIR(3).fit(container, Y)
-        assert "SimpleImputer" in str(caught.value)
-    with pytest.raises(DataError, match="column 'f5'"):
-        MFSIR(3).fit(pd.DataFrame(X, columns=[f"f{i}" for i in range(9)]), Y)
-
-
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [

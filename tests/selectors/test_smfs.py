@@ -465,13 +465,6 @@ def test_parameters_are_checked(options, message):
     assert message in str(error.value)
 
 
-def test_values_that_are_none_are_refused():
-    X, Y = problem()
-    X[5, 2] = np.nan
-    with pytest.raises(DataError, match=r"column 2 \(counted from 0\): X contains NaN or infinity.*in 1 feature\n"):
-        SMFS(3).fit(X, Y)
-
-
 def test_a_loop_cut_short_warns():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
