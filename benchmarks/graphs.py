@@ -116,7 +116,7 @@ def in_cluster(search: str, case: Case, store: Path) -> dict[str, Any]:
             "peak_worker_MiB": max(r.peak_worker_bytes for r in found.records) / 2**20,
             "planned_MiB": max(p.peak_worker_bytes for p in plan.passes) / 2**20,
             "added_MiB": (runtime.peak_rss() - held) / 2**20,
-            "planned_added_MiB": (plan.driver_bytes + 48 * k * case.n) / 2**20,
+            "planned_added_MiB": (plan.driver_bytes + plan.row_bytes) / 2**20,
             "passes": len(found.records),
             **found.facts,
         }

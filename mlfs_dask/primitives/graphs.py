@@ -270,7 +270,9 @@ def plan_row_graph(source: RowSource | Profile, k: int, resources: Resources, *,
         plan_knn(source, k + count, resources),
     ]
     travels = min(n * (4 * count + 16 * k), IN_FLIGHT_BYTES)
-    fixed = max(5 * rows * 12 * width + 8 * min(d, 4096) ** 2, travels, 24 * n) + runtime.COMPILED_BYTES
+    # Products of all features, or directions in all of them: as they are found, turned, and on their way to workers.
+    directions = 16 * d * d if not profile.sparse and d <= 2048 else 5 * 8 * d * (MOST_COMPONENTS + 10)
+    fixed = max(5 * rows * 12 * width + directions, travels, 24 * n) + runtime.COMPILED_BYTES
     per_row = max(4 * n * m + near_points_bytes(n, m, count) - 24 * n, 4 * n * count + 16 * n * k)
     return GraphPlan(chosen, passes, 2 + len(passes[-1].runs), fixed, per_row)
 

@@ -194,6 +194,11 @@ def test_the_plan_counts_readings_and_the_driver_and_refuses():
     assert 2 * 10**6 * (4 * 128 + 2 * 9 * 24) < plan.row_bytes < 2.5 * 10**9
     assert plan.driver_bytes < 5 * 10**8
     assert exact.row_bytes == 16 * 5 * 2 * 10**6
+    wide = replace(profile, d=10**6, sparse=True, n=10**5, nonzeros=10**7)
+    assert (
+        plan_row_graph(wide, 5, replace(cluster, memory_limit=2**34), kind="approximate").driver_bytes
+        > 4 * 8 * 128 * 10**6
+    )
     assert plan.note.startswith("approximate neighbour graph")
     assert exact.readings < plan.readings
     assert exact.note == f"exact neighbour graph, {exact.readings} readings, about 10,000 s of search"
