@@ -84,3 +84,18 @@ def test_sets_are_enlarged_step_by_step_and_read_for_no_more_once_they_stand(mon
     assert sizes[1] <= 4
     assert max(sizes) < 30
     assert len(sizes) < 15
+
+
+def test_rows_that_join_get_away_from_zero_in_a_few_steps(monkeypatch):
+    monkeypatch.setattr("mlfs_dask.solvers.working_set.FIRST_ROWS", 2)
+    G, B = problem()
+    P = np.linalg.solve(G + 60.0 * np.eye(30), B)
+    epsilon = row_sparse.smoothing(P)
+    working = WorkingSet(lambda rows: G[np.ix_(rows, rows)], 30, 30)
+    for _ in range(4):
+        GP = G @ P
+        working.settle(P, GP, B, 60.0, epsilon)
+        working.step(P, GP, B, 60.0, epsilon, diagonal=np.diag(G), max_iter=2, tol=None)
+    best = solved(G, B, 60.0, 30)[2][-1]
+    value = np.vdot(P, G @ P - 2 * B) + 60.0 * row_sparse.penalty(P, epsilon)
+    assert value - best < 0.005 * abs(best)
