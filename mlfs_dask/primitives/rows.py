@@ -109,10 +109,14 @@ class ArrayRows:
         self._n_categories = n_categories
         n, d = X.shape
         nonzeros = int(X.nnz) if sp.issparse(X) else n * d
-        row_bytes = max(1, nonzeros * X.dtype.itemsize // max(n, 1))
+        value_bytes = X.dtype.itemsize + 4 * sp.issparse(X)  # a sparse value has its column number
+        row_bytes = max(1, nonzeros * value_bytes // max(n, 1))
         self._block_rows = max(1, min(n, block_bytes // row_bytes))
         self._features: FeatureInfo | None = None
-        largest = self._block_rows * row_bytes
+        largest = self._block_rows * d * value_bytes
+        if isinstance(X, sp.csr_array):
+            edges = X.indptr[np.r_[0 : n : self._block_rows, n]]
+            largest = value_bytes * int(np.diff(edges).max(initial=0))
         self.profile = Profile(
             n=n,
             d=d,
@@ -179,7 +183,7 @@ class DaskRows:
         rows = max(X.chunks[0], default=0)
         itemsize = X.dtype.itemsize
         # The density of blocks that are not computed yet is unknown: dense is the safe guess for memory.
-        block_bytes = rows * d * itemsize
+        block_bytes = rows * d * (itemsize + 4 * self.meta_is_sparse)
         self.profile = Profile(
             n=n,
             d=d,
