@@ -502,7 +502,7 @@ def test_with_an_approximate_graph_solves_follow_the_steps_of_w(monkeypatch):
     found = AccessMFS(graph="approximate").fit(X, Y)
     assert found.report_.passes < 0.75 * exact.report_.passes
     extra = found.report_.extra
-    asked = [1e-3, *(min(1e-3, max(1e-7, 0.5 * step)) for step in extra["step"][:-1])]
+    asked = [1e-3, *(min(1e-3, max(1e-7, access_mfs.SOLVED_SHARE * step)) for step in extra["step"][:-1])]
     assert extra["solver_tol"] == pytest.approx(asked)
     assert np.all(np.array(extra["solver_error"]) <= extra["solver_tol"])
     assert found.report_.objective[-1] == pytest.approx(exact.report_.objective[-1], rel=1e-5)
