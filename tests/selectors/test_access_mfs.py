@@ -505,7 +505,7 @@ def test_with_an_approximate_graph_solves_follow_the_steps_of_w(monkeypatch):
     asked = [1e-3, *(min(1e-3, max(1e-7, access_mfs.SOLVED_SHARE * step)) for step in extra["step"][:-1])]
     assert extra["solver_tol"] == pytest.approx(asked)
     assert np.all(np.array(extra["solver_error"]) <= extra["solver_tol"])
-    # Where the loop comes to rest depends on what solves leave, whatever their share: 1e-6 to 3e-5 apart for 0.003 to 0.5.
+    # Where the loop comes to rest depends on what solves leave: 1e-6 to 3e-5 apart for shares of 0.003 to 0.5.
     assert found.report_.objective[-1] == pytest.approx(exact.report_.objective[-1], rel=5e-5)
     assert set(found.ranking_[:5]) == set(exact.ranking_[:5])
     asked = AccessMFS(graph="approximate", solver_tol=1e-7, max_iter=2)
