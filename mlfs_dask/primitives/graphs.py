@@ -20,7 +20,7 @@ from scipy import sparse as sp
 from mlfs_dask import caching, runtime
 from mlfs_dask.blocks.neighbours import SCRATCH_BYTES, NearestRows, RankedRows, merge_nearest, recall
 from mlfs_dask.primitives.linear import Scaling
-from mlfs_dask.primitives.near_points import HELD, near_points, near_points_bytes
+from mlfs_dask.primitives.near_points import HELD, NearPoints, near_points, near_points_bytes
 from mlfs_dask.primitives.neighbours import (
     GraphKind,
     Neighbours,
@@ -385,9 +385,62 @@ def _without_itself(
 ) -> NDArray[np.float64]:
     """Distances of the k nearest, of k + 1 among which the row itself may be."""
     keep = indices != rows[:, np.newaxis]
-    keep[keep.all(axis=1), -1] = False
+    keep[keep.all(axis=1), -1] = False  # equal points have kept the row itself out
     without: NDArray[np.float64] = distances[keep].reshape(len(rows), -1)
     return without
+
+
+def search_points(
+    Z: NDArray[np.float64], mean: NDArray[np.float64], count: int, *, seed: int, threads: int, space: RowSpace
+) -> NearPoints:
+    """Candidates of every row of Z, shape (n, m), by an approximate search around the mean of the rows."""
+    n, m = Z.shape
+    points = space.empty(n, m, np.float32)
+    for part in row_blocks(n, m):
+        points[part] = Z[part] - mean
+    found = near_points(points, count, seed=seed, threads=threads, space=space)
+    space.release(points)  # in another order now
+    return found
+
+
+def rank_points(
+    Z: NDArray[np.float64],
+    mean: NDArray[np.float64],
+    candidates: NDArray[np.integer[Any]],
+    k: int,
+    judged: NDArray[np.int64],
+    *,
+    space: RowSpace,
+) -> tuple[Neighbours, float]:
+    """The k nearest among the candidates of every row of Z, and the share of the true ones that some rows have.
+
+    Parameters
+    ----------
+    Z : float64 array, shape (n, m)
+    mean : float64 array, shape (m,)
+        Of the rows.
+    candidates : int array, shape (n, at least k)
+    k : int
+    judged : int64 array
+        Rows of which all true neighbours are found.
+    space : RowSpace
+        Where the neighbours are kept.
+    """
+    n, m = Z.shape
+    indices, distances = space.empty(n, k, np.int64), space.empty(n, k)
+    exact = NearestRows(Z[judged] - mean, np.iinfo(np.int64).max // 2, k + 1)
+    with runtime.one_blas_thread():
+        for part in row_blocks(n, m):
+            near = candidates[part]
+            # All of a block's candidates, each of them once.
+            among, place = np.unique(near, return_inverse=True)
+            ranked = RankedRows(Z[part] - mean, place.reshape(near.shape), k)
+            ranked.add(Z[among] - mean, 0)
+            order, distances[part] = ranked.nearest()
+            indices[part] = among[order]
+            exact.add(Z[part] - mean, part.start)
+    share = recall(distances[judged], _without_itself(exact.indices, exact.distances, judged))
+    return Neighbours(indices, distances), share
 
 
 def point_graph(
@@ -425,27 +478,10 @@ def point_graph(
     mean = column_sums(Z) / n
     rng = np.random.default_rng(seed)
     judged = np.sort(rng.choice(n, size=min(n, POINT_RECALL_ROWS), replace=False))
-    points = space.empty(n, m, np.float32)
-    for part in row_blocks(n, m):
-        points[part] = Z[part] - mean
-    found = near_points(points, k, seed=int(rng.integers(2**31)), threads=threads, space=space)
-    space.release(points)  # in another order now
-    del points
-    indices, distances = space.empty(n, k, np.int64), space.empty(n, k)
-    exact = NearestRows(Z[judged] - mean, np.iinfo(np.int64).max // 2, k + 1)
-    with runtime.one_blas_thread():
-        for part in row_blocks(n, m):
-            near = found.indices[part]
-            # All of a block's candidates, each of them once.
-            among, place = np.unique(near, return_inverse=True)
-            ranked = RankedRows(Z[part] - mean, place.reshape(near.shape), k)
-            ranked.add(Z[among] - mean, 0)
-            order, distances[part] = ranked.nearest()
-            indices[part] = among[order]
-            exact.add(Z[part] - mean, part.start)
+    found = search_points(Z, mean, k, seed=int(rng.integers(2**31)), threads=threads, space=space)
+    neighbours, share = rank_points(Z, mean, found.indices, k, judged, space=space)
     space.release(found.indices)
-    share = recall(distances[judged], _without_itself(exact.indices, exact.distances, judged))
-    return Graph(Neighbours(indices, distances), [], _facts(share, len(judged), m, found.compared))
+    return Graph(neighbours, [], _facts(share, len(judged), m, found.compared))
 
 
 def point_graph_bytes(n: int, m: int, k: int, *, kind: GraphKind = "auto") -> tuple[int, int]:

@@ -15,12 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask import runtime
-from mlfs_dask.blocks.neighbours import NearestRows, RankedRows, recall
-from mlfs_dask.primitives.graphs import Graph, point_graph, points_kind
-from mlfs_dask.primitives.near_points import ENOUGH, FIRST_COMPARED, HELD, near_points
-from mlfs_dask.primitives.neighbours import GraphKind, Neighbours
-from mlfs_dask.row_arrays import IN_MEMORY, RowSpace, column_sums, row_blocks
+from mlfs_dask.primitives.graphs import Graph, point_graph, points_kind, rank_points, search_points
+from mlfs_dask.primitives.near_points import ENOUGH, FIRST_COMPARED, HELD
+from mlfs_dask.primitives.neighbours import GraphKind
+from mlfs_dask.row_arrays import IN_MEMORY, RowSpace, column_sums
 
 Array = NDArray[np.float64]
 
@@ -107,15 +105,9 @@ class MovingPoints:
         self._least, self._compared, self.searches = facts["least"], facts["compared"], facts["searches"]
 
     def _search(self, Z: Array, k: int) -> None:
-        n, m = Z.shape
+        n, count = len(Z), max(k, CANDIDATES)
         mean = column_sums(Z) / n
-        points = self.space.empty(n, m, np.float32)
-        for part in row_blocks(n, m):
-            points[part] = Z[part] - mean
-        found = near_points(
-            points, min(n - 1, max(k, CANDIDATES)), seed=self.seed, threads=self.threads, space=self.space
-        )
-        self.space.release(points)
+        found = search_points(Z, mean, min(n - 1, count), seed=self.seed, threads=self.threads, space=self.space)
         self._candidates, self._compared = found.indices, found.compared
         self.searches += 1
 
@@ -125,21 +117,7 @@ class MovingPoints:
         n, m = Z.shape
         mean = column_sums(Z) / n
         judged = np.sort(np.random.default_rng(self.seed).choice(n, size=min(n, JUDGED), replace=False))
-        indices, distances = self.space.empty(n, k, np.int64), self.space.empty(n, k)
-        exact = NearestRows(Z[judged] - mean, np.iinfo(np.int64).max // 2, k + 1)
-        with runtime.one_blas_thread():
-            for part in row_blocks(n, m):
-                near = self._candidates[part]
-                # All of a block's candidates, each of them once.
-                among, place = np.unique(near, return_inverse=True)
-                ranked = RankedRows(Z[part] - mean, place.reshape(near.shape), k)
-                ranked.add(Z[among] - mean, 0)
-                order, distances[part] = ranked.nearest()
-                indices[part] = among[order]
-                exact.add(Z[part] - mean, part.start)
-        keep = exact.indices != judged[:, np.newaxis]
-        keep[keep.all(axis=1), -1] = False  # equal points have kept the point itself out
-        share = recall(distances[judged], exact.distances[keep].reshape(len(judged), k))
+        neighbours, share = rank_points(Z, mean, self._candidates, k, judged, space=self.space)
         facts = {
             "kind": "approximate",
             "recall": share,
@@ -148,4 +126,4 @@ class MovingPoints:
             "compared": self._compared,
             "searches": self.searches,
         }
-        return Graph(Neighbours(indices, distances), [], facts), share
+        return Graph(neighbours, [], facts), share

@@ -437,16 +437,14 @@ def _finish_pair(nearest: NearestRows | RankedRows) -> _Piece:
     return *nearest.nearest(), {process_name(): runtime.peak_rss()}
 
 
-def knn_of_points(Z: Matrix, k: int, *, queries: Matrix | None = None, threads: int = 1) -> Neighbours:
-    """The k nearest rows of a matrix in this process, exactly: of each of its own rows, or of each of other rows.
+def knn_of_points(Z: Matrix, k: int, *, threads: int = 1) -> Neighbours:
+    """The k nearest rows of every row of a matrix in this process, exactly.
 
     Parameters
     ----------
     Z : float64 ndarray or csr_array, shape (n, m)
     k : int
-        At most n neighbours are found, or n − 1 of rows of Z, which are not their own neighbours.
-    queries : like Z, shape (rows, m), optional
-        Rows whose neighbours among the rows of Z are looked for; by default the rows of Z.
+        At most n − 1 neighbours are found: a row is not its own.
     threads : int
         Groups of rows that are searched at the same time.
 
@@ -459,27 +457,21 @@ def knn_of_points(Z: Matrix, k: int, *, queries: Matrix | None = None, threads: 
     --------
     >>> knn_of_points(np.array([[0.0], [1.0], [3.0]]), 1).indices.ravel()
     array([1, 0, 1])
-    >>> knn_of_points(np.array([[0.0], [1.0], [3.0]]), 2, queries=np.array([[2.5]])).indices
-    array([[2, 1]])
     """
     if sp.issparse(Z):
         Z = sp.csr_array(Z.astype(np.float64))
-        Q = Z if queries is None else sp.csr_array(queries.astype(np.float64))
     else:
         # Around zero, where the search has most digits.
         centre = Z.mean(axis=0) if len(Z) else np.zeros(Z.shape[1])
         Z = np.ascontiguousarray(Z - centre, dtype=np.float64)
-        Q = Z if queries is None else np.ascontiguousarray(queries - centre, dtype=np.float64)
-    n, rows = Z.shape[0], Q.shape[0]
-    k = min(k, n - (queries is None))
-    if k < 1 or rows == 0:
-        return Neighbours(np.empty((rows, max(k, 0)), np.int64), np.empty((rows, max(k, 0))))
-    runs = split_evenly(rows, max(1, min(threads, rows // FEWEST_ROWS)))
+    n = Z.shape[0]
+    k = min(k, n - 1)
+    if k < 1:
+        return Neighbours(np.empty((n, max(k, 0)), np.int64), np.empty((n, max(k, 0))))
+    runs = split_evenly(n, max(1, min(threads, n // FEWEST_ROWS)))
 
     def search(run: tuple[int, int]) -> NearestRows:
-        # Other rows are numbered after those of Z: none of them is itself among the candidates.
-        first = run[0] if queries is None else n + run[0]
-        nearest = NearestRows(Q[run[0] : run[1]], first, k, compiled=rows * n > COMPILED_PAIRS)
+        nearest = NearestRows(Z[run[0] : run[1]], run[0], k, compiled=n * n > COMPILED_PAIRS)
         nearest.add(Z, 0)
         return nearest
 

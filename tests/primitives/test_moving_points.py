@@ -56,7 +56,7 @@ def test_recall_is_the_share_of_true_neighbours_and_a_poor_one_is_no_reason_to_s
     exact = point_graph(Z, 8, kind="exact").neighbours.indices
     # Of the four nearest two are proposed, and other points that are none of them.
     half = np.concatenate([exact[:, :2], exact[:, 4:8]], axis=1).astype(np.int32)
-    with mock.patch.object(moving_points, "near_points", return_value=NearPoints(half, 99)) as search:
+    with mock.patch.object(moving_points, "search_points", return_value=NearPoints(half, 99)) as search:
         moving = MovingPoints(4, kind="approximate")
         for _ in range(3):
             found = moving.graph(Z)
@@ -75,7 +75,7 @@ def test_a_state_goes_on_with_the_same_candidates(tmp_path, in_files):
     again = MovingPoints(5, kind="approximate", seed=3, space=RowSpace(tmp_path if in_files else None))
     again.restore(arrays, facts)
     Z = points() + 0.05 * points(1)
-    with mock.patch.object(moving_points, "near_points", side_effect=AssertionError("searched")):
+    with mock.patch.object(moving_points, "search_points", side_effect=AssertionError("searched")):
         assert_same(again.graph(Z), first.graph(Z))
     assert again.state()[1] == first.state()[1]
 

@@ -529,7 +529,7 @@ def test_an_interrupted_loop_with_an_approximate_graph_goes_on_to_the_same_bits(
     with keep_checkpoints(folder, every=0), runtime.progress_to(stop), pytest.raises(KeyboardInterrupt):
         AccessMFS(**parameters).fit(dataset)
     searched = expected.report_.extra["graph"]["searches"]
-    monkeypatch.setattr(moving_points, "near_points", None)  # not searched again
+    monkeypatch.setattr(moving_points, "search_points", None)  # not searched again
     with keep_checkpoints(folder, every=0, resume=True):
         found = quiet(AccessMFS(**parameters), dataset, None)
     assert 1 < searched < 6
