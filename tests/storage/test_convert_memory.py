@@ -64,9 +64,10 @@ def test_peak_does_not_grow_with_the_file(tmp_path: Path, suffix: str) -> None:
     small, large = tmp_path / f"small.{suffix}", tmp_path / f"large.{suffix}"
     write_file(small, 1)
     rows = write_file(large, 70)
-    limit = 256 * MIB
-    peak(small, tmp_path / "warm.zarr", 2 * limit)  # compiles once
-    base, _, _ = peak(small, tmp_path / "small.zarr", limit)
+    peak(small, tmp_path / "warm.zarr", 512 * MIB)  # compiles once
+    base, _, _ = peak(small, tmp_path / "small.zarr", 512 * MIB)
+    # How many pages of LLVM are in memory, 70 to 130 MiB, is the kernel's choice: the limit goes with what is held.
+    limit = base + 48 * MIB
     measured, projected, n = peak(large, tmp_path / "large.zarr", limit)
     assert n == rows
     assert projected <= limit

@@ -174,7 +174,7 @@ def test_batches_fill_the_limit(workers: int, threads: bool) -> None:
 
 
 def test_what_does_not_fit() -> None:
-    message = r"one process: projected 173.5 MiB .*\n.*--memory-limit 174MiB"
+    message = r"one process: projected 187.5 MiB .*\n.*--memory-limit 188MiB"
     with pytest.raises(DoesNotFitError, match=message) as raised:
         plan_conversion(memory_limit=100 * MIB, workers=1, base_bytes=160 * MIB)
     assert raised.value.exit_code == 4
