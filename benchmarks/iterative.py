@@ -65,8 +65,8 @@ def fitted(
     passes: dict[str, list[float]] = defaultdict(list)
 
     def note(event: dict[str, Any]) -> None:
-        if event["kind"] == "pass-done":
-            passes[event["label"]].append(event["seconds"])
+        if event["kind"] in ("pass-done", "stage-done"):
+            passes[event["label"].partition(", ")[0]].append(event["seconds"])
 
     with connect(workers=workers, memory_limit=memory) as client:
         read = plain_read(Path(store))
@@ -103,7 +103,7 @@ def fitted(
         "ratio_to_read": statistics.median(regression) / reading if regression else None,
         "seconds_per_pass": {label: statistics.median(values) for label, values in passes.items()},
         "count_of_passes": {label: len(values) for label, values in passes.items()},
-        "search_seconds": sum(s for label, values in passes.items() if label in SEARCHES for s in values),
+        "search_seconds": sum(s for label, values in passes.items() if label.split(":")[0] in SEARCHES for s in values),
         "passes": took.passes,
         "tasks": took.tasks,
         "iterations": took.iterations,
@@ -122,8 +122,8 @@ def fitted(
     }
 
 
-#: Labels of passes that look for neighbours, and of those of a loop's regression.
-SEARCHES = ("neighbours", "masses")
+#: What labels of searches for neighbours begin with, and the passes of a loop's regression.
+SEARCHES = ("neighbours", "near points", "masses")
 REGRESSION = ("X W", "X'R", "X'X W", "X W and X'R", "X W and X'X W")
 
 

@@ -68,7 +68,7 @@ class PlainLines:
         self._clock = clock
         self._printed = clock()
         self._label = ""
-        self._total = 0
+        self._of = ""
         self._done = 0
         self._step = ""
         self._started = self._printed
@@ -78,18 +78,24 @@ class PlainLines:
         if kind == "fit":
             self._step = ""
         elif kind == "pass":
-            self._label, self._total, self._done = str(event["label"]), int(event["partitions"]), 0
-            self._started = self._clock()
-        elif kind == "partitions":
+            self._begin(event, f"of {event['partitions']} partitions")
+        elif kind == "stage":
+            self._begin(event, event["unit"] if event["parts"] is None else f"of {event['parts']} {event['unit']}")
+            self._print(f"{self._label}: begun{self._step}")
+        elif kind in ("partitions", "parts"):
             self._done += int(event["done"])
-            self._print(f"{self._label}: {self._done} of {self._total} partitions{self._step}")
-        elif kind == "pass-done":
+            self._print(f"{self._label}: {self._done} {self._of}{self._step}")
+        elif kind in ("pass-done", "stage-done"):
             self._print(f"{self._label}: done in {float(event['seconds']):.1f} s{self._step}")
         elif kind == "convert" and "parts_done" in event:
             self._print(f"{STAGES[event['stage']]}: {event['parts_done']} of {event['parts']} parts")
         elif kind == "step":
             self._step = "; " + step_text(event)
             self._print(step_text(event))
+
+    def _begin(self, event: dict[str, Any], of: str) -> None:
+        self._label, self._of, self._done = str(event["label"]), of, 0
+        self._started = self._clock()
 
     def _print(self, text: str) -> None:
         now = self._clock()
@@ -130,10 +136,11 @@ def _bar() -> Iterator[Callable[[dict[str, Any]], None]]:
             kind = event["kind"]
             if kind == "fit":
                 bar.update(task, step="")
-            elif kind == "pass":
+            elif kind in ("pass", "stage"):
                 # The step stays: passes come and go many times between two of them.
-                bar.reset(task, total=event["partitions"], description=str(event["label"]))
-            elif kind == "partitions":
+                bar.reset(task, description=str(event["label"]))
+                bar.tasks[0].total = event["partitions" if kind == "pass" else "parts"]  # None, too
+            elif kind in ("partitions", "parts"):
                 bar.advance(task, event["done"])
             elif kind == "convert" and "parts_done" in event:
                 bar.update(

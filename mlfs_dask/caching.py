@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask import runtime
 from mlfs_dask._version import __version__
 from mlfs_dask.errors import UsageError
 from mlfs_dask.fingerprints import code_digest, digest_of
@@ -286,7 +287,8 @@ class _Kept(Slot):
             self._folder.mkdir(parents=True, exist_ok=True)
             _write_tag(self._folder)
             aside.mkdir()
-            self._write(aside, arrays)
+            with runtime.stage(f"cache: {self._kind}"):
+                self._write(aside, arrays)
             for left in reversed(range(_TRIES)):
                 if self._entry.exists() and not self._is_there():
                     _remove(self._entry)  # damaged, or too little

@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask import runtime
 from mlfs_dask._version import __version__
 from mlfs_dask.errors import MlfsError
 from mlfs_dask.fingerprints import code_digest, digest_of
@@ -109,7 +110,8 @@ class _Kept(Checkpoint):
     def save(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         started = time.monotonic()
         try:
-            self.folder.write(_STATE, self.key, arrays, facts)
+            with runtime.stage("checkpoint"):
+                self.folder.write(_STATE, self.key, arrays, facts)
         except Exception as error:  # a full disk, or whatever a client of object stores raises: the job can go on
             if not isinstance(error, OSError) and not self.folder.is_remote:
                 raise

@@ -22,6 +22,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
+from mlfs_dask import runtime
 from mlfs_dask.errors import DoesNotFitError
 
 Array = NDArray[np.float64]
@@ -405,15 +406,18 @@ def graph_of(
     columns, data = space.empty(room, 1, kind).reshape(-1), space.empty(room, 1, S.dtype).reshape(-1)
     indptr = np.zeros(n + 1, kind)
     filled = 0
-    for low in range(0, n, GRAPH_ROWS):
-        part = slice(low, min(low + GRAPH_ROWS, n))
-        block = combine(graph_rows(S, part), _pointing_at(S, part), part)
-        block.sort_indices()
-        end = filled + block.nnz
-        columns[filled:end], data[filled:end] = block.indices, block.data
-        indptr[part.start + 1 : part.stop + 1] = filled + block.indptr[1:]
-        filled = end
-        give_back()
+    blocks = range(0, n, GRAPH_ROWS)
+    with runtime.stage("graph", len(blocks), unit="blocks") as done:
+        for low in blocks:
+            part = slice(low, min(low + GRAPH_ROWS, n))
+            block = combine(graph_rows(S, part), _pointing_at(S, part), part)
+            block.sort_indices()
+            end = filled + block.nnz
+            columns[filled:end], data[filled:end] = block.indices, block.data
+            indptr[part.start + 1 : part.stop + 1] = filled + block.indptr[1:]
+            filled = end
+            give_back()
+            done()
     return _unpruned(columns[:filled], data[:filled], indptr, (n, n))
 
 

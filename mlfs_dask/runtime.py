@@ -14,6 +14,7 @@ import os
 import resource
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -264,8 +265,9 @@ _lock = threading.Lock()
 def progress_to(sink: ProgressSink) -> Iterator[None]:
     """Send progress events to `sink` inside the with-block.
 
-    An event is a dict with "kind": "pass" (a pass begins: label, partitions, pass number), "partitions"
-    (`done` more partitions are finished), "pass-done", or "step" (one iteration of a loop: number, objective...).
+    An event is a dict with "kind": "pass" (a reading of the data begins: label, partitions), "partitions" (`done` more
+    are finished), "pass-done"; "stage" (work that reads no data: label, parts, unit), "parts", "stage-done"; or "step"
+    (one iteration of a loop: number, objective...).
     """
     _sinks.append(sink)
     try:
@@ -280,6 +282,29 @@ def emit(kind: str, **fields: Any) -> None:
     with _lock:
         for sink in _sinks:
             sink(event)
+
+
+@contextlib.contextmanager
+def stage(label: str, parts: int | None = None, *, unit: str = "parts") -> Iterator[Callable[[], None]]:
+    """Tell of work inside the with-block that reads no data and may take long: a search, a solve, the writing of state.
+
+    Parameters
+    ----------
+    label : str
+    parts : int, optional
+        How many there are to do; None where nobody knows.
+    unit : str
+        What they are called.
+
+    Yields
+    ------
+    callable
+        To be called, from any thread, when one more is done.
+    """
+    started = time.perf_counter()
+    emit("stage", label=label, parts=parts, unit=unit)
+    yield functools.partial(emit, "parts", done=1)
+    emit("stage-done", label=label, seconds=time.perf_counter() - started)
 
 
 def emit_from_task(kind: str, **fields: Any) -> None:

@@ -9,7 +9,6 @@ neighbours were found is measured on rows of the sample.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -40,7 +39,7 @@ from mlfs_dask.primitives.passes import PassRecord, State
 from mlfs_dask.primitives.plan import PassPlan
 from mlfs_dask.primitives.row_passes import IN_FLIGHT_BYTES, Rows, plan_rows, run_row_pass
 from mlfs_dask.primitives.sample import plan_taking, take_rows
-from mlfs_dask.row_arrays import IN_MEMORY, RowSpace, column_sums, row_blocks
+from mlfs_dask.row_arrays import IN_MEMORY, RowSpace, block_rows, column_sums, row_blocks
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Block, Matrix, Profile, RowSource
 
@@ -209,16 +208,13 @@ def row_graph(
     judged = np.sort(rng.choice(len(chosen), size=min(RECALL_ROWS, len(chosen)), replace=False))
     taken, first = take_rows(source, chosen, resources, label="sample")
     sample = search.scaled(taken)
-    components, offset = principal_components(sample, rng)
+    with runtime.stage("principal components"):
+        components, offset = principal_components(sample, rng)
     statistic = _Components(search, components, offset, sample[judged], k)
     points = space.empty(n, components.shape[1], np.float32)
     _, true, second = run_row_pass(source, statistic, resources, out=[points], label="components")
     seed, threads = int(rng.integers(2**31)), search_threads(resources)
-    runtime.emit("pass", label="near points", partitions=1)
-    started = time.perf_counter()
     found = near_points(points, count, seed=seed, threads=threads, space=space)
-    runtime.emit("partitions", done=1)
-    runtime.emit("pass-done", label="near points", seconds=time.perf_counter() - started)
     del points  # in another order now
     neighbours, records = search_groups(source, search, plan, resources, candidates=found.indices, space=space)
     exact = _without_itself(true[0], true[1], chosen[judged])
@@ -429,7 +425,8 @@ def rank_points(
     n, m = Z.shape
     indices, distances = space.empty(n, k, np.int64), space.empty(n, k)
     exact = NearestRows(Z[judged] - mean, np.iinfo(np.int64).max // 2, k + 1)
-    with runtime.one_blas_thread():
+    parts = -(-n // block_rows(m))
+    with runtime.one_blas_thread(), runtime.stage("near points: ranking", parts, unit="blocks") as done:
         for part in row_blocks(n, m):
             near = candidates[part]
             # All of a block's candidates, each of them once.
@@ -439,6 +436,7 @@ def rank_points(
             order, distances[part] = ranked.nearest()
             indices[part] = among[order]
             exact.add(Z[part] - mean, part.start)
+            done()
     share = recall(distances[judged], _without_itself(exact.indices, exact.distances, judged))
     return Neighbours(indices, distances), share
 

@@ -251,13 +251,15 @@ def isolation_graph(
     draw, grow = np.random.SeedSequence(seed).spawn(2)
     chosen = _drawn_rows(profile, n_trees, max_samples, np.random.default_rng(draw))
     sample, first = take_rows(source, chosen, resources, label="forest")
-    forest = grow_forest(sample, n_trees=n_trees, max_samples=max_samples, seed=int(grow.generate_state(1)[0]))
+    with runtime.stage("forest: growing"):
+        forest = grow_forest(sample, n_trees=n_trees, max_samples=max_samples, seed=int(grow.generate_state(1)[0]))
     codes = space.empty(n, n_trees, forest.code_type)
     _, _, second = run_row_pass(source, LeafNumbers(forest), resources, out=[codes], label="leaves")
     by_tree = _transposed(codes, space)
     space.release(codes)
     del codes
-    tables = mass_tables(forest.shapes, by_tree)
+    with runtime.stage("masses: counting"):
+        tables = mass_tables(forest.shapes, by_tree)
     extra: dict[str, NDArray[Any]] = {}
     if approximate:
         near = approximately_by_mass(by_tree, tables, k, resources, seed=seed, space=space)
@@ -427,20 +429,18 @@ def nearest_by_mass(
     work = trees * n * n
     slots = resources.slots if work > COMPILED_WORK else 1
     runs = split_evenly(n, min(n, slots * TASKS_PER_SLOT if slots > 1 else 1))
-    runtime.emit("pass", label="masses", partitions=len(runs))
     pieces: Iterable[tuple[NDArray[np.int64], NDArray[np.int64]]]
-    if work <= COMPILED_WORK:
-        pieces = [kernels.nearest_by_mass(codes, tables, 0, n, k)]
-        runtime.emit("partitions", done=1)
-    elif resources.client is None:
-        with ThreadPoolExecutor(slots, thread_name_prefix="mlfs-search") as pool:
-            pieces = list(pool.map(lambda run: _search(codes, tables, run[0], run[1], k), runs))
-    else:
-        pieces = send_again(lambda: _search_there(codes, tables, k, runs, resources), resources)
+    with runtime.stage("masses: comparing all rows", len(runs)) as done:
+        if work <= COMPILED_WORK:
+            pieces = [kernels.nearest_by_mass(codes, tables, 0, n, k)]
+            done()
+        elif resources.client is None:
+            with ThreadPoolExecutor(slots, thread_name_prefix="mlfs-search") as pool:
+                pieces = list(pool.map(lambda run: _search(codes, tables, run[0], run[1], k), runs))
+        else:
+            pieces = send_again(lambda: _search_there(codes, tables, k, runs, resources), resources)
     indices, masses = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
-    seconds = time.perf_counter() - started
-    runtime.emit("pass-done", label="masses", seconds=seconds)
-    logger.info("masses: %d rows, %.3f s", n, seconds)
+    logger.info("masses: %d rows, %.3f s", n, time.perf_counter() - started)
     return indices, masses
 
 
@@ -484,11 +484,10 @@ def approximately_by_mass(
 
     trees, n = codes.shape
     started = time.perf_counter()
-    runtime.emit("pass", label="masses", partitions=1)
     rng = np.random.default_rng([seed, 1])
     landmarks = np.sort(rng.choice(n, size=min(n, LANDMARKS), replace=False))
     threads = search_threads(resources)
-    with runtime.one_blas_thread():
+    with runtime.one_blas_thread(), runtime.stage("masses: landmarks"):
         vectors, offset = kernels.mass_landmarks(codes[:, landmarks], tables, n, min(DIMENSIONS, len(landmarks)))
     runs = split_evenly(n, -(-n // _RANKED_ROWS))
     count = min(n - 1, max(CANDIDATES, 3 * k))
@@ -501,8 +500,10 @@ def approximately_by_mass(
             def place(run: tuple[int, int]) -> None:
                 points[slice(*run)] = kernels.mass_points(codes[:, slice(*run)], vectors, offset)
                 give_back()
+                done()
 
-            list(pool.map(place, runs))
+            with runtime.stage("masses: points", len(runs)) as done:
+                list(pool.map(place, runs))
             found = near_points(points, count, seed=int(rng.integers(2**31)), threads=threads, space=space)
             space.release(points)
             return found
@@ -515,35 +516,39 @@ def approximately_by_mass(
             rows, candidates = slice(*run), np.sort(candidates_of[slice(*run)], axis=1)
             isolation_compiled.rank_candidates(by_row, tables, candidates, *run, k, indices[rows], masses[rows])
             give_back()
+            done()
 
-        list(pool.map(rank, runs))
+        with runtime.stage("masses: ranking", len(runs)) as done:
+            list(pool.map(rank, runs))
 
         def ask(run: tuple[int, int]) -> None:
             rows = slice(*run)
             isolation_compiled.ask_neighbours(by_row, tables, before, least, *run, indices[rows], masses[rows])
             give_back()
+            done()
 
         space.release(candidates_of)
         candidates_of = np.empty((0, 0), np.int32)
         before, least = space.empty(n, k, np.int64), space.empty(n, k, np.int64)
-        for _ in range(ASKING_ROUNDS):
-            indices, masses, before, least = before, least, indices, masses
-            list(pool.map(ask, split_evenly(n, min(n, PARTS))))
+        asking = split_evenly(n, min(n, PARTS))
+        with runtime.stage("masses: asking neighbours", ASKING_ROUNDS * len(asking)) as done:
+            for _ in range(ASKING_ROUNDS):
+                indices, masses, before, least = before, least, indices, masses
+                list(pool.map(ask, asking))
         space.release(before, least, by_row)
 
         def measure(row: int) -> NDArray[np.int64]:
             near, exact = np.empty((1, k), np.int64), np.empty((1, k), np.int64)
             isolation_compiled.nearest_by_mass(codes, tables, row, row + 1, k, near, exact)
+            done()
             return exact
 
         most = max(1, min(RECALL_ROWS, RECALL_LOOKUPS // (n * trees)))
         judged = np.sort(rng.choice(n, size=min(n, most), replace=False))
-        exact = np.concatenate(list(pool.map(measure, judged.tolist())))
-    runtime.emit("partitions", done=1)
+        with runtime.stage("masses: true neighbours of a sample", len(judged), unit="rows") as done:
+            exact = np.concatenate(list(pool.map(measure, judged.tolist())))
     share = float((masses[judged] <= exact[:, -1:]).mean())
-    seconds = time.perf_counter() - started
-    runtime.emit("pass-done", label="masses", seconds=seconds)
-    logger.info("masses: %d rows, recall %.3f, %.3f s", n, share, seconds)
+    logger.info("masses: %d rows, recall %.3f, %.3f s", n, share, time.perf_counter() - started)
     return NearMasses(indices, masses, share, len(judged), compared)
 
 
@@ -554,7 +559,7 @@ def _search(
 
     indices, masses = np.empty((high - low, k), np.int64), np.empty((high - low, k), np.int64)
     isolation_compiled.nearest_by_mass(codes, tables, low, high, k, indices, masses)
-    runtime.emit_from_task("partitions", done=1)
+    runtime.emit_from_task("parts", done=1)
     return indices, masses
 
 

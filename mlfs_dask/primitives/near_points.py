@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask import runtime
 from mlfs_dask.row_arrays import IN_MEMORY, RowSpace, give_back, row_blocks
 
 logger = logging.getLogger(__name__)
@@ -96,7 +97,7 @@ def near_points(P: Points, k: int, *, seed: int, threads: int = 1, space: RowSpa
     n = len(P)
     rng = np.random.default_rng(seed)
     with ThreadPoolExecutor(threads, thread_name_prefix="mlfs-search") as pool:
-        centres, lists = _lists(P, rng, pool, threads)
+        centres, lists = _lists(P, rng, pool)
         order = np.argsort(lists, kind="stable").astype(np.int32)
         bounds = np.concatenate([[0], np.cumsum(np.bincount(lists, minlength=len(centres)))])
         del lists
@@ -104,7 +105,7 @@ def near_points(P: Points, k: int, *, seed: int, threads: int = 1, space: RowSpa
         place[order] = np.arange(n, dtype=np.int32)
         _reorder(P, order)
         sample = np.sort(rng.choice(n, size=min(n, SAMPLE_POINTS), replace=False))
-        truth = _nearest(P[sample], P, k + 1, pool, threads)
+        truth = _nearest(P[sample], P, k + 1, pool)
         held = min(max(k, HELD), n - 1)
         now, after = (_Found(*(space.empty(n, held, kind) for kind in _KINDS)) for _ in range(2))
         compared = max(FIRST_COMPARED, 4 * (held + 1))
@@ -116,7 +117,7 @@ def near_points(P: Points, k: int, *, seed: int, threads: int = 1, space: RowSpa
                 if recall >= ENOUGH or compared == n:
                     break
                 before = recall
-                _improve(P, now, after, pool, threads, space)
+                _improve(P, now, after, pool, space, f"near points: asking neighbours, recall {recall:.2f} so far")
                 now, after = after, now
                 recall = _recall(now.indices[sample, :k], truth, sample)
                 if recall < before + LEAST_GAIN:
@@ -172,9 +173,7 @@ def _runs(total: int, step: int) -> list[tuple[int, int]]:
     return [(low, min(low + step, total)) for low in range(0, total, step)]
 
 
-def _lists(
-    P: Points, rng: np.random.Generator, pool: ThreadPoolExecutor, threads: int
-) -> tuple[Points, NDArray[np.int32]]:
+def _lists(P: Points, rng: np.random.Generator, pool: ThreadPoolExecutor) -> tuple[Points, NDArray[np.int32]]:
     """Centres, and the list of every point."""
     n, m = P.shape
     count = max(1, min(MAX_LISTS, n // LIST_POINTS))
@@ -187,13 +186,17 @@ def _lists(
         kmeans.train(P[chosen])
         return np.asarray(kmeans.centroids, dtype=np.float32)
 
-    centres = pool.submit(train).result()
+    with runtime.stage("near points: centres"):
+        centres = pool.submit(train).result()
 
     def assign(run: tuple[int, int]) -> NDArray[np.int32]:
         _, found = _alone().knn(P[run[0] : run[1]], centres, 1)
+        done()
         return np.asarray(found[:, 0], dtype=np.int32)
 
-    return centres, np.concatenate(list(pool.map(assign, _runs(n, 16384))))
+    runs = _runs(n, 16384)
+    with runtime.stage("near points: lists", len(runs)) as done:
+        return centres, np.concatenate(list(pool.map(assign, runs)))
 
 
 def _compare(
@@ -226,12 +229,15 @@ def _compare(
             into.squares[low:high] = found[keep].reshape(-1, k)
             into.fresh[low:high] = True
         give_back()
+        done()
 
-    list(pool.map(search, _runs(count, 16)))
+    runs = _runs(count, 16)
+    with runtime.stage(f"near points: {compared:,} compared with each", len(runs)) as done:
+        list(pool.map(search, runs))
 
 
 def _improve(
-    points: Points, found: _Found, into: _Found, pool: ThreadPoolExecutor, threads: int, space: RowSpace
+    points: Points, found: _Found, into: _Found, pool: ThreadPoolExecutor, space: RowSpace, label: str
 ) -> None:
     """The nearest of those found and of those that they have found, or by whom they were."""
     from mlfs_dask.blocks import near_points_compiled
@@ -239,27 +245,32 @@ def _improve(
     n, k = found.indices.shape
     asked = min(HELD, k)
     back, fresh_back = space.empty(n, BACK, np.int32), space.empty(n, BACK, np.bool_)
-    near_points_compiled.reverse(found.indices, found.fresh, back, fresh_back)
+    runs = _runs(n, max(1, -(-n // PARTS)))
 
     def run(part: tuple[int, int]) -> None:
         written = (array[slice(*part)] for array in into)
         near_points_compiled.improve(points, *found, asked, back, fresh_back, *part, *written)
         give_back()
+        done()
 
-    list(pool.map(run, _runs(n, max(1, -(-n // PARTS)))))
+    with runtime.stage(label, len(runs)) as done:
+        near_points_compiled.reverse(found.indices, found.fresh, back, fresh_back)
+        list(pool.map(run, runs))
     space.release(back, fresh_back)
 
 
-def _nearest(queries: Points, points: Points, k: int, pool: ThreadPoolExecutor, threads: int) -> NDArray[np.int64]:
+def _nearest(queries: Points, points: Points, k: int, pool: ThreadPoolExecutor) -> NDArray[np.int64]:
     """The k nearest points of a few, exactly."""
     runs = _runs(len(points), max(65536, k))
 
     def search(run: tuple[int, int]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         squares, near = _alone().knn(queries, points[run[0] : run[1]], min(k, run[1] - run[0]))
         give_back()
+        done()
         return squares, near + run[0]
 
-    pieces = list(pool.map(search, runs))
+    with runtime.stage(f"near points: true ones of {len(queries)}", len(runs)) as done:
+        pieces = list(pool.map(search, runs))
     squares, near = (np.concatenate(parts, axis=1) for parts in zip(*pieces, strict=True))
     order = np.argsort(squares, axis=1, kind="stable")[:, :k]
     return np.take_along_axis(near, order, axis=1)

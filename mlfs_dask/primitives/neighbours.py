@@ -22,7 +22,7 @@ from mlfs_dask import caching, runtime
 from mlfs_dask.blocks.neighbours import SCRATCH_BYTES, NearestRows, RankedRows
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.primitives.linear import Scaling
-from mlfs_dask.primitives.passes import PassRecord, compute_graphs, process_name, send, send_again
+from mlfs_dask.primitives.passes import PassRecord, compute_graphs, process_name, send, send_again, told
 from mlfs_dask.primitives.plan import USABLE_SHARE, PassPlan, split_evenly
 from mlfs_dask.primitives.row_passes import IN_FLIGHT_BYTES
 from mlfs_dask.row_arrays import IN_MEMORY, RowSpace, give_back, neighbour_graph
@@ -232,7 +232,9 @@ def search_groups(
     """
     profile, k = source.profile, search.k
     started = time.perf_counter()
-    runtime.emit("pass", label="neighbours", partitions=len(plan.runs))
+    # Every group has all of X pass.
+    each = len(plan.runs) if getattr(source, "holds_blocks", False) else profile.partitions
+    runtime.emit("pass", label="neighbours", partitions=len(plan.runs) * each)
     indices, distances = space.empty(profile.n, k, np.int64), space.empty(profile.n, k)
     width = 16 * k + (0 if candidates is None else candidates.dtype.itemsize * candidates.shape[1])
     peak = 0
@@ -346,8 +348,8 @@ def _search_group(search: Search, source: RowSource, low: int, high: int, candid
     first = int(np.searchsorted(offsets, low, side="right")) - 1
     last = int(np.searchsorted(offsets, high, side="left"))
     nearest = search.begin(source.stream(first, last), low, high, candidates)
-    search.pass_by(nearest, source.stream(0, len(offsets) - 1))
-    runtime.emit_from_task("partitions", done=1)
+    partitions = len(offsets) - 1
+    search.pass_by(nearest, told(source.stream(0, partitions), offsets, 0, partitions))
     return *nearest.nearest(), {process_name(): runtime.peak_rss()}
 
 
@@ -429,11 +431,11 @@ def _add_pair(search: Search, nearest: NearestRows | RankedRows, held: Any) -> N
     copy = nearest.copy()
     with runtime.one_blas_thread():
         search.pass_by(copy, held.blocks())
+    runtime.emit_from_task("partitions", done=1)
     return copy
 
 
 def _finish_pair(nearest: NearestRows | RankedRows) -> _Piece:
-    runtime.emit_from_task("partitions", done=1)
     return *nearest.nearest(), {process_name(): runtime.peak_rss()}
 
 

@@ -12,7 +12,7 @@ import os
 import socket
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar
@@ -308,28 +308,33 @@ def _run(statistics: Sequence[Statistic], source: Any, first: int, last: int, pi
     """Stream partitions first..last-1 into new states; a list of them, cut, if there are several pieces."""
     # A store is streamed here; the blocks of a Dask array have been computed as arguments of this task.
     blocks: Iterable[Block] = source.stream(first, last) if hasattr(source, "stream") else source.blocks()
-    offsets = getattr(source, "row_offsets", None)
     runtime.reset_peak_rss()
     states = [s.zero() for s in statistics]
-    told, told_at = 0, time.monotonic()
     # Under a cluster every core already has a task: BLAS must not bring its own threads.
     with threadpool_limits(1):
-        for block in blocks:
+        for block in told(blocks, getattr(source, "row_offsets", None), first, last):
             for statistic, state in zip(statistics, states, strict=True):
                 statistic.add(state, block)
-            if offsets is not None and time.monotonic() - told_at > PROGRESS_SECONDS:
-                row = block.start + block.X.shape[0]
-                done = int(np.searchsorted(offsets, row, side="right")) - 1 - first
-                if first + done < last and done > told:
-                    runtime.emit_from_task("partitions", done=done - told)
-                    told, told_at = done, time.monotonic()
-    runtime.emit_from_task("partitions", done=last - first - told)
     if pieces == 1:
         return states, {process_name(): runtime.peak_rss()}
     parts = statistics[0].split(states[0], pieces)  # type: ignore[attr-defined]
     del states
     peaks = {process_name(): runtime.peak_rss()}
     return [([part], peaks) for part in parts]
+
+
+def told(blocks: Iterable[Block], offsets: NDArray[np.int64] | None, first: int, last: int) -> Iterator[Block]:
+    """The blocks of partitions first..last-1, whoever shows progress being told from time to time how many are done."""
+    so_far, told_at = 0, time.monotonic()
+    for block in blocks:
+        yield block
+        if offsets is not None and time.monotonic() - told_at > PROGRESS_SECONDS:
+            row = block.start + block.X.shape[0]
+            done = int(np.searchsorted(offsets, row, side="right")) - 1 - first
+            if first + done < last and done > so_far:
+                runtime.emit_from_task("partitions", done=done - so_far)
+                so_far, told_at = done, time.monotonic()
+    runtime.emit_from_task("partitions", done=last - first - so_far)
 
 
 def _merge(

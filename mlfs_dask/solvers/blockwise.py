@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
+from mlfs_dask import runtime
 from mlfs_dask.errors import MlfsError
 from mlfs_dask.row_arrays import IN_MEMORY, RowSpace, graph_rows, row_blocks
 from mlfs_dask.solvers.laplacian import Smoother
@@ -236,8 +237,10 @@ def solve_blockwise(
         before = weights.W
         weights.descend(C, weight_steps)
         F = problem.products.forward(weights.W)
-        for _ in range(label_steps):
-            label_step(problem, at, F)
+        with runtime.stage("latent labels", label_steps, unit="steps") as done:
+            for _ in range(label_steps):
+                label_step(problem, at, F)
+                done()
         _note(trace, problem, at, F, weights.W - before)
         if _stands(trace, tol):
             trace.converged = True

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask import runtime
 from mlfs_dask.row_arrays import IN_MEMORY, RowSpace, column_sums, multiply, narrowed, row_blocks
 from mlfs_dask.solvers import conjugate_gradients as cg
 from mlfs_dask.solvers.laplacian import Smoother
@@ -95,6 +96,7 @@ def propagate_labels(
     def operator(P: Array, columns: NDArray[np.intp]) -> Array:
         """(θL + H) P + K∘P, and P times the Laplacian of labels."""
         product = narrowed(image, P.shape[1])
+        done()
         mean = column_sums(P) / n
         if laplacian is not None:
             laplacian.product(P, product)
@@ -111,16 +113,17 @@ def propagate_labels(
         scale = diagonal[rows, np.newaxis] + known[rows] + sigma[columns]
         return R / np.maximum(scale, np.finfo(np.float64).tiny)
 
-    found = cg.conjugate_gradients(
-        operator,
-        target,
-        x0=F,
-        precondition=precondition,
-        tol=tol,
-        max_iter=MAX_STEPS,
-        together=not by_row,
-        space=space,
-    )
+    with runtime.stage("predicted labels", unit="steps") as done:
+        found = cg.conjugate_gradients(
+            operator,
+            target,
+            x0=F,
+            precondition=precondition,
+            tol=tol,
+            max_iter=MAX_STEPS,
+            together=not by_row,
+            space=space,
+        )
     if by_row:
         multiply(F, E.T, F)
     space.release(image)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
+from mlfs_dask import runtime
 from mlfs_dask.row_arrays import (
     IN_MEMORY,
     RowSpace,
@@ -126,55 +127,69 @@ def recover_labels(
     diagonal = (s + alpha * reconstruction.diagonal)[:, np.newaxis]
     # A row without weight and neighbours ties nothing down: its entries stay what they are.
     inverse = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0)
-    column = s[:, np.newaxis]
     width = group_columns(n)
+    groups = range(0, q, width)
     steps, residual = 0, 0.0
-    for low in range(0, q, width):
-        high = min(low + width, q)
-        some = np.zeros(high - low, dtype=bool)
-        for part in row_blocks(n, q):
-            some |= free[part, low:high].any(axis=0)
-        chosen = np.flatnonzero(some) + low
-        if not len(chosen):
-            continue
-        mask, start = take_columns(free, chosen), take_columns(Y, chosen)
-        through, image = np.empty_like(start), np.empty_like(start)
-        right = np.empty_like(start)
-        for part in row_blocks(*start.shape):
-            image[part] = np.where(mask[part], 0.0, start[part])
-            start[part] *= mask[part]
-        reconstruction.normal(image, through, right)
-        for part in row_blocks(*start.shape):
-            right[part] *= -alpha
-            if fitted is not None:
-                right[part] += column[part] * fitted[part][:, chosen]
-            right[part] *= mask[part]
-
-        def operator(
-            V: Array,
-            columns: NDArray[np.intp],
-            mask: NDArray[np.bool_] = mask,
-            through: Array = through,
-            image: Array = image,
-        ) -> Array:
-            product = narrowed(image, V.shape[1])
-            reconstruction.normal(V, narrowed(through, V.shape[1]), product)
-            for part in row_blocks(*V.shape):
-                product[part] *= alpha
-                product[part] += column[part] * V[part]
-                product[part] *= mask[part][:, columns]
-            return product
-
-        found = cg.conjugate_gradients(
-            operator,
-            right,
-            x0=start,
-            precondition=lambda R, _, rows: inverse[rows] * R,
-            tol=tol,
-            max_iter=max_iter,
-        )
-        for part in row_blocks(n, q):
-            Y[part, chosen] = np.where(mask[part], np.clip(found.x[part], -1.0, 1.0), Y[part][:, chosen])
-        steps = max(steps, found.iterations)
-        residual = max(residual, float(found.residuals.max(initial=0.0)))
+    with runtime.stage("recovered labels", len(groups), unit="groups of labels") as done:
+        for low in groups:
+            high = min(low + width, q)
+            some = np.zeros(high - low, dtype=bool)
+            for part in row_blocks(n, q):
+                some |= free[part, low:high].any(axis=0)
+            chosen = np.flatnonzero(some) + low
+            if len(chosen):
+                found = _solve(Y, free, chosen, s, inverse, fitted, alpha, reconstruction, tol=tol, max_iter=max_iter)
+                steps = max(steps, found.iterations)
+                residual = max(residual, float(found.residuals.max(initial=0.0)))
+            done()
     return Recovery(steps, residual)
+
+
+def _solve(
+    Y: Array,
+    free: NDArray[np.bool_],
+    chosen: NDArray[np.intp],
+    s: Array,
+    inverse: Array,
+    fitted: Array | None,
+    alpha: float,
+    reconstruction: Reconstruction,
+    *,
+    tol: float,
+    max_iter: int,
+) -> cg.Solution:
+    """Some columns of `recover_labels`; `inverse`, shape (n, 1), is that of the diagonal of S + α(I − W)'(I − W)."""
+    column = s[:, np.newaxis]
+    mask, start = take_columns(free, chosen), take_columns(Y, chosen)
+    through, image = np.empty_like(start), np.empty_like(start)
+    right = np.empty_like(start)
+    for part in row_blocks(*start.shape):
+        image[part] = np.where(mask[part], 0.0, start[part])
+        start[part] *= mask[part]
+    reconstruction.normal(image, through, right)
+    for part in row_blocks(*start.shape):
+        right[part] *= -alpha
+        if fitted is not None:
+            right[part] += column[part] * fitted[part][:, chosen]
+        right[part] *= mask[part]
+
+    def operator(V: Array, columns: NDArray[np.intp]) -> Array:
+        product = narrowed(image, V.shape[1])
+        reconstruction.normal(V, narrowed(through, V.shape[1]), product)
+        for part in row_blocks(*V.shape):
+            product[part] *= alpha
+            product[part] += column[part] * V[part]
+            product[part] *= mask[part][:, columns]
+        return product
+
+    found = cg.conjugate_gradients(
+        operator,
+        right,
+        x0=start,
+        precondition=lambda R, _, rows: inverse[rows] * R,
+        tol=tol,
+        max_iter=max_iter,
+    )
+    for part in row_blocks(*Y.shape):
+        Y[part, chosen] = np.where(mask[part], np.clip(found.x[part], -1.0, 1.0), Y[part][:, chosen])
+    return found

@@ -141,6 +141,29 @@ def test_lines_of_passes_tell_what_the_last_iteration_told() -> None:
     assert stream.getvalue().splitlines()[-1] == "X W: done in 1.0 s (18 s)"
 
 
+def test_lines_of_stages_name_their_parts() -> None:
+    stream, now = io.StringIO(), [0.0]
+    sink = PlainLines(stream, interval=5.0, clock=lambda: now[0])
+    events = [
+        {"kind": "pass", "label": "components", "partitions": 26},
+        {"kind": "stage", "label": "near points: lists", "parts": 8, "unit": "parts"},
+        {"kind": "parts", "done": 1},
+        {"kind": "parts", "done": 1},
+        {"kind": "stage-done", "label": "near points: lists", "seconds": 12.25},
+        {"kind": "stage", "label": "predicted labels", "parts": None, "unit": "steps"},
+        {"kind": "parts", "done": 1},
+    ]
+    for event, moment in zip(events, [0.0, 6.0, 8.0, 12.0, 18.25, 20.0, 26.0], strict=True):
+        now[0] = moment
+        sink(event)
+    assert stream.getvalue().splitlines() == [
+        "near points: lists: begun (0 s)",
+        "near points: lists: 2 of 8 parts (6 s)",
+        "near points: lists: done in 12.2 s (12 s)",
+        "predicted labels: 1 steps (6 s)",
+    ]
+
+
 @pytest.mark.parametrize(("progress", "lines"), [("json", 1), ("none", 0), ("plain", 0), ("auto", 0)])
 def test_forms_of_progress(
     progress: str, lines: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -185,3 +208,22 @@ def test_the_bar_shows_every_kind_of_event(monkeypatch: pytest.MonkeyPatch) -> N
     assert "2/5" in shown[2]
     assert "X W" in shown[3]
     assert "iteration 3, objective 0.123457" in shown[3]
+
+
+def test_the_bar_shows_stages_with_parts_and_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    for name, value in {"FORCE_COLOR": "1", "COLUMNS": "100", "TERM": "xterm"}.items():
+        monkeypatch.setenv(name, value)
+    shown = []
+    for parts in (7, None):
+        with show_progress(Output(progress="bar")):
+            runtime.emit("pass", label="counts", partitions=4)
+            with runtime.stage("masses: ranking", parts) as done:
+                done()
+                done()
+        shown.append(stream.getvalue())
+        stream.truncate(0)
+    assert "masses: ranking" in shown[0]
+    assert "2/7" in shown[0]
+    assert "2/?" in shown[1]
