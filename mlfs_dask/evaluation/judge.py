@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +26,7 @@ from mlfs_dask.evaluation.chosen import (
     search_bytes,
     standard,
 )
-from mlfs_dask.evaluation.metrics import Judged, compute_metrics
+from mlfs_dask.evaluation.metrics import Judged, beside_scores, compute_metrics
 from mlfs_dask.evaluation.protocols import Settings
 from mlfs_dask.primitives.linear import Scaling
 from mlfs_dask.row_arrays import free_disk, scratch_folder
@@ -115,8 +114,10 @@ def plan_judging(
         knn_rows = most if most < train else None
     here = own_resources(resources)
     knn = search_bytes(rows, settings.n_neighbors, (knn_rows or train) + test, threads=here.threads_per_worker)
-    # Scores, their order, the truth and what was predicted; labels.
-    always = 40 * test * table.q + 27 * int(table.Y.nnz) + 24 * table.n + _BLOCK_BYTES
+    # Scores, and what metrics make of them; labels.
+    positives = int(table.Y.nnz)
+    always = 8 * test * table.q + beside_scores(test * table.q, positives) + 27 * positives + 24 * table.n
+    always += _BLOCK_BYTES
     room = resources.driver_limit - runtime.driver_bytes()
 
     def needed(exact_logistic: bool) -> int:
@@ -211,7 +212,7 @@ class Judge:
         plan : JudgingPlan
         resources : Resources
         """
-        truth = Y[part.test].toarray()
+        truth = Y[part.test]
         rows: list[list[Any]] = []
         for k in ks:
             # The columns of the grid's largest k were read; all others are their beginning.
@@ -219,10 +220,7 @@ class Judge:
             scaling = standard(train) if self._settings.scale == "standard" else None
             for name in self._settings.classifiers:
                 scores = self._scores(name, train, test, part.classifier_Y, scaling, seed, plan, resources)
-                judged = Judged(truth, scores, (scores >= 0.5).astype(np.int8))
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # what is undefined is told by being empty
-                    found = compute_metrics(judged, self._settings.metrics)
+                found = compute_metrics(Judged(truth, scores), self._settings.metrics)
                 rows += [[name, k, metric, None if np.isnan(v) else v] for metric, v in found.items()]
         return rows
 
@@ -250,7 +248,10 @@ class Judge:
             model.fit_rows(train, Y, scaling)
         if model.not_converged_:
             self.warnings.append(f"{name} with {k} features: {model.not_converged_} labels did not converge")
-        return np.concatenate([model.predict_proba(_moved(block.X, scaling)) for block in test.blocks()])
+        scores = np.empty((len(test), Y.shape[1]))
+        for block in test.blocks():
+            scores[block.start : block.start + block.X.shape[0]] = model.predict_proba(_moved(block.X, scaling))
+        return scores
 
     def _knn_scores(
         self,

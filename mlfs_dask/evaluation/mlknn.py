@@ -28,7 +28,7 @@ from mlfs_dask.primitives.neighbours import Neighbours
 from mlfs_dask.selectors.labels import label_matrix
 
 #: Entries (rows times labels) that are counted at a time.
-_BLOCK_ENTRIES = 2**22
+_BLOCK_ENTRIES = 2**20
 
 
 class MLkNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

@@ -87,7 +87,7 @@ def test_values_are_those_of_the_steps_done_by_hand() -> None:
             scaler = StandardScaler().fit(X[split.train][:, columns])
             train, test = (scaler.transform(X[rows][:, columns]) for rows in (split.train, split.test))
             scores = MLkNN(5).fit(train, Y[split.train]).predict_proba(test)
-            expected = compute_metrics(Judged(Y[split.test], scores, (scores >= 0.5).astype(np.int8)))
+            expected = compute_metrics(Judged(Y[split.test], scores))
             mine = found.results.query("k == @k and fold == @split.fold").set_index("metric")["value"]
             assert mine.to_dict() == pytest.approx(dict(expected), nan_ok=True, rel=1e-12)
     assert found.means().query("metric == 'average_precision' and k == 5")["mean"].item() > 0.9

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
+import sklearn.metrics
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import sparse as sp
 
 from mlfs_dask.errors import UsageError
+from mlfs_dask.evaluation import metrics
 from mlfs_dask.evaluation.metrics import DEFAULT_METRICS, METRICS, Judged, compute_metrics, get_metric
 
 
 def judged(truth: object, scores: object) -> Judged:
-    s = np.array(scores, float)
-    return Judged(np.array(truth, np.int8), s, (s >= 0.5).astype(np.int8))
+    return Judged(np.array(truth, np.int8), np.array(scores, float))
 
 
 def by_definition(case: Judged) -> dict[str, float]:
     """Every metric as a loop over rows, labels and pairs."""
-    Y, S, P = case.truth, case.scores, case.predicted
+    Y, S = np.asarray(case.truth), case.scores
+    P = (S >= 0.5).astype(np.int8)
     m, q = Y.shape
     some = [i for i in range(m) if Y[i].any()]
     order = [i for i in some if not Y[i].all()]
@@ -62,20 +66,60 @@ def by_definition(case: Judged) -> dict[str, float]:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(1, 6), st.integers(1, 5), st.integers(0, 2**32 - 1), st.sampled_from([2, 4, 1000]))
-def test_metrics_equal_their_definitions(m: int, q: int, seed: int, levels: int) -> None:
+@given(
+    st.integers(1, 6), st.integers(1, 5), st.integers(0, 2**32 - 1), st.sampled_from([2, 4, 1000]), st.integers(1, 20)
+)
+def test_metrics_equal_their_definitions_for_any_blocks(m: int, q: int, seed: int, levels: int, entries: int) -> None:
     random = np.random.default_rng(seed)  # few levels make ties
     case = judged(random.random((m, q)) < random.random(q), random.integers(0, levels + 1, (m, q)) / levels)
-    with np.errstate(all="ignore"):
-        import warnings
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            found = compute_metrics(case)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metrics, "_BLOCK_ENTRIES", entries)
+        found = compute_metrics(case)
+        assert compute_metrics(Judged(sp.csr_array(case.truth), case.scores)) == pytest.approx(dict(found), nan_ok=True)
     expected = by_definition(case)
     assert found.keys() == expected.keys() == set(DEFAULT_METRICS)
     for name, value in expected.items():
         assert found[name] == pytest.approx(value, abs=1e-12, nan_ok=True), name
+
+
+@pytest.mark.parametrize("levels", [10, 10**9])
+@pytest.mark.parametrize("density", [0.1, 0.8])
+def test_values_are_those_of_scikit_learn(levels: int, density: float) -> None:
+    random = np.random.default_rng(levels)
+    Y = (random.random((500, 12)) < density).astype(np.int8)
+    S = random.integers(0, levels + 1, Y.shape) / levels
+    P, found = (S >= 0.5).astype(np.int8), compute_metrics(judged(Y, S))
+    some = Y.any(axis=1)
+    ordered = some & ~Y.all(axis=1)
+    assert 0 < ordered.sum() < len(Y)
+    expected = {
+        "hamming_loss": sklearn.metrics.hamming_loss(Y, P),
+        "subset_accuracy": sklearn.metrics.accuracy_score(Y, P),
+        "macro_f1": sklearn.metrics.f1_score(Y, P, average="macro"),
+        "micro_f1": sklearn.metrics.f1_score(Y, P, average="micro"),
+        "macro_auc": sklearn.metrics.roc_auc_score(Y, S, average="macro"),
+        "micro_auc": sklearn.metrics.roc_auc_score(Y, S, average="micro"),
+        "coverage": sklearn.metrics.coverage_error(Y[some], S[some]) - 1,
+        "ranking_loss": sklearn.metrics.label_ranking_loss(Y[ordered], S[ordered]),
+        "average_precision": sklearn.metrics.label_ranking_average_precision_score(Y[ordered], S[ordered]),
+    }
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value, rel=1e-12), name
+
+
+@pytest.mark.parametrize("density", [0.03, 0.5, 0.97])
+def test_what_is_held_beside_scores_is_as_planned(density: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = 2**14
+    monkeypatch.setattr(metrics, "_BLOCK_ENTRIES", entries)
+    random = np.random.default_rng(0)
+    m, q = 20_000, 50
+    truth = sp.csr_array((random.random((m, q)) < density).astype(np.int8))
+    case = Judged(truth, random.random((m, q)))
+    tracemalloc.start()
+    compute_metrics(case)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < metrics.beside_scores(case.scores.size, truth.nnz)
 
 
 def test_a_case_by_hand() -> None:
