@@ -40,7 +40,6 @@ def write_plain(folder: Path, values: np.ndarray, rows: int) -> None:
 def write_directly(folder: Path, values: np.ndarray, rows: int) -> None:
     """As `mlfs convert` does, digests included."""
     spec = ArraySpec("X", ArrayPlan(rows, CHUNK, SHARD, 4 * COLUMNS), "float32", COLUMNS, "none", {})
-    spec.create(zarr.create_group(folder / "direct"))
     for shard in range(spec.plan.shards):
         path = folder / "direct" / spec.shard_key(shard)
         path.parent.mkdir(parents=True)
@@ -56,7 +55,8 @@ def write_through_zarr(folder: Path, values: np.ndarray, rows: int) -> None:
     """A shard at a time, without digests."""
     spec = ArraySpec("X", ArrayPlan(rows, CHUNK, SHARD, 4 * COLUMNS), "float32", COLUMNS, "none", {})
     group = zarr.create_group(folder / "zarr")
-    spec.create(group)
+    (folder / "zarr" / "X").mkdir()
+    (folder / "zarr" / "X" / "zarr.json").write_bytes(spec.metadata())
     shard = np.concatenate([values] * (SHARD // CHUNK))
     for start in range(0, rows, SHARD):
         stop = min(start + SHARD, rows)

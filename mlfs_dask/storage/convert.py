@@ -72,7 +72,6 @@ from mlfs_dask.storage.writer import (
     Names,
     ShardRecord,
     array_specs,
-    small_objects,
     write_atomically,
     write_metadata,
     write_one_shard,
@@ -740,7 +739,7 @@ class _Run:
         with ThreadPoolExecutor(2) as background, contextlib.ExitStack() as stack:
             stack.callback(enough.set)  # a failure does not wait for the digest of a large source
             hashing = background.submit(self._hash_sources, enough)
-            background.submit(importlib.import_module, "zarr")  # wanted at the end; parsers leave the lock free
+            background.submit(importlib.import_module, "numcodecs")  # wanted at the end; parsers leave the lock free
             parts = self._stage()
             statistics = self._merge(parts)
             decided = _decide(statistics, self.reader, self.options)
@@ -855,9 +854,8 @@ class _Run:
         for path in list(root.rglob("*")):  # a killed finish may have left some of them
             if path.is_file() and path.relative_to(root).as_posix() not in records:
                 path.unlink()
-        write_metadata(root, decided.specs, decided.names, n=decided.n, d=decided.d, q=decided.q)
         objects = {key: (record.size, record.digest) for key, record in records.items()}
-        objects |= small_objects(root, records)
+        objects |= write_metadata(root, decided.specs, decided.names, n=decided.n, d=decided.d, q=decided.q)
         content = _content(decided, records)
         schema = StoreSchema(
             n=decided.n,

@@ -1,70 +1,94 @@
-"""AnnData's encoding of small things in Zarr: data frames, vectors, strings, row numbers."""
+"""AnnData's encoding of small things in Zarr, as objects of a store: data frames, vectors, strings, row numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:  # takes longer to import than a small file to read
-    import zarr
+from mlfs_dask.storage.digest import ROOT_KEY
+from mlfs_dask.storage.encoding import array_metadata, bytes_codecs, encoder, group_metadata
+
+Object: TypeAlias = tuple[str, bytes]
+"""Key below the root of a store, and content."""
 
 DENSE = {"encoding-type": "array", "encoding-version": "0.2.0"}
 STRINGS = {"encoding-type": "string-array", "encoding-version": "0.2.0"}
 DICT = {"encoding-type": "dict", "encoding-version": "0.1.0"}
 
 _CHUNK = 1 << 20
+# Row numbers and ranges of many features compress to a fraction, and are read once.
+_COMPRESSOR = "blosc-zstd"
 
 
-def dataframe(*columns: str) -> dict[str, Any]:
-    """Attributes of the group of a data frame with an index and these columns."""
-    return {
-        "encoding-type": "dataframe",
-        "encoding-version": "0.2.0",
-        "_index": "_index",
-        "column-order": list(columns),
-    }
+def group(name: str, attributes: Mapping[str, Any]) -> Object:
+    """A group."""
+    return f"{name}/{ROOT_KEY}", group_metadata(attributes)
 
 
-def put(group: zarr.Group, name: str, values: NDArray[Any]) -> None:
-    """Write a vector of numbers."""
-    _create(group, name, len(values), values.dtype)[:] = values
+def dataframe(name: str, *columns: str) -> Object:
+    """The group of a data frame with an index, `_index`, and these columns."""
+    order = {"_index": "_index", "column-order": list(columns)}
+    return group(name, {"encoding-type": "dataframe", "encoding-version": "0.2.0", **order})
 
 
-def put_strings(group: zarr.Group, name: str, values: Sequence[str]) -> None:
-    """Write a vector of strings."""
-    array = group.create_array(
-        name,
-        shape=(len(values),),
-        chunks=(min(len(values), _CHUNK),),
-        dtype=str,
-        attributes=dict(STRINGS),
-    )
-    array[:] = np.array(list(values), dtype=object)
+def vector(name: str, values: NDArray[Any]) -> Iterator[Object]:
+    """Numbers."""
+    yield _vector_metadata(name, len(values), values.dtype)
+    for start in range(0, len(values), _CHUNK):
+        yield _vector_chunk(name, start, values[start : start + _CHUNK], len(values))
 
 
-def put_row_numbers(top: zarr.Group, n: int) -> None:
-    """Write `obs`: a data frame without columns whose index counts rows. A string a row would cost more than labels."""
-    obs = top.create_group("obs", attributes=dataframe())
-    index = _create(obs, "_index", n, np.dtype(np.int64))
+def row_numbers(n: int) -> Iterator[Object]:
+    """`obs`: a data frame without columns whose index counts rows. A string a row would cost more than labels."""
+    name = "obs/_index"
+    yield dataframe("obs")
+    yield _vector_metadata(name, n, np.dtype(np.int64))
     for start in range(0, n, _CHUNK):
-        stop = min(n, start + _CHUNK)
-        index[start:stop] = np.arange(start, stop, dtype=np.int64)
+        yield _vector_chunk(name, start, np.arange(start, min(n, start + _CHUNK)), n)
 
 
-def _create(group: zarr.Group, name: str, length: int, dtype: np.dtype[Any]) -> zarr.Array[Any]:
-    from zarr.codecs import BloscCodec
-
-    # Row numbers and ranges of many features compress to a fraction, and are read once.
-    codec = BloscCodec(cname="zstd", clevel=3, shuffle="shuffle", typesize=dtype.itemsize)
-    return group.create_array(
-        name,
+def _vector_metadata(name: str, length: int, dtype: np.dtype[Any]) -> Object:
+    return f"{name}/{ROOT_KEY}", array_metadata(
         shape=(length,),
+        data_type=dtype.name,
         chunks=(min(length, _CHUNK),),
-        dtype=dtype,
-        compressors=codec,
+        codecs=bytes_codecs(dtype, _COMPRESSOR),
         fill_value=0,
-        attributes=dict(DENSE),
+        attributes=DENSE,
     )
+
+
+def _vector_chunk(name: str, start: int, values: NDArray[Any], length: int) -> Object:
+    chunk = np.zeros(min(length, _CHUNK), values.dtype.newbyteorder("<"))  # the last one is as long as the others
+    chunk[: len(values)] = values
+    return f"{name}/c/{start // _CHUNK}", bytes(encoder(_COMPRESSOR)(chunk))
+
+
+def strings(name: str, values: Sequence[str]) -> Iterator[Object]:
+    """Strings, of any length."""
+    import numcodecs
+
+    chunk = min(len(values), _CHUNK)
+    yield (
+        f"{name}/{ROOT_KEY}",
+        array_metadata(
+            shape=(len(values),),
+            data_type="string",
+            chunks=(chunk,),
+            codecs=[
+                {"name": "vlen-utf8", "configuration": {}},
+                {"name": "zstd", "configuration": {"level": 0, "checksum": False}},
+            ],
+            fill_value="",
+            attributes=STRINGS,
+        ),
+    )
+    texts, pack = numcodecs.VLenUTF8(), numcodecs.Zstd(level=0)
+    for start in range(0, len(values), _CHUNK):
+        padded = np.full(chunk, "", object)
+        part = values[start : start + chunk]
+        padded[: len(part)] = part
+        yield f"{name}/c/{start // _CHUNK}", bytes(pack.encode(texts.encode(padded)))

@@ -58,6 +58,12 @@ class LocalObjects:
             while block := file.read(_BLOCK_BYTES):
                 yield block
 
+    def write(self, key: str, content: bytes) -> None:
+        """Write an object, and the folders above it."""
+        path = self._root / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
     def sizes(self, expected: Iterable[str] = ()) -> dict[str, int | None]:
         found: dict[str, int | None] = {}
         for folder, _, names in os.walk(self._root, onerror=_raise):
@@ -93,6 +99,10 @@ class RemoteObjects:
         with self.filesystem.open(f"{self.root}/{key}", "rb", block_size=_BLOCK_BYTES) as file:
             while block := file.read(_BLOCK_BYTES):
                 yield block
+
+    def write(self, key: str, content: bytes) -> None:
+        """Write an object."""
+        self.filesystem.pipe_file(f"{self.root}/{key}", content)
 
     def sizes(self, expected: Iterable[str] = ()) -> dict[str, int | None]:
         if is_web(self.path):

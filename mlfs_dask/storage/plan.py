@@ -34,8 +34,8 @@ PROCESS_BYTES = 190 << 20
 compiled tokenizers of a text format (measured 130 to 180 MiB)."""
 
 SLACK_BYTES = 24 << 20
-"""What else a reading process comes to hold after its first batch (measured 20 MiB, of the smallest file too): one inner
-chunk while it writes, the libraries that write, and memory that is free but not returned."""
+"""What else a reading process comes to hold after its first batch (measured 20 MiB, of the smallest file too): one
+inner chunk while it writes, the libraries that write, and memory that is free but not returned."""
 
 FEATURE_BYTES = 200
 """Bytes per feature: counts of a part beside those of the whole, and the names while they are written."""

@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask.storage.elements import DENSE, DICT, dataframe, group, row_numbers, strings
+from mlfs_dask.storage.objects import open_objects
+
 #: Bytes of one chunk of values, and chunks of a shard: few files, however many rows.
 _CHUNK_BYTES = 4 * 2**20
 _SHARD_CHUNKS = 16
@@ -43,8 +46,6 @@ def write_recovered_labels(
     """
     import zarr
 
-    from mlfs_dask.storage.elements import DENSE, DICT, dataframe, put_row_numbers, put_strings
-
     n, q = values.shape
     top = zarr.open_group(
         place,
@@ -53,10 +54,10 @@ def write_recovered_labels(
         storage_options=dict(storage_options or {}) if "://" in place else None,
         attributes={"encoding-type": "anndata", "encoding-version": "0.1.0", "mlfs": {"threshold": threshold}},
     )
-    for name in ("layers", "obsm", "obsp", "varm", "varp", "uns"):
-        top.create_group(name, attributes=dict(DICT))
-    put_row_numbers(top, n)
-    put_strings(top.create_group("var", attributes=dataframe()), "_index", list(label_names))
+    objects = open_objects(place, storage_options)
+    groups = [group(name, DICT) for name in ("layers", "obsm", "obsp", "varm", "varp", "uns")]
+    for key, content in (*groups, *row_numbers(n), dataframe("var"), *strings("var/_index", label_names)):
+        objects.write(key, content)
     chunk = max(1, min(n, _CHUNK_BYTES // (4 * q)))
     shard = chunk * min(_SHARD_CHUNKS, -(-n // chunk))
     arrays = [

@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.storage.digest import ROOT_KEY, Checksum, hash_file, join, seal_root
-from mlfs_dask.storage.elements import DENSE, DICT, dataframe, put, put_row_numbers, put_strings
+from mlfs_dask.storage.digest import ROOT_KEY, Checksum, hash_file, join, new_hash, seal_root
+from mlfs_dask.storage.elements import DENSE, DICT, Object, dataframe, group, row_numbers, strings, vector
 from mlfs_dask.storage.encoding import ArraySpec, write_shard
+from mlfs_dask.storage.objects import LocalObjects
 from mlfs_dask.storage.plan import MatrixPlan, StorePlan
 from mlfs_dask.storage.schema import KINDS, StoreSchema
 from mlfs_dask.storage.staging import StagedRows
@@ -182,56 +183,47 @@ class Names:
     categories: Mapping[int, Sequence[str]]
 
 
-def write_metadata(root: Path, specs: Sequence[ArraySpec], names: Names, *, n: int, d: int, q: int) -> None:
-    """Write groups, array metadata, row numbers, `var` and `uns`: all but the root's own metadata."""
-    import zarr
+def write_metadata(
+    root: Path, specs: Sequence[ArraySpec], names: Names, *, n: int, d: int, q: int
+) -> dict[str, tuple[int, str]]:
+    """Write groups, array metadata, row numbers, `var` and `uns`: all but the shards and the root's own metadata.
 
-    top = zarr.create_group(root, overwrite=False)
+    Returns
+    -------
+    dict of str to (int, str)
+        Key -> size and digest of every object written.
+    """
+    written = {}
+    objects = LocalObjects(root)
+    for key, content in _small_objects(specs, names, n=n, d=d, q=q):
+        objects.write(key, content)
+        digest = new_hash()
+        digest.update(content)
+        written[key] = (len(content), str(digest.hexdigest()))
+    return written
+
+
+def _small_objects(specs: Sequence[ArraySpec], names: Names, *, n: int, d: int, q: int) -> Iterator[Object]:
     for name in ("layers", "obsp", "varm", "varp", "uns", "uns/mlfs", "obsm"):
-        top.create_group(name, attributes=dict(DICT))
-    shapes = {X_NAME: (n, d), LABELS_NAME: (n, q)}
-    for name, shape in shapes.items():
+        yield group(name, DICT)
+    for name, shape in {X_NAME: (n, d), LABELS_NAME: (n, q)}.items():
         if not any(spec.name == name for spec in specs):
-            top.create_group(
-                name,
-                attributes={
-                    "encoding-type": "csr_matrix",
-                    "encoding-version": "0.1.0",
-                    "shape": list(shape),
-                },
-            )
+            yield group(name, {"encoding-type": "csr_matrix", "encoding-version": "0.1.0", "shape": list(shape)})
     for spec in specs:
-        spec.create(top)
-    put_row_numbers(top, n)
-    var = top.create_group("var", attributes=dataframe("min", "max", "kind", "n_categories", "n_missing"))
-    put_strings(var, "_index", names.features)
-    put(var, "min", names.minimum)
-    put(var, "max", names.maximum)
-    kind = var.create_group(
-        "kind",
-        attributes={"encoding-type": "categorical", "encoding-version": "0.2.0", "ordered": False},
-    )
-    put(kind, "codes", names.kinds)
-    put_strings(kind, "categories", KINDS)
-    put(var, "n_categories", names.n_categories)
-    put(var, "n_missing", names.n_missing)
-    uns = top["uns/mlfs"]
-    assert isinstance(uns, zarr.Group)
-    put_strings(uns, "label_names", names.labels)
-    text = json.dumps({str(key): list(values) for key, values in names.categories.items()})
-    put_strings(uns, "categories", [text])
-    (root / ROOT_KEY).unlink()  # there is no store before `write_root`
-
-
-def small_objects(root: Path, shards: Mapping[str, ShardRecord]) -> dict[str, tuple[int, str]]:
-    """Key -> size and digest of every object that is not a shard, the root's metadata apart."""
-    found = {}
-    for path in sorted(root.rglob("*")):
-        if path.is_file():
-            key = path.relative_to(root).as_posix()
-            if key not in shards and key != ROOT_KEY:
-                found[key] = (path.stat().st_size, hash_file(path))
-    return found
+        yield f"{spec.name}/{ROOT_KEY}", spec.metadata()
+    yield from row_numbers(n)
+    yield dataframe("var", "min", "max", "kind", "n_categories", "n_missing")
+    yield from strings("var/_index", names.features)
+    yield from vector("var/min", names.minimum)
+    yield from vector("var/max", names.maximum)
+    yield group("var/kind", {"encoding-type": "categorical", "encoding-version": "0.2.0", "ordered": False})
+    yield from vector("var/kind/codes", names.kinds)
+    yield from strings("var/kind/categories", KINDS)
+    yield from vector("var/n_categories", names.n_categories)
+    yield from vector("var/n_missing", names.n_missing)
+    yield from strings("uns/mlfs/label_names", names.labels)
+    categories = {str(feature): list(values) for feature, values in names.categories.items()}
+    yield from strings("uns/mlfs/categories", [json.dumps(categories)])
 
 
 def write_root(root: Path, schema: StoreSchema) -> bytes:

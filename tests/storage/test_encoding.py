@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import zarr
+from zarr.codecs import BloscCodec, ZstdCodec
 
 from mlfs_dask.storage.digest import hash_file
 from mlfs_dask.storage.encoding import ArraySpec, write_shard
+from mlfs_dask.storage.objects import LocalObjects
 from mlfs_dask.storage.plan import ArrayPlan
 
 
-def write(folder: Path, spec: ArraySpec, values: np.ndarray) -> None:
+def make(folder: Path, spec: ArraySpec) -> zarr.Group:
+    """A group with the array's metadata in it."""
     group = zarr.create_group(folder)
-    spec.create(group)
+    LocalObjects(folder).write(f"{spec.name}/zarr.json", spec.metadata())
+    return group
+
+
+def write(folder: Path, spec: ArraySpec, values: np.ndarray) -> None:
+    make(folder, spec)
     for shard in range(spec.plan.shards):
         path = folder / spec.shard_key(shard)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,9 +61,33 @@ def test_same_bytes_as_zarr(tmp_path: Path) -> None:
     values = np.arange(1, 52, dtype="float32").reshape(17, 3)
     spec = ArraySpec("X", ArrayPlan(17, 2, 10, 12), "float32", 3, "none", {})
     write(tmp_path / "ours", spec, values)
-    group = zarr.create_group(tmp_path / "theirs")
-    spec.create(group)
-    group["X"][:] = values
+    make(tmp_path / "theirs", spec)["X"][:] = values
     for shard in range(2):
         ours, theirs = (tmp_path / who / spec.shard_key(shard) for who in ("ours", "theirs"))
         assert ours.read_bytes() == theirs.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("compressor", "codec"),
+    [
+        ("none", None),
+        ("zstd", ZstdCodec(level=1)),
+        ("lz4", BloscCodec(cname="lz4", clevel=5, shuffle="shuffle", typesize=4)),
+    ],
+)
+@pytest.mark.parametrize("columns", [None, 3])
+def test_same_metadata_as_zarr(tmp_path: Path, compressor: str, codec: object, columns: int | None) -> None:
+    spec = ArraySpec("a/b", ArrayPlan(17, 2, 10, 12), "float32", columns, compressor, {"k": "v"})
+    zarr.create_group(tmp_path).create_array(
+        "a/b",
+        shape=(17, *spec.tail),
+        chunks=(2, *spec.tail),
+        shards=(10, *spec.tail),
+        dtype="float32",
+        compressors=codec,
+        fill_value=0,
+        attributes={"k": "v"},
+    )
+    theirs = json.loads((tmp_path / "a/b/zarr.json").read_bytes())
+    assert theirs.pop("storage_transformers", []) == []
+    assert json.loads(spec.metadata()) == theirs
