@@ -202,7 +202,7 @@ def test_projections_are_the_best_that_are_uncorrelated(theta):
             R[a, b] += theta * sum(
                 0.5 * S[i, j] * (X[i, a] - X[j, a]) * (X[i, b] - X[j, b]) for i in range(14) for j in range(14)
             )
-    assert W.T @ R @ W == pytest.approx(np.eye(3), abs=1e-9)
+    assert pytest.approx(np.eye(3), abs=1e-9) == W.T @ R @ W
     best = np.trace(W.T @ X.T @ (F - F.mean(axis=0)))
     rng = np.random.default_rng(0)
     lower = np.linalg.cholesky(R)

@@ -304,6 +304,31 @@ def test_without_graphs_it_is_plain_uncorrelated_regression():
     assert found.report_.extra["graph_penalty"] == [0.0] * found.report_.iterations
 
 
+def test_without_graphs_and_penalty_it_is_known_in_closed_form():
+    X, Y = problem(4, unknown="none")
+    X = X[:, :8]  # R = X'X is regular without a ridge where no feature is constant
+    found = quiet(AccessMFS(theta=0.0, mu=0.0, lambda_=0.0, tol=0.0, max_iter=60), X, Y)
+    Z, F = twin.standardise(X), found.labels_
+    M = Z.T @ F
+    V = np.linalg.solve(Z.T @ Z, M)
+    W = V @ twin.inverse_root(M.T @ V)
+    assert found.scores_ == pytest.approx(row_norms_of(W), rel=1e-6)
+    half = np.linalg.inv(2 * np.eye(70) - 1 / 70)  # (H + I)⁻¹
+    assert pytest.approx(half @ (Z @ W + Y), abs=1e-6) == F
+
+
+@pytest.mark.parametrize("gram_cap", [0, 4096])
+@pytest.mark.parametrize("name", ["lambda_", "theta", "mu"])
+def test_small_weights_tend_to_their_absence(name, gram_cap):
+    X, Y = problem(6, n=90)
+    fixed = {"max_iter": 6, "gram_cap": gram_cap, "solver_tol": 1e-9}
+    without, *near = (quiet(AccessMFS(**{name: value}, **fixed), X[:, :8], Y) for value in (0.0, 1e-2, 1e-4, 1e-6))
+    for part in ("scores_", "labels_"):
+        distances = [np.abs(getattr(found, part) - getattr(without, part)).max() for found in near]
+        assert distances[0] > distances[1] > distances[2]
+        assert distances[2] < 1e-4
+
+
 def found_weights(Z, found):
     """W of the last step from the labels before it: the fixed point that the loop has come to."""
     W = np.zeros((Z.shape[1], found.labels_.shape[1]))

@@ -300,6 +300,19 @@ def test_a_label_that_never_or_always_occurs(label):
     assert found.ranking_[0] in (0, 2, 3)
 
 
+@pytest.mark.parametrize("gram_cap", [0, 4096])
+def test_one_row_with_labels(gram_cap):
+    X, Y = problem()
+    Y[:] = 0
+    Y[5] = [1, 0, 1, 0]
+    found = quiet(MFSIR(3, gram_cap=gram_cap, weight_steps=5), X, Y)
+    scores, objective, _ = twin.mfsir(X, Y)
+    assert found.report_.objective == pytest.approx(objective, rel=1e-8)
+    assert found.scores_ == pytest.approx(scores, rel=1e-6, abs=1e-12)
+    assert found.report_.extra["n_latent"] == 1  # labels that no row tells apart are one
+    assert scores[:8].min() > 0
+
+
 def test_nothing_to_tell_features_apart_by():
     X, Y = problem()
     message = "mFSIR can tell no feature from another: every feature is constant, or no label differs"

@@ -339,13 +339,50 @@ def test_one_labelled_row():
     X, Y = problem()
     labels = np.full_like(Y, -1)
     labels[0] = [1, 0, 1]
+    check(SMFS(3, tol=0.0, max_iter=6, **SMALL).fit(X, labels), twin.smfs(X, labels, graph(X), iterations=6))
     found = SMFS(3, **SMALL).fit(X, labels)
-    assert np.isfinite(found.scores_).all()
     assert found.report_.extra["labelled_rows"] == 1
     assert found.labels_[0].tolist() == [1, -1, 1]
     # Everybody follows the only one there is.
     assert (found.labels_[1:, 0] > 0.9).mean() > 0.9
     assert (found.labels_[1:, 1] < -0.9).mean() > 0.9
+
+
+@pytest.mark.parametrize("gram_cap", [0, 100])
+def test_all_rows_labelled(gram_cap):
+    X, Y = problem()
+    options = {"beta": 0.3, "tol": 1e-13, "max_iter": 2000}
+    found = SMFS(3, missing="coded", gram_cap=gram_cap, **options, **SMALL).fit(X, Y)
+    assert found.report_.extra["labelled_rows"] == (Y == 1).any(axis=1).sum()
+    assert found.report_.extra["unknown_entries"] == found.report_.extra["recovered_positives"] == 0
+    # Nothing is left but a regression with a row-sparse penalty, at whose optimum ∇‖XP − F‖²_S is −β pⁱ/‖pⁱ‖.
+    s = np.array(twin_weights(Y))
+    Z = (X - X.mean(axis=0))[:, :-1] / X.std(axis=0)[:-1]
+    F = np.where(Y == 1, 1.0, -1.0)
+    P = twin.smfs(X, Y, graph(X), missing="coded", beta=0.3, iterations=2000)[1]
+    assert found.scores_ == pytest.approx(np.linalg.norm(P, axis=1), abs=1e-4 * found.scores_.max())
+    P = P[:-1]
+    slope = 2 * Z.T @ (s[:, np.newaxis] * (Z @ P - F))
+    norms = np.linalg.norm(P, axis=1, keepdims=True)
+    kept = norms[:, 0] > 1e-3
+    assert kept.any()
+    assert slope[kept] == pytest.approx((-0.3 * P / norms)[kept], abs=1e-4)
+    assert np.linalg.norm(slope[~kept], axis=1).max(initial=0) <= 0.3
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("name", ["alpha", "beta"])
+def test_small_alpha_and_beta_tend_to_their_absence(name, state):
+    X, Y = problem()
+    labels = STATES[state](Y)
+    fixed = SMALL | {"tol": 0.0, "max_iter": 8, "alpha": 0.1, "beta": 0.3}
+    without, *near = (SMFS(3, **fixed | {name: value}).fit(X, labels).scores_ for value in (0.0, 1e-3, 1e-6, 1e-9))
+    distances = [np.abs(scores - without).max() / without.max() for scores in near]
+    if (name, state) == ("alpha", "rows"):  # labelled rows are known in all labels: the others have no part in P
+        assert distances == [0.0] * 3
+        return
+    assert distances[0] > distances[1] > distances[2]
+    assert distances[2] < 1e-4
 
 
 def test_a_label_without_positives():
