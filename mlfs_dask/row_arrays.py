@@ -14,6 +14,7 @@ import os
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
@@ -33,6 +34,9 @@ BLOCK_BYTES = 2**20
 #: Bytes of the columns that a product with a graph holds at a time. Neighbours lie anywhere: the columns are copied
 #: into memory, a few at a time, rather than rows fetched from files one by one.
 SLAB_BYTES = 64 * 2**20
+
+#: Multiplications of a product with a graph from which it pays to load the compiled one.
+COMPILED_PRODUCTS = 10**7
 
 #: Rows of a graph that are made at a time where it lies in files.
 GRAPH_ROWS = 2**17
@@ -461,15 +465,32 @@ def graph_product(graph: sp.csr_array, V: Array, out: Array) -> Array:
 
     Notes
     -----
-    Holds `SLAB_BYTES`, or one column if that is more; nothing for small V in memory.
+    Holds nothing for V in memory; for V in a file `SLAB_BYTES`, or one column if that is more. Many rows are shared
+    out among the cores of this process: neighbours lie anywhere, so that it is memory that each waits for.
     """
     n, c = V.shape
+    if not is_mapped(V):
+        _add_neighbours(graph, V, out)
+        return out
     width = max(1, SLAB_BYTES // (8 * max(n, 1)))
     for low in range(0, c, width):
         columns = slice(low, min(low + width, c))
-        slab = V
-        if width < c or is_mapped(V):
-            slab = take_columns(V, columns)
-        for part in row_blocks(n, slab.shape[1]):
-            out[part, columns] = graph_rows(graph, part) @ slab
+        _add_neighbours(graph, take_columns(V, columns), out[:, columns])
     return out
+
+
+def _add_neighbours(graph: sp.csr_array, V: Array, out: Array) -> None:
+    n, c = V.shape
+    if graph.nnz * c < COMPILED_PRODUCTS:
+        out[:] = graph @ V
+        return
+    from mlfs_dask.blocks.graph_compiled import add_neighbours
+
+    step = block_rows(c)
+
+    def run(low: int) -> None:
+        add_neighbours(graph.indptr, graph.indices, graph.data, V, low, min(low + step, n), out)
+        give_back()
+
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0)), thread_name_prefix="mlfs-graph") as pool:
+        list(pool.map(run, range(0, n, step)))

@@ -148,8 +148,10 @@ def test_columns_move_together_in_their_place():
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize("slab", [2**26, 8 * 40 * 2, 1])
 @pytest.mark.parametrize("in_files", [False, True])
-def test_the_algebra_of_blocks(slab, in_files, folder, monkeypatch):
+@pytest.mark.parametrize("compiled_from", [0, 10**7])
+def test_the_algebra_of_blocks(slab, in_files, compiled_from, folder, monkeypatch):
     monkeypatch.setattr(row_arrays, "SLAB_BYTES", slab)
+    monkeypatch.setattr(row_arrays, "COMPILED_PRODUCTS", compiled_from)
     space = RowSpace(folder) if in_files else IN_MEMORY
     rng = np.random.default_rng(0)
     values, other, M = rng.normal(size=(40, 5)), rng.normal(size=(40, 3)), rng.normal(size=(5, 3))
