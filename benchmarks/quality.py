@@ -1,200 +1,258 @@
-"""Average precision of ML-kNN on what every method chooses, its defaults beside their neighbours.
+"""Average precision of ML-kNN on what the methods choose: their defaults, and the neighbours of these, as batches.
 
-    python benchmarks/quality.py                           # all sets and methods; about half an hour on one core
-    python benchmarks/quality.py emotions birds            # two of them; a minute
-    python benchmarks/quality.py --methods mfsir --write docs/quality.md
+    python benchmarks/quality.py methods                      # every method's defaults, all sets
+    python benchmarks/quality.py elc emotions birds           # λ, β and mask_iter of ELC on two sets; some minutes
+    python benchmarks/quality.py methods --write docs/quality.md
 
-Five folds; k = 10 %, 20 %, ..., 90 % of the features; features standardised with the training rows' moments; ML-kNN
-with 10 neighbours and smoothing 1. Rankings are learnt on the training rows and judged on the others. All labels of the
-training rows are given, or, where a setting says "labelled", those of a share of the rows, drawn at random; the others
-are unknown (-1). Each method's first setting is its defaults; they have to do better than random features on average,
-with all labels and with fewer, or the program ends with 1. With --write the lines of other methods stay as they are.
+Five folds; k = 10 %, 20 %, ..., 90 % of the features; everything else as `mlfs evaluate` does it. Rankings are learnt
+on the training rows and judged on the others. The batches lie in a folder (--folder) and go on where they were
+interrupted. The defaults of every method have to do better than random features on average, or the program ends with 1.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-import os
 import sys
-import tempfile
-import time
 import warnings
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
-from judging import (
-    FOLDS,
-    RANDOM_DRAWS,
-    SETS,
-    Job,
-    Judge,
-    make_store,
-    random_ranking,
-    read_fold,
-    replace_table,
-    table_of,
-)
+import pandas as pd
+from real_sets import SETS, make_store, markdown, replace_table
+from scipy import sparse as sp
 
-from mlfs_dask import __version__
-from mlfs_dask.selectors import METHODS, get_method
+import mlfs_dask as mlfs
+from mlfs_dask.evaluation.results import read_eval, write_eval
+from mlfs_dask.evaluation.simulation import as_unknown, simulate
+from mlfs_dask.selectors.smfs import BETA_SHARE
 
-#: What is tried of each method, the defaults first. "q" stands for the number of labels, and "labelled" for the share
-#: of the training rows whose labels are given.
-SETTINGS: dict[str, list[dict[str, Any]]] = {
-    "label-entropy": [{}],
-    "mfsir": [
-        {},
-        {"alpha": 0.1},
-        {"alpha": 10},
-        {"alpha": 100},
-        {"beta": 0},
-        {"beta": 0.1},
-        {"beta": 10},
-        {"n_latent": 1},
-        {"n_latent": "q"},
-        {"n_neighbors": 15},
-        {"tol": 1e-2},
-        {"tol": 1e-4, "max_iter": 500},
-        {"gram_cap": 0},
-        {"step": "fixed", "max_iter": 200, "random_state": 0},
-    ],
-    "smfs": [{}, {"labelled": 0.3}],
-    "access-mfs": [{}, {"labelled": 0.3}, {"labelled": 0.3, "lambda_": 0.1}, {"labelled": 0.3, "lambda_": 10}],
+JUDGED = {"folds": 5, "k_grid": "10%:90%:10%", "metrics": ["average_precision"]}
+
+#: Sets of all tables: those whose every fold takes seconds.
+NAMES = tuple(name for name in SETS if name != "delicious")
+
+#: Permutations of the features for every fold, as so many repeats with folds of their own.
+RANDOM_REPEATS = 5
+
+#: States of the training labels that methods see. Classifiers learn from all of them: the choice alone is judged.
+STATES: dict[str, dict[str, Any]] = {
+    "all labels": {},
+    "30 % of the rows labelled": {"labelled_rows": 0.3, "classifier_labels": "full"},
+    "30 % labelled, 20 % of their positives missing, as 0": {
+        "labelled_rows": 0.3,
+        "missing_labels": 0.2,
+        "hidden_as": "zero",
+        "classifier_labels": "full",
+    },
 }
+ALL_LABELS, FEW_ROWS, MISSING = STATES
 
 
 @dataclass(frozen=True)
-class Result:
-    """One ranking, judged."""
+class Table:
+    """Entries of `methods` in a plan, for a store and a state; and the states.
 
-    set: str
-    fold: int
-    method: str
-    setting: str
-    average_precision: float
-    seconds: float = 0.0
-    iterations: int = 0
-    passes: int = 0
-    converged: bool | None = None
+    The first entry stands for the defaults, with which the others are compared; where `over_random`, all of them are
+    defaults, and are compared with random features.
+    """
+
+    methods: Callable[[str, str], Sequence[Any]]
+    states: Sequence[str] = (ALL_LABELS,)
+    over_random: bool = False
 
 
-def run_job(methods: list[str], job: Job) -> list[Result]:
-    """Random features and all settings of the methods on one fold."""
-    fold = read_fold(job)
-    judge = Judge(fold)
-    d, q = fold.X.shape[1], fold.Y.shape[1]
-    results = [
-        Result(job.name, job.fold, "random", "", judge.mean_precision(random_ranking(d, job.fold, draw)))
-        for draw in range(RANDOM_DRAWS)
+def defaults(*methods: str) -> Callable[[str, str], Sequence[Any]]:
+    """Methods as they are."""
+    return lambda store, state: methods
+
+
+def variants(method: str, *settings: Mapping[str, Any]) -> Callable[[str, str], Sequence[Any]]:
+    """A method's defaults and others; "q" stands for the number of labels."""
+
+    def entries(store: str, state: str) -> list[Any]:
+        q = mlfs.open_dataset(store).Y.shape[1]
+        return [method] + [
+            entry(method, setting, {name: q if value == "q" else value for name, value in setting.items()})
+            for setting in settings
+        ]
+
+    return entries
+
+
+def entry(method: str, told: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry with a name that says how it differs from the defaults."""
+    name = " ".join(f"{name.strip('_')}={value}" for name, value in told.items())
+    return {"method": method, "name": f"{method} {name}", "params": params}
+
+
+def smfs_variants(store: str, state: str) -> list[Any]:
+    """SMFS with α and β as multiples of what its defaults are on this set, with labels in this state."""
+    dataset = mlfs.open_dataset(store)
+    X, Y = (np.asarray(a.todense() if hasattr(a, "todense") else a) for a in dask.compute(dataset.X, dataset.Y))
+    shown = STATES[state]
+    shares = {name: shown[name] for name in ("missing_labels", "labelled_rows") if name in shown}
+    seen = simulate(sp.csr_array(Y.astype(np.int8)), random=np.random.default_rng(0), **shares)
+    labels = seen.Y if shown.get("hidden_as") == "zero" else as_unknown(seen.Y, seen.labelled)
+    found = mlfs.SMFS(1, max_iter=1).fit(X, labels.toarray()).report_.extra
+    # A weight of a row is one by the rows with its labels: larger in a training part.
+    alpha, beta = found["alpha"] * JUDGED["folds"] / (JUDGED["folds"] - 1), found["beta"] / BETA_SHARE
+    return [
+        "smfs",
+        *(entry("smfs", {"beta": share}, {"beta": share * beta}) for share in (0.01, 0.03, 0.3)),
+        *(entry("smfs", {"alpha": factor}, {"alpha": factor * alpha}) for factor in (0.1, 10)),
     ]
-    for method in methods:
-        for setting in SETTINGS[method]:
-            given = {name: q if value == "q" else value for name, value in setting.items()}
-            Y = with_labels(fold.Y, given.pop("labelled", 1.0), job.fold)
-            selector = get_method(method)(1, **given)
-            started = time.perf_counter()
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # the table says what did not converge
-                selector.fit(fold.X, Y)
-            seconds = time.perf_counter() - started
-            report = selector.report_
-            results.append(
-                Result(
-                    *(job.name, job.fold, method),
-                    " ".join(f"{name}={value}" for name, value in setting.items()),
-                    judge.mean_precision(selector.ranking_),
-                    seconds,
-                    report.iterations,
-                    report.passes,
-                    report.converged,
-                )
-            )
-    return results
 
 
-def with_labels(Y: np.ndarray, share: float, fold: int) -> np.ndarray:
-    """Labels of a share of the rows, the others unknown; with a smaller share a part of the same rows."""
-    Y = Y.copy()
-    Y[np.random.default_rng([1, fold]).random(len(Y)) >= share] = -1
-    return Y
+TABLES = {
+    "methods": Table(
+        defaults("label-entropy", "enm", "gmm", "elc", "mfsir", "smfs", "access-mfs"),
+        states=(ALL_LABELS, FEW_ROWS),
+        over_random=True,
+    ),
+    "access-mfs": Table(
+        variants(
+            "access-mfs",
+            {"lambda_": 0.1},
+            {"lambda_": 10.0},
+            {"theta": 0.0},
+            {"theta": 0.1},
+            {"theta": 10.0},
+            {"mu": 0.0},
+            {"mu": 0.1},
+            {"mu": 10.0},
+            {"theta": 0.0, "mu": 0.0},
+            {"k_s": 15},
+        ),
+        states=(FEW_ROWS,),
+    ),
+    "elc": Table(
+        variants(
+            "elc",
+            {"variant": "screen"},
+            {"variant": "published"},
+            {"lambda_": 0.01},
+            {"lambda_": 0.03},
+            {"lambda_": 0.3},
+            {"beta": 0.1},
+            {"lambda_": 0.3, "beta": 0.1},
+            {"beta": 10.0},
+            {"mask_iter": 0},
+            {"mask_iter": 50},
+            {"mask_iter": 1000},
+        )
+    ),
+    "smfs": Table(smfs_variants, states=(ALL_LABELS, MISSING, FEW_ROWS)),
+    "mfsir": Table(
+        variants(
+            "mfsir",
+            {"alpha": 0.1},
+            {"alpha": 10.0},
+            {"alpha": 100.0},
+            {"beta": 0.0},
+            {"beta": 0.1},
+            {"beta": 10.0},
+            {"n_latent": 1},
+            {"n_latent": "q"},
+            {"n_neighbors": 15},
+            {"tol": 1e-2},
+            {"tol": 1e-4, "max_iter": 500},
+            {"gram_cap": 0},
+            {"step": "fixed", "max_iter": 200},
+        )
+    ),
+}
 
 
-def table(results: list[Result], names: list[str]) -> list[str]:
-    """Mean average precision by method and set, and what it took, as lines of Markdown."""
-    columns = ["method", *names, "mean", "iterations (most)", "passes (most)", "not converged"]
-    lines = ["| " + " | ".join(columns) + " |", "|---|" + "---:|" * (len(columns) - 1)]
-    for method, setting in dict.fromkeys((r.method, r.setting) for r in results):
-        mine = [r for r in results if (r.method, r.setting) == (method, setting)]
-        means = [np.mean([r.average_precision for r in mine if r.set == name]) for name in names]
-        cells = [f"{method} {setting}".strip(), *(f"{m:.4f}" for m in means), f"**{np.mean(means):.4f}**"]
-        if method == "random":
-            cells += [""] * 3
-        else:
-            for values in ([r.iterations for r in mine], [r.passes for r in mine]):
-                cells.append(f"{np.mean(values):.0f} ({max(values)})" if max(values) else "")
-            loops = [r for r in mine if r.converged is not None]
-            cells.append(f"{sum(not r.converged for r in loops)}/{len(loops)}" if loops else "")
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines
+def judge(table: str, name: str, state: str, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Results and fits of one set and state, every row with its state."""
+    store = make_store(name, folder)
+    place = folder / table / f"{name}.{list(STATES).index(state)}"
+    place.parent.mkdir(exist_ok=True)
+    plan = {
+        "stores": store,
+        "methods": TABLES[table].methods(store, state),
+        "evaluation": {**JUDGED, **STATES[state]},
+    }
+    found = mlfs.run_batch(plan, place, resume=True)
+    if found.failed:
+        sys.exit(f"failed: {', '.join(found.failed)}; see {place / 'jobs.csv'}")
+    fits = pd.concat([read_eval(place / "jobs" / job).fits for job in found.results["job"].unique()])
+    return found.results.assign(state=state), fits.assign(state=state)
 
 
-def merged(new: list[str], old: list[str]) -> list[str]:
-    """The new lines, and those of the old table that are about other methods."""
-    if old[:1] != new[:1]:
-        return new
-    method = {line: line.split("|")[1].split()[0] for line in [*new[2:], *old[2:]]}
-    fresh = {method[line] for line in new[2:]}
-    lines = [*new[2:], *(line for line in old[2:] if method[line] not in fresh)]
-    order = ["random", *SETTINGS]
-    return [*new[:2], *sorted(lines, key=lambda line: order.index(method[line]))]
+def judge_random(name: str, folder: Path) -> float:
+    """Mean with random features."""
+    place = folder / "random" / name
+    if not place.exists():
+        place.parent.mkdir(exist_ok=True)
+        write_eval(str(place), mlfs.evaluate(make_store(name, folder), "random", repeats=RANDOM_REPEATS, **JUDGED))
+    return float(read_eval(place).results["value"].mean())
+
+
+def difference(values: Sequence[float], others: Sequence[float]) -> str:
+    """Mean difference in points, its standard error over sets, and on how many sets it is above and below 0."""
+    points = 100 * (np.array(values) - np.array(others))
+    error = f" ± {points.std(ddof=1) / np.sqrt(len(points)):.1f}" if len(points) > 1 else ""
+    return f"{points.mean():+.1f}{error} ({(points > 0.05).sum()}/{(points < -0.05).sum()})"
+
+
+def cost(fits: pd.DataFrame) -> list[str]:
+    """Iterations, passes and how many did not converge."""
+    cells = [
+        f"{taken.mean():.0f} ({taken.max():.0f})" if taken.max() else ""
+        for taken in (fits["iterations"].dropna(), fits["passes"].dropna())
+    ]
+    loops = fits["converged"].dropna().astype(bool)
+    return [*cells, f"{(~loops).sum()}/{len(loops)}" if len(loops) else ""]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sets", nargs="*", choices=[*SETS, []], help="default: all")
-    here = [method for method in SETTINGS if method in METHODS]
-    parser.add_argument("--methods", nargs="+", choices=here, default=here)
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--csv", type=Path, help="write every result here")
-    parser.add_argument("--write", type=Path, help="replace the table between the markers of this Markdown file")
+    parser.add_argument("table", choices=TABLES)
+    parser.add_argument("sets", nargs="*", choices=[*NAMES, []], help="default: all")
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/mlfs-benchmarks/quality"))
+    parser.add_argument("--write", type=Path, help="replace the table of that name in this Markdown file")
     options = parser.parse_args()
-    names = options.sets or list(SETS)
-    for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
-        os.environ[variable] = "1"  # read by the worker processes
-    started = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder:
-        stores = {name: make_store(name, Path(folder)) for name in names}
-        jobs = [Job(name, stores[name], fold) for name in names for fold in range(FOLDS)]
-        with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool:
-            results = [r for found in pool.map(partial(run_job, options.methods), jobs) for r in found]
-    if options.csv:
-        with options.csv.open("w", newline="") as stream:
-            writer = csv.writer(stream, lineterminator="\n")
-            writer.writerow(Result.__dataclass_fields__)
-            writer.writerows(vars(r).values() for r in results)
-    lines = table(results, names)
-    print("\n".join(lines))
-    seconds = time.perf_counter() - started
-    print(f"\nmlfs-dask {__version__}, NumPy {np.__version__}, {seconds:.0f} s with {options.workers} workers")
+    names = options.sets or list(NAMES)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    table = TABLES[options.table]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the table says what did not converge
+        random = [judge_random(name, options.folder) for name in names]
+        parts = []
+        for name in names:
+            parts += [judge(options.table, name, state, options.folder) for state in table.states]
+            print(f"{name} done", file=sys.stderr, flush=True)
+    results, fits = (pd.concat(frames) for frames in zip(*parts, strict=True))
+    means = results.groupby(["state", "run", "dataset"])["value"].mean()
+
+    against = "random" if table.over_random else "defaults"
+    header = ["method", *names, "mean", f"over {against}, points", "iterations (most)", "passes (most)"]
+    header.append("not converged")
+    rows = [["random", *(f"{value:.4f}" for value in random), f"**{np.mean(random):.4f}**", "", "", "", ""]]
+    worse = []
+    for state in table.states:
+        if len(table.states) > 1:
+            rows.append([f"*{state}*", *[""] * (len(header) - 1)])
+        runs = list(dict.fromkeys(results[results["state"] == state]["run"]))
+        first = [means[state, runs[0], name] for name in names]
+        for run in runs:
+            values = [means[state, run, name] for name in names]
+            mine = fits[(fits["state"] == state) & (fits["run"] == run)]
+            others = random if table.over_random else first
+            told = "" if others is first and run == runs[0] else difference(values, others)
+            cells = [f"{value:.4f}" for value in values]
+            rows.append([run, *cells, f"**{np.mean(values):.4f}**", told, *cost(mine)])
+            if (table.over_random or run == runs[0]) and np.mean(values) <= np.mean(random):
+                worse.append(f"{run} ({state})")
+    text = markdown(header, rows)
+    print(text)
     if options.write:
-        replace_table(options.write, "\n".join(merged(lines, table_of(options.write))))
-
-    def mean(method: str, setting: str = "") -> float:
-        chosen = [r for r in results if r.method == method and r.setting == setting]
-        return float(np.mean([np.mean([r.average_precision for r in chosen if r.set == name]) for name in names]))
-
-    defaults = [
-        (r.method, r.setting)
-        for r in results
-        if r.method != "random" and not r.setting.replace("labelled=", "").strip("0123456789.")
-    ]
-    worse = [" ".join(run) for run in dict.fromkeys(defaults) if mean(*run) <= mean("random")]
+        replace_table(options.write, options.table, text)
     if worse:
         sys.exit(f"no better than random features: {', '.join(worse)}")
 

@@ -114,17 +114,16 @@ def plan_judging(
         knn_rows = most if most < train else None
     here = own_resources(resources)
     knn = search_bytes(rows, settings.n_neighbors, (knn_rows or train) + test, threads=here.threads_per_worker)
-    # Scores, and what metrics make of them; labels.
     positives = int(table.Y.nnz)
-    always = 8 * test * table.q + beside_scores(test * table.q, positives) + 27 * positives + 24 * table.n
-    always += _BLOCK_BYTES
+    always = 8 * test * table.q + 27 * positives + 24 * table.n + _BLOCK_BYTES  # scores and labels
+    metrics = beside_scores(test * table.q, positives)
     room = resources.driver_limit - runtime.driver_bytes()
 
     def needed(exact_logistic: bool) -> int:
         fits = [knn] if "mlknn" in settings.classifiers else []
         if "logistic" in settings.classifiers and exact_logistic:
             fits.append(3 * 8 * train * columns)
-        return always + max(fits, default=0)
+        return always + max([*fits, metrics])
 
     folder = None if table.held else scratch_folder()
     for exact_logistic in (True, False):
