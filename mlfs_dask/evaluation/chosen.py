@@ -7,18 +7,16 @@ columns are. Neighbours are searched as in `primitives.neighbours`, but among ot
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask import runtime
-from mlfs_dask.blocks.neighbours import SCRATCH_BYTES, NearestRows
+from mlfs_dask.blocks.neighbours import SCRATCH_BYTES
+from mlfs_dask.primitives import neighbours
 from mlfs_dask.primitives.linear import Scaling
-from mlfs_dask.primitives.neighbours import COMPILED_PAIRS, FEWEST_ROWS, Neighbours, Search
+from mlfs_dask.primitives.neighbours import FEWEST_ROWS, Neighbours, Search
 from mlfs_dask.primitives.plan import split_evenly
 from mlfs_dask.row_arrays import give_back, is_mapped
 from mlfs_dask.typing import Block, FeatureInfo, Matrix, Profile
@@ -163,37 +161,10 @@ def nearest_rows(
     k = min(k, len(rows) - (queries is None))
     if k < 1 or len(asking) == 0:
         return Neighbours(np.empty((len(asking), max(k, 0)), np.int64), np.empty((len(asking), max(k, 0))))
-    compiled = rows.profile.sparse and len(rows) * len(asking) > COMPILED_PAIRS
-    search = Search(k, scaling)
     height = max(1, GROUP_BYTES // (8 * max(rows.profile.nonzeros // len(rows), 1)))
     groups = max(-(-len(asking) // height), min(threads, len(asking) // FEWEST_ROWS), 1)
     runs = split_evenly(len(asking), groups)
-    indices, distances = np.empty((len(asking), k), np.int64), np.empty((len(asking), k))
-
-    def run(bounds: tuple[int, int]) -> None:
-        low, high = bounds
-        group = asking.take(np.arange(low, high)) if groups > 1 else asking
-        pieces = [search.scaled(block.X) for block in group.blocks()]
-        Q = sp.csr_array(sp.vstack(pieces, format="csr")) if rows.profile.sparse else np.concatenate(pieces)
-        del pieces
-        # Other rows are numbered after these: none of them is itself among the candidates.
-        nearest = NearestRows(Q, low if queries is None else len(rows) + low, k, compiled=compiled)
-        for block in rows.blocks():
-            nearest.add(search.scaled(block.X), block.start)
-            runtime.emit("partitions", done=1)
-        indices[low:high], distances[low:high] = nearest.nearest()
-
-    started = time.perf_counter()
-    runtime.emit("pass", label="neighbours", partitions=groups * rows.profile.partitions)
-    with runtime.one_blas_thread():
-        if min(threads, groups) <= 1:
-            for bounds in runs:
-                run(bounds)
-        else:
-            with ThreadPoolExecutor(threads, thread_name_prefix="mlfs-search") as pool:
-                list(pool.map(run, runs))
-    runtime.emit("pass-done", label="neighbours", seconds=time.perf_counter() - started)
-    return Neighbours(indices, distances)
+    return neighbours.nearest_rows(rows, k, scaling, runs, asking=queries, threads=threads)
 
 
 def search_bytes(profile: Profile, k: int, asking: int, *, threads: int) -> int:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,9 +143,17 @@ class Search:
         return wide
 
     def begin(
-        self, blocks: Iterable[Block], low: int, high: int, candidates: NDArray[Any] | None = None
+        self,
+        blocks: Iterable[Block],
+        low: int,
+        high: int,
+        candidates: NDArray[Any] | None = None,
+        number: int | None = None,
     ) -> NearestRows | RankedRows:
-        """Hold rows low..high-1 of the blocks, for a search among all rows or among their candidates."""
+        """Hold rows low..high-1 of the blocks, for a search among all rows or among their candidates.
+
+        `number` is what the first of them is among all rows, where that is not `low`.
+        """
         pieces = []
         for block in blocks:
             part = block.X[max(low - block.start, 0) : max(high - block.start, 0)]
@@ -156,7 +164,7 @@ class Search:
         else:
             Q = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
         if candidates is None:
-            return NearestRows(Q, low, self.k, compiled=self.compiled)
+            return NearestRows(Q, low if number is None else number, self.k, compiled=self.compiled)
         return RankedRows(Q, candidates, self.k, compiled=self.compiled)
 
     def pass_by(self, nearest: NearestRows | RankedRows, blocks: Iterable[Block]) -> None:
@@ -342,12 +350,22 @@ def plan_knn(source: RowSource | Profile, k: int, resources: Resources) -> PassP
     return PassPlan(runs, 1, 1, tasks, profile.read_bytes * len(runs), peak)
 
 
-def _search_group(search: Search, source: RowSource, low: int, high: int, candidates: NDArray[Any] | None) -> _Piece:
-    """All of X past rows low..high-1."""
+def _search_group(
+    search: Search,
+    source: RowSource,
+    low: int,
+    high: int,
+    candidates: NDArray[Any] | None,
+    asking: RowSource | None = None,
+) -> _Piece:
+    """All of X past rows low..high-1, of X or of other rows that ask."""
+    held = source if asking is None else asking
+    first = int(np.searchsorted(held.row_offsets, low, side="right")) - 1
+    last = int(np.searchsorted(held.row_offsets, high, side="left"))
+    # Other rows are numbered after those of X: none of them is itself among the candidates.
+    number = None if asking is None else source.profile.n + low
+    nearest = search.begin(held.stream(first, last), low, high, candidates, number)
     offsets = source.row_offsets
-    first = int(np.searchsorted(offsets, low, side="right")) - 1
-    last = int(np.searchsorted(offsets, high, side="left"))
-    nearest = search.begin(source.stream(first, last), low, high, candidates)
     partitions = len(offsets) - 1
     search.pass_by(nearest, told(source.stream(0, partitions), offsets, 0, partitions))
     return *nearest.nearest(), {process_name(): runtime.peak_rss()}
@@ -362,14 +380,24 @@ def _search_task(search: Search, source: RowSource, low: int, high: int, candida
 def _search_here(
     source: RowSource, search: Search, runs: Sequence[tuple[int, int]], resources: Resources, parts: Sequence[Any]
 ) -> list[_Piece]:
-    threads = min(resources.threads_per_worker, len(runs))
-    if threads <= 1:
-        with runtime.one_blas_thread():
-            return [
-                _search_group(search, source, low, high, part) for (low, high), part in zip(runs, parts, strict=True)
-            ]
-    with runtime.one_blas_thread(), ThreadPoolExecutor(threads, thread_name_prefix="mlfs-search") as pool:
-        return list(pool.map(lambda run, part: _search_group(search, source, run[0], run[1], part), runs, parts))
+    def group(run: tuple[int, int], part: NDArray[Any] | None) -> _Piece:
+        return _search_group(search, source, *run, part)
+
+    return _in_threads(group, runs, parts, threads=resources.threads_per_worker)
+
+
+_T = TypeVar("_T")
+
+
+def _in_threads(
+    function: Callable[..., _T], runs: Sequence[tuple[int, int]], *others: Sequence[Any], threads: int
+) -> list[_T]:
+    """What a function gives for every run of rows, some of them at the same time."""
+    with runtime.one_blas_thread():
+        if min(threads, len(runs)) <= 1:
+            return list(map(function, runs, *others))
+        with ThreadPoolExecutor(min(threads, len(runs)), thread_name_prefix="mlfs-search") as pool:
+            return list(pool.map(function, runs, *others))
 
 
 def _search_there(
@@ -477,11 +505,52 @@ def knn_of_points(Z: Matrix, k: int, *, threads: int = 1) -> Neighbours:
         nearest.add(Z, 0)
         return nearest
 
-    found: Sequence[NearestRows]
-    if len(runs) == 1:
-        with runtime.one_blas_thread():
-            found = [search(runs[0])]
-    else:
-        with runtime.one_blas_thread(), ThreadPoolExecutor(len(runs), thread_name_prefix="mlfs-search") as pool:
-            found = list(pool.map(search, runs))
+    found = _in_threads(search, runs, threads=threads)
     return Neighbours(np.concatenate([f.indices for f in found]), np.concatenate([f.distances for f in found]))
+
+
+def nearest_rows(
+    source: RowSource,
+    k: int,
+    scaling: Scaling,
+    runs: Sequence[tuple[int, int]],
+    *,
+    asking: RowSource | None = None,
+    threads: int = 1,
+) -> Neighbours:
+    """The k nearest of some rows, exactly: to each of themselves, or to each of other rows, in this process.
+
+    Parameters
+    ----------
+    source : RowSource
+        Rows in memory or in a file, without a digest.
+    k : int
+        No more than there are rows, or than there are others where the rows themselves ask.
+    scaling : Scaling
+        Distances are between centred and scaled rows.
+    runs : sequence of (int, int)
+        Groups of the rows that ask, first and last (exclusive), in their order. Each is held as float64 while all rows
+        of the source pass by.
+    asking : RowSource, optional
+        Rows whose neighbours are looked for; by default those of the source.
+    threads : int
+        Groups that are searched at the same time.
+
+    Returns
+    -------
+    Neighbours
+        The same for any runs and threads.
+    """
+    rows = (source if asking is None else asking).profile.n
+    search = Search(k, scaling, source.profile.sparse and source.profile.n * rows > COMPILED_PAIRS)
+    indices, distances = np.empty((rows, k), np.int64), np.empty((rows, k))
+
+    def group(run: tuple[int, int]) -> None:
+        part = slice(*run)
+        indices[part], distances[part], _ = _search_group(search, source, *run, None, asking)
+
+    started = time.perf_counter()
+    runtime.emit("pass", label="neighbours", partitions=len(runs) * source.profile.partitions)
+    _in_threads(group, runs, threads=threads)
+    runtime.emit("pass-done", label="neighbours", seconds=time.perf_counter() - started)
+    return Neighbours(indices, distances)

@@ -55,7 +55,7 @@ def test_neighbours_do_not_depend_on_how_rows_are_cut(
         patch.setattr(f"{MODULE}._BLOCK_ROWS", block)
         patch.setattr(f"{MODULE}.GROUP_BYTES", group)
         patch.setattr(f"{MODULE}.FEWEST_ROWS", 1)
-        patch.setattr(f"{MODULE}.COMPILED_PAIRS", 0 if many else 10**9)
+        patch.setattr("mlfs_dask.primitives.neighbours.COMPILED_PAIRS", 0 if many else 10**9)
         rows, others = ChosenRows(matrix, chosen, 3), ChosenRows(matrix, asking, 3)
         assert np.array_equal(dense(rows), X[chosen][:, :3])
         own = nearest_rows(rows, k, centred(rows), threads=threads)
