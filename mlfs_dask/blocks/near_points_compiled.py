@@ -10,6 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from mlfs_dask.blocks.nearest_compiled import take_place
+
 
 @njit(cache=True, nogil=True)
 def reorder(points, order):  # type: ignore[no-untyped-def]  # pragma: no cover
@@ -99,3 +101,25 @@ def improve(points, indices, distances, fresh, asked, back, fresh_back, low, hig
                         place -= 1
                     best[place], found[place], new[place] = square, j, True
                     worst = best[k - 1]
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "nsz"})
+def rank_candidates(points, candidates, low, high, near, squares):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Write the nearest of the candidates of points low..high-1, nearest first, and their squared distances.
+
+    Parameters: points (n, m); candidates, integers (n, c), different ones a row; near and squares (high - low, k), the
+    output, k <= c. Equal distances keep the order of the candidates.
+    """
+    m = points.shape[1]
+    for i in range(low, high):
+        found, best = near[i - low], squares[i - low]
+        best[:] = np.inf
+        worst = best[-1]
+        for j in candidates[i]:
+            square = points[i, 0] * 0
+            for f in range(m):
+                difference = points[i, f] - points[j, f]
+                square += difference * difference
+            if square < worst:
+                take_place(found, best, j, square)
+                worst = best[-1]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask import caching, runtime
-from mlfs_dask.blocks.neighbours import SCRATCH_BYTES, NearestRows, RankedRows, merge_nearest, recall
+from mlfs_dask.blocks.neighbours import SCRATCH_BYTES, NearestRows, merge_nearest, recall
 from mlfs_dask.primitives.linear import Scaling
 from mlfs_dask.primitives.near_points import HELD, NearPoints, near_points, near_points_bytes
 from mlfs_dask.primitives.neighbours import (
@@ -39,7 +40,7 @@ from mlfs_dask.primitives.passes import PassRecord, State
 from mlfs_dask.primitives.plan import PassPlan
 from mlfs_dask.primitives.row_passes import IN_FLIGHT_BYTES, Rows, plan_rows, run_row_pass
 from mlfs_dask.primitives.sample import plan_taking, take_rows
-from mlfs_dask.row_arrays import IN_MEMORY, RowSpace, block_rows, column_sums, row_blocks
+from mlfs_dask.row_arrays import IN_MEMORY, RowSpace, block_rows, column_sums, give_back, row_blocks
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Block, Matrix, Profile, RowSource
 
@@ -387,25 +388,38 @@ def _without_itself(
 
 
 def search_points(
-    Z: NDArray[np.float64], mean: NDArray[np.float64], count: int, *, seed: int, threads: int, space: RowSpace
+    Z: NDArray[np.float64],
+    mean: NDArray[np.float64],
+    count: int,
+    *,
+    seed: int,
+    threads: int,
+    space: RowSpace,
+    start: NDArray[np.int32] | None = None,
 ) -> NearPoints:
-    """Candidates of every row of Z, shape (n, m), by an approximate search around the mean of the rows."""
+    """Candidates of every row of Z, shape (n, m), by an approximate search around the mean of the rows.
+
+    They come in rising order of their numbers. `start` are those of before the rows moved.
+    """
     n, m = Z.shape
     points = space.empty(n, m, np.float32)
     for part in row_blocks(n, m):
         points[part] = Z[part] - mean
-    found = near_points(points, count, seed=seed, threads=threads, space=space)
+    found = near_points(points, count, seed=seed, threads=threads, space=space, start=start)
     space.release(points)  # in another order now
+    for part in row_blocks(n, count):
+        found.indices[part].sort(axis=1)
     return found
 
 
 def rank_points(
     Z: NDArray[np.float64],
     mean: NDArray[np.float64],
-    candidates: NDArray[np.integer[Any]],
+    candidates: NDArray[np.int32],
     k: int,
     judged: NDArray[np.int64],
     *,
+    threads: int,
     space: RowSpace,
 ) -> tuple[Neighbours, float]:
     """The k nearest among the candidates of every row of Z, and the share of the true ones that some rows have.
@@ -415,29 +429,40 @@ def rank_points(
     Z : float64 array, shape (n, m)
     mean : float64 array, shape (m,)
         Of the rows.
-    candidates : int array, shape (n, at least k)
+    candidates : int32 array, shape (n, at least k)
+        Different ones for a row, in rising order: equal distances keep it.
     k : int
     judged : int64 array
         Rows of which all true neighbours are found.
+    threads : int
+        They change nothing in the result.
     space : RowSpace
         Where the neighbours are kept.
     """
+    from mlfs_dask.blocks import near_points_compiled
+
     n, m = Z.shape
     indices, distances = space.empty(n, k, np.int64), space.empty(n, k)
-    exact = NearestRows(Z[judged] - mean, np.iinfo(np.int64).max // 2, k + 1)
-    parts = -(-n // block_rows(m))
-    with runtime.one_blas_thread(), runtime.stage("near points: ranking", parts, unit="blocks") as done:
-        for part in row_blocks(n, m):
-            near = candidates[part]
-            # All of a block's candidates, each of them once.
-            among, place = np.unique(near, return_inverse=True)
-            ranked = RankedRows(Z[part] - mean, place.reshape(near.shape), k)
-            ranked.add(Z[among] - mean, 0)
-            order, distances[part] = ranked.nearest()
-            indices[part] = among[order]
-            exact.add(Z[part] - mean, part.start)
-            done()
-    share = recall(distances[judged], _without_itself(exact.indices, exact.distances, judged))
+    step = block_rows(m)
+    starts = range(0, n, step)
+
+    def rank(low: int) -> NearestRows:
+        part = slice(low, min(low + step, n))
+        near_points_compiled.rank_candidates(Z, candidates, part.start, part.stop, indices[part], distances[part])
+        exact = NearestRows(Z[judged] - mean, np.iinfo(np.int64).max // 2, k + 1)
+        exact.add(Z[part] - mean, part.start)
+        give_back()
+        done()
+        return exact
+
+    with (
+        runtime.one_blas_thread(),
+        runtime.stage("near points: ranking", len(starts), unit="blocks") as done,
+        ThreadPoolExecutor(threads, thread_name_prefix="mlfs-search") as pool,
+    ):
+        pieces = [exact.nearest() for exact in pool.map(rank, starts)]
+    nearest, true = merge_nearest(Z[judged] - mean, pieces, k + 1)
+    share = recall(distances[judged], _without_itself(nearest, true, judged))
     return Neighbours(indices, distances), share
 
 
@@ -477,7 +502,7 @@ def point_graph(
     rng = np.random.default_rng(seed)
     judged = np.sort(rng.choice(n, size=min(n, POINT_RECALL_ROWS), replace=False))
     found = search_points(Z, mean, k, seed=int(rng.integers(2**31)), threads=threads, space=space)
-    neighbours, share = rank_points(Z, mean, found.indices, k, judged, space=space)
+    neighbours, share = rank_points(Z, mean, found.indices, k, judged, threads=threads, space=space)
     space.release(found.indices)
     return Graph(neighbours, [], _facts(share, len(judged), m, found.compared))
 

@@ -81,17 +81,13 @@ class MovingPoints:
         if exact_points(self.kind, n, m):
             return point_graph(Z, k, kind=self.kind, seed=self.seed, threads=self.threads, space=self.space)
         if self._candidates is None:
-            self._search(Z, k)
-            graph, share = self._ranked(Z, k)
-            self._least = min(ENOUGH, share - LOST)
-            return graph
+            return self._searched(Z, k)
         graph, share = self._ranked(Z, k)
         if share >= self._least:
             return graph
-        self.space.release(graph.neighbours.indices, graph.neighbours.distances, self._candidates)
+        self.space.release(graph.neighbours.indices, graph.neighbours.distances)
         del graph
-        self._candidates = None
-        return self.graph(Z)
+        return self._searched(Z, k)
 
     def state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """What has to be kept to go on with the same graphs: an array, where there is one, and facts."""
@@ -104,12 +100,25 @@ class MovingPoints:
             self._candidates = self.space.copy(arrays["candidates"])
         self._least, self._compared, self.searches = facts["least"], facts["compared"], facts["searches"]
 
-    def _search(self, Z: Array, k: int) -> None:
-        n, count = len(Z), max(k, CANDIDATES)
-        mean = column_sums(Z) / n
-        found = search_points(Z, mean, min(n - 1, count), seed=self.seed, threads=self.threads, space=self.space)
-        self._candidates, self._compared = found.indices, found.compared
+    def _searched(self, Z: Array, k: int) -> Graph:
+        """The graph after a search, which begins with the candidates of before."""
+        n, before = len(Z), self._candidates
+        found = search_points(
+            Z,
+            column_sums(Z) / n,
+            min(n - 1, max(k, CANDIDATES)),
+            seed=self.seed,
+            threads=self.threads,
+            space=self.space,
+            start=before,
+        )
+        if before is not None:
+            self.space.release(before)
+        self._candidates, self._compared = found.indices, found.compared or self._compared
         self.searches += 1
+        graph, share = self._ranked(Z, k)
+        self._least = min(ENOUGH, share - LOST)
+        return graph
 
     def _ranked(self, Z: Array, k: int) -> tuple[Graph, float]:
         """The nearest candidates of now, and the share of true neighbours among them."""
@@ -117,7 +126,7 @@ class MovingPoints:
         n, m = Z.shape
         mean = column_sums(Z) / n
         judged = np.sort(np.random.default_rng(self.seed).choice(n, size=min(n, JUDGED), replace=False))
-        neighbours, share = rank_points(Z, mean, self._candidates, k, judged, space=self.space)
+        neighbours, share = rank_points(Z, mean, self._candidates, k, judged, threads=self.threads, space=self.space)
         facts = {
             "kind": "approximate",
             "recall": share,

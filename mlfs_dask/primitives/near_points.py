@@ -70,7 +70,15 @@ class NearPoints(NamedTuple):
     compared: int
 
 
-def near_points(P: Points, k: int, *, seed: int, threads: int = 1, space: RowSpace = IN_MEMORY) -> NearPoints:
+def near_points(
+    P: Points,
+    k: int,
+    *,
+    seed: int,
+    threads: int = 1,
+    space: RowSpace = IN_MEMORY,
+    start: NDArray[np.int32] | None = None,
+) -> NearPoints:
     """About the k nearest points of every point by Euclidean distance.
 
     Parameters
@@ -84,6 +92,9 @@ def near_points(P: Points, k: int, *, seed: int, threads: int = 1, space: RowSpa
     threads : int
     space : RowSpace
         Where what is held for every point is kept.
+    start : int32 array, shape (n, k), optional
+        Different points that were near each point before it moved: they and their neighbours are asked first, and
+        where that is enough nothing else is compared.
 
     Notes
     -----
@@ -97,6 +108,10 @@ def near_points(P: Points, k: int, *, seed: int, threads: int = 1, space: RowSpa
     n = len(P)
     rng = np.random.default_rng(seed)
     with ThreadPoolExecutor(threads, thread_name_prefix="mlfs-search") as pool:
+        if start is not None and start.shape[1] >= min(HELD, n - 1):
+            near = _from_before(P, start, seed, pool, space)
+            if near is not None:
+                return NearPoints(near, 0)
         centres, lists = _lists(P, rng, pool)
         order = np.argsort(lists, kind="stable").astype(np.int32)
         bounds = np.concatenate([[0], np.cumsum(np.bincount(lists, minlength=len(centres)))])
@@ -112,16 +127,7 @@ def near_points(P: Points, k: int, *, seed: int, threads: int = 1, space: RowSpa
         for _ in range(DOUBLINGS + 1):
             compared = min(compared, n)
             _compare(P, centres, bounds, now, compared, pool)
-            recall = _recall(now.indices[sample, :k], truth, sample)
-            for _ in range(ROUNDS):
-                if recall >= ENOUGH or compared == n:
-                    break
-                before = recall
-                _improve(P, now, after, pool, space, f"near points: asking neighbours, recall {recall:.2f} so far")
-                now, after = after, now
-                recall = _recall(now.indices[sample, :k], truth, sample)
-                if recall < before + LEAST_GAIN:
-                    break
+            now, after, recall = _asked(P, now, after, k, truth, sample, pool, space)
             logger.info("near points: %d compared, recall %.3f", compared, recall)
             if recall >= ENOUGH or compared == n:
                 break
@@ -151,6 +157,61 @@ class _Found(NamedTuple):
 
 
 _KINDS = (np.int32, np.float32, np.bool_)
+
+
+def _asked(
+    P: Points,
+    now: _Found,
+    after: _Found,
+    k: int,
+    truth: NDArray[np.int64],
+    sample: NDArray[np.int64],
+    pool: ThreadPoolExecutor,
+    space: RowSpace,
+) -> tuple[_Found, _Found, float]:
+    """What rounds of asking neighbours make of `now`, the other array, and the recall of it."""
+    recall = _recall(now.indices[sample, :k], truth, sample)
+    for _ in range(ROUNDS):
+        if recall >= ENOUGH:
+            break
+        before = recall
+        _improve(P, now, after, pool, space, f"near points: asking neighbours, recall {recall:.2f} so far")
+        now, after = after, now
+        recall = _recall(now.indices[sample, :k], truth, sample)
+        if recall < before + LEAST_GAIN:
+            break
+    return now, after, recall
+
+
+def _from_before(
+    P: Points, start: NDArray[np.int32], seed: int, pool: ThreadPoolExecutor, space: RowSpace
+) -> NDArray[np.int32] | None:
+    """Points near each point by asking those that were near before, shape (n, k); None if that is not enough."""
+    from mlfs_dask.blocks import near_points_compiled
+
+    n, k = start.shape
+    rng = np.random.default_rng([seed, 1])  # what follows where it is not enough is as if it had not been tried
+    sample = np.sort(rng.choice(n, size=min(n, SAMPLE_POINTS), replace=False))
+    truth = _nearest(P[sample], P, k + 1, pool)
+    now, after = (_Found(*(space.empty(n, k, kind) for kind in _KINDS)) for _ in range(2))
+    parts = _runs(n, max(1, -(-n // PARTS)))
+
+    def rank(part: tuple[int, int]) -> None:
+        near, squares, fresh = (array[slice(*part)] for array in now)
+        near_points_compiled.rank_candidates(P, start, *part, near, squares)
+        fresh[:] = True
+        give_back()
+        done()
+
+    with runtime.stage("near points: those of before", len(parts)) as done:
+        list(pool.map(rank, parts))
+    now, after, recall = _asked(P, now, after, k, truth, sample, pool, space)
+    logger.info("near points: from those of before, recall %.3f", recall)
+    space.release(*after, now.squares, now.fresh)
+    if recall < ENOUGH:
+        space.release(now.indices)
+        return None
+    return now.indices
 
 
 def _reorder(P: Points, order: NDArray[np.int32]) -> None:

@@ -7,7 +7,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from mlfs_dask.primitives import moving_points
+from mlfs_dask.primitives import moving_points, near_points
 from mlfs_dask.primitives.graphs import point_graph
 from mlfs_dask.primitives.moving_points import MovingPoints
 from mlfs_dask.primitives.near_points import NearPoints
@@ -49,6 +49,22 @@ def test_points_that_have_moved_away_are_searched_again():
         exact = point_graph(points(seed), 5, kind="exact").neighbours
         assert (found.neighbours.indices == exact.indices).mean() > 0.95
         assert found.facts["searches"] == searches
+
+
+def test_a_new_search_begins_with_those_that_were_near_before():
+    moving = MovingPoints(5, kind="approximate")
+    Z = points(n=6000)
+    moving.graph(Z)
+    Z = Z + 0.5 * points(1, n=6000)
+    with mock.patch.object(near_points, "_compare", side_effect=AssertionError("lists are compared")):
+        found = moving.graph(Z)
+    assert (found.neighbours.indices == point_graph(Z, 5, kind="exact").neighbours.indices).mean() > 0.95
+    assert found.facts["searches"] == 2
+    # Where they do not lead there in so many rounds all is as in the first search.
+    Z = points(2, n=6000)
+    with mock.patch.object(near_points, "ROUNDS", 0):
+        assert_same(moving.graph(Z), MovingPoints(5, kind="approximate").graph(Z))
+    assert moving.state()[1]["compared"] > 0
 
 
 def test_recall_is_the_share_of_true_neighbours_and_a_poor_one_is_no_reason_to_search_for_ever():
