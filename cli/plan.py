@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -32,6 +33,14 @@ plan = MethodGroup(
 )
 
 
+def _bounded(most: str, typical: tuple[int, int] | None, form: Callable[[int], str]) -> str:
+    """What a method takes; of one with a loop the most, and what is usual."""
+    if typical is None:
+        return most
+    few, many = map(form, typical)
+    return f"at most {most}, typically {few}" + (f" to {many}" if many != few else "")
+
+
 def _plan(
     *,
     method: str,
@@ -55,10 +64,12 @@ def _plan(
     where = f"this process, {threads}, {memory}"
     if resources.client is not None:
         where = f"{number_of(resources.workers, 'worker')} of {memory}, {threads} each"
+    most = "" if projected.typical_passes is None else "at most "
+    read = f"{projected.bytes_read:,} ({size(projected.bytes_read)})"
     rows = [
-        ("passes over X", f"{projected.passes}"),
-        ("tasks", f"{projected.tasks:,}"),
-        ("bytes read", f"{projected.bytes_read:,} ({size(projected.bytes_read)})"),
+        ("passes over X", _bounded(f"{projected.passes:,}", projected.typical_passes, "{:,}".format)),
+        ("tasks", f"{most}{projected.tasks:,}"),
+        ("bytes read", _bounded(read, projected.typical_bytes_read, size)),
         ("peak a worker", f"{projected.peak_worker_bytes:,} ({size(projected.peak_worker_bytes)})"),
         ("peak on the driver", f"{projected.peak_driver_bytes:,} ({size(projected.peak_driver_bytes)})"),
         ("computed by", where),

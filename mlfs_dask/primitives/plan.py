@@ -66,6 +66,8 @@ class Plan:
     ----------
     passes, tasks, bytes_read : int
         Totals over the job. Iterative methods state the most they may take.
+    typical_passes, typical_bytes_read : (int, int) or None
+        Of an iterative method, the least and the most of what it has taken on real data.
     peak_worker_bytes, peak_driver_bytes : int
         Projected peak of one worker process and of the driver process.
     notes : tuple of str
@@ -79,6 +81,8 @@ class Plan:
     peak_driver_bytes: int
     notes: tuple[str, ...] = ()
     shape: dict[str, Any] = field(default_factory=dict)
+    typical_passes: tuple[int, int] | None = None
+    typical_bytes_read: tuple[int, int] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data, for `run.json` and `--json`."""

@@ -75,6 +75,11 @@ PUBLISHED_TOL = 1e-2
 #: Times the space may be widened for one W. With X'X at hand some six are enough.
 MAX_EXPANSIONS = 100
 
+#: Iterations that 28 fits of seven real sets took, least and most, and widenings in each (`benchmarks/gram.py`): with
+#: X'X, without it, and where the graph of rows is approximate.
+TYPICAL_ITERATIONS = (13, 80)
+TYPICAL_EXPANSIONS = {"gram": (4, 8), "diagonal": (5, 50), "loose": (1, 3)}
+
 #: Change of W, relative to W, at which D is not iterated further.
 SETTLED = 1e-6
 
@@ -289,9 +294,13 @@ class AccessMFS(IterativeSelector):
             + (24 * d * d if has_gram else 0)
             + 64 * q * q
         )
+        loose = k > 0 and not exact_points(self.graph, n, 2 * q)
+        few, many = TYPICAL_EXPANSIONS["loose" if loose else "gram" if has_gram else "diagonal"]
+        least, most = TYPICAL_ITERATIONS
         notes = (
-            f"at most {self.max_iter} iterations; most data needs 8 to 20, of some 2 to 8 times two readings"
-            + ("" if has_gram else ", and more where features are correlated"),
+            f"at most {self.max_iter} iterations of {self.inner_iterations * MAX_EXPANSIONS} times two readings; real "
+            f"data took {least} to {most}, of {few} to {many} times two"
+            + ("" if has_gram else ", more where features are correlated"),
             f"X'X is {d:,} x {d:,}" if has_gram else f"X'X is not formed ({d:,} features > {self.gram_cap:,})",
             f"{points_kind(self.graph, n, 2 * q)} neighbour graph in every iteration, without reading"
             if k
@@ -303,6 +312,7 @@ class AccessMFS(IterativeSelector):
             once=once,
             again=[forward, backward],
             times=widenings,
+            typical=(least * few, most * many),
             held=held,
             row_bytes=row_bytes,
             notes=notes,

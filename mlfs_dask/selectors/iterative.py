@@ -139,6 +139,7 @@ def plan_loop(
     once: Sequence[PassPlan],
     again: Sequence[PassPlan],
     times: int,
+    typical: tuple[int, int],
     held: int,
     row_bytes: int,
     notes: Sequence[str],
@@ -155,6 +156,8 @@ def plan_loop(
     once, again : sequence of PassPlan
     times : int
         How often `again` happens at most.
+    typical : (int, int)
+        How often at least and at most it has happened on real data.
     held : int
         Bytes that the loop holds on the driver, beside arrays of n rows.
     row_bytes : int
@@ -171,7 +174,7 @@ def plan_loop(
     """
     tasks, bytes_read, peak_worker = combine([*once, *again])
     peak_worker = max(peak_worker, worker_bytes)
-    rest = times - 1
+    few, many = (min(each, times) for each in typical)
     beside = message_bytes if resources.client is not None else peak_worker - resources.process_bytes
     fixed = driver_bytes() + held + beside
     row_bytes = max(row_bytes, before_bytes)
@@ -188,14 +191,23 @@ def plan_loop(
                 f"{free:,} of {row_bytes:,} bytes are free; point TMPDIR to a larger disk",
             ]
             folder = None
+
+    def passes(times: int) -> int:
+        return len(once) + more_readings + times * len(again)
+
+    def read(times: int) -> int:
+        return bytes_read + (times - 1) * sum(p.bytes_read for p in again)
+
     return Plan(
-        passes=len(once) + more_readings + times * len(again),
-        tasks=tasks + rest * sum(p.tasks for p in again),
-        bytes_read=bytes_read + rest * sum(p.bytes_read for p in again),
+        passes=passes(times),
+        tasks=tasks + (times - 1) * sum(p.tasks for p in again),
+        bytes_read=read(times),
         peak_worker_bytes=peak_worker,
         peak_driver_bytes=peak,
         notes=tuple(notes),
         shape={} if folder is None else {"scratch_folder": str(folder), "scratch_bytes": row_bytes},
+        typical_passes=(passes(few), passes(many)),
+        typical_bytes_read=(read(few), read(many)),
     )
 
 

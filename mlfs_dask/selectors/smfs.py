@@ -77,6 +77,10 @@ SET_FEATURES = 2048
 #: Arrays of shape (n, q) that the loop holds, beside two of bits in bytes: Y, and X P.
 ROW_MATRICES = 2
 
+#: Iterations that 28 fits of seven real sets took, least and most, where they read X (`benchmarks/gram.py`). With X'SX
+#: they do not where all labelled rows are known in all labels.
+TYPICAL_ITERATIONS = (3, 14)
+
 #: Row norms up to so many ε count as zero.
 VANISHED = 1e3
 
@@ -251,6 +255,7 @@ class SMFS(IterativeSelector):
                 again = [both, backward, plan_rows(source, Gram(some, weighted=True), resources, input_bytes=8)]
             else:
                 again += [both] * self._steps()
+        few, many = TYPICAL_ITERATIONS
         made, making, _ = graph_bytes(n, k)
         kept = 3 * (12 * n * k + 20 * n)  # W, I − W and its transpose
         row_bytes = n * q * (8 * ROW_MATRICES + 2) + kept
@@ -263,14 +268,15 @@ class SMFS(IterativeSelector):
             once=once,
             again=again,
             times=self.max_iter,
+            typical=(0 if has_gram else few, many),
             held=held,
             row_bytes=row_bytes,
             # Labels are there already when the graph is made.
             before_bytes=max(graph.row_bytes, making) + n * q * 9,
             worker_bytes=0 if resources.client is None else graph.search_bytes,
             notes=(
-                f"at most {self.max_iter} iterations of {len(again)} readings; most data needs 5 to 20 iterations, and "
-                "no readings in them where labelled rows are known in all labels",
+                f"at most {self.max_iter} iterations of {len(again)} readings; real data took {few} to {many}"
+                + (", and no readings in them where labelled rows are known in all labels" if has_gram else ""),
                 f"X'SX is {d:,} x {d:,}"
                 if has_gram
                 else f"X'SX of at most {some:,} of {d:,} features at a time"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -342,8 +343,20 @@ def test_plan_counts_the_driver(run: Run, tiny_store: Path, monkeypatch: pytest.
 
 def test_plan_for_people(run: Run, tiny_store: Path) -> None:
     text = run("plan", "elc", tiny_store, "--workers", "1", "--memory-limit", "1GiB").stdout
-    assert "passes over X" in text
+    assert re.search(r"passes over X +1\n", text)
     assert "1 worker of 1 GiB, 1 thread each" in text
+
+
+def test_plan_of_a_loop_tells_the_most_and_what_is_typical(run: Run, tiny_store: Path) -> None:
+    where = ("--workers", "1", "--memory-limit", "1GiB", "--theta", "0")
+    text = run("plan", "access-mfs", tiny_store, *where).stdout
+    found = json.loads(run("plan", "access-mfs", tiny_store, *where, "--json").stdout)
+    few, many = found["typical_passes"]
+    assert 2 < few < many < found["passes"] == 2 + 2 * 100 * 100
+    assert f"at most {found['passes']:,}, typically {few:,} to {many:,}" in text
+    assert f"at most {found['tasks']:,}" in text
+    assert f"at most {found['bytes_read']:,}" in text
+    assert found["typical_bytes_read"][0] < found["typical_bytes_read"][1] < found["bytes_read"]
 
 
 @pytest.mark.parametrize("command", ["plan", "select"])

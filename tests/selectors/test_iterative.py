@@ -34,6 +34,7 @@ def test_a_loop_is_planned(monkeypatch, client, times):
         once=[first, first],
         again=[each, each],
         times=times,
+        typical=(1, 3),
         held=20,
         row_bytes=6,
         notes=["a"],
@@ -42,6 +43,8 @@ def test_a_loop_is_planned(monkeypatch, client, times):
         message_bytes=7,
     )
     assert plan.passes == 2 + 4 + 2 * times
+    assert plan.typical_passes == tuple(2 + 4 + 2 * min(times, each) for each in (1, 3))
+    assert plan.typical_bytes_read == tuple(100 + 20 * min(times, each) for each in (1, 3))
     assert plan.tasks == 6 + 4 * times
     assert plan.bytes_read == 100 + 20 * times
     assert plan.peak_worker_bytes == 910
