@@ -109,7 +109,7 @@ def evaluate(
     """
     from mlfs_dask.caching import cache as keep_statistics
     from mlfs_dask.cluster import connect
-    from mlfs_dask.evaluation.experiment import Experiment
+    from mlfs_dask.evaluation.experiment import Experiment, Given
     from mlfs_dask.evaluation.keeping import Kept, kept_place
     from mlfs_dask.evaluation.protocols import make_settings
     from mlfs_dask.evaluation.results import RECORD, write_eval
@@ -136,16 +136,14 @@ def evaluate(
         show_progress(output),
         keep_statistics(**cache),
     ):
-        experiment = Experiment(
+        given = Given(
             dataset,
-            subjects,
             test=None if test_store is None else open_dataset(test_store),
             name=name,
-            protocol=protocol,
             groups=None if groups is None else read_groups(groups, n),
             fold_of=None if split_file is None else read_split(split_file, n),
-            **options,
         )
+        experiment = Experiment(given, subjects, protocol, **options)
         if dry_run:
             plan = experiment.plan()
             output.result(plan, _plan_text(plan))

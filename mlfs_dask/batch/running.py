@@ -28,7 +28,7 @@ from mlfs_dask.batch.plan import BatchPlan, Job, StoreEntry, read_plan
 from mlfs_dask.checkpoints import Folder, checkpoint_place, keep_checkpoints
 from mlfs_dask.errors import ClusterLostError, DataError, DoesNotFitError, MlfsError, UsageError
 from mlfs_dask.evaluation import results as evaluations
-from mlfs_dask.evaluation.experiment import Experiment
+from mlfs_dask.evaluation.experiment import Experiment, Given
 from mlfs_dask.evaluation.keeping import Kept, kept_place
 from mlfs_dask.evaluation.subjects import ALL, RANDOM, Subject
 from mlfs_dask.fingerprints import code_digest, digest_of
@@ -570,9 +570,8 @@ class Batch:
         assert entry is not None
         subject = Subject(job.point.run, job.point.method, dict(job.point.params))
         options = {**entry.options, "seed": job.seed}
-        return Experiment(
-            self._datasets[job.store.name], [subject], name=job.store.name, protocol=entry.protocol, **options
-        )
+        given = Given(self._datasets[job.store.name], name=job.store.name)
+        return Experiment(given, subject, entry.protocol, **options)
 
     # ------------------------------------------------------------------ the folder
 

@@ -151,18 +151,20 @@ def evaluate(
     >>> bool(found.means()["mean"][0] > 0.9 > found.means()["mean"][1])
     True
     """
-    experiment = Experiment(
-        data,
-        subjects,
-        labels=labels,
-        test=test,
-        name=name,
-        protocol=protocol,
-        groups=groups,
-        fold_of=fold_of,
-        **options,
-    )
-    return experiment.run(keep)
+    given = Given(data, labels=labels, test=test, name=name, groups=groups, fold_of=fold_of)
+    return Experiment(given, subjects, protocol, **options).run(keep)
+
+
+@dataclass(frozen=True)
+class Given:
+    """Data to judge on, as `evaluate` takes it."""
+
+    data: Any
+    labels: Any = None
+    test: Any = None
+    name: str | None = None
+    groups: Any = None
+    fold_of: Any = None
 
 
 class Experiment:
@@ -176,22 +178,16 @@ class Experiment:
 
     def __init__(
         self,
-        data: Any,
+        given: Given,
         subjects: Sequence[str | Subject] | str | Subject,
-        *,
-        labels: Any = None,
-        test: Any = None,
-        name: str | None = None,
         protocol: str | None = None,
-        groups: Any = None,
-        fold_of: Any = None,
         **options: Any,
     ) -> None:
-        if fold_of is not None or test is not None:
+        if given.fold_of is not None or given.test is not None:
             options["split"] = options.get("split") or "given"
         self._settings = settings = make_settings(protocol, options)
         self._subjects = read_subjects([subjects] if isinstance(subjects, str | Subject) else list(subjects))
-        self._table = table = open_table(data, labels, name=name, test=test)
+        self._table = table = open_table(given.data, given.labels, name=given.name, test=given.test)
         self._protocol = protocol
         self._keep: Keeper | None = None
         self._started = time.perf_counter()
@@ -199,7 +195,7 @@ class Experiment:
         self._resources: Resources = runtime.current_resources()
         self._judge = Judge(settings)
         self._grid = self._read_grid()
-        fold_of = table.fold_of if fold_of is None else np.asarray(fold_of)
+        groups, fold_of = given.groups, table.fold_of if given.fold_of is None else np.asarray(given.fold_of)
         for what, array in (("groups", groups), ("fold_of", fold_of)):
             if array is not None and len(array) != table.n:
                 raise UsageError(f"{what} has {len(array)} entries for {table.n} rows.")

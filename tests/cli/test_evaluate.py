@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from mlfs_dask.evaluation.experiment import Given
 from mlfs_dask.evaluation.results import read_eval
 from mlfs_dask.storage.dataset import Dataset
 
@@ -50,10 +51,9 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
 def test_defaults(run: Run, tiny_store: Path, tmp_path: Path, called: list[tuple[Any, Any]]) -> None:
     run("evaluate", tiny_store, "elc", "random", "-o", tmp_path / "e")
     ((args, kwargs),) = called
-    assert isinstance(args[0], Dataset)
-    assert args[1] == ("elc", "random")
-    expected = {"test": None, "name": None, "protocol": None, "groups": None, "fold_of": None}
-    assert kwargs == expected | NOT_GIVEN
+    assert args == (Given(args[0].data), ("elc", "random"), None)
+    assert isinstance(args[0].data, Dataset)
+    assert kwargs == NOT_GIVEN
 
 
 def test_options(run: Run, tiny_store: Path, tmp_path: Path, called: list[tuple[Any, Any]]) -> None:
@@ -69,13 +69,12 @@ def test_options(run: Run, tiny_store: Path, tmp_path: Path, called: list[tuple[
         *("--hidden-as", "zero", "--unlabelled-test", "--classifier-labels", "full", "--max-train-rows", 9),
         *("--seed", 7, "--groups", groups, "--split-file", split, "--test-store", tiny_store),
     )
-    ((_, kwargs),) = called
-    assert kwargs.pop("groups").tolist() == [0, 1] * 20
-    assert kwargs.pop("fold_of").tolist() == [-1] * 30 + [0] * 10
-    assert isinstance(kwargs.pop("test"), Dataset)
+    (((given, subjects, protocol), kwargs),) = called
+    assert (given.name, subjects, protocol) == ("t", ("elc",), "mfsir")
+    assert given.groups.tolist() == [0, 1] * 20
+    assert given.fold_of.tolist() == [-1] * 30 + [0] * 10
+    assert isinstance(given.test, Dataset)
     assert kwargs == {
-        "name": "t",
-        "protocol": "mfsir",
         "classifiers": ("mlknn", "logistic", "sgd"),
         "n_neighbors": 3,
         "smoothing": 0.5,

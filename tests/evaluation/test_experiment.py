@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 
 import mlfs_dask as mlfs
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
-from mlfs_dask.evaluation.experiment import Experiment, evaluate
+from mlfs_dask.evaluation.experiment import Experiment, Given, evaluate
 from mlfs_dask.evaluation.judge import JudgingPlan
 from mlfs_dask.evaluation.metrics import Judged, compute_metrics
 from mlfs_dask.evaluation.mlknn import MLkNN
@@ -103,9 +103,9 @@ def test_one_ranking_serves_all_k_but_where_the_choice_depends_on_it(monkeypatch
         return fit(selector, X, y)
 
     monkeypatch.setattr(BaseSelector, "fit", watched)
-    options: dict[str, Any] = {"labels": Y, "folds": 2, "k_grid": "1:3:1"}
-    assert Experiment(X, ["elc", "enm", "random"], **options).plan()["fits"] == 2 * 3 + 2
-    found = evaluate(X, ["elc", "enm", "random"], **options)
+    options: dict[str, Any] = {"folds": 2, "k_grid": "1:3:1"}
+    assert Experiment(Given(X, Y), ["elc", "enm", "random"], **options).plan()["fits"] == 2 * 3 + 2
+    found = evaluate(X, ["elc", "enm", "random"], labels=Y, **options)
     assert asked == 2 * [("elc", 1), ("elc", 2), ("elc", 3), ("enm", 3)]
     assert found.fits.query("run == 'elc'")["k"].tolist() == 2 * [1, 2, 3]
     assert found.fits.query("run == 'enm'")["k"].tolist() == 2 * [3]
@@ -252,8 +252,8 @@ def test_ml_knn_learns_from_a_sample_of_too_many_rows(store: Path, monkeypatch: 
 def test_the_grid_is_the_runs_k_unless_told(store: Path, tmp_path: Path) -> None:
     run = finish(tmp_path / "a.elc", store, k=4)
     with pytest.warns(UserWarning, match="learnt on all rows"):
-        assert Experiment(store, [str(run), "elc"]).plan()["k"] == [4]
-    assert Experiment(store, ["elc"]).plan()["k"] == [1, 2, 3, 4]  # 10 % to 50 % of 8
+        assert Experiment(Given(store), [str(run), "elc"]).plan()["k"] == [4]
+    assert Experiment(Given(store), ["elc"]).plan()["k"] == [1, 2, 3, 4]  # 10 % to 50 % of 8
 
 
 def test_random_features_differ_between_folds_and_all_has_one_point() -> None:
@@ -393,11 +393,11 @@ def test_what_is_finished_is_not_done_again(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_job_tells_different_evaluations_apart(store: Path) -> None:
-    job = Experiment(store, ["elc"]).job()
-    assert job == Experiment(store, ["elc"]).job()
-    assert job != Experiment(store, ["elc"], seed=1).job()
-    assert job != Experiment(store, ["elc", "random"]).job()
-    assert job != Experiment(store, ["elc"], fold_of=np.arange(N) % 2).job()
+    job = Experiment(Given(store), ["elc"]).job()
+    assert job == Experiment(Given(store), ["elc"]).job()
+    assert job != Experiment(Given(store), ["elc"], seed=1).job()
+    assert job != Experiment(Given(store), ["elc", "random"]).job()
+    assert job != Experiment(Given(store, fold_of=np.arange(N) % 2), ["elc"]).job()
 
 
 def test_what_does_not_fit_is_refused_before_anything_is_learnt(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -432,4 +432,4 @@ def test_what_cannot_be(store: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="groups has 3 entries for 90 rows"):
         evaluate(X, "elc", labels=Y, groups=[1, 2, 3])
     with pytest.warns(UserWarning, match="the grid's 20 are above"):
-        assert Experiment(X, "elc", labels=Y, k_grid="2,20").plan()["k"] == [2]
+        assert Experiment(Given(X, Y), "elc", k_grid="2,20").plan()["k"] == [2]
