@@ -2,7 +2,7 @@
 
     python benchmarks/iterative.py small | medium | wide | large | growth    [--folder DIR] [--methods NAME ...]
 
-`small` fits real sets in process ($MLFS_DATA, as in judging.py). The others make stores with a planted structure
+`small` fits real sets in process ($MLFS_DATA, as in real_sets.py). The others make stores with a planted structure
 (synthetic.py) in the folder on first use, and fit each of them in a process of its own with new local workers, beside
 a plain `da.from_zarr` read by the same workers. mfsir takes no unknown labels: it gets the same rows with all of them.
 Results are printed and written to benchmarks/results/iterative/NAME.json with the versions and the machine; with
@@ -185,7 +185,7 @@ AUTHORS = {"yeast": 62, "scene": 53, "medical": 114}
 
 def small(options: argparse.Namespace) -> None:
     """Real sets in process, the first fit of a fresh process."""
-    from judging import make_store
+    from real_sets import make_store
 
     from mlfs_dask import open_dataset
 
