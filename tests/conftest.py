@@ -33,6 +33,24 @@ def data_set() -> Callable[[str], Path]:
 
 
 @pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """Mount a disk of a size such as "3m"; the test is skipped where that is not allowed."""
+    mount = tmp_path / "disk"
+
+    def make(size: str) -> Path:
+        mount.mkdir()
+        words = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(mount)]
+        made = subprocess.run(words, capture_output=True, check=False)
+        if made.returncode:
+            pytest.skip(f"a small disk cannot be mounted here: {made.stderr.decode().strip()}")
+        return mount
+
+    yield make
+    if mount.is_mount():
+        subprocess.run(["umount", str(mount)], check=True)
+
+
+@pytest.fixture
 def free_port() -> int:
     """A port of the loopback interface where nobody listens."""
     with socket.socket() as probe:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -229,21 +228,8 @@ def test_more_workers_than_partitions(run_json: RunJson, store: Path, tmp_path: 
     assert there["selected"] == here["selected"]
 
 
-@pytest.fixture
-def full_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 200 KiB."""
-    mount = tmp_path / "disk"
-    mount.mkdir()
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(mount)], capture_output=True, check=False
-    )
-    if made.returncode:
-        pytest.skip(f"a small disk cannot be mounted here: {made.stderr.decode().strip()}")
-    yield mount
-    subprocess.run(["umount", str(mount)], check=True)
-
-
-def test_a_full_disk(full_disk: Path, run: Run, store: Path, tmp_path: Path) -> None:
+def test_a_full_disk(small_disk: Callable[[str], Path], run: Run, store: Path, tmp_path: Path) -> None:
+    full_disk = small_disk("200k")
     values = np.random.default_rng(0).normal(size=(3000, 20))
     lines = [",".join(map(repr, row)) + ",1" for row in values.tolist()]
     (tmp_path / "big.csv").write_text("\n".join([",".join(f"f{i}" for i in range(20)) + ",y", *lines]) + "\n")

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -151,39 +151,27 @@ def test_interrupt_key(tmp_path: Path, kind: str) -> None:
     check_finished(folder)
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 3 MiB."""
-    mount = tmp_path / "disk"
-    mount.mkdir()
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(mount)], capture_output=True, check=False
-    )
-    if made.returncode:
-        pytest.skip(f"a small disk cannot be mounted here: {made.stderr.decode().strip()}")
-    yield mount
-    subprocess.run(["umount", str(mount)], check=True)
-
-
-def test_disk_full_while_reading(small_disk: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_disk_full_while_reading(small_disk: Callable[[str], Path], caplog: pytest.LogCaptureFixture) -> None:
+    disk = small_disk("3m")
     X = np.random.default_rng(0).normal(size=(1000, 500))  # 4 MB
     reader = make_reader(X, np.ones((1000, 1), np.int8), cuts=tuple(range(0, 1000, 50)))
     caplog.set_level("WARNING")
     full = r"the disk is full, and more has to be written: projected .*\n  cure: make room and pass --resume"
     with pytest.raises(DoesNotFitError, match=full) as raised:
-        convert_reader(lambda: reader, small_disk / "out.zarr", workers=1)
-    assert str(small_disk / ".out.zarr.wip") in str(raised.value)
+        convert_reader(lambda: reader, disk / "out.zarr", workers=1)
+    assert str(disk / ".out.zarr.wip") in str(raised.value)
     assert raised.value.available < 2**20
     assert raised.value.projected > 0
     assert (str(raised.value) + caplog.text).count("--resume") == 1, "the advice is given once"
-    subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)
-    convert_reader(lambda: reader, small_disk / "out.zarr", workers=1, resume=True)
-    np.testing.assert_array_equal(open_dataset(small_disk / "out.zarr").X.compute(), X)
-    assert [path.name for path in small_disk.iterdir()] == ["out.zarr"]
+    subprocess.run(["mount", "-o", "remount,size=20m", str(disk)], check=True)
+    convert_reader(lambda: reader, disk / "out.zarr", workers=1, resume=True)
+    np.testing.assert_array_equal(open_dataset(disk / "out.zarr").X.compute(), X)
+    assert [path.name for path in disk.iterdir()] == ["out.zarr"]
 
 
-def test_disk_too_small_for_the_store(small_disk: Path) -> None:
+def test_disk_too_small_for_the_store(small_disk: Callable[[str], Path]) -> None:
+    disk = small_disk("3m")
     X = np.random.default_rng(0).normal(size=(1000, 250))  # 2 MB, which fit once but not twice
     with pytest.raises(DoesNotFitError, match="writing the store beside its staged rows"):
-        convert_reader(lambda: make_reader(X, np.ones((1000, 1), np.int8)), small_disk / "out.zarr", workers=1)
-    assert not (small_disk / "out.zarr").exists()
+        convert_reader(lambda: make_reader(X, np.ones((1000, 1), np.int8)), disk / "out.zarr", workers=1)
+    assert not (disk / "out.zarr").exists()
