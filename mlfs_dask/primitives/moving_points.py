@@ -79,7 +79,7 @@ class MovingPoints:
         n, m = Z.shape
         k = min(self.k, n - 1)
         if exact_points(self.kind, n, m):
-            return point_graph(Z, k, kind=self.kind, seed=self.seed, threads=self.threads, space=self.space)
+            return point_graph(Z, k, kind="exact", threads=self.threads)
         if self._candidates is None:
             return self._searched(Z, k)
         graph, share = self._ranked(Z, k)

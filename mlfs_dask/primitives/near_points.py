@@ -41,7 +41,7 @@ DOUBLINGS = 4
 #: Neighbours held for every point, at least, and asked for theirs, at most; most rounds of that, and the gain in recall
 #: below which it ends.
 HELD = 24
-ROUNDS = 8
+ROUNDS = 16
 LEAST_GAIN = 0.01
 
 #: Points that have a point as a neighbour and are asked by it.

@@ -46,6 +46,7 @@ from mlfs_dask.row_arrays import (
     graph_of,
     graph_rows,
     inner,
+    narrowed,
     row_blocks,
     slab_bytes,
 )
@@ -490,7 +491,7 @@ class _Problem:
             threads=self.threads,
             space=RowSpace(space.folder),
         )
-        state = load_state(checkpoint, readings.records, rows=("F", "XW"))
+        state = load_state(checkpoint, readings.records, rows=("F", "XW", "Xbefore"))
         if state is not None:
             self._restore(state)
         else:
@@ -528,8 +529,10 @@ class _Problem:
         return trace
 
     def _save(self) -> None:
-        # What is left of the space after a solve is W itself; the graphs follow from F, X W and the candidates.
+        # What is left of the space after a solve is W and what was before; the graphs follow from F, X W and candidates.
         arrays = {"F": self.F, "W": self.W, "XW": self.XW, "D": self.D, "factorised": self._factorised_ridge}
+        for block in self.subspace.blocks[1:]:
+            arrays |= {"before": block.P, "Xbefore": block.XP}
         candidates, points = self.points.state()
         facts = {"rate": self.subspace.rate, "points": points, "graph": self.graph_facts}
         save_state(self.checkpoint, {**arrays, **candidates}, self.trace, self.readings.records, **facts)
@@ -538,7 +541,12 @@ class _Problem:
         self.W, self.D = state.arrays["W"], state.arrays["D"]
         fill(self.F, state.arrays["F"])
         self.XW = self.space.copy(state.arrays["XW"])
-        self.subspace = Subspace([Block(self.W, self.XW, self.XW)], rate=state.facts["rate"], space=self.space)
+        blocks = [Block(self.W, self.XW, self.XW)]
+        if "before" in state.arrays:
+            P = state.arrays["before"]
+            held = self.space.empty(*self.F.shape)
+            blocks.append(Block(P, fill(narrowed(held, P.shape[1]), state.arrays["Xbefore"]), held))
+        self.subspace = Subspace(blocks, rate=state.facts["rate"], space=self.space)
         self.trace = _Trace(**state.facts["trace"])
         self.points.restore(state.arrays, state.facts["points"])
         self.graph_facts = state.facts["graph"]

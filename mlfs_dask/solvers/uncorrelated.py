@@ -3,8 +3,9 @@
 The solution is W = V (M'V)^{-1/2} with R V = M: a solve with q right-hand sides and a q × q root, no root of R (Y.
 Huang et al., Access-MFS, Eqs. 12-14). X is seen through two products, X P and X'R, each of which may be a reading of
 the data. V is therefore found by Galerkin's condition in a small space that is widened by q directions at a time, which
-is block conjugate gradients while R stays as it is, and begins with the last W when R or F changes: X W is at hand, so
-that the first approximation with a new R costs no reading.
+is block conjugate gradients while R stays as it is, and begins with the last W and the one before when R or F changes:
+their X W are at hand, so that the first approximation with a new R costs no reading. Where R changes little by little,
+so does W, and the two span where it goes: a widening fewer is needed than from the last W alone.
 
 D. P. O'Leary, "The block conjugate gradient algorithm and related methods", Linear Algebra and its Applications 29
 (1980) 293-322, doi:10.1016/0024-3795(80)90247-5.
@@ -26,15 +27,15 @@ from mlfs_dask.solvers.laplacian import Smoother
 
 Array = NDArray[np.float64]
 
-#: Blocks of directions that new ones are made orthogonal to, besides W.
+#: Blocks of directions that new ones are made orthogonal to, besides W and the one before.
 WINDOW = 3
 
-#: Arrays of shape (n, q) that `Subspace.solve` holds at most, F and the result included: X W, those of the window and
-#: of the new block, X V, and one on its way.
-ROW_MATRICES = WINDOW + 5
+#: Arrays of shape (n, q) that `Subspace.solve` holds at most, F and the result included: both X W, those of the window
+#: and of the new block, X V, and one on its way.
+ROW_MATRICES = WINDOW + 6
 
 #: Arrays of shape (d, q) that it holds at most.
-FEATURE_MATRICES = WINDOW + 7
+FEATURE_MATRICES = WINDOW + 8
 
 #: Square of the share of its length below which a direction, seen from the others, is left out of the space.
 _DEPENDENT = 1e-8
@@ -103,6 +104,7 @@ class Subspace:
     Parameters
     ----------
     blocks : list of Block
+        After a solve W, and the span of the one before if there was one.
     rate : float
         Largest share of the squared error that a widening has left lately. With it the first widening with a new R may
         be the only one.
@@ -171,7 +173,7 @@ class Subspace:
             self._move(V, XV, block, inner(block.XP, F))
         fresh, first_new = not self.blocks, len(self.blocks)
         root, rank = inverse_root(inner(F, XV))
-        before, slowest, error, converged = np.inf, 0.0, np.inf, False
+        last_gain, slowest, error, converged = np.inf, 0.0, np.inf, False
         expansions = 0
         while expansions < max_expansions:
             if fresh and expansions == 0 and first is not None:
@@ -207,11 +209,11 @@ class Subspace:
             # What this block added is the squared error before it, less the one after it, which falls geometrically.
             gain = float(np.square(coefficients @ root).sum()) / rank
             if expansions > 1:
-                rate = min(gain / before, 0.99) if before > 0 else 0.0
+                rate = min(gain / last_gain, 0.99) if last_gain > 0 else 0.0
                 slowest = max(slowest, rate)
             else:
                 rate = min(2.0 * self.rate, 0.5)
-            before = gain
+            last_gain = gain
             error = float(np.sqrt(gain * rate / (1.0 - rate)))
             if error <= tol:
                 converged = True
@@ -219,9 +221,10 @@ class Subspace:
         if slowest > 0:
             self.rate = slowest
         W, XW = V @ root, multiply(XV, root, XV)
-        # W'RW = I. Other directions gain nothing with the next R, and their differences from W would carry rounding on.
-        space.release(metric.image, *(block.held for block in self.blocks))
-        self.blocks = [Block(W, XW, XW)]
+        # W'RW = I. Directions in which it was sought gain nothing with the next R.
+        before = self.blocks[:1] if first_new else []
+        space.release(metric.image, *(block.held for block in self.blocks[len(before) :]))
+        self.blocks = [Block(W, XW, XW), *before]
         return Projection(W, XW, rank, expansions, error, converged)
 
     def _move(self, V: Array, XV: Array, block: Block, coefficients: Array) -> None:

@@ -184,11 +184,11 @@ def test_the_space_stays_small_while_it_is_widened():
             return super()._orthonormal(*arguments)
 
     space = Watched()
-    for factor in (1.0, np.geomspace(0.01, 100, 40)):
+    for factor in (1.0, 1.1, np.geomspace(0.01, 100, 40)):
         found = solve(space, Products(X), F, L, ridge * factor, 1.0, gram=False)
     assert found.expansions > WINDOW + 1
-    assert max(sizes) == WINDOW + 1  # and W
-    assert len(space.blocks) == 1
+    assert max(sizes) == WINDOW + 2  # and W, and the one before
+    assert len(space.blocks) == 2
 
 
 def test_directions_close_to_the_space_become_orthogonal_to_it():
