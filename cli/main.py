@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 unexpected error, 2 usage, 3 invalid data, 4 would not fit
 
 from __future__ import annotations
 
+import gc
 import importlib
 import signal
 import sys
@@ -88,14 +89,12 @@ def resolve_or_suggest(
     what: str,
 ) -> tuple[str | None, click.Command | None, list[str]]:
     """Resolve a sub-command; where there is none, say which names come closest."""
-    import difflib
+    from mlfs_dask.errors import closest
 
     name = args[0]
     if name in names:
         return resolve(ctx, args)
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    known = f"Did you mean {', '.join(close)}?" if close else f"Known: {', '.join(names)}."
-    raise click.UsageError(f"no such {what}: {name!r}. {known}", ctx)
+    raise click.UsageError(f"no such {what}: {name!r}. {closest(name, names)}", ctx)
 
 
 @contextmanager
@@ -179,4 +178,8 @@ def mlfs() -> None:
 
 def main() -> None:
     """Entry point of the console script."""
-    sys.exit(mlfs(prog_name="mlfs", standalone_mode=True))
+    try:
+        sys.exit(mlfs(prog_name="mlfs", standalone_mode=True))
+    finally:
+        # Else the interpreter, as it ends, looks through everything that was ever loaded for cycles.
+        gc.freeze()

@@ -6,6 +6,7 @@ Every message says what was expected, what came, and what to do about it.
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterable
 
 #: What the system says where a disk, or a share of it, is full.
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -20,6 +21,21 @@ def number_of(number: int, noun: str, plural: str | None = None) -> str:
     ('1 feature', '2,000 features', '2 categories')
     """
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def closest(name: str, known: Iterable[str]) -> str:
+    """The known names that come closest to one that is not, as a question; all of them where none is close.
+
+    Examples
+    --------
+    >>> closest("elk", ["elc", "enm"]), closest("xyz", ["elc", "enm"])
+    ('Did you mean elc?', 'Known: elc, enm.')
+    """
+    import difflib
+
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    return f"Did you mean {' or '.join(close)}?" if close else f"Known: {', '.join(names)}."
 
 
 class MlfsError(Exception):

@@ -6,6 +6,7 @@ run, on what, and what it cost. A folder without `run.json` is no run.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -13,7 +14,7 @@ import math
 import os
 import shutil
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,7 +116,7 @@ def check_free(
             raise UsageError(f"{path} holds {what} already; --force replaces it.")
         return
     place = Path(path)
-    _check_permission(place)
+    check_permission(place)
     if not place.exists() and not place.is_symlink():
         return
     if place.is_dir() and not any(place.iterdir()):
@@ -129,16 +130,17 @@ def check_free(
         raise UsageError(f"{path} holds {what} already; --force replaces it.")
 
 
-def _check_permission(place: Path) -> None:
+def check_permission(place: Path) -> None:
     """Refuse a place beside which nothing can be written: after hours of work it would be too late."""
     folder = next(parent for parent in place.absolute().parents if parent.exists())
     if not folder.is_dir():
-        raise _not_written(place, f"{folder} is no folder")
+        raise not_written(place, f"{folder} is no folder")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise _not_written(place, f"no permission to write in {folder}")
+        raise not_written(place, f"no permission to write in {folder}")
 
 
-def _not_written(place: Path, why: str) -> MlfsError:
+def not_written(place: Path, why: str) -> MlfsError:
+    """The error of a place that cannot be written."""
     return MlfsError(
         f"{place}: it cannot be written: {why}"
         "\n  cure: check the folder, its permissions and its free space, or give another place with -o"
@@ -242,10 +244,7 @@ def write_folder(
         for name in sorted(texts, key=lambda name: name == record):
             file_system.pipe_file(f"{root}/{name}", texts[name].encode())
         return
-    place = Path(path)
-    aside = place.with_name(f".{place.name}.{uuid.uuid4().hex[:8]}")
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
+    with appearing(Path(path)) as aside:
         aside.mkdir()
         for name, text in texts.items():
             with (aside / name).open("w", encoding="utf-8", newline="") as stream:
@@ -254,11 +253,29 @@ def write_folder(
                 os.fsync(stream.fileno())
         if labels is not None:
             _write_labels(str(aside / LABELS), labels, None)
-        move_into_place(aside, place)
+
+
+@contextlib.contextmanager
+def appearing(place: Path) -> Iterator[Path]:
+    """A hidden place beside another, for a file or folder that goes there when the with-block ends, or nowhere.
+
+    Raises
+    ------
+    MlfsError
+        Something cannot be written, for want of room or permission; nothing is left behind.
+    """
+    aside = place.with_name(f".{place.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        yield aside
+        _move_into_place(aside, place)
     except OSError as error:
-        raise _not_written(place, error.strerror or str(error)) from error
+        raise not_written(place, error.strerror or str(error)) from error
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        if aside.is_dir():
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            aside.unlink(missing_ok=True)
 
 
 def _write_labels(place: str, labels: RecoveredLabels, storage_options: Mapping[str, Any] | None) -> None:
@@ -277,10 +294,10 @@ def has_labels(path: str, *, storage_options: Mapping[str, Any] | None = None) -
     return (Path(path) / LABELS).exists()
 
 
-def move_into_place(aside: Path, place: Path) -> None:
-    """Rename a finished folder to its place; what stood there is deleted only afterwards."""
-    if not place.exists():
-        aside.rename(place)
+def _move_into_place(aside: Path, place: Path) -> None:
+    """Rename what is finished to its place; a folder that stood there is deleted only afterwards."""
+    if not place.is_dir():
+        aside.replace(place)
         return
     old = place.with_name(f".{place.name}.{uuid.uuid4().hex[:8]}.old")
     place.rename(old)

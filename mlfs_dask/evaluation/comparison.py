@@ -5,7 +5,6 @@ Everything is computed from the tidy tables of evaluations; nothing is learnt or
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import stats
 
-from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.errors import DataError, UsageError, closest
 from mlfs_dask.evaluation.statistics import (
     bonferroni_dunn_difference,
     friedman_test,
@@ -235,10 +234,7 @@ def _store_facts(evaluation: Evaluation) -> dict[str, Any]:
 
 def _require_known(run: str, known: Sequence[str]) -> None:
     if run not in known:
-        close = difflib.get_close_matches(run, known, n=3, cutoff=0.5)
-        raise UsageError(
-            f"no run {run!r} here. " + (f"Did you mean {', '.join(close)}?" if close else f"Known: {', '.join(known)}.")
-        )
+        raise UsageError(f"no run {run!r} here. {closest(run, known)}")
 
 
 def _require_compatible(loaded: Iterable[Evaluation]) -> None:

@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mlfs_dask.errors import MlfsError
-from mlfs_dask.results import as_json, is_url
+from mlfs_dask.results import as_json, is_url, not_written
 
 _JOB = "job.json"
 
@@ -52,7 +51,7 @@ class Kept:
         try:
             place.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise MlfsError(f"{place}: it cannot be written: {error.strerror or error}") from error
+            raise not_written(place, error.strerror or str(error)) from error
         self._write(place / _JOB, text)
 
     def _same(self, text: str) -> bool:

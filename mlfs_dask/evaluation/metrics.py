@@ -16,7 +16,6 @@ Python for each metric and holds several arrays of the scores' shape (200 000 ro
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.errors import UsageError
+from mlfs_dask.errors import UsageError, closest
 
 #: Entries (rows times labels) that are looked at together.
 _BLOCK_ENTRIES = 2**19
@@ -301,9 +300,7 @@ def get_metric(name: str) -> Metric:
     precision = re.fullmatch(r"precision_at_([1-9]\d*)", name)
     if precision:
         return Metric(name, f"Precision at {precision[1]}", "higher", _precision_at(int(precision[1])))
-    known = [*METRICS, "precision_at_1"]
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.4) or known
-    raise UsageError(f"there is no metric {name!r}. Did you mean {' or '.join(close)}?")
+    raise UsageError(f"there is no metric {name!r}. {closest(name, [*METRICS, 'precision_at_1'])}")
 
 
 def compute_metrics(judged: Judged, names: Sequence[str] = DEFAULT_METRICS) -> Mapping[str, float]:

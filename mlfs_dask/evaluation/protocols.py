@@ -6,12 +6,11 @@ that are given besides take the place of its own.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from mlfs_dask.errors import UsageError
+from mlfs_dask.errors import UsageError, closest
 from mlfs_dask.evaluation.metrics import DEFAULT_METRICS, get_metric
 from mlfs_dask.evaluation.simulation import check_simulation
 from mlfs_dask.evaluation.splits import KINDS
@@ -224,8 +223,7 @@ def get_protocol(name: str) -> Protocol:
     """
     if name in PROTOCOLS:
         return PROTOCOLS[name]
-    close = difflib.get_close_matches(name, PROTOCOLS, n=3, cutoff=0.4) or sorted(PROTOCOLS)
-    raise UsageError(f"there is no protocol {name!r}. Did you mean {' or '.join(close)}?")
+    raise UsageError(f"there is no protocol {name!r}. {closest(name, PROTOCOLS)}")
 
 
 def make_settings(protocol: str | None = None, options: Mapping[str, Any] | None = None) -> Settings:
@@ -242,11 +240,10 @@ def make_settings(protocol: str | None = None, options: Mapping[str, Any] | None
     (10, '5%:30%:5%')
     """
     chosen = dict(get_protocol(protocol).options) if protocol else {}
-    known = {field.name for field in fields(Settings)}
+    known = [field.name for field in fields(Settings)]
     for name, value in (options or {}).items():
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=1) or sorted(known)
-            raise UsageError(f"an evaluation has no option {name!r}. Did you mean {' or '.join(close)}?")
+            raise UsageError(f"an evaluation has no option {name!r}. {closest(name, known)}")
         if value is not None:
             chosen[name] = tuple(value) if isinstance(value, list) else value
     return replace(Settings(), **chosen)

@@ -5,14 +5,13 @@ A subject is written `elc`, `elc:lambda_=0.1,variant=published`, `random`, `all`
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mlfs_dask.errors import UsageError
+from mlfs_dask.errors import UsageError, closest
 from mlfs_dask.results import RECORD, Run, is_url, read_run
 from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask.selectors.base import plain
@@ -85,8 +84,7 @@ def read_subject(text: str | Subject) -> Subject:
         return Subject(text, name, _read_params(name, options))
     if is_url(text) or (Path(text) / RECORD).is_file():
         return finished_subject(read_run(text))
-    close = difflib.get_close_matches(name, [*METHODS, RANDOM, ALL], n=3, cutoff=0.5)
-    known = f"Did you mean {' or '.join(close)}?" if close else f"Methods: {', '.join(sorted(METHODS))}."
+    known = closest(name, [*METHODS, RANDOM, ALL])
     raise UsageError(f"{text!r} is neither the folder of a finished run nor a method, random or all. {known}")
 
 
@@ -123,7 +121,6 @@ def _read_params(method: str, text: str) -> dict[str, Any]:
         given, equals, value = part.partition("=")
         name = spelt.get(given.strip()) or spelt.get(given.strip().strip("_").replace("_", "-"))
         if not equals or name is None:
-            close = difflib.get_close_matches(given.strip(), options, n=3, cutoff=0.4) or sorted(options)
-            raise UsageError(f"{method} has no parameter {given.strip()!r}. Did you mean {' or '.join(close)}?")
+            raise UsageError(f"{method} has no parameter {given.strip()!r}. {closest(given.strip(), options)}")
         params[name] = options[name].parse(value.strip())
     return params

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
-import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlfs_dask.errors import DataError, MlfsError, UsageError
+from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.comparison import FORMAT_VERSION, Comparison
 from mlfs_dask.reporting.figures import Figure, Styles, critical_differences, curve, stability_curve, web, write_figure
 from mlfs_dask.reporting.tables import cases, comparison_table, csv_text, markdown, runs_of, title_of
@@ -53,14 +51,13 @@ def write_comparison(path: str | Path, comparison: Comparison, *, force: bool = 
     MlfsError
         If it cannot be written; nothing is left behind.
     """
-    from mlfs_dask.results import as_json, check_free, is_url, move_into_place
+    from mlfs_dask.results import appearing, as_json, check_free, is_url
 
     if is_url(str(path)):
         raise UsageError(f"{path}: a comparison is written to a local folder.")
     place = Path(path)
     check_free(str(place), force=force, record=RECORD, what="a comparison")
-    aside = place.with_name(f".{place.name}.{uuid.uuid4().hex[:8]}")
-    try:
+    with appearing(place) as aside:
         (aside / "tables").mkdir(parents=True)
         (aside / "figures").mkdir()
         for name in FRAMES:
@@ -77,16 +74,7 @@ def write_comparison(path: str | Path, comparison: Comparison, *, force: bool = 
         for stem, panels in figures_of(comparison, Styles()):
             write_figure(panels, aside / "figures" / stem)
         _write(aside / RECORD, json.dumps(as_json(comparison.record), indent=2, allow_nan=False) + "\n")
-        written = sorted(str(file.relative_to(aside)) for file in aside.rglob("*") if file.is_file())
-        move_into_place(aside, place)
-    except OSError as error:
-        raise MlfsError(
-            f"{place}: it cannot be written: {error.strerror or error}"
-            "\n  cure: check the folder, its permissions and its free space, or give another place with -o"
-        ) from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-    return written
+        return sorted(str(file.relative_to(aside)) for file in aside.rglob("*") if file.is_file())
 
 
 def _write(path: Path, text: str) -> None:

@@ -9,8 +9,6 @@ from __future__ import annotations
 import base64
 import json
 import math
-import os
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
@@ -28,7 +26,7 @@ from mlfs_dask.reporting.comparison_folder import anchor, figures_of
 from mlfs_dask.reporting.contents import Contents, LabelledRun, read_contents
 from mlfs_dask.reporting.figures import Figure, Styles, inline_svg, write_figure
 from mlfs_dask.reporting.tables import Cell, Table, cases, comparison_table, csv_text, frame_of, runs_table, title_of
-from mlfs_dask.results import is_url
+from mlfs_dask.results import appearing, check_permission, is_url
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -129,22 +127,12 @@ def report(
     sections, notes = build(contents, metrics=metrics, image_shape=image_shape, data=data)
     text = render(sections, title=title or _title(contents), lead=_lead(contents))
     drawn = [figure for section in sections for block in section.blocks for figure in block.figures]
-    aside = place.with_name(f".{place.name}.{uuid.uuid4().hex[:8]}")
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
+    with appearing(place) as aside:
         if figures is not None:
             Path(figures).mkdir(parents=True, exist_ok=True)
             for figure in drawn:
                 write_figure(figure, Path(figures) / figure.name)
         aside.write_text(text, encoding="utf-8")
-        aside.replace(place)
-    except OSError as error:
-        raise MlfsError(
-            f"{place}: it cannot be written: {error.strerror or error}"
-            "\n  cure: check the folder, its permissions and its free space, or give another place with -o"
-        ) from error
-    finally:
-        aside.unlink(missing_ok=True)
     return {
         "page": str(place),
         "bytes": place.stat().st_size,
@@ -178,9 +166,7 @@ def check_page(output: str | Path, *, force: bool) -> Path:
             f"{place} is not a page of mlfs; it is not replaced, even with --force."
             "\n  cure: give another place with -o."
         )
-    folder = next(parent for parent in place.absolute().parents if parent.exists())
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise MlfsError(f"{place}: it cannot be written: no permission to write in {folder}")
+    check_permission(place)
     return place
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from typing import TYPE_CHECKING
 
-from mlfs_dask.errors import UsageError
+from mlfs_dask.errors import UsageError, closest
 
 if TYPE_CHECKING:
     from mlfs_dask.selectors.base import BaseSelector
@@ -34,9 +33,6 @@ def get_method(name: str) -> type[BaseSelector]:
     try:
         module, _, attribute = METHODS[name].partition(":")
     except KeyError:
-        close = difflib.get_close_matches(name, METHODS, n=3, cutoff=0.4) or sorted(METHODS)
-        raise UsageError(
-            f"there is no method {name!r}. Did you mean {' or '.join(close)}? `mlfs methods` lists all."
-        ) from None
+        raise UsageError(f"there is no method {name!r}. {closest(name, METHODS)} `mlfs methods` lists all.") from None
     found: type[BaseSelector] = getattr(importlib.import_module(module), attribute)
     return found
