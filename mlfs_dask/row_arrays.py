@@ -428,7 +428,13 @@ def graph_of(
 def graph_bytes(n: int, k: int) -> tuple[int, int, int]:
     """What a graph of k neighbours a row takes: memory while it is made, rows' bytes meanwhile, and those that stay."""
     graph = 24 * n * k + 16 * n
-    return 160 * k * min(n, GRAPH_ROWS), 28 * n * k + 8 * n + graph, graph
+    scratch = 70 * k * n if n <= GRAPH_ROWS else 140 * k * GRAPH_ROWS  # measured, of S + S' and of the larger of both
+    return scratch, 28 * n * k + 8 * n + graph, graph
+
+
+def product_compiles(n: int, k: int, columns: int) -> bool:
+    """Whether products with a graph of k neighbours a row, pointing both ways, load compiled kernels."""
+    return 2 * n * k * columns >= COMPILED_PRODUCTS
 
 
 def _pointing_at(S: sp.csr_array, part: slice) -> sp.csr_array:

@@ -27,6 +27,9 @@ PROCESS_BYTES = 90 * 2**20
 #: Bytes that the compiled kernels add to a process: Numba, LLVM, and the loaded code.
 COMPILED_BYTES = 110 * 2**20
 
+#: Bytes that scikit-learn's trees add to a process (142 MiB measured), nearly all of them scikit-learn's own start.
+TREES_BYTES = 146 * 2**20
+
 #: Seconds that a cluster which has lost every worker is given to get one back, unless `waiting_for_workers` says other.
 WORKER_WAIT = 60.0
 
@@ -53,8 +56,8 @@ class Resources:
     process_bytes : int
         Resident bytes of the largest worker process before the job, without what it has freed. Workers started by a
         script have imported whatever it imports at its top.
-    compiled_bytes : int
-        What loading compiled kernels adds to a process: 0 where an earlier pass has loaded them.
+    compiled_bytes, trees_bytes : int
+        What loading compiled kernels, and scikit-learn's trees, adds to a process: 0 where they are loaded.
     worker_wait : float
         Seconds without any worker before a running pass is given up.
     """
@@ -66,6 +69,7 @@ class Resources:
     client: Any = None
     process_bytes: int = PROCESS_BYTES
     compiled_bytes: int = COMPILED_BYTES
+    trees_bytes: int = TREES_BYTES
     worker_wait: float = WORKER_WAIT
 
     @property
@@ -88,8 +92,7 @@ def current_resources(*, threads: int | None = None) -> Resources:
         driver_limit = _process_limits.get("memory_limit") or driver_limit
         count = threads or _process_limits.get("threads") or len(os.sched_getaffinity(0))
         held_here = max(PROCESS_BYTES, current_rss())
-        added = 0 if _kernels_loaded() else COMPILED_BYTES
-        return Resources(1, count, driver_limit, driver_limit, None, held_here, added)
+        return Resources(1, count, driver_limit, driver_limit, None, held_here, *_still_to_load(_loaded()))
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
     if not workers:
         return Resources(1, 1, driver_limit, driver_limit, client, worker_wait=_worker_wait)
@@ -104,18 +107,30 @@ def current_resources(*, threads: int | None = None) -> Resources:
         driver_limit,
         client,
         max(PROCESS_BYTES, *held),
-        0 if loaded else COMPILED_BYTES,
+        *_still_to_load(loaded),
         _worker_wait,
     )
 
 
-def _kernels_loaded() -> bool:
-    """Whether this process has a compiled kernel already."""
-    return any(name.startswith("mlfs_dask.") and name.endswith("_compiled") for name in sys.modules)
+def driver_compiled_bytes() -> int:
+    """What loading compiled kernels would add to this process."""
+    return _still_to_load(_loaded())[0]
 
 
-def settle() -> tuple[int, bool]:
-    """Give freed memory back to the system; then resident bytes, and whether a compiled kernel is loaded.
+def _still_to_load(loaded: frozenset[str]) -> tuple[int, int]:
+    return 0 if "kernels" in loaded else COMPILED_BYTES, 0 if "trees" in loaded else TREES_BYTES
+
+
+def _loaded() -> frozenset[str]:
+    """Which large libraries this process has: "kernels", "trees"."""
+    found = {"trees"} if "sklearn" in sys.modules else set()
+    if any(name.startswith("mlfs_dask.") and name.endswith("_compiled") for name in sys.modules):
+        found.add("kernels")
+    return frozenset(found)
+
+
+def settle() -> tuple[int, frozenset[str]]:
+    """Give freed memory back to the system; then resident bytes, and which large libraries are loaded.
 
     A worker keeps what earlier work has freed for its next blocks. A job fills that again: who counts it to the process
     and to the job counts it twice.
@@ -123,17 +138,18 @@ def settle() -> tuple[int, bool]:
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):  # glibc's alone
         ctypes.CDLL(None).malloc_trim(0)
-    return current_rss(), _kernels_loaded()
+    return current_rss(), _loaded()
 
 
-def _settled(client: Any) -> tuple[list[int], bool]:
-    """Resident bytes of every worker once settled, and whether all have a compiled kernel; none if they cannot tell."""
+def _settled(client: Any) -> tuple[list[int], frozenset[str]]:
+    """Resident bytes of every worker once settled, and what all of them have loaded; none if they cannot tell."""
     try:
         found = client.run(settle, on_error="return").values()
     except (OSError, TimeoutError):
-        return [], False
+        return [], frozenset()
     told = [each for each in found if isinstance(each, tuple)]
-    return [held for held, _ in told], bool(told) and len(told) == len(found) and all(loaded for _, loaded in told)
+    everywhere = frozenset.intersection(*(loaded for _, loaded in told)) if len(told) == len(found) > 0 else frozenset()
+    return [held for held, _ in told], everywhere
 
 
 _worker_wait = WORKER_WAIT

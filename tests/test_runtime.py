@@ -85,6 +85,21 @@ print(r.current_rss() - before)
     assert 0.65 * runtime.COMPILED_BYTES < int(added) < 1.35 * runtime.COMPILED_BYTES + (56 << 20)
 
 
+def test_what_trees_add_to_a_process_is_what_plans_say():
+    code = """
+import numpy as np, mlfs_dask.runtime as r
+from mlfs_dask.primitives.isolation import grow_forest
+before = r.current_rss()
+print(r.current_resources().trees_bytes)
+grow_forest(np.random.default_rng(0).normal(size=(300, 10)), n_trees=100, max_samples=256, seed=0)
+print(r.current_rss() - before)
+print(r.current_resources().trees_bytes)
+"""
+    planned, added, then = map(int, in_new_process(code))
+    assert (planned, then) == (runtime.TREES_BYTES, 0)
+    assert 0.75 * planned < added < 1.1 * planned
+
+
 @pytest.mark.cluster
 def test_loaded_kernels_of_workers_are_not_counted_again():
     from mlfs_dask.cluster import connect
@@ -99,6 +114,9 @@ def test_loaded_kernels_of_workers_are_not_counted_again():
         assert runtime.current_resources().compiled_bytes == runtime.COMPILED_BYTES
         client.run(load)
         assert runtime.current_resources().compiled_bytes == 0
+        assert runtime.current_resources().trees_bytes == runtime.TREES_BYTES
+        client.run(__import__, "sklearn")
+        assert runtime.current_resources().trees_bytes == 0
 
 
 def test_events_reach_every_sink_in_order():

@@ -113,6 +113,8 @@ class GraphPlan(NamedTuple):
         On the driver, in memory.
     row_bytes : int
         On the driver for every row of the data, the neighbours among them: in memory or in files.
+    compiled : bool
+        Whether the driver loads compiled kernels.
     seconds : float
         Of an exact search, roughly.
     """
@@ -122,6 +124,7 @@ class GraphPlan(NamedTuple):
     readings: int
     driver_bytes: int
     row_bytes: int
+    compiled: bool
     seconds: float = 0.0
 
     @property
@@ -250,8 +253,8 @@ def plan_row_graph(source: RowSource | Profile, k: int, resources: Resources, *,
     if chosen == "exact":
         plan = plan_knn(source, k, resources)
         seconds = exact_work(profile) * WORK_SECONDS / resources.slots
-        found = 16 * profile.n * k
-        return GraphPlan(chosen, [plan], len(plan.runs), min(found, IN_FLIGHT_BYTES), found, seconds)
+        found, compiled = 16 * profile.n * k, resources.client is None and is_compiled(profile)
+        return GraphPlan(chosen, [plan], len(plan.runs), min(found, IN_FLIGHT_BYTES), found, compiled, seconds)
     n, d = profile.n, profile.d
     count = _candidates(n, k)
     m = min(d, MOST_COMPONENTS)
@@ -269,9 +272,9 @@ def plan_row_graph(source: RowSource | Profile, k: int, resources: Resources, *,
     travels = min(n * (4 * count + 16 * k), IN_FLIGHT_BYTES)
     # Products of all features, or directions in all of them: as they are found, turned, and on their way to workers.
     directions = 16 * d * d if not profile.sparse and d <= 2048 else 5 * 8 * d * (MOST_COMPONENTS + 10)
-    fixed = max(5 * rows * 12 * width + directions, travels, 24 * n) + runtime.COMPILED_BYTES
+    fixed = max(5 * rows * 12 * width + directions, travels, 24 * n)
     per_row = max(4 * n * m + near_points_bytes(n, m, count) - 24 * n, 4 * n * count + 16 * n * k)
-    return GraphPlan(chosen, passes, 2 + len(passes[-1].runs), fixed, per_row)
+    return GraphPlan(chosen, passes, 2 + len(passes[-1].runs), fixed, per_row, True)
 
 
 def _candidates(n: int, k: int) -> int:
@@ -514,4 +517,4 @@ def point_graph_bytes(n: int, m: int, k: int, *, kind: GraphKind = "auto") -> tu
     if points_kind(kind, n, m) == "exact":
         return 8 * n * m, 16 * n * k
     per_row = max(4 * n * m + near_points_bytes(n, m, k) - 24 * n, 4 * n * k + 16 * n * k)
-    return 24 * n + 2**26 + runtime.COMPILED_BYTES, per_row
+    return 24 * n + 2**26, per_row

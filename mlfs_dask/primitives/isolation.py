@@ -39,16 +39,13 @@ from mlfs_dask.primitives.plan import USABLE_SHARE, PassPlan, split_evenly
 from mlfs_dask.primitives.row_passes import Rows, plan_rows, run_row_pass
 from mlfs_dask.primitives.sample import plan_taking, take_rows
 from mlfs_dask.row_arrays import IN_MEMORY, RowSpace, give_back, row_blocks
-from mlfs_dask.runtime import COMPILED_BYTES, Resources
+from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Block, Matrix, Profile, RowSource
 
 logger = logging.getLogger(__name__)
 
 #: Bytes of the rows on which the forest is grown, as float32; fewer rows are drawn when features are many.
 SAMPLE_BYTES = 64 * 2**20
-
-#: Bytes that scikit-learn's trees add to a worker process.
-FOREST_BYTES = 140 * 2**20
 
 #: Look-ups above which the compiled search is loaded: below it, NumPy has finished before.
 COMPILED_WORK = 10**9
@@ -292,14 +289,20 @@ def with_libraries(resources: Resources, lookups: int = 0) -> Resources:
     """The same resources, workers having loaded what a forest needs, and what that many look-ups do."""
     if resources.client is None:
         return resources
-    library = FOREST_BYTES + (COMPILED_BYTES if lookups > COMPILED_WORK else 0)
-    return replace(resources, process_bytes=resources.process_bytes + library)
+    compiled = lookups > COMPILED_WORK
+    return replace(
+        resources,
+        process_bytes=resources.process_bytes + resources.trees_bytes + compiled * resources.compiled_bytes,
+        trees_bytes=0,
+        compiled_bytes=0 if compiled else resources.compiled_bytes,
+    )
 
 
 class IsolationPlan(NamedTuple):
     """What `isolation_graph` takes: the kind of graph, its readings, the peak of a worker that searches.
 
-    The driver holds `driver_bytes` in memory, and `row_bytes` for all rows of the data, the neighbours among them.
+    The driver holds `driver_bytes` in memory, and `row_bytes` for all rows of the data, the neighbours among them;
+    `compiled` says whether it loads compiled kernels, too.
     """
 
     kind: str
@@ -308,6 +311,7 @@ class IsolationPlan(NamedTuple):
     search_bytes: int
     driver_bytes: int
     row_bytes: int
+    compiled: bool
 
 
 def plan_isolation(
@@ -341,15 +345,16 @@ def plan_isolation(
     chosen = mass_kind(kind, n, n_trees)
     if chosen == "exact":
         search = _require_search(n, n_trees, leaves, item, k, resources)
-        fixed, per_row = COMPILED_BYTES + tables, 2 * codes + 40 * k * n
+        fixed, per_row = tables, 2 * codes + 40 * k * n
+        compiled = resources.client is None and n * n * n_trees > COMPILED_WORK
     else:
         search = resources.process_bytes
         count = min(n, max(CANDIDATES, 3 * k))
         near = 4 * n * DIMENSIONS + near_points_bytes(n, DIMENSIONS, count) - 24 * n
         landmarks = 4 * n_trees * leaves * DIMENSIONS + 40 * LANDMARKS**2
-        fixed = COMPILED_BYTES + tables + landmarks + 24 * n
+        fixed, compiled = tables + landmarks + 24 * n, True
         per_row = max(2 * codes, codes + near, 2 * codes + 4 * count * n + 32 * k * n)
-    return IsolationPlan(chosen, *readings, search, max(sample, fixed), per_row)
+    return IsolationPlan(chosen, *readings, search, max(sample, fixed), per_row, compiled)
 
 
 def _row_bytes(profile: Profile) -> int:
@@ -585,7 +590,7 @@ def _require_search(n: int, trees: int, leaves: int, item: int, k: int, resource
     """
     rows = -(-n // max(1, resources.workers))
     tables = (4 if trees * n < 2**32 else 8) * trees * leaves**2
-    peak = resources.process_bytes + COMPILED_BYTES + item * trees * n + tables + 32 * k * rows
+    peak = resources.process_bytes + resources.compiled_bytes + item * trees * n + tables + 32 * k * rows
     usable = int(resources.memory_limit * USABLE_SHARE)
     if peak > usable:
         raise DoesNotFitError(

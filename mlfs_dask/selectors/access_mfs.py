@@ -47,12 +47,21 @@ from mlfs_dask.row_arrays import (
     graph_rows,
     inner,
     narrowed,
+    product_compiles,
     row_blocks,
     slab_bytes,
 )
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores
-from mlfs_dask.selectors.iterative import IterativeSelector, Readings, load_state, plan_loop, row_space, save_state
+from mlfs_dask.selectors.iterative import (
+    IterativeSelector,
+    Phase,
+    Readings,
+    load_state,
+    plan_loop,
+    row_space,
+    save_state,
+)
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers import label_propagation, uncorrelated
 from mlfs_dask.solvers.alike_labels import AlikeLabels, alike_labels
@@ -276,21 +285,25 @@ class AccessMFS(IterativeSelector):
         if has_gram:
             once.append(plan_rows(source, Gram(d, q), resources, input_bytes=8 * q))
         once += [forward] * (self.theta > 0)
-        searching, graph_rows_bytes = 0, 0
+        loose = k > 0 and not exact_points(self.graph, n, 2 * q)
+        one, slab, made, making, kept = 8 * n * q, slab_bytes(n, q), 0, 0, n * q
+        phases, compiled = [], loose
         if k:
-            candidates = 0 if exact_points(self.graph, n, 2 * q) else CANDIDATES
+            candidates = CANDIDATES if loose else 0
             searching, search_rows = point_graph_bytes(n, 2 * q, max(k + 1, candidates), kind=self.graph)
-            made, making, kept = graph_bytes(n, k)
-            kept += 4 * n * candidates
-            searching, graph_rows_bytes = max(searching, made), kept + max(search_rows, making)
-        row_bytes = 8 * n * q * max(uncorrelated.ROW_MATRICES, label_propagation.ROW_MATRICES + 1) + n * q
-        row_bytes += graph_rows_bytes
+            made, making, graph_kept = graph_bytes(n, k)
+            kept += graph_kept + 4 * n * candidates
+            # F, both X W, and the points; then the neighbours found, and what becomes of them.
+            phases = [Phase(searching, 5 * one + kept + search_rows), Phase(made, 3 * one + kept + making)]
+            compiled |= product_compiles(n, k, q)
+        phases += [
+            Phase(0, one * uncorrelated.ROW_MATRICES + kept, slab),
+            Phase(0, one * (label_propagation.ROW_MATRICES + 2) + kept, slab),
+        ]
         held = (
-            slab_bytes(n, q)
-            + n * q // 4
+            n * q // 4
             + 13 * profile.label_nonzeros
             + 40 * n
-            + searching
             + 8 * d * q * uncorrelated.FEATURE_MATRICES
             + (24 * d * d if has_gram else 0)
             + 64 * q * q
@@ -315,7 +328,8 @@ class AccessMFS(IterativeSelector):
             times=widenings,
             typical=(least * few, most * many),
             held=held,
-            row_bytes=row_bytes,
+            phases=phases,
+            compiled=compiled,
             notes=notes,
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from mlfs_dask.primitives.moments import FeatureMoments, Moments
 from mlfs_dask.primitives.passes import PassRecord, records_from_facts, records_to_facts
 from mlfs_dask.primitives.plan import PassPlan, Plan, combine
 from mlfs_dask.row_arrays import BLOCK_BYTES, IN_MEMORY, RowSpace, free_disk, scratch_folder
-from mlfs_dask.runtime import Resources, driver_bytes
+from mlfs_dask.runtime import Resources, driver_bytes, driver_compiled_bytes
 from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.typing import RowSource
@@ -133,6 +133,24 @@ class IterativeSelector(BaseSelector):
         )
 
 
+class Phase(NamedTuple):
+    """What the driver holds in one part of a job.
+
+    Attributes
+    ----------
+    held : int
+        Bytes in memory.
+    row_bytes : int
+        Of arrays with n rows, which may be files.
+    slab : int
+        In memory if these are files.
+    """
+
+    held: int
+    row_bytes: int
+    slab: int = 0
+
+
 def plan_loop(
     resources: Resources,
     *,
@@ -141,9 +159,9 @@ def plan_loop(
     times: int,
     typical: tuple[int, int],
     held: int,
-    row_bytes: int,
+    phases: Sequence[Phase],
     notes: Sequence[str],
-    before_bytes: int = 0,
+    compiled: bool = False,
     more_readings: int = 0,
     worker_bytes: int = 0,
     message_bytes: int = 0,
@@ -159,12 +177,12 @@ def plan_loop(
     typical : (int, int)
         How often at least and at most it has happened on real data.
     held : int
-        Bytes that the loop holds on the driver, beside arrays of n rows.
-    row_bytes : int
-        Bytes of its arrays of n rows. Where they do not fit the driver's memory they go to files.
+        Bytes that the driver holds all the time.
+    phases : sequence of Phase
+        One after another. Where arrays of n rows do not fit the driver's memory they go to files.
     notes : sequence of str
-    before_bytes : int
-        Bytes of arrays of n rows that are gone before those of the loop are there.
+    compiled : bool
+        Whether the driver loads compiled kernels.
     more_readings : int
         Readings of a plan in `once` beyond its first.
     worker_bytes : int
@@ -176,13 +194,15 @@ def plan_loop(
     peak_worker = max(peak_worker, worker_bytes)
     few, many = (min(each, times) for each in typical)
     beside = message_bytes if resources.client is not None else peak_worker - resources.process_bytes
+    if compiled:
+        beside += driver_compiled_bytes() if resources.client is not None else resources.compiled_bytes
     fixed = driver_bytes() + held + beside
-    row_bytes = max(row_bytes, before_bytes)
-    peak, folder = fixed + row_bytes, None
+    row_bytes = max(phase.row_bytes for phase in phases)
+    peak, folder = fixed + max(phase.held + phase.row_bytes for phase in phases), None
     if peak > resources.driver_limit:
         folder = scratch_folder()
         if row_bytes <= (free := free_disk(folder)):
-            peak = fixed + min(row_bytes, MAPPED_BYTES)
+            peak = fixed + max(phase.held + phase.slab + min(phase.row_bytes, MAPPED_BYTES) for phase in phases)
             notes = [*notes, f"arrays of n rows are files: {row_bytes:,} bytes in the scratch folder {folder}"]
         else:
             notes = [

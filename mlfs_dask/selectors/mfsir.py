@@ -34,10 +34,27 @@ from mlfs_dask.primitives.neighbours import GraphKind, recall_warnings
 from mlfs_dask.primitives.passes import PassRecord
 from mlfs_dask.primitives.plan import Plan
 from mlfs_dask.primitives.row_passes import IN_FLIGHT_BYTES, plan_rows
-from mlfs_dask.row_arrays import RowSpace, fill, graph_bytes, graph_of, graph_rows, row_blocks, slab_bytes
+from mlfs_dask.row_arrays import (
+    RowSpace,
+    fill,
+    graph_bytes,
+    graph_of,
+    graph_rows,
+    product_compiles,
+    row_blocks,
+    slab_bytes,
+)
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores
-from mlfs_dask.selectors.iterative import IterativeSelector, Readings, load_state, plan_loop, row_space, save_state
+from mlfs_dask.selectors.iterative import (
+    IterativeSelector,
+    Phase,
+    Readings,
+    load_state,
+    plan_loop,
+    row_space,
+    save_state,
+)
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers import blockwise, spectral
 from mlfs_dask.solvers.blockwise import Factors, Problem, Snapshot, Trace
@@ -218,15 +235,19 @@ class MFSIR(IterativeSelector):
         n, d, q = profile.n, profile.d, profile.q
         most, k = self._latent(q), min(self.n_neighbors, profile.n - 1)
         once = [plan_rows(source, WithLabels(Moments(d), q), resources)]
-        row_bytes = 8 * n * most * blockwise.ROW_MATRICES
-        more_readings, before, searching, graph_notes = 0, 0, 0, []
+        more_readings, graph_notes, compiled = 0, [], False
+        features = 8 * d * most * blockwise.FEATURE_MATRICES
+        features += 16 * d * d if d <= self.gram_cap else 16 * d * spectral.BLOCK * _SPECTRAL_READINGS
+        loop = Phase(features, 8 * n * most * blockwise.ROW_MATRICES, slab_bytes(n, most))
+        phases = [loop]
         if self._has_graph(n):
             graph = plan_row_graph(source, k, resources, kind=self.graph)
             once += graph.passes
             made, making, kept = graph_bytes(n, k)
             more_readings, graph_notes = graph.readings - len(graph.passes), [graph.note]
-            searching, before = max(graph.driver_bytes, made), max(graph.row_bytes, making)
-            row_bytes += kept
+            compiled = graph.compiled or product_compiles(n, k, most)
+            loop = loop._replace(row_bytes=loop.row_bytes + kept)
+            phases = [Phase(graph.driver_bytes, graph.row_bytes), Phase(made, making), loop]
         forward = linear.plan_linear(source, most, resources, forward=True)
         backward = linear.plan_linear(source, most, resources, backward=True)
         if d <= self.gram_cap:
@@ -236,15 +257,7 @@ class MFSIR(IterativeSelector):
             both = linear.plan_linear(source, max(most, spectral.BLOCK), resources, forward=True, backward=True)
             once += [both] * (_SPECTRAL_READINGS + 1)
             again, times = [both] * (2 * self._steps(d)) + [backward], self.max_iter
-        held = (
-            max(slab_bytes(n, most), searching)
-            + n * q // 4
-            + 13 * profile.label_nonzeros
-            + 16 * n
-            + 8 * d * most * blockwise.FEATURE_MATRICES
-            + (16 * d * d if d <= self.gram_cap else 16 * d * spectral.BLOCK * _SPECTRAL_READINGS)
-            + 24 * q * q
-        )
+        held = n * q // 4 + 13 * profile.label_nonzeros + 16 * n + 24 * q * q
         each = 2 if d <= self.gram_cap else 2 * self._steps(d) + 1
         few, many = TYPICAL_ITERATIONS
         notes = [
@@ -260,9 +273,9 @@ class MFSIR(IterativeSelector):
             times=times,
             typical=TYPICAL_ITERATIONS,
             held=held,
-            row_bytes=row_bytes,
+            phases=phases,
+            compiled=compiled,
             notes=notes,
-            before_bytes=before,
             more_readings=more_readings,
             # A W on its way to tasks and sums on their way back: pickled, in frames, and in the scheduler, which under
             # a local cluster is this process too; and the rows of a wave.

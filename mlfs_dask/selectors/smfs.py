@@ -38,12 +38,21 @@ from mlfs_dask.row_arrays import (
     fill,
     graph_bytes,
     graph_rows,
+    product_compiles,
     row_blocks,
     take_columns,
 )
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores
-from mlfs_dask.selectors.iterative import IterativeSelector, Readings, load_state, plan_loop, row_space, save_state
+from mlfs_dask.selectors.iterative import (
+    IterativeSelector,
+    Phase,
+    Readings,
+    load_state,
+    plan_loop,
+    row_space,
+    save_state,
+)
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers import label_recovery, row_sparse
 from mlfs_dask.solvers.label_recovery import Reconstruction, group_columns, recover_labels
@@ -256,23 +265,25 @@ class SMFS(IterativeSelector):
             else:
                 again += [both] * self._steps()
         few, many = TYPICAL_ITERATIONS
-        made, making, _ = graph_bytes(n, k)
-        kept = 3 * (12 * n * k + 20 * n)  # W, I − W and its transpose
-        row_bytes = n * q * (8 * ROW_MATRICES + 2) + kept
-        state = 16 * n + 13 * profile.label_nonzeros
+        made, _, _ = graph_bytes(n, k)
+        labels, structure = 9 * n * q, 3 * (12 * n * k + 20 * n)  # Y and what is known; W, I − W and its transpose
         solver = label_recovery.GROUP_MATRICES * 8 * n * min(q, group_columns(n))
-        held = state + max(graph.driver_bytes, made, solver) + 8 * d * q * row_sparse.FEATURE_MATRICES
-        held += 8 * (d if has_gram else some) ** 2 * (1 + row_sparse.SQUARE_MATRICES)
+        features = 8 * d * q * row_sparse.FEATURE_MATRICES
+        features += 8 * (d if has_gram else some) ** 2 * (1 + row_sparse.SQUARE_MATRICES)
         return plan_loop(
             resources,
             once=once,
             again=again,
             times=self.max_iter,
             typical=(0 if has_gram else few, many),
-            held=held,
-            row_bytes=row_bytes,
-            # Labels are there already when the graph is made.
-            before_bytes=max(graph.row_bytes, making) + n * q * 9,
+            held=16 * n + 13 * profile.label_nonzeros,
+            phases=(
+                Phase(graph.driver_bytes, labels + graph.row_bytes),
+                Phase(0, labels + 36 * n * k),  # neighbours, their weights, and W
+                Phase(made, labels + structure),
+                Phase(solver + features, n * q * (8 * ROW_MATRICES + 2) + structure),
+            ),
+            compiled=graph.compiled or product_compiles(n, k, min(q, group_columns(n))),
             worker_bytes=0 if resources.client is None else graph.search_bytes,
             notes=(
                 f"at most {self.max_iter} iterations of {len(again)} readings; real data took {few} to {many}"

@@ -9,7 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 from mlfs_dask.primitives.plan import PassPlan
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import get_method, iterative
-from mlfs_dask.selectors.iterative import plan_loop
+from mlfs_dask.selectors.iterative import Phase, plan_loop
 
 X = np.random.default_rng(0).normal(size=(30, 4))
 Y = (X[:, :2] > 0).astype(int)
@@ -36,7 +36,7 @@ def test_a_loop_is_planned(monkeypatch, client, times):
         times=times,
         typical=(1, 3),
         held=20,
-        row_bytes=6,
+        phases=[Phase(5, 1, slab=100), Phase(0, 6), Phase(2, 3)],
         notes=["a"],
         more_readings=4,
         worker_bytes=910,
@@ -51,3 +51,21 @@ def test_a_loop_is_planned(monkeypatch, client, times):
     assert plan.peak_driver_bytes == 1026 + (7 if client else 910 - 400)
     assert plan.notes == ("a",)
     assert plan.shape == {}
+
+
+def test_a_loop_in_files_is_planned_by_its_largest_phase(monkeypatch):
+    monkeypatch.setattr(iterative, "driver_bytes", lambda: 1000)
+    monkeypatch.setattr(iterative, "driver_compiled_bytes", lambda: 50)
+    monkeypatch.setattr(iterative, "MAPPED_BYTES", 40)
+    monkeypatch.setattr(iterative, "free_disk", lambda folder: 10**6)
+    one = PassPlan(((0, 1),), 8, 1, 3, 50, 700)
+    known = {"once": [one], "again": [one], "times": 2, "typical": (1, 1), "held": 20, "notes": []}
+    phases = [Phase(300, 100), Phase(0, 900, slab=7), Phase(310, 20)]
+    for limit, peak in ((1 << 20, 900), (1900, 300 + 40)):
+        plan = plan_loop(Resources(1, 1, 10**6, limit, object()), **known, phases=phases)
+        assert plan.peak_driver_bytes == 1020 + peak
+        assert plan.shape.get("scratch_bytes") == (900 if limit == 1900 else None)
+        with_kernels = plan_loop(Resources(1, 1, 10**6, limit, object()), **known, phases=phases, compiled=True)
+        assert with_kernels.peak_driver_bytes == plan.peak_driver_bytes + 50
+    here = Resources(1, 1, 10**6, 1 << 20, process_bytes=400, compiled_bytes=60)
+    assert plan_loop(here, **known, phases=phases, compiled=True).peak_driver_bytes == 1020 + 900 + 300 + 60
