@@ -108,10 +108,13 @@ class Subspace:
     rate : float
         Largest share of the squared error that a widening has left lately. With it the first widening with a new R may
         be the only one.
+    missed : float, optional
+        Error of the W that the last solve began with, before it widened the space; None if it did not.
     """
 
     blocks: list[Block] = field(default_factory=list)
     rate: float = 0.5
+    missed: float | None = None
     space: RowSpace = IN_MEMORY
 
     def solve(
@@ -126,6 +129,7 @@ class Subspace:
         tol: float,
         max_expansions: int,
         first: Array | None = None,
+        enough: float = 0.0,
     ) -> Projection:
         """Find W for one R and F.
 
@@ -146,6 +150,9 @@ class Subspace:
         max_expansions : int
         first : float64 array, shape (d, q), optional
             X'F, if it is known and the space is still empty: it saves a reading.
+        enough : float
+            Error up to which the best W in the span of the last two will do, nothing being read, if the solve before
+            this one began with no greater one: never twice in a row.
 
         Returns
         -------
@@ -174,7 +181,9 @@ class Subspace:
         fresh, first_new = not self.blocks, len(self.blocks)
         root, rank = inverse_root(inner(F, XV))
         last_gain, slowest, error, converged = np.inf, 0.0, np.inf, False
-        expansions = 0
+        expansions, gained = 0, 0.0
+        if enough > 0 and len(kept) > 1 and rank == q and self.missed is not None and self.missed <= enough:
+            max_expansions, error, converged = 0, self.missed, True
         while expansions < max_expansions:
             if fresh and expansions == 0 and first is not None:
                 residual = first.copy()
@@ -208,6 +217,7 @@ class Subspace:
                 break
             # What this block added is the squared error before it, less the one after it, which falls geometrically.
             gain = float(np.square(coefficients @ root).sum()) / rank
+            gained += gain
             if expansions > 1:
                 rate = min(gain / last_gain, 0.99) if last_gain > 0 else 0.0
                 slowest = max(slowest, rate)
@@ -220,6 +230,7 @@ class Subspace:
                 break
         if slowest > 0:
             self.rate = slowest
+        self.missed = float(np.sqrt(gained + error**2)) if expansions else None
         W, XW = V @ root, multiply(XV, root, XV)
         # W'RW = I. Directions in which it was sought gain nothing with the next R.
         before = self.blocks[:1] if first_new else []
