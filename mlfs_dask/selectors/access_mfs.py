@@ -179,9 +179,9 @@ class AccessMFS(IterativeSelector):
     Notes
     -----
     Readings of X: one for moments, one for X'X, one for the first graph, and two for every widening of the space in
-    which W is sought (one less the first time); some 4 to 8 widenings an iteration, with an approximate graph
-    three at first and later one in two iterations, and 13 to 80 iterations are usual. Above `gram_cap` features a diagonal takes the place of X'X, and more widenings
-    are needed.
+    which W is sought (one less the first time); some 4 to 8 widenings an iteration, with an approximate graph three at
+    first and later one in two iterations, and 13 to 80 iterations are usual. Above `gram_cap` features a diagonal takes
+    the place of X'X, and more widenings are needed.
 
     With q labels the driver holds about 8 n (8 q) + 60 n k_s bytes, and 24 d² where X'X is formed. Missing features
     are refused.
