@@ -27,8 +27,8 @@ from mlfs_dask.solvers import conjugate_gradients as cg
 
 Array = NDArray[np.float64]
 
-#: Bytes of one array of the solver; columns are solved in groups of this size, in memory. A neighbour costs a line of the
-#: cache, 8 columns, however few of them are asked for: so many there are up to two million rows.
+#: Bytes of one array of the solver; columns are solved in groups of this size, in memory. A neighbour costs a line of
+#: the cache, 8 columns, however few of them are asked for: so many there are up to two million rows.
 GROUP_BYTES = 128 * 2**20
 
 #: Arrays of a group that are held at a time: those of the conjugate gradients, two on the way through W, and the mask.
