@@ -183,8 +183,8 @@ class AccessMFS(IterativeSelector):
     first and later one in two iterations, and 13 to 80 iterations are usual. Above `gram_cap` features a diagonal takes
     the place of X'X, and more widenings are needed.
 
-    With q labels the driver holds about 8 n (8 q) + 60 n k_s bytes, and 24 d² where X'X is formed. Missing features
-    are refused.
+    With q labels the driver holds about n (73 q + 24 k_s) bytes, at least n (49 q + 24 k_s + 800) where the graph is
+    approximate, and 24 d² where X'X is formed. Missing features are refused.
 
     The objective of the record is Eq. 8 without its two terms α‖S‖² and β‖P‖²: α and β are chosen anew with every
     graph, for exactly k_s and k_p neighbours, so that the terms compare with no others. They are in the record's
@@ -224,7 +224,10 @@ class AccessMFS(IterativeSelector):
     doi = "10.48550/arXiv.2406.12193"
     supervision = "semi-supervised: labels may be unknown"
     passes = "3 + 2 for each widening of the space of W, some 2 to 8 an iteration (more above the Gram cap)"
-    memory = "worker: 8 bytes * d² (or d * q above the Gram cap); driver: 8 n * 8 q + 60 n k_s + 24 d² bytes"
+    memory = (
+        "worker: 8 bytes * d² (or d * q above the Gram cap); driver: n * (73 q + 24 k_s + 100) + 24 d² bytes, at least "
+        "n * (49 q + 24 k_s + 800) in an approximate search"
+    )
     accepts_unknown_labels = True
     label_threshold = 0.5
 

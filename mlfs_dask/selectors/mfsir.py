@@ -133,8 +133,8 @@ class MFSIR(IterativeSelector):
     two an iteration; above gram_cap instead of X'X some five to ten to find its largest eigenvalue, and three an
     iteration.
 
-    With l latent labels and p neighbours the driver holds about 24 n l + 52 n p bytes and 13 a positive label, or 1 kB
-    a row in an approximate search, and 16 d² where X'X is formed. Unknown labels (-1) and missing features are refused.
+    With l latent labels and p neighbours the driver holds about 24 n l + 52 n p bytes and 13 a positive label, at
+    least 1.2 kB a row in an approximate search, and 16 d² where X'X is formed. Unknown labels (-1) and missing features are refused.
 
     What the blockwise form changes: steps by block, rows of V being blocks of their own; a balanced start G = 1,
     H = 0, by which all features begin alike and weights may have either sign; V and B from a factorisation of Y that
@@ -163,8 +163,8 @@ class MFSIR(IterativeSelector):
     supervision = "supervised"
     passes = "1 + groups of the neighbour search + 1 + 2 an iteration (above the Gram cap 3, and some 10 at first)"
     memory = (
-        "worker: 8 bytes * d² (or d * l above the Gram cap); driver: 24 n l + 52 n p + 16 d² bytes, or n * 1,000 in an "
-        "approximate search"
+        "worker: 8 bytes * d² (or d * l above the Gram cap); driver: n * (24 l + 52 p) + 16 d² bytes, at least n * 1,150 "
+        "in an approximate search"
     )
 
     def __init__(

@@ -155,8 +155,8 @@ class SMFS(IterativeSelector):
     others, whose gradient is within β/2, follow from it. With gram_cap=0 every step of the conjugate gradients is
     another reading, 5 an iteration at most. The exact pair search takes about n² trees / 5·10⁹ seconds on a core.
 
-    The driver holds about n (18 q + 2 trees + 50 k) bytes, or 2 kB a row in an approximate search, and 24 d² where X'SX
-    is formed. Missing features are refused.
+    The driver holds about n (18 q + 36 k) bytes, some 2 kB a row in an approximate search, and 24 d² where X'SX is
+    formed. Missing features are refused.
 
     What is corrected or settled: known entries stay (`consistency`); negative known ones are −1 in Y, unknown ones of
     labelled rows start from Eq. 4; D starts at 1/(2√q), which the published random start is on average; ε of
@@ -184,8 +184,8 @@ class SMFS(IterativeSelector):
     supervision = "semi-supervised: labels may be unknown or missing"
     passes = "4 + at most 2 an iteration (above the Gram cap 3, and some 6 at first)"
     memory = (
-        "worker: 8 bytes * d² (or d * q above the Gram cap); driver: n * (18 q + 2 trees + 50 k) + 24 d² bytes, "
-        "or n * 2,000 in an approximate search"
+        "worker: 8 bytes * d² (or d * q above the Gram cap); driver: n * max(18 q + 36 k, 9 q + 2 trees + 40 k) "
+        "+ 24 d² bytes, at least n * (9 q + trees + 1,600) in an approximate search"
     )
     accepts_unknown_labels = True
     label_threshold = 0.0

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from mlfs_dask.primitives.plan import PassPlan
+from mlfs_dask.primitives.rows import as_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import get_method, iterative
 from mlfs_dask.selectors.iterative import Phase, plan_loop
@@ -69,3 +73,26 @@ def test_a_loop_in_files_is_planned_by_its_largest_phase(monkeypatch):
         assert with_kernels.peak_driver_bytes == plan.peak_driver_bytes + 50
     here = Resources(1, 1, 10**6, 1 << 20, process_bytes=400, compiled_bytes=60)
     assert plan_loop(here, **known, phases=phases, compiled=True).peak_driver_bytes == 1020 + 900 + 300 + 60
+
+
+@pytest.mark.parametrize("method", ["mfsir", "smfs", "access-mfs"])
+@pytest.mark.parametrize("graph", ["exact", "approximate"])
+@pytest.mark.parametrize(("d", "q"), [(50, 4), (50, 20), (50, 80), (4000, 20)])
+def test_what_the_memory_of_a_method_is_told_to_be_is_what_is_planned(method, graph, d, q, monkeypatch):
+    monkeypatch.setattr(iterative, "driver_bytes", lambda: 0)
+    monkeypatch.setattr(iterative, "driver_compiled_bytes", lambda: 0)
+    selector, n = get_method(method)(2, graph=graph), 3 * 10**6
+    told, _, least = selector.memory.partition("driver: ")[2].partition(" bytes, at least ")
+    least = least.removesuffix(" in an approximate search")
+    names = {"n": n, "d": d, "q": q, "l": q // 2 + 1, "p": 5, "k": 15, "trees": 100, "k_s": 5}
+    expected = max(value_of(text, names) for text in ([told] if graph == "exact" else [told, least]))
+    profile = replace(as_rows(X, Y).profile, n=n, d=d, q=q, nonzeros=n * d, label_nonzeros=n, partitions=100)
+    resources = Resources(2, 1, 2**40, 2**50, object())
+    planned = selector.plan(profile, resources).peak_driver_bytes
+    assert 0.75 < expected / planned < 1.25, expected / planned
+
+
+def value_of(text, names):
+    """Of a formula for people: ``n * (2 q + 1,600) + d²``."""
+    text = re.sub(r"(\d),(\d)", r"\1\2", text.replace("²", "**2"))
+    return eval(re.sub(r"(\d) ([a-z])", r"\1 * \2", text), names)
