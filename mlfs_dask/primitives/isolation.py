@@ -56,8 +56,8 @@ EXACT_LOOKUPS = 2.5 * 10**11
 #: Approximate search: rows whose masses settle the points, their dimensions, candidates of a row at least, and rows at
 #: most and look-ups in all on which recall is measured.
 LANDMARKS = 1024
-DIMENSIONS = 48
-CANDIDATES = 60
+DIMENSIONS = 64
+CANDIDATES = 80
 RECALL_ROWS = 200
 RECALL_LOOKUPS = 2 * 10**10
 

@@ -44,6 +44,9 @@ HELD = 24
 ROUNDS = 16
 LEAST_GAIN = 0.01
 
+#: Recall of the points that were near before from which they are asked: lists that are compared give more than less.
+WORTH_ASKING = 0.5
+
 #: Points that have a point as a neighbour and are asked by it.
 BACK = 16
 
@@ -205,7 +208,9 @@ def _from_before(
 
     with runtime.stage("near points: those of before", len(parts)) as done:
         list(pool.map(rank, parts))
-    now, after, recall = _asked(P, now, after, k, truth, sample, pool, space)
+    recall = _recall(now.indices[sample], truth, sample)
+    if recall >= WORTH_ASKING:
+        now, after, recall = _asked(P, now, after, k, truth, sample, pool, space)
     logger.info("near points: from those of before, recall %.3f", recall)
     space.release(*after, now.squares, now.fresh)
     if recall < ENOUGH:

@@ -55,7 +55,7 @@ def test_a_new_search_begins_with_those_that_were_near_before():
     moving = MovingPoints(5, kind="approximate")
     Z = points(n=6000)
     moving.graph(Z)
-    Z = Z + 0.5 * points(1, n=6000)
+    Z = Z + 0.12 * points(1, n=6000)
     with mock.patch.object(near_points, "_compare", side_effect=AssertionError("lists are compared")):
         found = moving.graph(Z)
     assert (found.neighbours.indices == point_graph(Z, 5, kind="exact").neighbours.indices).mean() > 0.95
