@@ -427,7 +427,7 @@ def count_kept(n_features_to_select: int | float | None, d: int, *, name: str = 
     raise UsageError(f"{name} must be a count, a fraction in (0, 1], or None for half of the features; got {value!r}.")
 
 
-def nothing_to_tell(title: str, *, constant: int, d: int, alike: int, q: int, all_needed: bool = False) -> UserWarning:
+def nothing_to_tell(title: str, *, constant: int, d: int, alike: int, q: int) -> UserWarning:
     """The warning of a method to which all features are alike.
 
     Parameters
@@ -438,8 +438,6 @@ def nothing_to_tell(title: str, *, constant: int, d: int, alike: int, q: int, al
         Features that are constant, and all.
     alike, q : int
         Labels that are the same in every row, and all.
-    all_needed : bool
-        One label of which nothing can be told spoils the score.
     """
     reasons = []
     if constant == d:
@@ -447,8 +445,6 @@ def nothing_to_tell(title: str, *, constant: int, d: int, alike: int, q: int, al
     if alike == q:
         same = "the only label is" if q == 1 else f"all {q:,} labels are"
         reasons.append(f"{same} the same in every row")
-    elif all_needed and alike:
-        reasons.append(f"{alike:,} of {number_of(q, 'label')} the same in every row, which makes the product 0")
     reason = " and ".join(reasons) or f"no feature goes with any of {number_of(q, 'label')}"
     return UserWarning(
         f"{title} can tell no feature from another: {reason}. All features get the same score, and the ranking is "

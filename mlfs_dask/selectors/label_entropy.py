@@ -211,10 +211,8 @@ class _CountingSelector(BaseSelector):
         scores = self._combine(information, feature_entropy, rest)
         constant, alike = (int(np.count_nonzero(entropy == 0)) for entropy in (feature_entropy, entropies))
         warnings = []
-        product = self.aggregate == "geometric"
-        if constant == profile.d or alike == profile.q or (product and alike):
-            counts = {"constant": constant, "d": profile.d, "alike": alike, "q": profile.q}
-            warnings.append(nothing_to_tell(self.method, all_needed=product, **counts))
+        if constant == profile.d or alike == profile.q:
+            warnings.append(nothing_to_tell(self.method, constant=constant, d=profile.d, alike=alike, q=profile.q))
         return Scores(
             scores,
             records,
@@ -462,9 +460,14 @@ class ENM(_AllLabels):
 
 class GMM(_AllLabels):
     __doc__ = (
-        "Geometric mean over labels of the mutual information M(f; l) (González-López et al. 2020).\n"
+        "Geometric mean over labels of the mutual information M(f; l) (González-López et al. 2020).\n\n"
+        "    Labels that are the same in every row are left out: they would make every product 0.\n"
         + _ALL_LABELS_PARAMETERS
     )
     method = "gmm"
     title = "Geometric mean of mutual information"
     aggregate = "geometric"
+
+    def _counted_labels(self, entropies: NDArray[np.float64]) -> NDArray[np.int64]:
+        # A label that is the same in every row says nothing of any feature, and would make every product 0.
+        return super()._counted_labels(entropies)[: np.count_nonzero(entropies)]

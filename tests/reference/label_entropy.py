@@ -63,6 +63,7 @@ def enm(X, Y, *, bins=2):
 
 
 def gmm(X, Y, *, bins=2):
-    """Geometric mean of the informations."""
-    table = informations(X, np.asarray(Y), bins)
+    """Geometric mean of the informations, over labels that differ between rows."""
+    Y = np.asarray(Y)
+    table = informations(X, Y[:, Y.min(axis=0) < Y.max(axis=0)], bins)
     return table.prod(axis=1) ** (1 / table.shape[1])

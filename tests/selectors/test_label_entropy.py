@@ -267,12 +267,15 @@ def test_constant_features_and_labels_score_nothing():
         found = LabelEntropy(1, n_promising_labels=promising).fit(X, Y)
         assert found.scores_[0] == 0.0
         assert np.isfinite(found.scores_).all()
-    told = (
-        r"^gmm can tell no feature from another: 2 of 3 labels the same in every row, which makes the product 0\. All"
-    )
-    with pytest.warns(UserWarning, match=told):
-        found = GMM(1).fit(X, Y)
-    assert found.scores_.tolist() == [0.0, 0.0]
+
+
+def test_labels_of_one_value_have_no_part_in_the_geometric_mean():
+    X, Y = problem()
+    more = np.column_stack([np.zeros(len(Y)), Y, np.ones(len(Y))]).astype(int)
+    found = GMM(1).fit(X, more).scores_
+    assert (found > 0).all()
+    assert found == pytest.approx(GMM(1).fit(X, Y).scores_)
+    assert found == pytest.approx(twin.gmm(X, more), rel=1e-9)
 
 
 @pytest.mark.parametrize("selector", [LabelEntropy, ENM, GMM])
