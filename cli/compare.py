@@ -59,7 +59,7 @@ def compare(
 
 
 def _text(place: str, found: object) -> str:
-    from mlfs_dask.reporting.tables import cases, comparison_table
+    from mlfs_dask.reporting.tables import cases, comparison_table, has_all
     from mlfs_dask_cli.output import table
 
     blocks = []
@@ -79,4 +79,5 @@ def _text(place: str, found: object) -> str:
                 f"{test['nemenyi_difference']:.2f} Nemenyi, {test['bonferroni_dunn_difference']:.2f} Bonferroni-Dunn"
             )
     notes = [f"note: {note}" for note in found.notes]
-    return "\n\n".join(blocks) + "\n\n" + "\n".join([*notes, "* best, = not different from it", f"written  {place}"])
+    legend = "* best, = not different from it" + (", all features not ranked" if has_all(found) else "")
+    return "\n\n".join(blocks) + "\n\n" + "\n".join([*notes, legend, f"written  {place}"])

@@ -29,7 +29,11 @@ def _names(ctx: click.Context, option: click.Parameter, value: tuple[str, ...]) 
 @click.argument("subjects", metavar="SUBJECT...", nargs=-1)
 @click.option("-o", "place", metavar="EVAL", help="Folder or URL to write; it appears when complete.")
 @click.option("--name", help="Name of the data set in the tables (default: that of the store).")
-@click.option("--protocol", help="Options of a published experiment; options that are given take the place of its own.")
+@click.option(
+    "--protocol",
+    help="Options of a published experiment: elc-2020, lee-kim-2016, mfsir, smfs-2020 or access-mfs-2024; options that "
+    "are given take the place of its own.",
+)
 @click.option("--print-protocol", is_flag=True, help="Print the options as they would be, and stop.")
 @click.option("--dry-run", is_flag=True, help="Check everything, print what would be done, and stop.")
 @click.option(
@@ -182,12 +186,23 @@ def _print(place: str, evaluation: Any, output: Output) -> None:
     text = table(rows, header=("run", "classifier", *shown))
     ks = [point["k"] for point in evaluation.record["k_grid"]]
     grid = f"k = {ks[0]}" if len(ks) == 1 else f"means over k = {', '.join(map(str, ks))}"
-    splits = evaluation.record["splits"]
-    times = f"{splits['repeats']} x {splits['folds']} {splits['kind']}"
+    if any(run["method"] == "all" for run in evaluation.record["runs"]):
+        grid += f" (all: {evaluation.record['store']['d']})"
     output.result(
         {"eval": place, **evaluation.record, "means": json.loads(means.to_json(orient="records", double_precision=15))},
-        f"{text}\n{grid}; {times}; written {place}",
+        f"{text}\n{grid}; {_split_text(evaluation.record['splits'])}; written {place}",
     )
+
+
+def _split_text(splits: dict[str, Any]) -> str:
+    """The splits in words: "5 folds", "20% held out, 10 times"."""
+    if splits["kind"] == "holdout":
+        text = f"{splits['test_size']:.0%} held out"
+    elif splits["kind"] == "given":
+        text = f"the given {'split' if splits['folds'] == 1 else str(splits['folds']) + ' folds'}"
+    else:
+        text = f"{splits['folds']} {'stratified ' if splits['kind'] == 'stratified' else ''}folds"
+    return text if splits["repeats"] == 1 else f"{text}, {splits['repeats']} times"
 
 
 def _settings_text(protocol: str | None, settings: Any) -> str:

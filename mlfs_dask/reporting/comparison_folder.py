@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.comparison import FORMAT_VERSION, Comparison
 from mlfs_dask.reporting.figures import Figure, Styles, critical_differences, curve, stability_curve, web, write_figure
-from mlfs_dask.reporting.tables import cases, comparison_table, csv_text, markdown, runs_of, title_of
+from mlfs_dask.reporting.tables import cases, comparison_table, csv_text, has_all, markdown, runs_of, title_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -86,7 +86,7 @@ def _legend(comparison: Comparison) -> str:
     k = f"at k = {record['k']}" if record["k"] is not None else "averaged over the numbers of features"
     return (
         f"Mean ± standard deviation over the folds, {k}. Bold: the best; •: not different from it by a paired t-test "
-        f"at α = {record['alpha']:g}."
+        f"at α = {record['alpha']:g}." + (" All features are not ranked." if has_all(comparison) else "")
     )
 
 

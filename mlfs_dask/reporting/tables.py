@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mlfs_dask.evaluation.comparison import ALL
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -64,6 +66,11 @@ def cases(comparison: Comparison) -> list[tuple[str, str]]:
 def runs_of(comparison: Comparison) -> list[str]:
     """Labels of the runs, in the order asked for."""
     return [str(run["run"]) for run in comparison.record["runs"]]
+
+
+def has_all(comparison: Comparison) -> bool:
+    """Whether all features are among the runs, which are shown and not ranked."""
+    return any(run["method"] == ALL for run in comparison.record["runs"])
 
 
 def title_of(comparison: Comparison, metric: str, classifier: str) -> str:

@@ -96,13 +96,33 @@ def test_options(run: Run, tiny_store: Path, tmp_path: Path, called: list[tuple[
     }
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["all", "--split", "holdout", "--repeats", 2], "k = 1 (all: 5); 20% held out, 2 times; written"),
+        (["random", "--split", "stratified", "--folds", 2], "k = 1; 2 stratified folds; written"),
+        (["random", "--test-store", ""], "k = 1; the given split; written"),
+    ],
+)
+def test_splits_are_told_in_words(run: Run, tiny_store: Path, tmp_path: Path, words: list[Any], told: str) -> None:
+    words = [tiny_store if word == "" else word for word in words]
+    assert told in run("evaluate", tiny_store, *words, "--k-grid", 1, "-o", tmp_path / "e").stdout
+
+
+def test_the_help_names_all_protocols(run: Run) -> None:
+    from mlfs_dask.evaluation.protocols import PROTOCOLS
+
+    told = " ".join(run("evaluate", "--help").stdout.split()).replace("- ", "-")  # a line may end behind a hyphen
+    assert f"{', '.join(list(PROTOCOLS)[:-1])} or {list(PROTOCOLS)[-1]};" in told
+
+
 def test_end_to_end(run: Run, run_json: RunJson, tiny_store: Path, tmp_path: Path) -> None:
     place, finished = tmp_path / "e", tmp_path / "tiny.elc"
     run_json("select", "elc", tiny_store, "-k", 2, "-o", finished)
     words = ("evaluate", tiny_store, "elc", finished, "random", "--k-grid", "1,2", "--folds", "2", "-o", place)
     result = run(*words)
     assert result.exit_code == 0, result.stderr
-    assert "means over k = 1, 2; 1 x 2 kfold" in result.stdout
+    assert "means over k = 1, 2; 2 folds; written" in result.stdout
     assert "mlfs: tiny.elc was learnt on all rows" in result.stderr
     with (place / "results.csv").open() as stream:
         rows = list(csv.DictReader(stream))
