@@ -1,22 +1,28 @@
 """Whole conversions beside the best library that only reads the same bytes.
 
-    python benchmarks/convert_speed.py conversion    [--folder DIR] [--megabytes 180]
+    python benchmarks/convert_speed.py conversion    [--folder DIR] [--megabytes 180] [--through "chrt -r 8"]
 
 CSV of several shapes beside `pyarrow.csv.read_csv`, svmlight beside scikit-learn's `load_svmlight_file`, and sparse
 ARFF, for which there is no peer. The peers end with a table in memory; a conversion also counts, decides types and
 storage, and writes a store of which every chunk has a checksum. Each is a whole process, imports among it, kept to as
-many cores as stated; files are warm.
+many cores as stated; files are warm, and the two sides take turns. On a machine with other work, `--through` names a
+command to start each with, and `--lock` a file whose lock is held while one runs.
 """
 
 from __future__ import annotations
 
 import argparse
+import compileall
+import fcntl
 import os
 import resource
+import shlex
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -25,10 +31,20 @@ import numpy as np
 from convert_memory import make_file
 from measuring import RESULTS, report, warm_pages
 
+import mlfs_dask
+import mlfs_dask_cli
+
 CSV = "from pyarrow import csv; csv.read_csv({path!r}, read_options=csv.ReadOptions(use_threads={many}))"
 SVMLIGHT = "from sklearn.datasets import load_svmlight_file; load_svmlight_file({path!r}, multilabel=True)"
-SHAPES = {"8 numbers": 8, "100 integers": 100, "3 000 numbers": 3000}
-"""Other tables: columns of features."""
+SHAPES = {
+    "8 numbers": (8, 1),
+    "100 integers": (100, 1),
+    "3 000 numbers": (3000, 1),
+    "8 numbers, 5 times as long": (8, 5),
+}
+"""Other tables: columns of features, and length."""
+REPEATS = 3
+KEYS = ("seconds", "worker_cpu_seconds")
 
 
 def make_table(path: Path, size: int, columns: int, *, integers: bool) -> None:
@@ -63,61 +79,87 @@ def make_sparse_arff(path: Path, size: int) -> None:
             file.write(block)
 
 
-def timed(command: list[str], *, cores: int, before: Any, repeats: int = 3) -> dict[str, Any]:
-    """Median seconds of a command that is kept to so many cores, and CPU seconds of it and its children."""
-    allowed = sorted(os.sched_getaffinity(0))[:cores]
-    command = ["taskset", "-c", ",".join(map(str, allowed)), *command]
-    seconds, cpu = [], []
-    for _ in range(repeats):
-        before()
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        started = time.perf_counter()
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        seconds.append(time.perf_counter() - started)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        cpu.append(after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime)
-    return {"seconds": median(seconds), "worker_cpu_seconds": median(cpu)}
+@dataclass(frozen=True)
+class Stopwatch:
+    """How whole processes are timed.
 
+    Attributes
+    ----------
+    through : sequence of str
+        Words before each command.
+    lock : Path
+        File whose lock is held while a command runs.
+    """
 
-def compare(path: Path, name: str, labels: int, peer: str | None, cores: tuple[int, ...]) -> dict[str, dict[str, Any]]:
-    """Rows of one file: the peer and `mlfs convert`, on each number of cores."""
-    store = path.with_suffix(".zarr")
-    options = ["--n-labels", str(labels)] if labels else []
+    through: Sequence[str]
+    lock: Path
 
-    def clear() -> None:
+    def time(self, command: Sequence[str], cores: int) -> tuple[float, float]:
+        """Seconds of a command that is kept to so many cores, and CPU seconds of it and its children."""
+        allowed = ",".join(map(str, sorted(os.sched_getaffinity(0))[:cores]))
+        with self.lock.open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            used = resource.getrusage(resource.RUSAGE_CHILDREN)
+            started = time.perf_counter()
+            subprocess.run(
+                [*self.through, "taskset", "-c", allowed, *command],
+                check=True,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            seconds = time.perf_counter() - started
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return seconds, after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime
+
+    def compare(
+        self, path: Path, name: str, labels: int, peer: str | None, cores: Sequence[int]
+    ) -> dict[str, dict[str, Any]]:
+        """Rows of one file, which is then removed: the peer and `mlfs convert`, on each number of cores."""
+        store = path.with_suffix(".zarr")
+        rows: dict[str, dict[str, Any]] = {}
+        for count in cores:
+            on = f"{count} core{'s' * (count > 1)}"
+            convert = [sys.executable, "-m", "mlfs_dask", "convert", str(path), str(store), "--quiet"]
+            convert += ["--workers", str(count), *(["--n-labels", str(labels)] if labels else [])]
+            commands = {f"{name}: mlfs convert, {on}": convert}
+            if peer is not None and (count == 1 or peer == CSV):
+                code = peer.format(path=str(path), many=count > 1)
+                commands = {f"{name}: library, {on}": [sys.executable, "-c", code], **commands}
+            found: dict[str, list[tuple[float, float]]] = {row: [] for row in commands}
+            for _ in range(REPEATS):
+                for row, command in commands.items():
+                    shutil.rmtree(store, ignore_errors=True)
+                    warm_pages(path)
+                    found[row].append(self.time(command, count))
+            for row, times in found.items():
+                rows[row] = {key: median(each) for key, each in zip(KEYS, zip(*times, strict=True), strict=True)}
+                rows[row]["all_seconds"] = [round(seconds, 3) for seconds, _ in times]
+            mine = rows[f"{name}: mlfs convert, {on}"]
+            mine["MB_per_second"] = path.stat().st_size / 1e6 / mine["seconds"]
+            other = rows.get(f"{name}: library, {on}", rows.get(f"{name}: library, 1 core"))
+            if other is not None:
+                mine["ratio"] = mine["seconds"] / other["seconds"]
+        path.unlink()
         shutil.rmtree(store, ignore_errors=True)
-        warm_pages(path)
-
-    rows: dict[str, dict[str, Any]] = {}
-    for count in cores:
-        on = f"{count} core{'s' * (count > 1)}"
-        if peer is not None and (count == 1 or peer == CSV):
-            code = peer.format(path=str(path), many=count > 1)
-            rows[f"{name}: library, {on}"] = other = timed([sys.executable, "-c", code], cores=count, before=clear)
-        command = [sys.executable, "-m", "mlfs_dask", "convert", str(path), str(store), *options]
-        mine = timed([*command, "--workers", str(count), "--quiet"], cores=count, before=clear)
-        mine["MB_per_second"] = path.stat().st_size / 1e6 / mine["seconds"]
-        if peer is not None:
-            mine["ratio"] = mine["seconds"] / other["seconds"]
-        rows[f"{name}: mlfs convert, {on}"] = mine
-    path.unlink()
-    shutil.rmtree(store, ignore_errors=True)
-    return rows
+        return rows
 
 
-def main(folder: Path, megabytes: int) -> None:
+def main(folder: Path, megabytes: int, through: Sequence[str], lock: Path | None) -> None:
     folder.mkdir(parents=True, exist_ok=True)
+    for package in (mlfs_dask, mlfs_dask_cli):  # as an installer does
+        compileall.compile_dir(Path(package.__file__).parent, quiet=1)
+    watch = Stopwatch(through, lock or folder / "lock")
     size = megabytes * 10**6
     table, indexed, arff = (folder / f"made.{suffix}" for suffix in ("csv", "svm", "arff"))
     make_file(table, "csv", size)
-    rows = compare(table, "csv, 200 numbers", 20, CSV, (1, 2))
-    for name, columns in SHAPES.items():
-        make_table(table, size, columns, integers="integers" in name)
-        rows |= compare(table, f"csv, {name}", 2, CSV, (2,))
+    rows = watch.compare(table, "csv, 200 numbers", 20, CSV, (1, 2))
+    for name, (columns, length) in SHAPES.items():
+        make_table(table, size * length, columns, integers="integers" in name)
+        rows |= watch.compare(table, f"csv, {name}", 2, CSV, (1, 2))
     make_file(indexed, "svmlight", size)
-    rows |= compare(indexed, "svmlight", 0, SVMLIGHT, (1, 2))
+    rows |= watch.compare(indexed, "svmlight", 0, SVMLIGHT, (1, 2))
     make_sparse_arff(arff, size)
-    rows |= compare(arff, "arff", 20, None, (1, 2))
+    rows |= watch.compare(arff, "arff", 20, None, (1, 2))
     report("convert_speed", RESULTS, "conversion", f"whole processes on files of {megabytes} MB, warm", rows)
 
 
@@ -126,5 +168,7 @@ if __name__ == "__main__":
     parser.add_argument("name", choices=["conversion"])
     parser.add_argument("--folder", type=Path, default=Path("/tmp/mlfs-benchmarks"))
     parser.add_argument("--megabytes", type=int, default=180)
+    parser.add_argument("--through", type=shlex.split, default=[])
+    parser.add_argument("--lock", type=Path)
     arguments = parser.parse_args()
-    main(arguments.folder, arguments.megabytes)
+    main(arguments.folder, arguments.megabytes, arguments.through, arguments.lock)

@@ -26,7 +26,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field
 from multiprocessing.synchronize import Event
@@ -273,15 +273,24 @@ def convert_reader(
     started = time.monotonic()
     place = Place.of(store, storage_options)
     place.check_destination(force=force)
-    reader = open_reader()
     workers = workers or len(os.sched_getaffinity(0))
     source_bytes = sum(source.bytes for source in sources) if sources else None
-    plan = _plan(reader, memory_limit or _default_memory_limit(workers), workers, source_bytes)
-    job = _describe_job(sources, options, reader)
-    crew = Crew(plan.workers, threads=reader.in_threads)
-    with place.locked(job, sources, force=force, resume=resume) as wip, crew:
-        schema, warnings = _Run(reader, wip, plan, crew, options, sources, command).run()
-        place.publish(force=force)
+    enough = threading.Event()
+    with ThreadPoolExecutor(3, "convert-aside") as aside, contextlib.ExitStack() as stack:
+        stack.callback(enough.set)  # a failure does not wait for the digest of a large source
+        hashing = aside.submit(_hash_sources, sources, enough)
+        reader = open_reader()
+        plan = _plan(reader, memory_limit or _default_memory_limit(workers), workers, source_bytes)
+        job = _describe_job(sources, options, reader)
+        crew = Crew(plan.workers, threads=reader.in_threads)
+        with place.locked(job, sources, force=force, resume=resume) as wip, crew:
+            recording = aside.submit(_record_hashes, hashing, wip)
+            try:
+                schema, warnings = _Run(reader, wip, plan, crew, options, sources, command).run(aside, recording)
+            finally:
+                enough.set()
+                wait([recording])  # nothing is written there once it is left to others
+            place.publish(force=force)
     for warning in warnings:
         logger.warning(warning)
     return Conversion(
@@ -293,6 +302,16 @@ def convert_reader(
         batch_bytes=plan.batch_bytes,
         projected_bytes=plan.total_bytes,
     )
+
+
+def _hash_sources(sources: Sequence[Source], enough: threading.Event) -> dict[str, str | None]:
+    return {source.path: sha256(source, enough) for source in sources}
+
+
+def _record_hashes(hashing: Future[dict[str, str | None]], wip: Path) -> dict[str, str | None]:
+    hashes = hashing.result()
+    write_atomically(wip / "sha256.json", json.dumps(hashes).encode())
+    return hashes
 
 
 def _plan(reader: Reader, memory_limit: int, workers: int, source_bytes: int | None) -> ConversionPlan:
@@ -731,22 +750,19 @@ class _Run:
         self.command = command
         self.stage_directory = wip / "stage"
 
-    def run(self) -> tuple[StoreSchema, list[str]]:
+    def run(self, aside: ThreadPoolExecutor, hashing: Future[dict[str, str | None]]) -> tuple[StoreSchema, list[str]]:
+        """All steps; `aside` does what the crew need not wait for, `hashing` of the sources is under way there."""
         finished = self._finished()
         if finished is not None:
             return finished, []
-        enough = threading.Event()
-        with ThreadPoolExecutor(2) as background, contextlib.ExitStack() as stack:
-            stack.callback(enough.set)  # a failure does not wait for the digest of a large source
-            hashing = background.submit(self._hash_sources, enough)
-            background.submit(importlib.import_module, "numcodecs")  # wanted at the end; parsers leave the lock free
-            parts = self._stage()
-            statistics = self._merge(parts)
-            decided = _decide(statistics, self.reader, self.options)
-            with StagedRows(self.stage_directory, parts) as rows:
-                partitions = _partitions(rows, decided)
-            records = self._write(parts, decided, background)
-            return self._finish(decided, partitions, records, hashing.result()), decided.warnings
+        aside.submit(importlib.import_module, "numcodecs")  # wanted at the end; parsers leave the lock free
+        parts = self._stage()
+        statistics = self._merge(parts)
+        decided = _decide(statistics, self.reader, self.options)
+        with StagedRows(self.stage_directory, parts) as rows:
+            partitions = _partitions(rows, decided)
+        records = self._write(parts, decided, aside)
+        return self._finish(decided, partitions, records, hashing.result()), decided.warnings
 
     def _finished(self) -> StoreSchema | None:
         """The complete store of a conversion that was killed before the move, if it is intact."""
@@ -758,11 +774,6 @@ class _Run:
                 return read_schema(LocalObjects(root))[0]
         (root / ROOT_KEY).unlink()
         return None
-
-    def _hash_sources(self, enough: threading.Event) -> dict[str, str | None]:
-        hashes = {source.path: sha256(source, enough) for source in self.sources}
-        write_atomically(self.wip / "sha256.json", json.dumps(hashes).encode())
-        return hashes
 
     def _stage(self) -> int:
         self.stage_directory.mkdir(exist_ok=True)
@@ -810,7 +821,7 @@ class _Run:
             merged.merge(statistics)
         return merged
 
-    def _write(self, parts: int, decided: _Decided, background: ThreadPoolExecutor) -> dict[str, ShardRecord]:
+    def _write(self, parts: int, decided: _Decided, aside: ThreadPoolExecutor) -> dict[str, ShardRecord]:
         specs = decided.specs
         existing = sum(path.stat().st_size for path in (self.wip / "store").rglob("*") if path.is_file())
         projected = max(decided.plan.bytes - existing, 0)
@@ -829,7 +840,7 @@ class _Run:
             for record in self.crew.run(_write_task, arguments):
                 records[record.key] = record
                 # On its way to the disk while the next ones are made; `publish` waits for all.
-                background.submit(_sync_file, self.wip / "store" / record.key)
+                aside.submit(_sync_file, self.wip / "store" / record.key)
                 runtime.emit("convert", stage="write", parts_done=len(records), parts=len(arguments))
         finally:
             _close_staged(self.stage_directory)

@@ -59,9 +59,14 @@ class Checksum:
 
     @classmethod
     def of(cls, content: Any) -> Checksum:
+        return cls().extended(content)
+
+    def extended(self, content: Any) -> Checksum:
+        """Of these bytes and `content` after them; cheaper than the sum of two checksums."""
         view = memoryview(content)
         # google_crc32c takes bytes and arrays, not views of memory that could change.
-        return cls(view.nbytes, zlib.crc32(view), google_crc32c.value(np.frombuffer(view, np.uint8)))
+        crc32c = google_crc32c.extend(self.crc32c, np.frombuffer(view, np.uint8))
+        return Checksum(self.length + view.nbytes, zlib.crc32(view, self.crc32), crc32c)
 
     def __add__(self, other: Checksum) -> Checksum:
         return Checksum(

@@ -198,8 +198,11 @@ def _read_on(
         data_path(directory, part.index).open("r+b" if batches else "wb") as data,
         journal_path(directory, part.index).open("ab") as journal,
     ):
-        data.truncate(end)
-        data.seek(end)
+        if batches:
+            # Not of a new file: what was cut to nothing is sent to the disk by ext4 when it is closed, and rows that
+            # are staged need not get there.
+            data.truncate(end)
+            data.seek(end)
         for batch in reader.read(part, batch_bytes=batch_bytes, start=start):
             count = _row_count(batch, reader.path)
             if not count:
@@ -588,13 +591,12 @@ class StagedRows:
 
     def dense_labels(self, start: int, out: NDArray[np.int8]) -> None:
         """Fill `out`, shape (rows, q), with rows of Y from `start`."""
-        out[:] = 0
         for index, first, last, place in self._runs(self._rows, start, start + len(out)):
             indptr = self._read(index, "label_indptr", first, last + 1)
-            row_of = np.repeat(np.arange(place, place + last - first), np.diff(indptr))
-            out[row_of, self._read(index, "label_indices", indptr[0], indptr[-1])] = self._read(
-                index, "label_data", indptr[0], indptr[-1]
-            )
+            low, high = int(indptr[0]), int(indptr[-1])
+            data, indices = (self._read(index, name, low, high) for name in ("label_data", "label_indices"))
+            rows = csr_array((data, indices, indptr - low), shape=(last - first, out.shape[1]))
+            rows.toarray(out=out[place : place + last - first])
 
     def rows_of_nonzeros(self, positions: Sequence[int]) -> list[int]:
         """First row whose nonzeros start at or after each position, for rising positions."""

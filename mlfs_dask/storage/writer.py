@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.storage.digest import ROOT_KEY, Checksum, hash_file, join, new_hash, seal_root
+from mlfs_dask.storage.digest import ROOT_KEY, Checksum, hash_file, new_hash, seal_root
 from mlfs_dask.storage.elements import DENSE, DICT, Object, dataframe, group, row_numbers, strings, vector
 from mlfs_dask.storage.encoding import ArraySpec, write_shard
 from mlfs_dask.storage.objects import LocalObjects
@@ -125,12 +125,13 @@ def write_one_shard(rows: StagedRows, spec: ArraySpec, shard: int, wip: Path) ->
             pass  # torn by a power cut: written again
     target.parent.mkdir(parents=True, exist_ok=True)
     marker.parent.mkdir(parents=True, exist_ok=True)
-    checksums: list[Checksum] = []
+    checksum = Checksum()
     fill = _filler(rows, spec.name)
     step = max(1, _PIECE_BYTES // spec.plan.item_bytes)
     buffer = np.zeros((spec.plan.chunk, *spec.tail), np.dtype(spec.dtype).newbyteorder("<"))
 
     def chunks() -> Iterator[NDArray[Any]]:
+        nonlocal checksum
         for start, count in spec.chunks(shard):
             entries = buffer[:count]
             for first in range(0, count, step):  # in pieces, so that no second chunk is held
@@ -138,7 +139,7 @@ def write_one_shard(rows: StagedRows, spec: ArraySpec, shard: int, wip: Path) ->
             if spec.name == f"{X_NAME}/data" and not entries.all():
                 raise DataError(f"a value other than 0 becomes 0 as {spec.dtype}", cure="leave --dtype out")
             buffer[count:] = 0
-            checksums.append(Checksum.of(entries.reshape(-1).view(np.uint8).data))
+            checksum = checksum.extended(entries.reshape(-1).view(np.uint8).data)
             yield buffer
 
     temporary = target.with_name(target.name + ".part")
@@ -146,7 +147,7 @@ def write_one_shard(rows: StagedRows, spec: ArraySpec, shard: int, wip: Path) ->
         temporary, chunks(), slots=spec.plan.shard // spec.plan.chunk, compressor=spec.compressor
     )
     temporary.replace(target)
-    record = ShardRecord(key, size, digest, join(checksums))
+    record = ShardRecord(key, size, digest, checksum)
     write_atomically(marker, json.dumps(record.to_json()).encode())
     return record
 

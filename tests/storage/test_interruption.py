@@ -49,7 +49,7 @@ def slow_reader(folder: str, in_threads: bool) -> MemoryReader:
         Y,
         cuts=tuple(range(0, 320, 5)),
         part_cuts=tuple(range(0, 320, 20)),
-        sleep=0.02,
+        sleep=0.03,
         log=f"{folder}/../log-{Path(folder).name}",
         in_threads=in_threads,
     )

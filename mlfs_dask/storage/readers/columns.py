@@ -145,16 +145,18 @@ def label_block(
     DataError
         Another value, with its row or line and its label.
     """
-    if values.dtype.kind not in "bui":
+    if values.dtype.kind not in "bui" and np.isnan(values).any():
         values = np.where(np.isnan(values), -1.0, values)
-    if values.dtype.kind != "b":
-        allowed = (values == 0) | (values == 1) | (values == -1)
-        if not allowed.all():
-            row, column = map(int, np.argwhere(~allowed)[0])
-            bad_label(values[row, column], column, names=names, file=file, **place(row))
-    rows, columns = np.nonzero(values)
-    data = np.where(values[rows, columns] == 1, np.int8(1), np.int8(-1))
-    return _label_csr(data, columns, rows, values.shape)
+    with np.errstate(invalid="ignore"):
+        labels = values.astype(np.int8)
+    if not np.array_equal(labels, values) or labels.min(initial=0) < -1 or labels.max(initial=0) > 1:
+        row, column = map(int, np.argwhere((values != 0) & (values != 1) & (values != -1))[0])
+        bad_label(values[row, column], column, names=names, file=file, **place(row))
+    entries = np.flatnonzero(labels != 0)
+    rows = entries // labels.shape[1]
+    matrix = _label_csr(labels.reshape(-1)[entries], entries - rows * labels.shape[1], rows, labels.shape)
+    matrix.has_canonical_format = True  # entries were met in order
+    return matrix
 
 
 def sparse_label_block(
@@ -177,15 +179,15 @@ def sparse_label_block(
             bad_label(data[first], column, names=names, file=file, **place(row))
     keep = data != 0
     labels = np.where(data[keep] == 1, np.int8(1), np.int8(-1))
-    return _label_csr(labels, values.indices[keep], rows[keep], values.shape)
+    matrix = _label_csr(labels, values.indices[keep], rows[keep], values.shape)
+    matrix.sort_indices()
+    return matrix
 
 
 def _label_csr(data: NDArray[np.int8], columns: NDArray[Any], rows: NDArray[Any], shape: tuple[int, ...]) -> csr_array:
     indptr = np.zeros(shape[0] + 1, dtype=np.int64)
     np.cumsum(np.bincount(rows, minlength=shape[0]), out=indptr[1:])
-    matrix = csr_array((data, columns.astype(np.int32, copy=False), indptr), shape=shape)
-    matrix.sort_indices()
-    return matrix
+    return csr_array((data, columns.astype(np.int32, copy=False), indptr), shape=shape)
 
 
 def bad_label(

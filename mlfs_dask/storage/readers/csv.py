@@ -11,6 +11,7 @@ Memory: about five times a batch. Lines are counted only when there is something
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import itertools
@@ -41,8 +42,9 @@ SAMPLE_BYTES = 8 << 20
 MAX_CATEGORIES = 100_000
 # A quote that is never closed swallows the rest of the file: no record is taken to be longer than this.
 _MAX_RECORD_BYTES = 256 << 20
-_SCAN_BYTES = 4 << 20
+_SCAN_BYTES = 1 << 20  # stays in a core's cache between being read and looked at
 _TILE_BYTES = 1 << 18
+_MANY_ROWS = 1 << 16
 _MISSING = ("", "NA", "N/A", "NaN", "nan", "NAN", "null", "NULL", "?")
 _NULLS = [*_MISSING, *(f" {text}" for text in _MISSING)]
 _NUMBER = re.compile(r"\s*[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|inf(inity)?|nan)\s*", re.IGNORECASE)
@@ -136,7 +138,7 @@ class CsvReader:
     def parts(self, part_bytes: int) -> list[Part]:
         """Byte ranges that begin and end between records; one part if compressed.
 
-        Holds 4 MiB. A local file is scanned once for quotes (a newline inside quotes ends no record); of a
+        Holds 1 MiB. A local file is scanned once for quotes (a newline inside quotes ends no record); of a
         remote one the first 8 MiB tell whether to, because scanning would download it.
         """
         size = self._source.size
@@ -161,6 +163,8 @@ class CsvReader:
         """Batches of one part; X is dense, Y sparse. See `Reader.read`."""
         position = part.start if start is None else start
         rows_wanted = max(1, batch_bytes // (8 * len(self._names)))
+        # Of a narrow table less at a time, which stays in the cache; a column costs the same however few its rows.
+        rows_wanted = max(rows_wanted // 4, min(rows_wanted, _MANY_ROWS))
         # Known from the file's first record on; a part in the middle counts lines only when it must.
         line = self._line_at(position) if position == self._data_start else None
         for block in self._blocks(position, part.stop, rows_wanted):
@@ -185,8 +189,15 @@ class CsvReader:
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
+        decimals = "." if self._delimiter == "," else ".,"
+        block = _Block(sample, self._data_start, 0, b'"' in sample)
+        for decimal in decimals:
+            # Most tables hold nothing but numbers, which several threads can tell; kinds are inferred by one.
+            with contextlib.suppress(pa.ArrowInvalid):
+                replace(self, _decimal=decimal)._table(block, dict.fromkeys(self._parsed, pa.float64()))
+                return set(), decimal
         outcomes = []
-        for decimal in "." if self._delimiter == "," else ".,":
+        for decimal in decimals:
             try:
                 table = arrow_csv.read_csv(
                     pa.BufferReader(sample),
@@ -195,11 +206,11 @@ class CsvReader:
                         column_names=[str(column) for column in range(len(self._names))],
                         block_size=len(sample) + 1,
                     ),
-                    parse_options=_parse_options(self._delimiter, quoted=b'"' in sample),
+                    parse_options=_parse_options(self._delimiter, quoted=block.quoted),
                     convert_options=_convert_options(decimal),
                 )
             except pa.ArrowInvalid as error:
-                self._explain(_Block(sample, self._data_start, 0, False), error)
+                self._explain(block, error)
             texts = {
                 column
                 for column, kind in enumerate(table.schema.types)
@@ -219,8 +230,11 @@ class CsvReader:
                 cut = 0
                 while not (cut or ended):
                     if len(buffer) < want:
-                        # Not resized: pyarrow may still hold on to what it has parsed.
-                        buffer = buffer[:filled] + bytearray(want - filled)
+                        # Not resized: pyarrow may still hold on to what it has parsed. Somewhat longer than wanted,
+                        # as rows of the next run are a little longer or shorter.
+                        longer = bytearray(want + want // 8)
+                        longer[:filled] = memoryview(buffer)[:filled]
+                        buffer = longer
                     wanted = want - filled if stop is None else min(want - filled, stop - at - filled)
                     got = 0
                     if wanted > 0:
@@ -244,25 +258,31 @@ class CsvReader:
     def _parse(self, block: _Block, only: Sequence[int] | None = None) -> Any:
         """Table of a block: float64 columns, and dictionaries of texts; `only` these columns."""
         import pyarrow as pa
-        from pyarrow import csv as arrow_csv
 
-        columns = self._parsed if only is None else only
         text = pa.dictionary(pa.int32(), pa.string())
-        types = {str(c): text if c in self._texts else pa.float64() for c in columns}
+        columns = self._parsed if only is None else only
         try:
-            return arrow_csv.read_csv(
-                pa.BufferReader(block.data),
-                read_options=arrow_csv.ReadOptions(
-                    column_names=[str(column) for column in range(len(self._names))],
-                    # What one thread parses at a time. It has to hold a record, and in a wide table many,
-                    # because each block costs every column some microseconds.
-                    block_size=max(1 << 20, int(256 * self._row_bytes)),
-                ),
-                parse_options=_parse_options(self._delimiter, quoted=block.quoted),
-                convert_options=_convert_options(self._decimal, column_types=types, include_columns=list(types)),
-            )
+            return self._table(block, {c: text if c in self._texts else pa.float64() for c in columns})
         except pa.ArrowInvalid as error:
             self._explain(block, error)
+
+    def _table(self, block: _Block, types: Mapping[int, Any]) -> Any:
+        """Table of some columns of a block, of these types."""
+        import pyarrow as pa
+        from pyarrow import csv as arrow_csv
+
+        named = {str(column): kind for column, kind in types.items()}
+        return arrow_csv.read_csv(
+            pa.BufferReader(block.data),
+            read_options=arrow_csv.ReadOptions(
+                column_names=[str(column) for column in range(len(self._names))],
+                # What one thread parses at a time. It has to hold a record, and in a wide table many,
+                # because each block costs every column some microseconds.
+                block_size=max(1 << 20, int(256 * self._row_bytes)),
+            ),
+            parse_options=_parse_options(self._delimiter, quoted=block.quoted),
+            convert_options=_convert_options(self._decimal, column_types=named, include_columns=list(named)),
+        )
 
     def _feature_values(self, table: Any) -> NDArray[np.float64]:
         """(rows, d) float64 with codes for texts and NaN where missing."""
