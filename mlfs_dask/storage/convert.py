@@ -4,8 +4,9 @@ Stage: every part of the source becomes raw arrays in a working directory beside
 (`staging.py`). Decide: statistics merged over all parts choose storage, type, kinds and partitions. Write:
 every shard is written by itself (`writer.py`). Finish: metadata, digests, and one rename to the destination.
 
-The source is read once; the disk holds the staged rows and the store at the same time. Bad data leaves
-nothing behind. An interruption leaves the working directory, from which `resume=True` goes on.
+The source is parsed once, and read beside that for its SHA-256; the disk holds the staged rows and the store at
+the same time. Bad data leaves nothing behind. An interruption leaves the working directory, from which
+`resume=True` goes on.
 """
 
 from __future__ import annotations

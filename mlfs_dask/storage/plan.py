@@ -30,8 +30,8 @@ INDEX_BYTES = 4
 OFFSET_BYTES = 8
 
 PROCESS_BYTES = 190 << 20
-"""Memory of a worker process apart from its batches: interpreter, NumPy, SciPy, Zarr, and the libraries and
-compiled tokenizers of a text format (measured 130 to 180 MiB)."""
+"""Memory of a worker process apart from its batches: interpreter, NumPy, SciPy, and the libraries or compiled
+tokenizers of a format (measured 130 to 180 MiB)."""
 
 SLACK_BYTES = 24 << 20
 """What else a reading process comes to hold after its first batch (measured 20 MiB, of the smallest file too): one

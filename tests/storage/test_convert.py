@@ -7,6 +7,8 @@ import json
 import logging
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -690,6 +692,19 @@ def test_convert_records_its_sources(tmp_path: Path) -> None:
     assert recorded["sha256"] == hashlib.sha256(source.read_bytes()).hexdigest()
     assert made.schema.command == "mlfs x"
     assert open_dataset(made.store).label_names.tolist() == ["sky", "sea"]
+
+
+def test_a_table_is_converted_with_few_libraries(tmp_path: Path) -> None:
+    # Each of them takes as long to load as a small table to convert.
+    pytest.importorskip("pyarrow")
+    write_csv(tmp_path / "a.csv")
+    code = (
+        "import sys; from mlfs_dask_cli.main import mlfs; "
+        "mlfs(['convert', 'a.csv', 'out.zarr', '--n-labels', '2', '--quiet'], standalone_mode=False); "
+        "print(sorted({'zarr', 'dask', 'distributed', 'numba', 'pandas', 'sklearn', 'fsspec'} & set(sys.modules)))"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert shown.stdout.splitlines()[-1] == "[]"
 
 
 def test_drop(tmp_path: Path) -> None:

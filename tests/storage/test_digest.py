@@ -16,6 +16,10 @@ def test_checksums_of_pieces_join(pieces: list[bytes]) -> None:
     whole = b"".join(pieces)
     found = join(map(Checksum.of, pieces))
     assert found == Checksum(len(whole), zlib.crc32(whole), google_crc32c.value(whole))
+    extended = Checksum()
+    for piece in pieces:
+        extended = extended.extended(piece)
+    assert extended == found
 
 
 def test_checksums_of_long_pieces_join() -> None:

@@ -35,7 +35,18 @@ def test_explicit_zeros_go() -> None:
     np.testing.assert_array_equal(block.toarray(), [[0, 0], [0, 1]])
 
 
-@pytest.mark.parametrize(("value", "shown"), [(0.5, 0.5), (2.0, 2), (-2.0, -2), (np.inf, np.inf)])
+def test_entries_are_in_order() -> None:
+    values = np.random.default_rng(0).choice([0.0, 1.0, -1.0, np.nan], (50, 7))
+    block = label_block(values, **HOW)
+    fresh = csr_array((block.data, block.indices, block.indptr), shape=block.shape)
+    assert fresh.has_canonical_format
+    np.testing.assert_array_equal(block.toarray(), np.where(np.isnan(values), -1, values))
+
+
+# 257 and -255 are 1 in the last byte.
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.5, 0.5), (2.0, 2), (-2.0, -2), (257.0, 257), (-255.0, -255), (np.inf, np.inf)]
+)
 @pytest.mark.parametrize("names", [("sky", "sea"), None])
 def test_bad_label(value: float, shown: float, names: tuple[str, ...] | None) -> None:
     values = np.array([[0, 1], [0, value]])

@@ -177,6 +177,18 @@ def test_batches_keep_to_their_size_when_rows_get_shorter(write) -> None:
     assert [batch.first_line for batch in found[:2]] == [2, 2 + found[0].X.shape[0]]
 
 
+def test_narrow_tables_come_in_shorter_batches(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_module, "_MANY_ROWS", 100)
+    reader = open_csv(write("a,b,y\n" + "1,2,0\n" * 5000), LAST)
+
+    def longest(rows: int) -> int:
+        return max(batch.X.shape[0] for batch in batches_of(reader, batch_bytes=24 * rows, part_bytes=1 << 40))
+
+    assert 100 <= longest(200) <= 201  # rows shorter than they were counted on may double a batch
+    assert 400 <= longest(1600) <= 801
+    assert longest(50) <= 101
+
+
 def test_labels_by_name_number_and_position(write) -> None:
     path = write("1,a,b,c\n7,8,1,0\n")
 
