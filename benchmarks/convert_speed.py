@@ -160,7 +160,13 @@ def main(folder: Path, megabytes: int, through: Sequence[str], lock: Path | None
     rows |= watch.compare(indexed, "svmlight", 0, SVMLIGHT, (1, 2))
     make_sparse_arff(arff, size)
     rows |= watch.compare(arff, "arff", 20, None, (1, 2))
-    report("convert_speed", RESULTS, "conversion", f"whole processes on files of {megabytes} MB, warm", rows)
+    report(
+        "convert_speed",
+        RESULTS,
+        "conversion",
+        f"whole processes on files of {megabytes} MB or as many times that as stated, warm",
+        rows,
+    )
 
 
 if __name__ == "__main__":
