@@ -34,9 +34,11 @@ MAX_LISTS = 4096
 TRAINING_POINTS = 32
 TRAINING_ROUNDS = 6
 
-#: Points that those of a list are compared with at first, and how often that may be doubled.
+#: Points that those of a list are compared with at first, how often that may be doubled, and the gain in recall below
+#: which it is not again: points that have no structure, as those of a first guess, are not worth all pairs.
 FIRST_COMPARED = 2048
 DOUBLINGS = 4
+LEAST_DOUBLING_GAIN = 0.05
 
 #: Neighbours held for every point, at least, and asked for theirs, at most; most rounds of that, and the gain in recall
 #: below which it ends.
@@ -126,13 +128,13 @@ def near_points(
         truth = _nearest(P[sample], P, k + 1, pool)
         held = min(max(k, HELD), n - 1)
         now, after = (_Found(*(space.empty(n, held, kind) for kind in _KINDS)) for _ in range(2))
-        compared = max(FIRST_COMPARED, 4 * (held + 1))
+        compared, recall = max(FIRST_COMPARED, 4 * (held + 1)), -np.inf
         for _ in range(DOUBLINGS + 1):
-            compared = min(compared, n)
+            compared, before = min(compared, n), recall
             _compare(P, centres, bounds, now, compared, pool)
             now, after, recall = _asked(P, now, after, k, truth, sample, pool, space)
             logger.info("near points: %d compared, recall %.3f", compared, recall)
-            if recall >= ENOUGH or compared == n:
+            if recall >= ENOUGH or compared == n or recall < before + LEAST_DOUBLING_GAIN:
                 break
             compared *= 2
     indices = now.indices

@@ -20,7 +20,7 @@ SELECTORS = {
 #: Stages that each method tells, by graph.
 SEARCHED = {
     "mfsir": ["near points: centres", "near points: lists", "principal components"],
-    "smfs": ["near points: centres", "forest: growing", "masses: ranking", "masses: asking neighbours"],
+    "smfs": ["near points: centres", "forest: growing", "masses: ranking", "masses: true neighbours of a sample"],
     "access-mfs": ["near points: centres", "near points: ranking"],
 }
 SOLVED = {"mfsir": "latent labels", "smfs": "recovered labels", "access-mfs": "predicted labels"}
