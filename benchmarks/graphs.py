@@ -70,6 +70,13 @@ CASES = {
 }
 
 
+def planned_bytes(plan: Any) -> int:
+    """What the driver is to hold at most, beside what it holds before."""
+    from mlfs_dask import runtime
+
+    return max(phase.held + phase.row_bytes for phase in plan.phases) + plan.compiled * runtime.COMPILED_BYTES
+
+
 def latent(n: int, d: int) -> np.ndarray[Any, np.dtype[np.float32]]:
     """Rows of ten hidden factors, and noise of half their size; in blocks, so that no more than the result is held."""
     rng = np.random.default_rng(0)
@@ -116,7 +123,7 @@ def in_cluster(search: str, case: Case, store: Path) -> dict[str, Any]:
             "peak_worker_MiB": max(r.peak_worker_bytes for r in found.records) / 2**20,
             "planned_MiB": max(p.peak_worker_bytes for p in plan.passes) / 2**20,
             "added_MiB": (runtime.peak_rss() - held) / 2**20,
-            "planned_added_MiB": (plan.driver_bytes + plan.row_bytes) / 2**20,
+            "planned_added_MiB": planned_bytes(plan) / 2**20,
             "passes": len(found.records),
             **found.facts,
         }

@@ -37,7 +37,7 @@ from mlfs_dask.primitives.neighbours import (
     search_threads,
 )
 from mlfs_dask.primitives.passes import PassRecord, State
-from mlfs_dask.primitives.plan import PassPlan
+from mlfs_dask.primitives.plan import PassPlan, Phase
 from mlfs_dask.primitives.row_passes import IN_FLIGHT_BYTES, Rows, plan_rows, run_row_pass
 from mlfs_dask.primitives.sample import plan_taking, take_rows
 from mlfs_dask.row_arrays import IN_MEMORY, RowSpace, block_rows, column_sums, give_back, row_blocks
@@ -109,10 +109,8 @@ class GraphPlan(NamedTuple):
     passes : list of PassPlan
     readings : int
         In all.
-    driver_bytes : int
-        On the driver, in memory.
-    row_bytes : int
-        On the driver for every row of the data, the neighbours among them: in memory or in files.
+    phases : tuple of Phase
+        What the driver holds, the neighbours at last.
     compiled : bool
         Whether the driver loads compiled kernels.
     seconds : float
@@ -122,8 +120,7 @@ class GraphPlan(NamedTuple):
     kind: str
     passes: list[PassPlan]
     readings: int
-    driver_bytes: int
-    row_bytes: int
+    phases: tuple[Phase, ...]
     compiled: bool
     seconds: float = 0.0
 
@@ -254,7 +251,8 @@ def plan_row_graph(source: RowSource | Profile, k: int, resources: Resources, *,
         plan = plan_knn(source, k, resources)
         seconds = exact_work(profile) * WORK_SECONDS / resources.slots
         found, compiled = 16 * profile.n * k, resources.client is None and is_compiled(profile)
-        return GraphPlan(chosen, [plan], len(plan.runs), min(found, IN_FLIGHT_BYTES), found, compiled, seconds)
+        one = Phase(min(found, IN_FLIGHT_BYTES), found)
+        return GraphPlan(chosen, [plan], len(plan.runs), (one,), compiled, seconds)
     n, d = profile.n, profile.d
     count = _candidates(n, k)
     m = min(d, MOST_COMPONENTS)
@@ -272,9 +270,14 @@ def plan_row_graph(source: RowSource | Profile, k: int, resources: Resources, *,
     travels = min(n * (4 * count + 16 * k), IN_FLIGHT_BYTES)
     # Products of all features, or directions in all of them: as they are found, turned, and on their way to workers.
     directions = 16 * d * d if not profile.sparse and d <= 2048 else 5 * 8 * d * (MOST_COMPONENTS + 10)
-    fixed = max(5 * rows * 12 * width + directions, travels, 24 * n)
-    per_row = max(4 * n * m + near_points_bytes(n, m, count) - 24 * n, 4 * n * count + 16 * n * k)
-    return GraphPlan(chosen, passes, 2 + len(passes[-1].runs), fixed, per_row, True)
+    # The sample as it arrives, scaled, and centred: sparse rows have column numbers, too.
+    sample = rows * width * (60 if profile.sparse else 32)
+    phases = (
+        Phase(sample + directions, 0),
+        Phase(24 * n, 4 * n * m + near_points_bytes(n, m, count) - 24 * n),
+        Phase(travels, 4 * n * count + 16 * n * k),
+    )
+    return GraphPlan(chosen, passes, 2 + len(passes[-1].runs), phases, True)
 
 
 def _candidates(n: int, k: int) -> int:

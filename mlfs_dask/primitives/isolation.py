@@ -25,7 +25,7 @@ from mlfs_dask.blocks import isolation as kernels
 from mlfs_dask.blocks.isolation import TreeShape, mass_table, tree_shape
 from mlfs_dask.blocks.linear import TILE_VALUES, tile_rows
 from mlfs_dask.errors import DoesNotFitError
-from mlfs_dask.primitives.near_points import PARTS, NearPoints, near_points, near_points_bytes
+from mlfs_dask.primitives.near_points import ENOUGH, LEAST_GAIN, PARTS, NearPoints, near_points, near_points_bytes
 from mlfs_dask.primitives.neighbours import (
     GraphKind,
     Neighbours,
@@ -35,7 +35,7 @@ from mlfs_dask.primitives.neighbours import (
     search_threads,
 )
 from mlfs_dask.primitives.passes import PassRecord, State, compute_graphs, send, send_again
-from mlfs_dask.primitives.plan import USABLE_SHARE, PassPlan, split_evenly
+from mlfs_dask.primitives.plan import USABLE_SHARE, PassPlan, Phase, split_evenly
 from mlfs_dask.primitives.row_passes import Rows, plan_rows, run_row_pass
 from mlfs_dask.primitives.sample import plan_taking, take_rows
 from mlfs_dask.row_arrays import IN_MEMORY, RowSpace, give_back, row_blocks
@@ -61,8 +61,8 @@ CANDIDATES = 80
 RECALL_ROWS = 200
 RECALL_LOOKUPS = 2 * 10**10
 
-#: Times that rows ask their neighbours for theirs.
-ASKING_ROUNDS = 2
+#: Times that rows ask their neighbours for theirs, at most.
+ASKING_ROUNDS = 8
 
 #: Rows that are turned into points, or ranked, at a time.
 _RANKED_ROWS = 16384
@@ -301,16 +301,15 @@ def with_libraries(resources: Resources, lookups: int = 0) -> Resources:
 class IsolationPlan(NamedTuple):
     """What `isolation_graph` takes: the kind of graph, its readings, the peak of a worker that searches.
 
-    The driver holds `driver_bytes` in memory, and `row_bytes` for all rows of the data, the neighbours among them;
-    `compiled` says whether it loads compiled kernels, too.
+    `phases` are those of the driver, which holds the neighbours at last; `compiled` says whether it loads compiled
+    kernels, too.
     """
 
     kind: str
     sample: PassPlan
     leaves: PassPlan
     search_bytes: int
-    driver_bytes: int
-    row_bytes: int
+    phases: tuple[Phase, ...]
     compiled: bool
 
 
@@ -345,16 +344,20 @@ def plan_isolation(
     chosen = mass_kind(kind, n, n_trees)
     if chosen == "exact":
         search = _require_search(n, n_trees, leaves, item, k, resources)
-        fixed, per_row = tables, 2 * codes + 40 * k * n
+        phases = [Phase(tables, 2 * codes + 40 * k * n)]
         compiled = resources.client is None and n * n * n_trees > COMPILED_WORK
     else:
         search = resources.process_bytes
         count = min(n, max(CANDIDATES, 3 * k))
         near = 4 * n * DIMENSIONS + near_points_bytes(n, DIMENSIONS, count) - 24 * n
         landmarks = 4 * n_trees * leaves * DIMENSIONS + 40 * LANDMARKS**2
-        fixed, compiled = tables + landmarks + 24 * n, True
-        per_row = max(2 * codes, codes + near, 2 * codes + 4 * count * n + 32 * k * n)
-    return IsolationPlan(chosen, *readings, search, max(sample, fixed), per_row, compiled)
+        compiled = True
+        phases = [
+            Phase(tables + landmarks, 2 * codes),
+            Phase(tables + landmarks + 24 * n, codes + near),
+            Phase(tables, 2 * codes + 4 * count * n + 32 * k * n),
+        ]
+    return IsolationPlan(chosen, *readings, search, (Phase(sample, 0), *phases), compiled)
 
 
 def _row_bytes(profile: Profile) -> int:
@@ -534,13 +537,6 @@ def approximately_by_mass(
 
         space.release(candidates_of)
         candidates_of = np.empty((0, 0), np.int32)
-        before, least = space.empty(n, k, np.int64), space.empty(n, k, np.int64)
-        asking = split_evenly(n, min(n, PARTS))
-        with runtime.stage("masses: asking neighbours", ASKING_ROUNDS * len(asking)) as done:
-            for _ in range(ASKING_ROUNDS):
-                indices, masses, before, least = before, least, indices, masses
-                list(pool.map(ask, asking))
-        space.release(before, least, by_row)
 
         def measure(row: int) -> NDArray[np.int64]:
             near, exact = np.empty((1, k), np.int64), np.empty((1, k), np.int64)
@@ -552,7 +548,21 @@ def approximately_by_mass(
         judged = np.sort(rng.choice(n, size=min(n, most), replace=False))
         with runtime.stage("masses: true neighbours of a sample", len(judged), unit="rows") as done:
             exact = np.concatenate(list(pool.map(measure, judged.tolist())))
-    share = float((masses[judged] <= exact[:, -1:]).mean())
+        share = float((masses[judged] <= exact[:, -1:]).mean())
+
+        before, least = space.empty(n, k, np.int64), space.empty(n, k, np.int64)
+        asking = split_evenly(n, min(n, PARTS))
+        for _ in range(ASKING_ROUNDS):
+            if share >= ENOUGH:
+                break
+            lower = share
+            indices, masses, before, least = before, least, indices, masses
+            with runtime.stage(f"masses: asking neighbours, recall {share:.2f} so far", len(asking)) as done:
+                list(pool.map(ask, asking))
+            share = float((masses[judged] <= exact[:, -1:]).mean())
+            if share < lower + LEAST_GAIN:
+                break
+        space.release(before, least, by_row)
     logger.info("masses: %d rows, recall %.3f, %.3f s", n, share, time.perf_counter() - started)
     return NearMasses(indices, masses, share, len(judged), compared)
 

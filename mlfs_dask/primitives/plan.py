@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.runtime import Resources
@@ -87,6 +87,24 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """As plain data, for `run.json` and `--json`."""
         return asdict(self)
+
+
+class Phase(NamedTuple):
+    """What the driver holds in one part of a job.
+
+    Attributes
+    ----------
+    held : int
+        Bytes in memory.
+    row_bytes : int
+        Of arrays with n rows, which may be files.
+    slab : int
+        In memory if these are files.
+    """
+
+    held: int
+    row_bytes: int
+    slab: int = 0
 
 
 def plan_pass(

@@ -33,7 +33,7 @@ from mlfs_dask.primitives.linear import Scaling, standard_scaling
 from mlfs_dask.primitives.moments import FeatureMoments, Moments
 from mlfs_dask.primitives.moving_points import CANDIDATES, MovingPoints, exact_points
 from mlfs_dask.primitives.neighbours import GraphKind, recall_warnings
-from mlfs_dask.primitives.plan import Plan
+from mlfs_dask.primitives.plan import Phase, Plan
 from mlfs_dask.primitives.row_passes import plan_rows
 from mlfs_dask.row_arrays import (
     IN_MEMORY,
@@ -55,7 +55,6 @@ from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores
 from mlfs_dask.selectors.iterative import (
     IterativeSelector,
-    Phase,
     Readings,
     load_state,
     plan_loop,
@@ -295,7 +294,7 @@ class AccessMFS(IterativeSelector):
             once.append(plan_rows(source, Gram(d, q), resources, input_bytes=8 * q))
         once += [forward] * (self.theta > 0)
         loose = k > 0 and not exact_points(self.graph, n, 2 * q)
-        one, slab, made, making, kept = 8 * n * q, slab_bytes(n, q), 0, 0, n * q
+        one, slab, kept, search_rows, making = 8 * n * q, slab_bytes(n, q), n * q, 0, 0
         phases, compiled = [], loose
         if k:
             candidates = CANDIDATES if loose else 0
@@ -337,7 +336,10 @@ class AccessMFS(IterativeSelector):
             typical=(least * few, most * many),
             held=held,
             phases=phases,
+            message_shape=(n, d, q),
             compiled=compiled,
+            # Files are used again where they have the same size, and are not removed.
+            scratch_bytes=one * (uncorrelated.ROW_MATRICES + 2) + kept + max(search_rows, making),
             notes=notes,
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,8 @@ from mlfs_dask.primitives.labels import collect_labels
 from mlfs_dask.primitives.linear import Scaling
 from mlfs_dask.primitives.moments import FeatureMoments, Moments
 from mlfs_dask.primitives.passes import PassRecord, records_from_facts, records_to_facts
-from mlfs_dask.primitives.plan import PassPlan, Plan, combine
+from mlfs_dask.primitives.plan import PassPlan, Phase, Plan, combine
+from mlfs_dask.primitives.row_passes import IN_FLIGHT_BYTES
 from mlfs_dask.row_arrays import BLOCK_BYTES, IN_MEMORY, RowSpace, free_disk, scratch_folder
 from mlfs_dask.runtime import Resources, driver_bytes, driver_compiled_bytes
 from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
@@ -25,6 +26,9 @@ from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.typing import RowSource
 
 Array = NDArray[np.float64]
+
+#: Bytes of freed arrays that the C library keeps: those that are smaller than this, and of these about so many.
+KEPT_BYTES = 32 * 2**20
 
 #: Bytes of mapped files that a process holds at a time, at most: of every array the pages of one block, and a
 #: partition's rows while it is read.
@@ -133,24 +137,6 @@ class IterativeSelector(BaseSelector):
         )
 
 
-class Phase(NamedTuple):
-    """What the driver holds in one part of a job.
-
-    Attributes
-    ----------
-    held : int
-        Bytes in memory.
-    row_bytes : int
-        Of arrays with n rows, which may be files.
-    slab : int
-        In memory if these are files.
-    """
-
-    held: int
-    row_bytes: int
-    slab: int = 0
-
-
 def plan_loop(
     resources: Resources,
     *,
@@ -162,9 +148,10 @@ def plan_loop(
     phases: Sequence[Phase],
     notes: Sequence[str],
     compiled: bool = False,
+    scratch_bytes: int = 0,
     more_readings: int = 0,
     worker_bytes: int = 0,
-    message_bytes: int = 0,
+    message_shape: tuple[int, int, int],
 ) -> Plan:
     """The plan of readings that are made once, and of others that are made in every iteration.
 
@@ -183,24 +170,34 @@ def plan_loop(
     notes : sequence of str
     compiled : bool
         Whether the driver loads compiled kernels.
+    scratch_bytes : int
+        What files take of the disk, if that is more than the arrays of one phase.
     more_readings : int
         Readings of a plan in `once` beyond its first.
     worker_bytes : int
         Peak of a worker in steps that read nothing.
-    message_bytes : int
-        What messages of a cluster take on the driver beside that. In process the pass itself is held instead.
+    message_shape : (int, int, int)
+        n, d and c of a product X W with W of shape (d, c): on a cluster messages take memory of the driver. In process
+        the pass itself is held instead.
     """
     tasks, bytes_read, peak_worker = combine([*once, *again])
     peak_worker = max(peak_worker, worker_bytes)
     few, many = (min(each, times) for each in typical)
-    beside = message_bytes if resources.client is not None else peak_worker - resources.process_bytes
+    if resources.client is None:
+        beside = peak_worker - resources.process_bytes
+    else:
+        # A W on its way to tasks and sums on their way back: pickled, in frames, and in the scheduler, which under a
+        # local cluster is this process too; and the rows of a wave.
+        n, d, c = message_shape
+        beside = 8 * 8 * d * c + min(16 * n * c, 2 * IN_FLIGHT_BYTES)
     if compiled:
         beside += driver_compiled_bytes() if resources.client is not None else resources.compiled_bytes
     fixed = driver_bytes() + held + beside
     row_bytes = max(phase.row_bytes for phase in phases)
+    fixed += min(KEPT_BYTES, row_bytes // 2)
     peak, folder = fixed + max(phase.held + phase.row_bytes for phase in phases), None
     if peak > resources.driver_limit:
-        folder = scratch_folder()
+        folder, row_bytes = scratch_folder(), max(row_bytes, scratch_bytes)
         if row_bytes <= (free := free_disk(folder)):
             peak = fixed + max(phase.held + phase.slab + min(phase.row_bytes, MAPPED_BYTES) for phase in phases)
             notes = [*notes, f"arrays of n rows are files: {row_bytes:,} bytes in the scratch folder {folder}"]

@@ -32,8 +32,8 @@ from mlfs_dask.primitives.linear import Scaling, standard_scaling
 from mlfs_dask.primitives.moments import Moments
 from mlfs_dask.primitives.neighbours import GraphKind, recall_warnings
 from mlfs_dask.primitives.passes import PassRecord
-from mlfs_dask.primitives.plan import Plan
-from mlfs_dask.primitives.row_passes import IN_FLIGHT_BYTES, plan_rows
+from mlfs_dask.primitives.plan import Phase, Plan
+from mlfs_dask.primitives.row_passes import plan_rows
 from mlfs_dask.row_arrays import (
     RowSpace,
     fill,
@@ -48,7 +48,6 @@ from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores
 from mlfs_dask.selectors.iterative import (
     IterativeSelector,
-    Phase,
     Readings,
     load_state,
     plan_loop,
@@ -133,8 +132,9 @@ class MFSIR(IterativeSelector):
     two an iteration; above gram_cap instead of X'X some five to ten to find its largest eigenvalue, and three an
     iteration.
 
-    With l latent labels and p neighbours the driver holds about 24 n l + 52 n p bytes and 13 a positive label, at
-    least 1.2 kB a row in an approximate search, and 16 d² where X'X is formed. Unknown labels (-1) and missing features are refused.
+    With l latent labels and p neighbours the driver holds about 24 n l + 52 n p bytes and 13 a positive label, 0.7 to
+    1.2 kB a row at least in an approximate search, and 16 d² where X'X is formed. Unknown labels (-1) and missing
+    features are refused.
 
     What the blockwise form changes: steps by block, rows of V being blocks of their own; a balanced start G = 1,
     H = 0, by which all features begin alike and weights may have either sign; V and B from a factorisation of Y that
@@ -163,8 +163,8 @@ class MFSIR(IterativeSelector):
     supervision = "supervised"
     passes = "1 + groups of the neighbour search + 1 + 2 an iteration (above the Gram cap 3, and some 10 at first)"
     memory = (
-        "worker: 8 bytes * d² (or d * l above the Gram cap); driver: n * (24 l + 52 p) + 16 d² bytes, at least n * 1,150 "
-        "in an approximate search"
+        "worker: 8 bytes * d² (or d * l above the Gram cap); driver: n * (24 l + 52 p) + 16 d² bytes, at least "
+        "n * (4 min(d, 128) + 650) in an approximate search"
     )
 
     def __init__(
@@ -247,7 +247,7 @@ class MFSIR(IterativeSelector):
             more_readings, graph_notes = graph.readings - len(graph.passes), [graph.note]
             compiled = graph.compiled or product_compiles(n, k, most)
             loop = loop._replace(row_bytes=loop.row_bytes + kept)
-            phases = [Phase(graph.driver_bytes, graph.row_bytes), Phase(made, making), loop]
+            phases = [*graph.phases, Phase(made, making), loop]
         forward = linear.plan_linear(source, most, resources, forward=True)
         backward = linear.plan_linear(source, most, resources, backward=True)
         if d <= self.gram_cap:
@@ -277,9 +277,7 @@ class MFSIR(IterativeSelector):
             compiled=compiled,
             notes=notes,
             more_readings=more_readings,
-            # A W on its way to tasks and sums on their way back: pickled, in frames, and in the scheduler, which under
-            # a local cluster is this process too; and the rows of a wave.
-            message_bytes=8 * 8 * d * most + min(16 * n * most, 2 * IN_FLIGHT_BYTES),
+            message_shape=(n, d, most),
         )
 
     def _has_graph(self, n: int) -> bool:

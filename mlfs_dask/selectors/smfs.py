@@ -29,7 +29,7 @@ from mlfs_dask.primitives.linear import Scaling, standard_scaling
 from mlfs_dask.primitives.moments import FeatureMoments, Moments
 from mlfs_dask.primitives.neighbours import GraphKind, Neighbours, recall_warnings
 from mlfs_dask.primitives.passes import PassRecord
-from mlfs_dask.primitives.plan import Plan
+from mlfs_dask.primitives.plan import Phase, Plan
 from mlfs_dask.primitives.row_passes import plan_rows
 from mlfs_dask.row_arrays import (
     IN_MEMORY,
@@ -46,7 +46,6 @@ from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores
 from mlfs_dask.selectors.iterative import (
     IterativeSelector,
-    Phase,
     Readings,
     load_state,
     plan_loop,
@@ -278,11 +277,12 @@ class SMFS(IterativeSelector):
             typical=(0 if has_gram else few, many),
             held=16 * n + 13 * profile.label_nonzeros,
             phases=(
-                Phase(graph.driver_bytes, labels + graph.row_bytes),
+                *(phase._replace(row_bytes=labels + phase.row_bytes) for phase in graph.phases),
                 Phase(0, labels + 36 * n * k),  # neighbours, their weights, and W
                 Phase(made, labels + structure),
                 Phase(solver + features, n * q * (8 * ROW_MATRICES + 2) + structure),
             ),
+            message_shape=(n, d, q),
             compiled=graph.compiled or product_compiles(n, k, min(q, group_columns(n))),
             worker_bytes=0 if resources.client is None else graph.search_bytes,
             notes=(

@@ -161,9 +161,8 @@ def test_the_plan_takes_files_where_memory_is_short(cls, monkeypatch):
     short = replace(cluster, driver_limit=whole.peak_driver_bytes - 1)
     plan = cls().plan(large, short)
     size = plan.shape["scratch_bytes"]
-    # What is held beside them is not largest when they are.
-    saved = whole.peak_driver_bytes - plan.peak_driver_bytes
-    assert size - 2**29 < saved < size - iterative.MAPPED_BYTES
+    # What is held beside them is not largest when they are; on disk arrays of one phase stay for the next.
+    assert 0.7 * size < whole.peak_driver_bytes - plan.peak_driver_bytes < size
     assert f"arrays of n rows are files: {size:,} bytes in the scratch folder" in plan.notes[-1]
     assert iterative.row_space(plan).in_files
     room[0] = size - 1
