@@ -178,6 +178,8 @@ def _print_finished(place: str, output: Output) -> bool:
 
 
 def _print(place: str, evaluation: Any, output: Output) -> None:
+    from mlfs_dask.evaluation.results import splits_in_words
+
     means = evaluation.means()
     # Over the grid, and then a column a metric: what is compared first.
     wide = means.pivot_table(index=["run", "classifier"], columns="metric", values="mean", sort=False)
@@ -190,19 +192,8 @@ def _print(place: str, evaluation: Any, output: Output) -> None:
         grid += f" (all: {evaluation.record['store']['d']})"
     output.result(
         {"eval": place, **evaluation.record, "means": json.loads(means.to_json(orient="records", double_precision=15))},
-        f"{text}\n{grid}; {_split_text(evaluation.record['splits'])}; written {place}",
+        f"{text}\n{grid}; {splits_in_words(evaluation.record['splits'])}; written {place}",
     )
-
-
-def _split_text(splits: dict[str, Any]) -> str:
-    """The splits in words: "5 folds", "20% held out, 10 times"."""
-    if splits["kind"] == "holdout":
-        text = f"{splits['test_size']:.0%} held out"
-    elif splits["kind"] == "given":
-        text = f"the given {'split' if splits['folds'] == 1 else str(splits['folds']) + ' folds'}"
-    else:
-        text = f"{splits['folds']} {'stratified ' if splits['kind'] == 'stratified' else ''}folds"
-    return text if splits["repeats"] == 1 else f"{text}, {splits['repeats']} times"
 
 
 def _settings_text(protocol: str | None, settings: Any) -> str:

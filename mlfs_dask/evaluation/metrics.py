@@ -284,7 +284,7 @@ def beside_scores(entries: int, positives: int) -> int:
 
     Arrays of a block, the truth by label, and the scores of the positive or of the negative entries, the fewer.
     """
-    return 12 * 8 * _BLOCK_ENTRIES + 6 * positives + 16 * min(positives, entries - positives)
+    return 12 * 8 * min(entries, _BLOCK_ENTRIES) + 6 * positives + 16 * min(positives, entries - positives)
 
 
 def get_metric(name: str) -> Metric:

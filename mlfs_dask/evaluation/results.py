@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -159,6 +160,22 @@ def read_eval(path: str | Path) -> Evaluation:
     results = _frame(str(path), RESULTS, RESULT_COLUMNS)
     rankings = _frame(str(path), RANKINGS, RANKING_COLUMNS)
     return Evaluation(results, rankings, _frame(str(path), FITS, FIT_COLUMNS), record)
+
+
+def splits_in_words(splits: Mapping[str, Any]) -> str:
+    """The splits of a record for people.
+
+    >>> splits_in_words({"kind": "holdout", "test_size": 0.2, "folds": 1, "repeats": 10})
+    '20% held out, 10 times'
+    """
+    folds = splits["folds"]
+    if splits["kind"] == "holdout":
+        text = f"{splits['test_size']:.0%} held out"
+    elif splits["kind"] == "given":
+        text = "the given split" if folds == 1 else f"{folds} given folds"
+    else:
+        text = f"{folds} {'stratified ' if splits['kind'] == 'stratified' else ''}folds"
+    return text if splits["repeats"] == 1 else f"{text}, {splits['repeats']} times"
 
 
 def finished_jobs(path: str | Path) -> list[Path]:

@@ -20,7 +20,7 @@ import numpy as np
 from mlfs_dask._version import __version__
 from mlfs_dask.errors import DataError, MlfsError, UsageError
 from mlfs_dask.evaluation.comparison import Comparison
-from mlfs_dask.evaluation.results import Evaluation
+from mlfs_dask.evaluation.results import Evaluation, splits_in_words
 from mlfs_dask.reporting import figures as draw
 from mlfs_dask.reporting.comparison_folder import anchor, figures_of
 from mlfs_dask.reporting.contents import Contents, LabelledRun, read_contents
@@ -381,11 +381,6 @@ def _evaluation_row(alike: Sequence[Evaluation]) -> list[Cell]:
     record = evaluation.record
     ks = [int(point["k"]) for point in record["k_grid"]]
     splits = record["splits"]
-    shown = ", ".join(
-        f"{name} {value}"
-        for name, value in splits.items()
-        if name != "kind" and not isinstance(value, list | dict | None)
-    )
     simulation = record.get("simulation")
     protocol = str(record.get("protocol") or "none")
     if simulation:
@@ -397,7 +392,7 @@ def _evaluation_row(alike: Sequence[Evaluation]) -> list[Cell]:
         *(_count(record["store"].get(size)) for size in ("n", "d", "q")),
         _text(", ".join(run["run"] for each in alike for run in each.record["runs"])),
         _text(", ".join(record["classifiers"])),
-        _text(f"{splits.get('kind', '')}: {shown}"),
+        _text(f"{splits_in_words(splits)}, seed {splits['seed']}"),
         _text(", ".join(map(str, ks)) if len(ks) <= 6 else f"{len(ks)} from {min(ks)} to {max(ks)}"),
         _text(protocol),
     ]

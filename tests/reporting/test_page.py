@@ -192,15 +192,15 @@ def test_one_evaluation_is_a_table_of_runs(folders: Folders, tmp_path: Path) -> 
 
 
 def test_evaluations_that_do_not_go_together_are_shown_one_by_one(folders: Folders, tmp_path: Path) -> None:
-    other = write_evaluation(
-        tmp_path / "e", "tiny", steady(MEANS), runs=list(MEANS), record={"splits": {"kind": "holdout", "seed": 1}}
-    )
+    splits = {"kind": "holdout", "folds": 1, "repeats": 1, "test_size": 0.2, "seed": 1}
+    other = write_evaluation(tmp_path / "e", "tiny", steady(MEANS), runs=list(MEANS), record={"splits": splits})
     (note,) = report([folders.evaluations[0], other], tmp_path / "p.html")["notes"]
     assert note.startswith(
         "The evaluations are shown one by one: two evaluations of 'tiny' do not have the same splits"
     )
     text = (tmp_path / "p.html").read_text()
     assert "Comparison (2: tiny)" in text
+    assert "20% held out, seed 1" in text
     reader = Reader()
     reader.feed(text)
     assert len(set(reader.identifiers)) == len(reader.identifiers)
