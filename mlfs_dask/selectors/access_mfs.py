@@ -27,7 +27,7 @@ from mlfs_dask.checkpoints import Checkpoint, State
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.primitives import linear
 from mlfs_dask.primitives.gram import GRAM_CAP, Gram
-from mlfs_dask.primitives.graphs import point_graph_bytes, points_kind
+from mlfs_dask.primitives.graphs import point_graph_bytes
 from mlfs_dask.primitives.labels import WithLabels
 from mlfs_dask.primitives.linear import Scaling, standard_scaling
 from mlfs_dask.primitives.moments import FeatureMoments, Moments
@@ -298,7 +298,9 @@ class AccessMFS(IterativeSelector):
         phases, compiled = [], loose
         if k:
             candidates = CANDIDATES if loose else 0
-            searching, search_rows = point_graph_bytes(n, 2 * q, max(k + 1, candidates), kind=self.graph)
+            searching, search_rows = point_graph_bytes(
+                n, 2 * q, max(k + 1, candidates), kind="approximate" if loose else "exact"
+            )
             made, making, graph_kept = graph_bytes(n, k)
             kept += graph_kept + 4 * n * candidates
             # F, both X W, and the points; then the neighbours found, and what becomes of them.
@@ -323,7 +325,7 @@ class AccessMFS(IterativeSelector):
             f"data took {least} to {most}, of {few} to {many} times two"
             + ("" if has_gram else ", more where features are correlated"),
             f"X'X is {d:,} x {d:,}" if has_gram else f"X'X is not formed ({d:,} features > {self.gram_cap:,})",
-            f"{points_kind(self.graph, n, 2 * q)} neighbour graph in every iteration, without reading"
+            f"{'approximate' if loose else 'exact'} neighbour graph in every iteration, without reading"
             if k
             else "no graph",
         )

@@ -17,6 +17,7 @@ import pytest
 from mlfs_dask import open_dataset, row_arrays, runtime
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DoesNotFitError
+from mlfs_dask.primitives import moving_points
 from mlfs_dask.primitives.rows import ArrayRows
 from mlfs_dask.row_arrays import IN_MEMORY, RowSpace, is_mapped
 from mlfs_dask.runtime import Resources
@@ -98,6 +99,7 @@ def test_files_give_the_same_bits(name, chunks, monkeypatch, tmp_path):
 def test_files_on_a_cluster_with_approximate_graphs(monkeypatch, tmp_path):
     """The driver's numbers of every row, graphs among them, are files while workers read a store."""
     distributed = pytest.importorskip("distributed")
+    monkeypatch.setattr(moving_points, "ALL_PAIRS", 0)
     (tmp_path / "files").mkdir()
     expected = {}
     for name in ("mfsir", "smfs", "access-mfs"):
