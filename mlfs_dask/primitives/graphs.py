@@ -220,13 +220,14 @@ def row_graph(
     neighbours, records = search_groups(source, search, plan, resources, candidates=found.indices, space=space)
     exact = _without_itself(true[0], true[1], chosen[judged])
     share = recall(neighbours.distances[chosen[judged]], exact)
-    facts = _facts(share, len(judged), components.shape[1], found.compared)
+    facts = approximate_facts(share, len(judged), components.shape[1], found.compared)
     graph = Graph(neighbours, [first, second, *records], facts)
     kept.save({**neighbours._asdict(), "facts": facts_to_array(facts)})
     return graph
 
 
-def _facts(share: float, sample: int, dimensions: int, compared: int) -> dict[str, Any]:
+def approximate_facts(share: float, sample: int, dimensions: int, compared: int) -> dict[str, Any]:
+    """What is told of an approximate graph: its recall on so many rows, and how it was searched."""
     facts = {
         "kind": "approximate",
         "recall": share,
@@ -510,7 +511,7 @@ def point_graph(
     found = search_points(Z, mean, k, seed=int(rng.integers(2**31)), threads=threads, space=space)
     neighbours, share = rank_points(Z, mean, found.indices, k, judged, threads=threads, space=space)
     space.release(found.indices)
-    return Graph(neighbours, [], _facts(share, len(judged), m, found.compared))
+    return Graph(neighbours, [], approximate_facts(share, len(judged), m, found.compared))
 
 
 def point_graph_bytes(n: int, m: int, k: int, *, kind: GraphKind = "auto") -> tuple[int, int]:

@@ -15,7 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.primitives.graphs import Graph, point_graph, points_kind, rank_points, search_points
+from mlfs_dask.primitives.graphs import (
+    Graph,
+    approximate_facts,
+    point_graph,
+    points_kind,
+    rank_points,
+    search_points,
+)
 from mlfs_dask.primitives.near_points import ENOUGH, FIRST_COMPARED, HELD
 from mlfs_dask.primitives.neighbours import GraphKind
 from mlfs_dask.row_arrays import IN_MEMORY, RowSpace, column_sums
@@ -80,14 +87,15 @@ class MovingPoints:
         k = min(self.k, n - 1)
         if exact_points(self.kind, n, m):
             return point_graph(Z, k, kind="exact", threads=self.threads)
+        mean = column_sums(Z) / n
         if self._candidates is None:
-            return self._searched(Z, k)
-        graph, share = self._ranked(Z, k)
+            return self._searched(Z, mean, k)
+        graph, share = self._ranked(Z, mean, k)
         if share >= self._least:
             return graph
         self.space.release(graph.neighbours.indices, graph.neighbours.distances)
         del graph
-        return self._searched(Z, k)
+        return self._searched(Z, mean, k)
 
     def state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         """What has to be kept to go on with the same graphs: an array, where there is one, and facts."""
@@ -100,12 +108,12 @@ class MovingPoints:
             self._candidates = self.space.copy(arrays["candidates"])
         self._least, self._compared, self.searches = facts["least"], facts["compared"], facts["searches"]
 
-    def _searched(self, Z: Array, k: int) -> Graph:
+    def _searched(self, Z: Array, mean: Array, k: int) -> Graph:
         """The graph after a search, which begins with the candidates of before."""
         n, before = len(Z), self._candidates
         found = search_points(
             Z,
-            column_sums(Z) / n,
+            mean,
             min(n - 1, max(k, CANDIDATES)),
             seed=self.seed,
             threads=self.threads,
@@ -116,23 +124,15 @@ class MovingPoints:
             self.space.release(before)
         self._candidates, self._compared = found.indices, found.compared or self._compared
         self.searches += 1
-        graph, share = self._ranked(Z, k)
+        graph, share = self._ranked(Z, mean, k)
         self._least = min(ENOUGH, share - LOST)
         return graph
 
-    def _ranked(self, Z: Array, k: int) -> tuple[Graph, float]:
+    def _ranked(self, Z: Array, mean: Array, k: int) -> tuple[Graph, float]:
         """The nearest candidates of now, and the share of true neighbours among them."""
         assert self._candidates is not None
         n, m = Z.shape
-        mean = column_sums(Z) / n
         judged = np.sort(np.random.default_rng(self.seed).choice(n, size=min(n, JUDGED), replace=False))
         neighbours, share = rank_points(Z, mean, self._candidates, k, judged, threads=self.threads, space=self.space)
-        facts = {
-            "kind": "approximate",
-            "recall": share,
-            "sample": len(judged),
-            "dimensions": m,
-            "compared": self._compared,
-            "searches": self.searches,
-        }
-        return Graph(neighbours, [], facts), share
+        facts = approximate_facts(share, len(judged), m, self._compared)
+        return Graph(neighbours, [], {**facts, "searches": self.searches}), share
