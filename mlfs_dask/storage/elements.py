@@ -38,7 +38,7 @@ def vector(name: str, values: NDArray[Any]) -> Iterator[Object]:
     """Numbers."""
     yield _vector_metadata(name, len(values), values.dtype)
     for start in range(0, len(values), _CHUNK):
-        yield _vector_chunk(name, start, values[start : start + _CHUNK], len(values))
+        yield from _vector_chunk(name, start, values[start : start + _CHUNK], len(values))
 
 
 def row_numbers(n: int) -> Iterator[Object]:
@@ -47,7 +47,7 @@ def row_numbers(n: int) -> Iterator[Object]:
     yield dataframe("obs")
     yield _vector_metadata(name, n, np.dtype(np.int64))
     for start in range(0, n, _CHUNK):
-        yield _vector_chunk(name, start, np.arange(start, min(n, start + _CHUNK)), n)
+        yield from _vector_chunk(name, start, np.arange(start, min(n, start + _CHUNK)), n)
 
 
 def _vector_metadata(name: str, length: int, dtype: np.dtype[Any]) -> Object:
@@ -61,10 +61,12 @@ def _vector_metadata(name: str, length: int, dtype: np.dtype[Any]) -> Object:
     )
 
 
-def _vector_chunk(name: str, start: int, values: NDArray[Any], length: int) -> Object:
+def _vector_chunk(name: str, start: int, values: NDArray[Any], length: int) -> Iterator[Object]:
+    if not values.any():
+        return  # what is absent is 0
     chunk = np.zeros(min(length, _CHUNK), values.dtype.newbyteorder("<"))  # the last one is as long as the others
     chunk[: len(values)] = values
-    return f"{name}/c/{start // _CHUNK}", bytes(encoder(_COMPRESSOR)(chunk))
+    yield f"{name}/c/{start // _CHUNK}", bytes(encoder(_COMPRESSOR)(chunk))
 
 
 def strings(name: str, values: Sequence[str]) -> Iterator[Object]:

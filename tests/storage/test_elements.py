@@ -50,6 +50,12 @@ def test_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, ch
     assert document(tmp_path / "ours", "a/b") == document(tmp_path / "theirs", "a/b")
 
 
+def test_chunks_of_zeros_are_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elements, "_CHUNK", 2)
+    keys = [key for key, _ in vector("a", np.array([0.0, 0.0, np.nan, 0.0, 0.0]))]
+    assert keys == ["a/zarr.json", "a/c/1"]
+
+
 @pytest.mark.parametrize("chunk", [1, 2, 8])
 def test_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     monkeypatch.setattr(elements, "_CHUNK", chunk)
