@@ -12,7 +12,7 @@ from typing import Any
 HERE = Path(__file__).parent
 ORDER = ("dense", "sparse", "workers", "peers", "growth", "wide", "small", "conversion")
 GRAPHS = ("rows", "texts", "points", "masses")
-ITERATIVE = ("small", "medium", "wide", "large", "growth")
+ITERATIVE = ("small", "medium", "wide", "large", "growth", "cap", "readings")
 COLUMNS = {
     "seconds": "seconds",
     "target_seconds": "aim",
@@ -36,6 +36,7 @@ COLUMNS = {
     "largest_array_worker_MiB": "largest array MiB, worker",
     "largest_array_driver_MiB": "largest array MiB, driver",
     "iterations": "iterations",
+    "widenings": "widenings an iteration",
     "converged": "converged",
     "graph": "graph",
     "recall": "recall",

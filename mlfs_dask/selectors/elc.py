@@ -35,7 +35,7 @@ PUBLISHED_LAMBDA = 1e-3
 PUBLISHED_BETA = 1e8
 PUBLISHED_TOL = 1e-4
 
-#: λ and β relative to the data, chosen by `benchmarks/elc_defaults.py`.
+#: λ and β relative to the data, chosen by `benchmarks/quality.py elc`.
 CORRECTED_LAMBDA = 0.1
 CORRECTED_BETA = 1.0
 
