@@ -89,8 +89,10 @@ def read_document(path: str | Path) -> Item:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except FileNotFoundError:
         raise DataError("there is no such file", file=file) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"it cannot be read: {error}", file=file) from error
+    except OSError as error:
+        raise DataError(f"it cannot be read: {error.strerror or error}", file=file) from error
+    except UnicodeDecodeError as error:
+        raise DataError("it is no text in UTF-8", file=file, cure="save it as UTF-8") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or str(error)

@@ -160,13 +160,13 @@ class _Reader:
         for name in ("stores", "methods"):
             if name not in entries:
                 raise self._document.error(f"the plan has no {name!r}")
-        if "k" not in entries and "evaluation" not in entries and not self._has_own_k(entries["methods"]):
-            raise self._document.error("the plan selects nothing and judges nothing", cure="give k, or evaluation")
         stores = [self._store(item) for item in _some(entries["stores"], "stores")]
         _refuse_twice(entries["stores"], [store.name for store in stores], "stores are called", "give name")
         ks = self._ks(entries["k"]) if "k" in entries else []
         seeds = self._seeds(entries["seeds"]) if "seeds" in entries else None
         methods = [self._method(item, ks, seeds) for item in _some(entries["methods"], "methods")]
+        if "evaluation" not in entries and not any(own for _, own, _ in methods):
+            raise self._document.error("the plan selects nothing and judges nothing", cure="give k, or evaluation")
         runs = [point.run for points, _, _ in methods for point in points]
         _refuse_twice(entries["methods"], runs, "methods are called", "give each a name of its own")
         evaluations = []
@@ -177,10 +177,6 @@ class _Reader:
         jobs = [job for store in stores for job in _jobs(store, methods, evaluations)]
         _refuse_twice(self._document, [job.name for job in jobs], "jobs are called", "give shorter, different names")
         return BatchPlan(tuple(stores), tuple(jobs), self._document.plain())
-
-    @staticmethod
-    def _has_own_k(methods: Item) -> bool:
-        return any(isinstance(item.value, dict) and "k" in item.value for item in methods.items())
 
     def _store(self, item: Item) -> StoreEntry:
         if isinstance(item.value, str):
@@ -259,7 +255,7 @@ class _Reader:
         try:
             make_settings(protocol, options)
         except UsageError as error:
-            raise _blamed(error, entries, item).error(_without_dashes(error)) from None
+            raise _blamed(error, entries, item).error(without_dashes(error)) from None
         name = entries["name"].text("name") if "name" in entries else protocol or "evaluation"
         own = self._seeds(entries["seeds"]) if "seeds" in entries else seeds or [0]
         points = []
@@ -348,11 +344,11 @@ def _setting(name: str, item: Item) -> Any:
 
 def _blamed(error: Exception, entries: Mapping[str, Item], otherwise: Item) -> Item:
     """The entry that an error names first, else the whole."""
-    text = _without_dashes(error).replace("-", "_")
+    text = without_dashes(error).replace("-", "_")
     named = [(found.start(), name) for name in entries if (found := re.search(rf"\b{re.escape(name)}\b", text))]
     return entries[min(named)[1]] if named else otherwise
 
 
-def _without_dashes(error: Exception) -> str:
+def without_dashes(error: Exception) -> str:
     """The text of an error, options spelt as they are in a plan."""
     return re.sub(r"(?<![\w-])--(?=[a-zA-Z])", "", str(error))

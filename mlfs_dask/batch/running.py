@@ -24,7 +24,7 @@ import numpy as np
 
 from mlfs_dask import caching, runtime
 from mlfs_dask._version import __version__
-from mlfs_dask.batch.plan import BatchPlan, Job, StoreEntry, read_plan
+from mlfs_dask.batch.plan import BatchPlan, Job, StoreEntry, read_plan, without_dashes
 from mlfs_dask.checkpoints import Folder, checkpoint_place, keep_checkpoints
 from mlfs_dask.errors import ClusterLostError, DataError, DoesNotFitError, MlfsError, UsageError
 from mlfs_dask.evaluation import results as evaluations
@@ -280,7 +280,7 @@ class Batch:
     def _project_selection(self, job: Job, resources: Resources) -> Projected:
         selector = job.make_selector()
         dataset = self._datasets[job.store.name]
-        count_kept(job.k, dataset.rows.profile.d)
+        count_kept(job.k, dataset.rows.profile.d, name="k")
         if selector.keeps_checkpoints and self._comes_after_its_ranking(job):
             return Projected(job.name, peak_driver_bytes=runtime.driver_bytes())
         plan = require_driver(selector.plan(dataset.rows, resources), resources, f"{job.name} in the driver process")
@@ -492,6 +492,7 @@ class Batch:
 
     def _run_selection(self, job: Job) -> dict[str, Any]:
         dataset, place = self._datasets[job.store.name], str(self._folder(job))
+        count_kept(job.k, dataset.rows.profile.d, name="k")  # as a plan spells it
         selector = job.make_selector()
         known = self._known_ranking(job, selector)
         if known is not None:
@@ -732,7 +733,7 @@ def _planned(name: str, project: Callable[[], Projected]) -> Projected:
     try:
         return project()
     except MlfsError as error:
-        return Projected(name, problem=str(error), exit_code=error.exit_code)
+        return Projected(name, problem=without_dashes(error), exit_code=error.exit_code)
 
 
 def _ranking_of(job: Job) -> tuple[str, str, int | None]:

@@ -148,6 +148,7 @@ WRONG = [
     (BASE + "seeds: 2020-01-01\n", 4, "is read as date; put it in quotes"),
     ("stores: []\nmethods: elc\nk: 5\n", 1, "stores is empty"),
     ("stores: 5\nmethods: elc\nk: 5\n", 1, "a store must be a mapping"),
+    ("stores: a.zarr\nmethods:\n  elc:\n    k: 5\n", 3, "a method has no key 'elc'"),
     ("stores: [{name: a}]\nmethods: elc\nk: 5\n", 1, "a store has no 'path'"),
     ("stores: a.zarr\nmethods:\n- elc\n- elk\nk: 5\n", 4, "there is no method 'elk'. Did you mean elc?"),
     (
@@ -191,9 +192,14 @@ def test_what_is_wrong_is_told_with_its_line(tmp_path, text, line, problem):
     assert caught.value.file == str(path)
 
 
-def test_a_file_that_is_not_there(tmp_path):
+def test_a_file_that_cannot_be_read(tmp_path):
     with pytest.raises(DataError, match="there is no such file"):
         read_plan(tmp_path / "no.yaml")
+    with pytest.raises(DataError, match="it cannot be read: Is a directory"):
+        read_plan(tmp_path)
+    (tmp_path / "plan.yaml").write_bytes(b"stores: \xe9\n")
+    with pytest.raises(DataError, match="it is no text in UTF-8"):
+        read_plan(tmp_path / "plan.yaml")
 
 
 def test_a_document_knows_the_line_of_every_value(tmp_path):

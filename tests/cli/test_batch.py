@@ -82,11 +82,11 @@ def test_a_failed_job_has_its_exit_code(run: Callable[..., Any], plan: Path) -> 
     result = run("batch", plan, "-o", plan.parent / "out", "--in-process")
     assert result.exit_code == 2
     assert "2 of 4 jobs failed" in result.stderr
-    assert "tiny.enm.k9: n_features_to_select must be between 1 and the number of features, 5; got 9" in result.stderr
+    assert "tiny.enm.k9: k must be between 1 and the number of features, 5; got 9" in result.stderr
     assert "2 failed" in result.stdout
     dry = run("batch", plan, "--dry-run", "--in-process")
     assert dry.exit_code == 2
-    assert "will fail: n_features_to_select must be" in dry.stdout
+    assert "will fail: k must be" in dry.stdout
 
 
 def test_a_wrong_plan_is_told_with_its_line_and_nothing_runs(run: Callable[..., Any], plan: Path) -> None:
