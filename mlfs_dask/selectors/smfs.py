@@ -62,7 +62,7 @@ from mlfs_dask.typing import Profile, RowSource
 
 Array = NDArray[np.float64]
 
-#: β relative to the least one at which P is 0, chosen by `benchmarks/smfs_defaults.py`.
+#: β relative to the least one at which P is 0, chosen by `benchmarks/quality.py smfs`.
 BETA_SHARE = 0.1
 
 #: Most reweightings of one P-step where they cost no reading of X, and the relative change of P at which they end.
