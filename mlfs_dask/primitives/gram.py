@@ -27,7 +27,8 @@ from mlfs_dask.primitives.row_passes import Rows, run_row_pass
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Block, Profile, RowSource
 
-#: Most features for which a method forms a d × d matrix unless told otherwise: 128 MiB of float64.
+#: Most features for which a method forms a d × d matrix unless told otherwise: 128 MiB of float64. Beyond some 1 000 it
+#: spares readings, and time with access-mfs alone, unless X is slow to read (`benchmarks/gram.py cap`).
 GRAM_CAP = 4096
 
 
