@@ -343,7 +343,9 @@ def plan_isolation(
     tables = (4 if n_trees * n < 2**32 else 8) * n_trees * leaves**2
     chosen = mass_kind(kind, n, n_trees)
     if chosen == "exact":
-        search = _require_search(n, n_trees, leaves, item, k, resources)
+        search = resources.process_bytes  # this process finds the neighbours of few rows
+        if n * n * n_trees > COMPILED_WORK:
+            search = _require_search(n, n_trees, leaves, item, k, resources)
         phases = [Phase(tables, 2 * codes + 40 * k * n)]
         compiled = resources.client is None and n * n * n_trees > COMPILED_WORK
     else:

@@ -173,6 +173,8 @@ def test_the_plan_counts_codes_and_refuses_what_does_not_fit():
     loaded = plan_isolation(profile, 15, replace(cluster, trees_bytes=0, compiled_bytes=0))
     assert there.leaves.peak_worker_bytes - loaded.leaves.peak_worker_bytes == runtime.TREES_BYTES
     assert there.search_bytes - loaded.search_bytes == runtime.TREES_BYTES + runtime.COMPILED_BYTES
+    few = plan_isolation(replace(profile, n=1000), 15, cluster)
+    assert few.search_bytes == cluster.process_bytes + runtime.TREES_BYTES
     with pytest.raises(DoesNotFitError, match="the search by isolation mass on a worker"):
         plan_isolation(replace(profile, n=10**7), 15, replace(HERE, client=object(), workers=2, memory_limit=2**30))
 
