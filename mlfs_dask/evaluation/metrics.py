@@ -282,9 +282,10 @@ DEFAULT_METRICS = (*METRICS, "precision_at_1", "precision_at_3", "precision_at_5
 def beside_scores(entries: int, positives: int) -> int:
     """Bytes that computing all metrics takes at most beside scores and truth, for so many entries.
 
-    Arrays of a block, the truth by label, and the scores of the positive or of the negative entries, the fewer.
+    Arrays of a block, the truth by label (with a copy of its values by older versions of SciPy), and the scores of the
+    positive or of the negative entries, the fewer.
     """
-    return 12 * 8 * min(entries, _BLOCK_ENTRIES) + 6 * positives + 16 * min(positives, entries - positives)
+    return 12 * 8 * min(entries, _BLOCK_ENTRIES) + 7 * positives + 16 * min(positives, entries - positives)
 
 
 def get_metric(name: str) -> Metric:
