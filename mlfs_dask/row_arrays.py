@@ -488,7 +488,8 @@ def graph_product(graph: sp.csr_array, V: Array, out: Array) -> Array:
 def _add_neighbours(graph: sp.csr_array, V: Array, out: Array) -> None:
     n, c = V.shape
     if graph.nnz * c < COMPILED_PRODUCTS:
-        out[:] = graph @ V
+        for part in row_blocks(n, c):
+            out[part] = graph_rows(graph, part) @ V
         return
     from mlfs_dask.blocks.graph_compiled import add_neighbours
 

@@ -450,13 +450,14 @@ def rank_points(
 
     n, m = Z.shape
     indices, distances = space.empty(n, k, np.int64), space.empty(n, k)
+    queries = Z[judged] - mean
     step = block_rows(m)
     starts = range(0, n, step)
 
     def rank(low: int) -> NearestRows:
         part = slice(low, min(low + step, n))
         near_points_compiled.rank_candidates(Z, candidates, part.start, part.stop, indices[part], distances[part])
-        exact = NearestRows(Z[judged] - mean, np.iinfo(np.int64).max // 2, k + 1)
+        exact = NearestRows(queries, np.iinfo(np.int64).max // 2, k + 1)
         exact.add(Z[part] - mean, part.start)
         give_back()
         done()
@@ -468,7 +469,7 @@ def rank_points(
         ThreadPoolExecutor(threads, thread_name_prefix="mlfs-search") as pool,
     ):
         pieces = [exact.nearest() for exact in pool.map(rank, starts)]
-    nearest, true = merge_nearest(Z[judged] - mean, pieces, k + 1)
+    nearest, true = merge_nearest(queries, pieces, k + 1)
     share = recall(distances[judged], _without_itself(nearest, true, judged))
     return Neighbours(indices, distances), share
 

@@ -132,9 +132,11 @@ def near_points(
         for _ in range(DOUBLINGS + 1):
             compared, before = min(compared, n), recall
             _compare(P, centres, bounds, now, compared, pool)
+            if compared == n:  # all with all, whoever of equal points it is
+                break
             now, after, recall = _asked(P, now, after, k, truth, sample, pool, space)
             logger.info("near points: %d compared, recall %.3f", compared, recall)
-            if recall >= ENOUGH or compared == n or recall < before + LEAST_DOUBLING_GAIN:
+            if recall >= ENOUGH or recall < before + LEAST_DOUBLING_GAIN:
                 break
             compared *= 2
     indices = now.indices
