@@ -103,6 +103,32 @@ def improve(points, indices, distances, fresh, asked, back, fresh_back, low, hig
                     worst = best[k - 1]
 
 
+@njit(cache=True, nogil=True)
+def join(near, squares, fresh, others, other_squares):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Take others among the near points where they are nearer than the last of those; they are fresh.
+
+    Parameters: near, squares and fresh (n, k), nearest first, −1 and infinity where there are fewer; others and
+    other_squares (n, c), different ones a row.
+    """
+    n, k = near.shape
+    for i in range(n):
+        found, best, new = near[i], squares[i], fresh[i]
+        for p in range(others.shape[1]):
+            j, square = others[i, p], other_squares[i, p]
+            if not square < best[k - 1]:
+                continue
+            known = False
+            for other in found:
+                known |= other == j
+            if known:
+                continue
+            place = k - 1
+            while place > 0 and best[place - 1] > square:
+                best[place], found[place], new[place] = best[place - 1], found[place - 1], new[place - 1]
+                place -= 1
+            best[place], found[place], new[place] = square, j, True
+
+
 @njit(cache=True, nogil=True, fastmath={"reassoc", "nsz"})
 def rank_candidates(points, candidates, low, high, near, squares):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Write the nearest of the candidates of points low..high-1, nearest first, and their squared distances.

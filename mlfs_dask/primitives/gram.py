@@ -162,7 +162,7 @@ def gram(
     inputs = [a for a in (R, weights) if a is not None]
     _, (G, B), record = run_row_pass(source, statistic, resources, inputs=inputs, label="X'X")
     if scaling is not None:
-        _scale(G, scaling.factor)
+        scale_gram(G, scaling.factor)
         B *= scaling.factor[:, np.newaxis]
     kept[0].save({"gram": G})
     if R is not None:
@@ -204,11 +204,11 @@ def gram_of_columns(
     inputs = [] if weights is None else [weights]
     _, (G, _), record = run_row_pass(source, statistic, resources, inputs=inputs, label="X'X of some")
     if scaling is not None:
-        _scale(G, scaling.factor[columns])
+        scale_gram(G, scaling.factor[columns])
     return G, record
 
 
-def _scale(G: NDArray[np.float64], f: NDArray[np.float64]) -> None:
+def scale_gram(G: NDArray[np.float64], f: NDArray[np.float64]) -> None:
     """diag(f) G diag(f), in place."""
     for row, factor in zip(G, f, strict=True):
         row *= factor * f  # the product of both first, or G would lose its symmetry to rounding

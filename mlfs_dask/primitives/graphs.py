@@ -403,16 +403,18 @@ def search_points(
     threads: int,
     space: RowSpace,
     start: NDArray[np.int32] | None = None,
+    wanted: int | None = None,
 ) -> NearPoints:
     """Candidates of every row of Z, shape (n, m), by an approximate search around the mean of the rows.
 
-    They come in rising order of their numbers. `start` are those of before the rows moved.
+    They come in rising order of their numbers. `start` are those of before the rows moved; as many of the nearest as
+    are `wanted` are sought.
     """
     n, m = Z.shape
     points = space.empty(n, m, np.float32)
     for part in row_blocks(n, m):
         points[part] = Z[part] - mean
-    found = near_points(points, count, seed=seed, threads=threads, space=space, start=start)
+    found = near_points(points, count, seed=seed, threads=threads, space=space, start=start, wanted=wanted)
     space.release(points)  # in another order now
     for part in row_blocks(n, count):
         found.indices[part].sort(axis=1)

@@ -119,6 +119,7 @@ class MovingPoints:
             threads=self.threads,
             space=self.space,
             start=before,
+            wanted=k,
         )
         if before is not None:
             self.space.release(before)

@@ -83,6 +83,7 @@ def near_points(
     threads: int = 1,
     space: RowSpace = IN_MEMORY,
     start: NDArray[np.int32] | None = None,
+    wanted: int | None = None,
 ) -> NearPoints:
     """About the k nearest points of every point by Euclidean distance.
 
@@ -99,7 +100,10 @@ def near_points(
         Where what is held for every point is kept.
     start : int32 array, shape (n, k), optional
         Different points that were near each point before it moved: they and their neighbours are asked first, and
-        where that is enough nothing else is compared.
+        where that is enough no lists are compared.
+    wanted : int, optional
+        How many of the k nearest are to be found, `ENOUGH` of them; all by default. The others are then some that were
+        met on the way.
 
     Notes
     -----
@@ -111,12 +115,9 @@ def near_points(
     array([1, 0, 1], dtype=int32)
     """
     n = len(P)
+    wanted = k if wanted is None else wanted
     rng = np.random.default_rng(seed)
     with ThreadPoolExecutor(threads, thread_name_prefix="mlfs-search") as pool:
-        if start is not None and start.shape[1] >= min(HELD, n - 1):
-            near = _from_before(P, start, seed, pool, space)
-            if near is not None:
-                return NearPoints(near, 0)
         centres, lists = _lists(P, rng, pool)
         order = np.argsort(lists, kind="stable").astype(np.int32)
         bounds = np.concatenate([[0], np.cumsum(np.bincount(lists, minlength=len(centres)))])
@@ -125,18 +126,29 @@ def near_points(
         place[order] = np.arange(n, dtype=np.int32)
         _reorder(P, order)
         sample = np.sort(rng.choice(n, size=min(n, SAMPLE_POINTS), replace=False))
-        truth = _nearest(P[sample], P, k + 1, pool)
+        truth = _nearest(P[sample], P, wanted + 1, pool)
         held = min(max(k, HELD), n - 1)
         now, after = (_Found(*(space.empty(n, held, kind) for kind in _KINDS)) for _ in range(2))
-        compared, recall = max(FIRST_COMPARED, 4 * (held + 1)), -np.inf
+        compared, recall, most = max(FIRST_COMPARED, 4 * (held + 1)), -np.inf, 0
+        if start is not None and start.shape[1] == held:
+            _known(P, start, order, place, now, after.indices, pool)
+            recall = _recall(now.indices[sample], truth, sample)
+            if recall >= WORTH_ASKING:
+                now, after, recall = _asked(P, now, after, truth, sample, pool, space)
+            logger.info("near points: from those of before, recall %.3f", recall)
+        else:
+            _nothing(now)
         for _ in range(DOUBLINGS + 1):
+            if recall >= ENOUGH:
+                break
             compared, before = min(compared, n), recall
             _compare(P, centres, bounds, now, compared, pool)
+            most = compared
             if compared == n:  # all with all, whoever of equal points it is
                 break
-            now, after, recall = _asked(P, now, after, k, truth, sample, pool, space)
+            now, after, recall = _asked(P, now, after, truth, sample, pool, space)
             logger.info("near points: %d compared, recall %.3f", compared, recall)
-            if recall >= ENOUGH or recall < before + LEAST_DOUBLING_GAIN:
+            if recall < before + LEAST_DOUBLING_GAIN:
                 break
             compared *= 2
     indices = now.indices
@@ -146,7 +158,7 @@ def near_points(
     for part in row_blocks(n, held):
         near[part] = order[indices[place[part], :k]]
     space.release(indices)
-    return NearPoints(near, compared)
+    return NearPoints(near, most)
 
 
 def near_points_bytes(n: int, m: int, k: int) -> int:
@@ -170,57 +182,55 @@ def _asked(
     P: Points,
     now: _Found,
     after: _Found,
-    k: int,
     truth: NDArray[np.int64],
     sample: NDArray[np.int64],
     pool: ThreadPoolExecutor,
     space: RowSpace,
 ) -> tuple[_Found, _Found, float]:
     """What rounds of asking neighbours make of `now`, the other array, and the recall of it."""
-    recall = _recall(now.indices[sample, :k], truth, sample)
+    recall = _recall(now.indices[sample], truth, sample)
     for _ in range(ROUNDS):
         if recall >= ENOUGH:
             break
         before = recall
         _improve(P, now, after, pool, space, f"near points: asking neighbours, recall {recall:.2f} so far")
         now, after = after, now
-        recall = _recall(now.indices[sample, :k], truth, sample)
+        recall = _recall(now.indices[sample], truth, sample)
         if recall < before + LEAST_GAIN:
             break
     return now, after, recall
 
 
-def _from_before(
-    P: Points, start: NDArray[np.int32], seed: int, pool: ThreadPoolExecutor, space: RowSpace
-) -> NDArray[np.int32] | None:
-    """Points near each point by asking those that were near before, shape (n, k); None if that is not enough."""
+def _nothing(found: _Found) -> None:
+    for part in row_blocks(*found.indices.shape):
+        found.indices[part], found.squares[part], found.fresh[part] = -1, np.inf, False
+
+
+def _known(
+    P: Points,
+    start: NDArray[np.int32],
+    order: NDArray[np.int32],
+    place: NDArray[np.int32],
+    into: _Found,
+    aside: NDArray[np.int32],
+    pool: ThreadPoolExecutor,
+) -> None:
+    """Points that were near before, nearest first; `start` is not in the order of the lists, P is."""
     from mlfs_dask.blocks import near_points_compiled
 
-    n, k = start.shape
-    rng = np.random.default_rng([seed, 1])  # what follows where it is not enough is as if it had not been tried
-    sample = np.sort(rng.choice(n, size=min(n, SAMPLE_POINTS), replace=False))
-    truth = _nearest(P[sample], P, k + 1, pool)
-    now, after = (_Found(*(space.empty(n, k, kind) for kind in _KINDS)) for _ in range(2))
+    n = len(P)
     parts = _runs(n, max(1, -(-n // PARTS)))
 
     def rank(part: tuple[int, int]) -> None:
-        near, squares, fresh = (array[slice(*part)] for array in now)
-        near_points_compiled.rank_candidates(P, start, *part, near, squares)
-        fresh[:] = True
+        rows = slice(*part)
+        aside[rows] = place[start[order[rows]]]
+        near_points_compiled.rank_candidates(P, aside, *part, into.indices[rows], into.squares[rows])
+        into.fresh[rows] = True
         give_back()
         done()
 
     with runtime.stage("near points: those of before", len(parts)) as done:
         list(pool.map(rank, parts))
-    recall = _recall(now.indices[sample], truth, sample)
-    if recall >= WORTH_ASKING:
-        now, after, recall = _asked(P, now, after, k, truth, sample, pool, space)
-    logger.info("near points: from those of before, recall %.3f", recall)
-    space.release(*after, now.squares, now.fresh)
-    if recall < ENOUGH:
-        space.release(now.indices)
-        return None
-    return now.indices
 
 
 def _reorder(P: Points, order: NDArray[np.int32]) -> None:
@@ -272,7 +282,9 @@ def _lists(P: Points, rng: np.random.Generator, pool: ThreadPoolExecutor) -> tup
 def _compare(
     points: Points, centres: Points, bounds: NDArray[np.int64], into: _Found, compared: int, pool: ThreadPoolExecutor
 ) -> None:
-    """The nearest among the points of the lists around each list; points are in the order of lists."""
+    """The nearest of those found and of the points of the lists around each list; points are in the order of lists."""
+    from mlfs_dask.blocks import near_points_compiled
+
     count, k = len(centres), into.indices.shape[1]
     sizes = np.diff(bounds)
 
@@ -295,9 +307,8 @@ def _compare(
             # Without the point itself, or without the last where equal points have kept it out.
             keep = near != np.arange(low, high, dtype=np.int32)[:, np.newaxis]
             keep[keep.all(axis=1), -1] = False
-            into.indices[low:high] = near[keep].reshape(-1, k)
-            into.squares[low:high] = found[keep].reshape(-1, k)
-            into.fresh[low:high] = True
+            rows = (array[low:high] for array in into)
+            near_points_compiled.join(*rows, near[keep].reshape(-1, k), found[keep].reshape(-1, k))
         give_back()
         done()
 
@@ -347,9 +358,9 @@ def _nearest(queries: Points, points: Points, k: int, pool: ThreadPoolExecutor) 
 
 
 def _recall(indices: NDArray[np.int32], truth: NDArray[np.int64], rows: NDArray[np.int64]) -> float:
-    """Share of the true neighbours that were found."""
-    k = indices.shape[1]
+    """Share of the true neighbours that were found; `truth` has one more than are wanted, for the row itself."""
+    wanted = truth.shape[1] - 1
     shares = []
     for found, near, row in zip(indices, truth, rows, strict=True):
-        shares.append(len(np.intersect1d(found, near[near != row][:k])) / k)
+        shares.append(len(np.intersect1d(found, near[near != row][:wanted])) / wanted)
     return float(np.mean(shares))

@@ -12,6 +12,7 @@ Semi-Supervised Multi-Label Feature Selection", arXiv:2406.12193 (2024), doi:10.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from mlfs_dask import checkpoints
 from mlfs_dask.blocks.adaptive_graph import column_graph, neighbours_used, simplex_weights
+from mlfs_dask.blocks.linear import laplacian_gram_bytes
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.checkpoints import Checkpoint, State
 from mlfs_dask.errors import DataError, UsageError
@@ -35,6 +37,7 @@ from mlfs_dask.primitives.moving_points import CANDIDATES, MovingPoints, exact_p
 from mlfs_dask.primitives.neighbours import GraphKind, recall_warnings
 from mlfs_dask.primitives.plan import Phase, Plan
 from mlfs_dask.primitives.row_passes import plan_rows
+from mlfs_dask.primitives.rows import ArrayRows
 from mlfs_dask.row_arrays import (
     IN_MEMORY,
     RowSpace,
@@ -85,9 +88,10 @@ PUBLISHED_TOL = 1e-2
 MAX_EXPANSIONS = 100
 
 #: Iterations that 21 of 24 fits of seven real sets took, and mean widenings in each (`benchmarks/gram.py`): with X'X,
-#: without it, and where the graph of rows is approximate, as on made-up rows (`benchmarks/iterative.py`).
+#: without it, with R of rows in memory, and where the graph of rows is approximate, as on made-up rows
+#: (`benchmarks/iterative.py`).
 TYPICAL_ITERATIONS = (13, 80)
-TYPICAL_EXPANSIONS = {"gram": (3, 8), "diagonal": (5, 42), "loose": (1, 2)}
+TYPICAL_EXPANSIONS = {"gram": (3, 8), "diagonal": (5, 42), "memory": (2, 4), "loose": (1, 2)}
 
 #: Change of W, relative to W, at which D is not iterated further.
 SETTLED = 1e-6
@@ -97,9 +101,11 @@ TIGHTEST = 1e-7
 
 #: The same where the graph of rows is approximate, relative to what W moved by in the iteration before; and its bound.
 #: What solves leave keeps the objective from settling: on 20 000 x 500 planted rows, W being sought from the last one
-#: alone, 31 iterations and 128 readings with 0.03, 55 and 124 with 0.1, and with 0.25 none of 100 was the last.
-SOLVED_SHARE = 0.03
-LOOSEST = 1e-3
+#: alone, 31 iterations and 128 readings with 0.03, 55 and 124 with 0.1, and with 0.25 none of 100 was the last. Without
+#: X'X a digit takes many more readings: on 20 000 x 10 000 sparse rows 17 iterations and 374 readings with 0.03, 25 and
+#: 326 with 0.1; 0.25 took 134, but on other rows it came to rest too early.
+SOLVED_SHARE = {"gram": 0.03, "diagonal": 0.1}
+LOOSEST = {"gram": 1e-3, "diagonal": 0.01}
 
 #: The same up to which no reading is made for a W, and the step from which on: the best in the span of the last two is
 #: then mostly a third of the step from the solution. In a trial on 200 000 x 500 planted rows that left out every
@@ -107,11 +113,10 @@ LOOSEST = 1e-3
 UNREAD_SHARE = 0.5
 STEADY = 0.02
 
-#: Share of features whose ridge may have changed by more than half before X'X is factorised with it again.
+#: A factor of R serves for another R until widenings beyond those with a new one have come to what a new one costs; but
+#: not where so large a share of features has a ridge that has changed by more than half, or W made a larger step.
 STALE_SHARE = 0.05
-
-#: d² beyond this many times n q makes the d³/3 multiplications of a factor more than the 4 n d q of a widening.
-FACTOR_SHARE = 12
+STALE_STEP = 0.1
 
 #: Residual of the label step relative to the error that W may have.
 LABEL_TOL = 0.1
@@ -157,8 +162,9 @@ class AccessMFS(IterativeSelector):
     solver_tol : float, optional
         Error of W that a solve may leave, in the norm of R and relative to W. Each digit takes about two readings of X
         an iteration. By default 1e-7, which gives the objective of dense algebra to 8 digits and its scores to 6; where
-        the graph of rows is approximate, 3 % of what W moved by in the iteration before, 1e-3 at most, and where W
-        moves little by little half of that movement in every other iteration, for which nothing is read.
+        the graph of rows is approximate, 3 % of what W moved by in the iteration before, 1e-3 at most (above
+        `gram_cap` features 10 % and 0.01), and where W moves little by little half of that movement in every other
+        iteration, for which nothing is read.
     gram_cap : int
         Most features for which X'X is formed, which makes for few readings an iteration.
     tol : float
@@ -178,9 +184,10 @@ class AccessMFS(IterativeSelector):
     Notes
     -----
     Readings of X: one for moments, one for X'X, one for the first graph, and two for every widening of the space in
-    which W is sought (one less the first time); some 4 to 8 widenings an iteration, with an approximate graph three at
-    first and later one in two iterations, and 13 to 80 iterations are usual. Above `gram_cap` features a diagonal takes
-    the place of X'X, and more widenings are needed.
+    which W is sought (one less the first time); some 4 to 8 widenings an iteration, 2 to 4 where X is in memory and
+    X'L_sX can be formed with every new graph, with an approximate graph three at first and later one in two iterations,
+    and 13 to 80 iterations are usual. Above `gram_cap` features a diagonal takes the place of X'X, and more widenings
+    are needed.
 
     With q labels the driver holds about n (73 q + 24 k_s) bytes, at least n (49 q + 24 k_s + 800) where the graph is
     approximate, and 24 d² where X'X is formed. Missing features are refused.
@@ -310,15 +317,18 @@ class AccessMFS(IterativeSelector):
             Phase(0, one * uncorrelated.ROW_MATRICES + kept, slab),
             Phase(0, one * (label_propagation.ROW_MATRICES + 2) + kept, slab),
         ]
+        in_memory = has_gram and k > 0 and not loose and isinstance(source, ArrayRows)
         held = (
             n * q // 4
             + 13 * profile.label_nonzeros
             + 40 * n
             + 8 * d * q * uncorrelated.FEATURE_MATRICES
             + (24 * d * d if has_gram else 0)
+            + (laplacian_gram_bytes(n, d, profile.nonzeros if profile.sparse else None) if in_memory else 0)
             + 64 * q * q
         )
-        few, many = TYPICAL_EXPANSIONS["loose" if loose else "gram" if has_gram else "diagonal"]
+        kind = "loose" if loose else "memory" if in_memory else "gram" if has_gram else "diagonal"
+        few, many = TYPICAL_EXPANSIONS[kind]
         least, most = TYPICAL_ITERATIONS
         notes = (
             f"at most {self.max_iter} iterations of {self.inner_iterations * MAX_EXPANSIONS} times two readings; most "
@@ -506,8 +516,7 @@ class _Problem:
             space.release(centred)
         self._first = first
         self.subspace = Subspace(space=space)
-        self._factorised: GramPreconditioner | None = None
-        self._factorised_ridge: Array = np.zeros(0)
+        self._factor: _Factor | None = None
         self.trace = _Trace()
         self.checkpoint = checkpoint
         self.points = MovingPoints(
@@ -556,12 +565,15 @@ class _Problem:
 
     def _save(self) -> None:
         # Of the space W and what was before are left after a solve; the graphs follow from F, X W and the candidates.
-        arrays = {"F": self.F, "W": self.W, "XW": self.XW, "D": self.D, "factorised": self._factorised_ridge}
+        arrays = {"F": self.F, "W": self.W, "XW": self.XW, "D": self.D}
+        if self._factor is not None:
+            arrays |= self._factor.arrays()
         for block in self.subspace.blocks[1:]:
             arrays |= {"before": block.P, "Xbefore": block.XP}
         candidates, points = self.points.state()
         space = {"rate": self.subspace.rate, "missed": self.subspace.missed}
-        facts = {"space": space, "points": points, "graph": self.graph_facts}
+        served = None if self._factor is None else [self._factor.least, self._factor.owed]
+        facts = {"space": space, "points": points, "graph": self.graph_facts, "factor": served}
         save_state(self.checkpoint, {**arrays, **candidates}, self.trace, self.readings.records, **facts)
 
     def _restore(self, state: State) -> None:
@@ -577,8 +589,11 @@ class _Problem:
         self.trace = _Trace(**state.facts["trace"])
         self.points.restore(state.arrays, state.facts["points"])
         self.graph_facts = state.facts["graph"]
-        if self.gram is not None:
-            self._factorise(state.arrays["factorised"])
+        if state.facts["factor"] is not None:
+            arrays = state.arrays
+            laplacian = Laplacian(_Factor.graph_of(arrays, len(self.F))) if "factor_weights" in arrays else None
+            self._factor = self._factorise(arrays["factor_ridge"], laplacian)
+            self._factor.least, self._factor.owed = state.facts["factor"]
         self._first = None
 
     def _settled(self, trace: _Trace) -> bool:
@@ -598,7 +613,8 @@ class _Problem:
         if not self.follows:
             return TIGHTEST
         moved = trace.step[-1] if trace.step else 1.0
-        return min(LOOSEST, max(SOLVED_SHARE * moved, TIGHTEST))
+        kind = "gram" if self.gram is not None else "diagonal"
+        return min(LOOSEST[kind], max(SOLVED_SHARE[kind] * moved, TIGHTEST))
 
     def _update_W(self, trace: _Trace) -> None:
         """Algorithm 1: W by Eq. 14, D by Eq. 9, in turn."""
@@ -625,6 +641,8 @@ class _Problem:
                 enough=enough,
             )
             self._first = None
+            if self._factor is not None:
+                self._factor.served(found.expansions)
             self.W, self.XW = found.W, found.XW
             self.D = 0.5 / np.sqrt(row_norms(self.W) ** 2 + self.epsilon)
             expansions += found.expansions
@@ -637,23 +655,39 @@ class _Problem:
         trace.rank.append(found.rank)
 
     def _preconditioner(self, ridge: Array) -> GramPreconditioner | DiagonalPreconditioner:
-        theta = float(self.selector.theta)
         if self.gram is None:
-            return DiagonalPreconditioner(self.squares, theta, ridge)
-        # Where a factorisation costs more than a widening, one of an old ridge is nearly as good.
-        n, q = self.F.shape
-        dear = len(ridge) ** 2 > FACTOR_SHARE * n * q
-        if self._factorised is None or not dear or _changed(self._factorised_ridge, ridge) > STALE_SHARE:
-            self._factorise(ridge)
-        else:
-            self.subspace.rate = 0.5  # how fast the last solve was says nothing about this one
-        assert self._factorised is not None
-        return self._factorised
+            return DiagonalPreconditioner(self.squares, float(self.selector.theta), ridge)
+        factor = self._factor
+        if factor is None or factor.stale(ridge, self.trace.step, self._factor_cost()):
+            self._factor = None  # before there are two
+            factor = self._factor = self._factorise(ridge, self.L_s)
+        if self._smooth:
+            self.subspace.rate = 0.5  # how fast the last solve was, with a new factor or an old one, says nothing
+        return factor.preconditioner
 
-    def _factorise(self, ridge: Array) -> None:
+    @property
+    def _smooth(self) -> bool:
+        """Whether R is factorised with the graph: X is at hand, and X'L_sX no reading."""
+        return self.selector.theta > 0 and not self.loose and self.readings.in_memory
+
+    def _factor_cost(self) -> float:
+        """Multiplications for a factor of R over those of a widening."""
+        profile, q = self.readings.source.profile, self.F.shape[1]
+        d, values = profile.d, profile.nonzeros
+        forming = values * d if self._smooth else 0
+        return float((forming + d**3 / 3) / (4.0 * values * q + 2.0 * d * d * q * self._smooth))
+
+    def _factorise(self, ridge: Array, laplacian: Laplacian | None) -> _Factor:
         assert self.gram is not None
-        self._factorised_ridge = ridge
-        self._factorised = GramPreconditioner(self.gram, float(self.selector.theta), ridge)
+        theta = float(self.selector.theta)
+        if self._smooth and laplacian is not None:
+            A = self.readings.laplacian_gram(laplacian)
+            A *= theta
+            A += self.gram
+            graph = laplacian.graph
+        else:
+            A, graph = (1.0 + theta) * self.gram, None
+        return _Factor(GramPreconditioner(A, ridge, single=theta > 0), ridge, graph)
 
     def _update_F(self, trace: _Trace) -> None:
         """F by Eq. 17."""
@@ -744,6 +778,53 @@ class _Problem:
         if self.L_p is not None:
             value += selector.mu * float(np.vdot(self.L_p, inner(F, F)))
         return float(np.log(value + self.penalty)) if self.published else value
+
+
+@dataclass
+class _Factor:
+    """A factor of R as it was, and how well it has served since.
+
+    Attributes
+    ----------
+    ridge : float64 array, shape (d,)
+    graph : csr_array, shape (n, n), or None
+        Of the L with which R was factorised.
+    least, owed : int
+        Widenings that the first solve took, and those that later ones took beyond them.
+    """
+
+    preconditioner: GramPreconditioner
+    ridge: Array
+    graph: sp.csr_array | None
+    least: int = -1
+    owed: int = 0
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What it was made of."""
+        arrays: dict[str, NDArray[Any]] = {"factor_ridge": self.ridge}
+        if self.graph is not None:
+            graph = self.graph
+            arrays |= {"factor_weights": graph.data, "factor_columns": graph.indices, "factor_rows": graph.indptr}
+        return arrays
+
+    @staticmethod
+    def graph_of(arrays: Mapping[str, NDArray[Any]], n: int) -> sp.csr_array:
+        """The graph in `arrays`."""
+        parts = (arrays["factor_weights"], arrays["factor_columns"], arrays["factor_rows"])
+        return sp.csr_array(parts, shape=(n, n))
+
+    def served(self, expansions: int) -> None:
+        """A solve took so many widenings."""
+        if self.least < 0:
+            self.least = expansions
+        else:
+            self.owed += max(0, expansions - self.least)
+
+    def stale(self, ridge: Array, steps: Sequence[float], cost: float) -> bool:
+        """Whether a new factor, which costs as much as some widenings, is better than this one."""
+        if self.owed + 1 > cost or (self.graph is not None and steps and steps[-1] > STALE_STEP):
+            return True
+        return _changed(self.ridge, ridge) > STALE_SHARE
 
 
 def _changed(before: Array, now: Array) -> float:

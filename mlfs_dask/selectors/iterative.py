@@ -10,18 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
+from mlfs_dask.blocks.linear import laplacian_gram
 from mlfs_dask.checkpoints import Arrays, Checkpoint, State
 from mlfs_dask.primitives import linear
-from mlfs_dask.primitives.gram import GramProducts, gram, gram_of_columns
+from mlfs_dask.primitives.gram import GramProducts, gram, gram_of_columns, scale_gram
 from mlfs_dask.primitives.labels import collect_labels
 from mlfs_dask.primitives.linear import Scaling
 from mlfs_dask.primitives.moments import FeatureMoments, Moments
 from mlfs_dask.primitives.passes import PassRecord, records_from_facts, records_to_facts
 from mlfs_dask.primitives.plan import PassPlan, Phase, Plan, combine
 from mlfs_dask.primitives.row_passes import IN_FLIGHT_BYTES
+from mlfs_dask.primitives.rows import ArrayRows
 from mlfs_dask.row_arrays import BLOCK_BYTES, IN_MEMORY, RowSpace, free_disk, scratch_folder
 from mlfs_dask.runtime import Resources, driver_bytes, driver_compiled_bytes
 from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
+from mlfs_dask.solvers.laplacian import Laplacian
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.typing import RowSource
 
@@ -88,6 +91,19 @@ class Readings:
         found: GramProducts = gram(self.source, self.resources, R=V, weights=weights, scaling=self.scaling)
         self.records.append(found.record)
         return found.gram, found.products
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether X is an array of this process."""
+        return isinstance(self.source, ArrayRows)
+
+    def laplacian_gram(self, laplacian: Laplacian) -> Array:
+        """X'LX, shape (d, d), of X in memory."""
+        assert isinstance(self.source, ArrayRows)
+        G = laplacian_gram(self.source.matrix, laplacian.graph, laplacian.degrees)
+        if self.scaling is not None:
+            scale_gram(G, self.scaling.factor)
+        return G
 
 
 class IterativeSelector(BaseSelector):

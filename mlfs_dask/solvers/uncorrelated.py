@@ -333,20 +333,21 @@ def _orthonormalising(A: Array, size: Array) -> tuple[Array, float]:
 
 
 class GramPreconditioner:
-    """((1 + θ)X'X + diag(ridge))⁻¹: R, but for the bounded spectrum of L, which is taken as 1.
+    """(A + diag(ridge))⁻¹, where A is X'(I + θL)X, or (1 + θ)X'X for it, the spectrum of L being bounded.
 
-    Factorised and applied in single precision, in half the time, unless that would tell: without θ it is R⁻¹ itself,
-    and where features hardly differ it would be far from it.
+    Factorised and applied in single precision, in half the time, unless that would tell: where it is R⁻¹ itself, which
+    needs no second widening, and where features hardly differ, of which it would be far from it.
 
     Parameters
     ----------
-    gram : float64 array, shape (d, d)
-    theta : float
+    A : float64 array, shape (d, d)
+        Overwritten.
     ridge : float64 array, shape (d,)
+    single : bool
+        Whether single precision will do.
     """
 
-    def __init__(self, gram: Array, theta: float, ridge: Array) -> None:
-        A = (1.0 + theta) * gram
+    def __init__(self, A: Array, ridge: Array, *, single: bool) -> None:
         A[np.diag_indices_from(A)] += ridge
         diagonal = np.diag(A)
         self._scale = np.divide(1.0, np.sqrt(diagonal), out=np.zeros_like(diagonal), where=diagonal > 0)
@@ -354,12 +355,12 @@ class GramPreconditioner:
         A *= self._scale
         # Without ridge X'X may be singular; constant features leave empty rows.
         A[np.diag_indices_from(A)] = np.where(self._scale > 0, 1.0 + 1e-13, 1.0)
-        single = [(np.float32, 0.0)] if theta > 0 else []
-        for dtype, shift in (*single, (np.float64, 0.0), (np.float64, 1e-10), (np.float64, 1e-7)):
+        for dtype, shift in (*[(np.float32, 0.0)] * single, (np.float64, 0.0), (np.float64, 1e-10), (np.float64, 1e-7)):
             B = A.astype(dtype)
             B[np.diag_indices_from(B)] += shift
             try:
-                self._factor = linalg.cho_factor(B, overwrite_a=True, check_finite=False)
+                # Transposed it is as LAPACK has it, and need not be copied once more.
+                self._factor = linalg.cho_factor(B.T, overwrite_a=True, check_finite=False)
             except linalg.LinAlgError:
                 continue
             # Squares of these are what a feature has left beside those before it, as a share of its length.

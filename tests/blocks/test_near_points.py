@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mlfs_dask.blocks.near_points_compiled import improve, reorder, reverse
+from mlfs_dask.blocks.near_points_compiled import improve, join, reorder, reverse
 
 
 def first_guess(points, k, seed=0):
@@ -80,3 +80,15 @@ def test_rows_are_put_in_an_order_in_place(order):
     expected = points[order]
     reorder(points, np.array(order, np.int32))
     assert points.tolist() == expected.tolist()
+
+
+def test_others_join_where_they_are_nearer():
+    near = np.array([[4, 7, -1], [1, 2, 3]], np.int32)
+    squares = np.array([[1.0, 4.0, np.inf], [1.0, 2.0, 3.0]], np.float32)
+    fresh = np.zeros((2, 3), bool)
+    others = np.array([[9, 7, 5, 6], [2, 8, 9, 7]], np.int32)
+    other_squares = np.array([[0.5, 4.0, 4.0, 9.0], [2.0, 2.5, 2.5, 3.0]], np.float32)
+    join(near, squares, fresh, others, other_squares)
+    assert near.tolist() == [[9, 4, 7], [1, 2, 8]]  # of equals those that were there, or came first
+    assert squares.tolist() == [[0.5, 1.0, 4.0], [1.0, 2.0, 2.5]]
+    assert fresh.tolist() == [[True, False, False], [False, False, True]]

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from dataclasses import replace
+from unittest import mock
 
 import dask.array as da
 import numpy as np
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from scipy import sparse as sp
 
 from mlfs_dask import runtime
+from mlfs_dask.blocks import linear as blocks
 from mlfs_dask.blocks.sparse import as_labels, as_matrix
 from mlfs_dask.primitives import passes, row_passes
 from mlfs_dask.primitives.gram import gram, gram_of_columns
@@ -148,6 +150,23 @@ def test_a_column_far_from_zero_keeps_its_digits():
     assert np.diag(gram(source, HERE, scaling=scaling).gram) == pytest.approx(np.full(7, 300), rel=1e-9)
     assert backward(source, R, HERE, scaling=scaling)[0] == pytest.approx(Z.T @ R, abs=1e-5)
     assert forward(source, W, HERE, scaling=scaling)[0] == pytest.approx(Z @ W, abs=1e-6)
+
+
+@given(st.data())
+@settings(deadline=None)
+def test_a_laplacian_between_two_times_x(data):
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    n, d = data.draw(st.integers(1, 30)), data.draw(st.integers(1, 12))
+    X = rng.integers(-3, 4, size=(n, d)).astype(data.draw(st.sampled_from([np.float64, np.float32, np.int8])))
+    S = sp.random_array((n, n), density=0.2, rng=rng, format="csr")
+    S = sp.csr_array(S + S.T)
+    degrees = np.asarray(S.sum(axis=1)).ravel()
+    expected = X.astype(float).T @ (np.diag(degrees) - S.toarray()) @ X.astype(float)
+    before = X.copy()
+    with mock.patch.object(blocks, "LAPLACIAN_VALUES", data.draw(st.integers(1, 400))):
+        for container in (np.asarray, sp.csr_array, np.asfortranarray):
+            assert blocks.laplacian_gram(container(X), S, degrees) == pytest.approx(expected, abs=1e-12 * 9 * n * n)
+    assert (before == X).all()
 
 
 def test_weights_of_zero_hide_rows_that_are_not_numbers():

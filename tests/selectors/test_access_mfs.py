@@ -208,14 +208,14 @@ def test_same_scores_for_any_chunking_and_container(data):
 def test_workers_give_the_same_scores(gram_cap):
     distributed = pytest.importorskip("distributed")
     X, Y = problem(n=200)
-    expected = quiet(AccessMFS(gram_cap=gram_cap, max_iter=3), X, Y)
+    lazy = da.from_array(X, chunks=(70, 5)), da.from_array(Y, chunks=(200, -1))
+    expected = quiet(AccessMFS(gram_cap=gram_cap, max_iter=3), *lazy)
     with (
         distributed.LocalCluster(
             n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0", memory_limit=2**31
         ) as cluster,
         distributed.Client(cluster),
     ):
-        lazy = da.from_array(X, chunks=(70, 5)), da.from_array(Y, chunks=(200, -1))
         found = quiet(AccessMFS(gram_cap=gram_cap, max_iter=3), *lazy)
     assert found.scores_ == pytest.approx(expected.scores_, rel=1e-8, abs=1e-10)
     assert found.labels_ == pytest.approx(expected.labels_, abs=1e-9)
@@ -519,15 +519,19 @@ def test_by_default_solves_are_exact():
     assert found.labels_ == pytest.approx(F, abs=1e-6)
 
 
-def test_with_an_approximate_graph_solves_follow_the_steps_of_w(monkeypatch):
+@pytest.mark.parametrize("kind", ["gram", "diagonal"])
+def test_with_an_approximate_graph_solves_follow_the_steps_of_w(monkeypatch, kind):
     X, Y = problem(3, n=150, d=60, q=3)
-    exact, few = AccessMFS().fit(X, Y), AccessMFS(graph="approximate").fit(X, Y)
+    X = da.from_array(X, chunks=(40, 60))  # not in memory, as far as can be told
+    cap = {"gram_cap": 4096 if kind == "gram" else 0}
+    exact, few = AccessMFS(**cap).fit(X, Y), AccessMFS(graph="approximate", **cap).fit(X, Y)
     assert few.scores_.tolist() == exact.scores_.tolist()  # all with all
     monkeypatch.setattr(access_mfs, "exact_points", lambda kind, n, m: kind == "exact")
-    found = AccessMFS(graph="approximate").fit(X, Y)
+    found = AccessMFS(graph="approximate", **cap).fit(X, Y)
     assert found.report_.passes < 0.75 * exact.report_.passes
     extra = found.report_.extra
-    asked = [1e-3, *(min(1e-3, max(1e-7, access_mfs.SOLVED_SHARE * step)) for step in extra["step"][:-1])]
+    share, most = access_mfs.SOLVED_SHARE[kind], access_mfs.LOOSEST[kind]
+    asked = [most, *(min(most, max(1e-7, share * step)) for step in extra["step"][:-1])]
     unread = [i for i, widened in enumerate(extra["expansions"]) if not widened]
     assert unread
     assert not set(unread) & {i + 1 for i in unread}  # never two in a row
@@ -540,7 +544,7 @@ def test_with_an_approximate_graph_solves_follow_the_steps_of_w(monkeypatch):
     # Where the loop comes to rest depends on what solves leave: 1e-6 to 3e-5 apart for shares of 0.003 to 0.5.
     assert found.report_.objective[-1] == pytest.approx(exact.report_.objective[-1], rel=5e-5)
     assert set(found.ranking_[:5]) == set(exact.ranking_[:5])
-    asked = AccessMFS(graph="approximate", solver_tol=1e-7, max_iter=2)
+    asked = AccessMFS(graph="approximate", solver_tol=1e-7, max_iter=2, **cap)
     assert quiet(asked, X, Y).report_.extra["solver_tol"] == [1e-7] * 2
 
 
@@ -571,24 +575,88 @@ def test_an_interrupted_loop_with_an_approximate_graph_goes_on_to_the_same_bits(
     assert found.report_.extra["graph"] == expected.report_.extra["graph"]
 
 
-def test_an_old_factor_of_the_gram_serves_until_the_ridge_has_moved_on(monkeypatch):
-    X, Y = problem(3, n=150, d=60, q=3)
+def watch_factors(monkeypatch):
+    """Ridges and precisions of the factors that are made from now on."""
     made = []
 
-    class Counted(access_mfs.GramPreconditioner):
-        def __init__(self, *arguments):
-            made.append(arguments[-1])
-            super().__init__(*arguments)
+    class Watched(access_mfs.GramPreconditioner):
+        def __init__(self, A, ridge, *, single):
+            made.append((ridge, single))
+            super().__init__(A, ridge, single=single)
 
-    monkeypatch.setattr(access_mfs, "GramPreconditioner", Counted)
-    monkeypatch.setattr(access_mfs, "FACTOR_SHARE", 7)  # 60² > 7 · 150 · 3
-    found = quiet(AccessMFS(max_iter=12), X, Y)
-    assert 1 < len(made) < found.report_.iterations
-    for before, now in itertools.pairwise(made):
-        assert (np.maximum(before, now) > 1.5 * np.minimum(before, now)).mean() > access_mfs.STALE_SHARE
+    monkeypatch.setattr(access_mfs, "GramPreconditioner", Watched)
+    return made
+
+
+def test_an_old_factor_of_the_gram_serves_until_a_new_one_pays(monkeypatch):
+    X, Y = problem(3, n=150, d=60, q=3)
+    rows = da.from_array(X, chunks=(40, 60)), Y  # not in memory, as far as can be told
+    made = watch_factors(monkeypatch)
+    found = quiet(AccessMFS(max_iter=12), *rows)  # a factor costs less than a widening: 60² < 12 · 150 · 3
+    assert found.report_.iterations == len(made) == 12
     made.clear()
-    monkeypatch.setattr(access_mfs, "FACTOR_SHARE", 9)  # a new one costs less than a widening
-    assert quiet(AccessMFS(max_iter=12), X, Y).report_.iterations == len(made) == 12
+    monkeypatch.setattr(access_mfs._Problem, "_factor_cost", lambda self: 1e9)
+    dear = quiet(AccessMFS(max_iter=12), *rows)
+    assert 1 < len(made) < 12
+    for (before, _), (now, _) in itertools.pairwise(made):
+        assert (np.maximum(before, now) > 1.5 * np.minimum(before, now)).mean() > access_mfs.STALE_SHARE
+    assert dear.scores_ == pytest.approx(found.scores_, rel=1e-6)
+
+
+def test_a_factor_is_stale_when_it_has_cost_more_than_a_new_one():
+    ridge = np.ones(100)
+    factor = access_mfs._Factor(None, ridge, None)
+    for taken in (3, 5, 2, 4):  # the first is what a new one takes: 2 + 0 + 1 beyond it
+        factor.served(taken)
+    assert not factor.stale(ridge, [0.5], 4.0)
+    assert factor.stale(ridge, [0.5], 3.9)
+    moved = ridge.copy()
+    moved[:5] = 1.6
+    assert not factor.stale(moved, [], 4.0)
+    moved[5] = 0.6
+    assert factor.stale(moved, [], 4.0)
+    smooth = access_mfs._Factor(None, ridge, sp.csr_array((4, 4)))
+    assert smooth.stale(ridge, [0.2, 0.11], 9.0)  # W, and the graph with it, moves
+    assert not smooth.stale(ridge, [0.2, 0.09], 9.0)
+
+
+@pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
+def test_with_rows_in_memory_r_is_factorised_with_the_graph(monkeypatch, container):
+    """Few widenings, and the same results as without."""
+    X, Y = problem(3, n=150, d=60, q=3)
+    before = X.copy()
+    made = watch_factors(monkeypatch)
+    known = AccessMFS().fit(container(X), Y)
+    factors = len(made)
+    assert factors < known.report_.iterations
+    assert (before == X).all()
+    monkeypatch.setattr(iterative.Readings, "in_memory", False)
+    unknown = AccessMFS().fit(container(X), Y)
+    assert known.report_.passes < 0.6 * unknown.report_.passes
+    assert known.report_.iterations == unknown.report_.iterations
+    assert known.report_.objective == pytest.approx(unknown.report_.objective, rel=1e-8)
+    assert known.scores_ == pytest.approx(unknown.scores_, abs=1e-6 * unknown.scores_.max())
+
+
+@pytest.mark.parametrize("stopped", [6, 9])
+def test_an_interrupted_loop_over_rows_in_memory_goes_on_to_the_same_bits(monkeypatch, tmp_path, stopped):
+    """An old factor is made again of what it was made of."""
+    X, Y = problem(3, n=150, d=60, q=3)
+    parameters = {"tol": 0.0, "max_iter": 12}
+    expected = quiet(AccessMFS(**parameters), X, Y)
+
+    def stop(event):
+        if event["kind"] == "step" and event["number"] == stopped:
+            raise KeyboardInterrupt
+
+    folder = Folder(str(tmp_path / "states"))
+    with keep_checkpoints(folder, every=0), runtime.progress_to(stop), pytest.raises(KeyboardInterrupt):
+        AccessMFS(**parameters).fit(X, Y)
+    with keep_checkpoints(folder, every=0, resume=True):
+        found = quiet(AccessMFS(**parameters), X, Y)
+    assert found.scores_.tolist() == expected.scores_.tolist()
+    assert found.report_.objective == expected.report_.objective
+    assert found.report_.extra["expansions"] == expected.report_.extra["expansions"]
 
 
 def test_above_the_cap_nothing_has_d_times_d_numbers():

@@ -59,7 +59,7 @@ def dense(X, F, L, ridge, theta):
 def solve(space, products, F, L, ridge, theta, *, gram=True, tol=1e-9, max_expansions=200, first=None):
     X = products.X
     if gram:
-        precondition = GramPreconditioner(X.T @ X, theta, ridge)
+        precondition = GramPreconditioner((1 + theta) * (X.T @ X), ridge, single=theta > 0)
     else:
         precondition = DiagonalPreconditioner((X * X).sum(axis=0), theta, ridge)
     return space.solve(
