@@ -307,8 +307,8 @@ def _compare(
             # Without the point itself, or without the last where equal points have kept it out.
             keep = near != np.arange(low, high, dtype=np.int32)[:, np.newaxis]
             keep[keep.all(axis=1), -1] = False
-            rows = (array[low:high] for array in into)
-            near_points_compiled.join(*rows, near[keep].reshape(-1, k), found[keep].reshape(-1, k))
+            indices, squares, fresh = (array[low:high] for array in into)
+            near_points_compiled.join(indices, squares, fresh, near[keep].reshape(-1, k), found[keep].reshape(-1, k))
         give_back()
         done()
 

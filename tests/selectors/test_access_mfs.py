@@ -541,8 +541,10 @@ def test_with_an_approximate_graph_solves_follow_the_steps_of_w(monkeypatch, kin
         asked[i] = max(asked[i], access_mfs.UNREAD_SHARE * before)
     assert extra["solver_tol"] == pytest.approx(asked)
     assert np.all(np.array(extra["solver_error"]) <= extra["solver_tol"])
-    # Where the loop comes to rest depends on what solves leave: 1e-6 to 3e-5 apart for shares of 0.003 to 0.5.
-    assert found.report_.objective[-1] == pytest.approx(exact.report_.objective[-1], rel=5e-5)
+    # Where the loop comes to rest depends on what solves leave: with X'X 1e-6 to 3e-5 apart for shares of 0.003 to 0.5,
+    # and 7e-5 without it, where the first ones leave ten times as much.
+    near = {"gram": 5e-5, "diagonal": 2e-4}[kind]
+    assert found.report_.objective[-1] == pytest.approx(exact.report_.objective[-1], rel=near)
     assert set(found.ranking_[:5]) == set(exact.ranking_[:5])
     asked = AccessMFS(graph="approximate", solver_tol=1e-7, max_iter=2, **cap)
     assert quiet(asked, X, Y).report_.extra["solver_tol"] == [1e-7] * 2
