@@ -55,7 +55,7 @@ from mlfs_dask.row_arrays import (
     slab_bytes,
 )
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import Scores
+from mlfs_dask.selectors.base import Scores, never_positive_warnings
 from mlfs_dask.selectors.iterative import (
     IterativeSelector,
     Readings,
@@ -198,7 +198,8 @@ class AccessMFS(IterativeSelector):
 
     What is corrected: a minus in Eqs. 21 and 25, so that weights sum to one; (S + S')/2 and (P + P')/2 in the
     Laplacians; W from a q × q root instead of a d × d one, which is the same matrix. A label of which no positive is
-    known has no direction of its own in W, whose root is then that of the regular part; the record tells the rank.
+    known has no direction of its own in the first W, whose root is then that of the regular part, and later, but for
+    mu = 0, one that is noise; it is warned of, and the record tells the rank.
     Labels of which the same is known, such as those without a known positive, get the same prediction: they are one
     column, since otherwise what rounding makes of their difference becomes a direction of W within some 30 iterations.
     A label that has more than k_p nearest labels, all equally near, shares its weight among all of them.
@@ -378,7 +379,7 @@ class AccessMFS(IterativeSelector):
             "distinct_labels": alike.count,
             "graph": problem.graph_facts,
         }
-        told = [*recall_warnings(problem.graph_facts), *self._warnings(trace, scores)]
+        told = [*recall_warnings(problem.graph_facts), *self._warnings(labels, trace, scores)]
         return self._result(scores, trace, records, extra, told)
 
     def _known(self, Y: sp.csr_array, space: RowSpace) -> tuple[sp.csr_array, NDArray[np.bool_]]:
@@ -404,8 +405,14 @@ class AccessMFS(IterativeSelector):
             known[part] = (graph_rows(Y, part).toarray() >= 0) & (missing[part] < q)[:, np.newaxis]
         return positive, known
 
-    def _warnings(self, trace: _Trace, scores: Array) -> list[Warning]:
-        found: list[Warning] = []
+    def _warnings(self, labels: sp.csr_array, trace: _Trace, scores: Array) -> list[Warning]:
+        consequence = "Nothing can be learnt of such a label: what is recovered of it (labels_) means nothing, and "
+        if self.mu > 0 or self.variant == "published_code":
+            consequence += "through the graph of labels it adds noise to the scores. Leave it out of Y, or give rows "
+            consequence += "that have it."
+        else:
+            consequence += "it has no part in the scores."
+        found = never_positive_warnings(self, "Access-MFS", labels, consequence) if scores.any() else []
         if not scores.any():
             found.append(
                 UserWarning(

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse as sp
 from sklearn.base import BaseEstimator
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -33,6 +34,9 @@ from mlfs_dask.primitives.rows import as_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.labels import label_matrix
 from mlfs_dask.typing import Profile, RowSource
+
+#: Labels that a warning names.
+SHOWN_LABELS = 5
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,8 @@ class Report:
     versions : dict of str
     extra : dict
         Facts that only this method has.
+    warnings : list of str
+        What the caller of `fit` was told.
     """
 
     method: str
@@ -116,6 +122,7 @@ class Report:
     objective: list[float]
     versions: dict[str, str]
     extra: dict[str, Any]
+    warnings: list[str]
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data that `json` can write."""
@@ -278,6 +285,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             objective=[float(value) for value in outcome.objective],
             versions=versions(),
             extra={**outcome.extra, **({"from_cache": kept} if kept else {})},
+            warnings=[str(warning) for warning in outcome.warnings],
         )
         return self
 
@@ -450,6 +458,38 @@ def nothing_to_tell(title: str, *, constant: int, d: int, alike: int, q: int) ->
         f"{title} can tell no feature from another: {reason}. All features get the same score, and the ranking is "
         "their order in the data."
     )
+
+
+def never_positive_warnings(selector: BaseSelector, title: str, Y: sp.csr_array, consequence: str) -> list[Warning]:
+    """What is told of labels that no row is known to have.
+
+    Parameters
+    ----------
+    selector : BaseSelector
+    title : str
+        Of the method.
+    Y : csr_array, shape (n, q)
+        1 and, for unknown, -1.
+    consequence : str
+        What the method makes of such a label, and the cure.
+    """
+    q = Y.shape[1]
+    never = np.flatnonzero(np.bincount(Y.indices[Y.data > 0], minlength=q) == 0)
+    if not len(never):
+        return []
+    names = selector._label_names
+    shown = [str(label) if names is None else repr(str(names[label])) for label in never[:SHOWN_LABELS]]
+    if len(never) > len(shown):
+        shown.append(f"{len(never) - len(shown):,} more")
+    listed = " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+    where = f"column{'s' if len(never) > 1 else ''} {listed} of Y, counted from 0" if names is None else listed
+    known = "known " if selector.accepts_unknown_labels else ""
+    return [
+        UserWarning(
+            f"{title}: {len(never):,} of {number_of(q, 'label')} {'has' if len(never) == 1 else 'have'} "
+            f"no {known}positive row ({where}). {consequence}"
+        )
+    ]
 
 
 def rank(scores: NDArray[np.float64]) -> NDArray[np.int64]:

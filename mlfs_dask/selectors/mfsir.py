@@ -45,7 +45,7 @@ from mlfs_dask.row_arrays import (
     slab_bytes,
 )
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import Scores
+from mlfs_dask.selectors.base import Scores, never_positive_warnings
 from mlfs_dask.selectors.iterative import (
     IterativeSelector,
     Readings,
@@ -313,10 +313,12 @@ class MFSIR(IterativeSelector):
             "resume": None if state is None else _snapshot(state, V),
             "keep": functools.partial(_save, checkpoint, records, rho),
         }
+        told = recall_warnings(graph)
         if self.step == "fixed":
+            told += self._never_positive(labels)
             eta = extra["eta"] = self._stable_step(problem, rho) if self.eta is None else float(self.eta)
             found, trace = blockwise.solve_fixed(problem, self._weights_start(d, V, B), C, eta=eta, **loop)
-            return self._result(row_norms(found.W), trace, records, extra, recall_warnings(graph))
+            return self._result(row_norms(found.W), trace, records, extra, told)
         found, trace = blockwise.solve_blockwise(
             problem,
             self._weights_start(d, V, B),
@@ -326,7 +328,7 @@ class MFSIR(IterativeSelector):
             label_steps=self.label_steps,
             **loop,
         )
-        told = [*recall_warnings(graph), *self._warnings(trace, found)]
+        told += self._warnings(labels, trace, found)
         return self._result(row_norms(found.W), trace, records, extra, told)
 
     def _graph(
@@ -396,7 +398,12 @@ class MFSIR(IterativeSelector):
         smooth = 1.0 + problem.alpha + 2.0 * problem.beta * problem.largest_degree
         return 0.5 / max(rho, smooth, problem.alpha * float(np.linalg.eigvalsh(pairs)[-1]))
 
-    def _warnings(self, trace: Trace, found: Factors) -> list[Warning]:
+    def _never_positive(self, labels: sp.csr_array) -> list[Warning]:
+        counts = " and counts in n_latent, half of the labels and one more: leave it out of Y"
+        consequence = f"Such a label tells nothing of any feature{counts if self.n_latent is None else ''}."
+        return never_positive_warnings(self, "mFSIR", labels, consequence)
+
+    def _warnings(self, labels: sp.csr_array, trace: Trace, found: Factors) -> list[Warning]:
         if not found.H.any():
             return [
                 UserWarning(
@@ -404,14 +411,15 @@ class MFSIR(IterativeSelector):
                     "rows. All features get the same score."
                 )
             ]
+        told = self._never_positive(labels)
         if not trace.converged:
-            return [
+            told.append(
                 ConvergenceWarning(
                     f"mFSIR did not converge in {self.max_iter} iterations (the last one lowered the objective by more "
                     f"than {self.tol:g} of it). Increase max_iter, or tol."
                 )
-            ]
-        return []
+            )
+        return told
 
 
 def _save(checkpoint: Checkpoint, records: list[PassRecord], first_rho: float, snapshot: Snapshot) -> None:

@@ -43,7 +43,7 @@ from mlfs_dask.row_arrays import (
     take_columns,
 )
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import Scores
+from mlfs_dask.selectors.base import Scores, never_positive_warnings
 from mlfs_dask.selectors.iterative import (
     IterativeSelector,
     Readings,
@@ -343,7 +343,7 @@ class SMFS(IterativeSelector):
             "recovered_positives": recovered,
             "constant_features": int((squares == 0).sum()),
         }
-        told = [*recall_warnings(graph), *self._warnings(trace, scores, problem.epsilon)]
+        told = [*recall_warnings(graph), *self._warnings(labels, trace, scores, problem.epsilon)]
         return self._result(scores, trace, records, extra, told)
 
     def _density_graph(
@@ -398,7 +398,7 @@ class SMFS(IterativeSelector):
         weighed = s[s > 0]
         return float(weighed.mean()) if len(weighed) else 1.0
 
-    def _warnings(self, trace: _Trace, scores: Array, epsilon: float) -> list[Warning]:
+    def _warnings(self, labels: sp.csr_array, trace: _Trace, scores: Array, epsilon: float) -> list[Warning]:
         if not scores.any():
             return [
                 UserWarning(
@@ -406,21 +406,28 @@ class SMFS(IterativeSelector):
                     "constant. All features get the same score."
                 )
             ]
+        told = never_positive_warnings(
+            self,
+            "SMFS",
+            labels,
+            "Nothing can be learnt of such a label: what is recovered of it (labels_) means nothing, and its part of P "
+            "adds noise to the scores. Leave it out of Y, or give rows that have it.",
+        )
         if scores.max() <= VANISHED * epsilon:
-            return [
+            told.append(
                 UserWarning(
                     "SMFS went to P = 0: beta is too large, or, with consistency='none', iterations were too many. "
                     "Scores are what is left of P."
                 )
-            ]
-        if not trace.converged:
-            return [
+            )
+        elif not trace.converged:
+            told.append(
                 ConvergenceWarning(
                     f"SMFS did not converge in {self.max_iter} iterations (the last one changed the objective by "
                     f"{trace.step[-1]:.1e} of it). Increase max_iter, or tol."
                 )
-            ]
-        return []
+            )
+        return told
 
 
 def density_structure(neighbours: Neighbours, space: RowSpace = IN_MEMORY) -> sp.csr_array:

@@ -389,6 +389,28 @@ def test_recovered_labels_are_written_on_request(run: Run, run_json: RunJson, ti
     assert "No such option" in refused.stderr
 
 
+@pytest.mark.parametrize("method", ["mfsir", "smfs", "access-mfs"])
+def test_labels_without_a_positive_row_are_told_and_recorded(
+    run: Run, tiny_csv: Path, tmp_path: Path, method: str
+) -> None:
+    head, *rows = tiny_csv.read_text().splitlines()
+    (tmp_path / "t.csv").write_text("\n".join([f"{head},sea,sky", *(f"{row},0,0" for row in rows)]) + "\n")
+    labels = ("--label-columns", "a,b,sea,sky")
+    assert run("convert", tmp_path / "t.csv", tmp_path / "t.zarr", *labels).exit_code == 0
+    words = ("select", method, tmp_path / "t.zarr", "-k", "2", "-o", tmp_path / "run", "--in-process")
+    known = "" if method == "mfsir" else "known "
+    told = f": 2 of 4 labels have no {known}positive row ('sea' and 'sky'). "
+
+    shown = run(*words)
+    assert shown.exit_code == 0
+    assert shown.stderr.count(told) == 1
+    warnings = read_run(str(tmp_path / "run")).record["warnings"]
+    assert [told in text for text in warnings].count(True) == 1
+    assert all(f"mlfs: {text}\n" in shown.stderr for text in warnings)
+    assert told not in run(*words, "--force", "--quiet").stderr
+    assert read_run(str(tmp_path / "run")).record["warnings"] == warnings
+
+
 def test_select_keeps_and_replaces(run: Run, run_json: RunJson, tiny_store: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = ("select", "label-entropy", tiny_store, "-o", out)

@@ -249,12 +249,13 @@ def test_the_record_has_what_the_contract_names():
     record = json.loads(json.dumps(LabelEntropy(0.5).fit(X, Y).report_.to_dict()))
     named = (
         "method params store n d q k seed passes tasks bytes_read wall_seconds plan peak_worker_bytes "
-        "peak_driver_bytes iterations converged objective versions"
+        "peak_driver_bytes iterations converged objective versions warnings"
     )
     assert set(named.split()) <= set(record)
     assert (record["method"], record["n"], record["d"], record["q"], record["k"]) == ("label-entropy", N, D, Q, 4)
     assert record["params"]["bins"] == 2  # defaults too
     assert record["store"] is None
+    assert record["warnings"] == []
     assert record["passes"] == record["plan"]["passes"] == 1
     assert record["wall_seconds"] > 0
     assert record["peak_driver_bytes"] > 2**20

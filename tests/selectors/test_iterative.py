@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+import warnings
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
@@ -25,6 +28,76 @@ def test_warnings_point_at_the_line_that_fits(method):
     with pytest.warns(ConvergenceWarning, match="did not converge in 1 iterations") as told:
         selector.fit(X, Y)
     assert told[0].filename == __file__
+
+
+def with_unknown(Y, coding):
+    """Y of which rows, or entries, are unknown."""
+    hidden = np.random.default_rng(1).random(len(Y) if coding == "rows" else Y.shape) < 0.5
+    return np.where(hidden[:, np.newaxis] if coding == "rows" else hidden, -1, Y)
+
+
+def fit_and_told(method, Y, **params):
+    """A fitted selector, and what it has told of labels without a positive row."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        selector = get_method(method)(2, max_iter=3, **params).fit(X, Y)
+    texts = [str(warning.message) for warning in found]
+    assert selector.report_.warnings == texts
+    return selector, [text for text in texts if "positive row" in text]
+
+
+CODINGS = [("mfsir", "known"), *itertools.product(["smfs", "access-mfs"], ["known", "rows", "entries"])]
+
+
+@pytest.mark.parametrize(("method", "coding"), CODINGS)
+def test_labels_without_a_positive_row_are_named(method, coding):
+    some = np.column_stack([Y[:, 0], 0 * Y[:, 0], Y[:, 1], 0 * Y[:, 0]])
+    some = some if coding == "known" else with_unknown(some, coding)
+    title = {"mfsir": "mFSIR", "smfs": "SMFS", "access-mfs": "Access-MFS"}[method]
+    no = "no" if method == "mfsir" else "no known"
+
+    _, told = fit_and_told(method, some)
+    assert len(told) == 1
+    assert told[0].startswith(f"{title}: 2 of 4 labels have {no} positive row (columns 1 and 3 of Y, counted from 0). ")
+    _, told = fit_and_told(method, pd.DataFrame(some[:, :3], columns=["sea", "sky", "sun"]))
+    assert len(told) == 1
+    assert told[0].startswith(f"{title}: 1 of 3 labels has {no} positive row ('sky'). ")
+    assert "eave it out of Y" in told[0]
+    assert fit_and_told(method, some[:, ::2])[1] == []  # nothing to tell of the others
+
+
+def test_of_many_labels_without_a_positive_row_the_first_are_named():
+    many = np.column_stack([Y, np.zeros((len(Y), 7), dtype=int)])
+    _, (told,) = fit_and_told("smfs", many)
+    assert "7 of 9 labels have no known positive row (columns 2, 3, 4, 5, 6 and 2 more of Y, counted from 0)" in told
+
+
+@pytest.mark.parametrize("method", ["mfsir", "smfs", "access-mfs"])
+def test_where_no_label_has_a_positive_row_one_warning_says_so(method):
+    known = {} if method == "mfsir" else {"missing": "coded"}
+    selector, told = fit_and_told(method, 0 * Y, **known)
+    assert told == []
+    assert ["tell no feature from another" in text for text in selector.report_.warnings] == [True]
+
+
+def test_what_is_told_of_labels_without_a_positive_row_is_so():
+    some = np.column_stack([Y[:, 0], 0 * Y[:, 0], Y[:, 1]])
+    # mfsir: they are nothing but a number of labels.
+    selector, (told,) = fit_and_told("mfsir", some, n_latent=2)
+    assert told.endswith("(column 1 of Y, counted from 0). Such a label tells nothing of any feature.")
+    np.testing.assert_allclose(selector.scores_, fit_and_told("mfsir", Y, n_latent=2)[0].scores_, rtol=1e-12)
+    _, (told,) = fit_and_told("mfsir", some)
+    assert "counts in n_latent" in told
+    assert fit_and_told("mfsir", some, step="fixed")[1] == [told]
+    # access-mfs: without the graph of labels they have no part in anything.
+    for coding in ("rows", "entries"):
+        selector, (told,) = fit_and_told("access-mfs", with_unknown(some, coding), mu=0.0)
+        assert told.endswith("means nothing, and it has no part in the scores.")
+        assert np.abs(selector.labels_[:, 1]).max() < 1e-12
+        assert selector.report_.extra["rank"][-1] == 2
+        selector, (told,) = fit_and_told("access-mfs", with_unknown(some, coding))
+        assert "through the graph of labels it adds noise to the scores" in told
+        assert selector.report_.extra["rank"][-1] == 3
 
 
 @pytest.mark.parametrize("client", [None, object()])

@@ -339,8 +339,10 @@ def test_one_labelled_row():
     X, Y = problem()
     labels = np.full_like(Y, -1)
     labels[0] = [1, 0, 1]
-    check(SMFS(3, tol=0.0, max_iter=6, **SMALL).fit(X, labels), twin.smfs(X, labels, graph(X), iterations=6))
-    found = SMFS(3, **SMALL).fit(X, labels)
+    with pytest.warns(UserWarning, match="1 of 3 labels has no known positive row"):
+        check(SMFS(3, tol=0.0, max_iter=6, **SMALL).fit(X, labels), twin.smfs(X, labels, graph(X), iterations=6))
+    with pytest.warns(UserWarning, match="1 of 3 labels has no known positive row"):
+        found = SMFS(3, **SMALL).fit(X, labels)
     assert found.report_.extra["labelled_rows"] == 1
     assert found.labels_[0].tolist() == [1, -1, 1]
     # Everybody follows the only one there is.
@@ -390,7 +392,8 @@ def test_a_label_without_positives():
     for labels in (Y, hidden(Y)):
         labels = labels.copy()
         labels[:, 1] = np.where(labels[:, 1] == -1, -1, 0)
-        found = SMFS(3, tol=0.0, max_iter=6, **SMALL).fit(X, labels)
+        with pytest.warns(UserWarning, match=r"1 of 3 labels has no known positive row \(column 1 of Y"):
+            found = SMFS(3, tol=0.0, max_iter=6, **SMALL).fit(X, labels)
         check(found, twin.smfs(X, labels, graph(X), iterations=6))
         assert np.isfinite(found.scores_).all()
 
@@ -429,7 +432,8 @@ def test_few_labels_and_few_rows(q, n):
 
 
 def test_one_row_alone():
-    found = SMFS(1, standardise=False, **SMALL).fit(np.array([[1.0, 2.0]]), np.array([[1, 0]]))
+    with pytest.warns(UserWarning, match=r"1 of 2 labels has no known positive row \(column 1 of Y"):
+        found = SMFS(1, standardise=False, **SMALL).fit(np.array([[1.0, 2.0]]), np.array([[1, 0]]))
     assert np.isfinite(found.scores_).all()
 
 
