@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.selectors.options import key_of
 
 
 @dataclass(frozen=True)
@@ -43,21 +44,28 @@ class Item:
         return self.value
 
     def mapping(self, what: str, known: Iterable[str]) -> dict[str, Item]:
-        """The entries of a mapping whose keys are all known.
+        """The entries of a mapping whose keys are all known, however they are spelt (`selectors.options.key_of`).
 
         Raises
         ------
         DataError
+            A key is not known, or is given in two spellings.
         """
         names = list(known)
         if not isinstance(self.value, dict):
             raise self.error(f"{what} must be a mapping with the keys {', '.join(names)}; got {self.plain()!r}")
+        found: dict[str, Item] = {}
+        spelt: dict[str, str] = {}
         for name, item in self.value.items():
-            if name not in names:
+            key = key_of(name)
+            if key not in names:
                 close = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
                 cure = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}"
                 raise item.error(f"{what} has no key {name!r}", cure=cure)
-        return self.value
+            if key in found:
+                raise item.error(f"{what}: {spelt[key]!r} and {name!r} are the same key", cure="give one of them")
+            found[key], spelt[key] = item, name
+        return found
 
     def items(self) -> list[Item]:
         """The items of a list, or the value alone as a list of one."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -202,26 +202,28 @@ class _Reader:
             selector = get_method(method)
         except UsageError as error:
             raise entries["method"].error(str(error)) from None
-        options = {option.name: option for option in selector_options(selector)}
+        options = {option.key: option for option in selector_options(selector)}
         seeded = options.pop("random_state", None) is not None
         given = entries["params"].mapping(f"params of {method}", options) if "params" in entries else {}
-        grid = {name: [_parameter(each, options[name]) for each in value.items()] for name, value in given.items()}
-        for name, values in grid.items():
+        grid = {key: [_parameter(each, options[key]) for each in value.items()] for key, value in given.items()}
+        for key, values in grid.items():
             if not values:
-                raise given[name].error(f"{name} has no value")
+                raise given[key].error(f"{key} has no value")
         if "name" in entries:
             label = entries["name"].text("name")
-            shown = [name for name, choices in grid.items() if len(choices) > 1]
+            shown = [key for key, choices in grid.items() if len(choices) > 1]
         else:
             label, shown = method, list(grid)
         points = []
         for chosen in itertools.product(*grid.values()):
-            params = dict(zip(grid, chosen, strict=True))
+            point = dict(zip(grid, chosen, strict=True))
+            params = {options[key].name: value for key, value in point.items()}
             try:
                 selector(n_features_to_select=1, **params)._check_parameters()
             except UsageError as error:
-                raise _blamed(error, given, entries.get("params", item)).error(str(error)) from None
-            text = ",".join(f"{name}={params[name]}" for name in shown)
+                text = _with_keys(error, options.values())
+                raise _blamed(text, given, entries.get("params", item)).error(text) from None
+            text = ",".join(f"{key}={point[key]}" for key in shown)
             points.append(Point(f"{label}:{text}" if text else label, method, params))
         own = self._seeds(entries["seeds"]) if "seeds" in entries else seeds
         if "seeds" in entries and not seeded:
@@ -255,7 +257,8 @@ class _Reader:
         try:
             make_settings(protocol, options)
         except UsageError as error:
-            raise _blamed(error, entries, item).error(without_dashes(error)) from None
+            text = without_dashes(error)
+            raise _blamed(text, entries, item).error(text) from None
         name = entries["name"].text("name") if "name" in entries else protocol or "evaluation"
         own = self._seeds(entries["seeds"]) if "seeds" in entries else seeds or [0]
         points = []
@@ -309,12 +312,12 @@ def _parameter(item: Item, option: Option) -> Any:
         try:
             return option.parse(value)
         except UsageError as error:
-            raise item.error(str(error).replace(option.flag, option.name, 1)) from None
+            raise item.error(str(error).replace(option.flag, option.key, 1)) from None
     kinds: Any = option.types + ((int,) if float in option.types else ())
     if value is None and option.optional:
         return None
     if option.choices or not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        raise item.error(f"{option.name} must be {option.type_text}; got {item.plain()!r}")
+        raise item.error(f"{option.key} must be {option.type_text}; got {item.plain()!r}")
     return float(value) if option.types == (float,) else value
 
 
@@ -342,11 +345,19 @@ def _setting(name: str, item: Item) -> Any:
     return float(value) if expected == "float" else value
 
 
-def _blamed(error: Exception, entries: Mapping[str, Item], otherwise: Item) -> Item:
-    """The entry that an error names first, else the whole."""
-    text = without_dashes(error).replace("-", "_")
+def _blamed(text: str, entries: Mapping[str, Item], otherwise: Item) -> Item:
+    """The entry that the text of an error names first, else the whole."""
+    text = text.replace("-", "_")
     named = [(found.start(), name) for name in entries if (found := re.search(rf"\b{re.escape(name)}\b", text))]
     return entries[min(named)[1]] if named else otherwise
+
+
+def _with_keys(error: Exception, options: Iterable[Option]) -> str:
+    """The text of an error of a selector, its parameters spelt as they are in a plan."""
+    text = str(error)
+    for option in options:
+        text = re.sub(rf"\b{option.name}\b", option.key, text)
+    return text
 
 
 def without_dashes(error: Exception) -> str:

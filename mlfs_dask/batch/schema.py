@@ -70,7 +70,7 @@ def _method(name: str) -> dict[str, Any]:
             "type": "object",
             "additionalProperties": False,
             "properties": {
-                option.name: {**_one_or_more(_value(option)), "description": option.help} for option in options
+                option.key: {**_one_or_more(_value(option)), "description": option.help} for option in options
             },
         },
         "k": _one_or_more(_K),

@@ -1,6 +1,6 @@
 """What is judged: a method that is learnt inside each training part, a finished run, random features, or all of them.
 
-A subject is written `elc`, `elc:lambda_=0.1,variant=published`, `random`, `all`, or as the folder of a run.
+A subject is written `elc`, `elc:lambda=0.1,variant=published`, `random`, `all`, or as the folder of a run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mlfs_dask.errors import UsageError, closest
 from mlfs_dask.results import RECORD, Run, is_url, read_run
 from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask.selectors.base import plain
-from mlfs_dask.selectors.options import selector_options
+from mlfs_dask.selectors.options import key_of, selector_options
 
 #: Subjects that are no selectors.
 RANDOM, ALL = "random", "all"
@@ -114,13 +114,14 @@ def read_subjects(texts: Sequence[str | Subject]) -> list[Subject]:
 
 
 def _read_params(method: str, text: str) -> dict[str, Any]:
-    options = {option.name: option for option in selector_options(get_method(method))}
-    spelt = {name.strip("_").replace("_", "-"): name for name in options} | {name: name for name in options}
+    options = {option.key: option for option in selector_options(get_method(method))}
     params: dict[str, Any] = {}
     for part in re.split(r",(?=[^,=]+=)", text) if text else []:
         given, equals, value = part.partition("=")
-        name = spelt.get(given.strip()) or spelt.get(given.strip().strip("_").replace("_", "-"))
-        if not equals or name is None:
+        option = options.get(key_of(given.strip()))
+        if not equals or option is None:
             raise UsageError(f"{method} has no parameter {given.strip()!r}. {closest(given.strip(), options)}")
-        params[name] = options[name].parse(value.strip())
+        if option.name in params:
+            raise UsageError(f"{method}:{text} gives {option.key} twice.")
+        params[option.name] = option.parse(value.strip())
     return params

@@ -44,9 +44,14 @@ class Option:
     help: str
 
     @property
+    def key(self) -> str:
+        """Spelling in plans and in tables: ``max_iter``, ``lambda``."""
+        return key_of(self.name)
+
+    @property
     def flag(self) -> str:
         """Spelling on the command line: ``--max-iter``."""
-        return "--" + self.name.strip("_").replace("_", "-")
+        return "--" + self.key.replace("_", "-")
 
     @property
     def type_text(self) -> str:
@@ -75,6 +80,15 @@ class Option:
                 except ValueError:
                     continue
         raise UsageError(f"{self.flag} must be {self.type_text}; got {text!r}.")
+
+
+def key_of(spelling: str) -> str:
+    """The key that a spelling stands for: the command line's, Python's, or the key itself.
+
+    >>> key_of("--max-iter"), key_of("lambda_"), key_of("k_s")
+    ('max_iter', 'lambda', 'k_s')
+    """
+    return spelling.strip("-_").replace("-", "_")
 
 
 def _truth(text: str) -> bool:

@@ -23,7 +23,7 @@ methods:
   - enm
   - method: elc
     params:
-      lambda_: [0.1, 1e-2]
+      lambda: [0.1, 1e-2]
       variant: corrected
     k: 0.2
   - method: mfsir
@@ -62,8 +62,8 @@ def test_every_combination_is_a_job(tmp_path):
     assert [job.name for job in own if job.kind == "select"] == [
         "bee.enm.k5",
         "bee.enm.k10",
-        "bee.elc-lambda_=0.1,variant=corrected.k0.2",
-        "bee.elc-lambda_=0.01,variant=corrected.k0.2",
+        "bee.elc-lambda=0.1,variant=corrected.k0.2",
+        "bee.elc-lambda=0.01,variant=corrected.k0.2",
         *(f"bee.implicit-alpha={alpha}.k{k}.s{seed}" for alpha in ("1.0", "2.0") for k in (5, 10) for seed in (3, 4)),
     ]
     judged = [job for job in own if job.kind == "evaluate"]
@@ -71,8 +71,8 @@ def test_every_combination_is_a_job(tmp_path):
         ("elc-2020", 0, run)
         for run in (
             "enm",
-            "elc:lambda_=0.1,variant=corrected",
-            "elc:lambda_=0.01,variant=corrected",
+            "elc:lambda=0.1,variant=corrected",
+            "elc:lambda=0.01,variant=corrected",
             "implicit:alpha=1.0",
             "implicit:alpha=2.0",
             "random",
@@ -94,6 +94,25 @@ def test_every_combination_is_a_job(tmp_path):
 def test_a_mapping_is_a_plan_too(tmp_path):
     document = yaml.safe_load(FULL)
     assert [job.name for job in read_plan(document).jobs] == [job.name for job in read_plan(write(tmp_path, FULL)).jobs]
+
+
+def test_keys_may_be_spelt_as_options_or_as_in_python():
+    def jobs(lam, iterations, grid):
+        methods = {"method": "elc", "params": {lam: [0.1, 0.2], iterations: 9}}
+        document = {"stores": "a.zarr", "methods": methods, "k": 5, "evaluation": {"folds": 3, grid: "5"}}
+        return [(job.name, job.digest("x")) for job in read_plan(document).jobs]
+
+    documented = jobs("lambda", "max_iter", "k_grid")
+    assert documented[0][0] == "a.elc-lambda=0.1,max_iter=9.k5"
+    assert jobs("lambda_", "max-iter", "k-grid") == documented
+    assert jobs("--lambda", "--max-iter", "--k-grid") == documented
+    assert (
+        read_plan({"stores": "a", "methods": {"method": "elc", "params": {"lambda": 2}}, "k": 1})
+        .jobs[0]
+        .make_selector()
+        .get_params()["lambda_"]
+        == 2.0
+    )
 
 
 def test_jobs_that_differ_have_different_digests():
@@ -134,6 +153,11 @@ READER_ALONE = [
         6,
         "tol must be a positive",
     ),
+    (
+        "stores: a.zarr\nmethods:\n- method: elc\n  params:\n    tol: 1\n    lambda_: -1\nk: 5\n",
+        6,
+        "lambda must be a non-negative number; got -1",
+    ),
     (BASE + "evaluation: [{folds: 2}, {folds: 3}]\n", 4, "two evaluations are called 'evaluation'"),
     ("a: &a\n  b: *a\n", 1, "an alias refers to what it is in"),
 ]
@@ -154,7 +178,17 @@ WRONG = [
     (
         "stores: a.zarr\nmethods:\n- method: elc\n  params:\n    lamda: 1\nk: 5\n",
         5,
-        "params of elc has no key 'lamda'\n  cure: did you mean 'lambda_'?",
+        "params of elc has no key 'lamda'\n  cure: did you mean 'lambda'?",
+    ),
+    (
+        "stores: a.zarr\nmethods:\n- method: elc\n  params:\n    lambda: 1\n    lambda_: 2\nk: 5\n",
+        6,
+        "params of elc: 'lambda' and 'lambda_' are the same key\n  cure: give one of them",
+    ),
+    (
+        BASE + "evaluation:\n  k-grid: 5\n  k_grid: 6\n",
+        6,
+        "an evaluation: 'k-grid' and 'k_grid' are the same key",
     ),
     ("stores: a.zarr\nmethods:\n- method: elc\n  params:\n    tol: [0.1, high]\nk: 5\n", 5, "tol must be float"),
     ("stores: a.zarr\nmethods:\n- method: elc\n  params: {tol: [[1]]}\nk: 5\n", 4, "tol must be float; got [1]"),
@@ -217,7 +251,7 @@ def test_the_schema_is_one_and_takes_what_the_reader_takes():
     jsonschema.Draft202012Validator.check_schema(schema)
     document = yaml.safe_load(FULL)
     # YAML 1.1 takes 1e-2 for a text; the reader makes a number of it, an editor marks it.
-    document["methods"][1]["params"]["lambda_"][1] = 0.01
+    document["methods"][1]["params"]["lambda"][1] = 0.01
     jsonschema.Draft202012Validator(schema).validate(document)
     assert tuple(schema["properties"]) == PLAN_KEYS
 

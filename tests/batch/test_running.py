@@ -46,7 +46,7 @@ ONE_PASS = [
     "enm",
     "gmm",
     {"method": "label-entropy", "params": {"n_promising_labels": [0.25, 1.0]}},
-    {"method": "elc", "params": {"lambda_": [0.1, 0.3]}},
+    {"method": "elc", "params": {"lambda": [0.1, 0.3]}},
 ]
 
 
@@ -62,7 +62,7 @@ def test_one_reading_serves_all_counts_and_products(store, tmp_path):
     assert jobs["kind"].tolist() == ["shared"] + ["select"] * 12
     assert jobs["from_cache"].tolist()[1:] == ["information"] * 8 + ["products"] * 4
     alone = mlfs.ELC(3, lambda_=0.3).fit(mlfs.open_dataset(store))
-    kept = found.selections[found.selections["job"] == "a.elc-lambda_=0.3.k3"]
+    kept = found.selections[found.selections["job"] == "a.elc-lambda=0.3.k3"]
     assert kept["feature_index"].tolist() == alone.ranking_[:3].tolist()
     assert kept["score"].tolist() == alone.scores_[alone.ranking_[:3]].tolist()
 
