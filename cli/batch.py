@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from mlfs_dask_cli.options import cache_options, cluster_options, force_option, output_options, resume_option
-from mlfs_dask_cli.output import Output, size, table
+from mlfs_dask_cli.output import Output, between, size, table
 from mlfs_dask_cli.progress import show_progress
 
 
@@ -80,8 +80,8 @@ def _plan_text(projected: Any) -> str:
     rows = [
         (
             job.job,
-            job.passes,
-            size(job.bytes_read),
+            between(job.typical_passes or (job.passes, job.passes), "{:,}".format),
+            between(job.typical_bytes_read or (job.bytes_read, job.bytes_read), size),
             size(job.peak_worker_bytes),
             size(job.peak_driver_bytes),
             "will fail: " + job.problem.splitlines()[0] if job.problem else "",
@@ -91,8 +91,12 @@ def _plan_text(projected: Any) -> str:
     header = ("job", "passes", "read", "a worker", "driver", "")
     lines = [table(rows, header=header)] if rows else []
     done = f", {projected.done} done already" if projected.done else ""
+    typical = ""
+    if totals["typical_passes"] is not None:
+        passes = between(totals["typical_passes"], "{:,}".format)
+        typical = f" typically {passes} passes, {between(totals['typical_bytes_read'], size)};"
     lines.append(
-        f"{len(rows)} to run{done}; at most {totals['passes']} passes, {size(totals['bytes_read'])}; "
+        f"{len(rows)} to run{done};{typical} at most {totals['passes']:,} passes, {size(totals['bytes_read'])}; "
         f"at most {size(totals['peak_worker_bytes'])} a worker, {size(totals['peak_driver_bytes'])} on the driver"
     )
     return "\n".join(lines)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,13 +72,25 @@ def _is_number(text: str) -> bool:
     return text.replace(",", "").replace(".", "", 1).replace("%", "").lstrip("-").isdigit()
 
 
+def between(typical: tuple[int, int], form: Callable[[int], str]) -> str:
+    """The least and the most of something for people.
+
+    Examples
+    --------
+    >>> between((81, 1283), "{:,}".format), between((2, 2), str)
+    ('81 to 1,283', '2')
+    """
+    few, many = map(form, typical)
+    return few if few == many else f"{few} to {many}"
+
+
 def size(count: int) -> str:
     """Bytes for people.
 
     Examples
     --------
     >>> size(512), size(8_000_000_000)
-    ('512 B', '7.45 GiB')
+    ('512 B', '7.451 GiB')
     """
     value = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):

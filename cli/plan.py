@@ -10,7 +10,7 @@ import click
 from mlfs_dask.errors import number_of
 from mlfs_dask_cli.method_group import MethodGroup, make_selector
 from mlfs_dask_cli.options import cache_options, cluster_options, output_options, store_argument
-from mlfs_dask_cli.output import Output, size, table
+from mlfs_dask_cli.output import Output, between, size, table
 
 
 def _make_command(name: str) -> click.Command:
@@ -34,11 +34,8 @@ plan = MethodGroup(
 
 
 def _bounded(most: str, typical: tuple[int, int] | None, form: Callable[[int], str]) -> str:
-    """What a method takes; of one with a loop the most, and what is usual."""
-    if typical is None:
-        return most
-    few, many = map(form, typical)
-    return f"at most {most}, typically {few}" + (f" to {many}" if many != few else "")
+    """What a method takes; of one with a loop what is usual, and the most."""
+    return most if typical is None else f"typically {between(typical, form)}, at most {most}"
 
 
 def _plan(

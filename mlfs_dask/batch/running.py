@@ -33,7 +33,7 @@ from mlfs_dask.evaluation.keeping import Kept, kept_place
 from mlfs_dask.evaluation.subjects import ALL, RANDOM, Subject
 from mlfs_dask.fingerprints import code_digest, digest_of
 from mlfs_dask.primitives.passes import plan_statistics, run_pass, slot_of
-from mlfs_dask.primitives.plan import require_driver
+from mlfs_dask.primitives.plan import Plan, require_driver
 from mlfs_dask.results import RECORD, as_json, is_url, read_run, write_run
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import count_kept
@@ -112,13 +112,15 @@ class BatchResult:
 
 @dataclass(frozen=True)
 class Projected:
-    """What one job will cost; or why it will fail."""
+    """What one job will cost, as `primitives.plan.Plan` has it; or why it will fail."""
 
     job: str
     passes: int = 0
     bytes_read: int = 0
     peak_worker_bytes: int = 0
     peak_driver_bytes: int = 0
+    typical_passes: tuple[int, int] | None = None
+    typical_bytes_read: tuple[int, int] | None = None
     problem: str | None = None
     exit_code: int = 0
 
@@ -146,6 +148,8 @@ class Projection:
             "done": self.done,
             "passes": sum(job.passes for job in each),
             "bytes_read": sum(job.bytes_read for job in each),
+            "typical_passes": _typical([(job.typical_passes, job.passes) for job in each]),
+            "typical_bytes_read": _typical([(job.typical_bytes_read, job.bytes_read) for job in each]),
             "peak_worker_bytes": max((job.peak_worker_bytes for job in each), default=0),
             "peak_driver_bytes": max((job.peak_driver_bytes for job in each), default=0),
         }
@@ -284,7 +288,7 @@ class Batch:
         if selector.keeps_checkpoints and self._comes_after_its_ranking(job):
             return Projected(job.name, peak_driver_bytes=runtime.driver_bytes())
         plan = require_driver(selector.plan(dataset.rows, resources), resources, f"{job.name} in the driver process")
-        found = Projected(job.name, plan.passes, plan.bytes_read, plan.peak_worker_bytes, plan.peak_driver_bytes)
+        found = _projected(job.name, plan)
         for statistic in selector.first_statistics(dataset.rows, resources):
             slot_of(dataset.rows, statistic).presume()
         return found
@@ -318,13 +322,7 @@ class Batch:
         with caching.cache(None):
             each = selector.plan(rows, resources)
         fits = int(plan["splits"]) * (len(plan["k"]) if selector.choice_depends_on_k else 1)
-        return Projected(
-            job.name,
-            fits * each.passes,
-            fits * each.bytes_read,
-            each.peak_worker_bytes,
-            max(driver, each.peak_driver_bytes),
-        )
+        return _projected(job.name, each, fits=fits, driver_bytes=driver)
 
     # ------------------------------------------------------------------ running
 
@@ -727,6 +725,35 @@ def _failed(failures: Sequence[tuple[str, str, int]], total: int, verb: str) -> 
         "\n  cure: see what each needs; with --resume what is done is not done again",
         codes.pop() if len(codes) == 1 else 1,
     )
+
+
+def _projected(name: str, plan: Plan, *, fits: int = 1, driver_bytes: int = 0) -> Projected:
+    """What so many fits of a plan cost."""
+
+    def times(typical: tuple[int, int] | None) -> tuple[int, int] | None:
+        return typical and (fits * typical[0], fits * typical[1])
+
+    return Projected(
+        name,
+        fits * plan.passes,
+        fits * plan.bytes_read,
+        plan.peak_worker_bytes,
+        max(driver_bytes, plan.peak_driver_bytes),
+        times(plan.typical_passes),
+        times(plan.typical_bytes_read),
+    )
+
+
+def _typical(jobs: Sequence[tuple[tuple[int, int] | None, int]]) -> tuple[int, int] | None:
+    """The least and the most that is typical of jobs together, of which some have a loop; None where none has.
+
+    >>> _typical([(None, 1), ((3, 9), 100)]), _typical([(None, 1)])
+    ((4, 10), None)
+    """
+    if all(typical is None for typical, _ in jobs):
+        return None
+    ranges = [typical or (whole, whole) for typical, whole in jobs]
+    return sum(few for few, _ in ranges), sum(many for _, many in ranges)
 
 
 def _planned(name: str, project: Callable[[], Projected]) -> Projected:

@@ -332,9 +332,9 @@ class AccessMFS(IterativeSelector):
         few, many = TYPICAL_EXPANSIONS[kind]
         least, most = TYPICAL_ITERATIONS
         notes = (
-            f"at most {self.max_iter} iterations of {self.inner_iterations * MAX_EXPANSIONS} times two readings; most "
-            f"real data took {least} to {most}, of {few} to {many} times two"
-            + ("" if has_gram else ", more where features are correlated"),
+            f"most real data took {least} to {most} iterations of {few} to {many} times two readings"
+            + ("" if has_gram else ", more where features are correlated")
+            + f"; at most {self.max_iter} of {self.inner_iterations * MAX_EXPANSIONS} times two",
             f"X'X is {d:,} x {d:,}" if has_gram else f"X'X is not formed ({d:,} features > {self.gram_cap:,})",
             f"{'approximate' if loose else 'exact'} neighbour graph in every iteration, without reading"
             if k

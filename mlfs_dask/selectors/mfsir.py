@@ -261,7 +261,7 @@ class MFSIR(IterativeSelector):
         each = 2 if d <= self.gram_cap else 2 * self._steps(d) + 1
         few, many = TYPICAL_ITERATIONS
         notes = [
-            f"at most {self.max_iter} iterations of {each} readings; real data took {few} to {many}",
+            f"real data took {few} to {many} iterations of {each} readings; at most {self.max_iter}",
             *graph_notes,
         ]
         if d > self.gram_cap:

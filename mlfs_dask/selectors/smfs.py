@@ -286,8 +286,9 @@ class SMFS(IterativeSelector):
             compiled=graph.compiled or product_compiles(n, k, min(q, group_columns(n))),
             worker_bytes=0 if resources.client is None else graph.search_bytes,
             notes=(
-                f"at most {self.max_iter} iterations of {len(again)} readings; real data took {few} to {many}"
-                + (", and no readings in them where labelled rows are known in all labels" if has_gram else ""),
+                f"real data took {few} to {many} iterations of {len(again)} readings"
+                + (", and no readings in them where labelled rows are known in all labels" if has_gram else "")
+                + f"; at most {self.max_iter}",
                 f"X'SX is {d:,} x {d:,}"
                 if has_gram
                 else f"X'SX of at most {some:,} of {d:,} features at a time"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -22,7 +23,7 @@ methods:
   - enm
   - gmm
   - method: elc
-    params: {lambda_: [0.05, 0.1]}
+    params: {lambda: [0.05, 0.1]}
 k: [2, 3]
 evaluation: {folds: 2, k_grid: "2,3", metrics: [hamming_loss], subjects: random}
 """
@@ -46,6 +47,27 @@ def test_a_dry_run_says_what_would_run_and_runs_nothing(run: Callable[..., Any],
     assert "tiny.shared" in shown
     assert "14 to run; at most 13 passes" in shown
     assert sorted(path.name for path in plan.parent.iterdir()) == ["plan.yaml", "tiny.zarr"]
+
+
+def test_a_dry_run_of_loops_says_what_is_typical(run: Callable[..., Any], run_json: Any, plan: Path) -> None:
+    plan.write_text("stores: tiny.zarr\nmethods: [enm, mfsir]\nk: 2\nevaluation: {folds: 3, k_grid: '2'}\n")
+    found = run_json("batch", plan, "--dry-run", "--in-process")
+    jobs = {job["job"]: job for job in found["jobs"]}
+    alone = run_json("plan", "mfsir", plan.parent / "tiny.zarr", "--in-process")
+    for name in ("passes", "bytes_read"):
+        few, many = alone[f"typical_{name}"]
+        assert jobs["tiny.mfsir.k2"][f"typical_{name}"] == [few, many]
+        assert jobs["tiny.evaluation.mfsir"][f"typical_{name}"] == [3 * few, 3 * many]
+        assert jobs["tiny.enm.k2"][f"typical_{name}"] is None
+        others = sum(job[name] for job in jobs.values() if "enm" in job["job"])
+        assert found[f"typical_{name}"] == [others + 4 * few, others + 4 * many]
+        assert found[name] == others + 4 * alone[name]
+    few, many = alone["typical_passes"]
+    shown = run("batch", plan, "--dry-run", "--in-process").stdout
+    assert re.search(rf"tiny\.mfsir\.k2 +{few} to {many}  ", shown)
+    few, many = found["typical_passes"]
+    assert f"4 to run; typically {few} to {many} passes, " in shown
+    assert f"; at most {found['passes']} passes, " in shown
 
 
 def test_without_a_folder_it_is_named_after_the_plan(
