@@ -265,8 +265,8 @@ def wide(options: argparse.Namespace) -> None:
 
 
 def growth(options: argparse.Namespace) -> None:
-    """Rows from 25 000 to 400 000 in partitions of one size."""
-    sizes = [options.rows] if options.rows else [25_000, 50_000, 100_000, 200_000, 400_000]
+    """Rows from 25 000 to 200 000 in partitions of one size."""
+    sizes = [options.rows] if options.rows else [25_000, 50_000, 100_000, 200_000]
     rows: dict[str, dict[str, Any]] = {}
     for method in options.methods:
         for n in sizes:

@@ -162,7 +162,7 @@ def laplacian_gram(X: Matrix, graph: sp.csr_array, degrees: NDArray[np.float64])
     Parameters
     ----------
     X : ndarray or csr_array, shape (n, d)
-        Need not be centred where L is a Laplacian, whose rows sum to zero.
+        Need not be centred where L is a Laplacian, whose rows sum to zero; but what is far from zero loses digits.
     graph : csr_array, shape (n, n)
     degrees : float64 array, shape (n,)
 
@@ -208,7 +208,7 @@ def laplacian_gram_bytes(n: int, d: int, nonzeros: int | None) -> int:
     320
     """
     values = min(n * d, max(LAPLACIAN_VALUES, d if nonzeros is not None else n))
-    return 16 * values if nonzeros is None else 8 * values + 12 * nonzeros + 12 * values
+    return 16 * values if nonzeros is None else 32 * values + 12 * nonzeros
 
 
 def sparse_strips(X: sp.csr_array) -> Iterator[slice]:

@@ -100,7 +100,7 @@ def near_points(
         Where what is held for every point is kept.
     start : int32 array, shape (n, k), optional
         Different points that were near each point before it moved: they and their neighbours are asked first, and
-        where that is enough no lists are compared.
+        where that is enough no lists are compared. k is at least `HELD` then, or all other points.
     wanted : int, optional
         How many of the k nearest are to be found, `ENOUGH` of them; all by default. The others are then some that were
         met on the way.
@@ -129,27 +129,25 @@ def near_points(
         truth = _nearest(P[sample], P, wanted + 1, pool)
         held = min(max(k, HELD), n - 1)
         now, after = (_Found(*(space.empty(n, held, kind) for kind in _KINDS)) for _ in range(2))
-        compared, recall, most = max(FIRST_COMPARED, 4 * (held + 1)), -np.inf, 0
-        if start is not None and start.shape[1] == held:
+        _nothing(now)
+        recall, before = 0.0, -np.inf
+        if start is not None:
             _known(P, start, order, place, now, after.indices, pool)
-            recall = _recall(now.indices[sample], truth, sample)
+            recall = _recall(now.indices[sample, :k], truth, sample)
             if recall >= WORTH_ASKING:
-                now, after, recall = _asked(P, now, after, truth, sample, pool, space)
+                now, after, recall = _asked(P, now, after, k, truth, sample, pool, space)
             logger.info("near points: from those of before, recall %.3f", recall)
-        else:
-            _nothing(now)
-        for _ in range(DOUBLINGS + 1):
-            if recall >= ENOUGH:
+        compared, most = max(FIRST_COMPARED, 4 * (held + 1)), 0
+        for doubled in range(DOUBLINGS + 1):
+            if recall >= ENOUGH or recall < before + LEAST_DOUBLING_GAIN:
                 break
-            compared, before = min(compared, n), recall
+            most = compared = min(compared, n)
+            before = recall if doubled else -np.inf
             _compare(P, centres, bounds, now, compared, pool)
-            most = compared
             if compared == n:  # all with all, whoever of equal points it is
                 break
-            now, after, recall = _asked(P, now, after, truth, sample, pool, space)
+            now, after, recall = _asked(P, now, after, k, truth, sample, pool, space)
             logger.info("near points: %d compared, recall %.3f", compared, recall)
-            if recall < before + LEAST_DOUBLING_GAIN:
-                break
             compared *= 2
     indices = now.indices
     space.release(*after, now.squares, now.fresh)
@@ -182,20 +180,21 @@ def _asked(
     P: Points,
     now: _Found,
     after: _Found,
+    k: int,
     truth: NDArray[np.int64],
     sample: NDArray[np.int64],
     pool: ThreadPoolExecutor,
     space: RowSpace,
 ) -> tuple[_Found, _Found, float]:
-    """What rounds of asking neighbours make of `now`, the other array, and the recall of it."""
-    recall = _recall(now.indices[sample], truth, sample)
+    """What rounds of asking neighbours make of `now`, the other array, and the recall of its first k."""
+    recall = _recall(now.indices[sample, :k], truth, sample)
     for _ in range(ROUNDS):
         if recall >= ENOUGH:
             break
         before = recall
         _improve(P, now, after, pool, space, f"near points: asking neighbours, recall {recall:.2f} so far")
         now, after = after, now
-        recall = _recall(now.indices[sample], truth, sample)
+        recall = _recall(now.indices[sample, :k], truth, sample)
         if recall < before + LEAST_GAIN:
             break
     return now, after, recall

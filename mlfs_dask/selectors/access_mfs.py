@@ -12,7 +12,7 @@ Semi-Supervised Multi-Label Feature Selection", arXiv:2406.12193 (2024), doi:10.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -89,9 +89,15 @@ MAX_EXPANSIONS = 100
 
 #: Iterations that 21 of 24 fits of seven real sets took, and mean widenings in each (`benchmarks/gram.py`): with X'X,
 #: without it, with R of rows in memory, and where the graph of rows is approximate, as on made-up rows
-#: (`benchmarks/iterative.py`).
+#: (`benchmarks/iterative.py`), with X'X and without it.
 TYPICAL_ITERATIONS = (13, 80)
-TYPICAL_EXPANSIONS = {"gram": (3, 8), "diagonal": (5, 42), "memory": (2, 4), "loose": (1, 2)}
+TYPICAL_EXPANSIONS = {
+    "gram": (3, 8),
+    "diagonal": (5, 42),
+    "memory": (2, 4),
+    "loose gram": (1, 2),
+    "loose diagonal": (3, 12),
+}
 
 #: Change of W, relative to W, at which D is not iterated further.
 SETTLED = 1e-6
@@ -117,6 +123,9 @@ STEADY = 0.02
 #: not where so large a share of features has a ridge that has changed by more than half, or W made a larger step.
 STALE_SHARE = 0.05
 STALE_STEP = 0.1
+
+#: Standard deviations that a feature's mean may be away from zero where X is taken as it is: half of its digits.
+FAR = 1e4
 
 #: Residual of the label step relative to the error that W may have.
 LABEL_TOL = 0.1
@@ -318,7 +327,7 @@ class AccessMFS(IterativeSelector):
             Phase(0, one * uncorrelated.ROW_MATRICES + kept, slab),
             Phase(0, one * (label_propagation.ROW_MATRICES + 2) + kept, slab),
         ]
-        in_memory = has_gram and k > 0 and not loose and isinstance(source, ArrayRows)
+        in_memory = _graph_at_hand(self, source, loose=loose)
         held = (
             n * q // 4
             + 13 * profile.label_nonzeros
@@ -328,7 +337,8 @@ class AccessMFS(IterativeSelector):
             + (laplacian_gram_bytes(n, d, profile.nonzeros if profile.sparse else None) if in_memory else 0)
             + 64 * q * q
         )
-        kind = "loose" if loose else "memory" if in_memory else "gram" if has_gram else "diagonal"
+        kind = "gram" if has_gram else "diagonal"
+        kind = f"loose {kind}" if loose else "memory" if in_memory else kind
         few, many = TYPICAL_EXPANSIONS[kind]
         least, most = TYPICAL_ITERATIONS
         notes = (
@@ -511,6 +521,7 @@ class _Problem:
         n, q = Y.shape
         d = len(squares)
         self.loose = selector.theta > 0 and not exact_points(selector.graph, n, 2 * q)
+        self.knows_graph = _graph_at_hand(selector, readings.source, loose=self.loose) and _near_zero(readings.scaling)
         self.space = space
         self.F: Array = space.empty(n, q)
         for part in row_blocks(n, q):
@@ -574,12 +585,12 @@ class _Problem:
         # Of the space W and what was before are left after a solve; the graphs follow from F, X W and the candidates.
         arrays = {"F": self.F, "W": self.W, "XW": self.XW, "D": self.D}
         if self._factor is not None:
-            arrays |= self._factor.arrays()
+            arrays["factored"] = self._factor.ridge
         for block in self.subspace.blocks[1:]:
             arrays |= {"before": block.P, "Xbefore": block.XP}
         candidates, points = self.points.state()
         space = {"rate": self.subspace.rate, "missed": self.subspace.missed}
-        served = None if self._factor is None else [self._factor.least, self._factor.owed]
+        served = None if self._factor is None else [self._factor.iterations, self._factor.least, self._factor.owed]
         facts = {"space": space, "points": points, "graph": self.graph_facts, "factor": served}
         save_state(self.checkpoint, {**arrays, **candidates}, self.trace, self.readings.records, **facts)
 
@@ -596,11 +607,10 @@ class _Problem:
         self.trace = _Trace(**state.facts["trace"])
         self.points.restore(state.arrays, state.facts["points"])
         self.graph_facts = state.facts["graph"]
-        if state.facts["factor"] is not None:
-            arrays = state.arrays
-            laplacian = Laplacian(_Factor.graph_of(arrays, len(self.F))) if "factor_weights" in arrays else None
-            self._factor = self._factorise(arrays["factor_ridge"], laplacian)
-            self._factor.least, self._factor.owed = state.facts["factor"]
+        if state.facts["factor"] is not None:  # of a store: its graph is not in it
+            iterations, least, owed = state.facts["factor"]
+            ridge = state.arrays["factored"]
+            self._factor = _Factor(self._factorised(ridge), ridge, iterations, False, least, owed)
         self._first = None
 
     def _settled(self, trace: _Trace) -> bool:
@@ -664,37 +674,34 @@ class _Problem:
     def _preconditioner(self, ridge: Array) -> GramPreconditioner | DiagonalPreconditioner:
         if self.gram is None:
             return DiagonalPreconditioner(self.squares, float(self.selector.theta), ridge)
-        factor = self._factor
-        if factor is None or factor.stale(ridge, self.trace.step, self._factor_cost()):
-            self._factor = None  # before there are two
-            factor = self._factor = self._factorise(ridge, self.L_s)
-        if self._smooth:
-            self.subspace.rate = 0.5  # how fast the last solve was, with a new factor or an old one, says nothing
+        factor, iterations = self._factor, self.trace.iterations
+        old = factor is not None and not factor.stale(ridge, self.trace.step, self._factor_cost())
+        if factor is None or not old:
+            factor = self._factor = None  # before there are two
+            factor = self._factor = _Factor(self._factorised(ridge), ridge, iterations, self.knows_graph)
+        if old or self.knows_graph:  # which in single precision or old may take one widening, or many
+            self.subspace.rate = 0.5  # how fast the last solve was says nothing about this one
         return factor.preconditioner
-
-    @property
-    def _smooth(self) -> bool:
-        """Whether R is factorised with the graph: X is at hand, and X'L_sX no reading."""
-        return self.selector.theta > 0 and not self.loose and self.readings.in_memory
 
     def _factor_cost(self) -> float:
         """Multiplications for a factor of R over those of a widening."""
         profile, q = self.readings.source.profile, self.F.shape[1]
         d, values = profile.d, profile.nonzeros
-        forming = values * d if self._smooth else 0
-        return float((forming + d**3 / 3) / (4.0 * values * q + 2.0 * d * d * q * self._smooth))
+        factor, widening = d**3 / 3, 4.0 * values * q
+        if self.knows_graph:
+            factor, widening = factor + values * d, widening + 2.0 * d * d * q
+        return float(factor / max(widening, 1.0))
 
-    def _factorise(self, ridge: Array, laplacian: Laplacian | None) -> _Factor:
+    def _factorised(self, ridge: Array) -> GramPreconditioner:
         assert self.gram is not None
         theta = float(self.selector.theta)
-        if self._smooth and laplacian is not None:
-            A = self.readings.laplacian_gram(laplacian)
+        if self.knows_graph and self.L_s is not None:
+            A = self.readings.laplacian_gram(self.L_s)
             A *= theta
             A += self.gram
-            graph = laplacian.graph
         else:
-            A, graph = (1.0 + theta) * self.gram, None
-        return _Factor(GramPreconditioner(A, ridge, single=theta > 0), ridge, graph)
+            A = (1.0 + theta) * self.gram
+        return GramPreconditioner(A, ridge, single=theta > 0)
 
     def _update_F(self, trace: _Trace) -> None:
         """F by Eq. 17."""
@@ -794,42 +801,35 @@ class _Factor:
     Attributes
     ----------
     ridge : float64 array, shape (d,)
-    graph : csr_array, shape (n, n), or None
-        Of the L with which R was factorised.
+    iterations : int
+        That there had been.
+    knows_graph : bool
+        Whether it is one of R with the graph of then.
     least, owed : int
-        Widenings that the first solve took, and those that later ones took beyond them.
+        Fewest widenings that a solve took, and those that others took beyond them.
     """
 
     preconditioner: GramPreconditioner
     ridge: Array
-    graph: sp.csr_array | None
-    least: int = -1
+    iterations: int
+    knows_graph: bool
+    least: int = 0
     owed: int = 0
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """What it was made of."""
-        arrays: dict[str, NDArray[Any]] = {"factor_ridge": self.ridge}
-        if self.graph is not None:
-            graph = self.graph
-            arrays |= {"factor_weights": graph.data, "factor_columns": graph.indices, "factor_rows": graph.indptr}
-        return arrays
-
-    @staticmethod
-    def graph_of(arrays: Mapping[str, NDArray[Any]], n: int) -> sp.csr_array:
-        """The graph in `arrays`."""
-        parts = (arrays["factor_weights"], arrays["factor_columns"], arrays["factor_rows"])
-        return sp.csr_array(parts, shape=(n, n))
-
     def served(self, expansions: int) -> None:
-        """A solve took so many widenings."""
-        if self.least < 0:
-            self.least = expansions
-        else:
-            self.owed += max(0, expansions - self.least)
+        """A solve took so many widenings; one that took none has not used the factor."""
+        if expansions == 0:
+            return
+        least = min(self.least, expansions) if self.least else expansions
+        self.least, self.owed = least, self.owed + expansions - least
 
     def stale(self, ridge: Array, steps: Sequence[float], cost: float) -> bool:
-        """Whether a new factor, which costs as much as some widenings, is better than this one."""
-        if self.owed + 1 > cost or (self.graph is not None and steps and steps[-1] > STALE_STEP):
+        """Whether a new factor, which costs as much as some widenings, is better than this one.
+
+        `steps` are those of W in the iterations up to now.
+        """
+        new_graph = self.knows_graph and len(steps) > self.iterations
+        if self.owed + 1 > cost or (new_graph and steps[-1] > STALE_STEP):
             return True
         return _changed(self.ridge, ridge) > STALE_SHARE
 
@@ -841,6 +841,27 @@ def _changed(before: Array, now: Array) -> float:
     0.5
     """
     return float((np.maximum(before, now) > 1.5 * np.minimum(before, now)).mean())
+
+
+def _graph_at_hand(selector: AccessMFS, source: Profile | RowSource, *, loose: bool) -> bool:
+    """Whether R can be factorised with the graph: X is an array of this process, and X'L_sX no reading."""
+    if not isinstance(source, ArrayRows) or source.profile.d > selector.gram_cap:
+        return False
+    return selector.theta > 0 and not loose
+
+
+def _near_zero(scaling: Scaling | None) -> bool:
+    """Whether X, which is not centred for X'LX, is near enough to zero that its digits are those of its deviations.
+
+    >>> _near_zero(Scaling(np.array([5.0, 1.0]), np.array([0.1, 1e3])))
+    True
+    >>> _near_zero(Scaling(np.array([5.0, 1.0]), np.array([0.1, 1e5])))
+    False
+    """
+    if scaling is None:
+        return True
+    centre = np.abs(scaling.centre)
+    return bool((centre * scaling.factor).max(initial=0.0) <= FAR and centre.max(initial=0.0) <= 1e100)
 
 
 def _first_weights(d: int, q: int, seed: int, *, published: bool) -> Array:

@@ -92,13 +92,8 @@ class Readings:
         self.records.append(found.record)
         return found.gram, found.products
 
-    @property
-    def in_memory(self) -> bool:
-        """Whether X is an array of this process."""
-        return isinstance(self.source, ArrayRows)
-
     def laplacian_gram(self, laplacian: Laplacian) -> Array:
-        """X'LX, shape (d, d), of X in memory."""
+        """X'LX, shape (d, d), of X that is an array of this process: no reading. X is not centred for it."""
         assert isinstance(self.source, ArrayRows)
         G = laplacian_gram(self.source.matrix, laplacian.graph, laplacian.degrees)
         if self.scaling is not None:

@@ -335,8 +335,8 @@ def _orthonormalising(A: Array, size: Array) -> tuple[Array, float]:
 class GramPreconditioner:
     """(A + diag(ridge))⁻¹, where A is X'(I + θL)X, or (1 + θ)X'X for it, the spectrum of L being bounded.
 
-    Factorised and applied in single precision, in half the time, unless that would tell: where it is R⁻¹ itself, which
-    needs no second widening, and where features hardly differ, of which it would be far from it.
+    In single precision it is factorised and applied in half the time, and may take a widening more where it would be
+    R⁻¹ itself. Where features hardly differ it is made in double precision all the same.
 
     Parameters
     ----------
@@ -355,19 +355,22 @@ class GramPreconditioner:
         A *= self._scale
         # Without ridge X'X may be singular; constant features leave empty rows.
         A[np.diag_indices_from(A)] = np.where(self._scale > 0, 1.0 + 1e-13, 1.0)
+        factor = None
         for dtype, shift in (*[(np.float32, 0.0)] * single, (np.float64, 0.0), (np.float64, 1e-10), (np.float64, 1e-7)):
+            factor = None  # before there are two
             B = A.astype(dtype)
             B[np.diag_indices_from(B)] += shift
             try:
                 # Transposed it is as LAPACK has it, and need not be copied once more.
-                self._factor = linalg.cho_factor(B.T, overwrite_a=True, check_finite=False)
+                factor = linalg.cho_factor(B.T, overwrite_a=True, check_finite=False)
             except linalg.LinAlgError:
                 continue
             # Squares of these are what a feature has left beside those before it, as a share of its length.
-            if dtype is np.float64 or np.square(np.diag(self._factor[0])).min() > _SINGLE:
+            if dtype is np.float64 or np.square(np.diag(factor[0])).min() > _SINGLE:
                 break
         else:
             raise MlfsError("X'X is far from positive semidefinite\n  cure: look for values of X beyond 1e150")
+        self._factor = factor
 
     def __call__(self, R: Array) -> Array:
         scaled = self._scale[:, np.newaxis] * R

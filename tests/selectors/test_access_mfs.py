@@ -614,8 +614,8 @@ def test_an_old_factor_of_the_gram_serves_until_a_new_one_pays(monkeypatch):
 
 def test_a_factor_is_stale_when_it_has_cost_more_than_a_new_one():
     ridge = np.ones(100)
-    factor = access_mfs._Factor(None, ridge, None)
-    for taken in (3, 5, 2, 4):  # the first is what a new one takes: 2 + 0 + 1 beyond it
+    factor = access_mfs._Factor(None, ridge, 1, False)
+    for taken in (3, 0, 5, 3, 4):  # 2 + 0 + 1 beyond the fewest; a solve without a widening has not used it
         factor.served(taken)
     assert not factor.stale(ridge, [0.5], 4.0)
     assert factor.stale(ridge, [0.5], 3.9)
@@ -624,9 +624,20 @@ def test_a_factor_is_stale_when_it_has_cost_more_than_a_new_one():
     assert not factor.stale(moved, [], 4.0)
     moved[5] = 0.6
     assert factor.stale(moved, [], 4.0)
-    smooth = access_mfs._Factor(None, ridge, sp.csr_array((4, 4)))
-    assert smooth.stale(ridge, [0.2, 0.11], 9.0)  # W, and the graph with it, moves
-    assert not smooth.stale(ridge, [0.2, 0.09], 9.0)
+    of_graph = access_mfs._Factor(None, ridge, 1, True)
+    assert not of_graph.stale(ridge, [0.11], 9.0)  # the graph is that of then
+    assert of_graph.stale(ridge, [0.2, 0.11], 9.0)  # W, and the graph with it, moves
+    assert not of_graph.stale(ridge, [0.2, 0.09], 9.0)
+
+
+@pytest.mark.parametrize("theta", [0.0, 1.0])
+def test_with_an_old_factor_solves_are_exact(monkeypatch, theta):
+    """How fast a solve with a new one was, one step without a graph, is not believed of the others."""
+    X, Y = problem(3, n=60, d=90, q=3)
+    monkeypatch.setattr(access_mfs._Problem, "_factor_cost", lambda self: 1e9)
+    made = watch_factors(monkeypatch)
+    found = assert_equals_twin(da.from_array(X, chunks=(20, 90)), Y, theta=theta, max_iter=12)
+    assert len(made) < found.report_.iterations
 
 
 @pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
@@ -639,7 +650,8 @@ def test_with_rows_in_memory_r_is_factorised_with_the_graph(monkeypatch, contain
     factors = len(made)
     assert factors < known.report_.iterations
     assert (before == X).all()
-    monkeypatch.setattr(iterative.Readings, "in_memory", False)
+    assert min(known.report_.extra["expansions"]) == 2  # of one alone, in single precision, the error is not known
+    monkeypatch.setattr(access_mfs, "FAR", -1.0)
     unknown = AccessMFS().fit(container(X), Y)
     assert known.report_.passes < 0.6 * unknown.report_.passes
     assert known.report_.iterations == unknown.report_.iterations
@@ -647,12 +659,38 @@ def test_with_rows_in_memory_r_is_factorised_with_the_graph(monkeypatch, contain
     assert known.scores_ == pytest.approx(unknown.scores_, abs=1e-6 * unknown.scores_.max())
 
 
-@pytest.mark.parametrize("stopped", [6, 9])
-def test_an_interrupted_loop_over_rows_in_memory_goes_on_to_the_same_bits(monkeypatch, tmp_path, stopped):
-    """An old factor is made again of what it was made of."""
-    X, Y = problem(3, n=150, d=60, q=3)
+def test_rows_far_from_zero_are_not_taken_as_they_are():
+    """A feature of which rounding has left nothing would have no score."""
+    X, Y = problem(3, n=150, d=20, q=3)
+    expected = AccessMFS().fit(X, Y)
+    for far in (1e6, 1e9):
+        moved = X.copy()
+        moved[:, 0] += far
+        found = AccessMFS().fit(moved, Y)
+        assert found.scores_ == pytest.approx(expected.scores_, abs=1e-14 * far * expected.scores_.max() + 1e-6)
+    moved[:, -1] = 1e120  # constant
+    assert AccessMFS().fit(moved, Y).scores_ == pytest.approx(found.scores_, rel=1e-6)
+
+
+@pytest.mark.parametrize("theta", [0.0, 1.0])
+def test_rows_without_a_value_tell_nothing(theta):
+    _, Y = problem(0, n=20)
+    with pytest.warns(UserWarning, match="can tell no feature from another"):
+        found = quiet(AccessMFS(theta=theta, inner_iterations=2), sp.csr_array((20, 3)), Y)
+    assert not found.scores_.any()
+
+
+@pytest.mark.parametrize("stopped", [5, 8])
+def test_an_interrupted_loop_with_an_old_factor_goes_on_to_the_same_bits(monkeypatch, tmp_path, stopped):
+    store = tmp_path / "store.zarr"
+    convert_reader(lambda: make_reader(*problem(3, n=150, d=60, q=3)), store)
+    dataset = mlfs_dask.open_dataset(store)
+    monkeypatch.setattr(access_mfs._Problem, "_factor_cost", lambda self: 3.0)
+    made = watch_factors(monkeypatch)
     parameters = {"tol": 0.0, "max_iter": 12}
-    expected = quiet(AccessMFS(**parameters), X, Y)
+    expected = quiet(AccessMFS(**parameters), dataset, None)
+    factors = len(made)
+    assert 2 < factors < 12
 
     def stop(event):
         if event["kind"] == "step" and event["number"] == stopped:
@@ -660,9 +698,11 @@ def test_an_interrupted_loop_over_rows_in_memory_goes_on_to_the_same_bits(monkey
 
     folder = Folder(str(tmp_path / "states"))
     with keep_checkpoints(folder, every=0), runtime.progress_to(stop), pytest.raises(KeyboardInterrupt):
-        AccessMFS(**parameters).fit(X, Y)
+        AccessMFS(**parameters).fit(dataset)
+    made.clear()
     with keep_checkpoints(folder, every=0, resume=True):
-        found = quiet(AccessMFS(**parameters), X, Y)
+        found = quiet(AccessMFS(**parameters), dataset, None)
+    assert 0 < len(made) < factors  # it goes on from there
     assert found.scores_.tolist() == expected.scores_.tolist()
     assert found.report_.objective == expected.report_.objective
     assert found.report_.extra["expansions"] == expected.report_.extra["expansions"]
