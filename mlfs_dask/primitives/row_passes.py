@@ -34,6 +34,10 @@ Rows = Sequence[NDArray[Any]]
 #: Bytes of rows that are on their way to tasks and back at a time, or those of one task, if they are more.
 IN_FLIGHT_BYTES = 256 * 2**20
 
+#: What the heap of a worker holds beside rows that have arrived, as a share of them: pieces of many sizes leave holes.
+#: 2 000 000 rows of 20 columns: 354 MiB at most after any number of products, 278 without holes.
+HOLES = 0.5
+
 
 class RowStatistic(Protocol):
     """A statistic (see `passes.Statistic`) whose kernel also sees rows of driver arrays and writes rows.
@@ -151,7 +155,7 @@ def plan_rows(
         # A wave, and what its last task has too much.
         partition = -(-profile.n // max(1, profile.partitions)) * (taken + given)
         held = min(profile.n * (taken + given), IN_FLIGHT_BYTES) // resources.workers + partition
-        held += 2 * matrices  # as it arrives
+        held += int(HOLES * held) + 2 * matrices  # as they arrive
     return plan_pass(
         profile,
         replace(resources, process_bytes=resources.process_bytes + held),
@@ -267,6 +271,8 @@ def _run_there(
         for (low, high), piece in zip(bounds, pieces, strict=bool(pieces)):
             for array, rows in zip(outputs, piece, strict=True):
                 array[low:high] = rows
+        # What the graphs refer to stays on the workers: not while the next wave arrives.
+        del slices, ran, states, graphs, given, pieces
         give_back()
     results, peaks = finished
     return results[0], peaks

@@ -238,6 +238,37 @@ def test_rows_travel_in_waves(wave, monkeypatch):
     assert (len(sent) == 1) == (wave == 2**30)
 
 
+def test_a_wave_is_gone_before_the_next_arrives(monkeypatch):
+    from distributed import Client, LocalCluster
+
+    X, _, R, _ = problem()
+    monkeypatch.setattr(row_passes, "IN_FLIGHT_BYTES", R.nbytes // 3)
+    source = SlowRows(as_matrix(X), as_labels(np.ones((50, 1), dtype=np.int8)), block_bytes=150)
+    sent, send = [], passes.send
+
+    def rows_there():
+        values = [value for worker in cluster.workers.values() for value in dict(worker.data).values()]
+        return sum(isinstance(value, list) and isinstance(value[0], np.ndarray) for value in values if value)
+
+    def watched(data, resources):
+        until = time.monotonic() + 5
+        while rows_there() and time.monotonic() < until:  # workers hear of it a little later
+            time.sleep(0.01)
+        assert rows_there() == 0
+        futures = send(data, resources)
+        sent.append(rows_there())
+        return futures
+
+    monkeypatch.setattr(passes, "send", watched)
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        backward(source, R, Resources(2, 1, 2**33, 2**33, client))
+    assert len(sent) > 2
+    assert all(sent)  # which are seen
+
+
 def test_a_product_is_planned_before_its_matrices_exist():
     source = rows_of(problem()[0])
     one = plan_linear(source, 3, HERE, forward=True)
