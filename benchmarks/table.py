@@ -73,7 +73,9 @@ def _cell(key: str, value: Any) -> str:
         return f"{value:,.0f}"
     if isinstance(value, (bool, str)):
         return value if isinstance(value, str) else ("no", "yes")[value]
-    return f"{value:.3g}" if isinstance(value, float) else f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+    return f"{value:,}"
 
 
 def main() -> None:
