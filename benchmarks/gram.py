@@ -16,6 +16,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import measuring
 import numpy as np
 from iterative import METHODS, SEARCHES, place, stores_of
@@ -28,6 +29,10 @@ from mlfs_dask.selectors import get_method
 #: Rows of the stores of `cap`, their labels, and the features of dense and of sparse ones (75 nonzeros a row).
 ROWS, LABELS = 5_000, 20
 FEATURES = (512, 1024, 2048)
+
+#: Ways in which a method may have its d × d matrix.
+BOTH = ("X'X formed", "X'X not formed")
+WAYS = {"mfsir": BOTH, "smfs": BOTH, "access-mfs": ("in memory", *BOTH)}
 
 #: Sets on which a fit without X'X takes minutes, features being many and alike.
 LONG = (("access-mfs", "medical"), ("access-mfs", "enron"))
@@ -95,14 +100,17 @@ def readings(options: argparse.Namespace) -> None:
         X, Y = (array.todense() if hasattr(array, "todense") else array for array in (X, Y))
         for method in options.methods:
             for state, labels in states(method, np.asarray(Y, dtype=np.int8)).items():
-                for formed in (True, False) if (method, name) not in LONG else (True,):
-                    label = f"{method}, {name}, {state}, X'X {'formed' if formed else 'not formed'}"
-                    selector = get_method(method)(
-                        n_features_to_select=10, random_state=0, gram_cap=cap_of(method, X.shape[1], formed)
-                    )
+                for way in WAYS[method]:
+                    if way == "X'X not formed" and (method, name) in LONG:
+                        continue
+                    label = f"{method}, {name}, {state}, {way}"
+                    cap = cap_of(method, X.shape[1], way != "X'X not formed")
+                    selector = get_method(method)(n_features_to_select=10, random_state=0, gram_cap=cap)
+                    # Of a Dask array, as of a store, X'LX would be a reading and more.
+                    source = X if way == "in memory" else da.from_array(X, chunks=-1)
                     with warnings.catch_warnings():
                         warnings.simplefilter("ignore")
-                        took = selector.fit(X, labels).report_
+                        took = selector.fit(source, labels).report_
                     rows[label] = {
                         "passes": took.passes,
                         "iterations": took.iterations,
@@ -115,7 +123,8 @@ def readings(options: argparse.Namespace) -> None:
         options,
         "readings",
         "Readings of X until the loop ends, at the defaults. Of access-mfs each time that the space of W is widened "
-        "takes two. Rows or entries: 30 % of the rows, or of all entries, are known",
+        "takes two; in memory, R is factorised with the graph of rows. Rows or entries: 30 % of the rows, or of all "
+        "entries, are known",
         rows,
     )
 
