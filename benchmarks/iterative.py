@@ -282,8 +282,8 @@ def growth(options: argparse.Namespace) -> None:
             ):
                 row[slope] = float(np.log(row[column] / before[column]) / np.log(large / small))
     description = (
-        "n x 100 float32, 10 labels, 30 % of the rows labelled (mfsir: all); approximate graphs; at most 20 iterations, "
-        "so that access-mfs makes as many for every n; two workers of 1 GiB, warm"
+        "n x 100 float32, 10 labels, 30 % of the rows labelled (mfsir: all); approximate graphs; at most 20 "
+        "iterations, so that access-mfs makes as many for every n; two workers of 1 GiB, warm"
     )
     finish(options, "growth", description, rows)
 
