@@ -171,9 +171,9 @@ class AccessMFS(IterativeSelector):
     solver_tol : float, optional
         Error of W that a solve may leave, in the norm of R and relative to W. Each digit takes about two readings of X
         an iteration. By default 1e-7, which gives the objective of dense algebra to 8 digits and its scores to 6; where
-        the graph of rows is approximate, 3 % of what W moved by in the iteration before, 1e-3 at most (above
-        `gram_cap` features 10 % and 0.01), and where W moves little by little half of that movement in every other
-        iteration, for which nothing is read.
+        the graph of rows is approximate, or would be with "auto", 3 % of what W moved by in the iteration before, 1e-3
+        at most (above `gram_cap` features 10 % and 0.01), and where W moves little by little half of that movement in
+        every other iteration, for which nothing is read.
     gram_cap : int
         Most features for which X'X is formed, which makes for few readings an iteration.
     tol : float
@@ -338,7 +338,7 @@ class AccessMFS(IterativeSelector):
             + 64 * q * q
         )
         kind = "gram" if has_gram else "diagonal"
-        kind = f"loose {kind}" if loose else "memory" if in_memory else kind
+        kind = f"loose {kind}" if _follows(self, n, q) else "memory" if in_memory else kind
         few, many = TYPICAL_EXPANSIONS[kind]
         least, most = TYPICAL_ITERATIONS
         notes = (
@@ -521,6 +521,7 @@ class _Problem:
         n, q = Y.shape
         d = len(squares)
         self.loose = selector.theta > 0 and not exact_points(selector.graph, n, 2 * q)
+        self.follows = _follows(selector, n, q)
         self.knows_graph = _graph_at_hand(selector, readings.source, loose=self.loose) and _near_zero(readings.scaling)
         self.space = space
         self.F: Array = space.empty(n, q)
@@ -617,11 +618,6 @@ class _Problem:
         if self.published:
             return trace.objective[-1] - trace.objective[-2] > -PUBLISHED_TOL
         return trace.change <= self.selector.tol
-
-    @property
-    def follows(self) -> bool:
-        """Whether solves are as close as the steps of W ask for."""
-        return self.loose and self.selector.solver_tol is None
 
     def _solver_tol(self, trace: _Trace) -> float:
         """Error that the next W may have."""
@@ -841,6 +837,13 @@ def _changed(before: Array, now: Array) -> float:
     0.5
     """
     return float((np.maximum(before, now) > 1.5 * np.minimum(before, now)).mean())
+
+
+def _follows(selector: AccessMFS, n: int, q: int) -> bool:
+    """Whether solves are as close as the steps of W ask for: rows are many, or their graph is approximate anyway."""
+    if selector.theta == 0 or selector.solver_tol is not None:
+        return False
+    return not (exact_points(selector.graph, n, 2 * q) and exact_points("auto", n, 2 * q))
 
 
 def _graph_at_hand(selector: AccessMFS, source: Profile | RowSource, *, loose: bool) -> bool:

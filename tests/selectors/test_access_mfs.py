@@ -553,6 +553,10 @@ def test_with_an_approximate_graph_solves_follow_the_steps_of_w(monkeypatch, kin
     near = {"gram": 5e-5, "diagonal": 2e-4}[kind]
     assert found.report_.objective[-1] == pytest.approx(exact.report_.objective[-1], rel=near)
     assert set(found.ranking_[:5]) == set(exact.ranking_[:5])
+    # So do solves with exact graphs of so many rows.
+    many = AccessMFS(graph="exact", **cap).fit(X, Y)
+    assert many.report_.passes < 0.75 * exact.report_.passes
+    assert many.report_.objective[-1] == pytest.approx(exact.report_.objective[-1], rel=near)
     asked = AccessMFS(graph="approximate", solver_tol=1e-7, max_iter=2, **cap)
     assert quiet(asked, X, Y).report_.extra["solver_tol"] == [1e-7] * 2
 
