@@ -86,6 +86,17 @@ def test_what_was_near_before_is_kept_where_it_is_not_enough():
         assert met & set(exact[row]) <= set(after[row])
 
 
+def test_a_search_from_before_doubles_its_lists_as_a_new_one():
+    """What the first lists add is little beside what was known, and says nothing of the next."""
+    n, rng = 12_000, np.random.default_rng(0)
+    P = rng.normal(size=(n, 40)).astype(np.float32)
+    start = point_graph(P.astype(np.float64), 24, kind="exact").neighbours.indices.astype(np.int32)
+    start[:, ::10] = (start[:, ::10] + n // 2) % n  # nine tenths are known
+    with mock.patch.object(near_points, "ROUNDS", 0):
+        found = near_points.near_points(P.copy(), 24, seed=0, start=start)
+    assert found.compared == 2 * near_points.FIRST_COMPARED
+
+
 def test_recall_is_the_share_of_true_neighbours_and_a_poor_one_is_no_reason_to_search_for_ever():
     Z = points()
     exact = point_graph(Z, 8, kind="exact").neighbours.indices
