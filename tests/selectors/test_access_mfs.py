@@ -69,6 +69,19 @@ def quiet(selector, X, Y):
         return selector.fit(X, Y)
 
 
+def interrupted(selector, dataset, stopped, tmp_path):
+    """The folder of the checkpoints of a fit that was stopped after some iteration."""
+
+    def stop(event):
+        if event["kind"] == "step" and event["number"] == stopped:
+            raise KeyboardInterrupt
+
+    folder = Folder(str(tmp_path / "states"))
+    with keep_checkpoints(folder, every=0), runtime.progress_to(stop), pytest.raises(KeyboardInterrupt):
+        selector.fit(dataset)
+    return folder
+
+
 def real(name, dense):
     folder = Path(os.environ.get("MLFS_DATA") or Path(__file__).parents[3] / "shared/data") / name
     if not folder.is_dir():
@@ -571,13 +584,7 @@ def test_an_interrupted_loop_with_an_approximate_graph_goes_on_to_the_same_bits(
     parameters = {"graph": "approximate", "tol": 0.0, "max_iter": 14}
     expected = quiet(AccessMFS(**parameters), dataset, None)
 
-    def stop(event):
-        if event["kind"] == "step" and event["number"] == stopped:
-            raise KeyboardInterrupt
-
-    folder = Folder(str(tmp_path / "states"))
-    with keep_checkpoints(folder, every=0), runtime.progress_to(stop), pytest.raises(KeyboardInterrupt):
-        AccessMFS(**parameters).fit(dataset)
+    folder = interrupted(AccessMFS(**parameters), dataset, stopped, tmp_path)
     searched = expected.report_.extra["graph"]["searches"]
     monkeypatch.setattr(moving_points, "search_points", None)  # not searched again
     with keep_checkpoints(folder, every=0, resume=True):
@@ -696,13 +703,7 @@ def test_an_interrupted_loop_with_an_old_factor_goes_on_to_the_same_bits(monkeyp
     factors = len(made)
     assert 2 < factors < 12
 
-    def stop(event):
-        if event["kind"] == "step" and event["number"] == stopped:
-            raise KeyboardInterrupt
-
-    folder = Folder(str(tmp_path / "states"))
-    with keep_checkpoints(folder, every=0), runtime.progress_to(stop), pytest.raises(KeyboardInterrupt):
-        AccessMFS(**parameters).fit(dataset)
+    folder = interrupted(AccessMFS(**parameters), dataset, stopped, tmp_path)
     made.clear()
     with keep_checkpoints(folder, every=0, resume=True):
         found = quiet(AccessMFS(**parameters), dataset, None)
