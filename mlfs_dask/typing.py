@@ -6,9 +6,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -107,26 +108,55 @@ class Profile:
         return min(self.block_bytes // (self.itemsize + 4 * self.sparse), self.nonzeros)
 
 
-class RowSource(Protocol):
-    """Rows of X and Y in partitions; any run of partitions can be streamed in any process.
+class RowSource(ABC):
+    """Rows of X and Y in partitions; any run of partitions can be streamed.
 
-    Implemented for stores (`mlfs_dask.storage.rows`), Dask arrays and in-memory arrays
-    (`mlfs_dask.primitives.rows`).
+    Implemented for stores (`mlfs_dask.storage.rows`), Dask arrays and arrays in memory (`mlfs_dask.primitives.rows`),
+    and for subsets and joins of these (`mlfs_dask.primitives.subsets`).
+
+    Attributes
+    ----------
+    residence : {"storage", "process", "graph"}
+        Where the rows are. "storage": any process of the cluster can stream them. "process": in the memory of this
+        process, which therefore reads them itself, with a cluster too. "graph": in the row chunks of a Dask array, each
+        of which is an argument of the task that reads it.
     """
 
+    residence: Literal["storage", "process", "graph"] = "storage"
+
     @property
+    @abstractmethod
     def profile(self) -> Profile: ...
 
     @property
-    def features(self) -> FeatureInfo: ...
-
-    @property
+    @abstractmethod
     def row_offsets(self) -> NDArray[np.int64]:
         """(partitions + 1,): the first row of every partition, and n."""
+
+    @abstractmethod
+    def stream(self, first: int, last: int) -> Iterator[Block]:
+        """Blocks of partitions first..last-1 in row order."""
+
+    @property
+    def features(self) -> FeatureInfo:
+        """What is known of each feature without a pass."""
+        return FeatureInfo()
 
     @property
     def label_counts(self) -> NDArray[np.int64] | None:
         """(3, q): unknown, negative, positive entries of each label, if known without a pass."""
+        return None
 
-    def stream(self, first: int, last: int) -> Iterator[Block]:
-        """Blocks of partitions first..last-1 in row order."""
+    @property
+    def digest(self) -> str | None:
+        """Digest of the content, by which statistics are cached and checkpoints found; None where there is none."""
+        return None
+
+    @property
+    def place(self) -> str | None:
+        """Path or URL of the store that the rows come from."""
+        return None
+
+    def delayed_partition(self, partition: int) -> Any:
+        """A Dask Delayed of a `RowSource` that streams one partition; where `residence` is "graph"."""
+        raise TypeError(f"{type(self).__name__} is no Dask array")

@@ -27,9 +27,9 @@ from mlfs_dask.blocks.counts import (
     table_items,
 )
 from mlfs_dask.blocks.entropy import mutual_information
-from mlfs_dask.primitives.passes import KeptStatistic, State
-from mlfs_dask.primitives.plan import split_evenly
-from mlfs_dask.primitives.rows import count_labels, measure_features
+from mlfs_dask.primitives.passes import CacheableStatistic, State
+from mlfs_dask.primitives.pass_plan import split_evenly
+from mlfs_dask.primitives.row_sources import count_labels, measure_features
 from mlfs_dask.typing import Block, FeatureInfo, Profile
 
 #: Bytes of temporaries that turning counts into entropies may hold.
@@ -39,7 +39,7 @@ Aggregate = Literal["sum", "euclidean", "geometric"]
 
 
 @dataclass(frozen=True)
-class ContingencyCounts(KeptStatistic):
+class ContingencyCounts(CacheableStatistic):
     """Information of features first..last-1 with the counted labels.
 
     Parameters

@@ -1,214 +1,242 @@
-"""X'SX and X'SR in one pass: for methods that may hold d × d numbers, the last time they read X for a while.
-
-Where d is too large for that, X may stand for some of its columns.
-"""
+"""X'X of centred X, X'SX with weights of rows, and products with them: for methods that regress on features."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask import caching
 from mlfs_dask.blocks.linear import (
     GRAM_VALUES,
     TILE_BYTES,
     backward_block,
+    dense_tiles,
+    forward_block,
     gram_block,
     gram_scratch_bytes,
     sparse_strips,
 )
-from mlfs_dask.primitives.linear import Scaling, backward
-from mlfs_dask.primitives.passes import NOT_READ, PassRecord, State
-from mlfs_dask.primitives.row_passes import Rows, run_row_pass
-from mlfs_dask.runtime import Resources
-from mlfs_dask.typing import Block, Profile, RowSource
+from mlfs_dask.primitives.moments import first_values
+from mlfs_dask.primitives.passes import CacheableStatistic, State, Statistic
+from mlfs_dask.primitives.scaling import Scaling
+from mlfs_dask.typing import Block, Profile
 
-#: Most features for which a method forms a d × d matrix unless told otherwise: 128 MiB of float64. Beyond some 1 000 it
-#: spares readings, and time with access-mfs alone, unless X is slow to read (`benchmarks/gram.py cap`).
+Array = NDArray[np.float64]
+
+#: Most features for which a method forms a d × d matrix unless told otherwise: 128 MiB of float64.
 GRAM_CAP = 4096
 
 
-class Gram:
-    """Row statistic: (X − centre)'S(X − centre), and (X − centre)'SR.
+class Gram(CacheableStatistic):
+    """Statistic: (X − mean)'(X − mean), shape (d, d).
 
-    Inputs are R, shape (rows, c), if n_columns > 0, and then the diagonal of S, shape (rows,), if weighted.
+    Dense X is summed relative to the first row that a state meets, so that a feature far from zero keeps its digits,
+    and the mean need not be known before. Sparse X is summed as it is: zero is its origin.
 
     Parameters
     ----------
     n_features : int
-    n_columns : int
-        c; 0 for no R.
-    centre : float64 array, shape (d,), optional
-    weighted : bool
-    columns : int array, shape (d,), optional
-        Which features of a row are meant; all by default. With it there is no R.
     """
 
-    outputs: Sequence[tuple[int, Any]] = ()
+    kind = "gram"
 
-    def __init__(
-        self,
-        n_features: int,
-        n_columns: int = 0,
-        *,
-        centre: NDArray[np.float64] | None = None,
-        weighted: bool = False,
-        columns: NDArray[np.intp] | None = None,
-    ) -> None:
+    def __init__(self, n_features: int) -> None:
         self.n_features = n_features
-        self.n_columns = n_columns
-        self.centre = centre
-        self.weighted = weighted
+
+    @property
+    def state_bytes(self) -> int:
+        return 8 * self.n_features * (self.n_features + 2)
+
+    @property
+    def result_bytes(self) -> int:
+        return 8 * self.n_features**2
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        return _gram_scratch(profile, self.n_features)
+
+    def zero(self) -> State:
+        d = self.n_features
+        return np.zeros(1, np.int64), np.zeros(d), np.zeros(d), np.zeros((d, d))
+
+    def add(self, state: State, block: Block) -> None:
+        rows, shift, sums, G = state
+        X = block.X
+        if rows[0] == 0:
+            shift[:] = first_values(X)
+        rows[0] += X.shape[0]
+        if isinstance(X, np.ndarray):
+            for _, tile in dense_tiles(X, shift):
+                sums += tile.sum(axis=0)
+                G += tile.T @ tile  # the same array twice: BLAS computes one triangle of it
+            return
+        sums -= X.shape[0] * shift
+        for part in sparse_strips(X):
+            gram_block(X[part], None, shift if shift.any() else None, G)
+        sums += np.asarray(X.sum(axis=0)).ravel()
+
+    def merge(self, into: State, other: State) -> None:
+        if not other[0][0]:
+            return
+        rows, shift, sums, G = into
+        more, other_shift, other_sums, other_G = other
+        if rows[0] == 0:
+            shift[:] = other_shift
+        move = other_shift - shift
+        rows += more
+        G += other_G
+        if move.any():
+            across = np.outer(other_sums, move)
+            G += across
+            G += across.T
+            G += more[0] * np.outer(move, move)
+        sums += other_sums + more[0] * move
+
+    def finalize(self, state: State) -> Array:
+        rows, _, sums, G = state
+        centred = G - np.outer(sums, sums / max(int(rows[0]), 1))
+        # BLAS computes one triangle and mirrors it; sums of sparse products may differ in the last digit.
+        result: Array = (centred + centred.T) * 0.5
+        return result
+
+    def to_arrays(self, result: Array) -> dict[str, NDArray[Any]]:
+        return {"gram": result}
+
+    def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> Array:
+        return arrays["gram"]
+
+
+class WeightedGram(Statistic):
+    """Statistic: X'SX of centred and scaled X, S holding a weight for every row; shape (d, d), or (m, m) of m columns.
+
+    Parameters
+    ----------
+    scaling : Scaling
+    label_weights : float64 array, shape (q,)
+        A row's weight is the sum of those of its positive labels. Rows of weight 0 are not looked at.
+    columns : int array, shape (m,), optional
+        Which features are meant; all by default.
+    """
+
+    def __init__(self, scaling: Scaling, label_weights: Array, *, columns: NDArray[np.intp] | None = None) -> None:
+        self.scaling = scaling if columns is None else scaling.of_columns(columns)
+        self.label_weights = label_weights
         self.columns = columns
 
     @property
     def state_bytes(self) -> int:
-        return 8 * self.n_features * (self.n_features + self.n_columns)
+        return 8 * len(self.scaling.centre) ** 2
 
     @property
     def result_bytes(self) -> int:
         return self.state_bytes
 
     def scratch_bytes(self, profile: Profile) -> int:
-        d, c = self.n_features, self.n_columns
-        right = 8 * (d + profile.block_rows) * (c + 1)
-        if profile.sparse:
-            stored = min(profile.block_values, GRAM_VALUES)
-            return right + gram_scratch_bytes(d, profile.block_rows, stored)
-        own = right + 8 * d * d + (profile.block_bytes if d < profile.d else 0)  # the rows with fewer features
-        return own + 2 * TILE_BYTES + (profile.block_bytes if self.weighted else 0)
+        m = len(self.scaling.centre)
+        return _gram_scratch(profile, m) + profile.block_bytes * (1 + (m < profile.d))
 
     def zero(self) -> State:
-        d, c = self.n_features, self.n_columns
-        return np.zeros((d, d)), np.zeros((d, c))
+        m = len(self.scaling.centre)
+        return (np.zeros((m, m)),)
 
-    def add_rows(self, state: State, block: Block, inputs: Rows, outputs: Rows) -> None:
-        weights = inputs[-1] if self.weighted else None
-        for part in sparse_strips(block.X) if sp.issparse(block.X) else (slice(0, block.X.shape[0]),):
-            X = block.X[part] if self.columns is None else block.X[part][:, self.columns]
-            gram_block(X, None if weights is None else weights[part], self.centre, state[0])
-        if self.n_columns:
-            R = inputs[0] if weights is None else weights[:, np.newaxis] * inputs[0]
-            backward_block(block.X, R, self.centre, state[1])
+    def add(self, state: State, block: Block) -> None:
+        weights = row_weights(block.Y, self.label_weights)
+        kept = np.flatnonzero(weights)
+        X, weights = block.X[kept], weights[kept]
+        for part in sparse_strips(X) if sp.issparse(X) else (slice(0, X.shape[0]),):
+            rows = X[part] if self.columns is None else X[part][:, self.columns]
+            gram_block(rows, weights[part], self.scaling.centre, state[0])
 
-    def merge(self, into: State, other: State) -> None:
-        for mine, theirs in zip(into, other, strict=True):
-            np.add(mine, theirs, out=mine)
-
-    def finalize(self, state: State) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        # BLAS computes one triangle and mirrors it; sums of sparse products may differ in the last digit.
-        return (state[0] + state[0].T) * 0.5, state[1].copy()
-
-
-class GramProducts(NamedTuple):
-    """What `gram` gives: X'SX (d, d), X'SR (d, c), and the record of the pass."""
-
-    gram: NDArray[np.float64]
-    products: NDArray[np.float64]
-    record: PassRecord
+    def finalize(self, state: State) -> Array:
+        (G,) = state
+        f = self.scaling.factor
+        result: Array = (G + G.T) * 0.5
+        result *= f[:, np.newaxis]
+        result *= f
+        return result
 
 
-def gram(
-    source: RowSource,
-    resources: Resources,
-    *,
-    R: NDArray[np.float64] | None = None,
-    weights: NDArray[np.float64] | None = None,
-    scaling: Scaling | None = None,
-) -> GramProducts:
-    """X'SX and X'SR in one pass.
+class NormalProduct(Statistic):
+    """Statistic: X'SX P of centred and scaled X, shape (d, c), which forms no d × d matrix.
 
     Parameters
     ----------
-    source : RowSource
-        X of shape (n, d).
-    resources : Resources
-    R : float64 array, shape (n, c), optional
-        Rows go to the tasks that read the same rows of X.
-    weights : float64 array, shape (n,), optional
-        Diagonal of S, not negative; 1 by default. Rows of weight 0 are not looked at.
-    scaling : Scaling, optional
-        X is taken centred and scaled.
-
-    Returns
-    -------
-    GramProducts
-        Without R, `products` has shape (d, 0). Where X'SX is in the cache, only X'SR is read for.
-
-    Raises
-    ------
-    DoesNotFitError, ClusterLostError
+    scaling : Scaling
+    P : float64 array, shape (d, c)
+    label_weights : float64 array, shape (q,), optional
+        As in `WeightedGram`; all rows have weight 1 by default.
     """
-    parameters = {"scaling": None if scaling is None else [scaling.centre, scaling.factor], "weights": weights}
-    # Kept apart, since the first serves another R too.
-    kept = caching.slot(source, "gram", parameters), caching.slot(source, "gram-products", {**parameters, "R": R})
-    found = kept[0].load()
-    if found is not None:
-        G = found["gram"]
-        if R is None:
-            return GramProducts(G, np.zeros((len(G), 0)), NOT_READ)
-        products = kept[1].load()
-        if products is not None:
-            return GramProducts(G, products["products"], NOT_READ)
-        B, record = backward(source, R, resources, scaling=scaling, weights=weights)
-        kept[1].save({"products": B})
-        return GramProducts(G, B, record)
-    centre = None if scaling is None else scaling.centre
-    statistic = Gram(source.profile.d, 0 if R is None else R.shape[1], centre=centre, weighted=weights is not None)
-    inputs = [a for a in (R, weights) if a is not None]
-    _, (G, B), record = run_row_pass(source, statistic, resources, inputs=inputs, label="X'X")
-    if scaling is not None:
-        scale_gram(G, scaling.factor)
-        B *= scaling.factor[:, np.newaxis]
-    kept[0].save({"gram": G})
-    if R is not None:
-        kept[1].save({"products": B})
-    return GramProducts(G, B, record)
+
+    def __init__(self, scaling: Scaling, P: Array, *, label_weights: Array | None = None) -> None:
+        self.scaling = scaling
+        self.P = scaling.scale_rows(P)
+        self.label_weights = label_weights
+
+    @property
+    def state_bytes(self) -> int:
+        return self.P.nbytes
+
+    @property
+    def result_bytes(self) -> int:
+        return self.P.nbytes
+
+    @property
+    def parameter_bytes(self) -> int:
+        return self.P.nbytes
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        rows = 16 * profile.block_rows * self.P.shape[1]
+        stored = 16 * profile.block_values if profile.sparse else TILE_BYTES
+        return rows + self.P.nbytes + stored + profile.block_bytes * (self.label_weights is not None)
+
+    def zero(self) -> State:
+        return (np.zeros(self.P.shape),)
+
+    def add(self, state: State, block: Block) -> None:
+        X, centre, into = block.X, self.scaling.centre, state[0]
+        weights = None
+        if self.label_weights is not None:
+            weights = row_weights(block.Y, self.label_weights)
+            kept = np.flatnonzero(weights)
+            X, weights = X[kept], weights[kept, np.newaxis]
+        add_normal_product(X, centre, self.P, weights, into)
+
+    def finalize(self, state: State) -> Array:
+        return self.scaling.scale_rows(state[0])
 
 
-def gram_of_columns(
-    source: RowSource,
-    columns: NDArray[np.intp],
-    resources: Resources,
-    *,
-    weights: NDArray[np.float64] | None = None,
-    scaling: Scaling | None = None,
-) -> tuple[NDArray[np.float64], PassRecord]:
-    """X'SX of some columns of X, in one pass.
+def add_normal_product(
+    X: Any, centre: Array, P: Array, weights: Array | None, into: Array
+) -> None:
+    """Add (X − centre)'S(X − centre) P of some rows to `into`, (d, c), in place; `weights`, (rows, 1), is diag(S)."""
+    if isinstance(X, np.ndarray):
+        for part, tile in dense_tiles(X, centre):
+            product = tile @ P
+            if weights is not None:
+                product *= weights[part]
+            into += tile.T @ product
+        return
+    product = np.empty((X.shape[0], P.shape[1]))
+    forward_block(X, P, centre, product)
+    if weights is not None:
+        product *= weights
+    backward_block(X, product, centre, into)
 
-    Parameters
-    ----------
-    source : RowSource
-        X of shape (n, d).
-    columns : int array, shape (m,)
-    resources : Resources
-    weights : float64 array, shape (n,), optional
-        Diagonal of S, not negative; 1 by default.
-    scaling : Scaling, optional
-        X is taken centred and scaled.
 
-    Returns
-    -------
-    float64 array, shape (m, m), and the record of the pass
+def row_weights(Y: sp.csr_array, label_weights: Array) -> Array:
+    """Sum of the weights of a row's positive labels, shape (rows,).
 
-    Raises
-    ------
-    DoesNotFitError, ClusterLostError
+    >>> row_weights(sp.csr_array(np.array([[1, 0, 1], [0, -1, 0]])), np.array([1.0, 2.0, 4.0]))
+    array([5., 0.])
     """
-    centre = None if scaling is None else scaling.centre[columns]
-    statistic = Gram(len(columns), centre=centre, weighted=weights is not None, columns=columns)
-    inputs = [] if weights is None else [weights]
-    _, (G, _), record = run_row_pass(source, statistic, resources, inputs=inputs, label="X'X of some")
-    if scaling is not None:
-        scale_gram(G, scaling.factor[columns])
-    return G, record
+    positive = sp.csr_array((Y.data > 0, Y.indices, Y.indptr), shape=Y.shape)
+    weights: Array = positive.astype(np.float64) @ label_weights
+    return weights
 
 
-def scale_gram(G: NDArray[np.float64], f: NDArray[np.float64]) -> None:
-    """diag(f) G diag(f), in place."""
-    for row, factor in zip(G, f, strict=True):
-        row *= factor * f  # the product of both first, or G would lose its symmetry to rounding
+def _gram_scratch(profile: Profile, m: int) -> int:
+    if profile.sparse:
+        return gram_scratch_bytes(m, profile.block_rows, min(profile.block_values, GRAM_VALUES))
+    return 8 * m * m + 2 * TILE_BYTES

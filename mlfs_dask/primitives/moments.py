@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.blocks.moments import ColumnMoments, add_zeros, merge_moments, moments_block
-from mlfs_dask.primitives.passes import KeptStatistic, State
+from mlfs_dask.primitives.passes import CacheableStatistic, State
 from mlfs_dask.typing import Block, Matrix, Profile
 
 
@@ -37,7 +37,7 @@ class FeatureMoments:
         return np.sqrt(self.m2 / max(self.n, 1))
 
 
-class Moments(KeptStatistic):
+class Moments(CacheableStatistic):
     """Statistic: `FeatureMoments` of X.
 
     Means are kept relative to the first row of dense data that a state meets; zero is the origin of sparse data.

@@ -18,7 +18,7 @@ from mlfs_dask.blocks.products import (
     positives_block,
 )
 from mlfs_dask.primitives.moments import first_values, moments_scratch_bytes, moved
-from mlfs_dask.primitives.passes import KeptStatistic, State
+from mlfs_dask.primitives.passes import CacheableStatistic, State
 from mlfs_dask.typing import Block, Matrix, Profile
 
 #: Multiplications and additions above which a job loads the compiled kernels: below it, NumPy has finished
@@ -76,7 +76,7 @@ class LabelMoments:
         return np.sqrt(self.m2 / max(self.n, 1))
 
 
-class LabelProducts(KeptStatistic):
+class LabelProducts(CacheableStatistic):
     """Statistic: `LabelMoments` of X and Y.
 
     Dense X is summed relative to the first row that a state meets, and two states that began with different

@@ -1,7 +1,7 @@
 """The contract of every selector: scikit-learn's outside, one `_score` inside.
 
 A selector is configured with its paper's parameters, is given X and Y in any container, and comes back with a
-score for every feature and a record of what it cost. A subclass says what a job will need (`plan`) and
+score for every feature and a record of what it cost. A subclass declares what a job will need (`cost`) and
 computes the scores (`_score`); validation, ranking, transform and the record are here.
 """
 
@@ -28,10 +28,10 @@ from mlfs_dask import checkpoints, runtime
 from mlfs_dask.blocks.sparse import columns_of_block
 from mlfs_dask.caching import noting
 from mlfs_dask.errors import DataError, UsageError, number_of
-from mlfs_dask.primitives.passes import KeptStatistic, PassRecord, count_passes
-from mlfs_dask.primitives.plan import Plan, require_driver
-from mlfs_dask.primitives.rows import as_rows
+from mlfs_dask.primitives.passes import CacheableStatistic, count_passes
+from mlfs_dask.primitives.row_sources import as_rows
 from mlfs_dask.runtime import Resources
+from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, project, require_driver
 from mlfs_dask.selectors.labels import label_matrix
 from mlfs_dask.typing import Profile, RowSource
 
@@ -47,8 +47,6 @@ class Scores:
     ----------
     scores : float64 array, shape (d,)
         Larger is better; never NaN.
-    passes : sequence of PassRecord
-        Every reading of X that was made.
     iterations : int
         Of the method's loop; 0 where there is none.
     converged : bool or None
@@ -62,7 +60,6 @@ class Scores:
     """
 
     scores: NDArray[np.float64]
-    passes: Sequence[PassRecord]
     iterations: int = 0
     converged: bool | None = None
     objective: Sequence[float] = ()
@@ -134,7 +131,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
 
     A subclass sets the class attributes, takes its parameters in `__init__` (`n_features_to_select` first,
     the others by keyword, annotated and documented: the command line's options are made from them), and
-    implements `plan` and `_score`.
+    implements `cost` and `_score`.
 
     Attributes
     ----------
@@ -181,6 +178,10 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
 
     # ------------------------------------------------------------------ for subclasses
 
+    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
+        """What a fit reads and what the driver holds. No data is touched."""
+        raise NotImplementedError
+
     def plan(self, source: Profile | RowSource, resources: Resources) -> Plan:
         """What a fit will cost. Integers only; no data is touched.
 
@@ -189,9 +190,9 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         DoesNotFitError
             When no plan fits the workers.
         """
-        raise NotImplementedError
+        return project(self.cost(source, resources), source, resources)
 
-    def first_statistics(self, source: RowSource, resources: Resources) -> Sequence[KeptStatistic]:
+    def first_statistics(self, source: RowSource, resources: Resources) -> Sequence[CacheableStatistic]:
         """What a fit reads first, so that jobs on one store can read it together; empty where it has to be asked.
 
         Raises
@@ -200,7 +201,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         """
         return ()
 
-    def _score(self, source: RowSource, resources: Resources, k: int) -> Scores:
+    def _score(self, passes: PassRunner, k: int) -> Scores:
         """Run the method."""
         raise NotImplementedError
 
@@ -254,8 +255,10 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         runtime.emit("fit", method=self.method)
         # NumPy and SciPy each bring a BLAS, whose idle threads keep the cores from the other's: one thread of each was
         # up to 15 times faster for loops that use both. Passes have threads of their own.
-        with job, noting() as kept, runtime.one_blas_thread():
-            outcome = self._score(source, resources, k)
+        passes = PassRunner(source, resources, plan)
+        with job, noting() as hits, runtime.one_blas_thread():
+            outcome = self._score(passes, k)
+        records = passes.records
         for warning in outcome.warnings:
             warnings.warn(warning, stacklevel=2)
         self.scores_ = outcome.scores
@@ -273,18 +276,18 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
             q=profile.q,
             k=k,
             seed=plain(getattr(self, "random_state", None)),
-            passes=count_passes(outcome.passes),
-            tasks=sum(p.tasks for p in outcome.passes),
-            bytes_read=sum(p.bytes_read for p in outcome.passes),
+            passes=count_passes(records),
+            tasks=sum(record.tasks for record in records),
+            bytes_read=sum(record.bytes_read for record in records),
             wall_seconds=time.perf_counter() - started,
             plan=plan.to_dict(),
-            peak_worker_bytes=max((p.peak_worker_bytes for p in outcome.passes), default=0),
+            peak_worker_bytes=max((record.peak_worker_bytes for record in records), default=0),
             peak_driver_bytes=runtime.peak_rss(),
             iterations=outcome.iterations,
             converged=outcome.converged,
             objective=[float(value) for value in outcome.objective],
             versions=versions(),
-            extra={**outcome.extra, **({"from_cache": kept} if kept else {})},
+            extra={**outcome.extra, **({"from_cache": hits} if hits else {})},
             warnings=[str(warning) for warning in outcome.warnings],
         )
         return self
@@ -341,7 +344,7 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _open(self, X: Any, y: Any) -> tuple[RowSource, dict[str, Any] | None]:
         """The rows of X and y; sets `n_features_in_` and `feature_names_in_`."""
-        if y is None and (is_dataset(X) or is_row_source(X)):
+        if y is None and (is_dataset(X) or isinstance(X, RowSource)):
             source = as_rows(X)
             names = getattr(X, "feature_names", None)
             self._set_features(source.profile.d, names)
@@ -523,11 +526,6 @@ def is_dask_array(array: Any) -> bool:
 def is_dataset(X: Any) -> bool:
     """Whether X is an opened store, which carries its labels and names."""
     return hasattr(X, "rows") and hasattr(X, "feature_names")
-
-
-def is_row_source(X: Any) -> bool:
-    """Whether X streams rows itself."""
-    return hasattr(X, "stream") or hasattr(X, "delayed_blocks")
 
 
 def store_of(X: Any) -> dict[str, Any] | None:

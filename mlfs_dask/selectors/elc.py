@@ -21,8 +21,8 @@ from mlfs_dask.blocks.label_space import (
     residual_correlation,
     standardised_products,
 )
-from mlfs_dask.primitives.passes import KeptStatistic, plan_statistics, run_pass
-from mlfs_dask.primitives.plan import Plan
+from mlfs_dask.primitives.passes import CacheableStatistic, plan_statistics, run_pass
+from mlfs_dask.primitives.pass_plan import Plan
 from mlfs_dask.primitives.products import LabelMoments, LabelProducts, wants_compiled
 from mlfs_dask.runtime import Resources, driver_bytes
 from mlfs_dask.selectors.base import BaseSelector, Scores, nothing_to_tell, rank, unknown_labels_error
@@ -158,7 +158,7 @@ class ELC(BaseSelector):
             notes=(f"A is {q:,} labels by {d:,} features; the loop reads no data",),
         )
 
-    def first_statistics(self, source: RowSource, resources: Resources) -> Sequence[KeptStatistic]:
+    def first_statistics(self, source: RowSource, resources: Resources) -> Sequence[CacheableStatistic]:
         profile = source.profile
         return [LabelProducts(profile.d, profile.q, compiled=wants_compiled(profile))]
 

@@ -29,8 +29,8 @@ from mlfs_dask.primitives.counts import (
     equal_width_book,
     quantile_book,
 )
-from mlfs_dask.primitives.passes import KeptStatistic, PassRecord, plan_statistics, run_pass
-from mlfs_dask.primitives.plan import PassPlan, Plan, combine, split_evenly
+from mlfs_dask.primitives.passes import CacheableStatistic, PassRecord, plan_statistics, run_pass
+from mlfs_dask.primitives.pass_plan import PassPlan, Plan, combine, split_evenly
 from mlfs_dask.primitives.sample import RowSample, draw_rows
 from mlfs_dask.runtime import Resources, driver_bytes
 from mlfs_dask.selectors.base import BaseSelector, Scores, nothing_to_tell, unknown_labels_error
@@ -128,7 +128,7 @@ class _CountingSelector(BaseSelector):
             notes=(note,),
         )
 
-    def first_statistics(self, source: RowSource, resources: Resources) -> Sequence[KeptStatistic]:
+    def first_statistics(self, source: RowSource, resources: Resources) -> Sequence[CacheableStatistic]:
         profile, features, label_counts = source.profile, source.features, source.label_counts
         if self.binning == "quantile" or features.minimum is None or label_counts is None or label_counts[0].any():
             return ()

@@ -173,12 +173,12 @@ class Dataset:
             location=self._location,
             X=self._matrix("X", (self.schema.n, self.schema.d), self.schema.storage),
             Y=self._matrix("obsm/labels", (self.schema.n, self.schema.q), self.schema.labels_storage),
-            row_offsets=np.array(partitions.rows, np.int64),
+            partition_rows=np.array(partitions.rows, np.int64),
             nonzero_offsets=np.array(partitions.nonzeros, np.int64),
             label_offsets=np.array(partitions.label_nonzeros, np.int64),
             driver_features=self.features,
             driver_label_counts=self.label_counts,
-            digest=self.digest,
+            content_digest=self.digest,
         )
 
     def _matrix(self, name: str, shape: tuple[int, int], storage: str) -> MatrixLayout:

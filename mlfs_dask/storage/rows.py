@@ -23,7 +23,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.objects import not_readable
-from mlfs_dask.typing import Block, FeatureInfo, Profile
+from mlfs_dask.typing import Block, FeatureInfo, Profile, RowSource
 
 #: Bytes of X in one block. Two blocks are held at a time.
 BLOCK_BYTES = 16 * 2**20
@@ -284,34 +284,35 @@ class MatrixLayout:
 
 
 @dataclass(frozen=True)
-class StoreRows:
+class StoreRows(RowSource):
     """Rows of a store as a `RowSource`. Picklable: it holds a place and sizes, never data.
 
     Parameters
     ----------
     location : StoreLocation
     X, Y : MatrixLayout
-    row_offsets : int64 array, shape (partitions + 1,)
+    partition_rows : int64 array, shape (partitions + 1,)
+        `row_offsets`.
     nonzero_offsets, label_offsets : int64 array, shape (partitions + 1,)
         Stored values of X and of Y before each partition.
     driver_features : FeatureInfo
         Not sent to workers.
     driver_label_counts : int64 array, shape (3, q)
     block_bytes : int
-    digest : str, optional
-        Of the store's content: by it statistics are kept (`mlfs_dask.caching`).
+    content_digest : str, optional
+        `digest`.
     """
 
     location: StoreLocation
     X: MatrixLayout
     Y: MatrixLayout
-    row_offsets: NDArray[np.int64]
+    partition_rows: NDArray[np.int64]
     nonzero_offsets: NDArray[np.int64]
     label_offsets: NDArray[np.int64]
     driver_features: FeatureInfo
     driver_label_counts: NDArray[np.int64]
     block_bytes: int = BLOCK_BYTES
-    digest: str | None = None
+    content_digest: str | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (
@@ -320,7 +321,7 @@ class StoreRows:
                 self.location,
                 self.X,
                 self.Y,
-                self.row_offsets,
+                self.partition_rows,
                 self.nonzero_offsets,
                 self.label_offsets,
                 FeatureInfo(),
@@ -330,9 +331,16 @@ class StoreRows:
         )
 
     @property
+    def row_offsets(self) -> NDArray[np.int64]:
+        return self.partition_rows
+
+    @property
     def place(self) -> str:
-        """Path or URL of the store."""
         return self.location.path
+
+    @property
+    def digest(self) -> str | None:
+        return self.content_digest
 
     @property
     def features(self) -> FeatureInfo:
@@ -342,8 +350,12 @@ class StoreRows:
     def label_counts(self) -> NDArray[np.int64]:
         return self.driver_label_counts
 
-    @cached_property
+    @property
     def profile(self) -> Profile:
+        return self._profile
+
+    @cached_property
+    def _profile(self) -> Profile:
         n, d = self.X.shape
         nonzeros, label_nonzeros = int(self.nonzero_offsets[-1]), int(self.label_offsets[-1])
         partition_rows = int(np.diff(self.row_offsets).max(initial=1))

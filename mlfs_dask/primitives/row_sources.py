@@ -42,9 +42,9 @@ def as_rows(X: Any, Y: Any = None) -> RowSource:
         When X and Y have different numbers of rows, or chunks of unknown size.
     """
     if Y is None:
-        rows = getattr(X, "rows", X)
-        if hasattr(rows, "stream") or hasattr(rows, "delayed_blocks"):
-            return rows  # type: ignore[no-any-return]
+        rows = X if isinstance(X, RowSource) else getattr(X, "rows", None)
+        if isinstance(rows, RowSource):
+            return rows
         raise DataError("no labels were given: X is an array and Y is None", cure="fit(X, Y)")
     if any(_is_dask(array) and np.isnan(sum(sum(axis) for axis in array.chunks)) for array in (X, Y)):
         raise DataError(
@@ -76,7 +76,7 @@ def _store_rows(X: Any, Y: Any) -> RowSource | None:
     return layers[0] if layers[0] is not None and layers[0] is layers[1] else None
 
 
-class ArrayRows:
+class ArrayRows(RowSource):
     """Rows of arrays in memory.
 
     Parameters
@@ -94,7 +94,7 @@ class ArrayRows:
         X.
     """
 
-    in_memory = True
+    residence = "process"
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class ArrayRows:
         if isinstance(X, sp.csr_array):
             edges = X.indptr[np.r_[0 : n : self._block_rows, n]]
             largest = value_bytes * int(np.diff(edges).max(initial=0))
-        self.profile = Profile(
+        self._profile = Profile(
             n=n,
             d=d,
             q=Y.shape[1],
@@ -133,8 +133,11 @@ class ArrayRows:
         )
 
     @property
+    def profile(self) -> Profile:
+        return self._profile
+
+    @property
     def row_offsets(self) -> NDArray[np.int64]:
-        """First row of every partition, and n."""
         rows, n = self._block_rows, self.profile.n
         return np.array([*range(0, rows * self.profile.partitions, rows), n], dtype=np.int64)
 
@@ -158,7 +161,7 @@ class ArrayRows:
                 yield Block(part.start, self._X[part], self._Y[part])
 
 
-class DaskRows:
+class DaskRows(RowSource):
     """Rows of Dask arrays; every row chunk of X is a partition, and Y is cut to match it.
 
     Parameters
@@ -167,7 +170,7 @@ class DaskRows:
         Column chunks are put together inside the task that reduces the rows.
     """
 
-    holds_blocks = True
+    residence = "graph"
 
     def __init__(self, X: Any, Y: Any) -> None:
         import dask.array as da
@@ -184,7 +187,7 @@ class DaskRows:
         itemsize = X.dtype.itemsize
         # The density of blocks that are not computed yet is unknown: dense is the safe guess for memory.
         block_bytes = rows * d * (itemsize + 4 * self.meta_is_sparse)
-        self.profile = Profile(
+        self._profile = Profile(
             n=n,
             d=d,
             q=int(Y.shape[1]),
@@ -200,51 +203,93 @@ class DaskRows:
         )
         self._x_blocks = X.to_delayed()
         self._y_blocks = Y.to_delayed()
-        self.row_offsets: NDArray[np.int64] = np.cumsum((0, *X.chunks[0]))
+        self._row_offsets: NDArray[np.int64] = np.cumsum((0, *X.chunks[0]))
         self._y_bounds = np.cumsum((0, *Y.chunks[0]))
 
-    features = FeatureInfo()
-    label_counts = None
+    @property
+    def profile(self) -> Profile:
+        return self._profile
+
+    @property
+    def row_offsets(self) -> NDArray[np.int64]:
+        return self._row_offsets
 
     def stream(self, first: int, last: int) -> Iterator[Block]:
-        """Blocks computed one row chunk after another, for stepping through; passes use `delayed_blocks`."""
+        """Blocks computed one row chunk after another, by the default scheduler; passes use `delayed_partition`."""
         for i in range(first, last):
-            yield from self.delayed_blocks(i).compute(scheduler="sync").blocks()
+            yield from self.delayed_partition(i).compute().stream(i, i + 1)
 
-    def delayed_blocks(self, partition: int) -> Any:
-        """A delayed `HeldBlock` of one row chunk."""
+    def delayed_partition(self, partition: int) -> Any:
+        """A delayed `ChunkRows` of one row chunk."""
         from dask.delayed import delayed
 
-        start, stop = self.row_offsets[partition : partition + 2]
+        start, stop = self._row_offsets[partition : partition + 2]
         first = int(np.searchsorted(self._y_bounds, start, side="right")) - 1
         first = min(first, len(self._y_bounds) - 2)  # an empty chunk of X after the last row
         last = max(int(np.searchsorted(self._y_bounds, stop, side="left")), first + 1)
-        return delayed(HeldBlock, pure=False)(
-            int(start),
-            int(stop),
+        return delayed(ChunkRows, pure=False)(
+            self._profile,
+            self._row_offsets,
+            partition,
             int(self._y_bounds[first]),
             list(self._x_blocks[partition]),
             [list(row) for row in self._y_blocks[first:last]],
         )
 
 
-class HeldBlock:
-    """One row chunk whose pieces were computed by other tasks, as `Block`s."""
+class ChunkRows(RowSource):
+    """One row chunk of `DaskRows` whose pieces were computed by other tasks.
 
-    def __init__(self, start: int, stop: int, y_start: int, x: list[Any], y: list[list[Any]]) -> None:
-        self._start = start
+    Parameters
+    ----------
+    profile : Profile
+    row_offsets : int64 array, shape (partitions + 1,)
+        Of the whole source.
+    partition : int
+    y_start : int
+        Row of the whole at which the pieces of Y begin.
+    x : list of blocks
+        Side by side.
+    y : list of lists of blocks
+        Rows of blocks that lie side by side.
+    """
+
+    residence = "process"
+
+    def __init__(
+        self,
+        profile: Profile,
+        row_offsets: NDArray[np.int64],
+        partition: int,
+        y_start: int,
+        x: list[Any],
+        y: list[list[Any]],
+    ) -> None:
+        self._profile = profile
+        self._row_offsets = row_offsets
+        self._partition = partition
+        start, stop = (int(bound) for bound in row_offsets[partition : partition + 2])
         X = [as_matrix(piece) for piece in x]
-        self._X = X[0] if len(X) == 1 else _beside(X)
+        self._X = X[0] if len(X) == 1 else _side_by_side(X)
         rows = [[as_labels(piece) for piece in row] for row in y]
         Y = sp.vstack([r[0] if len(r) == 1 else sp.hstack(r) for r in rows], format="csr")
         self._Y = sp.csr_array(Y[start - y_start : stop - y_start])
 
-    def blocks(self) -> Iterator[Block]:
+    @property
+    def profile(self) -> Profile:
+        return self._profile
+
+    @property
+    def row_offsets(self) -> NDArray[np.int64]:
+        return self._row_offsets
+
+    def stream(self, first: int, last: int) -> Iterator[Block]:
+        """The rows of the chunk, whose partition is `first`."""
         if self._X.shape[0]:
-            yield Block(self._start, self._X, self._Y)
+            yield Block(int(self._row_offsets[self._partition]), self._X, self._Y)
 
 
-def _beside(pieces: list[Matrix]) -> Matrix:
+def _side_by_side(pieces: list[Matrix]) -> Matrix:
     if any(sp.issparse(p) for p in pieces):
         joined = sp.csr_array(sp.hstack(pieces, format="csr"))
         joined.sort_indices()

@@ -6,9 +6,7 @@ The same functions serve `mlfs plan` and the pass itself, so what is printed is 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
 
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.runtime import Resources
@@ -58,55 +56,6 @@ class PassPlan:
     peak_worker_bytes: int
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What a whole job will cost, before anything runs.
-
-    Attributes
-    ----------
-    passes, tasks, bytes_read : int
-        Totals over the job. Iterative methods state the most they may take.
-    typical_passes, typical_bytes_read : (int, int) or None
-        Of an iterative method, the least and the most of what it has taken on real data.
-    peak_worker_bytes, peak_driver_bytes : int
-        Projected peak of one worker process and of the driver process.
-    notes : tuple of str
-        What the planner decided, for people ("counts tiled over 4 groups of 25 000 features").
-    """
-
-    passes: int
-    tasks: int
-    bytes_read: int
-    peak_worker_bytes: int
-    peak_driver_bytes: int
-    notes: tuple[str, ...] = ()
-    shape: dict[str, Any] = field(default_factory=dict)
-    typical_passes: tuple[int, int] | None = None
-    typical_bytes_read: tuple[int, int] | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data, for `run.json` and `--json`."""
-        return asdict(self)
-
-
-class Phase(NamedTuple):
-    """What the driver holds in one part of a job.
-
-    Attributes
-    ----------
-    held : int
-        Bytes in memory.
-    row_bytes : int
-        Of arrays with n rows, which may be files.
-    slab : int
-        In memory if these are files.
-    """
-
-    held: int
-    row_bytes: int
-    slab: int = 0
-
-
 def plan_pass(
     profile: Profile,
     resources: Resources,
@@ -114,10 +63,11 @@ def plan_pass(
     state_bytes: int,
     scratch_bytes: int,
     result_bytes: int = 0,
+    parameter_bytes: int = 0,
     compiled: bool = False,
+    loads_trees: bool = False,
     can_split: bool = False,
     one_run_per_partition: bool = False,
-    least_runs: int = 0,
 ) -> PassPlan:
     """Choose the runs of partitions, the merge fan-in, and whether states are merged in pieces.
 
@@ -131,16 +81,15 @@ def plan_pass(
         Temporaries of the kernels on one block.
     result_bytes : int
         What the last task returns.
-    compiled : bool
-        Whether a kernel of the pass is compiled, so that every process loads the compiler's runtime.
+    parameter_bytes : int
+        What every process holds of the parameters of the statistics.
+    compiled, loads_trees : bool
+        Whether every process loads compiled kernels with their compiler's runtime, or scikit-learn's trees.
     can_split : bool
         Whether states can be cut into pieces that are merged apart. Large ones are then cut into as many as there
         are slots: every worker merges and finishes its share, and no process holds two whole states to add them.
     one_run_per_partition : bool
         For Dask arrays, whose blocks are arguments of the task.
-    least_runs : int
-        Runs to make, if there are as many partitions: for passes that send rows, of which a run should not have too
-        many.
 
     Raises
     ------
@@ -159,12 +108,12 @@ def plan_pass(
         if one_run_per_partition:
             runs = tuple((i, i + 1) for i in range(partitions))
         else:
-            runs = split_evenly(partitions, min(partitions, max(slots * runs_per_slot, least_runs)))
+            runs = split_evenly(partitions, min(partitions, slots * runs_per_slot))
         projected = result_bytes + _peak(
             resources,
             state_bytes,
             profile.buffer_bytes + scratch_bytes,
-            resources.compiled_bytes if compiled else 0,
+            parameter_bytes + resources.compiled_bytes * compiled + resources.trees_bytes * loads_trees,
             len(runs),
             fan_in,
             pieces,
@@ -193,14 +142,14 @@ def _peak(
     resources: Resources,
     state: int,
     reading: int,
-    library: int,
+    shared: int,
     n_runs: int,
     fan_in: int,
     pieces: int,
 ) -> int:
-    """Projected peak of one process: what it is, what its threads read into, and the states it holds."""
+    """Projected peak of one process: what it is, what its threads share and read into, and the states it holds."""
     threads = resources.threads_per_worker
-    base = resources.process_bytes + library
+    base = resources.process_bytes + shared
     if resources.client is None:
         return base + threads * (reading + state)
     fan_in = min(fan_in, n_runs)
@@ -226,32 +175,6 @@ def split_evenly(total: int, pieces: int) -> tuple[tuple[int, int], ...]:
     for i in range(pieces):
         bounds.append(bounds[-1] + base + (i < extra))
     return tuple(itertools.pairwise(bounds))
-
-
-def require_driver(plan: Plan, resources: Resources, what: str) -> Plan:
-    """`plan`, unless the driver side does not fit its process.
-
-    Raises
-    ------
-    DoesNotFitError
-    """
-    if plan.peak_driver_bytes > resources.driver_limit:
-        raise DoesNotFitError(
-            what,
-            projected=plan.peak_driver_bytes,
-            available=resources.driver_limit,
-            cure="run the command on a machine with more memory, or select on fewer labels or features",
-        )
-    return plan
-
-
-def combine(plans: Sequence[PassPlan]) -> tuple[int, int, int]:
-    """Tasks, bytes read and largest worker peak of several passes, one after another."""
-    return (
-        sum(p.tasks for p in plans),
-        sum(p.bytes_read for p in plans),
-        max(p.peak_worker_bytes for p in plans),
-    )
 
 
 def _limit_for(projected: int) -> str:

@@ -1,0 +1,229 @@
+"""Some rows and some columns of a source: the training part of a split, the features that were chosen.
+
+`RowSubset` streams chosen rows of any other source, for selectors to learn from. `read_rows` reads all rows, or chosen
+columns of them, into this process, once over X.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask import runtime
+from mlfs_dask.errors import DataError
+from mlfs_dask.fingerprints import digest_of
+from mlfs_dask.primitives.counts import Ranges
+from mlfs_dask.primitives.passes import PassRecord, run_pass
+from mlfs_dask.primitives.row_sources import count_labels
+from mlfs_dask.runtime import Resources
+from mlfs_dask.typing import Block, FeatureInfo, Matrix, Profile, RowSource
+
+
+class RowSubset(RowSource):
+    """Chosen rows of another source, with labels of their own.
+
+    Parameters
+    ----------
+    source : RowSource
+        One that streams.
+    rows : int64 array, shape (m,)
+        Rising.
+    Y : csr_array of int8, shape (m, q)
+        Labels of the chosen rows.
+    features : FeatureInfo
+        Of the chosen rows (`row_subset`).
+
+    Notes
+    -----
+    A reading of the subset reads all of the source. It travels to workers with its labels.
+    """
+
+    def __init__(self, source: RowSource, rows: NDArray[np.int64], Y: sp.csr_array, features: FeatureInfo) -> None:
+        self._source = source
+        self._rows = rows
+        self._Y = Y
+        self._features = features
+        self.residence = "process" if source.residence == "graph" else source.residence
+        self._row_offsets: NDArray[np.int64] = np.searchsorted(rows, source.row_offsets).astype(np.int64)
+        whole = source.profile
+        self._profile = replace(
+            whole,
+            n=len(rows),
+            nonzeros=int(whole.nonzeros * len(rows) / max(whole.n, 1)),
+            label_nonzeros=int(Y.nnz),
+            # The chosen rows of a block are copied out of it.
+            buffer_bytes=whole.buffer_bytes + whole.block_bytes,
+        )
+
+    @property
+    def profile(self) -> Profile:
+        return self._profile
+
+    @property
+    def row_offsets(self) -> NDArray[np.int64]:
+        return self._row_offsets
+
+    @property
+    def features(self) -> FeatureInfo:
+        return self._features
+
+    @property
+    def digest(self) -> str | None:
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str | None:
+        whole, Y = self._source.digest, self._Y
+        if whole is None:
+            return None
+        return digest_of({"source": whole, "rows": self._rows, "labels": [Y.indptr, Y.indices, Y.data]})
+
+    @property
+    def place(self) -> str | None:
+        return self._source.place
+
+    @property
+    def label_counts(self) -> NDArray[np.int64]:
+        return count_labels(self._Y)
+
+    def stream(self, first: int, last: int) -> Iterator[Block]:
+        """Blocks of partitions first..last-1 in row order."""
+        for block in self._source.stream(first, last):
+            low, high = np.searchsorted(self._rows, (block.start, block.start + block.X.shape[0]))
+            if high > low:
+                inside = self._rows[low:high] - block.start
+                yield Block(int(low), block.X[inside], self._Y[low:high])
+
+
+class JoinedRows(RowSource):
+    """The rows of several sources of the same width, one source after another.
+
+    Parameters
+    ----------
+    sources : sequence of RowSource
+        Ones that stream; all dense or all sparse.
+    """
+
+    def __init__(self, sources: Sequence[RowSource]) -> None:
+        self._sources = tuple(sources)
+        profiles = [source.profile for source in sources]
+        if len({profile.sparse for profile in profiles}) > 1:
+            raise DataError(
+                "some of the rows are stored dense and some sparse",
+                cure="convert all files with the same --storage",
+            )
+        starts = np.cumsum([0, *(profile.n for profile in profiles)])
+        self._first = np.cumsum([0, *(profile.partitions for profile in profiles)])
+        self._starts = starts
+        pieces = [source.row_offsets[:-1] + start for source, start in zip(sources, starts[:-1], strict=True)]
+        self._row_offsets: NDArray[np.int64] = np.concatenate([*pieces, starts[-1:]]).astype(np.int64)
+        sums = ("n", "nonzeros", "label_nonzeros", "partitions", "read_bytes")
+        most = ("itemsize", "block_rows", "block_bytes", "buffer_bytes")
+        self._profile = replace(
+            profiles[0],
+            **{name: sum(getattr(profile, name) for profile in profiles) for name in sums},
+            **{name: max(getattr(profile, name) for profile in profiles) for name in most},
+        )
+        self.residence = sources[0].residence if len({s.residence for s in sources}) == 1 else "process"
+
+    @property
+    def profile(self) -> Profile:
+        return self._profile
+
+    @property
+    def row_offsets(self) -> NDArray[np.int64]:
+        return self._row_offsets
+
+    @property
+    def features(self) -> FeatureInfo:
+        # Ranges of all rows are those of no part; kinds are those of the first source.
+        return FeatureInfo(n_categories=self._sources[0].features.n_categories)
+
+    def stream(self, first: int, last: int) -> Iterator[Block]:
+        """Blocks of partitions first..last-1 in row order."""
+        for number, source in enumerate(self._sources):
+            low, high = int(self._first[number]), int(self._first[number + 1])
+            if first < high and last > low:
+                for block in source.stream(max(first, low) - low, min(last, high) - low):
+                    yield block._replace(start=block.start + int(self._starts[number]))
+
+
+def row_subset(
+    source: RowSource, rows: NDArray[np.int64], Y: sp.csr_array, resources: Resources
+) -> tuple[RowSubset, PassRecord]:
+    """Chosen rows as a source, their ranges measured by one reading.
+
+    The ranges that a store keeps are those of all rows; bins made from them would have seen the rows that are judged.
+    What kind a feature is (categories, 0/1) is kept.
+
+    Raises
+    ------
+    DoesNotFitError, ClusterLostError
+    """
+    blind = RowSubset(source, rows, Y, FeatureInfo())
+    ((found, _),), record = run_pass(blind, [Ranges(source.profile.d, Y.shape[1])], resources, label="training rows")
+    features = replace(found, n_categories=source.features.n_categories)
+    return RowSubset(source, rows, Y, features), record
+
+
+def read_rows(
+    source: RowSource, *, columns: NDArray[np.integer[Any]] | None = None, out: Matrix | None = None, label: str = "rows"
+) -> tuple[Matrix, sp.csr_array, PassRecord]:
+    """All rows in the memory of this process, by one reading that this process makes itself.
+
+    Parameters
+    ----------
+    source : RowSource
+    columns : int array, shape (k,), optional
+        Features to keep, in this order; X is dense then. All by default, dense or sparse as the source is.
+    out : float array, shape (n, k), optional
+        Where the dense rows go; a new array by default.
+    label : str
+        What the progress line calls this pass.
+
+    Returns
+    -------
+    X : ndarray or csr_array, shape (n, d) or (n, k)
+        Dense: float32 where the source has float32 or smaller integers, else float64.
+    Y : csr_array of int8, shape (n, q)
+    record : PassRecord
+    """
+    profile = source.profile
+    started = time.perf_counter()
+    runtime.reset_peak_rss()
+    runtime.emit("pass", label=label, partitions=profile.partitions)
+    sparse = profile.sparse and columns is None
+    if not sparse and out is None:
+        width = profile.d if columns is None else len(columns)
+        out = np.empty((profile.n, width), np.float32 if profile.itemsize <= 4 else np.float64)
+    pieces, labels = [], []
+    for i in range(profile.partitions):
+        for block in source.stream(i, i + 1):
+            # Blocks are views of buffers that the next block overwrites.
+            labels.append(block.Y.copy())
+            if sparse:
+                pieces.append(sp.csr_array(block.X, copy=True))
+                continue
+            chosen = block.X if columns is None else block.X[:, columns]
+            out[block.start : block.start + chosen.shape[0]] = chosen.toarray() if sp.issparse(chosen) else chosen
+        runtime.emit("partitions", done=1)
+    X = _stacked(pieces, profile.d) if sparse else out
+    Y = _stacked(labels, profile.q)
+    seconds = time.perf_counter() - started
+    runtime.emit("pass-done", label=label, seconds=seconds)
+    return X, Y, PassRecord(profile.partitions, profile.read_bytes, seconds, runtime.peak_rss())
+
+
+def _stacked(pieces: list[sp.csr_array], columns: int) -> sp.csr_array:
+    if not pieces:
+        return sp.csr_array((0, columns))
+    joined = pieces[0] if len(pieces) == 1 else sp.csr_array(sp.vstack(pieces, format="csr"))
+    joined.has_canonical_format = True
+    return joined

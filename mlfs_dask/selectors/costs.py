@@ -1,0 +1,261 @@
+"""What a selection costs, as data: its readings and the arrays of the driver, and the one function that adds them up.
+
+A selector declares a `Cost`: its steps in order, each a reading of the data or work of the driver alone, and the arrays
+that the driver holds, with their shapes in size letters and the steps from which and to which they are held. `project`
+makes the `Plan` of it: what `mlfs plan` prints, what is refused where it does not fit, and what the fit runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mlfs_dask import runtime
+from mlfs_dask.errors import DoesNotFitError
+from mlfs_dask.primitives.pass_plan import PassPlan
+from mlfs_dask.primitives.passes import PassRecord, Statistic, plan_statistics, run_pass
+from mlfs_dask.runtime import Resources
+from mlfs_dask.typing import Profile, RowSource
+
+#: Copies of a message that the driver holds while it is sent or arrives: pickled, in frames, and in the scheduler, which
+#: under a local cluster is this process too.
+MESSAGE_COPIES = 4
+
+
+class HeldArray(NamedTuple):
+    """An array that the driver holds.
+
+    Attributes
+    ----------
+    name : str
+        As the method's paper calls it, or what it is.
+    shape : str
+        Size letters and numbers, separated by blanks: "d q", "2 d d".
+    dtype : str
+        NumPy's name.
+    first, last : str
+        Steps from which and to which it is held; empty: from the first, to the last.
+    """
+
+    name: str
+    shape: str
+    dtype: str = "f8"
+    first: str = ""
+    last: str = ""
+
+    def nbytes(self, sizes: Mapping[str, int]) -> int:
+        """Bytes of the array.
+
+        >>> HeldArray("W", "2 d q").nbytes({"d": 10, "q": 3})
+        480
+        """
+        factors = (int(word) if word.isdigit() else sizes[word] for word in self.shape.split())
+        return math.prod(factors) * np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One reading of the data, or one that is made in every iteration of a loop.
+
+    Attributes
+    ----------
+    name : str
+        What the fit and the progress line call it.
+    statistics : tuple of Statistic
+        What it feeds. For the plan only their sizes matter.
+    times : int
+        How often it is made at most.
+    typical : (int, int) or None
+        How often at least and at most it was made on real data; None: `times`.
+    """
+
+    name: str
+    statistics: tuple[Statistic, ...]
+    times: int = 1
+    typical: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a selection reads and holds.
+
+    Attributes
+    ----------
+    steps : sequence of Reading or str
+        In their order; a str names work of the driver that reads nothing.
+    sizes : mapping of str to int
+        The size letters of `arrays`.
+    arrays : sequence of HeldArray
+    compiled, loads_trees : bool
+        Whether the driver itself loads compiled kernels, or scikit-learn.
+    notes : sequence of str
+        What a user should know beside the numbers.
+    """
+
+    steps: Sequence[Reading | str]
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    arrays: Sequence[HeldArray] = ()
+    compiled: bool = False
+    loads_trees: bool = False
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a whole job will cost, before anything runs.
+
+    Attributes
+    ----------
+    passes, tasks, bytes_read : int
+        Totals over the job. Iterative methods state the most they may take.
+    typical_passes, typical_bytes_read : (int, int) or None
+        Of an iterative method, the least and the most of what it has taken on real data.
+    peak_worker_bytes, peak_driver_bytes : int
+        Projected peak of one worker process and of the driver process.
+    arrays : mapping of str to int
+        Bytes of the arrays that the driver holds, by name.
+    notes : tuple of str
+    readings : mapping of str to PassPlan
+        What `PassRunner` runs, by the name of the reading.
+    """
+
+    passes: int
+    tasks: int
+    bytes_read: int
+    peak_worker_bytes: int
+    peak_driver_bytes: int
+    arrays: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    typical_passes: tuple[int, int] | None = None
+    typical_bytes_read: tuple[int, int] | None = None
+    readings: Mapping[str, PassPlan] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data, for `run.json` and `--json`."""
+        values = dict(vars(self))
+        del values["readings"]
+        return {**values, "arrays": dict(self.arrays), "notes": list(self.notes)}
+
+
+def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Plan:
+    """Add up a cost.
+
+    Parameters
+    ----------
+    cost : Cost
+    source : RowSource or Profile
+        With a row source, statistics that are in the cache cost nothing.
+    resources : Resources
+
+    Returns
+    -------
+    Plan
+
+    Raises
+    ------
+    DoesNotFitError
+        A reading fits the workers in no way.
+    """
+    names = [step if isinstance(step, str) else step.name for step in cost.steps]
+    driver = runtime.driver_bytes() + _library_bytes(cost, resources)
+    readings: dict[str, PassPlan] = {}
+    peak_driver, peak_worker = driver, resources.process_bytes
+    totals = np.zeros((3, 3), dtype=np.int64)  # passes, tasks, bytes: at most, typically at least and at most
+    for i, step in enumerate(cost.steps):
+        held = sum(array.nbytes(cost.sizes) for array in cost.arrays if _is_held(array, i, names))
+        if isinstance(step, Reading):
+            planned = plan_statistics(source, step.statistics, resources)
+            readings[step.name] = planned
+            peak_worker = max(peak_worker, planned.peak_worker_bytes)
+            if resources.client is None:
+                held += planned.peak_worker_bytes - resources.process_bytes
+            else:
+                messages = sum(s.parameter_bytes + s.result_bytes for s in step.statistics)
+                held += MESSAGE_COPIES * messages
+            if planned.tasks:
+                times = np.array([step.times, *np.minimum(step.typical or (step.times, step.times), step.times)])
+                totals += np.outer([1, planned.tasks, planned.bytes_read], times)
+        peak_driver = max(peak_driver, driver + held)
+    iterates = any(isinstance(step, Reading) and step.typical for step in cost.steps)
+    (passes, few, many), (tasks, _, _), (read, few_read, many_read) = totals.tolist()
+    return Plan(
+        passes=passes,
+        tasks=tasks,
+        bytes_read=read,
+        peak_worker_bytes=peak_worker,
+        peak_driver_bytes=peak_driver,
+        arrays={array.name: array.nbytes(cost.sizes) for array in cost.arrays},
+        notes=tuple(cost.notes),
+        typical_passes=(few, many) if iterates else None,
+        typical_bytes_read=(few_read, many_read) if iterates else None,
+        readings=readings,
+    )
+
+
+def _is_held(array: HeldArray, step: int, names: Sequence[str]) -> bool:
+    first = names.index(array.first) if array.first else 0
+    last = names.index(array.last) if array.last else len(names) - 1
+    return first <= step <= last
+
+
+def _library_bytes(cost: Cost, resources: Resources) -> int:
+    """What the driver loads itself. In process a reading counts what its kernels load."""
+    compiled = runtime.driver_compiled_bytes() if resources.client is not None else resources.compiled_bytes
+    return compiled * cost.compiled + resources.trees_bytes * cost.loads_trees
+
+
+def require_driver(plan: Plan, resources: Resources, what: str, *, cure: str | None = None) -> Plan:
+    """`plan`, unless the driver side does not fit its process.
+
+    Raises
+    ------
+    DoesNotFitError
+    """
+    if plan.peak_driver_bytes > resources.driver_limit:
+        largest = sorted(plan.arrays.items(), key=lambda item: -item[1])[:3]
+        shown = ", ".join(f"{name} {size / 2**20:,.0f} MiB" for name, size in largest if size >= 2**20)
+        raise DoesNotFitError(
+            what + (f" (largest arrays: {shown})" if shown else ""),
+            projected=plan.peak_driver_bytes,
+            available=resources.driver_limit,
+            cure=cure or "run the command on a machine with more memory, or select on fewer labels or features",
+        )
+    return plan
+
+
+class PassRunner:
+    """The readings of one fit, as they were planned, and their records.
+
+    Parameters
+    ----------
+    source : RowSource
+    resources : Resources
+    plan : Plan
+
+    Attributes
+    ----------
+    records : list of PassRecord
+    """
+
+    def __init__(self, source: RowSource, resources: Resources, plan: Plan) -> None:
+        self.source = source
+        self.resources = resources
+        self.plan = plan
+        self.records: list[PassRecord] = []
+
+    def run(self, name: str, *statistics: Statistic) -> list[Any]:
+        """Make the reading that the plan calls `name`, and give the results of `statistics` in their order.
+
+        Raises
+        ------
+        DoesNotFitError, ClusterLostError
+        """
+        results, record = run_pass(
+            self.source, statistics, self.resources, label=name, plan=self.plan.readings.get(name)
+        )
+        self.records.append(record)
+        return results
