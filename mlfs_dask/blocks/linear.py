@@ -7,13 +7,13 @@ the temporary stays in the cache and both products of a tile come from one readi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.typing import Matrix
+from mlfs_dask.typing import Matrix, Profile
 
 #: Values of a dense tile: 1 MiB of float64, which leaves the second-level cache room for the products.
 TILE_VALUES = 2**17
@@ -21,9 +21,6 @@ TILE_VALUES = 2**17
 #: Rows of a Gram matrix that sparse blocks are added to at a time, and stored values of a block that are.
 GRAM_ROWS = 256
 GRAM_VALUES = 2**20
-
-#: Values of L X that are held at a time.
-LAPLACIAN_VALUES = 2**22
 
 #: Bytes that the kernels allocate for one dense tile.
 TILE_BYTES = 16 * TILE_VALUES
@@ -51,6 +48,83 @@ def dense_tiles(X: NDArray[Any], centre: NDArray[np.float64] | None) -> Iterator
         if centre is not None:
             tile -= centre
         yield part, tile
+
+
+class DenseTile(NamedTuple):
+    """Consecutive dense rows of a block, centred: valid until the next tile is asked for.
+
+    Attributes
+    ----------
+    part : slice
+        Which rows of the block.
+    X : float64 array, shape (rows, d)
+    """
+
+    part: slice
+    X: NDArray[np.float64]
+
+    def forward(self, W: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(X − centre) W, shape (rows, c)."""
+        return self.X @ W
+
+    def add_backward(self, R: NDArray[np.float64], into: NDArray[np.float64]) -> None:
+        """Add (X − centre)'R to `into`, shape (d, c)."""
+        into += self.X.T @ R
+
+    def add_grouped(self, Z: sp.csr_array, into: NDArray[np.float64]) -> None:
+        """Add Z'(X − centre) to `into`, shape (m, d), Z of shape (rows, m) having few entries a row."""
+        into += Z.T @ self.X
+
+
+class SparseTile(NamedTuple):
+    """Consecutive sparse rows of a block, which are centred by algebra.
+
+    Attributes
+    ----------
+    part : slice
+        Which rows of the block.
+    X : csr_array, shape (rows, d)
+    centre : float64 array, shape (d,)
+    """
+
+    part: slice
+    X: sp.csr_array
+    centre: NDArray[np.float64]
+
+    def forward(self, W: NDArray[np.float64]) -> NDArray[np.float64]:
+        """As `DenseTile.forward`."""
+        product: NDArray[np.float64] = self.X @ W
+        product -= self.centre @ W
+        return product
+
+    def add_backward(self, R: NDArray[np.float64], into: NDArray[np.float64]) -> None:
+        """As `DenseTile.add_backward`."""
+        into += self.X.T @ R
+        into -= np.outer(self.centre, R.sum(axis=0))
+
+    def add_grouped(self, Z: sp.csr_array, into: NDArray[np.float64]) -> None:
+        """As `DenseTile.add_grouped`."""
+        product = (Z.T @ self.X.astype(np.float64)).tocoo()
+        into[product.row, product.col] += product.data  # SciPy gives no entry twice
+        into -= np.outer(np.asarray(Z.sum(axis=0)).ravel(), self.centre)
+
+
+def row_tiles(X: Matrix, centre: NDArray[np.float64]) -> Iterator[DenseTile | SparseTile]:
+    """The rows of a block, centred, a tile at a time: dense ones stay in the cache for all that is computed of them."""
+    if isinstance(X, np.ndarray):
+        for part, tile in dense_tiles(X, centre):
+            yield DenseTile(part, tile)
+    else:
+        for part in sparse_strips(X):
+            yield SparseTile(part, X[part], centre)
+
+
+def tile_scratch_bytes(profile: Profile, columns: int) -> int:
+    """Bytes that a pass over `row_tiles` allocates for a tile, and for products of so many columns with it."""
+    if profile.sparse:
+        stored = min(profile.block_values, GRAM_VALUES)
+        return 24 * stored + 16 * profile.d + 24 * min(profile.block_rows, GRAM_VALUES) * columns
+    return TILE_BYTES + 24 * min(tile_rows(profile.d), profile.block_rows) * columns
 
 
 def forward_block(X: Matrix, W: NDArray[np.float64], centre: NDArray[np.float64] | None, out: NDArray[Any]) -> None:
@@ -154,61 +228,6 @@ def gram_block(
         if centre is not None:
             into[part] -= np.outer(sums[part], centre)
             into[part] -= np.outer(centre[part], sums - total * centre)
-
-
-def laplacian_gram(X: Matrix, graph: sp.csr_array, degrees: NDArray[np.float64]) -> NDArray[np.float64]:
-    """X'LX with L = diag(degrees) − graph, from rows that are all at hand.
-
-    Parameters
-    ----------
-    X : ndarray or csr_array, shape (n, d)
-        Need not be centred where L is a Laplacian, whose rows sum to zero; but what is far from zero loses digits.
-    graph : csr_array, shape (n, n)
-    degrees : float64 array, shape (n,)
-
-    Notes
-    -----
-    Holds two arrays of shape (d, d), the result among them, and `laplacian_gram_bytes`.
-
-    Examples
-    --------
-    >>> X, graph = np.array([[1, 5], [4, 5]]), sp.csr_array(np.array([[0.0, 2.0], [2.0, 0.0]]))
-    >>> laplacian_gram(X, graph, np.array([2.0, 2.0]))
-    array([[18.,  0.],
-           [ 0.,  0.]])
-    """
-    n, d = X.shape
-    into = np.zeros((d, d))
-    if isinstance(X, np.ndarray):
-        step = max(1, LAPLACIAN_VALUES // max(n, 1))
-        for low in range(0, d, step):
-            part = slice(low, min(low + step, d))
-            columns = X[:, part].astype(np.float64)  # a copy
-            image = graph @ columns
-            columns *= degrees[:, np.newaxis]
-            np.subtract(columns, image, out=image)
-            for rows, tile in dense_tiles(X, None):
-                into[:, part] += tile.T @ image[rows]
-        return into
-    wide = X.astype(np.float64)
-    step = max(1, LAPLACIAN_VALUES // max(d, 1))
-    for low in range(0, n, step):
-        part = slice(low, min(low + step, n))
-        rows = wide[part]
-        image = rows.multiply(degrees[part, np.newaxis]) - graph[part] @ wide
-        # A row of it has many more entries than one of X: as a dense one it is added column by column at memory speed.
-        into += rows.T @ image.toarray()
-    return into
-
-
-def laplacian_gram_bytes(n: int, d: int, nonzeros: int | None) -> int:
-    """Bytes that `laplacian_gram` allocates for temporaries; `nonzeros` of a sparse X.
-
-    >>> laplacian_gram_bytes(10, 2, None)
-    320
-    """
-    values = min(n * d, max(LAPLACIAN_VALUES, d if nonzeros is not None else n))
-    return 16 * values if nonzeros is None else 32 * values + 12 * nonzeros
 
 
 def sparse_strips(X: sp.csr_array) -> Iterator[slice]:
