@@ -88,7 +88,7 @@ print(r.current_rss() - before)
 def test_what_trees_add_to_a_process_is_what_plans_say():
     code = """
 import numpy as np, mlfs_dask.runtime as r
-from mlfs_dask.primitives.isolation import grow_forest
+from mlfs_dask.blocks.forest import grow_forest
 before = r.current_rss()
 print(r.current_resources().trees_bytes)
 grow_forest(np.random.default_rng(0).normal(size=(300, 10)), n_trees=100, max_samples=256, seed=0)

@@ -15,9 +15,10 @@ from scipy import sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from mlfs_dask import runtime
+from mlfs_dask.blocks.forest import grow_forest
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
-from mlfs_dask.primitives.isolation import grow_forest, isolation_graph
+from mlfs_dask.primitives.isolation import isolation_graph
 from mlfs_dask.primitives.plan import require_driver
 from mlfs_dask.primitives.rows import ArrayRows
 from mlfs_dask.runtime import Resources
