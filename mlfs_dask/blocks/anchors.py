@@ -62,6 +62,31 @@ def place_anchors(points: Matrix, m: int, seed: int) -> Array:
     return centres
 
 
+def standardised(X: Matrix, centre: Array, factor: Array) -> Matrix:
+    """(x − centre) · factor as float64; of sparse rows x · factor, which are as far from one another.
+
+    Parameters
+    ----------
+    X : ndarray or csr_array, shape (rows, d)
+    centre, factor : float64 array, shape (d,)
+    """
+    if sp.issparse(X):
+        return sp.csr_array((X.data * factor[X.indices], X.indices, X.indptr), shape=X.shape)
+    return (X - centre) * factor
+
+
+def anchor_values(ZV: Array, masses: Array, before: Array | None = None) -> Array:
+    """U = Λ⁻¹Z'V, shape (m, c); an anchor to which no row belongs keeps its value of before, or has 0.
+
+    >>> anchor_values(np.array([[4.0], [0.0]]), np.array([2.0, 0.0]))
+    array([[2.],
+           [0.]])
+    """
+    U = np.zeros_like(ZV) if before is None else before.copy()
+    np.divide(ZV, masses[:, np.newaxis], out=U, where=masses[:, np.newaxis] > 0)
+    return U
+
+
 class Anchors:
     """Anchors among standardised rows, ready to weigh tiles.
 

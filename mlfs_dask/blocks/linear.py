@@ -22,6 +22,9 @@ TILE_VALUES = 2**17
 GRAM_ROWS = 256
 GRAM_VALUES = 2**20
 
+#: Values of L X that are held at a time.
+LAPLACIAN_VALUES = 2**22
+
 #: Bytes that the kernels allocate for one dense tile.
 TILE_BYTES = 16 * TILE_VALUES
 
@@ -228,6 +231,61 @@ def gram_block(
         if centre is not None:
             into[part] -= np.outer(sums[part], centre)
             into[part] -= np.outer(centre[part], sums - total * centre)
+
+
+def laplacian_gram(X: Matrix, graph: sp.csr_array, degrees: NDArray[np.float64]) -> NDArray[np.float64]:
+    """X'LX with L = diag(degrees) − graph, from rows that are all at hand.
+
+    Parameters
+    ----------
+    X : ndarray or csr_array, shape (n, d)
+        Need not be centred where L is a Laplacian, whose rows sum to zero; but what is far from zero loses digits.
+    graph : csr_array, shape (n, n)
+    degrees : float64 array, shape (n,)
+
+    Notes
+    -----
+    Holds two arrays of shape (d, d), the result among them, and `laplacian_gram_bytes`.
+
+    Examples
+    --------
+    >>> X, graph = np.array([[1, 5], [4, 5]]), sp.csr_array(np.array([[0.0, 2.0], [2.0, 0.0]]))
+    >>> laplacian_gram(X, graph, np.array([2.0, 2.0]))
+    array([[18.,  0.],
+           [ 0.,  0.]])
+    """
+    n, d = X.shape
+    into = np.zeros((d, d))
+    if isinstance(X, np.ndarray):
+        step = max(1, LAPLACIAN_VALUES // max(n, 1))
+        for low in range(0, d, step):
+            part = slice(low, min(low + step, d))
+            columns = X[:, part].astype(np.float64)  # a copy
+            image = graph @ columns
+            columns *= degrees[:, np.newaxis]
+            np.subtract(columns, image, out=image)
+            for rows, tile in dense_tiles(X, None):
+                into[:, part] += tile.T @ image[rows]
+        return into
+    wide = X.astype(np.float64)
+    step = max(1, LAPLACIAN_VALUES // max(d, 1))
+    for low in range(0, n, step):
+        part = slice(low, min(low + step, n))
+        rows = wide[part]
+        image = rows.multiply(degrees[part, np.newaxis]) - graph[part] @ wide
+        # A row of it has many more entries than one of X: as a dense one it is added column by column at memory speed.
+        into += rows.T @ image.toarray()
+    return into
+
+
+def laplacian_gram_bytes(n: int, d: int, nonzeros: int | None) -> int:
+    """Bytes that `laplacian_gram` allocates for temporaries; `nonzeros` of a sparse X.
+
+    >>> laplacian_gram_bytes(10, 2, None)
+    320
+    """
+    values = min(n * d, max(LAPLACIAN_VALUES, d if nonzeros is not None else n))
+    return 16 * values if nonzeros is None else 32 * values + 12 * nonzeros
 
 
 def sparse_strips(X: sp.csr_array) -> Iterator[slice]:

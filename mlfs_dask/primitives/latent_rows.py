@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.anchors import Anchors, weigh_scratch_bytes
@@ -121,21 +120,21 @@ class LatentRows(Statistic):
         sums = LatentSums(*state)
         W = self.scaling.scale_rows(self.W)
         Q = latent_system(self.B, self.alpha, self.gamma)
-        factor = linalg.cho_factor(Q, check_finite=False)
+        inverse = np.linalg.inv(Q)
         for tile in row_tiles(block.X, self.scaling.centre):
             Y = block.Y[tile.part]
             Z = None if self.anchors is None else self.anchors.weigh(tile)
             XW = tile.forward(W)
-            V = self._solve(XW, Y, Z, Q, factor) if self.start is None else np.maximum(Y @ self.start, 0.0)
+            V = self._solve(XW, Y, Z, Q, inverse) if self.start is None else np.maximum(Y @ self.start, 0.0)
             self._add_tile(sums, tile, Y, Z, XW, V)
 
-    def _solve(self, XW: Array, Y: sp.csr_array, Z: sp.csr_array | None, Q: Array, factor: tuple[Array, bool]) -> Array:
+    def _solve(self, XW: Array, Y: sp.csr_array, Z: sp.csr_array | None, Q: Array, inverse: Array) -> Array:
         from mlfs_dask.blocks.latent_rows_compiled import sweep_nonnegative
 
         right = XW + Y @ (self.alpha * self.B.T)
         if Z is not None:
             right += Z @ (self.gamma * self.U)
-        V = np.ascontiguousarray(linalg.cho_solve(factor, right.T, check_finite=False).T)
+        V = right @ inverse  # where the sweeps begin; Q is small, and its eigenvalues are above 1
         np.maximum(V, 0.0, out=V)
         sweep_nonnegative(V, right, Q, SWEEPS)
         return V

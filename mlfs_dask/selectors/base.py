@@ -463,21 +463,23 @@ def nothing_to_tell(title: str, *, constant: int, d: int, alike: int, q: int) ->
     )
 
 
-def never_positive_warnings(selector: BaseSelector, title: str, Y: sp.csr_array, consequence: str) -> list[Warning]:
-    """What is told of labels that no row is known to have.
+def never_positive_warnings(
+    selector: BaseSelector, title: str, positives: NDArray[np.integer[Any]], consequence: str
+) -> list[Warning]:
+    """The warning of labels that no row is known to have, if there are any.
 
     Parameters
     ----------
     selector : BaseSelector
     title : str
         Of the method.
-    Y : csr_array, shape (n, q)
-        1 and, for unknown, -1.
+    positives : int array, shape (q,)
+        Rows that are known to have each label.
     consequence : str
         What the method makes of such a label, and the cure.
     """
-    q = Y.shape[1]
-    never = np.flatnonzero(np.bincount(Y.indices[Y.data > 0], minlength=q) == 0)
+    q = len(positives)
+    never = np.flatnonzero(positives == 0)
     if not len(never):
         return []
     names = selector._label_names

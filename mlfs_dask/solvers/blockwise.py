@@ -217,7 +217,7 @@ def solve_blockwise(
                 label_step(problem, at, F)
                 report_progress()
         _record(trace, problem, at, F, weights.W - before)
-        if _has_settled(trace, tol):
+        if has_settled(trace, tol):
             trace.converged = True
             break
         save(Snapshot(at, weights.W, weights.XXW, weights.rho, trace))
@@ -270,7 +270,7 @@ def solve_fixed(
             at.B = np.maximum(at.B - 2 * eta * slope, 0.0)
             _record(trace, problem, at, F, W - before)
             save(Snapshot(at, W, XXW, 0.0, trace))
-    trace.converged = _has_settled(trace, tol)
+    trace.converged = has_settled(trace, tol)
     return at, trace
 
 
@@ -382,7 +382,7 @@ def _record(trace: Trace, problem: Problem, at: Factors, F: Array, change: Array
     trace.report_progress(residual=trace.residual[-1], step=trace.step[-1])
 
 
-def _has_settled(trace: Trace, tol: float) -> bool:
+def has_settled(trace: Trace, tol: float) -> bool:
     """Whether the last iteration changed the objective by no more than `tol` of it."""
     if len(trace.objective) < 2:
         return False
