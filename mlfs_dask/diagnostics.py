@@ -22,7 +22,7 @@ from mlfs_dask.blocks.label_space import (
 )
 from mlfs_dask.primitives.passes import run_pass
 from mlfs_dask.primitives.products import LabelProducts, wants_compiled
-from mlfs_dask.primitives.rows import as_rows
+from mlfs_dask.primitives.row_sources import as_rows
 
 
 @dataclass(frozen=True)

@@ -119,10 +119,11 @@ class CountLayout:
 
 def layout_counts(book: CodeBook, first: int, last: int, *, sparse: bool) -> CountLayout:
     """Decide where the counts of features first..last-1 lie."""
-    n_codes = book.n_codes[first:last]
+    part = book.part(first, last)
+    n_codes = part.n_codes
     if sparse:
         wide = np.arange(last - first)
-        reference = book.zero_codes()[first:last]
+        reference = part.zero_codes()
         lane_codes = 1
     else:
         wide = np.flatnonzero(n_codes > LANE_CODES)
@@ -166,6 +167,36 @@ def part_of_table(layout: CountLayout, table: CountTable, start: int, stop: int)
 def table_items(layout: CountLayout, p: int) -> int:
     """Number of integers in a table."""
     return (p + 1) * ((layout.lane_codes - 1) * layout.width + layout.positions)
+
+
+def tile_positions(book: CodeBook, first: NDArray[np.int64], *, sparse: bool) -> tuple[NDArray[np.int64], ...]:
+    """What a row of the table of every tile of features holds, and how many of its features are counted by position.
+
+    Parameters
+    ----------
+    book : CodeBook
+    first : int64 array, shape (t + 1,)
+        The first feature of every tile, rising, and d.
+    sparse : bool
+
+    Returns
+    -------
+    items, by_position : int64 array, shape (t,)
+        `table_items` of a table of p labels is (p + 1) times the first; no layout is made.
+
+    Examples
+    --------
+    >>> book = CodeBook(np.array([0, 1, 3, 5]), np.zeros(5), np.zeros(3, dtype=bool))  # 2, 3 and 3 codes
+    >>> tile_positions(book, np.array([0, 2, 3]), sparse=True)
+    (array([3, 2]), array([2, 1]))
+    >>> tile_positions(book, np.array([0, 2, 3]), sparse=False)  # lanes are as wide as the widest feature
+    (array([4, 2]), array([0, 0]))
+    """
+    n_codes = book.n_codes
+    wide = n_codes > (0 if sparse else LANE_CODES)
+    items = np.add.reduceat(np.where(wide, n_codes - 1, 0), first[:-1])
+    lane_codes = np.maximum.reduceat(np.where(wide, 1, n_codes), first[:-1])
+    return items + (lane_codes - 1) * np.diff(first), np.add.reduceat(wide.astype(np.int64), first[:-1])
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ label counts of data that carries no such record.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import bisect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -25,12 +26,21 @@ from mlfs_dask.blocks.counts import (
     layout_counts,
     part_of_table,
     table_items,
+    tile_positions,
 )
 from mlfs_dask.blocks.entropy import mutual_information
-from mlfs_dask.primitives.passes import CacheableStatistic, State
-from mlfs_dask.primitives.pass_plan import split_evenly
+from mlfs_dask.primitives.pass_plan import PassSizes, pass_fits, plan_pass, split_evenly
+from mlfs_dask.primitives.passes import (
+    CacheableStatistic,
+    SplittableStatistic,
+    State,
+    Statistic,
+    is_cached,
+    pass_sizes,
+)
 from mlfs_dask.primitives.row_sources import count_labels, measure_features
-from mlfs_dask.typing import Block, FeatureInfo, Profile
+from mlfs_dask.runtime import Resources
+from mlfs_dask.typing import Block, FeatureInfo, Matrix, Profile, RowSource
 
 #: Bytes of temporaries that turning counts into entropies may hold.
 FINALIZE_BYTES = 32 * 2**20
@@ -39,7 +49,7 @@ Aggregate = Literal["sum", "euclidean", "geometric"]
 
 
 @dataclass(frozen=True)
-class ContingencyCounts(CacheableStatistic):
+class ContingencyCounts(CacheableStatistic, SplittableStatistic):
     """Information of features first..last-1 with the counted labels.
 
     Parameters
@@ -71,7 +81,7 @@ class ContingencyCounts(CacheableStatistic):
     label_positives: NDArray[np.int64]
     n: int
     aggregate: Aggregate | None
-    compiled: bool
+    compiled: bool = False
 
     kind = "information"
 
@@ -96,11 +106,20 @@ class ContingencyCounts(CacheableStatistic):
 
     @property
     def result_bytes(self) -> int:
-        return 8 * (1 + (self.p if self.aggregate is None else 1)) * (self.last - self.first)
+        return self._result_bytes(self.last - self.first)
+
+    def _result_bytes(self, width: int) -> int:
+        return 8 * (1 + (self.p if self.aggregate is None else 1)) * width
+
+    @property
+    def parameter_bytes(self) -> int:
+        book = self.book
+        arrays = (book.edge_ptr, book.edges, book.has_missing, self.slot_of_label, self.label_positives)
+        return sum(array.nbytes for array in arrays)
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        book = self.book
+        book = self.book.part(self.first, self.last)
         counted = {
             "edges": [book.edge_ptr, book.edges, book.has_missing],
             "features": [self.first, self.last],
@@ -129,28 +148,41 @@ class ContingencyCounts(CacheableStatistic):
 
     def scratch_bytes(self, profile: Profile) -> int:
         layout = self.coder.layout
+        return self._scratch_bytes(profile, layout.width, len(layout.by_position))
+
+    def _scratch_bytes(self, profile: Profile, width: int, by_position: int) -> int:
         labels = 40 * max(1, profile.label_nonzeros // max(profile.n, 1)) * profile.block_rows
         if self.sparse:
             # One position (int32) per stored value; the products of the small path need more.
-            values = profile.block_bytes // max(profile.itemsize + 4, 1)
-            return labels + values * (4 if self.compiled else 60)
-        lanes = 0 if self.compiled else 3 * 8 * profile.block_rows * layout.width
-        return labels + lanes + 20 * profile.block_rows * len(layout.by_position)
+            return labels + profile.block_values * (4 if self.compiled else 60)
+        lanes = 0 if self.compiled else 3 * 8 * profile.block_rows * width
+        return labels + lanes + 20 * profile.block_rows * by_position
+
+    def tile_sizes(self, source: RowSource | Profile, resources: Resources, n_tiles: int) -> PassSizes:
+        """The most that any of so many tiles of the features takes; the tiles themselves are not made."""
+        profile = source if isinstance(source, Profile) else source.profile
+        base, extra = divmod(self.book.d, n_tiles)
+        tiles = np.arange(n_tiles + 1)
+        first = tiles * base + np.minimum(tiles, extra)  # as `split_evenly` cuts
+        items, by_position = tile_positions(self.book, first, sparse=self.sparse)
+        width = base + (extra > 0)
+        return replace(
+            pass_sizes(source, [replace(self, first=0, last=1)], resources),
+            state_bytes=(self.p + 1) * int(items.max()) * self.dtype.itemsize,
+            scratch_bytes=self._scratch_bytes(profile, width, int(by_position.max())),
+            result_bytes=self._result_bytes(width),
+        )
 
     def zero(self) -> State:
         return empty_table(self.coder.layout, self.p, self.dtype)
 
     def add(self, state: State, block: Block) -> None:
-        count_block(self.coder, block, self.slot_of_label, state, compiled=self.compiled)  # type: ignore[arg-type]
-
-    def merge(self, into: State, other: State) -> None:
-        for a, b in zip(into, other, strict=True):
-            a += b
+        count_block(self.coder, block, self.slot_of_label, state, compiled=self.compiled)
 
     def split(self, state: State, pieces: int) -> list[State]:
         """The tables of `pieces` runs of features, copied."""
         layout = self.coder.layout
-        return [part_of_table(layout, state, a, b) for a, b in split_evenly(layout.width, pieces)]  # type: ignore[arg-type]
+        return [part_of_table(layout, state, a, b) for a, b in split_evenly(layout.width, pieces)]
 
     def finalize_piece(self, state: State, piece: int, pieces: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """`finalize` of one run of features."""
@@ -173,7 +205,7 @@ class ContingencyCounts(CacheableStatistic):
         information = np.zeros(layout.width if self.aggregate is not None else (self.p, layout.width))
         entropy = np.zeros(layout.width)
         for chosen in self._finalize_chunks(n_codes):
-            joint, marginal = code_planes(layout, state, chosen, int(n_codes[chosen].max()))  # type: ignore[arg-type]
+            joint, marginal = code_planes(layout, state, chosen, int(n_codes[chosen].max()))
             reference = layout.reference[chosen]
             features = np.arange(len(reference))
             marginal[reference, features] = self.n - marginal.sum(axis=0)
@@ -197,6 +229,42 @@ class ContingencyCounts(CacheableStatistic):
         return chunks
 
 
+def count_in_tiles(
+    counts: ContingencyCounts, source: RowSource | Profile, resources: Resources, *, n_tiles: int | None = None
+) -> list[ContingencyCounts]:
+    """Statistics that count all features together: one, or the fewest tiles of features whose tables fit the workers.
+
+    Parameters
+    ----------
+    counts : ContingencyCounts
+        Of all features.
+    source : RowSource or Profile
+    resources : Resources
+    n_tiles : int, optional
+        As found before.
+
+    Raises
+    ------
+    DoesNotFitError
+        The table of a single feature does not fit.
+    """
+    d = counts.book.d
+    if n_tiles is None:
+        n_tiles = 1
+        if not is_cached(source, counts):
+            profile = source if isinstance(source, Profile) else source.profile
+
+            def fits(n_tiles: int) -> bool:
+                return pass_fits(profile, resources, counts.tile_sizes(source, resources, n_tiles))
+
+            if not fits(1):
+                n_tiles = min(d, 1 + bisect.bisect_left(range(1, d + 1), True, key=fits))
+                plan_pass(
+                    profile, resources, counts.tile_sizes(source, resources, n_tiles)
+                )  # refuses what fits in no way
+    return [replace(counts, first=first, last=last) for first, last in split_evenly(d, n_tiles)]
+
+
 def aggregate(shared: NDArray[np.float64], how: Aggregate) -> NDArray[np.float64]:
     """One number per column of (p, w), summed over labels in their order."""
     total = np.zeros(shared.shape[1])
@@ -213,8 +281,8 @@ def aggregate(shared: NDArray[np.float64], how: Aggregate) -> NDArray[np.float64
 
 
 @dataclass(frozen=True)
-class Ranges:
-    """Minimum, maximum and missing values of every feature, and the counts of every label.
+class Ranges(Statistic):
+    """Statistic: minimum, maximum and missing values of every feature, and the counts of every label.
 
     Parameters
     ----------
@@ -241,11 +309,10 @@ class Ranges:
             np.full(self.d, -np.inf),
             np.zeros(self.d, dtype=np.int64),
             np.zeros((3, self.q), dtype=np.int64),
-            np.zeros(1, dtype=np.int64),
         )
 
     def add(self, state: State, block: Block) -> None:
-        low, high, missing, labels, rows = state
+        low, high, missing, labels = state
         info = measure_features(block.X)
         assert info.minimum is not None
         assert info.maximum is not None
@@ -255,23 +322,21 @@ class Ranges:
         np.maximum(high, info.maximum, out=high, where=some)
         missing += info.n_missing
         labels += count_labels(block.Y)
-        rows += block.X.shape[0]
 
     def merge(self, into: State, other: State) -> None:
         np.minimum(into[0], other[0], out=into[0])
         np.maximum(into[1], other[1], out=into[1])
-        for a, b in zip(into[2:], other[2:], strict=True):
-            a += b
+        super().merge(into[2:], other[2:])
 
     def finalize(self, state: State) -> tuple[FeatureInfo, NDArray[np.int64]]:
         """The features' record and the (3, q) label counts."""
-        low, high, missing, labels, _ = state
+        low, high, missing, labels = state
         empty = low > high
         low, high = np.where(empty, 0.0, low), np.where(empty, 0.0, high)
         return FeatureInfo(low, high, None, missing), labels
 
 
-def equal_width_book(features: FeatureInfo, bins: int, *, n: int, code_missing: bool = True) -> CodeBook:
+def equal_width_book(features: FeatureInfo, bins: int, *, code_missing: bool = True) -> CodeBook:
     """Codes of equal width between each feature's minimum and maximum.
 
     Edge j = 1..bins-1 is (minimum * (bins - j) + maximum * j) / bins, for two codes the midrange; a value on an
@@ -284,8 +349,6 @@ def equal_width_book(features: FeatureInfo, bins: int, *, n: int, code_missing: 
         With minimum and maximum.
     bins : int
         At least 2.
-    n : int
-        Rows, to tell features that hold only missing values.
     code_missing : bool
         Give NaN a code of its own in features that have any.
     """
@@ -308,9 +371,7 @@ def equal_width_book(features: FeatureInfo, bins: int, *, n: int, code_missing: 
     return CodeBook(ptr.astype(np.int64), edges.astype(np.float64), missing)
 
 
-def quantile_book(
-    sample: NDArray[np.float64], features: FeatureInfo, bins: int, *, code_missing: bool = True
-) -> CodeBook:
+def quantile_book(sample: Matrix, features: FeatureInfo, bins: int, *, code_missing: bool = True) -> CodeBook:
     """Codes that hold about equal shares of a sample's values.
 
     Edge j is the smallest value that at least j/bins of the values present do not exceed; edges that coincide, or
@@ -318,21 +379,21 @@ def quantile_book(
 
     Parameters
     ----------
-    sample : float64 array, shape (m, d)
+    sample : ndarray or csr_array, shape (m, d)
     features : FeatureInfo
         With minimum and maximum over all rows.
     bins : int
     code_missing : bool
     """
-    uniform = equal_width_book(features, 2, n=len(sample), code_missing=code_missing)
+    uniform = equal_width_book(features, 2, code_missing=code_missing)
     assert features.maximum is not None
     categories = features.n_categories
     shares = np.arange(1, bins) / bins
     pieces = []
-    for f in range(sample.shape[1]):
+    for f, column in enumerate(_columns(sample)):
         own = uniform.edges[uniform.edge_ptr[f] : uniform.edge_ptr[f + 1]]
         if (categories is None or categories[f] == 0) and len(own):
-            values = sample[:, f]
+            values = column.astype(np.float64)
             values = values[~np.isnan(values)]
             if len(values):
                 edges = np.quantile(values, shares, method="inverted_cdf")
@@ -341,3 +402,16 @@ def quantile_book(
     ptr = np.concatenate(([0], np.cumsum([len(piece) for piece in pieces])))
     edges = np.concatenate(pieces) if pieces else np.zeros(0)
     return CodeBook(ptr.astype(np.int64), edges, uniform.has_missing)
+
+
+def _columns(matrix: Matrix) -> Iterator[NDArray[Any]]:
+    """The columns of a matrix one after another, each an array of its rows."""
+    if isinstance(matrix, np.ndarray):
+        yield from matrix.T
+        return
+    by_column = matrix.tocsc()
+    for f in range(matrix.shape[1]):
+        column = np.zeros(matrix.shape[0], by_column.dtype)
+        stored = slice(by_column.indptr[f], by_column.indptr[f + 1])
+        column[by_column.indices[stored]] = by_column.data[stored]
+        yield column

@@ -180,10 +180,10 @@ class NormalProduct(Statistic):
 
     @property
     def parameter_bytes(self) -> int:
-        return self.P.nbytes
+        return int(self.P.nbytes)
 
     def scratch_bytes(self, profile: Profile) -> int:
-        rows = 16 * profile.block_rows * self.P.shape[1]
+        rows: int = 16 * profile.block_rows * self.P.shape[1]
         stored = 16 * profile.block_values if profile.sparse else TILE_BYTES
         return rows + self.P.nbytes + stored + profile.block_bytes * (self.label_weights is not None)
 
@@ -203,9 +203,7 @@ class NormalProduct(Statistic):
         return self.scaling.scale_rows(state[0])
 
 
-def add_normal_product(
-    X: Any, centre: Array, P: Array, weights: Array | None, into: Array
-) -> None:
+def add_normal_product(X: Any, centre: Array, P: Array, weights: Array | None, into: Array) -> None:
     """Add (X − centre)'S(X − centre) P of some rows to `into`, (d, c), in place; `weights`, (rows, 1), is diag(S)."""
     if isinstance(X, np.ndarray):
         for part, tile in dense_tiles(X, centre):

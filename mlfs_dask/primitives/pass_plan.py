@@ -6,7 +6,9 @@ The same functions serve `mlfs plan` and the pass itself, so what is printed is 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.runtime import Resources
@@ -56,25 +58,12 @@ class PassPlan:
     peak_worker_bytes: int
 
 
-def plan_pass(
-    profile: Profile,
-    resources: Resources,
-    *,
-    state_bytes: int,
-    scratch_bytes: int,
-    result_bytes: int = 0,
-    parameter_bytes: int = 0,
-    compiled: bool = False,
-    loads_trees: bool = False,
-    can_split: bool = False,
-    one_run_per_partition: bool = False,
-) -> PassPlan:
-    """Choose the runs of partitions, the merge fan-in, and whether states are merged in pieces.
+@dataclass(frozen=True)
+class PassSizes:
+    """What the statistics of one pass take.
 
-    Parameters
+    Attributes
     ----------
-    profile : Profile
-    resources : Resources
     state_bytes : int
         One accumulator, all statistics of the pass together.
     scratch_bytes : int
@@ -90,52 +79,88 @@ def plan_pass(
         are slots: every worker merges and finishes its share, and no process holds two whole states to add them.
     one_run_per_partition : bool
         For Dask arrays, whose blocks are arguments of the task.
+    """
+
+    state_bytes: int
+    scratch_bytes: int
+    result_bytes: int = 0
+    parameter_bytes: int = 0
+    compiled: bool = False
+    loads_trees: bool = False
+    can_split: bool = False
+    one_run_per_partition: bool = False
+
+
+class _Shape(NamedTuple):
+    """One way to make a pass."""
+
+    n_runs: int
+    fan_in: int
+    pieces: int
+    peak_worker_bytes: int
+
+
+def plan_pass(profile: Profile, resources: Resources, sizes: PassSizes) -> PassPlan:
+    """Choose the runs of partitions, the merge fan-in, and whether states are merged in pieces.
 
     Raises
     ------
     DoesNotFitError
         When even one accumulator a slot and merges of two do not fit a worker.
     """
-    usable = int(resources.memory_limit * USABLE_SHARE)
-    partitions = profile.partitions
-    slots = max(1, min(resources.slots, partitions))
-    split = can_split and resources.client is not None and state_bytes >= SPLIT_FROM_BYTES
-    pieces = min(slots, MAX_PIECES) if split else 1
-    shapes = [(RUNS_PER_SLOT, MAX_FAN_IN), (2, 4), (1, 2)]
-    if state_bytes >= SPLIT_FROM_BYTES:
-        del shapes[0]  # many large partials cost more to move than uneven workers cost in waiting
-    for runs_per_slot, fan_in in shapes:
-        if one_run_per_partition:
-            runs = tuple((i, i + 1) for i in range(partitions))
-        else:
-            runs = split_evenly(partitions, min(partitions, slots * runs_per_slot))
-        projected = result_bytes + _peak(
-            resources,
-            state_bytes,
-            profile.buffer_bytes + scratch_bytes,
-            parameter_bytes + resources.compiled_bytes * compiled + resources.trees_bytes * loads_trees,
-            len(runs),
-            fan_in,
-            pieces,
-        )
-        if projected <= usable:
+    usable = _usable_bytes(resources)
+    for shape in _shapes(profile, resources, sizes):
+        if shape.peak_worker_bytes <= usable:
             break
     else:
         raise DoesNotFitError(
             "one pass on a worker",
-            projected=projected,
+            projected=shape.peak_worker_bytes,
             available=usable,
-            cure=f"give each worker more memory (--memory-limit {_limit_for(projected)}) or fewer threads "
-            f"(--threads-per-worker 1)",
+            cure=f"give each worker more memory (--memory-limit {_limit_for(shape.peak_worker_bytes)}) or fewer "
+            f"threads (--threads-per-worker 1)",
         )
-    merges, width = 0, len(runs)
+    merges, width = 0, shape.n_runs
     while width > 1:
-        width = -(-width // fan_in)
+        width = -(-width // shape.fan_in)
         merges += width
     # A piece is taken out of each run by a task of its own, and the finished pieces are joined by one.
-    cut = len(runs) * pieces + 1 if pieces > 1 else 0
-    tasks = len(runs) + pieces * (merges + 1) + cut
-    return PassPlan(runs, fan_in, pieces, tasks, profile.read_bytes, projected)
+    cut = shape.n_runs * shape.pieces + 1 if shape.pieces > 1 else 0
+    return PassPlan(
+        runs=split_evenly(profile.partitions, shape.n_runs),
+        fan_in=shape.fan_in,
+        pieces=shape.pieces,
+        tasks=shape.n_runs + shape.pieces * (merges + 1) + cut,
+        bytes_read=profile.read_bytes,
+        peak_worker_bytes=shape.peak_worker_bytes,
+    )
+
+
+def pass_fits(profile: Profile, resources: Resources, sizes: PassSizes) -> bool:
+    """Whether `plan_pass` finds a plan."""
+    usable = _usable_bytes(resources)
+    return any(shape.peak_worker_bytes <= usable for shape in _shapes(profile, resources, sizes))
+
+
+def _usable_bytes(resources: Resources) -> int:
+    return int(resources.memory_limit * USABLE_SHARE)
+
+
+def _shapes(profile: Profile, resources: Resources, sizes: PassSizes) -> Iterator[_Shape]:
+    """The ways to make a pass, from the fastest to the one that needs the least memory."""
+    partitions = profile.partitions
+    slots = max(1, min(resources.slots, partitions))
+    large = sizes.state_bytes >= SPLIT_FROM_BYTES
+    pieces = min(slots, MAX_PIECES) if sizes.can_split and resources.client is not None and large else 1
+    shared = (
+        sizes.parameter_bytes + resources.compiled_bytes * sizes.compiled + resources.trees_bytes * sizes.loads_trees
+    )
+    reading = profile.buffer_bytes + sizes.scratch_bytes
+    # Many large partials cost more to move than uneven workers cost in waiting.
+    for runs_per_slot, fan_in in ((2, 4), (1, 2)) if large else ((RUNS_PER_SLOT, MAX_FAN_IN), (2, 4), (1, 2)):
+        n_runs = partitions if sizes.one_run_per_partition else min(partitions, slots * runs_per_slot)
+        peak = _peak(resources, sizes.state_bytes, reading, shared, n_runs, fan_in, pieces)
+        yield _Shape(n_runs, fan_in, pieces, sizes.result_bytes + peak)
 
 
 def _peak(

@@ -7,6 +7,7 @@ cluster a pass is one graph; without one it runs in threads of this process, wit
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 import socket
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 from mlfs_dask import caching, runtime
 from mlfs_dask.caching import Slot
 from mlfs_dask.errors import ClusterLostError
-from mlfs_dask.primitives.pass_plan import PassPlan, plan_pass
+from mlfs_dask.primitives.pass_plan import PassPlan, PassSizes, plan_pass
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Block, Profile, RowSource
 
@@ -80,7 +81,7 @@ class Statistic(ABC):
         """Add one block to `state`, in place."""
 
     def merge(self, into: State, other: State) -> None:
-        """Add `other` to `into`, in place; `other` stays as it is. By default states are tuples of arrays to be summed."""
+        """Add `other` to `into`, in place; `other` stays as it is. By default states are tuples of arrays to sum."""
         for mine, theirs in zip(into, other, strict=True):
             np.add(mine, theirs, out=mine)
 
@@ -134,6 +135,11 @@ def cache_slot(source: RowSource, statistic: Statistic) -> Slot:
     if not isinstance(statistic, CacheableStatistic):
         return Slot()
     return caching.slot(source, statistic.kind, statistic.parameters, covers=statistic.covers)
+
+
+def is_cached(source: RowSource | Profile, statistic: Statistic) -> bool:
+    """Whether the result of a statistic is in the cache."""
+    return isinstance(source, RowSource) and cache_slot(source, statistic).is_filled
 
 
 @dataclass(frozen=True)
@@ -255,19 +261,21 @@ def plan_statistics(source: RowSource | Profile, statistics: Sequence[Statistic]
     ------
     DoesNotFitError
     """
-    if isinstance(source, RowSource):
-        wanted = [statistic for statistic in statistics if not cache_slot(source, statistic).is_filled]
-        if statistics and not wanted:
-            return PassPlan((), 1, 1, 0, 0, resources.process_bytes)
-        statistics = wanted
-    return _plan_reading(source, statistics, resources)
+    wanted = [statistic for statistic in statistics if not is_cached(source, statistic)]
+    if statistics and not wanted:
+        return PassPlan((), 1, 1, 0, 0, resources.process_bytes)
+    return _plan_reading(source, wanted, resources)
 
 
 def _plan_reading(source: RowSource | Profile, statistics: Sequence[Statistic], resources: Resources) -> PassPlan:
     profile = source if isinstance(source, Profile) else source.profile
-    return plan_pass(
-        profile,
-        resources,
+    return plan_pass(profile, resources, pass_sizes(source, statistics, resources))
+
+
+def pass_sizes(source: RowSource | Profile, statistics: Sequence[Statistic], resources: Resources) -> PassSizes:
+    """What the statistics of one pass take, as `plan_pass` needs it."""
+    profile = source if isinstance(source, Profile) else source.profile
+    return PassSizes(
         state_bytes=sum(s.state_bytes for s in statistics),
         scratch_bytes=sum(s.scratch_bytes(profile) for s in statistics),
         result_bytes=sum(s.result_bytes for s in statistics),
@@ -361,10 +369,10 @@ def _report_partitions(source: RowSource, first: int, last: int) -> Iterator[Blo
 def _merge(
     statistics: Sequence[Statistic], partials: Sequence[tuple[list[State], dict[str, int]]]
 ) -> tuple[list[State], dict[str, int]]:
-    """Merge partials into new states: a task's inputs belong to Dask and may be read again."""
-    states = [s.zero() for s in statistics]
-    peaks: dict[str, int] = {}
-    for others, other_peaks in partials:
+    """Merge partials into a copy of the first: a task's inputs belong to Dask and may be read again."""
+    # A copy, not the identity: pieces of states are smaller than whole ones.
+    states, peaks = copy.deepcopy(partials[0])
+    for others, other_peaks in partials[1:]:
         for statistic, state, part in zip(statistics, states, others, strict=True):
             statistic.merge(state, part)
         _keep_largest(peaks, other_peaks)

@@ -174,7 +174,11 @@ def row_subset(
 
 
 def read_rows(
-    source: RowSource, *, columns: NDArray[np.integer[Any]] | None = None, out: Matrix | None = None, label: str = "rows"
+    source: RowSource,
+    *,
+    columns: NDArray[np.integer[Any]] | None = None,
+    out: Matrix | None = None,
+    label: str = "rows",
 ) -> tuple[Matrix, sp.csr_array, PassRecord]:
     """All rows in the memory of this process, by one reading that this process makes itself.
 
@@ -200,9 +204,10 @@ def read_rows(
     runtime.reset_peak_rss()
     runtime.emit("pass", label=label, partitions=profile.partitions)
     sparse = profile.sparse and columns is None
+    dense: Any = out
     if not sparse and out is None:
         width = profile.d if columns is None else len(columns)
-        out = np.empty((profile.n, width), np.float32 if profile.itemsize <= 4 else np.float64)
+        dense = np.empty((profile.n, width), np.float32 if profile.itemsize <= 4 else np.float64)
     pieces, labels = [], []
     for i in range(profile.partitions):
         for block in source.stream(i, i + 1):
@@ -212,9 +217,10 @@ def read_rows(
                 pieces.append(sp.csr_array(block.X, copy=True))
                 continue
             chosen = block.X if columns is None else block.X[:, columns]
-            out[block.start : block.start + chosen.shape[0]] = chosen.toarray() if sp.issparse(chosen) else chosen
+            rows = slice(block.start, block.start + chosen.shape[0])
+            dense[rows] = chosen.toarray() if sp.issparse(chosen) else chosen
         runtime.emit("partitions", done=1)
-    X = _stacked(pieces, profile.d) if sparse else out
+    X = _stacked(pieces, profile.d) if sparse else dense
     Y = _stacked(labels, profile.q)
     seconds = time.perf_counter() - started
     runtime.emit("pass-done", label=label, seconds=seconds)

@@ -21,8 +21,8 @@ from mlfs_dask.primitives.passes import PassRecord, Statistic, plan_statistics, 
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Profile, RowSource
 
-#: Copies of a message that the driver holds while it is sent or arrives: pickled, in frames, and in the scheduler, which
-#: under a local cluster is this process too.
+#: Copies of a message that the driver holds while it is sent or arrives: pickled, in frames, and in the scheduler,
+#: which under a local cluster is this process too.
 MESSAGE_COPIES = 4
 
 
@@ -165,8 +165,9 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
     readings: dict[str, PassPlan] = {}
     peak_driver, peak_worker = driver, resources.process_bytes
     totals = np.zeros((3, 3), dtype=np.int64)  # passes, tasks, bytes: at most, typically at least and at most
+    spans = [(array.nbytes(cost.sizes), *_span(array, names)) for array in cost.arrays]
     for i, step in enumerate(cost.steps):
-        held = sum(array.nbytes(cost.sizes) for array in cost.arrays if _is_held(array, i, names))
+        held = sum(size for size, first, last in spans if first <= i <= last)
         if isinstance(step, Reading):
             planned = plan_statistics(source, step.statistics, resources)
             readings[step.name] = planned
@@ -199,10 +200,9 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
     )
 
 
-def _is_held(array: HeldArray, step: int, names: Sequence[str]) -> bool:
-    first = names.index(array.first) if array.first else 0
-    last = names.index(array.last) if array.last else len(names) - 1
-    return first <= step <= last
+def _span(array: HeldArray, names: Sequence[str]) -> tuple[int, int]:
+    """Numbers of the first and of the last step in which an array is held."""
+    return names.index(array.first) if array.first else 0, names.index(array.last) if array.last else len(names) - 1
 
 
 def _library_bytes(cost: Cost, resources: Resources) -> int:

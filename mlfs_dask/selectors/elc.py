@@ -21,11 +21,11 @@ from mlfs_dask.blocks.label_space import (
     residual_correlation,
     standardised_products,
 )
-from mlfs_dask.primitives.passes import CacheableStatistic, plan_statistics, run_pass
-from mlfs_dask.primitives.pass_plan import Plan
+from mlfs_dask.primitives.passes import CacheableStatistic
 from mlfs_dask.primitives.products import LabelMoments, LabelProducts, wants_compiled
-from mlfs_dask.runtime import Resources, driver_bytes
+from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import BaseSelector, Scores, nothing_to_tell, rank, unknown_labels_error
+from mlfs_dask.selectors.costs import Cost, HeldArray, PassRunner, Reading
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers.padm import MATRICES, Solution, best_mask, solve_corrected, solve_published
 from mlfs_dask.typing import Profile, RowSource
@@ -135,37 +135,30 @@ class ELC(BaseSelector):
     def _check_parameters(self) -> None:
         check_parameters(self, positive=("beta", "tol"), least={"mask_iter": 0})
 
-    def plan(self, source: Profile | RowSource, resources: Resources) -> Plan:
-        """One pass, and the loop's matrices on the driver.
-
-        Raises
-        ------
-        DoesNotFitError
-        """
+    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
         profile = source if isinstance(source, Profile) else source.profile
-        statistic = LabelProducts(profile.d, profile.q, compiled=wants_compiled(profile))
-        one = plan_statistics(source, [statistic], resources)
-        d, q = profile.d, profile.q
-        matrices = 3 if self.variant == "screen" else MATRICES
-        in_process = one.peak_worker_bytes - resources.process_bytes if resources.client is None else 0
-        return Plan(
-            passes=int(one.tasks > 0),
-            tasks=one.tasks,
-            bytes_read=one.bytes_read,
-            peak_worker_bytes=one.peak_worker_bytes,
-            # The pass is over, its states and buffers are free again, when the loop begins.
-            peak_driver_bytes=driver_bytes() + max(in_process, 8 * (matrices * q * d + 6 * q * q + 12 * d)),
-            notes=(f"A is {q:,} labels by {d:,} features; the loop reads no data",),
+        loop = 1 if self.variant == "screen" else MATRICES - 2
+        return Cost(
+            steps=[Reading("products", (self._statistic(profile),)), "loop"],
+            sizes={"d": profile.d, "q": profile.q},
+            arrays=[
+                HeldArray("A and its sums", "2 q d", first="loop"),
+                HeldArray("W, U, V and their terms", f"{loop} q d", first="loop"),
+                HeldArray("S, Γ and their factors", "6 q q", first="loop"),
+                HeldArray("moments and scores", "12 d", first="loop"),
+            ],
+            notes=[f"A is {profile.q:,} labels by {profile.d:,} features; the loop reads no data"],
         )
 
     def first_statistics(self, source: RowSource, resources: Resources) -> Sequence[CacheableStatistic]:
-        profile = source.profile
-        return [LabelProducts(profile.d, profile.q, compiled=wants_compiled(profile))]
+        return [self._statistic(source.profile)]
 
-    def _score(self, source: RowSource, resources: Resources, k: int) -> Scores:
-        profile = source.profile
-        statistic = LabelProducts(profile.d, profile.q, compiled=wants_compiled(profile))
-        (sums,), record = run_pass(source, [statistic], resources, label="products")
+    def _statistic(self, profile: Profile) -> LabelProducts:
+        return LabelProducts(profile.d, profile.q, compiled=wants_compiled(profile))
+
+    def _score(self, passes: PassRunner, k: int) -> Scores:
+        profile = passes.source.profile
+        (sums,) = passes.run("products", self._statistic(profile))
         self._check_sums(sums)
         n, A = sums.n, standardised_products(sums.products, sums.std)
         A[sums.positives == n] = 0.0  # a label that always occurs goes with no feature; its sums are rounding
@@ -176,7 +169,7 @@ class ELC(BaseSelector):
         if not A.any():
             alike = int(np.count_nonzero((sums.positives == 0) | (sums.positives == n)))
             warning = nothing_to_tell("ELC", constant=int(constant.sum()), d=profile.d, alike=alike, q=profile.q)
-            return Scores(np.zeros(profile.d), [record], converged=True, warnings=[warning])
+            return Scores(np.zeros(profile.d), converged=True, warnings=[warning])
         screen[constant] = screen.max() + 1.0
         extra: dict[str, Any] = {"constant_features": int(constant.sum())}
 
@@ -184,7 +177,7 @@ class ELC(BaseSelector):
             scores = -screen
             chosen = np.argsort(screen, kind="stable")[:k]
             extra |= _diagnostics(A, S, sums, chosen)
-            return Scores(scores, [record], extra=extra)
+            return Scores(scores, extra=extra)
 
         # A constant feature would enter the mask in place of one whose residual is above its own, which is 0.
         varying = np.flatnonzero(~constant)
@@ -201,7 +194,6 @@ class ELC(BaseSelector):
             warnings.append(ConvergenceWarning(text + "Increase max_iter, or beta."))
         return Scores(
             scores,
-            [record],
             iterations=len(solution.objective),
             converged=solution.converged,
             objective=solution.objective,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -20,37 +20,37 @@ from numpy.typing import NDArray
 from mlfs_dask import caching
 from mlfs_dask.blocks.counts import MAX_CODES, CodeBook
 from mlfs_dask.blocks.entropy import entropy_of_counts
-from mlfs_dask.errors import DataError, DoesNotFitError, UsageError, number_of
+from mlfs_dask.errors import DataError, UsageError, number_of
 from mlfs_dask.primitives.counts import (
     Aggregate,
     ContingencyCounts,
     Ranges,
     aggregate,
+    count_in_tiles,
     equal_width_book,
     quantile_book,
 )
-from mlfs_dask.primitives.passes import CacheableStatistic, PassRecord, plan_statistics, run_pass
-from mlfs_dask.primitives.pass_plan import PassPlan, Plan, combine, split_evenly
+from mlfs_dask.primitives.passes import CacheableStatistic
 from mlfs_dask.primitives.sample import RowSample, draw_rows
-from mlfs_dask.runtime import Resources, driver_bytes
+from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import BaseSelector, Scores, nothing_to_tell, unknown_labels_error
+from mlfs_dask.selectors.costs import Cost, HeldArray, PassRunner, Reading
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.typing import FeatureInfo, Profile, RowSource
 
 #: Stored values from which the compiled loops pay for their loading.
 COMPILE_FROM = 3_000_000
 
+#: What the readings that count are called.
+COUNTS = "counts"
+
+#: Rows of the sample that quantile edges come from: the share of rows below an edge is then right within 0.4 % (one
+#: standard error).
+QUANTILE_ROWS = 16384
+
 #: Most bytes of information, of every feature with every counted label, that are kept for other jobs; above, what one
 #: selection needs is kept.
 KEPT_BYTES = 256 * 2**20
-
-
-@dataclass(frozen=True)
-class _Counting:
-    """The passes that count: one statistic a tile of features, and the plan of each."""
-
-    tiles: tuple[ContingencyCounts, ...]
-    plans: tuple[PassPlan, ...]
 
 
 class _CountingSelector(BaseSelector):
@@ -81,144 +81,124 @@ class _CountingSelector(BaseSelector):
 
     # ------------------------------------------------------------------ plan
 
-    def plan(self, source: Profile | RowSource, resources: Resources) -> Plan:
-        """Passes, tasks, bytes and peaks; features whose codes are not known yet count as having `bins`.
-
-        Raises
-        ------
-        DoesNotFitError
-        """
+    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
         profile = source if isinstance(source, Profile) else source.profile
         features = FeatureInfo() if isinstance(source, Profile) else source.features
-        known = features.minimum is not None
-        if not known:
-            ones = np.ones(profile.d)
-            features = FeatureInfo(0 * ones, ones, None, None)
-        passes = []
-        if not known:
-            passes.append(plan_statistics(profile, [Ranges(profile.d, profile.q)], resources))
-        driver = 8 * 12 * profile.d
-        if self.binning == "quantile":
-            sample = RowSample(draw_rows(profile.n, profile.d, 0), profile.d)
-            passes.append(plan_statistics(profile, [sample], resources))
-            driver += 2 * sample.result_bytes
-        # Quantile edges are at most as many as equal-width ones.
-        book = equal_width_book(features, self.bins, n=profile.n, code_missing=self.missing == "code")
-        p = self._n_counted(profile.q)
         label_counts = None if isinstance(source, Profile) else source.label_counts
-        if label_counts is None:
-            counted, positives = np.arange(p), np.zeros(p, dtype=np.int64)
-        else:
-            counted = self._counted_labels(_label_entropies(label_counts, profile.n))
-            positives = label_counts[2][counted]
-        counting = self._plan_counting(source, profile, book, counted, positives, resources)
-        tasks, bytes_read, peak_worker = combine([*passes, *counting.plans])
-        n_tiles = len(counting.tiles)
-        note = f"counts of {p} of {profile.q} labels"
-        if n_tiles > 1:
-            note += f", tiled over {n_tiles} groups of at most {-(-profile.d // n_tiles):,} features"
-        driver += driver_bytes() + 16 * len(book.edges) + sum(tile.result_bytes for tile in counting.tiles)
-        return Plan(
-            passes=sum(each.tasks > 0 for each in (*passes, *counting.plans)),
-            tasks=tasks,
-            bytes_read=bytes_read,
-            peak_worker_bytes=peak_worker,
-            # In process the pass runs where the driver is.
-            peak_driver_bytes=driver if resources.client is not None else max(driver, peak_worker),
-            notes=(note,),
+        known = features.minimum is not None and label_counts is not None
+        if features.minimum is None:
+            # Numeric features count as having all `bins`.
+            features = replace(features, minimum=np.zeros(profile.d), maximum=np.ones(profile.d))
+        # Quantile edges are at most as many as equal-width ones.
+        counts = self._counts(source, self._equal_width_book(features), label_counts)
+        tiles = count_in_tiles(counts, source, resources)
+
+        sample = self._row_sample(profile)
+        steps: list[Reading | str] = [] if known else [Reading("ranges", (Ranges(profile.d, profile.q),))]
+        if self.binning == "quantile":
+            steps.append(Reading("quantiles", (sample,)))
+        # Until edges and labels are known, the tiles are an estimate.
+        name = COUNTS if known and self.binning == "equal-width" else "estimated counts"
+        readings = [Reading(_tile_name(i, len(tiles), name), (tile,)) for i, tile in enumerate(tiles)]
+        sampled = [HeldArray("sampled rows", "2 s", "u1", "quantiles", "edges")] if self.binning == "quantile" else []
+        # In process the readings themselves count what they return.
+        every_label = [HeldArray("information with every label", "t", "u1", "scores")] if not counts.aggregate else []
+        note = f"counts of {counts.p} of {profile.q} labels"
+        if len(tiles) > 1:
+            note += f", tiled over {len(tiles):,} groups of at most {-(-profile.d // len(tiles)):,} features"
+        return Cost(
+            steps=[*steps, "edges", *readings, "scores"],
+            sizes={"d": profile.d, "e": len(counts.book.edges), "s": sample.result_bytes, "t": tiles[0].result_bytes},
+            arrays=[
+                HeldArray("ranges of features", "4 d"),
+                *sampled,
+                HeldArray("terms of edges", "6 e", first="edges", last="edges"),
+                HeldArray("edges of codes", "e", first="edges"),
+                HeldArray("offsets of edges", "d", first="edges"),
+                HeldArray("information and entropy of features", "2 d", first=readings[0].name),
+                *every_label,
+                HeldArray("scores", "8 d", first="scores"),
+            ],
+            notes=[note],
         )
 
     def first_statistics(self, source: RowSource, resources: Resources) -> Sequence[CacheableStatistic]:
-        profile, features, label_counts = source.profile, source.features, source.label_counts
+        features, label_counts = source.features, source.label_counts
         if self.binning == "quantile" or features.minimum is None or label_counts is None or label_counts[0].any():
             return ()
-        book = equal_width_book(features, self.bins, n=profile.n, code_missing=self.missing == "code")
-        counted = self._counted_labels(_label_entropies(label_counts, profile.n))
-        tiles = self._plan_counting(source, profile, book, counted, label_counts[2][counted], resources).tiles
+        counts = self._counts(source, self._equal_width_book(features), label_counts)
+        tiles = count_in_tiles(counts, source, resources)
         return tiles if len(tiles) == 1 else ()
 
-    def _plan_counting(
-        self,
-        source: Profile | RowSource,
-        profile: Profile,
-        book: CodeBook,
-        counted: NDArray[np.int64],
-        positives: NDArray[np.int64],
-        resources: Resources,
-    ) -> _Counting:
-        """The fewest tiles of features whose tables fit the workers."""
+    def _equal_width_book(self, features: FeatureInfo) -> CodeBook:
+        return equal_width_book(features, self.bins, code_missing=self.missing == "code")
+
+    def _row_sample(self, profile: Profile) -> RowSample:
+        return RowSample(draw_rows(profile, QUANTILE_ROWS, self.random_state or 0), profile)
+
+    def _counts(
+        self, source: Profile | RowSource, book: CodeBook, label_counts: NDArray[np.int64] | None
+    ) -> ContingencyCounts:
+        """The statistic that counts all features at once; label counts that are not known are all 0."""
+        profile = source if isinstance(source, Profile) else source.profile
+        if label_counts is None:
+            counted = np.arange(self._n_counted(profile.q))
+            positives = np.zeros(len(counted), dtype=np.int64)
+        else:
+            counted = self._counted_labels(_label_entropies(label_counts, profile.n))
+            positives = label_counts[2][counted]
         slots = np.full(profile.q, -1, dtype=np.int64)
         slots[counted] = np.arange(len(counted))
         # Other scores, and other numbers of promising labels, come from the same information with every label.
         whole = caching.is_on(source) and 8 * len(counted) * profile.d <= KEPT_BYTES
-        refusal: DoesNotFitError | None = None
-        n_tiles = 1
-        while n_tiles <= profile.d:
-            tiles = tuple(
-                ContingencyCounts(
-                    book=book,
-                    first=first,
-                    last=last,
-                    sparse=profile.sparse,
-                    slot_of_label=slots,
-                    label_positives=positives,
-                    n=profile.n,
-                    aggregate=None if whole else self.aggregate,
-                    compiled=profile.nonzeros >= COMPILE_FROM,
-                )
-                for first, last in split_evenly(profile.d, n_tiles)
-            )
-            try:
-                # Tiles of equal width differ in their codes: the widest table decides.
-                largest = max(tiles, key=lambda tile: tile.state_bytes)
-                plan_statistics(source, [largest], resources)
-                return _Counting(tiles, tuple(plan_statistics(source, [t], resources) for t in tiles))
-            except DoesNotFitError as error:
-                refusal = error
-            n_tiles = n_tiles + 1 if n_tiles < 8 else int(n_tiles * 1.5)
-        assert refusal is not None
-        raise refusal
+        return ContingencyCounts(
+            book=book,
+            first=0,
+            last=profile.d,
+            sparse=profile.sparse,
+            slot_of_label=slots,
+            label_positives=positives,
+            n=profile.n,
+            aggregate=None if whole else self.aggregate,
+            compiled=profile.nonzeros >= COMPILE_FROM,
+        )
 
     # ------------------------------------------------------------------ run
 
-    def _score(self, source: RowSource, resources: Resources, k: int) -> Scores:
-        profile = source.profile
-        records: list[PassRecord] = []
+    def _score(self, passes: PassRunner, k: int) -> Scores:
+        source, profile = passes.source, passes.source.profile
         features, label_counts = source.features, source.label_counts
         if features.minimum is None or label_counts is None:
-            (ranges,), record = run_pass(source, [Ranges(profile.d, profile.q)], resources, label="ranges")
-            features, label_counts = ranges
-            records.append(record)
+            ((ranges, label_counts),) = passes.run("ranges", Ranges(profile.d, profile.q))
+            features = replace(ranges, n_categories=features.n_categories)
         assert label_counts is not None
         if label_counts[0].any():
             raise unknown_labels_error(self, label_counts[0])
         self._check_features(features, profile.n)
-        book = self._code_book(source, features, resources, records)
+        if self.binning == "equal-width":
+            book = self._equal_width_book(features)
+        else:
+            ((sample, _),) = passes.run("quantiles", self._row_sample(profile))
+            book = quantile_book(sample, features, self.bins, code_missing=self.missing == "code")
 
         entropies = _label_entropies(label_counts, profile.n)
-        counted = self._counted_labels(entropies)
-        counting = self._plan_counting(source, profile, book, counted, label_counts[2][counted], resources)
+        counts = self._counts(source, book, label_counts)
+        planned = sum(name.startswith(COUNTS) for name in passes.plan.readings)
+        tiles = count_in_tiles(counts, source, passes.resources, n_tiles=planned or None)
         information, feature_entropy = np.empty(profile.d), np.empty(profile.d)
-        for i, (tile, plan) in enumerate(zip(counting.tiles, counting.plans, strict=True)):
-            label = "counts" if len(counting.tiles) == 1 else f"counts {i + 1}/{len(counting.tiles)}"
-            ((shared, own),), record = run_pass(source, [tile], resources, label=label, plan=plan)
+        for i, tile in enumerate(tiles):
+            ((shared, own),) = passes.run(_tile_name(i, len(tiles)), tile)
             part = slice(tile.first, tile.last)
             information[part] = aggregate(shared, self.aggregate) if tile.aggregate is None else shared
             feature_entropy[part] = own
-            records.append(record)
 
-        rest = np.delete(entropies, counted)
+        rest = np.delete(entropies, counts.labels)
         scores = self._combine(information, feature_entropy, rest)
         constant, alike = (int(np.count_nonzero(entropy == 0)) for entropy in (feature_entropy, entropies))
         warnings = []
         if constant == profile.d or alike == profile.q:
             warnings.append(nothing_to_tell(self.method, constant=constant, d=profile.d, alike=alike, q=profile.q))
-        return Scores(
-            scores,
-            records,
-            extra={"counted_labels": len(counted), "tiles": len(counting.tiles)},
-            warnings=warnings,
-        )
+        return Scores(scores, extra={"counted_labels": counts.p, "tiles": len(tiles)}, warnings=warnings)
 
     def _counted_labels(self, entropies: NDArray[np.float64]) -> NDArray[np.int64]:
         """Labels in order of falling entropy, ties by index (Algorithm 1, line 7)."""
@@ -232,22 +212,6 @@ class _CountingSelector(BaseSelector):
     ) -> NDArray[np.float64]:
         """The score, from the aggregated information and the entropies."""
         return information
-
-    def _code_book(
-        self,
-        source: RowSource,
-        features: FeatureInfo,
-        resources: Resources,
-        records: list[PassRecord],
-    ) -> CodeBook:
-        profile = source.profile
-        code_missing = self.missing == "code"
-        if self.binning == "equal-width":
-            return equal_width_book(features, self.bins, n=profile.n, code_missing=code_missing)
-        chosen = draw_rows(profile.n, profile.d, self.random_state or 0)
-        (sample,), record = run_pass(source, [RowSample(chosen, profile.d)], resources, label="quantiles")
-        records.append(record)
-        return quantile_book(sample, features, self.bins, code_missing=code_missing)
 
     def _check_features(self, features: FeatureInfo, n: int) -> None:
         """Refuse infinite values, missing values where they are an error, and too many codes."""
@@ -285,6 +249,15 @@ class _CountingSelector(BaseSelector):
         f = int(np.flatnonzero(flags)[0])
         names = getattr(self, "feature_names_in_", None)
         return f if names is None else str(names[f])
+
+
+def _tile_name(i: int, n_tiles: int, name: str = COUNTS) -> str:
+    """What the reading of one tile is called.
+
+    >>> _tile_name(0, 1), _tile_name(0, 3)
+    ('counts', 'counts 1/3')
+    """
+    return name if n_tiles == 1 else f"{name} {i + 1}/{n_tiles}"
 
 
 def _label_entropies(label_counts: NDArray[np.int64], n: int) -> NDArray[np.float64]:

@@ -11,8 +11,8 @@ from scipy import sparse as sp
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.primitives.counts import ContingencyCounts, Ranges, equal_width_book
 from mlfs_dask.primitives.passes import build_pass, plan_statistics, run_pass
-from mlfs_dask.primitives.plan import SPLIT_FROM_BYTES, plan_pass
-from mlfs_dask.primitives.rows import ArrayRows
+from mlfs_dask.primitives.pass_plan import SPLIT_FROM_BYTES, PassSizes, plan_pass
+from mlfs_dask.primitives.row_sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import FeatureInfo
 
@@ -32,7 +32,7 @@ def problem(sparse, n=300, d=17, q=4):
     categories = np.zeros(d, dtype=np.int64)
     categories[[3, 11]] = 40, 25
     info = source.features
-    book = equal_width_book(FeatureInfo(info.minimum, info.maximum, categories, info.n_missing), 3, n=n)
+    book = equal_width_book(FeatureInfo(info.minimum, info.maximum, categories, info.n_missing), 3)
     statistic = ContingencyCounts(
         book, 0, d, sparse, np.arange(q), np.asarray((Y > 0).sum(axis=0)), n, "sum", compiled=False
     )
@@ -67,8 +67,8 @@ def test_large_states_are_merged_in_as_many_pieces_as_there_are_slots():
     source, _ = problem(False)
     profile = replace(source.profile, partitions=40)
     cluster = Resources(3, 2, 2**32, 2**32, client=object())
-    sizes = {"scratch_bytes": 0, "can_split": True}
-    plan = plan_pass(profile, cluster, state_bytes=SPLIT_FROM_BYTES, **sizes)
+    large = PassSizes(SPLIT_FROM_BYTES, 0, can_split=True)
+    plan = plan_pass(profile, cluster, large)
     assert plan.pieces == 6
     # 12 runs merged 4 at a time: 3 + 1 merges a piece, its end, its share of every run; and one join.
     assert len(plan.runs) == 12
@@ -78,16 +78,16 @@ def test_large_states_are_merged_in_as_many_pieces_as_there_are_slots():
     )
     shared = 2  # the statistic and the source
     assert len(dict(graph.__dask_graph__())) == plan.tasks + shared
-    assert plan_pass(profile, cluster, state_bytes=SPLIT_FROM_BYTES - 1, **sizes).pieces == 1
-    assert plan_pass(profile, HERE, state_bytes=SPLIT_FROM_BYTES, **sizes).pieces == 1
+    assert plan_pass(profile, cluster, replace(large, state_bytes=SPLIT_FROM_BYTES - 1)).pieces == 1
+    assert plan_pass(profile, HERE, large).pieces == 1
 
 
 def test_cutting_needs_less_memory():
     profile = replace(problem(False)[0].profile, partitions=40)
     cluster = Resources(8, 1, 2**34, 2**32, client=object())
     state = 100 * 2**20
-    whole = plan_pass(profile, cluster, state_bytes=state, scratch_bytes=0)
-    cut = plan_pass(profile, cluster, state_bytes=state, scratch_bytes=0, can_split=True)
+    whole = plan_pass(profile, cluster, PassSizes(state, 0))
+    cut = plan_pass(profile, cluster, PassSizes(state, 0, can_split=True))
     assert cut.peak_worker_bytes < 0.7 * whole.peak_worker_bytes
 
 

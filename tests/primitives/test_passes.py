@@ -18,8 +18,8 @@ from mlfs_dask import runtime
 from mlfs_dask.errors import ClusterLostError
 from mlfs_dask.primitives import passes
 from mlfs_dask.primitives.passes import build_pass, plan_statistics, run_pass
-from mlfs_dask.primitives.plan import PassPlan
-from mlfs_dask.primitives.rows import ArrayRows, as_rows
+from mlfs_dask.primitives.pass_plan import PassPlan
+from mlfs_dask.primitives.row_sources import ArrayRows, as_rows
 from mlfs_dask.runtime import Resources
 
 HERE = Resources(1, 1, 4 * 2**30, 4 * 2**30)

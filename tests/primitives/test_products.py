@@ -16,7 +16,7 @@ from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.primitives.moments import Moments
 from mlfs_dask.primitives.passes import run_pass
 from mlfs_dask.primitives.products import COMPILED_WORK, LabelProducts, wants_compiled
-from mlfs_dask.primitives.rows import ArrayRows
+from mlfs_dask.primitives.row_sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Block
 from tests.reference import elc as twin

@@ -22,7 +22,7 @@ import mlfs_dask
 from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
-from mlfs_dask.primitives.rows import ArrayRows
+from mlfs_dask.primitives.row_sources import ArrayRows
 from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask.selectors.access_mfs import AccessMFS
 from mlfs_dask.selectors.base import count_kept, rank

@@ -17,11 +17,10 @@ from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.primitives.counts import equal_width_book, quantile_book
-from mlfs_dask.primitives.passes import run_pass
-from mlfs_dask.primitives.rows import ArrayRows, measure_features
-from mlfs_dask.primitives.sample import RowSample, draw_rows
+from mlfs_dask.primitives.row_sources import ArrayRows, measure_features
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import label_entropy
+from mlfs_dask.selectors.costs import PassRunner
 from mlfs_dask.selectors.label_entropy import ENM, GMM, LabelEntropy
 from mlfs_dask.typing import FeatureInfo
 from tests.reference import label_entropy as twin
@@ -93,16 +92,16 @@ def test_tiles_give_the_same_bits(threads):
     source = ArrayRows(X, as_labels(Y), block_bytes=4000)
     whole = LabelEntropy(3, n_promising_labels=1.0).fit(source)
     assert whole.report_.passes == 1
-    # One table of 40 features and 6 columns is 960 bytes a thread: leave room for less.
-    state = 4 * 40 * 6
-    limit = int((runtime.PROCESS_BYTES + threads * (200_000 + state // 3)) / 0.8)
-    scratch_free = replace(source.profile, block_rows=1, block_bytes=8)
+    # One table of 40 features and 6 columns is 960 bytes a thread, beside edges (768 bytes) and scratch (40 + 24 a
+    # feature): leave room for less.
+    limit = int((runtime.PROCESS_BYTES + 768 + threads * (1000 + 960 // 3)) / 0.8)
     tight = Resources(1, threads, limit, 2**32)
     selector = LabelEntropy(3, n_promising_labels=1.0)
-    source.profile = scratch_free
-    plan = selector.plan(source, tight)
-    scores = selector._score(source, tight, 3)
-    assert plan.passes == len(scores.passes)
+    source._profile = replace(source.profile, block_rows=1, block_bytes=8)  # no scratch
+    passes = PassRunner(source, tight, selector.plan(source, tight))
+    scores = selector._score(passes, 3)
+    assert passes.plan.passes == len(passes.records) > 1
+    assert list(passes.plan.readings) == [f"counts {i + 1}/{len(passes.records)}" for i in range(len(passes.records))]
     assert scores.scores.tobytes() == whole.scores_.tobytes()
 
 
@@ -145,16 +144,16 @@ def test_published_entropies_on_emotions(data_set, promising):
 def test_categories_keep_their_codes():
     # Codes 0, 1, 2 cut at the middle would join 0 and 1.
     X = np.array([[0.0], [1.0], [2.0], [2.0]])
-    book = equal_width_book(FeatureInfo(np.zeros(1), np.full(1, 2.0), np.array([3]), None), 2, n=4)
+    book = equal_width_book(FeatureInfo(np.zeros(1), np.full(1, 2.0), np.array([3]), None), 2)
     assert book.edges.tolist() == [0.5, 1.5]
-    numeric = equal_width_book(FeatureInfo(np.zeros(1), np.full(1, 2.0), np.array([0]), None), 2, n=4)
+    numeric = equal_width_book(FeatureInfo(np.zeros(1), np.full(1, 2.0), np.array([0]), None), 2)
     assert numeric.edges.tolist() == [1.0]
     assert X.max() == 2
 
 
 def test_edges_of_huge_ranges_stay_finite():
     top = np.finfo(np.float64).max
-    book = equal_width_book(FeatureInfo(np.full(1, -top), np.full(1, top), None, None), 4, n=2)
+    book = equal_width_book(FeatureInfo(np.full(1, -top), np.full(1, top), None, None), 4)
     assert np.isfinite(book.edges).all()
     assert book.edges[1] == pytest.approx(0, abs=top * 1e-15)
 
@@ -166,32 +165,13 @@ def test_quantile_codes_hold_equal_shares():
     codes = np.searchsorted(book.edges, X.ravel())
     assert np.bincount(codes).tolist() == [250, 250, 250, 250]
     # Equal width leaves nearly all in the first code.
-    width = equal_width_book(measure_features(X), 4, n=1000)
+    width = equal_width_book(measure_features(X), 4)
     assert np.bincount(np.searchsorted(width.edges, X.ravel()))[0] > 950
 
 
 def test_quantile_edges_that_coincide_are_one():
     X = np.array([[0.0]] * 90 + [[1.0]] * 10)
     assert quantile_book(X, measure_features(X), 4).edges.tolist() == [0.0]
-
-
-def test_sampled_rows_do_not_depend_on_the_cut():
-    X, Y = problem(n=500)
-    chosen = np.sort(np.random.default_rng(1).choice(500, 40, replace=False))
-    here = Resources(1, 3, 2**32, 2**32)
-    for container in (X, sp.csr_array(X)):
-        for block_bytes in (100_000, 600):
-            source = ArrayRows(container, as_labels(Y), block_bytes=block_bytes)
-            (sample,), _ = run_pass(source, [RowSample(chosen, 7)], here)
-            assert np.array_equal(sample, X[chosen])
-
-
-def test_drawn_rows_follow_seed_and_bounds():
-    assert draw_rows(10**6, 10, 3).tolist() == draw_rows(10**6, 10, 3).tolist()
-    assert draw_rows(10**6, 10, 3).tolist() != draw_rows(10**6, 10, 4).tolist()
-    drawn = draw_rows(10**6, 10**5, 0)
-    assert len(drawn) == 335
-    assert (np.diff(drawn) > 0).all()
 
 
 def test_missing_values_are_an_error_or_a_code():

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mlfs_dask.errors import DoesNotFitError
-from mlfs_dask.primitives.plan import MAX_FAN_IN, combine, plan_pass, split_evenly
+from mlfs_dask.primitives.pass_plan import MAX_FAN_IN, PassSizes, pass_fits, plan_pass, split_evenly
 from mlfs_dask.runtime import COMPILED_BYTES, PROCESS_BYTES, Resources
 from mlfs_dask.typing import Profile
 
@@ -36,46 +36,46 @@ def cluster(workers=2, limit=1024 * MIB, threads=1):
 
 
 def test_runs_cover_every_partition_once_in_order():
-    plan = plan_pass(profile(), cluster(), state_bytes=MIB, scratch_bytes=0)
+    plan = plan_pass(profile(), cluster(), PassSizes(MIB, 0))
     assert [i for run in plan.runs for i in range(*run)] == list(range(100))
 
 
 def test_tasks_count_runs_merges_and_the_end():
-    plan = plan_pass(profile(), cluster(), state_bytes=MIB, scratch_bytes=0)
+    plan = plan_pass(profile(), cluster(), PassSizes(MIB, 0))
     assert plan.fan_in == MAX_FAN_IN
     assert len(plan.runs) == 12
     assert plan.tasks == 12 + 2 + 1 + 1  # 12 runs, merged 8 at a time, then 2, then the result
 
 
 def test_large_partials_mean_long_runs_and_narrow_merges():
-    plan = plan_pass(profile(), cluster(), state_bytes=150 * MIB, scratch_bytes=0)
+    plan = plan_pass(profile(), cluster(), PassSizes(150 * MIB, 0))
     assert len(plan.runs) == 2
     assert plan.fan_in == 2
 
 
 def test_never_more_tasks_than_partitions():
-    plan = plan_pass(profile(partitions=1), cluster(workers=8), state_bytes=MIB, scratch_bytes=0)
+    plan = plan_pass(profile(partitions=1), cluster(workers=8), PassSizes(MIB, 0))
     assert plan.runs == ((0, 1),)
     assert plan.tasks == 2
 
 
 def test_peak_counts_process_buffers_scratch_and_states():
-    plan = plan_pass(profile(), Resources(1, 2, 2048 * MIB, 2048 * MIB), state_bytes=MIB, scratch_bytes=5 * MIB)
+    plan = plan_pass(profile(), Resources(1, 2, 2048 * MIB, 2048 * MIB), PassSizes(MIB, 5 * MIB))
     assert plan.peak_worker_bytes == PROCESS_BYTES + 2 * (32 + 5 + 1) * MIB
 
 
 def test_compiled_kernels_and_what_a_worker_holds_already_count():
     held = Resources(2, 1, 1024 * MIB, 4096 * MIB, client=object(), process_bytes=200 * MIB)
-    plain = plan_pass(profile(), cluster(), state_bytes=MIB, scratch_bytes=0)
-    compiled = plan_pass(profile(), held, state_bytes=MIB, scratch_bytes=0, compiled=True)
+    plain = plan_pass(profile(), cluster(), PassSizes(MIB, 0))
+    compiled = plan_pass(profile(), held, PassSizes(MIB, 0, compiled=True))
     assert compiled.peak_worker_bytes - plain.peak_worker_bytes == 200 * MIB - PROCESS_BYTES + COMPILED_BYTES
-    loaded = plan_pass(profile(), replace(held, compiled_bytes=0), state_bytes=MIB, scratch_bytes=0, compiled=True)
+    loaded = plan_pass(profile(), replace(held, compiled_bytes=0), PassSizes(MIB, 0, compiled=True))
     assert compiled.peak_worker_bytes - loaded.peak_worker_bytes == COMPILED_BYTES
 
 
 def test_what_cannot_fit_is_refused_with_numbers_and_a_cure():
     with pytest.raises(DoesNotFitError) as caught:
-        plan_pass(profile(), cluster(), state_bytes=600 * MIB, scratch_bytes=0)
+        plan_pass(profile(), cluster(), PassSizes(600 * MIB, 0))
     error = caught.value
     assert error.exit_code == 4
     assert error.projected > error.available
@@ -85,9 +85,9 @@ def test_what_cannot_fit_is_refused_with_numbers_and_a_cure():
 
 def test_the_cure_works():
     with pytest.raises(DoesNotFitError) as caught:
-        plan_pass(profile(), cluster(), state_bytes=600 * MIB, scratch_bytes=0)
+        plan_pass(profile(), cluster(), PassSizes(600 * MIB, 0))
     needed = int(str(caught.value).split("--memory-limit ")[1].split("MiB")[0])
-    plan_pass(profile(), cluster(limit=needed * MIB), state_bytes=600 * MIB, scratch_bytes=0)
+    plan_pass(profile(), cluster(limit=needed * MIB), PassSizes(600 * MIB, 0))
 
 
 @pytest.mark.parametrize(("total", "pieces"), [(1, 1), (7, 3), (100, 12), (5, 5)])
@@ -99,10 +99,30 @@ def test_even_split(total, pieces):
     assert max(lengths) - min(lengths) <= 1
 
 
-def test_combined_cost_adds_tasks_and_bytes_and_keeps_the_highest_peak():
-    small = plan_pass(profile(), cluster(), state_bytes=MIB, scratch_bytes=0)
-    large = plan_pass(profile(), cluster(), state_bytes=100 * MIB, scratch_bytes=0)
-    tasks, read, peak = combine([small, large])
-    assert tasks == small.tasks + large.tasks
-    assert read == 2 * profile().read_bytes
-    assert peak == large.peak_worker_bytes
+@pytest.mark.parametrize("resources", [cluster(), cluster(8, threads=2), Resources(1, 3, 1024 * MIB, 2**32)])
+@pytest.mark.parametrize("can_split", [False, True])
+def test_what_fits_is_what_is_planned(resources, can_split):
+    answers = []
+    for state in range(1 * MIB, 700 * MIB, 13 * MIB):
+        sizes = PassSizes(state, 5 * MIB, result_bytes=MIB, can_split=can_split)
+        answers.append(pass_fits(profile(), resources, sizes))
+        if answers[-1]:
+            plan = plan_pass(profile(), resources, sizes)
+            assert plan.peak_worker_bytes <= 0.8 * resources.memory_limit
+        else:
+            with pytest.raises(DoesNotFitError):
+                plan_pass(profile(), resources, sizes)
+    assert len(set(answers)) == 2
+
+
+def test_parameters_and_results_count_once_a_process():
+    here = Resources(1, 2, 2048 * MIB, 2048 * MIB)
+    plain = plan_pass(profile(), here, PassSizes(MIB, 0))
+    more = plan_pass(profile(), here, PassSizes(MIB, 0, result_bytes=3 * MIB, parameter_bytes=7 * MIB))
+    assert more.peak_worker_bytes - plain.peak_worker_bytes == 10 * MIB
+
+
+def test_rows_of_dask_arrays_are_read_chunk_by_chunk():
+    plan = plan_pass(profile(), cluster(), PassSizes(MIB, 0, one_run_per_partition=True))
+    assert plan.runs == tuple((i, i + 1) for i in range(100))
+    assert plan.tasks == 100 + 13 + 2 + 1 + 1  # merged 8 at a time

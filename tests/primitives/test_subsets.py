@@ -13,7 +13,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.primitives.parts import JoinedRows, gather_columns, row_part
-from mlfs_dask.primitives.rows import ArrayRows, measure_features
+from mlfs_dask.primitives.row_sources import ArrayRows, measure_features
 from mlfs_dask.runtime import current_resources
 from mlfs_dask.selectors.elc import ELC
 from mlfs_dask.selectors.label_entropy import LabelEntropy
