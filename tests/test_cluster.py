@@ -78,7 +78,7 @@ def test_tls_files_with_a_plain_address_are_refused(tmp_path: Path) -> None:
 def test_small_work_needs_no_cluster() -> None:
     with connect(work_bytes=SMALL_WORK_BYTES - 1) as client:
         assert client is None
-        assert runtime.current_resources().threads_per_worker == len(os.sched_getaffinity(0))
+        assert runtime.current_resources().threads_per_worker == runtime.available_cores()
 
 
 def test_in_process_is_synchronous_and_keeps_its_limit() -> None:

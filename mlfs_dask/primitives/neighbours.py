@@ -10,7 +10,6 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -118,7 +117,7 @@ def recall_warnings(facts: Mapping[str, Any] | None) -> list[Warning]:
 
 def search_threads(resources: Resources) -> int:
     """Threads with which this process may search while the workers of a cluster wait."""
-    return len(os.sched_getaffinity(0)) if resources.client is not None else resources.threads_per_worker
+    return runtime.available_cores() if resources.client is not None else resources.threads_per_worker
 
 
 @dataclass(frozen=True)
@@ -396,7 +395,7 @@ def _in_threads(
     with runtime.one_blas_thread():
         if min(threads, len(runs)) <= 1:
             return list(map(function, runs, *others))
-        with ThreadPoolExecutor(min(threads, len(runs)), thread_name_prefix="mlfs-search") as pool:
+        with runtime.ThreadPool(min(threads, len(runs)), thread_name_prefix="mlfs-search") as pool:
             return list(pool.map(function, runs, *others))
 
 

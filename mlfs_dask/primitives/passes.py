@@ -13,7 +13,7 @@ import socket
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar
 
@@ -401,7 +401,7 @@ def _run_here(
                     statistic.add(state, block)
             runtime.emit("partitions", done=last - first)
         return _finalize(statistics, (states, peaks))
-    with ThreadPoolExecutor(threads, thread_name_prefix="mlfs-pass") as pool:
+    with runtime.ThreadPool(threads, thread_name_prefix="mlfs-pass") as pool:
         # No more runs are handed out than threads: finished partials must not pile up.
         waiting = list(plan.runs)
         pending = [pool.submit(_run, statistics, source, *waiting.pop(0)) for _ in range(min(threads, len(waiting)))]
@@ -493,13 +493,16 @@ def compute_graphs(
     if client is None:
         from dask.base import compute
 
-        return list(compute(*graphs, scheduler="threads"))
+        with runtime.ThreadPool(resources.slots, thread_name_prefix="mlfs-pass") as pool:
+            return list(compute(*graphs, scheduler="threads", pool=pool))
     from distributed.comm.core import CommClosedError
     from distributed.scheduler import KilledWorker, NoValidWorkerError
 
+    emit = runtime.in_context(runtime.emit)  # events come in a thread of the client
+
     def on_event(event: tuple[Any, Any]) -> None:
         message = dict(event[1])
-        runtime.emit(message.pop("kind"), **message)
+        emit(message.pop("kind"), **message)
 
     client.subscribe_topic(runtime.PROGRESS_TOPIC, on_event)
     try:
