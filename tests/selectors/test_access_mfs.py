@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import json
 import os
-import time
 import tracemalloc
 import warnings
 from pathlib import Path
@@ -183,12 +182,11 @@ def test_the_known_objective_of_real_data(emotions, yeast):
     # Known to all these digits from dense algebra: λ = θ = μ = 1, k_s = k_p = 5, standardised, 30 % of rows labelled.
     found = AccessMFS(inner_iterations=7, solver_tol=1e-7).fit(*emotions)
     assert found.report_.objective[-1] == pytest.approx(128.122690, abs=1e-6)
-    started = time.perf_counter()
     found = AccessMFS(inner_iterations=7, solver_tol=1e-7).fit(*yeast)
-    seconds = time.perf_counter() - started
     assert found.report_.objective[-1] == pytest.approx(1147.09937, abs=1e-5)
     assert found.report_.converged
-    assert seconds < 60  # some 2; it took minutes where rounding kept the solver going
+    # 149 when this was written; up to 100 for each solve where rounding kept the solver going, which took minutes.
+    assert sum(found.report_.extra["expansions"]) <= 250
     assert np.diff(found.report_.objective).max() < 1e-3 * found.report_.objective[-1]
 
 
@@ -829,10 +827,9 @@ def test_a_solve_cut_short_warns(monkeypatch):
         AccessMFS(gram_cap=0).fit(X, Y)
 
 
-def test_small_data_is_quick(emotions):
-    seconds = []
-    for _ in range(3):
-        started = time.perf_counter()
-        AccessMFS(20).fit(*emotions)
-        seconds.append(time.perf_counter() - started)
-    assert min(seconds) < 5
+def test_small_data_takes_few_steps(emotions):
+    report = AccessMFS(20).fit(*emotions).report_
+    assert report.iterations <= 30  # 20 when this was written
+    assert report.passes <= 160  # 102
+    assert sum(report.extra["expansions"]) <= 80  # 50
+    assert sum(report.extra["label_steps"]) <= 400  # 255

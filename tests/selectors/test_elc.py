@@ -363,24 +363,22 @@ def test_memory_of_the_loop_is_within_the_plan():
     assert 0.5 * declared < peak <= declared
 
 
-def test_small_data_is_chosen_at_once(emotions, tmp_path):
-    """First fit of a process: nothing is compiled, no scheduler starts."""
+def test_small_data_is_chosen_without_compiling_or_a_scheduler(emotions, tmp_path):
+    """First fit of a process: neither takes longer than the fit itself."""
     X, Y = emotions
     np.savez(tmp_path / "emotions.npz", X=X, Y=Y)
     code = (
-        "import sys, time, numpy as np\n"
+        "import sys, numpy as np\n"
         "from mlfs_dask import ELC\n"
         f"data = np.load({str(tmp_path / 'emotions.npz')!r})\n"
-        "X, Y = data['X'], data['Y']\n"
-        "start = time.perf_counter()\n"
-        "ELC(20).fit(X, Y)\n"
-        "print(time.perf_counter() - start, *sorted({'numba', 'distributed'} & set(sys.modules)))\n"
+        "ELC(20).fit(data['X'], data['Y'])\n"
+        "print(*sorted({'numba', 'distributed'} & set(sys.modules)))\n"
     )
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    seconds = []
-    for _ in range(3):
-        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-        taken, *loaded = run.stdout.split()
-        assert not loaded
-        seconds.append(float(taken))
-    assert min(seconds) < 0.2
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "\n"
+
+
+def test_small_data_takes_few_steps(emotions):
+    report = ELC(20).fit(*emotions).report_
+    assert report.passes == 1
+    assert report.iterations <= 900  # 587 when this was written
