@@ -20,6 +20,10 @@ def data_folder() -> Path:
     return Path(os.environ.get("MLFS_DATA") or REPOSITORY.parent / "shared" / "data")
 
 
+#: What programs of other authors have given (its README tells which, and on what).
+PUBLISHED = Path(__file__).parent / "published"
+
+
 @pytest.fixture(scope="session")
 def data_set() -> Callable[[str], Path]:
     """Folder of a real data set by name; the test is skipped where the data is absent."""

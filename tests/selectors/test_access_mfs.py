@@ -31,6 +31,7 @@ from mlfs_dask.selectors import access_mfs, iterative
 from mlfs_dask.selectors.access_mfs import AccessMFS
 from mlfs_dask.solvers import uncorrelated
 from mlfs_dask.storage.convert import convert_reader
+from tests.conftest import PUBLISHED
 from tests.reference import access_mfs as twin
 from tests.storage.memory_reader import make_reader
 
@@ -270,14 +271,10 @@ def test_planted_features_are_found():
 
 @pytest.mark.parametrize("run", range(4))
 @pytest.mark.parametrize("gram_cap", [0, 4096])
-def test_published_code_gives_what_the_authors_program_gives(emotions, monkeypatch, run, gram_cap):
-    path = Path(os.environ.get("MLFS_DATA") or Path(__file__).parents[3] / "shared/data").parent / "oracles"
-    path = path / "AccessMFS/emotions.npz"
-    if not path.exists():
-        pytest.skip(f"published results not found: {path}")
-    oracle = np.load(path)
-    settings_ = json.loads(str(oracle["meta"]))["parameters"][run]
-    lines = (path.parents[2] / "data/emotions/emotions.arff").read_text().splitlines()
+def test_published_code_gives_what_the_authors_program_gives(data_set, monkeypatch, run, gram_cap):
+    oracle = np.load(PUBLISHED / "access_mfs.npz")
+    lambda_, theta, mu, k_s, k_p = oracle[f"run{run}_parameters"].tolist()
+    lines = (data_set("emotions") / "emotions.arff").read_text().splitlines()
     values = np.array([line.split(",") for line in lines if line[:1].isdigit() or line[:1] == "-"], float)
     X, Y = values[:, :72], values[:, 72:].astype(np.int8)
     X = (X - X.min(axis=0)) / np.ptp(X, axis=0)
@@ -286,17 +283,20 @@ def test_published_code_gives_what_the_authors_program_gives(emotions, monkeypat
     found = AccessMFS(
         variant="published_code",
         standardise=False,
-        lambda_=settings_["lambda"],
-        theta=settings_["theta"],
-        mu=settings_["mu"],
-        k_s=int(settings_["k_s"]),
-        k_p=int(settings_["k_f"]),
+        lambda_=lambda_,
+        theta=theta,
+        mu=mu,
+        k_s=int(k_s),
+        k_p=int(k_p),
         gram_cap=gram_cap,
         solver_tol=1e-9,
     ).fit(X, Y)
     assert found.report_.iterations == oracle[f"run{run}_it"]
     assert found.report_.objective == pytest.approx(oracle[f"run{run}_obj"], abs=1e-8)
-    assert found.labels_ == pytest.approx(oracle[f"run{run}_F"], abs=1e-6)
+    F = found.labels_
+    assert F[::20] == pytest.approx(oracle[f"run{run}_F_rows"], abs=1e-6)
+    assert F.sum(axis=0) == pytest.approx(oracle[f"run{run}_F_sums"], abs=1e-5)
+    assert pytest.approx(oracle[f"run{run}_F_products"], abs=1e-5) == F.T @ F
     assert found.scores_**2 == pytest.approx(oracle[f"run{run}_score"], abs=1e-8)
     assert found.ranking_.tolist() == oracle[f"run{run}_ranking"].tolist()
 
