@@ -9,7 +9,6 @@ One split: four fifths of the rows are learnt from, the others judged. The set i
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +21,7 @@ from sklearn.preprocessing import StandardScaler
 
 import mlfs_dask as mlfs
 from mlfs_dask.evaluation.metrics import Judged, compute_metrics
+from mlfs_dask.runtime import available_cores
 
 
 def timed(function: Callable[[], Any]) -> tuple[float, Any]:
@@ -57,7 +57,7 @@ def main() -> None:
     for name, form in forms.items():
         rows.append([name, *(f"{value:.1f}" for value in seconds(form, Y, train, test))])
     print(markdown(["features", "fit, s", "predict, s", "metrics, s"], rows))
-    print(f"\n{len(train):,} rows learnt from, {len(test):,} judged, {len(os.sched_getaffinity(0))} cores")
+    print(f"\n{len(train):,} rows learnt from, {len(test):,} judged, {available_cores()} cores")
 
 
 if __name__ == "__main__":

@@ -168,18 +168,11 @@ PLANNED = "local workers that were not started"
 def _local_workers(workers: int | None, threads_per_worker: int | None, work_bytes: int | None) -> int | None:
     """Number of local workers; None where the work is done in this process."""
     worth_it = threads_per_worker is not None or (work_bytes or 0) >= SMALL_WORK_BYTES
-    return available_cores() if workers is None and worth_it else workers
+    return runtime.available_cores() if workers is None and worth_it else workers
 
 
 def _share_of_memory(workers: int) -> int:
     return runtime.available_memory() // workers
-
-
-def available_cores() -> int:
-    """Cores that this process may use (affinity and control groups counted)."""
-    import dask.system
-
-    return int(dask.system.CPU_COUNT)
 
 
 # Checking options

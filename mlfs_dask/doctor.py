@@ -149,28 +149,11 @@ def total_memory(root: str = "/") -> int:
         Where /proc and /sys are found.
     """
     amounts = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    base = Path(root)
-    files = [
-        base / "sys/fs/cgroup/memory.max",
-        base / "sys/fs/cgroup/memory/memory.limit_in_bytes",
-    ]
-    # Inside a job of a batch system the limit sits on the process's own group, not on the root.
-    with contextlib.suppress(OSError):
-        for line in (base / "proc/self/cgroup").read_text().splitlines():
-            _, controllers, group = line.split(":", 2)
-            if controllers == "":
-                files += _up(base / "sys/fs/cgroup", group, "memory.max")
-            elif "memory" in controllers.split(","):
-                files += _up(base / "sys/fs/cgroup/memory", group, "memory.limit_in_bytes")
-    for file in files:
-        with contextlib.suppress(OSError, ValueError):
-            amounts.append(int(file.read_text()))
+    for group in runtime.control_groups("memory", root):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            with contextlib.suppress(OSError, ValueError):
+                amounts.append(int((group / name).read_text()))
     return min(amounts)
-
-
-def _up(base: Path, group: str, name: str) -> list[Path]:
-    parts = [part for part in group.split("/") if part]
-    return [base.joinpath(*parts[:depth], name) for depth in range(1, len(parts) + 1)]
 
 
 def _free_space(folder: str) -> int:

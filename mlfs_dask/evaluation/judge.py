@@ -8,7 +8,6 @@ exact; among so many rows that each search would take very long, they are those 
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -164,7 +163,7 @@ def search_minutes(train: int, test: int, columns: int, threads: int) -> int:
 
 def own_resources(resources: Resources) -> Resources:
     """This process alone, whose workers wait while it judges."""
-    threads = len(os.sched_getaffinity(0)) if resources.client is not None else resources.threads_per_worker
+    threads = runtime.available_cores() if resources.client is not None else resources.threads_per_worker
     return replace(
         resources,
         workers=1,

@@ -10,7 +10,6 @@ Reference: M.-L. Zhang, Z.-H. Zhou: ML-KNN: A lazy learning approach to multi-la
 
 from __future__ import annotations
 
-import os
 from typing import Any, Self
 
 import numpy as np
@@ -20,6 +19,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_matrix
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.chosen import ChosenRows, centred, nearest_rows
@@ -150,7 +150,7 @@ class MLkNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return found
 
     def _threads(self) -> int:
-        return self.n_jobs if self.n_jobs and self.n_jobs > 0 else len(os.sched_getaffinity(0))
+        return self.n_jobs if self.n_jobs and self.n_jobs > 0 else runtime.available_cores()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -12,18 +12,17 @@ import importlib.metadata
 import logging
 import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse as sp
 
 from mlfs_dask import caching, runtime
 from mlfs_dask.blocks import isolation as kernels
-from mlfs_dask.blocks.forest import Forest, draw_sample, forest_seeds, grow_forest, mass_tables, sample_size
-from mlfs_dask.blocks.isolation import TreeShape, tree_shape
-from mlfs_dask.blocks.linear import TILE_VALUES
+from mlfs_dask.blocks.isolation import TreeShape, mass_table, tree_shape
+from mlfs_dask.blocks.linear import TILE_VALUES, tile_rows
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.primitives.near_points import ENOUGH, LEAST_GAIN, PARTS, NearPoints, near_points, near_points_bytes
 from mlfs_dask.primitives.neighbours import (
@@ -40,9 +39,12 @@ from mlfs_dask.primitives.row_passes import Rows, plan_rows, run_row_pass
 from mlfs_dask.primitives.sample import plan_taking, take_rows
 from mlfs_dask.row_arrays import IN_MEMORY, RowSpace, give_back, row_blocks
 from mlfs_dask.runtime import Resources
-from mlfs_dask.typing import Block, Profile, RowSource
+from mlfs_dask.typing import Block, Matrix, Profile, RowSource
 
 logger = logging.getLogger(__name__)
+
+#: Bytes of the rows on which the forest is grown, as float32; fewer rows are drawn when features are many.
+SAMPLE_BYTES = 64 * 2**20
 
 #: Look-ups above which the compiled search is loaded: below it, NumPy has finished before.
 COMPILED_WORK = 10**9
@@ -68,6 +70,75 @@ _RANKED_ROWS = 16384
 TASKS_PER_SLOT = 4
 
 
+@dataclass(frozen=True)
+class Forest:
+    """Isolation trees, ready to tell the leaf of any row.
+
+    Attributes
+    ----------
+    trees : tuple of sklearn.tree._tree.Tree
+    shapes : tuple of TreeShape
+    shift, scale : float64 array, shape (d,)
+        Rows go down the trees as float32 of (x − shift) · scale: a column far from zero would lose its digits.
+    """
+
+    trees: tuple[Any, ...]
+    shapes: tuple[TreeShape, ...]
+    shift: NDArray[np.float64]
+    scale: NDArray[np.float64]
+
+    @property
+    def code_type(self) -> type[np.unsignedinteger[Any]]:
+        """Type of a leaf number: uint8 up to 256 leaves."""
+        return np.uint8 if max(shape.n_leaves for shape in self.shapes) <= 256 else np.uint16
+
+
+def grow_forest(sample: Matrix, *, n_trees: int, max_samples: int, seed: int) -> Forest:
+    """scikit-learn's isolation forest on a sample of rows.
+
+    Parameters
+    ----------
+    sample : ndarray or csr_array, shape (m, d)
+        Finite.
+    n_trees, max_samples : int
+        Every tree is grown on min(max_samples, m) rows of the sample.
+    seed : int
+    """
+    from sklearn.ensemble import IsolationForest
+
+    shift, scale = _towards_float32(sample)
+    forest = IsolationForest(
+        n_estimators=n_trees, max_samples=min(max_samples, sample.shape[0]), random_state=seed % 2**32
+    )
+    forest.fit(_single(sample, shift, scale))
+    trees = tuple(estimator.tree_ for estimator in forest.estimators_)
+    shapes = tuple(tree_shape(tree.children_left, tree.children_right) for tree in trees)
+    return Forest(trees, shapes, shift, scale)
+
+
+def _towards_float32(sample: Matrix) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Shift and scale after which float32 tells the values of each column apart; the values of a sample decide."""
+    if sp.issparse(sample):
+        low, high = (np.asarray(m.toarray(), np.float64).ravel() for m in (sample.min(axis=0), sample.max(axis=0)))
+    else:
+        low, high = sample.min(axis=0).astype(np.float64), sample.max(axis=0).astype(np.float64)
+    size = np.maximum(np.abs(low), np.abs(high))
+    # Sparse rows keep their zeros, and dense rows of the same values should fall into the same leaves.
+    far = (high - low < 1e-3 * size) & (not sp.issparse(sample))
+    shift = np.where(far, low, 0.0)
+    size = np.where(far, high - low, size)
+    # Powers of two: scaling changes no digit.
+    scale = np.ldexp(1.0, -np.frexp(np.where(size > 0, size, 1.0))[1])
+    return shift, scale
+
+
+def _single(X: Matrix, shift: NDArray[np.float64], scale: NDArray[np.float64]) -> Matrix:
+    if sp.issparse(X):
+        data = (X.data * scale[X.indices]).astype(np.float32)
+        return sp.csr_matrix((data, X.indices.astype(np.int32), X.indptr.astype(np.int32)), shape=X.shape)
+    return np.ascontiguousarray(((X - shift) * scale).astype(np.float32))
+
+
 class LeafNumbers:
     """Row statistic without a state: the leaf of every row in every tree, shape (rows, trees)."""
 
@@ -91,7 +162,13 @@ class LeafNumbers:
         return ()
 
     def add_rows(self, state: State, block: Block, inputs: Rows, outputs: Rows) -> None:
-        self.forest.leaf_numbers(block.X, outputs[0])
+        forest, (codes,) = self.forest, outputs
+        step = block.X.shape[0] if sp.issparse(block.X) else tile_rows(block.X.shape[1])
+        for low in range(0, block.X.shape[0], max(step, 1)):
+            part = slice(low, low + step)
+            X = _single(block.X[part], forest.shift, forest.scale)
+            for t, (tree, shape) in enumerate(zip(forest.trees, forest.shapes, strict=True)):
+                codes[part, t] = shape.leaf[tree.apply(X)]
 
     def merge(self, into: State, other: State) -> None:
         pass
@@ -167,11 +244,11 @@ def isolation_graph(
         facts = facts_from_array(arrays["facts"]) if approximate else {"kind": chosen_kind}
         return MassGraph(Neighbours(arrays["indices"], arrays["distances"]), [], int(arrays["sample_rows"]), facts)
     resources = with_libraries(resources)
-    rng, grow = forest_seeds(seed)
-    chosen = draw_sample(n, _sample_size(profile, n_trees, max_samples), rng)
+    draw, grow = np.random.SeedSequence(seed).spawn(2)
+    chosen = _drawn_rows(profile, n_trees, max_samples, np.random.default_rng(draw))
     sample, first = take_rows(source, chosen, resources, label="forest")
     with runtime.stage("forest: growing"):
-        forest = grow_forest(sample, n_trees=n_trees, max_samples=max_samples, seed=grow)
+        forest = grow_forest(sample, n_trees=n_trees, max_samples=max_samples, seed=int(grow.generate_state(1)[0]))
     codes = space.empty(n, n_trees, forest.code_type)
     _, _, second = run_row_pass(source, LeafNumbers(forest), resources, out=[codes], label="leaves")
     by_tree = _transposed(codes, space)
@@ -292,7 +369,37 @@ def _row_bytes(profile: Profile) -> int:
 
 
 def _sample_size(profile: Profile, n_trees: int, max_samples: int) -> int:
-    return sample_size(profile.n, _row_bytes(profile), n_trees=n_trees, max_samples=max_samples)
+    room = SAMPLE_BYTES // max(_row_bytes(profile), 1)
+    return min(profile.n, max(max_samples, min(n_trees * max_samples, room)))
+
+
+def _drawn_rows(profile: Profile, n_trees: int, max_samples: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Rising indices of the rows on which the forest is grown."""
+    m = _sample_size(profile, n_trees, max_samples)
+    if m == profile.n:
+        return np.arange(profile.n)
+    return np.sort(rng.choice(profile.n, size=m, replace=False)).astype(np.int64)
+
+
+def mass_tables(shapes: Sequence[TreeShape], codes: NDArray[Any]) -> NDArray[Any]:
+    """Masses of the smallest common nodes of all pairs of leaves, counted over all rows.
+
+    Parameters
+    ----------
+    shapes : sequence of TreeShape
+    codes : uint8 or uint16 array, shape (trees, n)
+
+    Returns
+    -------
+    uint32 or int64 array, shape (trees, leaves, leaves)
+        As many leaves as the largest tree has.
+    """
+    leaves = max(shape.n_leaves for shape in shapes)
+    trees, n = codes.shape
+    tables = np.zeros((trees, leaves, leaves), dtype=np.uint32 if trees * n < 2**32 else np.int64)
+    for shape, code, table in zip(shapes, codes, tables, strict=True):
+        mass_table(shape, np.bincount(code, minlength=shape.n_leaves), table)
+    return tables
 
 
 def _transposed(codes: NDArray[Any], space: RowSpace) -> NDArray[Any]:
@@ -337,7 +444,7 @@ def nearest_by_mass(
             pieces = [kernels.nearest_by_mass(codes, tables, 0, n, k)]
             done()
         elif resources.client is None:
-            with ThreadPoolExecutor(slots, thread_name_prefix="mlfs-search") as pool:
+            with runtime.ThreadPool(slots, thread_name_prefix="mlfs-search") as pool:
                 pieces = list(pool.map(lambda run: _search(codes, tables, run[0], run[1], k), runs))
         else:
             pieces = send_again(lambda: _search_there(codes, tables, k, runs, resources), resources)
@@ -394,7 +501,7 @@ def approximately_by_mass(
     runs = split_evenly(n, -(-n // _RANKED_ROWS))
     count = min(n - 1, max(CANDIDATES, 3 * k))
 
-    with ThreadPoolExecutor(threads, thread_name_prefix="mlfs-search") as pool:
+    with runtime.ThreadPool(threads, thread_name_prefix="mlfs-search") as pool:
 
         def near() -> NearPoints:
             points = space.empty(n, len(offset), np.float32)

@@ -16,7 +16,7 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -434,7 +434,7 @@ def _run_here(
                     statistic.add(state, block)
         return _finalize(statistics, (states, {process_name(): runtime.peak_rss()}))
     stop = threading.Event()
-    with ThreadPoolExecutor(threads, thread_name_prefix="mlfs-pass") as pool:
+    with runtime.ThreadPool(threads, thread_name_prefix="mlfs-pass") as pool:
         # No more runs are handed out than threads: finished partials must not pile up.
         waiting = list(plan.runs)
 
@@ -473,13 +473,16 @@ def _compute(graph: Delayed, plan: PassPlan, resources: Resources) -> Any:
     if client is None:
         from dask.base import compute
 
-        return compute(graph, scheduler="threads", num_workers=resources.threads_per_worker)[0]
+        with runtime.ThreadPool(resources.slots, thread_name_prefix="mlfs-pass") as pool:
+            return compute(graph, scheduler="threads", pool=pool)[0]
     from distributed.comm.core import CommClosedError
     from distributed.scheduler import KilledWorker, NoValidWorkerError
 
+    emit = runtime.in_context(runtime.emit)  # events come in a thread of the client
+
     def on_event(event: tuple[Any, Any]) -> None:
         message = dict(event[1])
-        runtime.emit(message.pop("kind"), **message)
+        emit(message.pop("kind"), **message)
 
     client.subscribe_topic(runtime.PROGRESS_TOPIC, on_event)
     try:

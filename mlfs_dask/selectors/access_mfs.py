@@ -11,7 +11,6 @@ Semi-Supervised Multi-Label Feature Selection", arXiv:2406.12193 (2024), doi:10.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
-from mlfs_dask import checkpoints
+from mlfs_dask import checkpoints, runtime
 from mlfs_dask.blocks.adaptive_graph import column_graph, neighbours_used, simplex_weights
 from mlfs_dask.blocks.linear import laplacian_gram_bytes
 from mlfs_dask.blocks.proximal import row_norms
@@ -517,7 +516,7 @@ class _Problem:
         self.U = known
         self.alike = alike
         resources = readings.resources
-        self.threads = len(os.sched_getaffinity(0)) if resources.client else resources.threads_per_worker
+        self.threads = runtime.available_cores() if resources.client else resources.threads_per_worker
         n, q = Y.shape
         d = len(squares)
         self.loose = selector.theta > 0 and not exact_points(selector.graph, n, 2 * q)
