@@ -9,6 +9,8 @@ linearly with the squared distance and reach zero at the (s+1)-th anchor.
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
@@ -50,16 +52,20 @@ def place_anchors(points: Matrix, m: int, seed: int) -> Array:
     points : float64 array or csr_array, shape (rows, width)
         At least m.
     m : int
+        Fewer come where fewer points are distinct.
     seed : int
     """
     from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
 
     # One thread: how sums are cut between threads would decide their last digits.
-    with threadpool_limits(1):
-        means = KMeans(m, n_init=1, max_iter=KMEANS_ITERATIONS, random_state=seed % 2**32, copy_x=True)
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct points than m
+        means = KMeans(m, n_init=1, max_iter=KMEANS_ITERATIONS, random_state=seed % 2**32)
         centres: Array = means.fit(points).cluster_centers_
-    return centres
+    _, first = np.unique(centres, axis=0, return_index=True)
+    return np.ascontiguousarray(centres[np.sort(first)])
 
 
 def standardised(X: Matrix, centre: Array, factor: Array) -> Matrix:

@@ -35,8 +35,12 @@ class PredictedSums(NamedTuple):
     XF : float64 array, shape (d, q)
     ZX : float64 array, shape (m, d)
     ZF : float64 array, shape (m, q)
-    masses : float64 array, shape (m,)
-        λ = Z'1.
+    ZZ : float64 array, shape (2, m, m)
+        Z'Z of the rows of which nothing or less than half is known, and of the others.
+    masses : float64 array, shape (2, m)
+        Z'1 of the same rows; their sum is the diagonal of Λ.
+    rows : float64 array, shape (2,)
+        How many these are.
     FF : float64 array, shape (q, q)
     total : float64 array, shape (q,)
         1'F.
@@ -47,7 +51,9 @@ class PredictedSums(NamedTuple):
     XF: Array
     ZX: Array
     ZF: Array
+    ZZ: Array
     masses: Array
+    rows: Array
     FF: Array
     total: Array
     terms: Array
@@ -162,7 +168,7 @@ class PredictedRows(Statistic):
     @property
     def state_bytes(self) -> int:
         d, q, m = self._sizes
-        return 8 * (d * q + m * (d + q + 1) + q * (q + 1) + 3)
+        return 8 * (d * q + m * (d + q + 2 * m + 2) + q * (q + 1) + 5)
 
     @property
     def result_bytes(self) -> int:
@@ -182,7 +188,8 @@ class PredictedRows(Statistic):
 
     def zero(self) -> State:
         d, q, m = self._sizes
-        return tuple(np.zeros(shape) for shape in ((d, q), (m, d), (m, q), (m,), (q, q), (q,), (3,)))
+        shapes = ((d, q), (m, d), (m, q), (2, m, m), (2, m), (2,), (q, q), (q,), (3,))
+        return tuple(np.zeros(shape) for shape in shapes)
 
     def add(self, state: State, block: Block) -> None:
         sums, prediction = PredictedSums(*state), self.prediction
@@ -192,10 +199,15 @@ class PredictedRows(Statistic):
             XW = tile.forward(W)
             F, Z = prediction.predict(XW, Y, known)
             tile.add_backward(F, sums.XF)
+            mostly = 2 * known.sum(axis=1) >= known.shape[1]
+            sums.rows[...] += [(~mostly).sum(), mostly.sum()]
             if Z is not None:
                 tile.add_grouped(Z, sums.ZX)
                 sums.ZF[...] += Z.T @ F
-                sums.masses[...] += np.asarray(Z.sum(axis=0)).ravel()
+                for g, group in enumerate((~mostly, mostly)):
+                    some = Z[group]
+                    sums.ZZ[g] += some.T @ some
+                    sums.masses[g] += np.asarray(some.sum(axis=0)).ravel()
             sums.FF[...] += F.T @ F
             sums.total[...] += F.sum(axis=0)
             missed = known * (F - Y)
@@ -204,3 +216,46 @@ class PredictedRows(Statistic):
     def finalize(self, state: State) -> PredictedSums:
         sums, factor = PredictedSums(*state), self.scaling.factor
         return sums._replace(XF=self.scaling.scale_rows(sums.XF), ZX=sums.ZX * factor)
+
+
+def settle_anchors(prediction: RowPrediction, sums: PredictedSums) -> tuple[Array, Array]:
+    """b and U for which, with Z and W as they are, b is the mean of F and U = Λ⁻¹Z'F, whose rows follow from b and U.
+
+    A row is linear in them: f_i = (c_i + b + θU'z_i) A with A = ((1 + θ + κ)I + μL_p)⁻¹, κ being 0 or 1. In the
+    eigenvectors of L_p that makes a system of 1 + m equations for each of the q directions. Where a row is known in part
+    κ is the nearer of the two, and what is found is near to the solution.
+
+    Parameters
+    ----------
+    prediction : RowPrediction
+        By which the labels of `sums` were predicted.
+    sums : PredictedSums
+
+    Returns
+    -------
+    b : float64 array, shape (q,)
+    U : float64 array, shape (m, q)
+    """
+    theta, U = prediction.theta, prediction.U
+    m = len(U)
+    sigma, E = np.linalg.eigh(prediction.coupling)
+    level = 1.0 + theta if m else 1.0
+    A = 1.0 / (level + np.array([[0.0], [1.0]]) + np.maximum(sigma, 0.0))  # (2, q)
+    masses = sums.masses.sum(axis=0)
+    used = masses > 0
+    before = np.concatenate([prediction.mean[np.newaxis], U]) @ E
+    after = np.concatenate([sums.total[np.newaxis], sums.ZF]) @ E
+    result = before.copy()
+    rows = np.concatenate([[True], used])
+    for j in range(len(sigma)):
+        # What of Σ f_i and Z'F comes from b and U.
+        part = np.empty((m + 1, m + 1))
+        part[0, 0] = A[:, j] @ sums.rows
+        part[1:, 0] = A[:, j] @ sums.masses
+        part[0, 1:] = theta * part[1:, 0]
+        part[1:, 1:] = theta * np.tensordot(A[:, j], sums.ZZ, axes=1)
+        constant = after[:, j] - part @ before[:, j]
+        system = np.diag(np.concatenate([[sums.rows.sum()], masses])) - part
+        result[rows, j] = np.linalg.solve(system[np.ix_(rows, rows)], (constant + part[:, ~rows] @ before[~rows, j])[rows])
+    result = result @ E.T
+    return result[0], result[1:]

@@ -7,7 +7,7 @@ from conjugate gradients.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +27,9 @@ FEATURE_MATRICES = cg.MATRICES + 4
 
 #: Squared singular values of R^{-1/2}M below this fraction of the largest are zero: the rank of the labels.
 _RANK = 1e-10
+
+#: Eigenvalues of the scaled products of directions below this fraction of the largest: they depend on one another.
+_DEPENDENT = 1e-12
 
 
 @dataclass(frozen=True)
@@ -204,3 +207,186 @@ def _require_finite(array: Array) -> None:
             "the regression on predicted labels met a value that is not finite"
             "\n  cure: look for values of X beyond 1e150, and for NaN; scale the features"
         )
+
+
+@dataclass(frozen=True)
+class Smoothing:
+    """θ(X'X − X'ZΛ⁻¹Z'X), what the anchor graph adds to R.
+
+    Attributes
+    ----------
+    theta : float
+    ZX : float64 array, shape (m, d)
+        Z'X.
+    masses : float64 array, shape (m,)
+        The diagonal of Λ.
+    """
+
+    theta: float
+    ZX: Array
+    masses: Array
+
+    @property
+    def root(self) -> Array:
+        """Λ^{-1/2}Z'X, shape (m, d)."""
+        roots = np.sqrt(self.masses)[:, np.newaxis]
+        return np.divide(self.ZX, roots, out=np.zeros_like(self.ZX), where=roots > 0)
+
+
+class GramRegression:
+    """W with X'X at hand: R is an explicit matrix, and every solve a Cholesky factor.
+
+    Parameters
+    ----------
+    gram : float64 array, shape (d, d)
+        X'X.
+    """
+
+    #: Directions whose products with X'X the next solve needs; none.
+    direction: Array | None = None
+
+    def __init__(self, gram: Array) -> None:
+        self.gram = gram
+
+    def solve(self, M: Array, ridge: Array, smoothing: Smoothing, image: Array | None = None) -> Projection:
+        """W for R = X'X + diag(ridge) + θ(X'X − X'ZΛ⁻¹Z'X)."""
+        root = smoothing.root
+        R = root.T @ root
+        R *= -smoothing.theta
+        R += (1.0 + smoothing.theta) * self.gram
+        R[np.diag_indices_from(R)] += ridge
+        return solve_gram(R, M)
+
+    def state(self) -> dict[str, Array]:
+        """Arrays from which `restore` goes on: none, since every solve is a new one."""
+        return {}
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Go on from the arrays of `state`."""
+
+
+class SubspaceRegression:
+    """W without X'X: sought in a small space for which products with X'X are known, and which moves with every solve.
+
+    The space is that of the last W, of the step that led to it, and of the directions in which the residual of the
+    solve before points, preconditioned: with R and M at rest these are the steps of block conjugate gradients, one for
+    each product with X'X (A. V. Knyazev, SIAM Journal on Scientific Computing 23 (2001) 517-541). So the solve for W
+    goes on while R and M still move.
+
+    Parameters
+    ----------
+    sketch : NystromSketch
+    """
+
+    def __init__(self, sketch: NystromSketch) -> None:
+        self.sketch = sketch
+        self.basis: Array | None = None
+        self.images: Array | None = None
+        self.direction: Array | None = None
+
+    def solve(self, M: Array, ridge: Array, smoothing: Smoothing, image: Array | None = None) -> Projection:
+        """The best W of the space for R = X'X + diag(ridge) + θ(X'X − X'ZΛ⁻¹Z'X).
+
+        Parameters
+        ----------
+        M : float64 array, shape (d, q)
+        ridge : float64 array, shape (d,)
+        smoothing : Smoothing
+        image : float64 array, shape (d, c)
+            X'X times `direction`, which joins the space.
+
+        Returns
+        -------
+        Projection
+            Its residual is ‖M − R V‖ / ‖M‖.
+        """
+        assert self.direction is not None
+        assert image is not None
+        S, GS = (
+            new if old is None else np.concatenate([old, new], axis=1)
+            for old, new in ((self.basis, self.direction), (self.images, image))
+        )
+        across = smoothing.ZX @ S
+        shares = np.divide(across, smoothing.masses[:, np.newaxis], out=np.zeros_like(across),
+                           where=smoothing.masses[:, np.newaxis] > 0)
+        RS = (1.0 + smoothing.theta) * GS + ridge[:, np.newaxis] * S - smoothing.theta * (smoothing.ZX.T @ shares)
+        coefficients = _solve_dependent(S.T @ RS, S.T @ M)
+        V = S @ coefficients
+        root, rank, values, vectors = _inverse_root(M.T @ V)
+        residual = M - RS @ coefficients
+        coefficients = coefficients @ root
+        q = M.shape[1]
+        step = coefficients.copy()
+        step[: min(q, len(step)) if self.basis is not None else 0] = 0.0  # without the part along the last W
+        W, GW = S @ coefficients, GS @ coefficients
+        if self.basis is None:
+            self.basis, self.images = W, GW
+        else:
+            self.basis, self.images = np.concatenate([W, S @ step], axis=1), np.concatenate([GW, GS @ step], axis=1)
+        self.direction = self.sketch.precondition(residual @ root, ridge, 1.0 + smoothing.theta)
+        size = float(np.linalg.norm(M))
+        error = float(np.linalg.norm(residual)) / size if size > 0 else 0.0
+        return Projection(W, rank, 1, error, True, values, vectors)
+
+
+    def state(self) -> dict[str, Array]:
+        """Arrays from which `restore` goes on."""
+        assert self.basis is not None
+        assert self.images is not None
+        assert self.direction is not None
+        return {"basis": self.basis, "images": self.images, "direction": self.direction}
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Go on from the arrays of `state`."""
+        self.basis, self.images, self.direction = (arrays[name] for name in ("basis", "images", "direction"))
+
+
+def _solve_dependent(K: Array, right: Array) -> Array:
+    """K⁺ right for a positive semidefinite K of directions that may nearly depend on one another."""
+    diagonal = np.diag(K)
+    scale = np.divide(1.0, np.sqrt(np.maximum(diagonal, 0.0)), out=np.zeros_like(diagonal), where=diagonal > 0)
+    values, vectors = np.linalg.eigh((K + K.T) / 2 * np.outer(scale, scale))
+    good = values > _DEPENDENT * max(values[-1], 0.0)
+    vectors = vectors[:, good]
+    solution: Array = scale[:, np.newaxis] * (vectors @ ((vectors.T @ (scale[:, np.newaxis] * right)) / values[good, np.newaxis]))
+    return solution
+
+
+class NystromSketch:
+    """The large eigenvalues of X'X, from its product with some random directions, and how it is inverted with them.
+
+    Z. Frangella, J. A. Tropp, M. Udell, "Randomized Nyström preconditioning", SIAM Journal on Matrix Analysis and
+    Applications 44 (2023) 718-752, doi:10.1137/21M1466244.
+
+    Parameters
+    ----------
+    Omega, image : float64 array, shape (d, r)
+        Random directions, and X'X times them.
+    trace : float
+        Of X'X.
+    """
+
+    def __init__(self, Omega: Array, image: Array, trace: float) -> None:
+        d, r = Omega.shape
+        shift = np.finfo(np.float64).eps * np.sqrt(d) * max(float(np.linalg.norm(image)), np.finfo(np.float64).tiny)
+        moved = image + shift * Omega
+        core = Omega.T @ moved
+        factor = linalg.cholesky((core + core.T) / 2, lower=True, check_finite=False)
+        half = linalg.solve_triangular(factor, moved.T, lower=True, check_finite=False).T
+        U, sigma, _ = linalg.svd(half, full_matrices=False, check_finite=False)
+        values = np.maximum(sigma**2 - shift, 0.0)
+        #: Mean of the eigenvalues that the sketch does not know.
+        self.rest = max((trace - float(values.sum())) / max(d - r, 1), float(np.finfo(np.float64).tiny))
+        large = values > self.rest
+        self.vectors: Array = U[:, large]
+        self.excess: Array = values[large] - self.rest
+
+    def precondition(self, residual: Array, ridge: Array, scale: float) -> Array:
+        """(scale · X'X + diag(ridge))⁻¹ residual, as far as the sketch knows X'X."""
+        inverse = 1.0 / (scale * self.rest + ridge)[:, np.newaxis]
+        first = inverse * residual
+        if not len(self.excess):
+            return np.asarray(first)
+        weighted = inverse * self.vectors
+        core = np.diag(1.0 / (scale * self.excess)) + self.vectors.T @ weighted
+        return np.asarray(first - weighted @ linalg.solve(core, self.vectors.T @ first, assume_a="pos"))
