@@ -24,7 +24,7 @@ from mlfs_dask.primitives import products
 from mlfs_dask.primitives.rows import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.elc import ELC, label_factor, screen_scores
-from tests.conftest import PUBLISHED
+from tests.conftest import published
 from tests.reference import elc as twin
 
 PARAMETERS = {"published": {"lambda_": 1e-3, "beta": 1e8}, "corrected": {}, "screen": {}}
@@ -54,7 +54,7 @@ def emotions():
 
 @pytest.fixture(scope="module")
 def oracle():
-    return np.load(PUBLISHED / "elc.npz")
+    return published("elc")
 
 
 # ---------------------------------------------------------------- the plain twin
