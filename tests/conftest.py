@@ -9,7 +9,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 REPOSITORY = Path(__file__).parent.parent
@@ -20,8 +22,10 @@ def data_folder() -> Path:
     return Path(os.environ.get("MLFS_DATA") or REPOSITORY.parent / "shared" / "data")
 
 
-#: What programs of other authors have given (its README tells which, and on what).
-PUBLISHED = Path(__file__).parent / "published"
+def published(name: str) -> dict[str, Any]:
+    """Arrays that the program of other authors has given (`published/README.md`)."""
+    with np.load(Path(__file__).parent / "published" / f"{name}.npz") as file:
+        return dict(file)
 
 
 @pytest.fixture(scope="session")

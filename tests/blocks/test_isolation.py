@@ -7,7 +7,7 @@ import pytest
 
 from mlfs_dask.blocks import isolation_compiled
 from mlfs_dask.blocks.isolation import mass_landmarks, mass_points, mass_table, nearest_by_mass, tree_shape
-from tests.conftest import PUBLISHED
+from tests.conftest import published
 
 
 def random_tree(rng, leaves):
@@ -89,7 +89,7 @@ def test_sums_above_32_bits_are_kept():
 def test_the_authors_forest_gives_the_authors_masses():
     # Their nodes are numbered as in a heap, from 1; left is x < split. Their matrix is divided by its largest entry.
     # `mass_rows` is theirs of every 75th row, multiplied by that and by the number of trees: whole numbers.
-    oracle = np.load(PUBLISHED / "masses.npz")
+    oracle = published("masses")
     n, trees = oracle["TreeNode"].shape
     heap = np.arange(511)
     is_leaves = np.unpackbits(oracle["is_leaf"], axis=1, count=511)

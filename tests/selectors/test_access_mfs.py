@@ -31,7 +31,7 @@ from mlfs_dask.selectors import access_mfs, iterative
 from mlfs_dask.selectors.access_mfs import AccessMFS
 from mlfs_dask.solvers import uncorrelated
 from mlfs_dask.storage.convert import convert_reader
-from tests.conftest import PUBLISHED
+from tests.conftest import published
 from tests.reference import access_mfs as twin
 from tests.storage.memory_reader import make_reader
 
@@ -272,7 +272,7 @@ def test_planted_features_are_found():
 @pytest.mark.parametrize("run", range(4))
 @pytest.mark.parametrize("gram_cap", [0, 4096])
 def test_published_code_gives_what_the_authors_program_gives(data_set, monkeypatch, run, gram_cap):
-    oracle = np.load(PUBLISHED / "access_mfs.npz")
+    oracle = published("access_mfs")
     lambda_, theta, mu, k_s, k_p = oracle[f"run{run}_parameters"].tolist()
     lines = (data_set("emotions") / "emotions.arff").read_text().splitlines()
     values = np.array([line.split(",") for line in lines if line[:1].isdigit() or line[:1] == "-"], float)

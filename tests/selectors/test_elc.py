@@ -26,7 +26,7 @@ from mlfs_dask.primitives.row_sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.costs import MESSAGE_COPIES
 from mlfs_dask.selectors.elc import ELC, label_factor, screen_scores
-from tests.conftest import PUBLISHED
+from tests.conftest import published
 from tests.reference import elc as twin
 
 PARAMETERS = {"published": {"lambda_": 1e-3, "beta": 1e8}, "corrected": {}, "screen": {}}
@@ -56,7 +56,7 @@ def emotions():
 
 @pytest.fixture(scope="module")
 def oracle():
-    return np.load(PUBLISHED / "elc.npz")
+    return published("elc")
 
 
 # ---------------------------------------------------------------- the plain twin

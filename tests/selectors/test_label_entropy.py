@@ -21,7 +21,7 @@ from mlfs_dask.selectors import label_entropy
 from mlfs_dask.selectors.costs import PassRunner
 from mlfs_dask.selectors.label_entropy import ENM, GMM, LabelEntropy
 from mlfs_dask.typing import FeatureInfo
-from tests.conftest import PUBLISHED
+from tests.conftest import published
 from tests.reference import label_entropy as twin
 
 
@@ -131,9 +131,7 @@ def test_published_entropies_on_emotions(data_set, promising):
     lines = (data_set("emotions") / "emotions.arff").read_text().splitlines()
     values = np.array([line.split(",") for line in lines if line[:1].isdigit() or line[:1] == "-"], float)
     found = LabelEntropy(10, n_promising_labels=promising).fit(values[:, :72], values[:, 72:])
-    expected = np.load(PUBLISHED / "label_entropy.npz")[f"Y{promising}_scores"] * np.log(
-        2
-    )  # their logarithms are to base 2
+    expected = published("label_entropy")[f"Y{promising}_scores"] * np.log(2)  # their logarithms are to base 2
     assert found.scores_ == pytest.approx(expected, rel=1e-12)
 
 
