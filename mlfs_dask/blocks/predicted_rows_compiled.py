@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 from numba import njit
 
 #: Most sweeps; a system is diagonally dominant, and some ten to thirty are usual.

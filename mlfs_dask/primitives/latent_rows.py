@@ -140,7 +140,13 @@ class LatentRows(Statistic):
         return V
 
     def _add_tile(
-        self, sums: LatentSums, tile: DenseTile | SparseTile, Y: sp.csr_array, Z: sp.csr_array | None, XW: Array, V: Array
+        self,
+        sums: LatentSums,
+        tile: DenseTile | SparseTile,
+        Y: sp.csr_array,
+        Z: sp.csr_array | None,
+        XW: Array,
+        V: Array,
     ) -> None:
         if self.with_normal:
             both = np.concatenate([V, XW], axis=1)

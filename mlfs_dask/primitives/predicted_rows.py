@@ -256,6 +256,8 @@ def settle_anchors(prediction: RowPrediction, sums: PredictedSums) -> tuple[Arra
         part[1:, 1:] = theta * np.tensordot(A[:, j], sums.ZZ, axes=1)
         constant = after[:, j] - part @ before[:, j]
         system = np.diag(np.concatenate([[sums.rows.sum()], masses])) - part
-        result[rows, j] = np.linalg.solve(system[np.ix_(rows, rows)], (constant + part[:, ~rows] @ before[~rows, j])[rows])
+        result[rows, j] = np.linalg.solve(
+            system[np.ix_(rows, rows)], (constant + part[:, ~rows] @ before[~rows, j])[rows]
+        )
     result = result @ E.T
     return result[0], result[1:]

@@ -20,7 +20,7 @@ from sklearn.exceptions import ConvergenceWarning
 from mlfs_dask import checkpoints
 from mlfs_dask.blocks.adaptive_graph import column_graph
 from mlfs_dask.blocks.anchors import ANCHOR_NEIGHBORS, N_ANCHORS, anchor_values, place_anchors
-from mlfs_dask.blocks.linear import DenseTile, row_tiles
+from mlfs_dask.blocks.linear import row_tiles
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.exact import access_mfs as exact_form
@@ -286,8 +286,14 @@ class AccessMFS(IterativeSelector):
         has_gram = d <= self.gram_cap
         scaling = Scaling(placeholder(d), placeholder(d))
         prediction = RowPrediction(
-            placeholder(d, q), placeholder(q), placeholder(m, q), placeholder(m, q), placeholder(q, q), 1.0,
-            self.anchor_neighbors, DuplicateLabels(np.arange(q)),
+            placeholder(d, q),
+            placeholder(q),
+            placeholder(m, q),
+            placeholder(m, q),
+            placeholder(q, q),
+            1.0,
+            self.anchor_neighbors,
+            DuplicateLabels(np.arange(q)),
         )
         each: list[Statistic] = [PredictedRows(scaling, prediction)]
         first = Reading("moments and sample", tuple(self._first_statistics(profile)))
@@ -297,7 +303,10 @@ class AccessMFS(IterativeSelector):
         loop = Reading("rows", tuple(each), times=self.max_iter, typical=TYPICAL_ITERATIONS)
         arrays = [HeldArray("M and W", "4 d q", first="anchors"), HeldArray("Z'X", "2 m d", first="anchors")]
         if has_gram:
-            arrays += [HeldArray("X'X", "d d", first="anchors"), HeldArray("R and its factor", "2 d d", first="anchors")]
+            arrays += [
+                HeldArray("X'X", "d d", first="anchors"),
+                HeldArray("R and its factor", "2 d d", first="anchors"),
+            ]
         else:
             arrays += [
                 HeldArray("space of W, and X'X times it", "12 d q", first="anchors"),
@@ -308,7 +317,9 @@ class AccessMFS(IterativeSelector):
         return Cost(
             steps=(first, *([] if has_gram else [sketch]), "anchors", loop),
             sizes={"d": d, "q": q, "m": m, "r": min(SKETCH, d), "p": len(self._sampled(profile, m)) if m else 0},
-            arrays=arrays if has_gram else [a._replace(first=sketch.name) if a.first == "anchors" and not a.last else a for a in arrays],
+            arrays=arrays
+            if has_gram
+            else [a._replace(first=sketch.name) if a.first == "anchors" and not a.last else a for a in arrays],
             loads_trees=m > 0,
             notes=(
                 f"{m} anchors; real data took {few} to {many} iterations of one reading; at most {self.max_iter}",
@@ -317,9 +328,7 @@ class AccessMFS(IterativeSelector):
         )
 
     def _exact_arrays(self, profile: Profile) -> tuple[dict[str, int], list[HeldArray]]:
-        arrays = exact_form.held_arrays(
-            sparse=profile.sparse, gram=profile.d <= self.gram_cap, graph=self.theta > 0
-        )
+        arrays = exact_form.held_arrays(sparse=profile.sparse, gram=profile.d <= self.gram_cap, graph=self.theta > 0)
         return {"k": self.k_s}, [HeldArray(*array) for array in arrays]
 
     # ------------------------------------------------------------------ the method

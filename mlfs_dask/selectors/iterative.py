@@ -196,5 +196,3 @@ def load_state(checkpoint: Checkpoint, records: list[PassRecord]) -> State | Non
     if state is not None:
         records += records_from_facts(state.facts["records"])
     return state
-
-

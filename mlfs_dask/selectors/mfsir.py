@@ -18,12 +18,12 @@ from scipy import sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from mlfs_dask import checkpoints
-from mlfs_dask.exact import mfsir as exact_form
 from mlfs_dask.blocks.anchors import ANCHOR_NEIGHBORS, N_ANCHORS, Anchors, anchor_values, place_anchors, standardised
 from mlfs_dask.blocks.factorisation import factors_from_pairs
 from mlfs_dask.blocks.heat_kernel import mean_degree
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.errors import UsageError
+from mlfs_dask.exact import mfsir as exact_form
 from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.primitives.gram import GRAM_CAP, Gram, NormalProduct, scale_gram
 from mlfs_dask.primitives.label_statistics import LabelKnowledge, Labels
@@ -260,8 +260,8 @@ class MFSIR(IterativeSelector):
         return Cost(
             steps=(first, "anchors", *([] if has_gram else [products]), start, loop),
             sizes={
-                **{"n": profile.n, "d": d, "q": q, "l": l, "m": m, "block": width},
-                **{"products": spectral.MAX_PRODUCTS, "sample": 3 * sample},
+                "n": profile.n, "d": d, "q": q, "l": l, "m": m, "block": width,
+                "products": spectral.MAX_PRODUCTS, "sample": 3 * sample,
             },
             arrays=arrays,
             loads_trees=m > 0,
@@ -388,9 +388,7 @@ class MFSIR(IterativeSelector):
         weights.descend(sums.XV, self._steps(len(at.G)))
         return weights.rho
 
-    def _record(
-        self, trace: Trace, sums: LatentSums, labels: LabelKnowledge, B: Array, U: Array, gamma: float
-    ) -> None:
+    def _record(self, trace: Trace, sums: LatentSums, labels: LabelKnowledge, B: Array, U: Array, gamma: float) -> None:
         """Eq. 8, with anchors in the place of its last term."""
         fit, size = float(sums.fit[0]), float(np.trace(sums.VV))
         positives = float(labels.positive.sum())

@@ -307,8 +307,12 @@ class SubspaceRegression:
             for old, new in ((self.basis, self.direction), (self.images, image))
         )
         across = smoothing.ZX @ S
-        shares = np.divide(across, smoothing.masses[:, np.newaxis], out=np.zeros_like(across),
-                           where=smoothing.masses[:, np.newaxis] > 0)
+        shares = np.divide(
+            across,
+            smoothing.masses[:, np.newaxis],
+            out=np.zeros_like(across),
+            where=smoothing.masses[:, np.newaxis] > 0,
+        )
         RS = (1.0 + smoothing.theta) * GS + ridge[:, np.newaxis] * S - smoothing.theta * (smoothing.ZX.T @ shares)
         coefficients = _solve_dependent(S.T @ RS, S.T @ M)
         V = S @ coefficients
@@ -327,7 +331,6 @@ class SubspaceRegression:
         size = float(np.linalg.norm(M))
         error = float(np.linalg.norm(residual)) / size if size > 0 else 0.0
         return Projection(W, rank, 1, error, True, values, vectors)
-
 
     def state(self) -> dict[str, Array]:
         """Arrays from which `restore` goes on."""
@@ -348,7 +351,9 @@ def _solve_dependent(K: Array, right: Array) -> Array:
     values, vectors = np.linalg.eigh((K + K.T) / 2 * np.outer(scale, scale))
     good = values > _DEPENDENT * max(values[-1], 0.0)
     vectors = vectors[:, good]
-    solution: Array = scale[:, np.newaxis] * (vectors @ ((vectors.T @ (scale[:, np.newaxis] * right)) / values[good, np.newaxis]))
+    solution: Array = scale[:, np.newaxis] * (
+        vectors @ ((vectors.T @ (scale[:, np.newaxis] * right)) / values[good, np.newaxis])
+    )
     return solution
 
 
