@@ -23,7 +23,7 @@ from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.checkpoints import State
 from mlfs_dask.errors import DataError
 from mlfs_dask.exact import matrix
-from mlfs_dask.exact.fit import ExactFit, FeatureMoments, HeldArray, save_state
+from mlfs_dask.exact.fit import ExactFit, FeatureMoments, HeldArray, one_blas_thread, save_state
 from mlfs_dask.exact.graphs import Neighbours, nearest_rows
 from mlfs_dask.exact.matrix import ScaledMatrix
 from mlfs_dask.solvers import label_propagation, uncorrelated
@@ -31,7 +31,7 @@ from mlfs_dask.solvers.duplicate_labels import DuplicateLabels, duplicate_labels
 from mlfs_dask.solvers.label_propagation import propagate_labels
 from mlfs_dask.solvers.laplacian import Laplacian
 from mlfs_dask.solvers.trace import LoopTrace
-from mlfs_dask.solvers.uncorrelated import Projection
+from mlfs_dask.solvers.uncorrelated import DiagonalPreconditioner, Projection
 from mlfs_dask.typing import Matrix
 
 Array = NDArray[np.float64]
@@ -90,6 +90,7 @@ class Trace(LoopTrace):
         return abs(now - before) / abs(before) if before else abs(now)
 
 
+@one_blas_thread
 def fit(
     X: Matrix,
     Y: sp.csr_array,
@@ -174,12 +175,11 @@ def held_arrays(*, sparse: bool, gram: bool, graph: bool) -> list[HeldArray]:
     held += [HeldArray("known labels", "n q", "bool"), HeldArray("positive labels", "n q")]
     held += [HeldArray("F", "n q"), HeldArray("X W", "n q"), HeldArray("F without its mean", "n q")]
     held += [HeldArray("label solver", "n q")] * label_propagation.ROW_MATRICES
+    held += [HeldArray("W", "d q")] * (uncorrelated.FEATURE_MATRICES + 2)
     if gram:
         held += [HeldArray("X'X", "d d"), HeldArray("R", "d d")]
         held += [HeldArray("factor of R", "d d")] * uncorrelated.SQUARE_MATRICES
-        held += [HeldArray("W", "d q")] * 4
     else:
-        held += [HeldArray("W", "d q")] * (uncorrelated.FEATURE_MATRICES + 2)
         held += [HeldArray("X P", "n q")] * 2
     if graph:
         held += [HeldArray("neighbours", "n k", "int64"), HeldArray("distances", "n k"), HeldArray("weights", "n k")]
@@ -304,11 +304,11 @@ class _Loop:
         """Algorithm 1: W by Eq. 14, D by Eq. 9, in turn."""
         M = self.X.backward(self.F - self.F.mean(axis=0))
         R = self._regression_gram()
-        diagonal = None if R is None else np.diag(R).copy()
+        diagonal = 0.0 if R is None else np.diag(R).copy()
         steps = 0
         for _ in range(self.inner_iterations):
             before, ridge = self.W, self.lambda_ * self.D
-            if R is None or diagonal is None:
+            if R is None:
                 found = self._solve_products(M, ridge)
             else:
                 R[np.diag_indices_from(R)] = diagonal + ridge
@@ -330,8 +330,7 @@ class _Loop:
             return None
         if self.L_s is None:
             return self.gram.copy()
-        R = self.X.gram_with(self.L_s)
-        R *= self.theta
+        R = self.X.gram_with(self.L_s, self.theta)
         R += self.gram
         return R
 
@@ -342,10 +341,11 @@ class _Loop:
                 XP += self.theta * self.L_s.product(XP)
             return self.X.backward(XP) + ridge[:, np.newaxis] * P
 
+        diagonal = (1.0 + self.theta) * len(self.F) * self.X.squares + ridge
         return uncorrelated.solve_products(
             operator,
             M,
-            diagonal=(1.0 + self.theta) * len(self.F) * self.X.squares + ridge,
+            DiagonalPreconditioner(diagonal),
             tol=WEIGHT_TOL * self.solver_tol,
             max_iter=WEIGHT_STEPS,
             start=self.projection,

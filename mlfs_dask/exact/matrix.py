@@ -106,9 +106,9 @@ class ScaledMatrix:
         gram_block(X, weights, centre, G)
         return G
 
-    def gram_with(self, laplacian: Laplacian) -> Array:
-        """X'LX, shape (d, d). Rows of L sum to zero: what X is centred at does not matter."""
-        return laplacian_gram(self._rows, laplacian.graph, laplacian.degrees)
+    def gram_with(self, laplacian: Laplacian, factor: float = 1.0) -> Array:
+        """X'LX times a factor, shape (d, d). Rows of L sum to zero: what X is centred at does not matter."""
+        return laplacian_gram(self._rows, laplacian.graph * factor, laplacian.degrees * factor)
 
 
 def held_arrays(*, sparse: bool) -> list[HeldArray]:

@@ -21,7 +21,7 @@ from mlfs_dask.blocks.factorisation import nonnegative_factors
 from mlfs_dask.blocks.heat_kernel import heat_kernel_graph
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.exact import matrix
-from mlfs_dask.exact.fit import ExactFit, FeatureMoments, HeldArray, save_state
+from mlfs_dask.exact.fit import ExactFit, FeatureMoments, HeldArray, one_blas_thread, save_state
 from mlfs_dask.exact.graphs import nearest_rows
 from mlfs_dask.exact.matrix import ScaledMatrix
 from mlfs_dask.solvers import blockwise, spectral
@@ -32,6 +32,7 @@ from mlfs_dask.typing import Matrix
 Array = NDArray[np.float64]
 
 
+@one_blas_thread
 def fit(
     X: Matrix,
     Y: sp.csr_array,

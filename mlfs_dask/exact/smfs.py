@@ -22,7 +22,7 @@ from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.checkpoints import State
 from mlfs_dask.errors import DataError
 from mlfs_dask.exact import matrix
-from mlfs_dask.exact.fit import ExactFit, FeatureMoments, HeldArray, save_state
+from mlfs_dask.exact.fit import ExactFit, FeatureMoments, HeldArray, one_blas_thread, save_state
 from mlfs_dask.exact.graphs import Neighbours, least_mass_rows
 from mlfs_dask.exact.matrix import ScaledMatrix
 from mlfs_dask.solvers import label_recovery, row_sparse
@@ -76,6 +76,7 @@ class Trace(LoopTrace):
     regression_steps: list[int] = field(default_factory=list)
 
 
+@one_blas_thread
 def fit(
     X: Matrix,
     Y: sp.csr_array,

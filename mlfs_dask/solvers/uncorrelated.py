@@ -19,7 +19,7 @@ from mlfs_dask.solvers import conjugate_gradients as cg
 
 Array = NDArray[np.float64]
 
-#: Arrays of shape (d, d) that `solve_gram` holds beside R: a scaled copy, which becomes the factor.
+#: Arrays of shape (d, d) that `solve_gram` holds beside R: a copy, which becomes the factor.
 SQUARE_MATRICES = 1
 
 #: Arrays of shape (d, q) that `solve_products` holds beside its arguments.
@@ -42,9 +42,9 @@ class Projection:
     rank : int
         Of M. Below q, W'RW is a projection of this rank instead of I.
     steps : int
-        Applications of R; 0 where R was factorised.
+        Of the conjugate gradients; 0 where R was factorised.
     residual : float
-        Of the conjugate gradients: ‖residual‖ / ‖right-hand side‖ of the worst column, 0 where R was factorised.
+        ‖residual‖ / ‖right-hand side‖ of the worst column; 0 where R was factorised.
     converged : bool
     values, vectors : float64 array, shapes (q,) and (q, q)
         Eigenvalues and eigenvectors of M'R⁻¹M.
@@ -60,12 +60,12 @@ class Projection:
 
 
 def solve_gram(R: Array, M: Array) -> Projection:
-    """W from a Cholesky factor of R.
+    """Find W by a Cholesky factor of R.
 
     Parameters
     ----------
     R : float64 array, shape (d, d)
-        Symmetric, positive semidefinite. Features of which only zeros are known may leave empty rows.
+        Symmetric, positive semidefinite; constant features have empty rows.
     M : float64 array, shape (d, q)
 
     Raises
@@ -81,28 +81,29 @@ def solve_gram(R: Array, M: Array) -> Projection:
     """
     _require_finite(M)
     V = cholesky_solver(R)(M)
-    root, rank, values, vectors = _inverse_root(M.T @ V)
+    values, vectors = _eigenpairs(M.T @ V)
+    root, rank = _root(values, vectors)
     return Projection(V @ root, rank, 0, 0.0, True, values, vectors)
 
 
 def solve_products(
     operator: Callable[[Array], Array],
     M: Array,
+    precondition: Callable[[Array], Array],
     *,
-    diagonal: Array,
     tol: float,
     max_iter: int,
     start: Projection | None = None,
 ) -> Projection:
-    """W from conjugate gradients, R being known by its products alone.
+    """Find W by conjugate gradients.
 
     Parameters
     ----------
     operator : callable
         R P for any P of shape (d, c).
     M : float64 array, shape (d, q)
-    diagonal : float64 array, shape (d,)
-        Of R, roughly; for the preconditioner.
+    precondition : callable
+        R⁻¹ P, roughly; symmetric and positive definite.
     tol : float
         ‖residual‖ / ‖right-hand side‖ of every column.
     max_iter : int
@@ -117,14 +118,13 @@ def solve_products(
     Examples
     --------
     >>> R, M = np.diag([4.0, 1.0]), np.array([[2.0], [0.0]])
-    >>> solve_products(lambda P: R @ P, M, diagonal=np.diag(R), tol=1e-12, max_iter=10).W
+    >>> solve_products(lambda P: R @ P, M, DiagonalPreconditioner(np.diag(R)), tol=1e-12, max_iter=10).W
     array([[0.5],
            [0. ]])
     """
     _require_finite(M)
-    inverse = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0)[:, np.newaxis]
     if start is None:
-        values, E = np.linalg.eigh(M.T @ (inverse * M))
+        values, E = _eigenpairs(M.T @ precondition(M))
     else:
         values, E = start.values, start.vectors
     # In these coordinates the columns of M are about orthonormal in R⁻¹: all directions of W are solved for with the
@@ -136,17 +136,15 @@ def solve_products(
         lambda P, _: operator(P),
         right,
         x0=None if start is None else start.W @ E,  # what the solution is as long as R and M stay what they are
-        precondition=lambda residual, _: inverse * residual,
+        precondition=lambda residual, _: precondition(residual),
         tol=tol,
         max_iter=max_iter,
     )
-    V = (found.x * sizes) @ E.T
-    inner = E @ (sizes[:, np.newaxis] * (right.T @ found.x) * sizes) @ E.T
-    root, rank, values, vectors = _inverse_root(inner)
+    values, vectors = _eigenpairs(E @ (sizes[:, np.newaxis] * (right.T @ found.x) * sizes) @ E.T)
+    root, rank = _root(values, vectors)
+    W = ((found.x * sizes) @ E.T) @ root
     converged = bool((found.converged | found.broke_down).all())
-    return Projection(
-        V @ root, rank, found.iterations, float(found.residuals.max(initial=0.0)), converged, values, vectors
-    )
+    return Projection(W, rank, found.iterations, float(found.residuals.max(initial=0.0)), converged, values, vectors)
 
 
 def inverse_root(K: Array) -> tuple[Array, int]:
@@ -156,27 +154,31 @@ def inverse_root(K: Array) -> tuple[Array, int]:
     (array([[0.5, 0. ],
            [0. , 0. ]]), 1)
     """
-    return _inverse_root(K)[:2]
+    return _root(*_eigenpairs(K))
 
 
-def _inverse_root(K: Array) -> tuple[Array, int, Array, Array]:
+def _eigenpairs(K: Array) -> tuple[Array, Array]:
     _require_finite(K)
     values, vectors = np.linalg.eigh((K + K.T) / 2)
+    return values, vectors
+
+
+def _root(values: Array, vectors: Array) -> tuple[Array, int]:
     good = values > _RANK * max(values[-1], 0.0)
-    regular = vectors[:, good]
-    root: Array = (regular / np.sqrt(values[good])) @ regular.T
-    return root, int(good.sum()), values, vectors
+    vectors = vectors[:, good]
+    root: Array = (vectors / np.sqrt(values[good])) @ vectors.T
+    return root, int(good.sum())
 
 
 def cholesky_solver(R: Array) -> Callable[[Array], Array]:
     """A function that applies R⁻¹ to arrays of shape (d, c).
 
-    Where R is singular the least shift of its scaled diagonal is added that lets it be factorised.
+    Where R is singular its diagonal grows by the least fraction that lets it be factorised.
 
     Parameters
     ----------
     R : float64 array, shape (d, d)
-        Symmetric, positive semidefinite. Empty rows give zeros where the right-hand side has them.
+        Symmetric, positive semidefinite; constant features have empty rows.
 
     Raises
     ------
@@ -184,21 +186,32 @@ def cholesky_solver(R: Array) -> Callable[[Array], Array]:
         R is far from positive semidefinite.
     """
     diagonal = np.diag(R)
-    scale = np.divide(1.0, np.sqrt(np.maximum(diagonal, 0.0)), out=np.zeros_like(diagonal), where=diagonal > 0)
-    for shift in (1e-13, 1e-10, 1e-7):
-        A = scale[:, np.newaxis] * R
-        A *= scale
-        A[np.diag_indices_from(A)] = np.where(scale > 0, 1.0 + shift, 1.0)
+    for fraction in (1e-13, 1e-10, 1e-7):
+        A = R.copy()
+        A[np.diag_indices_from(A)] = np.where(diagonal > 0, diagonal * (1.0 + fraction), 1.0)
         try:
             # Transposed it is as LAPACK has it, and need not be copied once more.
             factor = linalg.cho_factor(A.T, overwrite_a=True, check_finite=False)
         except linalg.LinAlgError:
             continue
-        column = scale[:, np.newaxis]
-        return lambda right: np.asarray(
-            column * linalg.cho_solve(factor, column * right, overwrite_b=True, check_finite=False)
-        )
+        return lambda right: np.asarray(linalg.cho_solve(factor, right, check_finite=False))
     raise MlfsError("X'X is far from positive semidefinite\n  cure: look for values of X beyond 1e150, and for NaN")
+
+
+class DiagonalPreconditioner:
+    """R⁻¹ by the diagonal of R, or about that; features of 0 get 0.
+
+    Parameters
+    ----------
+    diagonal : float64 array, shape (d,)
+    """
+
+    def __init__(self, diagonal: Array) -> None:
+        inverse = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0)
+        self._inverse = inverse[:, np.newaxis]
+
+    def __call__(self, P: Array) -> Array:
+        return np.asarray(self._inverse * P)
 
 
 def _require_finite(array: Array) -> None:

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from mlfs_dask.errors import MlfsError
-from mlfs_dask.solvers.uncorrelated import cholesky_solver, inverse_root, solve_gram, solve_products
+from mlfs_dask.solvers.uncorrelated import (
+    DiagonalPreconditioner,
+    cholesky_solver,
+    inverse_root,
+    solve_gram,
+    solve_products,
+)
 
 
 def problem(seed=0, n=120, d=40, q=4, theta=1.0):
@@ -32,14 +38,15 @@ def dense(R, M):
 
 
 def by_products(R, M, *, tol=1e-11, max_iter=1000, start=None):
-    return solve_products(lambda P: R @ P, M, diagonal=np.diag(R), tol=tol, max_iter=max_iter, start=start)
+    precondition = DiagonalPreconditioner(np.diag(R))
+    return solve_products(lambda P: R @ P, M, precondition, tol=tol, max_iter=max_iter, start=start)
 
 
-@pytest.mark.parametrize("solve", [solve_gram, by_products])
+@pytest.mark.parametrize("find", [solve_gram, by_products])
 @pytest.mark.parametrize("theta", [0.0, 0.3, 5.0])
-def test_equals_dense_algebra(solve, theta):
+def test_equals_dense_algebra(find, theta):
     R, X, F = problem(theta=theta)
-    found = solve(R, X.T @ F)
+    found = find(R, X.T @ F)
     assert pytest.approx(dense(R, X.T @ F), abs=1e-8) == found.W
     assert pytest.approx(np.eye(4), abs=1e-8) == found.W.T @ R @ found.W
     assert found.rank == 4
@@ -63,25 +70,25 @@ def test_steps_start_from_the_last_solution():
     assert near < far
 
 
-@pytest.mark.parametrize("solve", [solve_gram, by_products])
+@pytest.mark.parametrize("find", [solve_gram, by_products])
 @pytest.mark.parametrize("rank", [0, 1, 3])
-def test_labels_of_lower_rank(solve, rank):
+def test_labels_of_lower_rank(find, rank):
     R, X, F = problem()
     F = F[:, :rank] @ np.random.default_rng(2).normal(size=(rank, 4))
-    found = solve(R, X.T @ F)
+    found = find(R, X.T @ F)
     assert found.rank == rank
     assert pytest.approx(dense(R, X.T @ F) if rank else np.zeros((40, 4)), abs=1e-7) == found.W
-    if solve is by_products:
+    if find is by_products:
         again = by_products(R * 1.01, X.T @ F, start=found)
         assert again.rank == rank
         assert pytest.approx(found.W / np.sqrt(1.01), abs=1e-7) == again.W
 
 
-@pytest.mark.parametrize("solve", [solve_gram, by_products])
-def test_features_that_repeat_and_features_that_are_zero_without_a_ridge(solve):
+@pytest.mark.parametrize("find", [solve_gram, by_products])
+def test_features_that_repeat_and_features_that_are_zero_without_a_ridge(find):
     _, X, F = problem(d=10)
     Z = np.hstack([X, X[:, :3], np.zeros((120, 2))])
-    found = solve(Z.T @ Z, Z.T @ F)
+    found = find(Z.T @ Z, Z.T @ F)
     assert pytest.approx(X @ dense(X.T @ X, X.T @ F), abs=1e-6) == Z @ found.W
     assert not found.W[13:].any()
     assert found.converged
@@ -98,11 +105,11 @@ def test_cut_short_it_says_so():
 def test_what_is_not_finite_is_refused():
     R, X, F = problem()
     M = X.T @ np.where(F > 2, np.nan, F)
-    for solve in (solve_gram, by_products):
+    for find in (solve_gram, by_products):
         with pytest.raises(
             MlfsError, match=r"met a value that is not finite\n  cure: look for values of X beyond 1e150"
         ):
-            solve(R, M)
+            find(R, M)
     with pytest.raises(MlfsError, match="X'X is far from positive semidefinite"):
         cholesky_solver(np.array([[1.0, 2.0], [2.0, 1.0]]))
 
