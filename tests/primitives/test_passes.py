@@ -17,8 +17,8 @@ from scipy import sparse as sp
 from mlfs_dask import runtime
 from mlfs_dask.errors import ClusterLostError
 from mlfs_dask.primitives import passes
-from mlfs_dask.primitives.passes import build_pass, plan_statistics, run_pass
 from mlfs_dask.primitives.pass_plan import PassPlan
+from mlfs_dask.primitives.passes import Statistic, build_pass, plan_statistics, run_pass
 from mlfs_dask.primitives.row_sources import ArrayRows, as_rows
 from mlfs_dask.runtime import Resources
 
@@ -26,7 +26,7 @@ HERE = Resources(1, 1, 4 * 2**30, 4 * 2**30)
 
 
 @dataclass(frozen=True)
-class ColumnSums:
+class ColumnSums(Statistic):
     """Integer sums of X's columns and of Y's."""
 
     d: int
@@ -38,7 +38,9 @@ class ColumnSums:
     def state_bytes(self):
         return 8 * (self.d + self.q)
 
-    result_bytes = state_bytes
+    @property
+    def result_bytes(self):
+        return self.state_bytes
 
     def scratch_bytes(self, profile):
         return profile.block_bytes
@@ -53,10 +55,6 @@ class ColumnSums:
         state[0][:] += np.asarray(block.X.sum(axis=0)).ravel().astype(np.int64)
         state[1][:] += np.asarray(block.Y.sum(axis=0)).ravel()
 
-    def merge(self, into, other):
-        into[0][:] += other[0]
-        into[1][:] += other[1]
-
     def finalize(self, state):
         return state
 
@@ -68,8 +66,6 @@ def integers(n=100, d=4, q=3):
 
 class CountingRows(ArrayRows):
     """Counts how often every partition is opened."""
-
-    in_memory = True
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -106,8 +102,6 @@ def test_building_a_pass_opens_nothing():
 
 @pytest.mark.parametrize("fan_in", [2, 3, 8])
 def test_graph_has_the_planned_tasks(fan_in):
-    from dataclasses import replace
-
     X, Y = integers()
     source = CountingRows(X, sp.csr_array(Y), block_bytes=320)
     statistics = [ColumnSums(4, 3)]
@@ -120,12 +114,62 @@ def test_graph_has_the_planned_tasks(fan_in):
     assert sums[1].tolist() == Y.sum(axis=0).tolist()
 
 
+@pytest.mark.parametrize("residence", ["process", "storage"])
+def test_an_interrupted_pass_stops_with_the_blocks_at_hand(residence):
+    """Ctrl-C reaches the main thread alone; the threads that read must not go on to the end."""
+    X, Y = integers(1000)
+    source = ArrayRows(X, sp.csr_array(Y), block_bytes=320)
+    source.residence = residence
+    read = []
+    interrupter = threading.Timer(0.3, signal.raise_signal, (signal.SIGINT,))
+
+    class Watched(ColumnSums):
+        def add(self, state, block):
+            read.append(block.start)
+            super().add(state, block)
+
+    interrupter.start()
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run_pass(source, [Watched(4, 3, seconds=0.1)], Resources(1, 3, 2**32, 2**32))
+    assert time.monotonic() - started < 2  # all 100 blocks would take more than 3 s
+    assert 3 <= len(read) < 20
+    interrupter.join()
+    at_the_end = len(read)
+    time.sleep(0.3)
+    assert len(read) == at_the_end
+
+
 def test_merging_leaves_its_inputs_alone():
     statistic = ColumnSums(1, 1)
     parts = [([(np.array([i]), np.array([i]))], {}) for i in (1, 2)]
     merged, _ = passes._merge([statistic], parts)
     assert merged[0][0].tolist() == [3]
     assert parts[0][0][0][0].tolist() == [1]
+
+
+def test_merging_copies_what_the_first_input_holds():
+    """A state may be a list of pieces, and pieces of states are smaller than the identity."""
+
+    class Rows(ColumnSums):
+        def merge(self, into, other):
+            into.extend(other)
+
+    parts = [([[np.array([i])]], {}) for i in (1, 2)]
+    (merged,), _ = passes._merge([Rows(1, 1)], parts)
+    assert merged == [1, 2]
+    merged[0][:] = 7
+    assert [part[0] for part in parts] == [[[1]], [[2]]]
+
+
+def test_sources_and_statistics_must_declare_what_is_asked_of_them():
+    class Half(Statistic):
+        state_bytes = 8
+
+    with pytest.raises(TypeError, match="abstract"):
+        Half()
+    with pytest.raises(TypeError, match="ArrayRows is no Dask array"):
+        ArrayRows(*integers()[:1], sp.csr_array(integers()[1])).delayed_partition(0)
 
 
 def test_dask_arrays_are_one_graph():
@@ -173,7 +217,7 @@ def client():
 class SlowRows(ArrayRows):
     """Rows in memory that travel to the workers, as a store's do."""
 
-    in_memory = False
+    residence = "storage"
 
 
 @pytest.mark.cluster
@@ -252,7 +296,7 @@ def test_a_cluster_that_has_lost_every_worker_is_given_up_in_time(start_dask, tm
         killer.start()
         started = time.monotonic()
         with pytest.raises(ClusterLostError) as caught:
-            passes.compute_graphs([delayed(time.sleep)(70)], PassPlan(((0, 1),), 1, 1, 1, 0, 0), hasty)
+            passes._compute(delayed(time.sleep)(70), PassPlan(((0, 1),), 1, 1, 1, 0, 0), hasty)
         assert time.monotonic() - started < 60
     assert runtime.current_resources().worker_wait == runtime.WORKER_WAIT
     message = str(caught.value)
