@@ -121,17 +121,19 @@ def test_an_interrupted_pass_stops_with_the_blocks_at_hand(residence):
     source = ArrayRows(X, sp.csr_array(Y), block_bytes=320)
     source.residence = residence
     read = []
-    interrupter = threading.Timer(0.3, signal.raise_signal, (signal.SIGINT,))
+    interrupter = threading.Timer(0.3, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
 
     class Watched(ColumnSums):
         def add(self, state, block):
             read.append(block.start)
             super().add(state, block)
 
+    statistics, resources = [Watched(4, 3, seconds=0.1)], Resources(1, 3, 2**32, 2**32)
+    plan = replace(plan_statistics(source, statistics, resources), runs=((0, 34), (34, 67), (67, 100)))
     interrupter.start()
     started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        run_pass(source, [Watched(4, 3, seconds=0.1)], Resources(1, 3, 2**32, 2**32))
+        run_pass(source, statistics, resources, plan=plan)
     assert time.monotonic() - started < 2  # all 100 blocks would take more than 3 s
     assert 3 <= len(read) < 20
     interrupter.join()
