@@ -88,17 +88,19 @@ class Gram(CacheableStatistic):
         rows += more
         G += other_G
         if move.any():
-            across = np.outer(other_sums, move)
+            # s m' + m s' + n m m' of the sums s, the move m and n rows, with one temporary.
+            across = np.outer(other_sums + 0.5 * more[0] * move, move)
             G += across
             G += across.T
-            G += more[0] * np.outer(move, move)
         sums += other_sums + more[0] * move
 
     def finalize(self, state: State) -> Array:
         rows, _, sums, G = state
-        centred = G - np.outer(sums, sums / max(int(rows[0]), 1))
+        result: Array = np.outer(sums, sums / max(int(rows[0]), 1))
+        np.subtract(G, result, out=result)
         # BLAS computes one triangle and mirrors it; sums of sparse products may differ in the last digit.
-        result: Array = (centred + centred.T) * 0.5
+        result += result.T
+        result *= 0.5
         return result
 
     def to_arrays(self, result: Array) -> dict[str, NDArray[Any]]:
@@ -152,8 +154,8 @@ class WeightedGram(Statistic):
     def finalize(self, state: State) -> Array:
         (G,) = state
         f = self.scaling.factor
-        result: Array = (G + G.T) * 0.5
-        result *= f[:, np.newaxis]
+        result: Array = G + G.T
+        result *= 0.5 * f[:, np.newaxis]
         result *= f
         return result
 

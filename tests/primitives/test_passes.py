@@ -20,7 +20,7 @@ from mlfs_dask.primitives import passes
 from mlfs_dask.primitives.pass_plan import PassPlan
 from mlfs_dask.primitives.passes import Statistic, build_pass, plan_statistics, run_pass
 from mlfs_dask.primitives.row_sources import ArrayRows, as_rows
-from mlfs_dask.runtime import Resources
+from mlfs_dask.runtime import PROCESS_BYTES, Resources
 
 HERE = Resources(1, 1, 4 * 2**30, 4 * 2**30)
 
@@ -88,6 +88,51 @@ def test_one_reading_feeds_all_statistics(threads):
         assert y_sums.tolist() == Y.sum(axis=0).tolist()
     assert sorted(source.opened) == list(range(10))
     assert record.tasks == plan_statistics(source, [ColumnSums(4, 3)] * 2, resources).tasks
+
+
+@pytest.mark.parametrize("tight", [False, True])
+def test_threads_hold_as_many_states_as_planned(tight):
+    alive, most = 0, 0
+
+    class Counted:
+        """A state that knows how many others there are."""
+
+        def __init__(self):
+            nonlocal alive, most
+            alive += 1
+            most = max(most, alive)
+
+        def __del__(self):
+            nonlocal alive
+            alive -= 1
+
+    class Large(ColumnSums):
+        state_bytes = 100 * 2**20
+        result_bytes = 0
+
+        def scratch_bytes(self, profile):
+            return 0
+
+        def zero(self):
+            return Counted()
+
+        def add(self, state, block):
+            time.sleep(0.001)
+
+        def merge(self, into, other):
+            time.sleep(0.02)  # the others read on
+
+        def finalize(self, state):
+            return None
+
+    X, Y = integers()
+    source = ArrayRows(X, sp.csr_array(Y), block_bytes=32)
+    limit = int((PROCESS_BYTES + 3 * Large.state_bytes) / 0.8) + 2 if tight else 2**40
+    resources = Resources(1, 3, limit, 2**40)
+    plan = plan_statistics(source, [Large(4, 3)], resources)
+    run_pass(source, [Large(4, 3)], resources)
+    assert plan.peak_worker_bytes == PROCESS_BYTES + (3 if tight else 5) * Large.state_bytes
+    assert 3 <= most <= (3 if tight else 5)
 
 
 def test_building_a_pass_opens_nothing():
