@@ -75,7 +75,7 @@ class Gram(CacheableStatistic):
         sums -= X.shape[0] * shift
         for part in sparse_strips(X):
             gram_block(X[part], None, shift if shift.any() else None, G)
-        sums += np.asarray(X.sum(axis=0)).ravel()
+        sums += np.ones(X.shape[0]) @ X  # `X.sum` of float32 has float32's digits
 
     def merge(self, into: State, other: State) -> None:
         if not other[0][0]:
@@ -155,8 +155,8 @@ class WeightedGram(Statistic):
         (G,) = state
         f = self.scaling.factor
         result: Array = G + G.T
-        result *= 0.5 * f[:, np.newaxis]
-        result *= f
+        result *= 0.5
+        result *= np.outer(f, f)  # factor by factor it would not stay symmetric
         return result
 
 
