@@ -49,7 +49,7 @@ def _plan(
 ) -> None:
     from mlfs_dask.caching import cache as keep_statistics
     from mlfs_dask.cluster import planned_resources
-    from mlfs_dask.primitives.plan import require_driver
+    from mlfs_dask.selectors.costs import require_driver
     from mlfs_dask.storage.dataset import open_dataset
 
     dataset = open_dataset(store)
@@ -69,6 +69,7 @@ def _plan(
         ("bytes read", _bounded(read, projected.typical_bytes_read, size)),
         ("peak a worker", f"{projected.peak_worker_bytes:,} ({size(projected.peak_worker_bytes)})"),
         ("peak on the driver", f"{projected.peak_driver_bytes:,} ({size(projected.peak_driver_bytes)})"),
+        *[(f"  {name}", size(nbytes)) for name, nbytes in projected.arrays.items()],
         ("computed by", where),
         *[("note", note) for note in projected.notes],
     ]

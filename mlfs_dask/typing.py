@@ -111,8 +111,8 @@ class Profile:
 class RowSource(ABC):
     """Rows of X and Y in partitions; any run of partitions can be streamed.
 
-    Implemented for stores (`mlfs_dask.storage.rows`), Dask arrays and arrays in memory (`mlfs_dask.primitives.rows`),
-    and for subsets and joins of these (`mlfs_dask.primitives.subsets`).
+    Implemented for stores (`mlfs_dask.storage.rows`), Dask arrays and arrays in memory
+    (`mlfs_dask.primitives.row_sources`), and for subsets and joins of these (`mlfs_dask.primitives.subsets`).
 
     Attributes
     ----------

@@ -32,11 +32,11 @@ from mlfs_dask.evaluation.experiment import Experiment, Given
 from mlfs_dask.evaluation.keeping import Kept, kept_place
 from mlfs_dask.evaluation.subjects import ALL, RANDOM, Subject
 from mlfs_dask.fingerprints import code_digest, digest_of
-from mlfs_dask.primitives.passes import plan_statistics, run_pass, slot_of
-from mlfs_dask.primitives.plan import Plan, require_driver
+from mlfs_dask.primitives.passes import cache_slot, is_cached, plan_statistics, run_pass
 from mlfs_dask.results import RECORD, as_json, is_url, read_run, write_run
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import count_kept
+from mlfs_dask.selectors.costs import Cost, Plan, Reading, project, require_driver
 from mlfs_dask.storage.dataset import Dataset, open_dataset
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class BatchResult:
 
 @dataclass(frozen=True)
 class Projected:
-    """What one job will cost, as `primitives.plan.Plan` has it; or why it will fail."""
+    """What one job will cost, as `selectors.costs.Plan` has it; or why it will fail."""
 
     job: str
     passes: int = 0
@@ -271,11 +271,10 @@ class Batch:
         dataset = self._datasets[store.name]
         shared = self._shared_statistics(dataset, jobs, resources)
         if shared:
-            plan = plan_statistics(dataset.rows, shared, resources)
-            driver = runtime.driver_bytes() + sum(statistic.result_bytes for statistic in shared)
-            yield Projected(f"{store.name}.shared", 1, plan.bytes_read, plan.peak_worker_bytes, driver)
+            plan = project(Cost([Reading("shared", tuple(shared))]), dataset.rows, resources)
+            yield _projected(f"{store.name}.shared", plan)
             for statistic in shared:
-                slot_of(dataset.rows, statistic).presume()
+                cache_slot(dataset.rows, statistic).presume()
         for job in jobs:
             if job.evaluation is None:
                 yield _planned(job.name, lambda job=job: self._project_selection(job, resources))  # type: ignore[misc]
@@ -290,7 +289,7 @@ class Batch:
         plan = require_driver(selector.plan(dataset.rows, resources), resources, f"{job.name} in the driver process")
         found = _projected(job.name, plan)
         for statistic in selector.first_statistics(dataset.rows, resources):
-            slot_of(dataset.rows, statistic).presume()
+            cache_slot(dataset.rows, statistic).presume()
         return found
 
     def _comes_after_its_ranking(self, job: Job) -> bool:
@@ -469,7 +468,7 @@ class Batch:
                 wanted = job.make_selector().first_statistics(rows, resources)
             except (UsageError, DataError, DoesNotFitError):
                 continue  # told when it is its turn
-            wanted = [statistic for statistic in wanted if not slot_of(rows, statistic).is_filled]
+            wanted = [statistic for statistic in wanted if not is_cached(rows, statistic)]
             asked += bool(wanted)
             for statistic in wanted:
                 key = f"{statistic.kind}-{digest_of(statistic.parameters)}"
@@ -479,7 +478,7 @@ class Batch:
         if asked < 2:
             return []
         shared: list[Any] = list(largest.values())
-        while len(shared) > 1:
+        while shared:
             try:
                 plan_statistics(rows, shared, resources)
                 break

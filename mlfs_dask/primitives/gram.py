@@ -75,7 +75,7 @@ class Gram(CacheableStatistic):
         sums -= X.shape[0] * shift
         for part in sparse_strips(X):
             gram_block(X[part], None, shift if shift.any() else None, G)
-        sums += np.asarray(X.sum(axis=0)).ravel()
+        sums += np.ones(X.shape[0]) @ X  # `X.sum` of float32 has float32's digits
 
     def merge(self, into: State, other: State) -> None:
         if not other[0][0]:
@@ -88,17 +88,19 @@ class Gram(CacheableStatistic):
         rows += more
         G += other_G
         if move.any():
-            across = np.outer(other_sums, move)
+            # s m' + m s' + n m m' of the sums s, the move m and n rows, with one temporary.
+            across = np.outer(other_sums + 0.5 * more[0] * move, move)
             G += across
             G += across.T
-            G += more[0] * np.outer(move, move)
         sums += other_sums + more[0] * move
 
     def finalize(self, state: State) -> Array:
         rows, _, sums, G = state
-        centred = G - np.outer(sums, sums / max(int(rows[0]), 1))
+        result: Array = np.outer(sums, sums / max(int(rows[0]), 1))
+        np.subtract(G, result, out=result)
         # BLAS computes one triangle and mirrors it; sums of sparse products may differ in the last digit.
-        result: Array = (centred + centred.T) * 0.5
+        result += result.T
+        result *= 0.5
         return result
 
     def to_arrays(self, result: Array) -> dict[str, NDArray[Any]]:

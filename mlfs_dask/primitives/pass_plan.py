@@ -176,7 +176,9 @@ def _peak(
     threads = resources.threads_per_worker
     base = resources.process_bytes + shared
     if resources.client is None:
-        return base + threads * (reading + state)
+        # More runs than threads: while all threads read, one finished state is merged into another.
+        merging = 2 * state if 1 < threads < n_runs else 0
+        return base + threads * (reading + state) + merging
     fan_in = min(fan_in, n_runs)
     finished = min(-(-n_runs // resources.workers), fan_in)
     # Inputs from other workers exist twice while they arrive; the first input is copied, since it is Dask's.

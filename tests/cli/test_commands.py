@@ -347,6 +347,15 @@ def test_plan_for_people(run: Run, tiny_store: Path) -> None:
     assert "1 worker of 1 GiB, 1 thread each" in text
 
 
+def test_plan_lists_the_arrays_of_the_driver(run: Run, run_json: RunJson, tiny_store: Path) -> None:
+    profile = open_dataset(tiny_store).rows.profile
+    arrays = run_json("plan", "elc", tiny_store)["arrays"]
+    assert arrays["A and its sums"] == 16 * profile.q * profile.d
+    text = run("plan", "elc", tiny_store).stdout
+    for name, nbytes in arrays.items():
+        assert re.search(rf"peak on the driver .*\n(.*\n)*  {re.escape(name)} +{nbytes} B\n", text)
+
+
 def test_plan_of_a_loop_tells_the_most_and_what_is_typical(run: Run, tiny_store: Path) -> None:
     where = ("--workers", "1", "--memory-limit", "1GiB", "--theta", "0")
     text = run("plan", "access-mfs", tiny_store, *where).stdout

@@ -61,7 +61,18 @@ def test_never_more_tasks_than_partitions():
 
 def test_peak_counts_process_buffers_scratch_and_states():
     plan = plan_pass(profile(), Resources(1, 2, 2048 * MIB, 2048 * MIB), PassSizes(MIB, 5 * MIB))
-    assert plan.peak_worker_bytes == PROCESS_BYTES + 2 * (32 + 5 + 1) * MIB
+    # Two threads read, and one finished state is merged into another.
+    assert plan.peak_worker_bytes == PROCESS_BYTES + 2 * (32 + 5 + 1) * MIB + 2 * MIB
+
+
+def test_states_of_threads_are_merged_at_the_end_where_there_is_no_room():
+    needed = PROCESS_BYTES + 3 * (32 + 100) * MIB
+    roomy = plan_pass(profile(), Resources(1, 3, 2**32, 2**32), PassSizes(100 * MIB, 0))
+    assert len(roomy.runs) == 6
+    assert roomy.peak_worker_bytes == needed + 200 * MIB
+    tight = plan_pass(profile(), Resources(1, 3, int(needed / 0.8) + 2, 2**32), PassSizes(100 * MIB, 0))
+    assert len(tight.runs) == 3
+    assert tight.peak_worker_bytes == needed
 
 
 def test_compiled_kernels_and_what_a_worker_holds_already_count():

@@ -18,16 +18,16 @@ from scipy import sparse as sp
 from mlfs_dask import runtime
 from mlfs_dask.errors import ClusterLostError
 from mlfs_dask.primitives import passes
-from mlfs_dask.primitives.passes import build_pass, plan_statistics, run_pass
 from mlfs_dask.primitives.pass_plan import PassPlan
+from mlfs_dask.primitives.passes import Statistic, build_pass, plan_statistics, run_pass
 from mlfs_dask.primitives.row_sources import ArrayRows, as_rows
-from mlfs_dask.runtime import Resources
+from mlfs_dask.runtime import PROCESS_BYTES, Resources
 
 HERE = Resources(1, 1, 4 * 2**30, 4 * 2**30)
 
 
 @dataclass(frozen=True)
-class ColumnSums:
+class ColumnSums(Statistic):
     """Integer sums of X's columns and of Y's."""
 
     d: int
@@ -39,7 +39,9 @@ class ColumnSums:
     def state_bytes(self):
         return 8 * (self.d + self.q)
 
-    result_bytes = state_bytes
+    @property
+    def result_bytes(self):
+        return self.state_bytes
 
     def scratch_bytes(self, profile):
         return profile.block_bytes
@@ -54,10 +56,6 @@ class ColumnSums:
         state[0][:] += np.asarray(block.X.sum(axis=0)).ravel().astype(np.int64)
         state[1][:] += np.asarray(block.Y.sum(axis=0)).ravel()
 
-    def merge(self, into, other):
-        into[0][:] += other[0]
-        into[1][:] += other[1]
-
     def finalize(self, state):
         return state
 
@@ -69,8 +67,6 @@ def integers(n=100, d=4, q=3):
 
 class CountingRows(ArrayRows):
     """Counts how often every partition is opened."""
-
-    in_memory = True
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -124,6 +120,51 @@ def test_progress_of_threads_reaches_whoever_called_the_pass():
         assert list(pool.map(work, (100, 40))) == [(100, 10), (40, 4)]
 
 
+@pytest.mark.parametrize("tight", [False, True])
+def test_threads_hold_as_many_states_as_planned(tight):
+    alive, most = 0, 0
+
+    class Counted:
+        """A state that knows how many others there are."""
+
+        def __init__(self):
+            nonlocal alive, most
+            alive += 1
+            most = max(most, alive)
+
+        def __del__(self):
+            nonlocal alive
+            alive -= 1
+
+    class Large(ColumnSums):
+        state_bytes = 100 * 2**20
+        result_bytes = 0
+
+        def scratch_bytes(self, profile):
+            return 0
+
+        def zero(self):
+            return Counted()
+
+        def add(self, state, block):
+            time.sleep(0.001)
+
+        def merge(self, into, other):
+            time.sleep(0.02)  # the others read on
+
+        def finalize(self, state):
+            return None
+
+    X, Y = integers()
+    source = ArrayRows(X, sp.csr_array(Y), block_bytes=32)
+    limit = int((PROCESS_BYTES + 3 * Large.state_bytes) / 0.8) + 2 if tight else 2**40
+    resources = Resources(1, 3, limit, 2**40)
+    plan = plan_statistics(source, [Large(4, 3)], resources)
+    run_pass(source, [Large(4, 3)], resources)
+    assert plan.peak_worker_bytes == PROCESS_BYTES + (3 if tight else 5) * Large.state_bytes
+    assert 3 <= most <= (3 if tight else 5)
+
+
 def test_building_a_pass_opens_nothing():
     X, Y = integers()
     source = CountingRows(X, sp.csr_array(Y), block_bytes=320)
@@ -136,8 +177,6 @@ def test_building_a_pass_opens_nothing():
 
 @pytest.mark.parametrize("fan_in", [2, 3, 8])
 def test_graph_has_the_planned_tasks(fan_in):
-    from dataclasses import replace
-
     X, Y = integers()
     source = CountingRows(X, sp.csr_array(Y), block_bytes=320)
     statistics = [ColumnSums(4, 3)]
@@ -150,12 +189,64 @@ def test_graph_has_the_planned_tasks(fan_in):
     assert sums[1].tolist() == Y.sum(axis=0).tolist()
 
 
+@pytest.mark.parametrize("residence", ["process", "storage"])
+def test_an_interrupted_pass_stops_with_the_blocks_at_hand(residence):
+    """Ctrl-C reaches the main thread alone; the threads that read must not go on to the end."""
+    X, Y = integers(1000)
+    source = ArrayRows(X, sp.csr_array(Y), block_bytes=320)
+    source.residence = residence
+    read = []
+    interrupter = threading.Timer(0.3, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+
+    class Watched(ColumnSums):
+        def add(self, state, block):
+            read.append(block.start)
+            super().add(state, block)
+
+    statistics, resources = [Watched(4, 3, seconds=0.1)], Resources(1, 3, 2**32, 2**32)
+    plan = replace(plan_statistics(source, statistics, resources), runs=((0, 34), (34, 67), (67, 100)))
+    interrupter.start()
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        run_pass(source, statistics, resources, plan=plan)
+    assert time.monotonic() - started < 2  # all 100 blocks would take more than 3 s
+    assert 3 <= len(read) < 20
+    interrupter.join()
+    at_the_end = len(read)
+    time.sleep(0.3)
+    assert len(read) == at_the_end
+
+
 def test_merging_leaves_its_inputs_alone():
     statistic = ColumnSums(1, 1)
     parts = [([(np.array([i]), np.array([i]))], {}) for i in (1, 2)]
     merged, _ = passes._merge([statistic], parts)
     assert merged[0][0].tolist() == [3]
     assert parts[0][0][0][0].tolist() == [1]
+
+
+def test_merging_copies_what_the_first_input_holds():
+    """A state may be a list of pieces, and pieces of states are smaller than the identity."""
+
+    class Rows(ColumnSums):
+        def merge(self, into, other):
+            into.extend(other)
+
+    parts = [([[np.array([i])]], {}) for i in (1, 2)]
+    (merged,), _ = passes._merge([Rows(1, 1)], parts)
+    assert merged == [1, 2]
+    merged[0][:] = 7
+    assert [part[0] for part in parts] == [[[1]], [[2]]]
+
+
+def test_sources_and_statistics_must_declare_what_is_asked_of_them():
+    class Half(Statistic):
+        state_bytes = 8
+
+    with pytest.raises(TypeError, match="abstract"):
+        Half()
+    with pytest.raises(TypeError, match="ArrayRows is no Dask array"):
+        ArrayRows(*integers()[:1], sp.csr_array(integers()[1])).delayed_partition(0)
 
 
 def test_dask_arrays_are_one_graph():
@@ -203,7 +294,7 @@ def client():
 class SlowRows(ArrayRows):
     """Rows in memory that travel to the workers, as a store's do."""
 
-    in_memory = False
+    residence = "storage"
 
 
 @pytest.mark.cluster
@@ -288,7 +379,7 @@ def test_a_cluster_that_has_lost_every_worker_is_given_up_in_time(start_dask, tm
 
         monkeypatch.setattr(resources.client, "nthreads", counted)
         with pytest.raises(ClusterLostError) as caught:
-            passes.compute_graphs([delayed(time.sleep)(70)], PassPlan(((0, 1),), 1, 1, 1, 0, 0), hasty)
+            passes._compute(delayed(time.sleep)(70), PassPlan(((0, 1),), 1, 1, 1, 0, 0), hasty)
         # It looks every 0.25 s for workers, and 0.5 s without any are too long.
         assert 1 <= sum(not found for found in looks) <= 4
     assert runtime.current_resources().worker_wait == runtime.WORKER_WAIT

@@ -108,7 +108,7 @@ def test_building_dask_rows_computes_nothing():
     X, Y = matrices()
     lazy = da.from_array(X, chunks=(7, -1)).map_blocks(refuse, dtype=X.dtype, meta=X[:0, :0])
     source = as_rows(lazy, da.from_array(Y, chunks=(7, -1)))
-    source.delayed_blocks(0)
+    source.delayed_partition(0)
     assert source.profile.n == 23
 
 

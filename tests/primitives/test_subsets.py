@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from scipy import sparse as sp
 
+from mlfs_dask import runtime
 from mlfs_dask.errors import DataError
-from mlfs_dask.primitives.parts import JoinedRows, gather_columns, row_part
 from mlfs_dask.primitives.row_sources import ArrayRows, measure_features
+from mlfs_dask.primitives.subsets import JoinedRows, read_rows, row_subset
 from mlfs_dask.runtime import current_resources
 from mlfs_dask.selectors.elc import ELC
 from mlfs_dask.selectors.label_entropy import LabelEntropy
@@ -44,42 +45,73 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Any, np.ndarr
     return dataset, X, Y
 
 
-def test_a_part_is_its_rows(store: tuple[Any, np.ndarray, np.ndarray]) -> None:
+def test_a_subset_is_its_rows(store: tuple[Any, np.ndarray, np.ndarray]) -> None:
     dataset, X, Y = store
     chosen = np.sort(np.random.default_rng(0).choice(200, 90, replace=False))
-    part, record = row_part(dataset.rows, chosen, sp.csr_array(Y[chosen]), current_resources())
-    found, starts = rows_of(part)
+    subset, record = row_subset(dataset.rows, chosen, sp.csr_array(Y[chosen]), current_resources())
+    found, starts = rows_of(subset)
     assert np.array_equal(found, X[chosen])
     assert starts.tolist() == list(range(90))
-    assert part.profile.n == 90
+    assert subset.profile.n == 90
     assert record.bytes_read == dataset.rows.profile.read_bytes
     expected = measure_features(X[chosen])
-    assert np.array_equal(part.features.minimum, expected.minimum)
-    assert np.array_equal(part.features.maximum, expected.maximum)
-    assert np.array_equal(part.features.n_categories, dataset.features.n_categories)
-    assert np.array_equal(part.label_counts[2], Y[chosen].sum(axis=0))
+    assert np.array_equal(subset.features.minimum, expected.minimum)
+    assert np.array_equal(subset.features.maximum, expected.maximum)
+    assert np.array_equal(subset.features.n_categories, dataset.features.n_categories)
+    assert np.array_equal(subset.label_counts[2], Y[chosen].sum(axis=0))
 
 
 @pytest.mark.parametrize("make", [lambda: LabelEntropy(3), lambda: ELC(3)])
-def test_selectors_learn_the_same_from_a_part_as_from_its_arrays(
+def test_selectors_learn_the_same_from_a_subset_as_from_its_arrays(
     store: tuple[Any, np.ndarray, np.ndarray], make: Callable[[], Any]
 ) -> None:
     dataset, X, Y = store
     chosen = np.arange(0, 200, 2)
-    part, _ = row_part(dataset.rows, chosen, sp.csr_array(Y[chosen]), current_resources())
+    subset, _ = row_subset(dataset.rows, chosen, sp.csr_array(Y[chosen]), current_resources())
     alone = ArrayRows(X[chosen], sp.csr_array(Y[chosen]), n_categories=dataset.features.n_categories)
-    scores = make().fit(part).scores_
+    scores = make().fit(subset).scores_
     np.testing.assert_allclose(scores, make().fit(alone).scores_, rtol=1e-9)
-    again = pickle.loads(pickle.dumps(part))  # as it travels to a worker
+    again = pickle.loads(pickle.dumps(subset))  # as it travels to a worker
     assert np.array_equal(rows_of(again)[0], X[chosen])
 
 
 def test_columns_come_in_the_order_asked_for(store: tuple[Any, np.ndarray, np.ndarray]) -> None:
-    dataset, X, _ = store
+    dataset, X, Y = store
     columns = np.array([7, 0, 11])
-    found, record = gather_columns(dataset.rows, columns, current_resources())
+    found, labels, record = read_rows(dataset.rows, columns=columns)
     assert np.array_equal(found, X[:, columns].astype(found.dtype))
-    assert record.bytes_read == dataset.rows.profile.read_bytes
+    assert np.array_equal(labels.toarray(), Y)
+    assert (record.tasks, record.bytes_read) == (dataset.rows.profile.partitions, dataset.rows.profile.read_bytes)
+
+
+def test_columns_go_where_they_are_wanted(store: tuple[Any, np.ndarray, np.ndarray]) -> None:
+    dataset, X, _ = store
+    columns = np.array([3, 1])
+    out = np.full((200, 2), np.nan)
+    found, _, _ = read_rows(dataset.rows, columns=columns, out=out)
+    assert found is out
+    assert np.array_equal(out, X[:, columns])
+
+
+def test_all_rows_come_as_the_source_has_them(store: tuple[Any, np.ndarray, np.ndarray]) -> None:
+    dataset, X, Y = store
+    events: list[dict[str, Any]] = []
+    with runtime.progress_to(events.append):
+        found, labels, _ = read_rows(dataset.rows, label="training rows")
+    assert sp.issparse(found) == dataset.rows.profile.sparse
+    assert np.array_equal(found.toarray() if sp.issparse(found) else found, X)
+    assert np.array_equal(labels.toarray(), Y)
+    partitions = dataset.rows.profile.partitions
+    assert events[0] == {"kind": "pass", "label": "training rows", "partitions": partitions}
+    assert sum(event.get("done", 0) for event in events) == partitions
+    # Nothing that the source reads next changes what was read.
+    assert not np.shares_memory(labels.data, next(dataset.rows.stream(0, 1)).Y.data)
+
+
+def test_no_rows_are_a_matrix_of_none() -> None:
+    source = ArrayRows(sp.csr_array((0, 3)), sp.csr_array((0, 2), dtype=np.int8))
+    X, Y, _ = read_rows(source)
+    assert (X.shape, Y.shape) == ((0, 3), (0, 2))
 
 
 def test_joined_rows_come_one_after_another(store: tuple[Any, np.ndarray, np.ndarray]) -> None:

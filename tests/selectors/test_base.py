@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from types import SimpleNamespace
+from dataclasses import replace
 
 import dask.array as da
 import numpy as np
@@ -269,7 +269,7 @@ def test_a_driver_too_small_is_refused_before_anything_is_read():
 
     X, Y = problem()
     wide = Untouched(X, as_labels(Y))
-    wide.profile = SimpleNamespace(**{**vars(wide.profile), "d": 10**7, "q": 100})
+    wide._profile = replace(wide.profile, d=10**7, q=100)
     with runtime.process_limits(memory_limit=2**30), pytest.raises(DoesNotFitError) as caught:
         ELC(2).fit(wide)
     assert caught.value.projected > caught.value.available

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from dataclasses import replace
 
 import dask.array as da
@@ -12,10 +14,14 @@ from hypothesis import strategies as st
 from scipy import sparse as sp
 
 from mlfs_dask import runtime
+from mlfs_dask.blocks.counts import CodeBook
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
-from mlfs_dask.primitives.counts import equal_width_book, quantile_book
-from mlfs_dask.primitives.row_sources import ArrayRows, measure_features
+from mlfs_dask.primitives.counts import ContingencyCounts, count_in_tiles, equal_width_book, quantile_book
+from mlfs_dask.primitives.pass_plan import pass_fits, split_evenly
+from mlfs_dask.primitives.passes import plan_statistics
+from mlfs_dask.primitives.row_sources import ArrayRows, as_rows, measure_features
+from mlfs_dask.primitives.subsets import JoinedRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import label_entropy
 from mlfs_dask.selectors.costs import PassRunner
@@ -114,6 +120,92 @@ def test_tiling_is_planned_and_said():
         LabelEntropy(10, n_promising_labels=100).plan(wide, replace(resources, memory_limit=150 * 2**20))
 
 
+def test_a_plan_of_a_wide_store_is_made_at_once():
+    """Which tiles fit is found from sizes: for a refusal too, and where the tiles are many."""
+    profile = ArrayRows(np.zeros((10, 2)), as_labels(np.zeros((10, 2)))).profile
+    wide = replace(profile, n=10**6, d=10**6, q=10**4, sparse=True, nonzeros=10**8, partitions=50)
+    resources = Resources(2, 1, 2**40, 2**34, client=object())
+    selector = LabelEntropy(10, n_promising_labels=100)
+    counts = selector._counts(wide, selector._equal_width_book(FeatureInfo(np.zeros(10**6), np.ones(10**6))), None)
+    one = plan_statistics(wide, [replace(counts, last=1)], resources).peak_worker_bytes
+    sizes = []
+    for spare in (-(2**20), 10 * 2**20, 100 * 2**20):
+        started = time.perf_counter()
+        tight = replace(resources, memory_limit=int((one + spare) / 0.8))
+        if spare < 0:
+            with pytest.raises(DoesNotFitError, match="one pass on a worker"):
+                count_in_tiles(counts, wide, tight)
+        else:
+            sizes.append(len(count_in_tiles(counts, wide, tight)))
+        assert time.perf_counter() - started < 3
+    assert 5 < sizes[1] < sizes[0] < 300
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_tiles_are_the_fewest_that_fit(data):
+    """Against tiles that are made and planned one by one, of features with any number of codes."""
+    d, sparse = data.draw(st.integers(1, 40)), data.draw(st.booleans())
+    codes = np.array(data.draw(st.lists(st.sampled_from([1, 2, 3, 16, 17, 40, 256]), min_size=d, max_size=d)))
+    missing = np.array(data.draw(st.lists(st.booleans(), min_size=d, max_size=d))) & (codes < 256)
+    book = CodeBook(np.concatenate(([0], np.cumsum(codes - 1))), np.zeros(int((codes - 1).sum())), missing)
+    profile = replace(
+        ArrayRows(np.zeros((10, 2)), as_labels(np.zeros((10, 2)))).profile,
+        n=10**6, d=d, q=7, sparse=sparse, partitions=50, block_rows=data.draw(st.integers(1, 50)),
+    )
+    p = data.draw(st.integers(0, 7))
+    slots = np.where(np.arange(7) < p, np.arange(7), -1)
+    counts = ContingencyCounts(book, 0, d, sparse, slots, np.ones(p, dtype=np.int64), 10**6, "sum")
+    client = data.draw(st.sampled_from([None, object()]))
+    resources = Resources(2, data.draw(st.integers(1, 3)), 2**40, 2**40, client=client)
+    whole, one = (counts.tile_sizes(profile, resources, n).state_bytes for n in (1, d))
+    spare = data.draw(st.integers(one // 2, 4 * whole + 10_000))
+    tight = replace(resources, memory_limit=int((runtime.PROCESS_BYTES + spare) / 0.8))
+
+    def plans(n_tiles):
+        tiles = [replace(counts, first=a, last=b) for a, b in split_evenly(d, n_tiles)]
+        assert counts.tile_sizes(profile, tight, n_tiles).state_bytes == max(t.state_bytes for t in tiles)
+        for tile in tiles:
+            plan_statistics(profile, [tile], tight)
+        return len(tiles)
+
+    try:
+        found = len(count_in_tiles(counts, profile, tight))
+    except DoesNotFitError:
+        found = d + 1
+    if found <= d:
+        assert plans(found) == found
+    if found > 1:
+        largest = counts.tile_sizes(profile, tight, found - 1)
+        assert not pass_fits(profile, tight, largest)
+
+
+def test_tiles_of_edges_that_are_found_later_are_chosen_then():
+    """The plan of a Dask array is an estimate; its counts are not run by it."""
+    X, Y = problem()
+    lazy_X, lazy_Y = da.from_array(X, chunks=(50, -1)), da.from_array(Y, chunks=(50, -1))
+    source = as_rows(lazy_X, lazy_Y)
+    here = Resources(1, 1, 2**32, 2**32)
+    plan = LabelEntropy(3).plan(source, here)
+    assert list(plan.readings) == ["ranges", "estimated counts"]
+    passes = PassRunner(source, here, plan)
+    assert LabelEntropy(3)._score(passes, 3).scores.tobytes() == LabelEntropy(3).fit(X, Y).scores_.tobytes()
+    assert list(LabelEntropy(3).plan(as_rows(X, Y), here).readings) == ["counts"]
+
+
+def test_kinds_of_features_are_kept_where_ranges_are_not_known():
+    """Joined rows know of categories, and not of ranges."""
+    rng = np.random.default_rng(0)
+    X, Y = rng.integers(0, 3, (60, 2)).astype(float), as_labels(rng.integers(0, 2, (60, 2)))
+    kinds = np.array([3, 0])
+    whole = LabelEntropy(1).fit(ArrayRows(X, Y, n_categories=kinds))
+    parts = [ArrayRows(X[part], Y[part], n_categories=kinds) for part in (slice(0, 20), slice(20, 60))]
+    found = LabelEntropy(1).fit(JoinedRows(parts))
+    assert found.scores_.tobytes() == whole.scores_.tobytes()
+    assert found.report_.passes == found.report_.plan["passes"] == 2
+    assert found.scores_[0] != LabelEntropy(1).fit(X, Y).scores_[0]
+
+
 def test_passes_are_counted():
     X, Y = problem()
     lazy_X, lazy_Y = da.from_array(X, chunks=(50, -1)), da.from_array(Y, chunks=(50, -1))
@@ -166,6 +258,19 @@ def test_quantile_codes_hold_equal_shares():
 def test_quantile_edges_that_coincide_are_one():
     X = np.array([[0.0]] * 90 + [[1.0]] * 10)
     assert quantile_book(X, measure_features(X), 4).edges.tolist() == [0.0]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 1000), st.sampled_from([np.float64, np.float32, np.int16]))
+def test_quantile_edges_of_sparse_rows_are_those_of_dense_ones(seed, dtype):
+    rng = np.random.default_rng(seed)
+    X = (10 * rng.normal(size=(20, 6)) * (rng.random((20, 6)) < 0.5)).astype(dtype)
+    if X.dtype.kind == "f":
+        X[rng.random(X.shape) < 0.1] = np.nan
+    features = measure_features(X)
+    dense, found = quantile_book(X, features, 4), quantile_book(sp.csr_array(X), features, 4)
+    assert found.edges.tolist() == dense.edges.tolist()
+    assert found.edge_ptr.tolist() == dense.edge_ptr.tolist()
 
 
 def test_missing_values_are_an_error_or_a_code():

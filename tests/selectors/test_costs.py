@@ -1,0 +1,253 @@
+"""What a selection costs, by hand: arrays of the driver and when they are held, readings, the refusal."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from scipy import sparse as sp
+
+from mlfs_dask import runtime
+from mlfs_dask.caching import cache
+from mlfs_dask.errors import DoesNotFitError
+from mlfs_dask.primitives.moments import Moments
+from mlfs_dask.primitives.passes import CacheableStatistic, Statistic, plan_statistics
+from mlfs_dask.primitives.row_sources import ArrayRows
+from mlfs_dask.runtime import COMPILED_BYTES, PROCESS_BYTES, TREES_BYTES, Resources
+from mlfs_dask.selectors.costs import (
+    MESSAGE_COPIES,
+    Cost,
+    HeldArray,
+    PassRunner,
+    Plan,
+    Reading,
+    project,
+    require_driver,
+)
+
+MIB = 2**20
+HERE = Resources(1, 1, 2**40, 2**40)
+CLUSTER = Resources(2, 1, 2**40, 2**40, client=object())
+
+
+@pytest.fixture(autouse=True)
+def driver_of_100_mib(monkeypatch):
+    """Without this, the resident bytes of the tests themselves."""
+    monkeypatch.setattr("mlfs_dask.runtime.driver_bytes", lambda: 100 * MIB)
+
+
+@dataclass(frozen=True)
+class Sized(Statistic):
+    """Sizes alone."""
+
+    state: int = 0
+    result: int = 0
+    parameters: int = 0
+
+    @property
+    def state_bytes(self):
+        return self.state
+
+    @property
+    def result_bytes(self):
+        return self.result
+
+    @property
+    def parameter_bytes(self):
+        return self.parameters
+
+    def scratch_bytes(self, profile):
+        return 0
+
+    def zero(self):
+        return (np.zeros(1),)
+
+    def add(self, state, block):
+        state[0][:] += block.X.sum()
+
+    def finalize(self, state):
+        return float(state[0][0])
+
+
+class Rows(ArrayRows):
+    """Rows that a digest names."""
+
+    digest = "0123"
+    place = "rows"
+
+
+def source(kind=ArrayRows, n=12):
+    return kind(np.ones((n, 2)), sp.csr_array((n, 1), dtype=np.int8), block_bytes=16)
+
+
+@pytest.mark.parametrize(
+    ("array", "nbytes"),
+    [
+        (HeldArray("W", "d q"), 8 * 10 * 3),
+        (HeldArray("W and its steps", "2 d q"), 8 * 2 * 10 * 3),
+        (HeldArray("Σ", "d d", "f4"), 4 * 100),
+        (HeldArray("labels", "n q", "i1"), 300),
+        (HeldArray("12 numbers", "12"), 96),
+        (HeldArray("a number", ""), 8),
+    ],
+)
+def test_bytes_of_an_array(array, nbytes):
+    assert array.nbytes({"n": 100, "d": 10, "q": 3}) == nbytes
+
+
+def test_an_unknown_size_is_an_error():
+    with pytest.raises(KeyError, match="z"):
+        HeldArray("W", "d z").nbytes({"d": 10})
+
+
+def mebibytes(name, first="", last=""):
+    return HeldArray(name, "m", "u1", first, last)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "held"),
+    [
+        ([mebibytes("A")], 1),
+        ([mebibytes("A"), mebibytes("B")], 2),
+        ([mebibytes("A", "one", "one"), mebibytes("B", "two", "two"), mebibytes("C", "three", "three")], 1),
+        ([mebibytes("A", "one", "two"), mebibytes("B", "two", "three")], 2),
+        ([mebibytes("A", last="one"), mebibytes("B", "two")], 1),
+        ([], 0),
+    ],
+)
+def test_arrays_count_in_the_steps_in_which_they_are_held(arrays, held):
+    plan = project(Cost(["one", "two", "three"], {"m": MIB}, arrays), source(), HERE)
+    assert plan.peak_driver_bytes == (100 + held) * MIB
+    assert plan.arrays == {array.name: MIB for array in arrays}
+    assert (plan.passes, plan.tasks, plan.bytes_read) == (0, 0, 0)
+
+
+def test_in_this_process_the_driver_holds_what_the_reading_does():
+    statistic = Sized(state=10 * MIB, result=5 * MIB, parameters=2 * MIB)
+    arrays = [mebibytes("before", last="sums"), mebibytes("after", "loop")]
+    plan = project(Cost([Reading("sums", (statistic,)), "loop"], {"m": MIB}, arrays), source(), HERE)
+    assert plan.peak_worker_bytes == PROCESS_BYTES + 17 * MIB
+    assert plan.peak_driver_bytes == (100 + 17 + 1) * MIB
+    larger = HeldArray("W", "50 m", "u1", "loop")
+    plan = project(Cost([Reading("sums", (statistic,)), "loop"], {"m": MIB}, [*arrays, larger]), source(), HERE)
+    assert plan.peak_driver_bytes == (100 + 1 + 50) * MIB
+
+
+def test_with_a_cluster_the_driver_holds_messages():
+    statistic = Sized(state=10 * MIB, result=5 * MIB, parameters=2 * MIB)
+    cost = Cost([Reading("sums", (statistic, statistic)), "loop"], {"m": MIB}, [mebibytes("W")])
+    plan = project(cost, source(), CLUSTER)
+    assert plan.peak_driver_bytes == (100 + 1 + MESSAGE_COPIES * 2 * 7) * MIB
+    assert plan.peak_worker_bytes == plan_statistics(source(), [statistic, statistic], CLUSTER).peak_worker_bytes
+
+
+@pytest.mark.parametrize("resources", [HERE, CLUSTER])
+def test_libraries_of_the_driver_count_once(resources, monkeypatch):
+    monkeypatch.setattr("mlfs_dask.runtime.driver_compiled_bytes", lambda: COMPILED_BYTES)
+    bare = project(Cost(["loop"]), source(), resources).peak_driver_bytes
+    full = project(Cost(["loop"], compiled=True, loads_trees=True), source(), resources).peak_driver_bytes
+    assert full - bare == COMPILED_BYTES + TREES_BYTES
+    loaded = replace(resources, compiled_bytes=0, trees_bytes=0)
+    monkeypatch.setattr("mlfs_dask.runtime.driver_compiled_bytes", lambda: 0)
+    assert project(Cost(["loop"], compiled=True, loads_trees=True), source(), loaded).peak_driver_bytes == bare
+
+
+def test_passes_tasks_and_bytes_add_up_over_all_times():
+    rows = source()
+    rows._profile = replace(rows.profile, read_bytes=1000)
+    once = plan_statistics(rows, [Sized()], HERE)
+    cost = Cost([Reading("first", (Sized(),)), "work", Reading("loop", (Sized(),), times=50, typical=(3, 7))])
+    plan = project(cost, rows, HERE)
+    assert (plan.passes, plan.tasks, plan.bytes_read) == (51, 51 * once.tasks, 51_000)
+    assert plan.typical_passes == (4, 8)
+    assert plan.typical_bytes_read == (4_000, 8_000)
+    assert plan.readings == {"first": once, "loop": once}
+
+
+def test_what_is_typical_is_never_more_than_the_most():
+    plan = project(Cost([Reading("loop", (Sized(),), times=5, typical=(3, 70))]), source(), HERE)
+    assert (plan.passes, plan.typical_passes) == (5, (3, 5))
+    plan = project(Cost([Reading("once", (Sized(),))]), source(), HERE)
+    assert (plan.typical_passes, plan.typical_bytes_read) == (None, None)
+
+
+def test_readings_in_the_cache_cost_nothing(tmp_path):
+    rows = source(Rows)
+    cost = Cost([Reading("moments", (Moments(2),)), Reading("more", (Moments(2), Sized()))])
+    with cache(tmp_path):
+        passes = PassRunner(rows, HERE, project(cost, rows, HERE))
+        assert passes.plan.passes == 2
+        expected = passes.run("moments", Moments(2))
+        plan = project(cost, rows, HERE)
+        assert plan.passes == 1
+        assert plan.readings["moments"].tasks == plan.readings["moments"].bytes_read == 0
+        again = PassRunner(rows, HERE, plan)
+        assert [vars(found).keys() for found in again.run("moments", Moments(2))] == [vars(expected[0]).keys()]
+        assert again.records[0].tasks == 0
+        # Of a reading whose statistics are kept in part, the rest is read.
+        found, total = again.run("more", Moments(2), Sized())
+        assert (found.mean.tolist(), total) == ([1, 1], 24)
+        assert again.records[1].tasks > 0
+    assert project(cost, rows, HERE).passes == 2
+
+
+def test_a_reading_planned_from_the_cache_is_read_where_the_cache_has_lost_it(tmp_path):
+    rows, cost = source(Rows), Cost([Reading("moments", (Moments(2),))])
+    with cache(tmp_path):
+        PassRunner(rows, HERE, project(cost, rows, HERE)).run("moments", Moments(2))
+        plan = project(cost, rows, HERE)
+    passes = PassRunner(rows, HERE, plan)
+    (found,) = passes.run("moments", Moments(2))
+    assert (plan.passes, found.mean.tolist(), passes.records[0].tasks > 0) == (0, [1, 1], True)
+
+
+def test_what_is_planned_is_what_runs():
+    rows = source(n=60)
+    plan = project(Cost([Reading("sums", (Sized(),))]), rows, replace(HERE, threads_per_worker=2))
+    events = []
+    passes = PassRunner(rows, replace(HERE, threads_per_worker=2), plan)
+    with runtime.progress_to(events.append):
+        assert passes.run("sums", Sized()) == [120.0]
+        passes.run("not planned", Sized())
+    assert [event["label"] for event in events if event["kind"] == "pass"] == ["sums", "not planned"]
+    assert [record.tasks for record in passes.records] == [plan.tasks, plan.tasks]
+    fewer = replace(plan, readings={"sums": replace(plan.readings["sums"], runs=((0, 60),), tasks=2)})
+    passes = PassRunner(rows, HERE, fewer)
+    assert passes.run("sums", Sized()) == [120.0]
+    assert passes.records[0].tasks == 2
+
+
+def test_the_refusal_names_the_largest_arrays():
+    sizes = {"m": MIB}
+    arrays = [HeldArray(name, f"{times} m", "u1") for name, times in (("A", 1), ("B", 3000), ("C", 20), ("D", 40))]
+    plan = project(Cost(["loop"], sizes, [*arrays, HeldArray("e", "7")]), source(), HERE)
+    with pytest.raises(DoesNotFitError) as caught:
+        require_driver(plan, replace(HERE, driver_limit=2**30), "elc in the driver process")
+    text = str(caught.value)
+    assert text.startswith(
+        "elc in the driver process (largest arrays: B 3,000 MiB, D 40 MiB, C 20 MiB): projected 3,161.0 MiB"
+    )
+    assert "cure: run the command on a machine with more memory, or select on fewer labels or features" in text
+    assert caught.value.projected == 3161 * MIB + 56
+    with pytest.raises(DoesNotFitError, match=r"the loop \(largest.*\n  cure: use --gram-cap 0"):
+        require_driver(plan, replace(HERE, driver_limit=0), "the loop", cure="use --gram-cap 0")
+    assert require_driver(plan, HERE, "elc") is plan
+    bare = Plan(0, 0, 0, 0, 2 * MIB, arrays={"small": 5})
+    with pytest.raises(DoesNotFitError, match=r"^elc: projected"):
+        require_driver(bare, replace(HERE, driver_limit=MIB), "elc")
+
+
+def test_a_plan_is_plain_data():
+    cost = Cost([Reading("sums", (Sized(),)), "loop"], {"m": MIB}, [mebibytes("W")], notes=["one", "two"])
+    values = json.loads(json.dumps(project(cost, source(), HERE).to_dict()))
+    assert values["arrays"] == {"W": MIB}
+    assert values["notes"] == ["one", "two"]
+    assert (values["passes"], values["typical_passes"]) == (1, None)
+    assert "readings" not in values
+
+
+def test_a_statistic_of_the_cache_declares_its_form():
+    with pytest.raises(TypeError, match="abstract"):
+        type("Half", (CacheableStatistic, Sized), {})()
