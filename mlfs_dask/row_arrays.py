@@ -14,7 +14,6 @@ import os
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
@@ -499,5 +498,5 @@ def _add_neighbours(graph: sp.csr_array, V: Array, out: Array) -> None:
         add_neighbours(graph.indptr, graph.indices, graph.data, V, low, min(low + step, n), out)
         give_back()
 
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0)), thread_name_prefix="mlfs-graph") as pool:
+    with runtime.TaskThreads(len(os.sched_getaffinity(0)), "mlfs-graph") as pool:
         list(pool.map(run, range(0, n, step)))

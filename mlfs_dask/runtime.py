@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,13 +86,13 @@ def current_resources(*, threads: int | None = None) -> Resources:
     Parameters
     ----------
     threads : int, optional
-        Threads to use in process (default: the cores this process may run on). Ignored with a client.
+        Threads to use in process (default: `available_cores`). Ignored with a client.
     """
     driver_limit = available_memory()
     client = default_client()
     if client is None:
         driver_limit = _process_limits.get("memory_limit") or driver_limit
-        count = threads or _process_limits.get("threads") or len(os.sched_getaffinity(0))
+        count = threads or _process_limits.get("threads") or available_cores()
         held_here = max(PROCESS_BYTES, current_rss())
         return Resources(1, count, driver_limit, driver_limit, None, held_here, *_still_to_load(_loaded()))
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
@@ -179,7 +180,7 @@ def process_limits(*, memory_limit: int | None = None, threads: int | None = Non
     memory_limit : int, optional
         Bytes that this process may hold (default: what is available).
     threads : int, optional
-        Threads to use (default: the cores this process may run on).
+        Threads to use (default: `available_cores`).
     """
     before = dict(_process_limits)
     given = {"memory_limit": memory_limit, "threads": threads}
@@ -222,6 +223,11 @@ def default_client() -> Any | None:
         return distributed.default_client()
     except ValueError:
         return None
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def available_memory() -> int:
@@ -270,6 +276,52 @@ def reset_peak_rss() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------
+# Threads of this process
+
+
+class StoppedError(Exception):
+    """Raised in a task's thread whose result nobody waits for any more."""
+
+
+class TaskThreads(ThreadPoolExecutor):
+    """Threads for the tasks of a pass or a search, whose work ends soon when the with-block is left by an exception.
+
+    A plain executor waits there until every task that runs has ended: Ctrl-C would be answered at the end of a task,
+    which may be minutes away. Tasks look whether they should stop with `check_stopped`, at every block.
+
+    Parameters
+    ----------
+    threads : int
+    name : str
+        What the threads' names begin with.
+    """
+
+    def __init__(self, threads: int, name: str) -> None:
+        self._stopped = threading.Event()
+        super().__init__(threads, name, initializer=_belong_to, initargs=(self._stopped,))
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        if kind is not None:
+            self._stopped.set()
+            self.shutdown(wait=False, cancel_futures=True)
+        super().__exit__(kind, error, trace)
+
+
+_of_thread = threading.local()
+
+
+def _belong_to(stopped: threading.Event) -> None:
+    _of_thread.stopped = stopped
+
+
+def check_stopped() -> None:
+    """Raise StoppedError in a thread of `TaskThreads` that should end; do nothing anywhere else."""
+    stopped = getattr(_of_thread, "stopped", None)
+    if stopped is not None and stopped.is_set():
+        raise StoppedError
+
+
+# ---------------------------------------------------------------------------------------------------------
 # Progress
 
 ProgressSink = Callable[[dict[str, Any]], None]
@@ -294,7 +346,8 @@ def progress_to(sink: ProgressSink) -> Iterator[None]:
 
 
 def emit(kind: str, **fields: Any) -> None:
-    """Hand one progress event to every sink of this process."""
+    """Hand one progress event to every sink of this process. A task that should stop stops here, too."""
+    check_stopped()
     event = {"kind": kind, **fields}
     with _lock:
         for sink in _sinks:

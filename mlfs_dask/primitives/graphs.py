@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -468,7 +467,7 @@ def rank_points(
     with (
         runtime.one_blas_thread(),
         runtime.stage("near points: ranking", len(starts), unit="blocks") as done,
-        ThreadPoolExecutor(threads, thread_name_prefix="mlfs-search") as pool,
+        runtime.TaskThreads(threads, "mlfs-search") as pool,
     ):
         pieces = [exact.nearest() for exact in pool.map(rank, starts)]
     nearest, true = merge_nearest(queries, pieces, k + 1)

@@ -12,7 +12,6 @@ import importlib.metadata
 import logging
 import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -445,7 +444,7 @@ def nearest_by_mass(
             pieces = [kernels.nearest_by_mass(codes, tables, 0, n, k)]
             done()
         elif resources.client is None:
-            with ThreadPoolExecutor(slots, thread_name_prefix="mlfs-search") as pool:
+            with runtime.TaskThreads(slots, "mlfs-search") as pool:
                 pieces = list(pool.map(lambda run: _search(codes, tables, run[0], run[1], k), runs))
         else:
             pieces = send_again(lambda: _search_there(codes, tables, k, runs, resources), resources)
@@ -502,7 +501,7 @@ def approximately_by_mass(
     runs = split_evenly(n, -(-n // _RANKED_ROWS))
     count = min(n - 1, max(CANDIDATES, 3 * k))
 
-    with ThreadPoolExecutor(threads, thread_name_prefix="mlfs-search") as pool:
+    with runtime.TaskThreads(threads, "mlfs-search") as pool:
 
         def near() -> NearPoints:
             points = space.empty(n, len(offset), np.float32)

@@ -117,7 +117,7 @@ def near_points(
     n = len(P)
     wanted = k if wanted is None else wanted
     rng = np.random.default_rng(seed)
-    with ThreadPoolExecutor(threads, thread_name_prefix="mlfs-search") as pool:
+    with runtime.TaskThreads(threads, "mlfs-search") as pool:
         centres, lists = _lists(P, rng, pool)
         order = np.argsort(lists, kind="stable").astype(np.int32)
         bounds = np.concatenate([[0], np.cumsum(np.bincount(lists, minlength=len(centres)))])

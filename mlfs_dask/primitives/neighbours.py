@@ -10,7 +10,6 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -396,7 +395,7 @@ def _in_threads(
     with runtime.one_blas_thread():
         if min(threads, len(runs)) <= 1:
             return list(map(function, runs, *others))
-        with ThreadPoolExecutor(min(threads, len(runs)), thread_name_prefix="mlfs-search") as pool:
+        with runtime.TaskThreads(min(threads, len(runs)), "mlfs-search") as pool:
             return list(pool.map(function, runs, *others))
 
 

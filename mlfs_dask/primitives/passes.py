@@ -13,7 +13,7 @@ import socket
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, TypeVar
 
@@ -327,6 +327,7 @@ def told(blocks: Iterable[Block], offsets: NDArray[np.int64] | None, first: int,
     """The blocks of partitions first..last-1, whoever shows progress being told from time to time how many are done."""
     so_far, told_at = 0, time.monotonic()
     for block in blocks:
+        runtime.check_stopped()
         yield block
         if offsets is not None and time.monotonic() - told_at > PROGRESS_SECONDS:
             row = block.start + block.X.shape[0]
@@ -401,7 +402,7 @@ def _run_here(
                     statistic.add(state, block)
             runtime.emit("partitions", done=last - first)
         return _finalize(statistics, (states, peaks))
-    with ThreadPoolExecutor(threads, thread_name_prefix="mlfs-pass") as pool:
+    with runtime.TaskThreads(threads, "mlfs-pass") as pool:
         # No more runs are handed out than threads: finished partials must not pile up.
         waiting = list(plan.runs)
         pending = [pool.submit(_run, statistics, source, *waiting.pop(0)) for _ in range(min(threads, len(waiting)))]

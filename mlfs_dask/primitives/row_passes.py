@@ -12,7 +12,6 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -197,7 +196,7 @@ def _run_here(
             runtime.emit("partitions", done=last - first)
             total = _merged(statistic, total, state)
     else:
-        with runtime.one_blas_thread(), ThreadPoolExecutor(threads, thread_name_prefix="mlfs-pass") as pool:
+        with runtime.one_blas_thread(), runtime.TaskThreads(threads, "mlfs-pass") as pool:
             # No more runs are handed out than threads: finished states must not pile up.
             waiting = list(plan.runs)
 

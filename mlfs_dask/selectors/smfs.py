@@ -15,7 +15,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
-from sklearn.exceptions import ConvergenceWarning
 
 from mlfs_dask import checkpoints
 from mlfs_dask.blocks.proximal import row_norms
@@ -44,6 +43,7 @@ from mlfs_dask.row_arrays import (
 )
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores, never_positive_warnings
+from mlfs_dask.selectors.estimator import ConvergenceWarning
 from mlfs_dask.selectors.iterative import (
     IterativeSelector,
     Readings,

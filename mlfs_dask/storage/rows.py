@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
+from mlfs_dask import runtime
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.objects import not_readable
 from mlfs_dask.typing import Block, FeatureInfo, Profile
@@ -397,6 +398,7 @@ class StoreRows:
             try:
                 ahead: Future[Block | None] = pool.submit(next, tasks, None)
                 while (block := ahead.result()) is not None:
+                    runtime.check_stopped()
                     ahead = pool.submit(next, tasks, None)
                     yield block
             finally:
