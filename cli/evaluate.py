@@ -136,7 +136,7 @@ def evaluate(
     dataset = open_dataset(store)
     n = dataset.shape[0]
     with (
-        connect(**cluster, work_bytes=dataset.rows.profile.read_bytes),
+        connect(**cluster),
         show_progress(output),
         keep_statistics(**cache),
     ):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlfs_dask import runtime
 from mlfs_dask.cluster import connect, describe_mismatches, versions
-from mlfs_dask.errors import ClusterLostError, MlfsError, UsageError
+from mlfs_dask.errors import ClusterLostError, MlfsError, UsageError, number_of
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -177,7 +177,8 @@ def check_client(facts: Facts) -> Iterator[Check]:
 
 def _check_workers(client: Client | None) -> Iterator[Check]:
     if client is None:
-        yield Check("cluster", "ok", "none: the work is done in this process")
+        threads = number_of(runtime.current_resources().threads_per_worker, "thread")
+        yield Check("cluster", "ok", f"none: the work is done by {threads} of this process")
         return
     information = client.scheduler_info(n_workers=-1)
     described = information["workers"]

@@ -91,7 +91,7 @@ def current_resources(*, threads: int | None = None) -> Resources:
     Parameters
     ----------
     threads : int, optional
-        Threads to use in process (default: the cores this process may run on). Ignored with a client.
+        Threads to use in process (default: `available_cores`). Ignored with a client.
     """
     driver_limit = available_memory()
     client = default_client()
@@ -191,7 +191,7 @@ def process_limits(*, memory_limit: int | None = None, threads: int | None = Non
     memory_limit : int, optional
         Bytes that this process may hold (default: what is available).
     threads : int, optional
-        Threads to use (default: the cores this process may run on).
+        Threads to use (default: `available_cores`).
     """
     given = {"memory_limit": memory_limit, "threads": threads}
     token = _process_limits.set(
@@ -380,6 +380,48 @@ class ThreadPool(ThreadPoolExecutor):
         return super().submit(in_context(fn), *args, **kwargs)
 
 
+class StoppedError(Exception):
+    """Raised in a task's thread whose result nobody waits for any more."""
+
+
+class TaskThreads(ThreadPool):
+    """Threads for the tasks of a pass or a search, whose work ends soon when the with-block is left by an exception.
+
+    A plain executor waits there until every task that runs has ended: Ctrl-C would be answered at the end of a task,
+    which may be minutes away. Tasks look whether they should stop with `check_stopped`, at every block.
+
+    Parameters
+    ----------
+    threads : int
+    name : str
+        What the threads' names begin with.
+    """
+
+    def __init__(self, threads: int, name: str) -> None:
+        self._stopped = threading.Event()
+        super().__init__(threads, name, initializer=_belong_to, initargs=(self._stopped,))
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        if kind is not None:
+            self._stopped.set()
+            self.shutdown(wait=False, cancel_futures=True)
+        super().__exit__(kind, error, trace)
+
+
+_of_thread = threading.local()
+
+
+def _belong_to(stopped: threading.Event) -> None:
+    _of_thread.stopped = stopped
+
+
+def check_stopped() -> None:
+    """Raise StoppedError in a thread of `TaskThreads` that should end; do nothing anywhere else."""
+    stopped = getattr(_of_thread, "stopped", None)
+    if stopped is not None and stopped.is_set():
+        raise StoppedError
+
+
 # ---------------------------------------------------------------------------------------------------------
 # Progress
 
@@ -405,7 +447,8 @@ def progress_to(sink: ProgressSink) -> Iterator[None]:
 
 
 def emit(kind: str, **fields: Any) -> None:
-    """Hand one progress event to every sink of this context."""
+    """Hand one progress event to every sink of this context. A task that should stop stops here, too."""
+    check_stopped()
     event = {"kind": kind, **fields}
     with _lock:
         for sink in _sinks.get():

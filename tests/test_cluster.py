@@ -25,10 +25,10 @@ from scipy import sparse as scipy_sparse
 
 from mlfs_dask import runtime
 from mlfs_dask.cluster import (
-    SMALL_WORK_BYTES,
     connect,
     describe_mismatches,
     local_settings,
+    planned_resources,
     register_sizes,
 )
 from mlfs_dask.errors import ClusterLostError, UsageError
@@ -49,6 +49,7 @@ StartDask = Callable[..., subprocess.Popen[bytes]]
         ({"scheduler": "tcp://a:1", "memory_limit": 10}, "--memory-limit is for local workers"),
         ({"scheduler": "tcp://a:1", "threads_per_worker": 1}, "--threads-per-worker is for local workers"),
         ({"in_process": True, "threads_per_worker": 1}, "--threads-per-worker has no meaning"),
+        ({"threads_per_worker": 2}, "--threads-per-worker is for local workers, and none are asked for"),
         ({"workers": 0}, "--workers must be at least 1; it is 0"),
         ({"workers": 1, "threads_per_worker": -1}, "--threads-per-worker must be at least 1; it is -1"),
         ({"in_process": True, "wait": 0}, "--wait must be a positive number of seconds; it is 0"),
@@ -76,14 +77,30 @@ def test_tls_files_with_a_plain_address_are_refused(tmp_path: Path) -> None:
         pytest.fail("connected")
 
 
-def test_small_work_needs_no_cluster() -> None:
-    with connect(work_bytes=SMALL_WORK_BYTES - 1) as client:
+def test_threads_of_this_process_are_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "available_cores", lambda: 7)
+    monkeypatch.setattr(runtime, "available_memory", lambda: 5 * 2**30)
+    with connect() as client:
         assert client is None
-        assert runtime.current_resources().threads_per_worker == runtime.available_cores()
+        assert dask.config.get("scheduler", None) is None
+        resources = runtime.current_resources()
+    for found in (resources, planned_resources()):
+        assert (found.workers, found.threads_per_worker, found.memory_limit, found.client) == (1, 7, 5 * 2**30, None)
+    with connect(memory_limit=2**30):
+        resources = runtime.current_resources()
+    assert (resources.threads_per_worker, resources.memory_limit, resources.driver_limit) == (7, 2**30, 2**30)
+
+
+def test_local_workers_are_planned_as_they_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "available_memory", lambda: 5 * 2**30)
+    resources = planned_resources(workers=2, threads_per_worker=3)
+    assert (resources.workers, resources.threads_per_worker) == (2, 3)
+    assert (resources.memory_limit, resources.driver_limit) == (5 * 2**29, 5 * 2**30)
+    assert resources.client is not None
 
 
 def test_in_process_is_synchronous_and_keeps_its_limit() -> None:
-    with connect(in_process=True, memory_limit=123 * 2**20, work_bytes=2**40) as client:
+    with connect(in_process=True, memory_limit=123 * 2**20) as client:
         assert client is None
         assert dask.config.get("scheduler") == "synchronous"
         resources = runtime.current_resources()

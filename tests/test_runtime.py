@@ -50,6 +50,69 @@ def test_limits_of_this_process():
     assert runtime.current_resources().memory_limit != 10**9
 
 
+def test_available_cores_are_the_threads_without_a_cluster(monkeypatch):
+    assert runtime.available_cores() == len(os.sched_getaffinity(0))
+    monkeypatch.setattr(runtime, "available_cores", lambda: 5)
+    assert runtime.current_resources().threads_per_worker == 5
+
+
+class Interruption(BaseException):
+    """As KeyboardInterrupt, which would end the tests."""
+
+
+def test_tasks_end_where_the_with_block_is_left_by_an_exception():
+    """Those that run at their next look, those that wait without having begun."""
+    begun = threading.Semaphore(0)
+    ended = []
+
+    def task():
+        begun.release()
+        try:
+            for _ in range(10**9):
+                runtime.check_stopped()
+                threading.Event().wait(0.001)
+        except runtime.StoppedError:
+            ended.append(threading.current_thread().name)
+            raise
+
+    futures = []
+
+    def interrupted():
+        with runtime.TaskThreads(2, "mlfs-test") as pool:
+            futures.extend(pool.submit(task) for _ in range(5))
+            begun.acquire()
+            begun.acquire()
+            raise Interruption
+
+    with pytest.raises(Interruption):
+        interrupted()
+    assert len(ended) == 2
+    assert all(name.startswith("mlfs-test") for name in ended)
+    assert [future.cancelled() for future in futures] == [False, False, True, True, True]
+    runtime.check_stopped()  # nothing in any other thread
+
+
+def test_an_event_ends_a_task_that_should_stop():
+    told, begun = [], threading.Event()
+
+    def task():
+        for _ in range(10**9):
+            begun.set()
+            runtime.emit("parts", done=1)
+
+    futures = []
+
+    def interrupted():
+        with runtime.progress_to(told.append), runtime.TaskThreads(1, "mlfs-test") as pool:
+            futures.append(pool.submit(task))
+            begun.wait()
+            raise Interruption
+
+    with pytest.raises(Interruption):
+        interrupted()
+    assert isinstance(futures[0].exception(), runtime.StoppedError)
+
+
 @pytest.mark.cluster
 def test_what_a_worker_has_freed_is_not_counted_with_it():
     with connect(workers=1, memory_limit=2**30) as client:

@@ -250,11 +250,6 @@ class Batch:
             if job.evaluation is None:
                 self._of_ranking.setdefault(_ranking_of(job), []).append(job)
 
-    @property
-    def read_bytes(self) -> int:
-        """Bytes of the largest store."""
-        return max(dataset.rows.profile.read_bytes for dataset in self._datasets.values())
-
     # ------------------------------------------------------------------ what it will cost
 
     def project(self, resources: Resources) -> Projection:

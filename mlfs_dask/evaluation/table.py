@@ -224,7 +224,7 @@ def _all_labels(dataset: Any) -> sp.csr_array:
             available=limit,
             cure="run on a machine with more memory",
         )
-    return as_labels(dataset.Y.compute(scheduler="sync"))
+    return as_labels(dataset.rows.all_labels())
 
 
 def _joined(table: Table, other: Table) -> Table:

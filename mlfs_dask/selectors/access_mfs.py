@@ -15,7 +15,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
-from sklearn.exceptions import ConvergenceWarning
 
 from mlfs_dask import checkpoints
 from mlfs_dask.blocks.adaptive_graph import column_graph
@@ -37,6 +36,7 @@ from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores, never_positive_warnings
 from mlfs_dask.selectors.costs import Cost, HeldArray, PassRunner, Reading
 from mlfs_dask.selectors.iterative import GraphKind, IterativeSelector, load_state, placeholder, save_state
+from mlfs_dask.selectors.estimator import ConvergenceWarning
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers.duplicate_labels import DuplicateLabels
 from mlfs_dask.solvers.trace import LoopTrace

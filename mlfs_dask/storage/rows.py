@@ -410,11 +410,21 @@ class StoreRows(RowSource):
             try:
                 ahead: Future[Block | None] = pool.submit(next, tasks, None)
                 while (block := ahead.result()) is not None:
+                    runtime.check_stopped()
                     ahead = pool.submit(next, tasks, None)
                     yield block
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
                 reader.close()
+
+    def all_labels(self) -> sp.csr_array:
+        """Y of all rows, as int8, read without X."""
+        labels = _Labels(self)
+        try:
+            parts = [labels.partition(i) for i in range(len(self.row_offsets) - 1)]
+        finally:
+            labels.close()
+        return sp.csr_array(sp.vstack(parts, format="csr"))
 
 
 class _Labels:
