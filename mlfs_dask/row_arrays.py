@@ -8,25 +8,26 @@ are cut by n and the number of columns alone, so that results are the same bits 
 
 from __future__ import annotations
 
-import math
 import mmap
 import os
 import tempfile
-import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
-from numpy.lib import format as npy
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask import runtime
+from mlfs_dask.array_files import _mapped, drop_pages
+from mlfs_dask.array_files import is_mapped as is_mapped
 from mlfs_dask.errors import DoesNotFitError
 
 Array = NDArray[np.float64]
+
+give_back = drop_pages
 
 #: Bytes of a block of rows: it stays in the second-level cache, and a system call for each costs nothing beside it.
 BLOCK_BYTES = 2**20
@@ -43,10 +44,6 @@ GRAPH_ROWS = 2**17
 
 #: Share of the free disk that scratch files may take.
 DISK_SHARE = 0.9
-
-#: Files mapped by this process. Pages of theirs that a block has touched count as memory of the process until they
-#: are given back, which `row_blocks` does: so peaks as the system counts them (VmHWM) are those of what is needed.
-_mapped: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
 
 
 class RowSpace:
@@ -120,60 +117,6 @@ class RowSpace:
         return mapped
 
 
-def map_file(file: IO[bytes], offset: int, shape: tuple[int, ...], fortran: bool, dtype: Any) -> NDArray[Any]:
-    """An array that lies in a file, to be read from.
-
-    Parameters
-    ----------
-    file : binary file
-        Open; it may be closed afterwards.
-    offset : int
-        Where the array begins, in bytes.
-    shape : tuple of int
-    fortran : bool
-        Whether it is Fortran-ordered.
-    dtype : dtype
-    """
-    count = math.prod(shape)
-    if count == 0:
-        return np.empty(shape, dtype)
-    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    _mapped.add(mapped)
-    return np.frombuffer(mapped, dtype=dtype, count=count, offset=offset).reshape(shape, order="F" if fortran else "C")
-
-
-def write_array(stream: IO[bytes], array: NDArray[Any]) -> None:
-    """Write an array as an .npy file has it, block by block, so that one that is a file itself is never held.
-
-    Raises
-    ------
-    ValueError
-        It is one of objects, which would be pickled.
-    """
-    if array.dtype.hasobject:
-        raise ValueError("an array of objects would be pickled, and allow_pickle is never set here")
-    if not array.flags.forc:
-        array = np.ascontiguousarray(array)
-    npy.write_array_header_1_0(stream, npy.header_data_from_array_1_0(array))
-    flat = array.reshape(-1, order="A").view(np.uint8) if array.size else array.reshape(-1)
-    for low in range(0, array.nbytes, BLOCK_BYTES):
-        stream.write(flat[low : low + BLOCK_BYTES].data)
-        give_back()
-
-
-def read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether Fortran-ordered, and dtype of an .npy file, whose values are what comes next.
-
-    Raises
-    ------
-    ValueError
-        It is no such file.
-    """
-    npy.read_magic(stream)
-    shape, fortran, dtype = npy.read_array_header_1_0(stream)
-    return shape, fortran, dtype
-
-
 #: The space of small problems.
 IN_MEMORY = RowSpace()
 
@@ -237,20 +180,6 @@ def row_blocks(n: int, columns: int) -> Iterator[slice]:
         yield slice(low, min(low + step, n))
         if n > step:
             give_back()
-
-
-def give_back() -> None:
-    """Let the system have the memory of all mapped files; their content stays, in its cache or on disk."""
-    for mapped in list(_mapped):
-        mapped.madvise(mmap.MADV_DONTNEED)
-
-
-def is_mapped(array: NDArray[Any]) -> bool:
-    """Whether an array is in a file."""
-    base: Any = array
-    while isinstance(base, np.ndarray):
-        base = base.base
-    return isinstance(base.obj if isinstance(base, memoryview) else base, mmap.mmap)
 
 
 def narrowed(array: Array, columns: int) -> Array:
