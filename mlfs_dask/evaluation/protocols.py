@@ -49,7 +49,7 @@ class Settings:
         Whether classifiers learn from the labels that the selector had, or from all labels of the training rows.
     max_train_rows : int or None
         Most training rows that a classifier learns from, drawn at random. None: all; but ML-kNN learns from no more
-        than it can search among in minutes (`evaluation.judge.SEARCH_WORK`).
+        than it can search among in minutes (`evaluation.scoring.SEARCH_WORK`).
     """
 
     classifiers: tuple[str, ...] = ("mlknn",)

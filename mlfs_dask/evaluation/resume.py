@@ -1,7 +1,7 @@
 """Finished parts of an evaluation on disk, so that an interrupted one goes on where it was.
 
 Every ranking and its values are one small file in a hidden folder beside the place of the evaluation. They are taken up
-only by the same settings, subjects and data.
+only by the same settings, candidates and data.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from mlfs_dask.results import as_json, is_url, not_written
 _JOB = "job.json"
 
 
-def kept_place(path: str) -> Path | None:
+def partial_folder(path: str) -> Path | None:
     """Where parts of the evaluation at `path` are kept; None for URLs.
 
-    >>> str(kept_place("out/enron.eval"))
+    >>> str(partial_folder("out/enron.eval"))
     'out/.enron.eval.partial'
     """
     if is_url(path):
@@ -31,7 +31,7 @@ def kept_place(path: str) -> Path | None:
     return place.with_name(f".{place.name}.partial")
 
 
-class Kept:
+class PartialResults:
     """Parts in a folder.
 
     Parameters
