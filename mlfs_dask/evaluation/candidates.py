@@ -1,4 +1,4 @@
-"""What is judged: a method that is learnt inside each training part, a finished run, random features, or all of them.
+"""What is scored: a method that is learnt inside each training part, a finished run, random features, or all of them.
 
 A candidate is written `elc`, `elc:lambda=0.1,variant=published`, `random`, `all`, or as the folder of a run.
 """
@@ -23,7 +23,7 @@ RANDOM, ALL = "random", "all"
 
 @dataclass(frozen=True)
 class Candidate:
-    """One thing that is judged.
+    """A method, a finished run, or features that no method selects, to be scored.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class Candidate:
     params : mapping
         Parameters given to the method; of a finished run, all of them.
     finished : Run or None
-        The run whose ranking is judged as it is; None for what is learnt inside each training part.
+        The run whose ranking is scored as it is; None for what is learnt inside each training part.
     """
 
     run: str
@@ -105,7 +105,7 @@ def read_candidates(texts: Sequence[str | Candidate]) -> list[Candidate]:
     """
     candidates = [read_candidate(text) for text in texts]
     if not candidates:
-        raise UsageError("nothing to judge was given; name a run folder, a method, random or all.")
+        raise UsageError("no candidate was given; name a run folder, a method, random or all.")
     labels = [candidate.run for candidate in candidates]
     twice = {label for label in labels if labels.count(label) > 1}
     if twice:

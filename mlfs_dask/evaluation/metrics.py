@@ -275,7 +275,7 @@ METRICS: dict[str, Metric] = {
     )
 }
 
-#: What is computed unless told otherwise.
+#: What is computed by default.
 DEFAULT_METRICS = (*METRICS, "precision_at_1", "precision_at_3", "precision_at_5")
 
 
@@ -294,7 +294,7 @@ def get_metric(name: str) -> Metric:
     Raises
     ------
     UsageError
-        There is none; the closest names are told.
+        There is none; the message names the closest ones.
     """
     if name in METRICS:
         return METRICS[name]

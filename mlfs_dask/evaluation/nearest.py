@@ -133,20 +133,17 @@ class _Group:
 
     def add(self, X: Matrix, start: int) -> None:
         """Consider training rows `start` and following; blocks come in rising order."""
-        width = max(64, min(TILE_ROWS, TILE_VALUES // max(X.shape[1], 1)))
+        width = TILE_ROWS if sp.issparse(X) else max(64, min(TILE_ROWS, TILE_VALUES // max(X.shape[1], 1)))
         for low in range(0, X.shape[0], width):
             tile = X[low : low + width]
-            # Dense also where rows are sparse: a product of two sparse matrices takes many times as long.
-            columns = np.multiply(tile.T.toarray() if sp.issparse(tile) else tile.T, -2.0, order="C")
+            columns = sp.csr_array(-2.0 * tile.T) if sp.issparse(tile) else np.multiply(tile.T, -2.0, order="C")
             squares = _squares(tile)
             for row in range(0, self.Q.shape[0], QUERY_ROWS):
                 self._add_tile(slice(row, row + QUERY_ROWS), tile, columns, squares, start + low)
 
-    def _add_tile(
-        self, part: slice, tile: Matrix, columns: NDArray[np.float64], squares: NDArray[np.float64], start: int
-    ) -> None:
+    def _add_tile(self, part: slice, tile: Matrix, columns: Matrix, squares: NDArray[np.float64], start: int) -> None:
         Q, norms, furthest = self.Q[part], self._norms[part], self._distances[part, -1]
-        near = Q @ columns
+        near = (Q @ columns).toarray() if sp.issparse(Q) else Q @ columns
         near += squares  # |c|² − 2q·c
         if self._first is not None:
             own = np.arange(len(norms)) + (self._first + part.start - start)
@@ -197,7 +194,7 @@ def _squares(X: Matrix) -> NDArray[np.float64]:
 def _pair_distances(Q: Matrix, C: Matrix, q: NDArray[np.intp], c: NDArray[np.intp]) -> NDArray[np.float64]:
     """Squared distance of rows q of Q from rows c of C, feature by feature."""
     distances = np.empty(len(q))
-    step = max(1, TILE_VALUES // max(Q.shape[1], 1))
+    step = max(1, TILE_VALUES // max(_max_values(Q), _max_values(C), 1))
     for low in range(0, len(q), step):
         part = slice(low, low + step)
         difference = Q[q[part]] - C[c[part]]

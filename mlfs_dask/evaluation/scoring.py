@@ -35,7 +35,7 @@ SEARCH_WORK = 4 * 10**12
 MIN_COLUMNS = 64
 
 #: Core seconds of a multiplication, for the minutes that a warning names.
-_CORE_SECONDS = 5e-11
+_CORE_SECONDS = 6e-11
 
 #: Pages of mapped columns that count as memory of the process at a time, and blocks of rows of a classifier.
 _BLOCK_BYTES = 64 * 2**20
@@ -48,7 +48,7 @@ class ScoringPlan:
     Attributes
     ----------
     held_bytes : int
-        Labels included, beside what the process held before.
+        Labels included, without what the process held before.
     folder : Path or None
         Where a file holds the columns; None: they are in memory.
     exact_logistic : bool
@@ -105,14 +105,14 @@ def plan_scoring(
 
     folder = None if table.held else scratch_folder()
     for exact_logistic in (True, False):
-        beside = needed(exact_logistic)
-        if as_read + beside <= room:
-            return ScoringPlan(as_read + beside, None, exact_logistic, knn_rows)
-        if folder is not None and beside <= room and as_read <= free_disk(folder):
-            return ScoringPlan(beside, folder, exact_logistic, knn_rows)
+        besides = needed(exact_logistic)
+        if as_read + besides <= room:
+            return ScoringPlan(as_read + besides, None, exact_logistic, knn_rows)
+        if folder is not None and besides <= room and as_read <= free_disk(folder):
+            return ScoringPlan(besides, folder, exact_logistic, knn_rows)
     raise DoesNotFitError(
         f"scoring {columns:,} columns of {table.n:,} rows with {table.q:,} labels",
-        projected=beside + (as_read if table.held else 0) + runtime.driver_bytes(),
+        projected=besides + (as_read if table.held else 0) + runtime.driver_bytes(),
         available=resources.driver_limit,
         cure="score fewer features (--k-grid) or leave out `all`, let classifiers learn from fewer rows "
         "(--max-train-rows), or run on a machine with more memory"
@@ -134,7 +134,7 @@ def search_minutes(train: int, test: int, columns: int, threads: int) -> int:
     """About how many minutes one fit and prediction of ML-kNN search.
 
     >>> search_minutes(800_000, 200_000, 50, 2)
-    21
+    26
     """
     work = train * (train + test) * max(columns, MIN_COLUMNS)
     return max(1, round(work * _CORE_SECONDS / threads / 60))

@@ -233,7 +233,7 @@ def _joined(table: Table, other: Table) -> Table:
     """The rows of one table, and after them those of another, which are the test rows."""
     if (table.d, table.q) != (other.d, other.q):
         raise DataError(
-            f"the rows to learn from have {table.d:,} features and {table.q:,} labels, those to judge {other.d:,} and "
+            f"the rows to learn from have {table.d:,} features and {table.q:,} labels, the test rows {other.d:,} and "
             f"{other.q:,}",
             cure="convert both files with the same options",
         )
@@ -243,7 +243,7 @@ def _joined(table: Table, other: Table) -> Table:
             continue
         at = int(np.flatnonzero(np.asarray(ours) != np.asarray(theirs))[0])
         raise DataError(
-            f"{kind} {at} is {str(ours[at])!r} in the rows to learn from and {str(theirs[at])!r} in those to judge",
+            f"{kind} {at} is {str(ours[at])!r} in the rows to learn from and {str(theirs[at])!r} in the test rows",
             cure="convert both files with the same options",
         )
     return Table(

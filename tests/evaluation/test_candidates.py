@@ -71,7 +71,7 @@ def test_what_is_no_candidate(text: str, message: str) -> None:
 def test_labels_are_distinct(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="two candidates are called 'elc'"):
         read_candidates(["elc", "random", "elc"])
-    with pytest.raises(UsageError, match="nothing to judge"):
+    with pytest.raises(UsageError, match="no candidate was given"):
         read_candidates([])
     (tmp_path / "x").mkdir()
     with pytest.raises(UsageError, match="two candidates are called 'a'"):

@@ -64,3 +64,12 @@ def test_ml_knn_learns_from_a_sample_where_all_rows_would_take_hours() -> None:
     for test in (0, 1000, 10**6):
         rows = searchable_rows(test, 100)
         assert rows * (rows + test) * 100 <= SEARCH_WORK < (rows + 1) * (rows + 1 + test) * 100
+
+
+def test_buffers_of_the_reading_are_part_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    options: dict[str, Any] = {"n": 1000, "columns": 10, "classifiers": ("sgd",)}
+    held, read = plan(8000 * MB, held=True, **options), plan(8000 * MB, **options)
+    monkeypatch.setattr("mlfs_dask.evaluation.scoring.metrics_bytes", lambda *_: 0)
+    alone = plan(8000 * MB, held=True, **options)
+    threads = 2
+    assert read.held_bytes == max(held.held_bytes, alone.held_bytes + threads * (5 * MB + 1000 * 10 * 4))
