@@ -73,14 +73,14 @@ def test_tiles_of_their_usual_size(sparse: bool) -> None:
     assert np.array_equal(near, np.argsort(squares, axis=1, kind="stable")[:, :7])
 
 
-def test_distances_that_differ_in_their_last_digits_are_told_apart() -> None:
-    """Data far from zero: a product loses the digits that differences keep."""
+def test_data_far_from_zero() -> None:
+    """Centred rows have the digits that products of rows as they are would lose."""
     random = np.random.default_rng(0)
     X = 1e6 + 1e-3 * random.normal(size=(300, 3))
     rows = ColumnSubset(X)
     Z = X - X.mean(axis=0)
     assert np.array_equal(nearest_rows(rows, 5, mean_centring(rows)), by_definition(Z, Z, 5, True))
-    # A few rows far off make the products of a tile coarse, 1e-4 beside distances of 1e-6.
+    # A few rows far off, beside which all others are near each other.
     X = np.concatenate([1e-3 * random.normal(size=(300, 3)), [[1e6, 0, 0], [0, -1e6, 0]]])
     rows = ColumnSubset(X)
     unscaled = mean_centring(rows)._replace(centre=np.zeros(3))
