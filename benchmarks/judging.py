@@ -20,7 +20,7 @@ from scipy import sparse as sp
 from sklearn.preprocessing import StandardScaler
 
 import mlfs_dask as mlfs
-from mlfs_dask.evaluation.metrics import Judged, compute_metrics
+from mlfs_dask.evaluation.metrics import Predictions, compute_metrics
 from mlfs_dask.runtime import available_cores
 
 
@@ -35,7 +35,7 @@ def seconds(X: Any, Y: np.ndarray, train: np.ndarray, test: np.ndarray) -> list[
     model = mlfs.MLkNN()
     fit, _ = timed(lambda: model.fit(X[train], Y[train]))
     predict, scores = timed(lambda: model.predict_proba(X[test]))
-    metrics, _ = timed(lambda: compute_metrics(Judged(Y[test], scores)))
+    metrics, _ = timed(lambda: compute_metrics(Predictions(Y[test], scores)))
     return [fit, predict, metrics]
 
 

@@ -31,9 +31,9 @@ from numpy.typing import NDArray
 
 from mlfs_dask import runtime
 from mlfs_dask._version import __version__
+from mlfs_dask.array_files import map_file, read_header, write_array
 from mlfs_dask.errors import UsageError
 from mlfs_dask.fingerprints import code_digest, digest_of
-from mlfs_dask.row_arrays import map_file, read_header, write_array
 
 logger = logging.getLogger(__name__)
 

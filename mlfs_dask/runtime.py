@@ -120,6 +120,18 @@ def current_resources(*, threads: int | None = None) -> Resources:
     )
 
 
+def own_resources(resources: Resources) -> Resources:
+    """This process alone, whose threads read while the workers of a cluster wait."""
+    return replace(
+        resources,
+        workers=1,
+        threads_per_worker=available_cores() if resources.client is not None else resources.threads_per_worker,
+        memory_limit=resources.driver_limit,
+        client=None,
+        process_bytes=driver_bytes(),
+    )
+
+
 def driver_compiled_bytes() -> int:
     """What loading compiled kernels would add to this process."""
     return _still_to_load(_loaded())[0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -159,7 +158,7 @@ def _search(label: str, search: Callable[[int, int], Found], n: int, k: int, thr
     with (
         runtime.one_blas_thread(),
         runtime.stage(label, len(cuts) - 1) as report_progress,
-        ThreadPoolExecutor(threads, thread_name_prefix="mlfs-search") as pool,
+        runtime.TaskThreads(threads, "mlfs-search") as pool,
     ):
         found = list(pool.map(report, cuts[:-1], cuts[1:]))
     indices, distances = (np.concatenate(parts) for parts in zip(*found, strict=True))

@@ -19,7 +19,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse as sp
 
 from mlfs_dask import checkpoints, runtime
 from mlfs_dask.blocks.sparse import columns_of_block

@@ -122,7 +122,7 @@ class IterativeSelector(BaseSelector):
     def _score(self, passes: PassRunner, k: int) -> Scores:
         if self._uses_anchors(passes.source.profile.n):
             return self._fit_with_anchors(passes)
-        X, Y, record = read_rows(passes.source)
+        X, Y, record = read_rows(passes.source, passes.resources)
         passes.records.append(record)
         (moments,), _ = run_pass(ArrayRows(X, Y), [Moments(X.shape[1])], passes.resources, label="moments")
         unknown = np.bincount(Y.indices[Y.data < 0], minlength=Y.shape[1])
