@@ -148,9 +148,16 @@ class ContingencyCounts(CacheableStatistic, SplittableStatistic):
 
     def scratch_bytes(self, profile: Profile) -> int:
         layout = self.coder.layout
-        return self._scratch_bytes(profile, layout.width, len(layout.by_position))
+        n_codes = int(self.book.part(self.first, self.last).n_codes.max())
+        return self._scratch_bytes(profile, layout.width, len(layout.by_position), n_codes)
 
-    def _scratch_bytes(self, profile: Profile, width: int, by_position: int) -> int:
+    def _scratch_bytes(self, profile: Profile, width: int, by_position: int, n_codes: int) -> int:
+        # What `finalize` holds: the last block is gone then.
+        return max(
+            self._add_bytes(profile, width, by_position), min(FINALIZE_BYTES, width * self._finalize_bytes(n_codes))
+        )
+
+    def _add_bytes(self, profile: Profile, width: int, by_position: int) -> int:
         labels = 40 * max(1, profile.label_nonzeros // max(profile.n, 1)) * profile.block_rows
         if self.sparse:
             # One position (int32) per stored value; the products of the small path need more.
@@ -169,7 +176,7 @@ class ContingencyCounts(CacheableStatistic, SplittableStatistic):
         return replace(
             pass_sizes(source, [replace(self, first=0, last=1)], resources),
             state_bytes=(self.p + 1) * int(items.max()) * self.dtype.itemsize,
-            scratch_bytes=self._scratch_bytes(profile, width, int(by_position.max())),
+            scratch_bytes=self._scratch_bytes(profile, width, int(by_position.max()), int(self.book.n_codes.max())),
             result_bytes=self._result_bytes(width),
         )
 
@@ -214,15 +221,16 @@ class ContingencyCounts(CacheableStatistic, SplittableStatistic):
             information[..., chosen] = shared if self.aggregate is None else aggregate(shared, self.aggregate)
         return information, entropy
 
+    def _finalize_bytes(self, n_codes: int) -> int:
+        """Bytes that turning the counts of one feature into entropies takes."""
+        return n_codes * (self.p + 1) * 8 + self.p * 40
+
     def _finalize_chunks(self, n_codes: NDArray[np.int64]) -> list[slice]:
         """Runs of features whose temporaries stay under FINALIZE_BYTES."""
         chunks, start, widest = [], 0, 1
         for f, codes in enumerate(n_codes.tolist()):
             widest = max(widest, codes)
-            if (
-                f > start
-                and (f + 1 - start) * widest * (self.p + 1) * 8 + (f + 1 - start) * self.p * 40 > FINALIZE_BYTES
-            ):
+            if f > start and (f + 1 - start) * self._finalize_bytes(widest) > FINALIZE_BYTES:
                 chunks.append(slice(start, f))
                 start, widest = f, codes
         chunks.append(slice(start, len(n_codes)))

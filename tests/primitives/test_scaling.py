@@ -24,7 +24,9 @@ def test_standard_features_have_mean_zero_and_deviation_one():
 
 
 def test_centred_features_keep_their_scale_and_constant_ones_are_zero():
-    Z = scaled(standard_scaling(MOMENTS, standardise=False))
+    scaling = standard_scaling(MOMENTS, standardise=False)
+    assert scaling.factor.tolist() == [1, 0, 1]
+    Z = scaled(scaling)
     assert Z[:, [0, 2]].tolist() == (X - X.mean(axis=0))[:, [0, 2]].tolist()
     assert (Z[:, 1] == 0).all()
 
