@@ -213,6 +213,15 @@ class PredictedRows(Statistic):
             missed = known * (F - Y)
             sums.terms[...] += [np.square(XW - F).sum(), np.square(missed).sum(), np.square(XW).sum()]
 
+    def labels(self, block: Block) -> Array:
+        """F of the rows of a block, shape (rows, labels)."""
+        prediction = self.prediction
+        W = self.scaling.scale_rows(prediction.W)
+        F = np.empty((block.X.shape[0], W.shape[1]))
+        for tile in row_tiles(block.X, self.scaling.centre):
+            F[tile.part] = prediction.predict(tile.forward(W), *prediction.labels(block.Y[tile.part]))[0]
+        return prediction.duplicates.expand(F)
+
     def finalize(self, state: State) -> PredictedSums:
         sums, factor = PredictedSums(*state), self.scaling.factor
         return sums._replace(XF=self.scaling.scale_rows(sums.XF), ZX=sums.ZX * factor)

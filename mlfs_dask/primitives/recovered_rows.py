@@ -199,17 +199,9 @@ class RecoveredRows(Statistic):
         return (*arrays, np.zeros(2, np.int64))
 
     def add(self, state: State, block: Block) -> None:
-        sums, recovery = RecoveredSums(*state), self.recovery
-        W = None if recovery.P is None else self.scaling.scale_rows(recovery.P)
-        Z = recovery.anchors.weigh(block.X)
-        labels, known, s = recovery.labels(block.Y)
-        # X is looked at where a row has a weight in the regression alone.
+        sums = RecoveredSums(*state)
+        Z, known, s, XP, Y = self._recover(block)
         weighted = np.flatnonzero(s[:, 0])
-        XP = None if W is None else np.zeros(labels.shape)
-        if XP is not None:
-            for tile in row_tiles(block.X[weighted], self.scaling.centre):
-                XP[weighted[tile.part]] = tile.forward(W)
-        Y = recovery.recover(labels, known, s, XP, Z)
         for tile in row_tiles(block.X[weighted], self.scaling.centre):
             rows = weighted[tile.part]
             tile.add_backward(s[rows] * Y[rows], sums.XSY)
@@ -221,6 +213,24 @@ class RecoveredRows(Statistic):
         fit = 0.0 if XP is None else float((s * np.square(XP - Y)).sum())
         sums.terms[...] += [fit, float((s * np.square(Y)).sum()), float(np.square(Y[some]).sum())]
         sums.counts[...] += [len(weighted), int((~known).sum())]
+
+    def _recover(self, block: Block) -> tuple[sp.csr_array, NDArray[np.bool_], Array, Array | None, Array]:
+        """Z, which labels are known, s, X P, and Y of the rows of a block."""
+        recovery = self.recovery
+        Z = recovery.anchors.weigh(block.X)
+        labels, known, s = recovery.labels(block.Y)
+        XP: Array | None = None
+        if recovery.P is not None:
+            W, XP = self.scaling.scale_rows(recovery.P), np.zeros(labels.shape)
+            # X is looked at where a row has a weight in the regression alone.
+            weighted = np.flatnonzero(s[:, 0])
+            for tile in row_tiles(block.X[weighted], self.scaling.centre):
+                XP[weighted[tile.part]] = tile.forward(W)
+        return Z, known, s, XP, recovery.recover(labels, known, s, XP, Z)
+
+    def labels(self, block: Block) -> Array:
+        """Y of the rows of a block, shape (rows, q)."""
+        return self._recover(block)[-1]
 
     def finalize(self, state: State) -> RecoveredSums:
         sums = RecoveredSums(*state)

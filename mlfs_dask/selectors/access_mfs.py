@@ -403,7 +403,7 @@ class AccessMFS(IterativeSelector):
         }
         if theta > 0:
             extra["graph"] = {"kind": "anchors", "anchors": len(prediction.U), "anchor_neighbors": prediction.neighbors}
-        self._prediction_of_fit = scaling, prediction
+        self._row_labels = PredictedRows(scaling, prediction)
         warnings = self._never_positive(products.positives) if scores.any() else []
         return self._result(scores, trace, extra, warnings + self._warnings(trace, scores))
 

@@ -373,7 +373,7 @@ class SMFS(IterativeSelector):
             if checkpoint.due():
                 save_state(checkpoint, {**regression.state(), "U": U, "B": B}, trace, passes.records)
         regression.finish(B)
-        self._recovery_of_fit = scaling, replace(recovery, P=regression.P, U=U)
+        self._row_labels = RecoveredRows(scaling, replace(recovery, P=regression.P, U=U))
         scores = row_norms(regression.P)
         extra = {
             "alpha": recovery.alpha,
