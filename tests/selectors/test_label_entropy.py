@@ -153,7 +153,12 @@ def test_tiles_are_the_fewest_that_fit(data):
     book = CodeBook(np.concatenate(([0], np.cumsum(codes - 1))), np.zeros(int((codes - 1).sum())), missing)
     profile = replace(
         ArrayRows(np.zeros((10, 2)), as_labels(np.zeros((10, 2)))).profile,
-        n=10**6, d=d, q=7, sparse=sparse, partitions=50, block_rows=data.draw(st.integers(1, 50)),
+        n=10**6,
+        d=d,
+        q=7,
+        sparse=sparse,
+        partitions=50,
+        block_rows=data.draw(st.integers(1, 50)),
     )
     p = data.draw(st.integers(0, 7))
     slots = np.where(np.arange(7) < p, np.arange(7), -1)
