@@ -154,6 +154,7 @@ def by_peer(search: str, case: Case, store: Path) -> dict[str, Any]:
 def in_process(search: str, case: Case) -> dict[str, Any]:
     """A search in memory with two threads; the peak is what it adds to the data."""
     from mlfs_dask import runtime
+    from mlfs_dask.blocks import forest as forests
     from mlfs_dask.primitives import isolation
     from mlfs_dask.primitives.graphs import point_graph
     from mlfs_dask.runtime import Resources
@@ -163,11 +164,9 @@ def in_process(search: str, case: Case) -> dict[str, Any]:
     kind: Any = case.by
     X = latent(n, case.d)
     if search == "masses":
-        forest = isolation.grow_forest(X[:25_600], n_trees=100, max_samples=256, seed=0)
-        codes = np.stack(
-            [s.leaf[t.apply(X)].astype(np.uint8) for t, s in zip(forest.trees, forest.shapes, strict=True)]
-        )
-        tables = isolation.mass_tables(forest.shapes, codes)
+        forest = forests.grow_forest(X[:25_600], n_trees=100, max_samples=256, seed=0)
+        codes = np.ascontiguousarray(forest.leaf_numbers(X).T)
+        tables = forests.mass_tables(forest.shapes, codes)
         del X
     else:
         Z = X.astype(np.float64)

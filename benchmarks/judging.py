@@ -9,7 +9,6 @@ One split: four fifths of the rows are learnt from, the others judged. The set i
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +20,8 @@ from scipy import sparse as sp
 from sklearn.preprocessing import StandardScaler
 
 import mlfs_dask as mlfs
-from mlfs_dask.evaluation.metrics import Judged, compute_metrics
+from mlfs_dask.evaluation.metrics import Predictions, compute_metrics
+from mlfs_dask.runtime import available_cores
 
 
 def timed(function: Callable[[], Any]) -> tuple[float, Any]:
@@ -35,7 +35,7 @@ def seconds(X: Any, Y: np.ndarray, train: np.ndarray, test: np.ndarray) -> list[
     model = mlfs.MLkNN()
     fit, _ = timed(lambda: model.fit(X[train], Y[train]))
     predict, scores = timed(lambda: model.predict_proba(X[test]))
-    metrics, _ = timed(lambda: compute_metrics(Judged(Y[test], scores)))
+    metrics, _ = timed(lambda: compute_metrics(Predictions(Y[test], scores)))
     return [fit, predict, metrics]
 
 
@@ -57,7 +57,7 @@ def main() -> None:
     for name, form in forms.items():
         rows.append([name, *(f"{value:.1f}" for value in seconds(form, Y, train, test))])
     print(markdown(["features", "fit, s", "predict, s", "metrics, s"], rows))
-    print(f"\n{len(train):,} rows learnt from, {len(test):,} judged, {len(os.sched_getaffinity(0))} cores")
+    print(f"\n{len(train):,} rows learnt from, {len(test):,} judged, {available_cores()} cores")
 
 
 if __name__ == "__main__":

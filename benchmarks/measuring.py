@@ -171,6 +171,8 @@ print(json.dumps(facts))
 
 def report(program: str, results: Path, name: str, description: str, rows: dict[str, dict[str, Any]]) -> None:
     """Print rows and keep them in results/NAME.json, with versions, machine and the command `program name`."""
+    from mlfs_dask.runtime import available_cores
+
     packages = ("mlfs-dask", "numpy", "scipy", "dask", "distributed", "zarr", "numba")
     results.mkdir(exist_ok=True)
     document = {
@@ -178,7 +180,7 @@ def report(program: str, results: Path, name: str, description: str, rows: dict[
         "command": f"python benchmarks/{program}.py {name}",
         "python": platform.python_version(),
         "versions": {p: importlib.metadata.version(p) for p in packages},
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": available_cores(),
         "rows": rows,
     }
     (results / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")

@@ -59,13 +59,13 @@ def batch(
     found = Batch(read_plan(plan), place, resume=resume, force=force)
     if dry_run:
         with keep_statistics(**cache):
-            projected = found.project(planned_resources(**cluster, work_bytes=found.read_bytes))
+            projected = found.project(planned_resources(**cluster))
         output.result(projected.to_dict(), _plan_text(projected))
         projected.require_success()
         return
     with (
         keep_statistics(**cache),
-        connect(**cluster, work_bytes=found.read_bytes),
+        connect(**cluster),
         show_progress(output),
     ):
         output.note(_plan_text(found.project(current_resources())))

@@ -26,7 +26,7 @@ def _names(ctx: click.Context, option: click.Parameter, value: tuple[str, ...]) 
 
 @click.command()
 @click.argument("store", metavar="STORE", required=False)
-@click.argument("subjects", metavar="SUBJECT...", nargs=-1)
+@click.argument("candidates", metavar="CANDIDATE...", nargs=-1)
 @click.option("-o", "place", metavar="EVAL", help="Folder or URL to write; it appears when complete.")
 @click.option("--name", help="Name of the data set in the tables (default: that of the store).")
 @click.option(
@@ -90,7 +90,7 @@ def _names(ctx: click.Context, option: click.Parameter, value: tuple[str, ...]) 
 def evaluate(
     *,
     store: str | None,
-    subjects: tuple[str, ...],
+    candidates: tuple[str, ...],
     place: str | None,
     name: str | None,
     protocol: str | None,
@@ -106,17 +106,18 @@ def evaluate(
     output: Output,
     **options: Any,
 ) -> None:
-    """Judge SUBJECTs on STORE by what classifiers make of their best features, and write the folder EVAL.
+    """Judge CANDIDATEs on STORE by what classifiers make of their best features, and write the folder EVAL.
 
-    A SUBJECT is a method, with its parameters after a colon (elc:lambda=0.1,variant=published), learnt inside each
+    A CANDIDATE is a method, with its parameters after a colon (elc:lambda=0.1,variant=published), learnt inside each
     training part; random or all, for comparison; or the folder of a finished run.
     """
     from mlfs_dask.caching import cache as keep_statistics
     from mlfs_dask.cluster import connect
-    from mlfs_dask.evaluation.experiment import Experiment, Given
-    from mlfs_dask.evaluation.keeping import Kept, kept_place
+    from mlfs_dask.evaluation.experiment import Experiment
+    from mlfs_dask.evaluation.inputs import Inputs
     from mlfs_dask.evaluation.protocols import make_settings
     from mlfs_dask.evaluation.results import RECORD, write_eval
+    from mlfs_dask.evaluation.resume import PartialResults, partial_folder
     from mlfs_dask.evaluation.splits import read_groups, read_split
     from mlfs_dask.results import check_free
     from mlfs_dask.storage.dataset import open_dataset
@@ -125,8 +126,8 @@ def evaluate(
         settings = make_settings(protocol, options)
         output.result(settings.to_dict(), _settings_text(protocol, settings))
         return
-    if store is None or not subjects:
-        raise click.UsageError("give a STORE and one or more SUBJECTs: methods, run folders, random, all.")
+    if store is None or not candidates:
+        raise click.UsageError("give a STORE and one or more CANDIDATEs: methods, run folders, random, all.")
     if place is None and not dry_run:
         raise click.UsageError("missing option '-o'; it names the folder to write.")
     if place is not None and resume and _print_finished(place, output):
@@ -136,30 +137,30 @@ def evaluate(
     dataset = open_dataset(store)
     n = dataset.shape[0]
     with (
-        connect(**cluster, work_bytes=dataset.rows.profile.read_bytes),
+        connect(**cluster),
         show_progress(output),
         keep_statistics(**cache),
     ):
-        given = Given(
+        inputs = Inputs(
             dataset,
             test=None if test_store is None else open_dataset(test_store),
             name=name,
             groups=None if groups is None else read_groups(groups, n),
             fold_of=None if split_file is None else read_split(split_file, n),
         )
-        experiment = Experiment(given, subjects, protocol, **options)
+        experiment = Experiment(inputs, candidates, protocol, **options)
         if dry_run:
             plan = experiment.plan()
             output.result(plan, _plan_text(plan))
             return
         assert place is not None
-        folder = kept_place(place)
-        kept = None if folder is None else Kept(folder, experiment.job(), resume=resume)
-        evaluation = experiment.run(kept)
+        folder = partial_folder(place)
+        partial_results = None if folder is None else PartialResults(folder, experiment.job(), resume=resume)
+        evaluation = experiment.run(partial_results)
     evaluation.record["command"] = command_line()
     write_eval(place, evaluation, force=force)
-    if kept is not None:
-        kept.remove()
+    if partial_results is not None:
+        partial_results.remove()
     _print(place, evaluation, output)
 
 
@@ -213,7 +214,7 @@ def _settings_text(protocol: str | None, settings: Any) -> str:
 def _plan_text(plan: dict[str, Any]) -> str:
     return table(
         [
-            ("subjects", ", ".join(run["run"] for run in plan["runs"])),
+            ("candidates", ", ".join(run["run"] for run in plan["runs"])),
             ("splits", f"{plan['splits']}, of {plan['train_rows']:,} rows to learn from, {plan['test_rows']:,} judged"),
             ("rankings to learn", str(plan["fits"])),
             ("features", ", ".join(map(str, plan["k"]))),

@@ -143,14 +143,14 @@ cluster_option_list = [
         "--workers",
         metavar="N",
         type=int,
-        help="Start N local worker processes (default: one a core for 256 MiB and more, none below).",
+        help="Start N local worker processes (default: none, threads of this process do the work, one a core).",
     ),
     click.option("--threads-per-worker", metavar="N", type=int, help="Threads of each local worker (default 1)."),
     click.option(
         "--memory-limit",
         type=Bytes(),
-        help="Memory of each local worker, or of this process where there is none (default: an equal "
-        "share of what is free).",
+        help="Memory of this process, or of each local worker (default: what is free, of which workers have equal "
+        "shares).",
     ),
     click.option("--tls-ca-file", metavar="FILE", type=click.Path(), help="Certificate authority of a TLS scheduler."),
     click.option("--tls-cert", metavar="FILE", type=click.Path(), help="This client's certificate."),
@@ -164,7 +164,9 @@ cluster_option_list = [
         help="How long a scheduler and its first worker are waited for, and, while a job runs, a new worker when all "
         "have gone.",
     ),
-    click.option("--in-process", is_flag=True, help="No cluster: one task after the other in this process."),
+    click.option(
+        "--in-process", is_flag=True, help="One task after the other, in one thread of this process, for debugging."
+    ),
 ]
 
 CLUSTER_KEYWORDS = (

@@ -54,7 +54,7 @@ def _plan(
 
     dataset = open_dataset(store)
     selector, _ = make_selector(method, params, k=None, seed=None)
-    resources = planned_resources(**cluster, work_bytes=dataset.rows.profile.read_bytes)
+    resources = planned_resources(**cluster)
     with keep_statistics(**cache):
         projected = require_driver(selector.plan(dataset.rows, resources), resources, f"{method} in the driver process")
     threads, memory = number_of(resources.threads_per_worker, "thread"), size(resources.memory_limit)

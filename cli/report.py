@@ -62,7 +62,7 @@ def report(
     from mlfs_dask.reporting.page import report as library
     from mlfs_dask_cli.progress import show_progress
 
-    with connect(**cluster, work_bytes=0), show_progress(output):
+    with connect(**cluster), show_progress(output):
         summary = library(
             paths,
             page,

@@ -113,7 +113,7 @@ def _select(
         nullcontext() if checkpoint_every is None else keep_checkpoints(states, every=checkpoint_every, resume=resume)
     )
     with (
-        connect(**cluster, work_bytes=dataset.rows.profile.read_bytes),
+        connect(**cluster),
         show_progress(output),
         kept,
         keep_statistics(**cache),

@@ -21,6 +21,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,9 +31,9 @@ from numpy.typing import NDArray
 
 from mlfs_dask import runtime
 from mlfs_dask._version import __version__
+from mlfs_dask.array_files import map_file, read_header, write_array
 from mlfs_dask.errors import UsageError
 from mlfs_dask.fingerprints import code_digest, digest_of
-from mlfs_dask.row_arrays import map_file, read_header, write_array
 
 logger = logging.getLogger(__name__)
 
@@ -64,10 +65,6 @@ _TAG = """Signature: 8a477f597d28d172789f06886806bc55
 #: Folders of the package whose code decides what a statistic is.
 _CODE = ("blocks", "primitives")
 
-_settings: list[_Setting] = []
-_notes: list[list[str]] = []
-_presumed: list[set[Path]] = []
-
 
 @dataclass(frozen=True)
 class _Setting:
@@ -75,9 +72,17 @@ class _Setting:
     size: int
 
 
+# Of the context, so that threads of a user do not get each other's (`runtime.in_context`).
+_setting: ContextVar[_Setting | None] = ContextVar("setting", default=None)
+_notes: ContextVar[tuple[list[str], ...]] = ContextVar("notes", default=())
+_presumed: ContextVar[tuple[set[Path], ...]] = ContextVar("presumed", default=())
+
+
 @contextlib.contextmanager
 def cache(place: str | os.PathLike[str] | None = BESIDE, *, size: int = SIZE) -> Iterator[None]:
     """Keep the statistics of stores, and use those that are kept, in the with-block.
+
+    This holds for the thread of the with-block alone; another thread of a program has a cache of its own, or none.
 
     Parameters
     ----------
@@ -106,11 +111,11 @@ def cache(place: str | os.PathLike[str] | None = BESIDE, *, size: int = SIZE) ->
             raise UsageError(f"the cache must be a folder; {chosen} is a file")
     if size <= 0:
         raise UsageError(f"the size of the cache must be positive; got {size}")
-    _settings.append(_Setting(chosen, size))
+    token = _setting.set(_Setting(chosen, size))
     try:
         yield
     finally:
-        _settings.pop()
+        _setting.reset(token)
 
 
 def is_on(source: Any) -> bool:
@@ -122,21 +127,21 @@ def is_on(source: Any) -> bool:
 def noting() -> Iterator[list[str]]:
     """The kinds of statistics that came from the cache in the with-block, in their order."""
     taken: list[str] = []
-    _notes.append(taken)
+    token = _notes.set((*_notes.get(), taken))
     try:
         yield taken
     finally:
-        _notes.pop()
+        _notes.reset(token)
 
 
 @contextlib.contextmanager
 def presuming() -> Iterator[None]:
     """Plan as if everything that is told by `Slot.presume` in the with-block were in the cache."""
-    _presumed.append(set())
+    token = _presumed.set((*_presumed.get(), set()))
     try:
         yield
     finally:
-        _presumed.pop()
+        _presumed.reset(token)
 
 
 def cache_of(store: str) -> Path:
@@ -154,12 +159,13 @@ def cache_of(store: str) -> Path:
 
 
 def _folder_of(source: Any) -> Path | None:
-    if not _settings or _settings[-1].place is None:
+    setting = _setting.get()
+    if setting is None or setting.place is None:
         return None
     digest, store = getattr(source, "digest", None), getattr(source, "place", None)
-    if digest is None or (store is None and _settings[-1].place == BESIDE):
+    if digest is None or (store is None and setting.place == BESIDE):
         return None
-    return cache_of(str(store)) if _settings[-1].place == BESIDE else Path(_settings[-1].place)
+    return cache_of(str(store)) if setting.place == BESIDE else Path(setting.place)
 
 
 def slot(
@@ -182,8 +188,8 @@ def slot(
     covers : function, optional
         Says whether the arrays that are kept are enough. An entry that is not enough is replaced.
     """
-    folder = _folder_of(source)
-    if folder is None:
+    setting, folder = _setting.get(), _folder_of(source)
+    if setting is None or folder is None:
         return Slot()
     identity = {
         "format": _FORMAT,
@@ -192,7 +198,7 @@ def slot(
         "parameters": digest_of(parameters),
         "code": [__version__, code_digest(_CODE)],
     }
-    return _Kept(folder, kind, identity, _settings[-1].size, covers)
+    return _Kept(folder, kind, identity, setting.size, covers)
 
 
 class Slot:
@@ -238,12 +244,12 @@ class _Kept(Slot):
         self._entry = folder / f"{kind}-{digest_of(identity)}"
 
     def presume(self) -> None:
-        if _presumed:
-            _presumed[-1].add(self._entry)
+        for entries in _presumed.get()[-1:]:
+            entries.add(self._entry)
 
     @property
     def is_filled(self) -> bool:
-        return any(self._entry in entries for entries in _presumed) or self._is_there()
+        return any(self._entry in entries for entries in _presumed.get()) or self._is_there()
 
     def _is_there(self) -> bool:
         try:
@@ -273,7 +279,7 @@ class _Kept(Slot):
         with contextlib.suppress(OSError):
             os.utime(self._entry / _RECORD)  # used now
         logger.info("%s: from the cache", self._kind)
-        for taken in _notes:
+        for taken in _notes.get():
             taken.append(self._kind)
         return arrays
 

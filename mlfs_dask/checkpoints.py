@@ -24,6 +24,7 @@ import uuid
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,9 +34,9 @@ from numpy.typing import NDArray
 
 from mlfs_dask import runtime
 from mlfs_dask._version import __version__
+from mlfs_dask.array_files import map_file, read_header, scratch_folder, write_array
 from mlfs_dask.errors import MlfsError
 from mlfs_dask.fingerprints import code_digest, digest_of
-from mlfs_dask.row_arrays import map_file, read_header, scratch_folder, write_array
 
 logger = logging.getLogger(__name__)
 
@@ -306,13 +307,14 @@ class _Keeping:
     resume: bool
 
 
-_keeping: list[_Keeping] = []
-_current: list[Checkpoint] = []
+# Of the context, so that threads of a user do not get each other's (`runtime.in_context`).
+_keeping: ContextVar[_Keeping | None] = ContextVar("keeping", default=None)
+_current: ContextVar[Checkpoint | None] = ContextVar("current", default=None)
 
 
 @contextlib.contextmanager
 def keep_checkpoints(folder: Folder, *, every: float = EVERY_SECONDS, resume: bool = False) -> Iterator[None]:
-    """Keep checkpoints of the jobs in the with-block.
+    """Keep checkpoints of the jobs in the with-block, of this thread alone.
 
     Parameters
     ----------
@@ -322,11 +324,11 @@ def keep_checkpoints(folder: Folder, *, every: float = EVERY_SECONDS, resume: bo
     resume : bool
         Begin from the state that is there. Otherwise it is overwritten in time.
     """
-    _keeping.append(_Keeping(folder, every, resume))
+    token = _keeping.set(_Keeping(folder, every, resume))
     try:
         yield
     finally:
-        _keeping.pop()
+        _keeping.reset(token)
 
 
 @contextlib.contextmanager
@@ -342,20 +344,20 @@ def job(*, method: str, params: Mapping[str, Any], digest: str | None) -> Iterat
         Content digest of the data; without one no checkpoint is kept.
     """
     checkpoint = Checkpoint()
-    if _keeping and digest is not None:
-        keeping = _keeping[-1]
+    keeping = _keeping.get()
+    if keeping is not None and digest is not None:
         identity = {"method": method, "params": dict(params), "data": digest, "code": [__version__, code_digest()]}
         checkpoint = _Kept(keeping.folder, digest_of(identity), keeping.every, keeping.resume)
-    _current.append(checkpoint)
+    token = _current.set(checkpoint)
     try:
         yield checkpoint
     finally:
-        _current.pop()
+        _current.reset(token)
 
 
 def current() -> Checkpoint:
     """The checkpoint of the job that is running."""
-    return _current[-1] if _current else Checkpoint()
+    return _current.get() or Checkpoint()
 
 
 def checkpoint_place(run: str) -> str:

@@ -1,4 +1,6 @@
-"""Connecting to a Dask cluster, or starting a local one, with the settings that a pass wants.
+"""Where work is done: in threads of this process, or on a Dask cluster, a running one or local workers.
+
+Without a cluster nothing of Dask is loaded and nothing listens.
 
 A pass bounds its own memory, so workers neither spill nor return freed buffers to the system between blocks;
 every wait for a cluster has an end, and what ends it says what to do.
@@ -31,9 +33,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SMALL_WORK_BYTES = 256 * 2**20
-"""Below this much data a local cluster costs more time than it saves."""
-
 DEFAULT_WAIT = runtime.WORKER_WAIT
 """Seconds that a missing scheduler or missing workers are waited for."""
 
@@ -54,12 +53,11 @@ def connect(
     tls_key: str | None = None,
     wait: float = DEFAULT_WAIT,
     in_process: bool = False,
-    work_bytes: int | None = None,
 ) -> Iterator[Client | None]:
     """Make a cluster current for the time of a `with` block.
 
-    With neither a scheduler, nor a number of workers, nor `in_process`, the size of the work decides: below
-    `SMALL_WORK_BYTES` it is done in this process, else by local workers, one a core.
+    With neither a scheduler nor a number of workers there is none: the work is done by threads of this process, one a
+    core.
 
     Parameters
     ----------
@@ -72,17 +70,15 @@ def connect(
     threads_per_worker : int, optional
         Threads of a local worker (default 1).
     memory_limit : int, optional
-        Bytes that each local worker, or this process when there is none, may use. Default: an equal share of
-        the memory that this process may use.
+        Bytes that each local worker, or this process when there is none, may use. Default: what is available to
+        this process, of which local workers have equal shares.
     tls_ca_file, tls_cert, tls_key : str, optional
         Files for a scheduler that speaks TLS: all three or none.
     wait : float
         Seconds to wait for the scheduler and for its first worker; also how long a cluster that has lost
         every worker is given to get one back.
     in_process : bool
-        Compute in this process, one task after the other.
-    work_bytes : int, optional
-        Bytes of data to be read, from which the default is chosen.
+        Compute in this process, one task after the other, in one thread.
 
     Yields
     ------
@@ -109,9 +105,7 @@ def connect(
         in_process=in_process,
     )
     remote = scheduler is not None or scheduler_file is not None
-    if not remote and not in_process:
-        workers = _local_workers(workers, threads_per_worker, work_bytes)
-    if in_process or (workers is None and not remote):
+    if workers is None and not remote:
         with _in_process(memory_limit, 1 if in_process else None):
             yield None
         return
@@ -129,12 +123,11 @@ def connect(
             yield client
 
 
-def planned_resources(*, work_bytes: int | None = None, **options: Any) -> Resources:
+def planned_resources(**options: Any) -> Resources:
     """What `connect` with the same options would give, without starting local workers.
 
     Parameters
     ----------
-    work_bytes : int, optional
     **options
         Those of `connect`.
 
@@ -143,21 +136,17 @@ def planned_resources(*, work_bytes: int | None = None, **options: Any) -> Resou
     Resources
         Of a running cluster, as it is; of local workers, as they would be (`client` is then a placeholder).
     """
-    workers, threads = options.get("workers"), options.get("threads_per_worker")
-    remote = options.get("scheduler") is not None or options.get("scheduler_file") is not None
-    if not remote and not options.get("in_process"):
-        workers = _local_workers(workers, threads, work_bytes)
-        if workers is not None:
-            _check_options(**options)
-            limit = options.get("memory_limit")
-            return Resources(
-                workers=workers,
-                threads_per_worker=threads or 1,
-                memory_limit=limit or _share_of_memory(workers),
-                driver_limit=runtime.available_memory(),
-                client=PLANNED,
-            )
-    with connect(**options, work_bytes=work_bytes):
+    workers = options.get("workers")
+    if workers is not None:
+        _check_options(**options)
+        return Resources(
+            workers=workers,
+            threads_per_worker=options.get("threads_per_worker") or 1,
+            memory_limit=options.get("memory_limit") or _share_of_memory(workers),
+            driver_limit=runtime.available_memory(),
+            client=PLANNED,
+        )
+    with connect(**options):
         return runtime.current_resources()
 
 
@@ -165,21 +154,8 @@ PLANNED = "local workers that were not started"
 """Stands for the client in resources that are only planned with."""
 
 
-def _local_workers(workers: int | None, threads_per_worker: int | None, work_bytes: int | None) -> int | None:
-    """Number of local workers; None where the work is done in this process."""
-    worth_it = threads_per_worker is not None or (work_bytes or 0) >= SMALL_WORK_BYTES
-    return available_cores() if workers is None and worth_it else workers
-
-
 def _share_of_memory(workers: int) -> int:
     return runtime.available_memory() // workers
-
-
-def available_cores() -> int:
-    """Cores that this process may use (affinity and control groups counted)."""
-    import dask.system
-
-    return int(dask.system.CPU_COUNT)
 
 
 # Checking options
@@ -217,6 +193,11 @@ def _check_options(
         )
     if in_process and threads_per_worker is not None:
         raise UsageError("--threads-per-worker has no meaning with --in-process.")
+    if threads_per_worker is not None and workers is None:
+        raise UsageError(
+            "--threads-per-worker is for local workers, and none are asked for."
+            "\n  cure: give --workers N too, or leave it out: this process then has a thread for every core."
+        )
     for option, number in (("--workers", workers), ("--threads-per-worker", threads_per_worker)):
         if number is not None and number < 1:
             raise UsageError(f"{option} must be at least 1; it is {number}.")
@@ -245,10 +226,12 @@ def _check_options(
 
 @contextmanager
 def _in_process(memory_limit: int | None, threads: int | None) -> Iterator[None]:
-    import dask
+    with ExitStack() as stack:
+        stack.enter_context(runtime.process_limits(memory_limit=memory_limit, threads=threads))
+        if threads == 1:
+            import dask  # the default loads nothing of it
 
-    settings = {} if threads is None else {"scheduler": "synchronous"}
-    with dask.config.set(settings), runtime.process_limits(memory_limit=memory_limit, threads=threads):
+            stack.enter_context(dask.config.set(scheduler="synchronous"))
         yield
 
 
@@ -432,7 +415,7 @@ def _local_client(workers: int, threads_per_worker: int, memory_limit: int | Non
         except (OSError, TimeoutError, RuntimeError) as error:
             raise ClusterLostError(
                 f"{workers} local workers did not start ({_last_cause(error)})."
-                "\n  cure: ask for fewer with --workers N, or compute with --in-process."
+                "\n  cure: ask for fewer with --workers N, or leave --workers out: threads of this process need none."
             ) from error
         client = stack.enter_context(_new_client(cluster, set_as_default=False))
         try:

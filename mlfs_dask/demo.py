@@ -125,12 +125,12 @@ def run_demo(
         }
 
     judged = folder / "digits.eval"
-    subjects = [*METHODS, "random", "all"]
+    candidates = [*METHODS, "random", "all"]
     tell(
-        f"mlfs evaluate {store} {' '.join(subjects)} --folds {FOLDS} --k-grid {K_GRID} "
+        f"mlfs evaluate {store} {' '.join(candidates)} --folds {FOLDS} --k-grid {K_GRID} "
         f"--metrics {','.join(METRICS)} -o {judged}"
     )
-    evaluation = evaluate(dataset, subjects, folds=FOLDS, k_grid=K_GRID, metrics=METRICS)
+    evaluation = evaluate(dataset, candidates, folds=FOLDS, k_grid=K_GRID, metrics=METRICS)
     write_eval(str(judged), evaluation, force=force)
     tell(f"  {evaluation.record['wall_seconds']:.3f} s")
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlfs_dask import runtime
 from mlfs_dask.cluster import connect, describe_mismatches, versions
-from mlfs_dask.errors import ClusterLostError, MlfsError, UsageError
+from mlfs_dask.errors import ClusterLostError, MlfsError, UsageError, number_of
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -149,28 +149,11 @@ def total_memory(root: str = "/") -> int:
         Where /proc and /sys are found.
     """
     amounts = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    base = Path(root)
-    files = [
-        base / "sys/fs/cgroup/memory.max",
-        base / "sys/fs/cgroup/memory/memory.limit_in_bytes",
-    ]
-    # Inside a job of a batch system the limit sits on the process's own group, not on the root.
-    with contextlib.suppress(OSError):
-        for line in (base / "proc/self/cgroup").read_text().splitlines():
-            _, controllers, group = line.split(":", 2)
-            if controllers == "":
-                files += _up(base / "sys/fs/cgroup", group, "memory.max")
-            elif "memory" in controllers.split(","):
-                files += _up(base / "sys/fs/cgroup/memory", group, "memory.limit_in_bytes")
-    for file in files:
-        with contextlib.suppress(OSError, ValueError):
-            amounts.append(int(file.read_text()))
+    for group in runtime.control_groups("memory", root):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            with contextlib.suppress(OSError, ValueError):
+                amounts.append(int((group / name).read_text()))
     return min(amounts)
-
-
-def _up(base: Path, group: str, name: str) -> list[Path]:
-    parts = [part for part in group.split("/") if part]
-    return [base.joinpath(*parts[:depth], name) for depth in range(1, len(parts) + 1)]
 
 
 def _free_space(folder: str) -> int:
@@ -194,7 +177,8 @@ def check_client(facts: Facts) -> Iterator[Check]:
 
 def _check_workers(client: Client | None) -> Iterator[Check]:
     if client is None:
-        yield Check("cluster", "ok", "none: the work is done in this process")
+        threads = number_of(runtime.current_resources().threads_per_worker, "thread")
+        yield Check("cluster", "ok", f"none: the work is done by {threads} of this process")
         return
     information = client.scheduler_info(n_workers=-1)
     described = information["workers"]

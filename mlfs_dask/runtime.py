@@ -7,18 +7,24 @@ without a cluster never pays for it.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import ctypes
 import functools
 import gc
+import math
 import os
 import resource
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 #: Bytes of a worker process that has imported what a pass needs and has done nothing yet; part of every
 #: projection. A process that holds more already counts with what it holds (`Resources.process_bytes`).
@@ -85,18 +91,19 @@ def current_resources(*, threads: int | None = None) -> Resources:
     Parameters
     ----------
     threads : int, optional
-        Threads to use in process (default: the cores this process may run on). Ignored with a client.
+        Threads to use in process (default: `available_cores`). Ignored with a client.
     """
     driver_limit = available_memory()
     client = default_client()
     if client is None:
-        driver_limit = _process_limits.get("memory_limit") or driver_limit
-        count = threads or _process_limits.get("threads") or len(os.sched_getaffinity(0))
+        limits_here = _process_limits.get()
+        driver_limit = limits_here.memory_limit or driver_limit
+        count = threads or limits_here.threads or available_cores()
         held_here = max(PROCESS_BYTES, current_rss())
         return Resources(1, count, driver_limit, driver_limit, None, held_here, *_still_to_load(_loaded()))
     workers = client.scheduler_info(n_workers=-1)["workers"].values()
     if not workers:
-        return Resources(1, 1, driver_limit, driver_limit, client, worker_wait=_worker_wait)
+        return Resources(1, 1, driver_limit, driver_limit, client, worker_wait=_worker_wait.get())
     limits = [int(w["memory_limit"]) or driver_limit for w in workers]
     held, loaded = _settled(client)
     if not held:  # workers without this package, or busy leaving
@@ -109,7 +116,19 @@ def current_resources(*, threads: int | None = None) -> Resources:
         client,
         max(PROCESS_BYTES, *held),
         *_still_to_load(loaded),
-        _worker_wait,
+        _worker_wait.get(),
+    )
+
+
+def own_resources(resources: Resources) -> Resources:
+    """This process alone, whose threads read while the workers of a cluster wait."""
+    return replace(
+        resources,
+        workers=1,
+        threads_per_worker=available_cores() if resources.client is not None else resources.threads_per_worker,
+        memory_limit=resources.driver_limit,
+        client=None,
+        process_bytes=driver_bytes(),
     )
 
 
@@ -153,21 +172,26 @@ def _settled(client: Any) -> tuple[list[int], frozenset[str]]:
     return [held for held, _ in told], everywhere
 
 
-_worker_wait = WORKER_WAIT
+_worker_wait = contextvars.ContextVar("worker_wait", default=WORKER_WAIT)
 
 
 @contextlib.contextmanager
 def waiting_for_workers(seconds: float) -> Iterator[None]:
     """How long a pass inside the with-block waits for a worker when the cluster has lost all it had."""
-    global _worker_wait
-    before, _worker_wait = _worker_wait, seconds
+    token = _worker_wait.set(seconds)
     try:
         yield
     finally:
-        _worker_wait = before
+        _worker_wait.reset(token)
 
 
-_process_limits: dict[str, int] = {}
+@dataclass(frozen=True)
+class _Limits:
+    memory_limit: int | None = None
+    threads: int | None = None
+
+
+_process_limits = contextvars.ContextVar("process_limits", default=_Limits())  # noqa: B039 - frozen
 
 
 @contextlib.contextmanager
@@ -179,16 +203,16 @@ def process_limits(*, memory_limit: int | None = None, threads: int | None = Non
     memory_limit : int, optional
         Bytes that this process may hold (default: what is available).
     threads : int, optional
-        Threads to use (default: the cores this process may run on).
+        Threads to use (default: `available_cores`).
     """
-    before = dict(_process_limits)
     given = {"memory_limit": memory_limit, "threads": threads}
-    _process_limits.update({name: value for name, value in given.items() if value is not None})
+    token = _process_limits.set(
+        replace(_process_limits.get(), **{name: value for name, value in given.items() if value is not None})
+    )
     try:
         yield
     finally:
-        _process_limits.clear()
-        _process_limits.update(before)
+        _process_limits.reset(token)
 
 
 @functools.cache
@@ -224,27 +248,101 @@ def default_client() -> Any | None:
         return None
 
 
-def available_memory() -> int:
-    """Bytes this process could use: the least of what the machine has free and the cgroup's remainder."""
+def control_groups(controller: str, root: str = "/") -> list[Path]:
+    """Folders of the control groups (version 1 or 2) that this process is in, outermost first.
+
+    A limit may sit on any of them: on the root in a container, further in inside a job of a batch system. Folders that
+    a container does not show are among them.
+
+    Parameters
+    ----------
+    controller : {"cpu", "memory"}
+    root : str
+        Where /proc and /sys are found.
+    """
+    base = Path(root, "sys/fs/cgroup")
+    found = [base, base / controller]
+    with contextlib.suppress(OSError):
+        for line in Path(root, "proc/self/cgroup").read_text().splitlines():
+            _, controllers, group = line.split(":", 2)
+            if controllers == "":
+                top = base
+            elif controller in controllers.split(","):
+                top = base / controller
+            else:
+                continue
+            parts = [part for part in group.split("/") if part]
+            if ".." not in parts:  # a group above what this namespace shows
+                found += [top.joinpath(*parts[:depth]) for depth in range(1, len(parts) + 1)]
+    return found
+
+
+def available_cores(root: str = "/") -> int:
+    """Cores that this process may keep busy: those it may run on, or its share of time (control groups) if less.
+
+    Parameters
+    ----------
+    root : str
+        Where /proc and /sys are found.
+    """
+    cores = len(os.sched_getaffinity(0))
+    for group in control_groups("cpu", root):
+        for quota, period in (_cpu_quota_v2(group), _cpu_quota_v1(group)):
+            if quota > 0 and period > 0:
+                cores = min(cores, math.ceil(quota / period))
+    return cores
+
+
+def _cpu_quota_v2(group: Path) -> tuple[int, int]:
+    """Microseconds that may be used in a period of so many; zeros where there is no limit."""
+    with contextlib.suppress(OSError, ValueError):  # "max" is no number
+        quota, period = (group / "cpu.max").read_text().split()
+        return int(quota), int(period)
+    return 0, 0
+
+
+def _cpu_quota_v1(group: Path) -> tuple[int, int]:
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = ((group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+        return int(quota), int(period)  # -1 where there is no limit
+    return 0, 0
+
+
+def available_memory(root: str = "/") -> int:
+    """Bytes this process could use: the least of what the machine has free and the control groups' remainders.
+
+    Parameters
+    ----------
+    root : str
+        Where /proc and /sys are found.
+    """
     amounts = []
     with contextlib.suppress(OSError):
-        lines = Path("/proc/meminfo").read_text().splitlines()
+        lines = Path(root, "proc/meminfo").read_text().splitlines()
         free = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
         amounts += [amount + current_rss() for amount in free]
-    for limit, usage in (
-        ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-        (
-            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-            "/sys/fs/cgroup/memory/memory.usage_in_bytes",
-        ),
-    ):
-        with contextlib.suppress(OSError, ValueError):
-            total = int(Path(limit).read_text())
-            if total < 2**60:
-                amounts.append(total - int(Path(usage).read_text()) + current_rss())
+    for group in control_groups("memory", root):
+        for limit, usage, cached in (
+            ("memory.max", "memory.current", "inactive_file"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        ):
+            with contextlib.suppress(OSError, ValueError):
+                total = int((group / limit).read_text())
+                if total < 2**60:
+                    held = int((group / usage).read_text()) - _reclaimable(group, cached)
+                    amounts.append(total - held + current_rss())
     if not amounts:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return max(min(amounts), 0)
+
+
+def _reclaimable(group: Path, name: str) -> int:
+    """Bytes of files that were read and that the system drops first: they count as used, and are free."""
+    with contextlib.suppress(OSError):
+        for line in (group / "memory.stat").read_text().splitlines():
+            if line.startswith(f"{name} "):
+                return int(line.split()[1])
+    return 0
 
 
 def current_rss() -> int:
@@ -270,34 +368,102 @@ def reset_peak_rss() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------
+# Threads
+
+
+def in_context(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """A function that runs in the context of now, whatever thread calls it.
+
+    The cache, the checkpoints, the limits and the receivers of progress belong to a context (`contextvars`), so that
+    threads of a user do not get each other's; a thread that is started by us works for whoever started it.
+    """
+    context = contextvars.copy_context()
+
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        return context.copy().run(function, *args, **kwargs)  # two threads cannot be in one context at a time
+
+    return run
+
+
+class ThreadPool(ThreadPoolExecutor):
+    """Threads whose tasks run in the context of whoever hands them out (`in_context`)."""
+
+    def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
+        return super().submit(in_context(fn), *args, **kwargs)
+
+
+class StoppedError(Exception):
+    """Raised in a task's thread whose result nobody waits for any more."""
+
+
+class TaskThreads(ThreadPool):
+    """Threads for the tasks of a pass or a search, whose work ends soon when the with-block is left by an exception.
+
+    A plain executor waits there until every task that runs has ended: Ctrl-C would be answered at the end of a task,
+    which may be minutes away. Tasks look whether they should stop with `check_stopped`, at every block.
+
+    Parameters
+    ----------
+    threads : int
+    name : str
+        What the threads' names begin with.
+    """
+
+    def __init__(self, threads: int, name: str) -> None:
+        self._stopped = threading.Event()
+        super().__init__(threads, name, initializer=_belong_to, initargs=(self._stopped,))
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        if kind is not None:
+            self._stopped.set()
+            self.shutdown(wait=False, cancel_futures=True)
+        super().__exit__(kind, error, trace)
+
+
+_of_thread = threading.local()
+
+
+def _belong_to(stopped: threading.Event) -> None:
+    _of_thread.stopped = stopped
+
+
+def check_stopped() -> None:
+    """Raise StoppedError in a thread of `TaskThreads` that should end; do nothing anywhere else."""
+    stopped = getattr(_of_thread, "stopped", None)
+    if stopped is not None and stopped.is_set():
+        raise StoppedError
+
+
+# ---------------------------------------------------------------------------------------------------------
 # Progress
 
 ProgressSink = Callable[[dict[str, Any]], None]
 
-_sinks: list[ProgressSink] = []
+_sinks: contextvars.ContextVar[tuple[ProgressSink, ...]] = contextvars.ContextVar("sinks", default=())
 _lock = threading.Lock()
 
 
 @contextlib.contextmanager
 def progress_to(sink: ProgressSink) -> Iterator[None]:
-    """Send progress events to `sink` inside the with-block.
+    """Send progress events of this thread, and of those that it starts here, to `sink` inside the with-block.
 
     An event is a dict with "kind": "pass" (a reading of the data begins: label, partitions), "partitions" (`done` more
     are finished), "pass-done"; "stage" (work that reads no data: label, parts, unit), "parts", "stage-done"; or "step"
     (one iteration of a loop: number, objective...).
     """
-    _sinks.append(sink)
+    token = _sinks.set((*_sinks.get(), sink))
     try:
         yield
     finally:
-        _sinks.remove(sink)
+        _sinks.reset(token)
 
 
 def emit(kind: str, **fields: Any) -> None:
-    """Hand one progress event to every sink of this process."""
+    """Hand one progress event to every sink of this context. A task that should stop stops here, too."""
+    check_stopped()
     event = {"kind": kind, **fields}
     with _lock:
-        for sink in _sinks:
+        for sink in _sinks.get():
             sink(event)
 
 

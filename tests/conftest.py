@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 REPOSITORY = Path(__file__).parent.parent
@@ -17,6 +20,12 @@ REPOSITORY = Path(__file__).parent.parent
 def data_folder() -> Path:
     """Folder of the real data sets: $MLFS_DATA, by default beside the repository."""
     return Path(os.environ.get("MLFS_DATA") or REPOSITORY.parent / "shared" / "data")
+
+
+def published(name: str) -> dict[str, Any]:
+    """Arrays that the program of other authors has given (`published/README.md`)."""
+    with np.load(Path(__file__).parent / "published" / f"{name}.npz") as file:
+        return dict(file)
 
 
 @pytest.fixture(scope="session")
@@ -48,6 +57,17 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
     yield make
     if mount.is_mount():
         subprocess.run(["umount", str(mount)], check=True)
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Processes started in the test hear Ctrl-C, also where the tests run in the background and do not.
+
+    What is ignored stays so in a process that is started; what is handled does not.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,7 +21,7 @@ import pytest
 import mlfs_dask as mlfs
 from mlfs_dask import caching
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.caching import cache, cache_of, noting, slot
+from mlfs_dask.caching import cache, cache_of, is_on, noting, presuming, slot
 from mlfs_dask.errors import UsageError
 from mlfs_dask.primitives.gram import gram
 from mlfs_dask.primitives.parts import row_part
@@ -63,6 +66,34 @@ def test_arrays_come_back(tmp_path):
     (entry,) = entries(tmp_path / "deep/cache")
     assert names(tmp_path / "deep/cache" / entry) == sorted(["entry.json", *(f"{n}.npy" for n in ARRAYS)])
     assert (tmp_path / "deep/cache/CACHEDIR.TAG").read_text().startswith("Signature: 8a477f597d28d172789f06886806bc55")
+
+
+def test_threads_have_caches_of_their_own(tmp_path):
+    meet = threading.Barrier(2, timeout=60)
+
+    def work(number):
+        with cache(tmp_path / str(number)), noting() as taken:
+            meet.wait()
+            slot(SOURCE, "sums", {}).save({"x": np.full(3, number)})
+            found = slot(SOURCE, "sums", {}).load()["x"].tolist()
+            meet.wait()
+        assert not is_on(SOURCE)
+        return found, taken
+
+    def presume(number):
+        with cache(tmp_path / "empty"), contextlib.ExitStack() as stack:
+            if number == 0:
+                stack.enter_context(presuming())
+            slot(SOURCE, "sums", {}).presume()
+            meet.wait()
+            filled = slot(SOURCE, "sums", {}).is_filled
+            meet.wait()
+        return filled
+
+    with cache(tmp_path / "outside"), ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(work, range(2))) == [([0] * 3, ["sums"]), ([1] * 3, ["sums"])]
+        assert list(pool.map(presume, range(2))) == [True, False]
+    assert not (tmp_path / "outside").exists()
 
 
 def test_what_is_read_can_be_written_to_and_the_files_stay(tmp_path):

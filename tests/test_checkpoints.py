@@ -10,9 +10,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import tracemalloc
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -484,6 +486,25 @@ def test_other_parameters_begin_anew(tmp_path, stores):
     assert next(e["number"] for e in events if e["kind"] == "step") == 1
     assert found.scores_.tolist() == get_method("smfs")(3, **other).fit(dataset).scores_.tolist()
     assert found.scores_.tolist() != first.scores_.tolist()
+
+
+def test_threads_keep_checkpoints_of_their_own(tmp_path):
+    meet = threading.Barrier(2, timeout=60)
+
+    def work(number):
+        folder = Folder(str(tmp_path / str(number)))
+        with keep_checkpoints(folder, every=0, resume=True), checkpoints.job(**JOB) as mine:
+            meet.wait()
+            assert checkpoints.current() is mine
+            mine.save({"x": np.full(2, number)}, {})
+            meet.wait()
+            found = mine.load()
+        assert type(checkpoints.current()) is Checkpoint
+        return None if found is None else found.arrays["x"].tolist()
+
+    with keep_checkpoints(Folder(str(tmp_path / "outside")), every=0), ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(work, range(2))) == [[0, 0], [1, 1]]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "1"]
 
 
 # ---------------------------------------------------------------- kills, by the command line

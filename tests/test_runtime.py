@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -47,6 +50,69 @@ def test_limits_of_this_process():
     assert runtime.current_resources().memory_limit != 10**9
 
 
+def test_available_cores_are_the_threads_without_a_cluster(monkeypatch):
+    assert runtime.available_cores() == len(os.sched_getaffinity(0))
+    monkeypatch.setattr(runtime, "available_cores", lambda: 5)
+    assert runtime.current_resources().threads_per_worker == 5
+
+
+class Interruption(BaseException):
+    """As KeyboardInterrupt, which would end the tests."""
+
+
+def test_tasks_end_where_the_with_block_is_left_by_an_exception():
+    """Those that run at their next look, those that wait without having begun."""
+    begun = threading.Semaphore(0)
+    ended = []
+
+    def task():
+        begun.release()
+        try:
+            for _ in range(10**9):
+                runtime.check_stopped()
+                threading.Event().wait(0.001)
+        except runtime.StoppedError:
+            ended.append(threading.current_thread().name)
+            raise
+
+    futures = []
+
+    def interrupted():
+        with runtime.TaskThreads(2, "mlfs-test") as pool:
+            futures.extend(pool.submit(task) for _ in range(5))
+            begun.acquire()
+            begun.acquire()
+            raise Interruption
+
+    with pytest.raises(Interruption):
+        interrupted()
+    assert len(ended) == 2
+    assert all(name.startswith("mlfs-test") for name in ended)
+    assert [future.cancelled() for future in futures] == [False, False, True, True, True]
+    runtime.check_stopped()  # nothing in any other thread
+
+
+def test_an_event_ends_a_task_that_should_stop():
+    told, begun = [], threading.Event()
+
+    def task():
+        for _ in range(10**9):
+            begun.set()
+            runtime.emit("parts", done=1)
+
+    futures = []
+
+    def interrupted():
+        with runtime.progress_to(told.append), runtime.TaskThreads(1, "mlfs-test") as pool:
+            futures.append(pool.submit(task))
+            begun.wait()
+            raise Interruption
+
+    with pytest.raises(Interruption):
+        interrupted()
+    assert isinstance(futures[0].exception(), runtime.StoppedError)
+
+
 @pytest.mark.cluster
 def test_what_a_worker_has_freed_is_not_counted_with_it():
     with connect(workers=1, memory_limit=2**30) as client:
@@ -88,7 +154,7 @@ print(r.current_rss() - before)
 def test_what_trees_add_to_a_process_is_what_plans_say():
     code = """
 import numpy as np, mlfs_dask.runtime as r
-from mlfs_dask.primitives.isolation import grow_forest
+from mlfs_dask.blocks.forest import grow_forest
 before = r.current_rss()
 print(r.current_resources().trees_bytes)
 grow_forest(np.random.default_rng(0).normal(size=(300, 10)), n_trees=100, max_samples=256, seed=0)
@@ -117,6 +183,184 @@ def test_loaded_kernels_of_workers_are_not_counted_again():
         assert runtime.current_resources().trees_bytes == runtime.TREES_BYTES
         client.run(__import__, "sklearn")
         assert runtime.current_resources().trees_bytes == 0
+
+
+# ---------------------------------------------------------------- control groups
+
+
+@pytest.fixture
+def machine(tmp_path):
+    """A made-up /proc and /sys: files by name, and the process's control groups."""
+
+    def make(groups="", **files):
+        files = {**{name.replace(" ", "/"): text for name, text in files.items()}, "proc/self/cgroup": groups}
+        for name, text in files.items():
+            file = tmp_path / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        return str(tmp_path)
+
+    return make
+
+
+V2, V1 = "sys/fs/cgroup", "sys/fs/cgroup/cpu"
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "expected"),
+    [
+        ("", {}, 8),
+        ("0::/\n", {f"{V2}/cpu.max": "max 100000\n"}, 8),
+        ("0::/\n", {f"{V2}/cpu.max": "200000 100000\n"}, 2),
+        ("0::/\n", {f"{V2}/cpu.max": "150000 100000\n"}, 2),  # one and a half
+        ("0::/\n", {f"{V2}/cpu.max": "5000 100000\n"}, 1),
+        ("0::/\n", {f"{V2}/cpu.max": "3200000 100000\n"}, 8),  # more than the process may run on
+        ("0::/job/step\n", {f"{V2}/job/cpu.max": "300000 100000", f"{V2}/job/step/cpu.max": "max 100000"}, 3),
+        ("0::/job/step\n", {f"{V2}/job/cpu.max": "300000 100000", f"{V2}/job/step/cpu.max": "20000 10000"}, 2),
+        ("0::/job\n", {f"{V2}/other/cpu.max": "100000 100000"}, 8),
+        ("0::/../job\n", {f"{V2}/cpu.max": "400000 100000", f"{V2}/job/cpu.max": "100000 100000"}, 4),
+        ("4:cpu,cpuacct:/\n", {f"{V1}/cpu.cfs_quota_us": "-1\n", f"{V1}/cpu.cfs_period_us": "100000\n"}, 8),
+        # A container of version 1 names a folder that only its host has.
+        ("4:cpu:/docker/1\n", {f"{V1}/cpu.cfs_quota_us": "250000\n", f"{V1}/cpu.cfs_period_us": "100000\n"}, 3),
+        (
+            "9:memory:/b\n4:cpuacct,cpu:/a\n0::/\n",
+            {
+                f"{V1}/a/cpu.cfs_quota_us": "50000",
+                f"{V1}/a/cpu.cfs_period_us": "10000",
+                f"{V1}/b/cpu.cfs_quota_us": "10000",
+                f"{V1}/b/cpu.cfs_period_us": "10000",
+            },
+            5,
+        ),
+        ("0::/\n", {f"{V2}/cpu.max": "nonsense\n"}, 8),
+    ],
+)
+def test_cores_within_the_quota_of_every_control_group(machine, monkeypatch, groups, files, expected):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+    assert runtime.available_cores(machine(groups, **files)) == expected
+
+
+def test_cores_of_this_process(monkeypatch):
+    assert 1 <= runtime.available_cores() <= len(os.sched_getaffinity(0))
+    monkeypatch.setattr(runtime, "available_cores", lambda: 7)
+    assert runtime.current_resources().threads_per_worker == 7
+
+
+MEMORY = "sys/fs/cgroup/memory"
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "expected"),
+    [
+        ("", {}, 9_000_000),
+        ("0::/\n", {f"{V2}/memory.max": "5000000", f"{V2}/memory.current": "2000000"}, 3_000_000),
+        ("0::/\n", {f"{V2}/memory.max": "max\n", f"{V2}/memory.current": "2000000"}, 9_000_000),
+        # The outer group is nearly full, whatever the inner one may hold.
+        (
+            "0::/job/step\n",
+            {
+                f"{V2}/job/memory.max": "8000000",
+                f"{V2}/job/memory.current": "7000000",
+                f"{V2}/job/step/memory.max": "6000000",
+                f"{V2}/job/step/memory.current": "2000000",
+            },
+            1_000_000,
+        ),
+        # Files that were read once are dropped when somebody needs the room.
+        (
+            "0::/job\n",
+            {
+                f"{V2}/job/memory.max": "6000000",
+                f"{V2}/job/memory.current": "5500000",
+                f"{V2}/job/memory.stat": "anon 10\ninactive_file 3000000\nactive_file 20\n",
+            },
+            3_500_000,
+        ),
+        (
+            "7:cpuset,memory:/slurm\n",
+            {
+                f"{MEMORY}/slurm/memory.limit_in_bytes": "4000000",
+                f"{MEMORY}/slurm/memory.usage_in_bytes": "3000000",
+                f"{MEMORY}/slurm/memory.stat": "inactive_file 1\ntotal_inactive_file 500000\n",
+            },
+            1_500_000,
+        ),
+        ("", {f"{MEMORY}/memory.limit_in_bytes": str(2**63 - 4096), f"{MEMORY}/memory.usage_in_bytes": "1"}, 9_000_000),
+    ],
+)
+def test_memory_that_every_control_group_leaves(machine, monkeypatch, groups, files, expected):
+    monkeypatch.setattr(runtime, "current_rss", lambda: 1024)
+    root = machine(groups, **files, **{"proc/meminfo": f"MemTotal: 99999 kB\nMemAvailable: {9_000_000 // 1000} kB\n"})
+    left = 9000 * 1024 if expected == 9_000_000 else expected
+    assert runtime.available_memory(root) == left + 1024
+
+
+# ---------------------------------------------------------------- threads, progress
+
+
+def in_two_threads(function):
+    """What a function gives that is called in two threads, with 0 and 1, and a barrier that both can wait at."""
+    barrier = threading.Barrier(2, timeout=60)
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(lambda number: function(number, barrier.wait), range(2)))
+
+
+def test_threads_of_a_user_do_not_get_each_others_events():
+    def work(number, meet):
+        events = []
+        with runtime.progress_to(events.append):
+            meet()
+            runtime.emit("step", number=number)
+            meet()
+        return [event["number"] for event in events]
+
+    outside = []
+    with runtime.progress_to(outside.append):
+        assert in_two_threads(work) == [[0], [1]]
+    assert outside == []
+
+
+def test_threads_of_a_user_do_not_get_each_others_limits():
+    def work(number, meet):
+        with runtime.process_limits(memory_limit=10**9 + number), runtime.process_limits(threads=5 + number):
+            meet()
+            found = runtime.current_resources()
+            meet()
+        return found.memory_limit, found.threads_per_worker
+
+    assert in_two_threads(work) == [(10**9, 5), (10**9 + 1, 6)]
+
+
+def test_our_threads_work_for_whoever_hands_out_their_tasks():
+    first, second = [], []
+    with runtime.ThreadPool(2) as pool:
+        meet = threading.Barrier(2, timeout=60)
+
+        def task(number):
+            meet.wait()  # both at the same time
+            with runtime.progress_to(second.append):
+                runtime.emit("step", number=number)
+
+        with runtime.progress_to(first.append):
+            list(pool.map(task, range(2)))
+        pool.submit(runtime.emit, "step", number=2).result()
+    assert sorted(event["number"] for event in first) == [0, 1]
+    assert sorted(event["number"] for event in second) == [0, 1], "what a task sets ends with it"
+
+
+def test_a_function_may_run_in_its_context_in_two_threads_at_once():
+    events, meet = [], threading.Barrier(2, timeout=60)
+
+    def both(number):
+        meet.wait()
+        runtime.emit("step", number=number)
+        meet.wait()
+
+    with runtime.progress_to(events.append):
+        held = runtime.in_context(both)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(held, range(2)))
+    assert sorted(event["number"] for event in events) == [0, 1]
 
 
 def test_events_reach_every_sink_in_order():

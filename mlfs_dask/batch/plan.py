@@ -14,8 +14,8 @@ from typing import Any
 
 from mlfs_dask.batch.document import Item, as_document, read_document
 from mlfs_dask.errors import UsageError
+from mlfs_dask.evaluation.candidates import ALL, RANDOM
 from mlfs_dask.evaluation.protocols import Settings, make_settings
-from mlfs_dask.evaluation.subjects import ALL, RANDOM
 from mlfs_dask.evaluation.table import dataset_name
 from mlfs_dask.fingerprints import digest_of
 from mlfs_dask.results import is_url

@@ -28,9 +28,10 @@ from mlfs_dask.batch.plan import BatchPlan, Job, StoreEntry, read_plan, without_
 from mlfs_dask.checkpoints import Folder, checkpoint_place, keep_checkpoints
 from mlfs_dask.errors import ClusterLostError, DataError, DoesNotFitError, MlfsError, UsageError
 from mlfs_dask.evaluation import results as evaluations
-from mlfs_dask.evaluation.experiment import Experiment, Given
-from mlfs_dask.evaluation.keeping import Kept, kept_place
-from mlfs_dask.evaluation.subjects import ALL, RANDOM, Subject
+from mlfs_dask.evaluation.candidates import ALL, RANDOM, Candidate
+from mlfs_dask.evaluation.experiment import Experiment
+from mlfs_dask.evaluation.inputs import Inputs
+from mlfs_dask.evaluation.resume import PartialResults, partial_folder
 from mlfs_dask.fingerprints import code_digest, digest_of
 from mlfs_dask.primitives.passes import cache_slot, is_cached, plan_statistics, run_pass
 from mlfs_dask.results import RECORD, as_json, is_url, read_run, write_run
@@ -250,11 +251,6 @@ class Batch:
             if job.evaluation is None:
                 self._of_ranking.setdefault(_ranking_of(job), []).append(job)
 
-    @property
-    def read_bytes(self) -> int:
-        """Bytes of the largest store."""
-        return max(dataset.rows.profile.read_bytes for dataset in self._datasets.values())
-
     # ------------------------------------------------------------------ what it will cost
 
     def project(self, resources: Resources) -> Projection:
@@ -316,7 +312,7 @@ class Batch:
         if chance:
             return Projected(job.name, peak_driver_bytes=driver)
         # Training rows are fewer than all rows, whose profile this is.
-        selector = Subject(job.point.run, job.point.method, job.point.params).make_selector(max(plan["k"]), 0)
+        selector = Candidate(job.point.run, job.point.method, job.point.params).make_selector(max(plan["k"]), 0)
         rows = self._datasets[job.store.name].rows
         with caching.cache(None):
             each = selector.plan(rows, resources)
@@ -554,22 +550,22 @@ class Batch:
     def _run_evaluation(self, job: Job) -> dict[str, Any]:
         place = self._folder(job)
         experiment = self._experiment(job)
-        parts = kept_place(str(place))
-        kept = None if parts is None else Kept(parts, experiment.job(), resume=True)
-        found = experiment.run(kept)
+        folder = partial_folder(str(place))
+        partial_results = None if folder is None else PartialResults(folder, experiment.job(), resume=True)
+        found = experiment.run(partial_results)
         found.record["job"] = self._digest(job)
         evaluations.write_eval(str(place), found, force=True)
-        if kept is not None:
-            kept.remove()
+        if partial_results is not None:
+            partial_results.remove()
         return _evaluation_facts(found)
 
     def _experiment(self, job: Job) -> Any:
         entry = job.evaluation
         assert entry is not None
-        subject = Subject(job.point.run, job.point.method, dict(job.point.params))
+        candidate = Candidate(job.point.run, job.point.method, dict(job.point.params))
         options = {**entry.options, "seed": job.seed}
-        given = Given(self._datasets[job.store.name], name=job.store.name)
-        return Experiment(given, subject, entry.protocol, **options)
+        inputs = Inputs(self._datasets[job.store.name], name=job.store.name)
+        return Experiment(inputs, candidate, entry.protocol, **options)
 
     # ------------------------------------------------------------------ the folder
 

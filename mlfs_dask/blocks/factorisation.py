@@ -7,9 +7,13 @@ nothing but Y itself has n rows.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
+
+Array = NDArray[np.float64]
 
 #: A singular value below this share of the largest is rounding.
 _SMALLEST = 1e-6
@@ -18,7 +22,7 @@ _SMALLEST = 1e-6
 _EQUAL = 1e-9
 
 
-def nonnegative_factors(Y: sp.csr_array, most: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def nonnegative_factors(Y: sp.csr_array, most: int) -> tuple[Array, Array]:
     """T and B, with Y near V B for V = max(Y T, 0), and neither V nor B negative.
 
     Parameters
@@ -46,20 +50,47 @@ def nonnegative_factors(Y: sp.csr_array, most: int) -> tuple[NDArray[np.float64]
     array([[0.707, 0.707, 0.   ],
            [0.   , 0.   , 1.   ]])
     """
-    q = Y.shape[1]
     wide = Y.astype(np.float64)
-    values, vectors = np.linalg.eigh((wide.T @ wide).toarray())
+
+    def part_sizes(T: Array) -> Array:
+        U = np.asarray(wide @ T)
+        return np.stack([np.square(np.maximum(sign * U, 0.0)).sum(axis=0) for sign in (1, -1)])
+
+    return factors_from_pairs((wide.T @ wide).toarray(), part_sizes, most)
+
+
+def factors_from_pairs(pairs: Array, part_sizes: Callable[[Array], Array], most: int) -> tuple[Array, Array]:
+    """`nonnegative_factors` from Y'Y, and from what one more reading of Y gives.
+
+    Parameters
+    ----------
+    pairs : float64 array, shape (q, q)
+        Y'Y.
+    part_sizes : callable
+        ``part_sizes(T)`` gives, for T of shape (q, l), the sums of squares of the positive and of the negative part of
+        every column of Y T, shape (2, l). It is called once, or not at all where no label occurs.
+    most : int
+
+    Examples
+    --------
+    >>> Y = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    >>> def part_sizes(T):
+    ...     return np.stack([(np.maximum(sign * (Y @ T), 0.0) ** 2).sum(axis=0) for sign in (1, -1)])
+    >>> factors_from_pairs(Y.T @ Y, part_sizes, 2)[1].round(3)
+    array([[0.707, 0.707, 0.   ],
+           [0.   , 0.   , 1.   ]])
+    """
+    q = len(pairs)
+    values, vectors = np.linalg.eigh(pairs)
     size = np.sqrt(np.maximum(values[::-1], 0.0))
     rank = int((size > _SMALLEST * size[0]).sum())
     if rank == 0:  # no label occurs
         return np.zeros((q, 1)), np.eye(1, q)
-    kept = min(most, rank)
-    B = np.zeros((kept, q))
-    T = np.empty((q, kept))
-    for j in range(kept):
-        t = vectors[:, -1 - j]
-        u = wide @ t / size[j]
-        up, down = _size(u, 1) * _size(t, 1), _size(u, -1) * _size(t, -1)
+    chosen = vectors[:, ::-1][:, : min(most, rank)]
+    of_rows = np.sqrt(part_sizes(chosen))
+    T, B = np.empty(chosen.shape), np.empty(chosen.shape[::-1])
+    for j, t in enumerate(chosen.T):
+        up, down = (of_rows[i, j] * np.linalg.norm(np.maximum(sign * t, 0.0)) for i, sign in enumerate((1.0, -1.0)))
         if abs(up - down) <= _EQUAL * max(up, down):
             # The sign of an eigenvector is arbitrary: the part with the first of its largest entries.
             large = np.abs(t) >= (1 - 1e-6) * np.abs(t).max()
@@ -69,9 +100,5 @@ def nonnegative_factors(Y: sp.csr_array, most: int) -> tuple[NDArray[np.float64]
         B[j] = np.maximum(sign * t, 0.0)
         norm = float(np.linalg.norm(B[j]))
         B[j] /= norm
-        T[:, j] = norm * sign * t  # u = Y t / size
+        T[:, j] = norm * sign * t  # Y t is the other singular vector times its value
     return T, B
-
-
-def _size(vector: NDArray[np.float64], sign: float) -> float:
-    return float(np.linalg.norm(np.maximum(sign * vector, 0.0)))

@@ -47,3 +47,24 @@ def degrees(graph: sp.csr_array) -> NDArray[np.float64]:
     """Sum of the weights of every row's edges, shape (n,)."""
     total: Any = graph.sum(axis=1)
     return np.asarray(total, dtype=np.float64).ravel()
+
+
+def mean_degree(points: Any, k: int, width: float) -> float:
+    """Mean degree of the heat-kernel graph of some rows and their k nearest, either way.
+
+    Parameters
+    ----------
+    points : float64 array or csr_array, shape (rows, d)
+    k : int
+    width : float
+        As in `heat_kernel_graph`.
+    """
+    from sklearn.neighbors import NearestNeighbors
+
+    k = min(k, points.shape[0] - 1)
+    if k < 1:
+        return 0.0
+    search = NearestNeighbors(n_neighbors=k, algorithm="brute", n_jobs=1).fit(points)
+    distances = sp.csr_array(search.kneighbors_graph(mode="distance"))
+    distances.data **= 2
+    return float(degrees(heat_kernel_graph(distances, width)).mean())

@@ -7,13 +7,13 @@ the temporary stays in the cache and both products of a tile come from one readi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.typing import Matrix
+from mlfs_dask.typing import Matrix, Profile
 
 #: Values of a dense tile: 1 MiB of float64, which leaves the second-level cache room for the products.
 TILE_VALUES = 2**17
@@ -51,6 +51,83 @@ def dense_tiles(X: NDArray[Any], centre: NDArray[np.float64] | None) -> Iterator
         if centre is not None:
             tile -= centre
         yield part, tile
+
+
+class DenseTile(NamedTuple):
+    """Consecutive dense rows of a block, centred: valid until the next tile is asked for.
+
+    Attributes
+    ----------
+    part : slice
+        Which rows of the block.
+    X : float64 array, shape (rows, d)
+    """
+
+    part: slice
+    X: NDArray[np.float64]
+
+    def forward(self, W: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(X − centre) W, shape (rows, c)."""
+        return self.X @ W
+
+    def add_backward(self, R: NDArray[np.float64], into: NDArray[np.float64]) -> None:
+        """Add (X − centre)'R to `into`, shape (d, c)."""
+        into += self.X.T @ R
+
+    def add_grouped(self, Z: sp.csr_array, into: NDArray[np.float64]) -> None:
+        """Add Z'(X − centre) to `into`, shape (m, d), Z of shape (rows, m) having few entries a row."""
+        into += Z.T @ self.X
+
+
+class SparseTile(NamedTuple):
+    """Consecutive sparse rows of a block, which are centred by algebra.
+
+    Attributes
+    ----------
+    part : slice
+        Which rows of the block.
+    X : csr_array, shape (rows, d)
+    centre : float64 array, shape (d,)
+    """
+
+    part: slice
+    X: sp.csr_array
+    centre: NDArray[np.float64]
+
+    def forward(self, W: NDArray[np.float64]) -> NDArray[np.float64]:
+        """As `DenseTile.forward`."""
+        product: NDArray[np.float64] = self.X @ W
+        product -= self.centre @ W
+        return product
+
+    def add_backward(self, R: NDArray[np.float64], into: NDArray[np.float64]) -> None:
+        """As `DenseTile.add_backward`."""
+        into += self.X.T @ R
+        into -= np.outer(self.centre, R.sum(axis=0))
+
+    def add_grouped(self, Z: sp.csr_array, into: NDArray[np.float64]) -> None:
+        """As `DenseTile.add_grouped`."""
+        product = (Z.T @ self.X.astype(np.float64)).tocoo()
+        into[product.row, product.col] += product.data  # SciPy gives no entry twice
+        into -= np.outer(np.asarray(Z.sum(axis=0)).ravel(), self.centre)
+
+
+def row_tiles(X: Matrix, centre: NDArray[np.float64]) -> Iterator[DenseTile | SparseTile]:
+    """The rows of a block, centred, a tile at a time: dense ones stay in the cache for all that is computed of them."""
+    if isinstance(X, np.ndarray):
+        for part, tile in dense_tiles(X, centre):
+            yield DenseTile(part, tile)
+    else:
+        for part in sparse_strips(X):
+            yield SparseTile(part, X[part], centre)
+
+
+def tile_scratch_bytes(profile: Profile, columns: int) -> int:
+    """Bytes that a pass over `row_tiles` allocates for a tile, and for products of so many columns with it."""
+    if profile.sparse:
+        stored = min(profile.block_values, GRAM_VALUES)
+        return 24 * stored + 16 * profile.d + 24 * min(profile.block_rows, GRAM_VALUES) * columns
+    return TILE_BYTES + 24 * min(tile_rows(profile.d), profile.block_rows) * columns
 
 
 def forward_block(X: Matrix, W: NDArray[np.float64], centre: NDArray[np.float64] | None, out: NDArray[Any]) -> None:

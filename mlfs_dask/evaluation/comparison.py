@@ -1,6 +1,6 @@
 """Runs compared over data sets, as the papers do it: means with ties, ranks, tests of ranks, stability, run time.
 
-Everything is computed from the tidy tables of evaluations; nothing is learnt or judged again.
+Everything is computed from the tidy tables of evaluations; nothing is learnt or scored again.
 """
 
 from __future__ import annotations

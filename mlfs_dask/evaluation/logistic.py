@@ -13,8 +13,7 @@ from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.utils.validation import check_is_fitted
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.evaluation.chosen import ChosenRows, scaled
-from mlfs_dask.primitives.linear import Scaling
+from mlfs_dask.evaluation.column_subset import ColumnSubset, Scaling
 from mlfs_dask.selectors.labels import label_matrix
 
 
@@ -76,7 +75,7 @@ class BinaryRelevanceLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[m
         if X.shape[0] != Y.shape[0]:
             raise DataError(f"X has {X.shape[0]} rows and y has {Y.shape[0]}", cure="give labels for the same rows")
         if self.solver == "sgd":
-            return self.fit_rows(ChosenRows(X), Y, None)
+            return self.fit_rows(ColumnSubset(X), Y, None)
         self.n_features_in_ = int(X.shape[1])
         self.classes_ = [np.array([0, 1])] * Y.shape[1]
         self.not_converged_ = 0
@@ -95,24 +94,24 @@ class BinaryRelevanceLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[m
 
         model = LogisticRegression(C=self.C, max_iter=self.max_iter)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # counted, and told once for all labels
+            warnings.simplefilter("ignore", ConvergenceWarning)  # counted, and reported once for all labels
             model.fit(X, y)
         self.not_converged_ += int(model.n_iter_.max() >= self.max_iter)
         return model
 
-    def fit_rows(self, rows: ChosenRows, Y: sp.csr_array, scaling: Scaling | None) -> Self:
+    def fit_rows(self, rows: ColumnSubset, Y: sp.csr_array, scaling: Scaling | None) -> Self:
         """Fit all labels by the stochastic solver over rows that may lie in a file, a block in memory at a time.
 
         Parameters
         ----------
-        rows : ChosenRows
+        rows : ColumnSubset
             Of length n; read once for every epoch, the blocks in random order.
         Y : csr_array of int8, shape (n, q)
         scaling : Scaling, optional
             What the rows are centred and scaled by.
         """
         n, q = Y.shape
-        self.n_features_in_ = rows.profile.d
+        self.n_features_in_ = rows.columns
         self.classes_ = [np.array([0, 1])] * q
         self.not_converged_ = 0
         known = n - np.bincount(Y.indices[Y.data < 0], minlength=q)
@@ -129,11 +128,10 @@ class BinaryRelevanceLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[m
             )
         random = np.random.default_rng(self.random_state)
         for _ in range(self.epochs):
-            for number in random.permutation(rows.profile.partitions):
-                for block in rows.stream(int(number), int(number) + 1):
-                    X = block.X if scaling is None else scaled(block.X, scaling)
-                    truth = Y[block.start : block.start + X.shape[0]].toarray()
-                    self._fit_block(X, truth)
+            for number in random.permutation(rows.n_blocks):
+                start, X = rows.block(int(number))
+                truth = Y[start : start + X.shape[0]].toarray()
+                self._fit_block(X if scaling is None else scaling.apply(X), truth)
         return self
 
     def _fit_block(self, X: Any, truth: NDArray[np.int8]) -> None:

@@ -32,7 +32,7 @@ _BLOCK_ENTRIES = 2**19
 
 
 @dataclass(frozen=True)
-class Judged:
+class Predictions:
     """What metrics are computed from.
 
     Attributes
@@ -170,77 +170,77 @@ class Metric:
     name, title : str
     better : {"higher", "lower"}
     compute : callable
-        From `Judged` to float; NaN where undefined.
+        From `Predictions` to float; NaN where undefined.
     """
 
     name: str
     title: str
     better: str
-    compute: Callable[[Judged], float]
+    compute: Callable[[Predictions], float]
 
 
-def _hamming_loss(judged: Judged) -> float:
-    counts = judged.counts
-    return int((counts.present + counts.predicted - 2 * counts.both).sum()) / judged.scores.size
+def _hamming_loss(predictions: Predictions) -> float:
+    counts = predictions.counts
+    return int((counts.present + counts.predicted - 2 * counts.both).sum()) / predictions.scores.size
 
 
-def _subset_accuracy(judged: Judged) -> float:
-    return judged.counts.exact / judged.counts.rows
+def _subset_accuracy(predictions: Predictions) -> float:
+    return predictions.counts.exact / predictions.counts.rows
 
 
-def _over_ordered(total: Callable[[OrderSums], float]) -> Callable[[Judged], float]:
-    def compute(judged: Judged) -> float:
-        order = judged.order
+def _over_ordered(total: Callable[[OrderSums], float]) -> Callable[[Predictions], float]:
+    def compute(predictions: Predictions) -> float:
+        order = predictions.order
         return total(order) / order.ordered if order.ordered else np.nan
 
     return compute
 
 
-def _coverage(judged: Judged) -> float:
+def _coverage(predictions: Predictions) -> float:
     # Steps down the ranking, where scikit-learn counts the labels on the way.
-    return judged.order.coverage / judged.order.rows if judged.order.rows else np.nan
+    return predictions.order.coverage / predictions.order.rows if predictions.order.rows else np.nan
 
 
-def _precision_at(k: int) -> Callable[[Judged], float]:
-    def compute(judged: Judged) -> float:
-        order = judged.order
+def _precision_at(k: int) -> Callable[[Predictions], float]:
+    def compute(predictions: Predictions) -> float:
+        order = predictions.order
         return int(order.hits[:k].sum()) / (k * order.rows) if order.rows and k <= len(order.hits) else np.nan
 
     return compute
 
 
-def _macro_f1(judged: Judged) -> float:
-    counts = judged.counts
+def _macro_f1(predictions: Predictions) -> float:
+    counts = predictions.counts
     return float(np.mean(2 * counts.both / np.maximum(counts.present + counts.predicted, 1)))
 
 
-def _micro_f1(judged: Judged) -> float:
-    counts = judged.counts
+def _micro_f1(predictions: Predictions) -> float:
+    counts = predictions.counts
     return 2 * int(counts.both.sum()) / max(int((counts.present + counts.predicted).sum()), 1)
 
 
-def _macro_auc(judged: Judged) -> float:
-    m = len(judged.scores)
-    truth = sp.csc_array(judged.truth)
+def _macro_auc(predictions: Predictions) -> float:
+    m = len(predictions.scores)
+    truth = sp.csc_array(predictions.truth)
     truth.eliminate_zeros()
     found = []
     for label in np.flatnonzero((np.diff(truth.indptr) > 0) & (np.diff(truth.indptr) < m)):
         present = np.zeros(m, bool)
         present[truth.indices[truth.indptr[label] : truth.indptr[label + 1]]] = True
-        scores = judged.scores[:, label]
+        scores = predictions.scores[:, label]
         found.append(_share_above(np.sort(scores[present]), [scores[~present]]))
     return float(np.mean(found)) if found else np.nan
 
 
-def _micro_auc(judged: Judged) -> float:
-    positives = int(judged.counts.present.sum())
-    if positives in (0, judged.scores.size):
+def _micro_auc(predictions: Predictions) -> float:
+    positives = int(predictions.counts.present.sum())
+    if positives in (0, predictions.scores.size):
         return np.nan
     # Of both kinds of entries the rarer is sorted; the other is looked up in it.
-    rarer = 2 * positives <= judged.scores.size
-    rare = np.concatenate([scores[truth == rarer] for truth, scores in judged.blocks()])
+    rarer = 2 * positives <= predictions.scores.size
+    rare = np.concatenate([scores[truth == rarer] for truth, scores in predictions.blocks()])
     rare.sort()
-    share = _share_above(rare, (scores[truth != rarer] for truth, scores in judged.blocks()))
+    share = _share_above(rare, (scores[truth != rarer] for truth, scores in predictions.blocks()))
     return share if rarer else 1 - share
 
 
@@ -275,11 +275,11 @@ METRICS: dict[str, Metric] = {
     )
 }
 
-#: What is computed unless told otherwise.
+#: What is computed by default.
 DEFAULT_METRICS = (*METRICS, "precision_at_1", "precision_at_3", "precision_at_5")
 
 
-def beside_scores(entries: int, positives: int) -> int:
+def metrics_bytes(entries: int, positives: int) -> int:
     """Bytes that computing all metrics takes at most beside scores and truth, for so many entries.
 
     Arrays of a block, the truth by label (with a copy of its values by older versions of SciPy), and the scores of the
@@ -294,7 +294,7 @@ def get_metric(name: str) -> Metric:
     Raises
     ------
     UsageError
-        There is none; the closest names are told.
+        There is none; the message names the closest ones.
     """
     if name in METRICS:
         return METRICS[name]
@@ -304,16 +304,16 @@ def get_metric(name: str) -> Metric:
     raise UsageError(f"there is no metric {name!r}. {closest(name, [*METRICS, 'precision_at_1'])}")
 
 
-def compute_metrics(judged: Judged, names: Sequence[str] = DEFAULT_METRICS) -> Mapping[str, float]:
+def compute_metrics(predictions: Predictions, names: Sequence[str] = DEFAULT_METRICS) -> Mapping[str, float]:
     """The value of every metric; NaN where it is undefined.
 
     Examples
     --------
     >>> truth = np.array([[1, 0, 0], [0, 1, 1]], np.int8)
     >>> scores = np.array([[0.9, 0.2, 0.6], [0.7, 0.8, 0.1]])
-    >>> judged = Judged(truth, scores)
-    >>> values = compute_metrics(judged, ("hamming_loss", "one_error", "coverage", "precision_at_1"))
+    >>> predictions = Predictions(truth, scores)
+    >>> values = compute_metrics(predictions, ("hamming_loss", "one_error", "coverage", "precision_at_1"))
     >>> {name: round(value, 4) for name, value in values.items()}
     {'hamming_loss': 0.5, 'one_error': 0.0, 'coverage': 1.0, 'precision_at_1': 1.0}
     """
-    return {name: get_metric(name).compute(judged) for name in names}
+    return {name: get_metric(name).compute(predictions) for name in names}

@@ -10,7 +10,6 @@ Reference: M.-L. Zhang, Z.-H. Zhou: ML-KNN: A lazy learning approach to multi-la
 
 from __future__ import annotations
 
-import os
 from typing import Any, Self
 
 import numpy as np
@@ -20,11 +19,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_matrix
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.evaluation.chosen import ChosenRows, centred, nearest_rows
-from mlfs_dask.primitives.linear import Scaling
-from mlfs_dask.primitives.neighbours import Neighbours
+from mlfs_dask.evaluation.column_subset import ColumnSubset, Scaling, mean_centring
+from mlfs_dask.evaluation.nearest import nearest_rows
 from mlfs_dask.selectors.labels import label_matrix
 
 #: Entries (rows times labels) that are counted at a time.
@@ -103,18 +102,18 @@ class MLkNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Y = label_matrix(y)
         if Y.shape[0] != X.shape[0]:
             raise DataError(f"X has {X.shape[0]} rows and y has {Y.shape[0]}", cure="give labels for the same rows")
-        rows = ChosenRows(X)
-        self.fit_rows(rows, Y, centred(rows))
+        rows = ColumnSubset(X)
+        self.fit_rows(rows, Y, mean_centring(rows))
         if single:
             self.classes_: Any = np.unique(np.asarray(y))
         return self
 
-    def fit_rows(self, rows: ChosenRows, Y: sp.csr_array, scaling: Scaling) -> Self:
+    def fit_rows(self, rows: ColumnSubset, Y: sp.csr_array, scaling: Scaling) -> Self:
         """Count over training rows that may lie in a file; a block of them is in memory at a time.
 
         Parameters
         ----------
-        rows : ChosenRows
+        rows : ColumnSubset
             Of length n. Kept.
         Y : csr_array of int8, shape (n, q)
         scaling : Scaling
@@ -124,19 +123,19 @@ class MLkNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         near = nearest_rows(rows, self.n_neighbors, scaling, threads=self._threads())
         self.prior_, self.likelihood_ = count_likelihoods(near, Y, self.n_neighbors, self.smoothing)
         self.classes_ = [np.array([0, 1])] * Y.shape[1]
-        self.n_features_in_ = rows.profile.d
+        self.n_features_in_ = rows.columns
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Posterior of every label, shape (rows, q); of classes, of which a row has one, they add up to 1."""
         check_is_fitted(self)
         X = as_matrix(validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False))
-        if sp.issparse(X) != self._rows.profile.sparse:
+        if sp.issparse(X) != self._rows.sparse:
             X = X.toarray() if sp.issparse(X) else sp.csr_array(X)
-        found = self.score_rows(ChosenRows(X))
+        found = self.score_rows(ColumnSubset(X))
         return found if isinstance(self.classes_, list) else found / found.sum(axis=1, keepdims=True)
 
-    def score_rows(self, rows: ChosenRows) -> NDArray[np.float64]:
+    def score_rows(self, rows: ColumnSubset) -> NDArray[np.float64]:
         """Posterior of every label for rows as `fit_rows` takes them, shape (rows, q)."""
         near = nearest_rows(self._rows, self.n_neighbors, self._scaling, queries=rows, threads=self._threads())
         return posteriors(near, self._positive, self.prior_, self.likelihood_)
@@ -150,7 +149,7 @@ class MLkNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return found
 
     def _threads(self) -> int:
-        return self.n_jobs if self.n_jobs and self.n_jobs > 0 else len(os.sched_getaffinity(0))
+        return self.n_jobs if self.n_jobs and self.n_jobs > 0 else runtime.available_cores()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -186,7 +185,7 @@ def count_near(indices: NDArray[np.int64], positive: sp.csr_array) -> NDArray[np
 
 
 def count_likelihoods(
-    near: Neighbours, Y: sp.csr_array, k: int, smoothing: float
+    near: NDArray[np.int64], Y: sp.csr_array, k: int, smoothing: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Prior (q,) and likelihoods (2, q, k + 1) of the labels, from the neighbours of the training rows."""
     n, q = Y.shape
@@ -197,7 +196,7 @@ def count_likelihoods(
     labels = np.arange(q) * (k + 1)
     for low in range(0, n, step):
         part = slice(low, low + step)
-        cells = labels + count_near(near.indices[part], positive)
+        cells = labels + count_near(near[part], positive)
         truth = Y[part].toarray()
         for value in (0, 1):
             tables[value] += np.bincount(cells[truth == value], minlength=q * (k + 1)).reshape(q, k + 1)
@@ -207,10 +206,10 @@ def count_likelihoods(
 
 
 def posteriors(
-    near: Neighbours, positive: sp.csr_array, prior: NDArray[np.float64], likelihood: NDArray[np.float64]
+    near: NDArray[np.int64], positive: sp.csr_array, prior: NDArray[np.float64], likelihood: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Posterior of every label for rows whose neighbours are given, shape (rows, q)."""
-    rows, q = len(near.indices), len(prior)
+    rows, q = len(near), len(prior)
     result = np.empty((rows, q))
     absent, present = (likelihood * np.stack([1 - prior, prior])[:, :, np.newaxis]).reshape(2, -1)
     table = present / (present + absent)
@@ -218,5 +217,5 @@ def posteriors(
     step = max(1, _BLOCK_ENTRIES // max(q, 1))
     for low in range(0, rows, step):
         part = slice(low, low + step)
-        result[part] = table[labels + count_near(near.indices[part], positive)]
+        result[part] = table[labels + count_near(near[part], positive)]
     return result

@@ -44,12 +44,12 @@ class Settings:
     hidden_as : {"unknown", "zero"}
         How rows without labels look to methods that take unknown labels. Other methods do not see those rows.
     unlabelled_test : bool
-        Methods that take unknown labels see the rows that are judged, without labels.
+        Methods that take unknown labels see the test rows, without labels.
     classifier_labels : {"simulated", "full"}
         Whether classifiers learn from the labels that the selector had, or from all labels of the training rows.
     max_train_rows : int or None
         Most training rows that a classifier learns from, drawn at random. None: all; but ML-kNN learns from no more
-        than it can search among in minutes (`evaluation.judge.SEARCH_WORK`).
+        than it can search among in minutes (`evaluation.scoring.SEARCH_WORK`).
     """
 
     classifiers: tuple[str, ...] = ("mlknn",)
@@ -219,7 +219,7 @@ def get_protocol(name: str) -> Protocol:
     Raises
     ------
     UsageError
-        There is none; the closest names are told.
+        There is none; the message names the closest ones.
     """
     if name in PROTOCOLS:
         return PROTOCOLS[name]

@@ -1,4 +1,4 @@
-"""Splits of rows into a training part and rows that are judged.
+"""Splits of rows into training rows and test rows.
 
 k-fold, repeated hold-out, folds and hold-outs that keep groups of rows together, folds by iterative stratification, and
 splits that are given. Whatever is random follows from the seed and the number of the repeat alone.
@@ -69,16 +69,16 @@ def make_splits(
     Y : csr_array, shape (n, q)
         Only `stratified` looks into it; an unknown label counts as none.
     folds : int
-        Of `kfold` and `stratified`; every row is judged once in each repeat.
+        Of `kfold` and `stratified`; every row is a test row once in each repeat.
     repeats : int
         Times that all is done again with another seed.
     test_size : float
-        Share of the rows that a hold-out judges (`holdout`).
+        Share of the rows that are the test rows of a hold-out (`holdout`).
     seed : int
     groups : int array, shape (n,), optional
         Rows of one group stay together (`kfold`, `holdout`).
     given : int array, shape (n,), optional
-        For `given`: the fold in which each row is judged; −1 is only ever trained on.
+        For `given`: the fold in which each row is a test row; −1 is only ever trained on.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def make_splits(
         raise UsageError(f"groups go with the splits kfold and holdout, not with {kind}.")
     if kind == "given":
         if given is None:
-            raise UsageError("the split 'given' needs to be told which rows are judged; give --split-file.")
+            raise UsageError("the split 'given' needs to know which rows are test rows; give --split-file.")
         yield from _given(given)
         return
     _check_counts(kind, n if groups is None else len(np.unique(groups)), folds, repeats, test_size)

@@ -1,4 +1,4 @@
-"""The data that is judged: its labels in this process, its rows for selectors, its columns for classifiers."""
+"""The data of an evaluation: its labels in this process, its rows for selectors, its columns for classifiers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from scipy import sparse as sp
 from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError
-from mlfs_dask.primitives.parts import JoinedRows, gather_columns, row_part
+from mlfs_dask.evaluation.column_file import column_dtype, new_column_file
+from mlfs_dask.evaluation.column_subset import ColumnSubset
 from mlfs_dask.primitives.passes import PassRecord
-from mlfs_dask.primitives.rows import ArrayRows, as_rows
-from mlfs_dask.row_arrays import RowSpace, row_blocks
+from mlfs_dask.primitives.row_sources import ArrayRows, as_rows
+from mlfs_dask.primitives.subsets import JoinedRows, read_rows, row_subset
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.labels import label_matrix
 from mlfs_dask.typing import Matrix, RowSource
@@ -30,7 +31,7 @@ _DENSE_FROM = 0.02
 
 
 class Table:
-    """Rows, labels and names of the data that is judged.
+    """Rows, labels and names of the data.
 
     Parameters
     ----------
@@ -41,7 +42,7 @@ class Table:
     path, digest : str or None
         Of the store.
     test_rows : int, optional
-        The last so many rows are the only ones that are judged.
+        Number of the last rows that are the only test rows.
     names : mapping, optional
         Names of features ("feature") and labels ("label"), where there are any.
     """
@@ -67,8 +68,6 @@ class Table:
         self.n, self.d, self.q = source.profile.n, source.profile.d, source.profile.q
         self._X: Matrix | None = getattr(source, "matrix", None)
         self._read: tuple[bytes, Matrix] | None = None
-        #: Of the readings of columns; None where there were none.
-        self.peak_worker_bytes: int | None = None
 
     @cached_property
     def rows_with_unknown(self) -> NDArray[np.bool_]:
@@ -79,7 +78,7 @@ class Table:
 
     @property
     def fold_of(self) -> NDArray[np.int64] | None:
-        """The split that the data brings: the test rows are judged, the others are not."""
+        """The split that the data brings: 0 for its test rows, −1 for the others; None without test rows."""
         if self.test_rows is None:
             return None
         fold_of = np.full(self.n, -1, np.int64)
@@ -124,7 +123,7 @@ class Table:
         if self._X is not None:
             n_categories = self.source.features.n_categories
             return ArrayRows(self._X[rows], Y, n_categories=n_categories), []
-        source, record = row_part(self.source, rows, Y, resources)
+        source, record = row_subset(self.source, rows, Y, resources)
         return source, [record]
 
     def columns(self, columns: NDArray[np.int64], resources: Resources, folder: Path | None = None) -> Matrix:
@@ -135,7 +134,7 @@ class Table:
         columns : int64 array, shape (k,)
         resources : Resources
         folder : Path, optional
-            For a file that holds them, where memory is short; it has no name and goes with the process.
+            For a file that holds them, where memory is short.
 
         Returns
         -------
@@ -154,16 +153,17 @@ class Table:
 
     def _take(self, columns: NDArray[np.int64], resources: Resources, folder: Path | None) -> Matrix:
         if self._X is None:
-            X, record = gather_columns(self.source, columns, resources, space=RowSpace(folder))
-            self.peak_worker_bytes = max(self.peak_worker_bytes or 0, record.peak_worker_bytes)
+            dtype = column_dtype(self.source.profile)
+            shape = self.n, len(columns)
+            X = np.empty(shape, dtype) if folder is None else new_column_file(folder, *shape, dtype)
+            read_rows(self.source, resources, columns=columns, out=X, label="chosen columns")
         elif sp.issparse(self._X):
             X = sp.csr_array(self._X[:, columns])
             if X.nnz > _DENSE_FROM * X.shape[0] * X.shape[1] or 8 * X.shape[0] * X.shape[1] < 2**26:
                 X = X.toarray()
         else:
             X = self._X[:, columns]
-        for part in row_blocks(*X.shape):
-            block = X[part]
+        for _, block in ColumnSubset(X).blocks():
             values = block.data if sp.issparse(block) else block
             if np.isfinite(values.sum(dtype=np.float64)) or np.isfinite(values).all():
                 continue
@@ -185,7 +185,7 @@ def open_table(data: Any, labels: Any = None, *, name: str | None = None, test: 
     labels : array-like, optional
     name : str, optional
     test : like data, or (X, Y), optional
-        Rows that come after those of `data` and are the only ones judged.
+        The only test rows; they come after those of `data`.
     """
     from mlfs_dask.storage.dataset import Dataset, open_dataset
 
@@ -199,7 +199,7 @@ def open_table(data: Any, labels: Any = None, *, name: str | None = None, test: 
         )
     else:
         if labels is None:
-            raise DataError("no labels were given: data is an array", cure="evaluate(X, subjects, labels=Y)")
+            raise DataError("no labels were given: data is an array", cure="evaluate(X, candidates, labels=Y)")
         source = as_rows(_in_memory(data), label_matrix(_in_memory(labels)))
         table = Table(source, as_labels(label_matrix(_in_memory(labels))), name=name or "data")
     if test is None:
@@ -224,14 +224,14 @@ def _all_labels(dataset: Any) -> sp.csr_array:
             available=limit,
             cure="run on a machine with more memory",
         )
-    return as_labels(dataset.Y.compute(scheduler="sync"))
+    return as_labels(dataset.rows.all_labels())
 
 
 def _joined(table: Table, other: Table) -> Table:
-    """The rows of one table, and after them those of another, which alone are judged."""
+    """The rows of one table, and after them those of another, which are the test rows."""
     if (table.d, table.q) != (other.d, other.q):
         raise DataError(
-            f"the rows to learn from have {table.d:,} features and {table.q:,} labels, those to judge {other.d:,} and "
+            f"the rows to learn from have {table.d:,} features and {table.q:,} labels, the test rows {other.d:,} and "
             f"{other.q:,}",
             cure="convert both files with the same options",
         )
@@ -241,7 +241,7 @@ def _joined(table: Table, other: Table) -> Table:
             continue
         at = int(np.flatnonzero(np.asarray(ours) != np.asarray(theirs))[0])
         raise DataError(
-            f"{kind} {at} is {str(ours[at])!r} in the rows to learn from and {str(theirs[at])!r} in those to judge",
+            f"{kind} {at} is {str(ours[at])!r} in the rows to learn from and {str(theirs[at])!r} in the test rows",
             cure="convert both files with the same options",
         )
     return Table(

@@ -153,11 +153,7 @@ class WeightedGram(Statistic):
 
     def finalize(self, state: State) -> Array:
         (G,) = state
-        f = self.scaling.factor
-        result: Array = G + G.T
-        result *= 0.5
-        result *= np.outer(f, f)  # factor by factor it would not stay symmetric
-        return result
+        return scale_gram((G + G.T) * 0.5, self.scaling.factor)
 
 
 class NormalProduct(Statistic):
@@ -223,6 +219,12 @@ def add_normal_product(X: Any, centre: Array, P: Array, weights: Array | None, i
     if weights is not None:
         product *= weights
     backward_block(X, product, centre, into)
+
+
+def scale_gram(G: Array, factor: Array) -> Array:
+    """diag(factor) G diag(factor), symmetric as G is."""
+    result: Array = G * np.outer(factor, factor)  # the product of both first, or rounding would part the two triangles
+    return result
 
 
 def row_weights(Y: sp.csr_array, label_weights: Array) -> Array:

@@ -11,12 +11,11 @@ import copy
 import logging
 import os
 import socket
-import threading
 import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -329,7 +328,6 @@ def _run(
     first: int,
     last: int,
     pieces: int = 1,
-    stop: threading.Event | None = None,
 ) -> Any:
     """Stream partitions first..last-1 into new states; a list of them, cut, if there are several pieces."""
     runtime.reset_peak_rss()
@@ -337,8 +335,6 @@ def _run(
     # Every core already has a task or a thread of ours: BLAS must not bring its own.
     with runtime.one_blas_thread():
         for block in _report_partitions(source, first, last):
-            if stop is not None and stop.is_set():
-                break
             for statistic, state in zip(statistics, states, strict=True):
                 statistic.add(state, block)
     if pieces == 1:
@@ -356,6 +352,7 @@ def _report_partitions(source: RowSource, first: int, last: int) -> Iterator[Blo
     offsets = source.row_offsets
     so_far, reported_at = 0, time.monotonic()
     for block in source.stream(first, last):
+        runtime.check_stopped()
         yield block
         if time.monotonic() - reported_at > PROGRESS_SECONDS:
             row = block.start + block.X.shape[0]
@@ -433,31 +430,26 @@ def _run_here(
                 for statistic, state in zip(statistics, states, strict=True):
                     statistic.add(state, block)
         return _finalize(statistics, (states, {process_name(): runtime.peak_rss()}))
-    stop = threading.Event()
-    with ThreadPoolExecutor(threads, thread_name_prefix="mlfs-pass") as pool:
+    with runtime.TaskThreads(threads, "mlfs-pass") as pool:
         # No more runs are handed out than threads: finished partials must not pile up.
         waiting = list(plan.runs)
 
         def submit() -> Any:
             first, last = waiting.pop(0)
-            return pool.submit(_run, statistics, source, first, last, 1, stop)
+            return pool.submit(_run, statistics, source, first, last)
 
         pending = [submit() for _ in range(threads)]
         merged: tuple[list[State], dict[str, int]] | None = None
-        try:
-            while pending:
-                partial = pending.pop(0).result()
-                if waiting:
-                    pending.append(submit())
-                if merged is None:
-                    merged = partial
-                    continue
-                for statistic, state, part in zip(statistics, merged[0], partial[0], strict=True):
-                    statistic.merge(state, part)
-                _keep_largest(merged[1], partial[1])
-        except BaseException:
-            stop.set()  # an interrupted pass ends with the blocks that its threads are at
-            raise
+        while pending:
+            partial = pending.pop(0).result()
+            if waiting:
+                pending.append(submit())
+            if merged is None:
+                merged = partial
+                continue
+            for statistic, state, part in zip(statistics, merged[0], partial[0], strict=True):
+                statistic.merge(state, part)
+            _keep_largest(merged[1], partial[1])
     assert merged is not None
     return _finalize(statistics, merged)
 
@@ -473,13 +465,16 @@ def _compute(graph: Delayed, plan: PassPlan, resources: Resources) -> Any:
     if client is None:
         from dask.base import compute
 
-        return compute(graph, scheduler="threads", num_workers=resources.threads_per_worker)[0]
+        with runtime.TaskThreads(resources.slots, "mlfs-pass") as pool:
+            return compute(graph, scheduler="threads", pool=pool)[0]
     from distributed.comm.core import CommClosedError
     from distributed.scheduler import KilledWorker, NoValidWorkerError
 
+    emit = runtime.in_context(runtime.emit)  # events come in a thread of the client
+
     def on_event(event: tuple[Any, Any]) -> None:
         message = dict(event[1])
-        runtime.emit(message.pop("kind"), **message)
+        emit(message.pop("kind"), **message)
 
     client.subscribe_topic(runtime.PROGRESS_TOPIC, on_event)
     try:

@@ -6,7 +6,6 @@ columns of them, into this process, once over X.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -17,10 +16,11 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask import runtime
+from mlfs_dask.array_files import drop_pages
 from mlfs_dask.errors import DataError
 from mlfs_dask.fingerprints import digest_of
 from mlfs_dask.primitives.counts import Ranges
-from mlfs_dask.primitives.passes import PassRecord, run_pass
+from mlfs_dask.primitives.passes import PassRecord, State, Statistic, run_pass
 from mlfs_dask.primitives.row_sources import count_labels
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Block, FeatureInfo, Matrix, Profile, RowSource
@@ -173,8 +173,60 @@ def row_subset(
     return RowSubset(source, rows, Y, features), record
 
 
+class RowsInMemory(Statistic):
+    """Statistic: all rows in the memory of the process that reads them; never sent.
+
+    Its states are lists of pieces, in the order in which they were read.
+
+    Parameters
+    ----------
+    profile : Profile
+    columns : int array, shape (k,), or None
+        Features to keep, in this order; None for all.
+    out : float array, shape (n, k), or None
+        Where dense rows go; it may be mapped from a file. None: sparse rows are kept as they are.
+    """
+
+    state_bytes = 0
+    result_bytes = 0
+
+    def __init__(self, profile: Profile, columns: NDArray[np.integer[Any]] | None, out: Matrix | None) -> None:
+        self.profile = profile
+        self.columns = columns
+        self.out = out
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        width = profile.d if self.columns is None else len(self.columns)
+        return profile.block_bytes + 8 * profile.block_rows * width
+
+    def zero(self) -> State:
+        return []
+
+    def add(self, state: State, block: Block) -> None:
+        X = block.X if self.columns is None else block.X[:, self.columns]
+        # Blocks are views of buffers that the next block overwrites.
+        if self.out is None:
+            state.append((block.start, sp.csr_array(X, copy=True), block.Y.copy()))
+            return
+        self.out[block.start : block.start + X.shape[0]] = X.toarray() if sp.issparse(X) else X
+        state.append((block.start, None, block.Y.copy()))
+        drop_pages()
+
+    def merge(self, into: State, other: State) -> None:
+        into.extend(other)
+
+    def finalize(self, state: State) -> tuple[Matrix, sp.csr_array]:
+        """X, shape (n, k), and Y, shape (n, q)."""
+        pieces = sorted(state, key=lambda piece: int(piece[0]))
+        Y = _stacked([Y for _, _, Y in pieces], self.profile.q, np.int8)
+        if self.out is not None:
+            return self.out, Y
+        return _stacked([X for _, X, _ in pieces], self.profile.d, np.float64), Y
+
+
 def read_rows(
     source: RowSource,
+    resources: Resources,
     *,
     columns: NDArray[np.integer[Any]] | None = None,
     out: Matrix | None = None,
@@ -185,6 +237,7 @@ def read_rows(
     Parameters
     ----------
     source : RowSource
+    resources : Resources
     columns : int array, shape (k,), optional
         Features to keep, in this order; X is dense then. All by default, dense or sparse as the source is.
     out : float array, shape (n, k), optional
@@ -198,38 +251,23 @@ def read_rows(
         Dense: float32 where the source has float32 or smaller integers, else float64.
     Y : csr_array of int8, shape (n, q)
     record : PassRecord
+
+    Raises
+    ------
+    DoesNotFitError
     """
     profile = source.profile
-    started = time.perf_counter()
-    runtime.reset_peak_rss()
-    runtime.emit("pass", label=label, partitions=profile.partitions)
-    sparse = profile.sparse and columns is None
-    dense: Any = out
-    if not sparse and out is None:
+    if out is None and not (profile.sparse and columns is None):
         width = profile.d if columns is None else len(columns)
-        dense = np.empty((profile.n, width), np.float32 if profile.itemsize <= 4 else np.float64)
-    pieces, labels = [], []
-    for i in range(profile.partitions):
-        for block in source.stream(i, i + 1):
-            # Blocks are views of buffers that the next block overwrites.
-            labels.append(block.Y.copy())
-            if sparse:
-                pieces.append(sp.csr_array(block.X, copy=True))
-                continue
-            chosen = block.X if columns is None else block.X[:, columns]
-            rows = slice(block.start, block.start + chosen.shape[0])
-            dense[rows] = chosen.toarray() if sp.issparse(chosen) else chosen
-        runtime.emit("partitions", done=1)
-    X = _stacked(pieces, profile.d) if sparse else dense
-    Y = _stacked(labels, profile.q)
-    seconds = time.perf_counter() - started
-    runtime.emit("pass-done", label=label, seconds=seconds)
-    return X, Y, PassRecord(profile.partitions, profile.read_bytes, seconds, runtime.peak_rss())
+        out = np.empty((profile.n, width), np.float32 if profile.itemsize <= 4 else np.float64)
+    statistic = RowsInMemory(profile, columns, out)
+    ((X, Y),), record = run_pass(source, [statistic], runtime.own_resources(resources), label=label)
+    return X, Y, record
 
 
-def _stacked(pieces: list[sp.csr_array], columns: int) -> sp.csr_array:
+def _stacked(pieces: list[sp.csr_array], columns: int, dtype: Any) -> sp.csr_array:
     if not pieces:
-        return sp.csr_array((0, columns))
+        return sp.csr_array((0, columns), dtype=dtype)
     joined = pieces[0] if len(pieces) == 1 else sp.csr_array(sp.vstack(pieces, format="csr"))
     joined.has_canonical_format = True
     return joined

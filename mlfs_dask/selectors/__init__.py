@@ -10,6 +10,10 @@ from mlfs_dask.errors import UsageError, closest
 if TYPE_CHECKING:
     from mlfs_dask.selectors.base import BaseSelector
 
+#: Whether selectors are scikit-learn's estimators. Decided when the first one is imported: a process that only fits
+#: stores, as the command line does, sets it to False before and is spared the import of scikit-learn.
+as_estimators = True
+
 #: Name on the command line -> module and class. Nothing is imported until it is asked for.
 METHODS: dict[str, str] = {
     "access-mfs": "mlfs_dask.selectors.access_mfs:AccessMFS",

@@ -1,9 +1,7 @@
 """Access-MFS: features that predict labels which few rows have, graphs learnt on the way (Huang et al. 2024).
 
 A regression with uncorrelated projections, predicted labels for all rows, and two adaptive graphs, one of rows and one
-of labels, take turns until the objective stands still. Predicted labels and a sparse graph stay on the driver; X is
-read for its moments, for X'X where that is small enough, and twice for every widening of the space in which the
-projections are sought.
+of labels, take turns until the objective stands still. With an anchor graph of the rows an iteration is one reading.
 
 Y. Huang, L. Yang, D. Wang, K. Li, X. Yi, F. Lv, T. Li, "Adaptive Collaborative Correlation Learning-based
 Semi-Supervised Multi-Label Feature Selection", arXiv:2406.12193 (2024), doi:10.48550/arXiv.2406.12193.
@@ -11,124 +9,84 @@ Semi-Supervised Multi-Label Feature Selection", arXiv:2406.12193 (2024), doi:10.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
-from sklearn.exceptions import ConvergenceWarning
 
 from mlfs_dask import checkpoints
-from mlfs_dask.blocks.adaptive_graph import column_graph, neighbours_used, simplex_weights
-from mlfs_dask.blocks.linear import laplacian_gram_bytes
+from mlfs_dask.blocks.adaptive_graph import column_graph
+from mlfs_dask.blocks.anchors import ANCHOR_NEIGHBORS, N_ANCHORS, anchor_values, place_anchors
+from mlfs_dask.blocks.linear import row_tiles
 from mlfs_dask.blocks.proximal import row_norms
-from mlfs_dask.checkpoints import Checkpoint, State
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.primitives import linear
-from mlfs_dask.primitives.gram import GRAM_CAP, Gram
-from mlfs_dask.primitives.graphs import point_graph_bytes
-from mlfs_dask.primitives.labels import WithLabels
-from mlfs_dask.primitives.linear import Scaling, standard_scaling
-from mlfs_dask.primitives.moments import FeatureMoments, Moments
-from mlfs_dask.primitives.moving_points import CANDIDATES, MovingPoints, exact_points
-from mlfs_dask.primitives.neighbours import GraphKind, recall_warnings
-from mlfs_dask.primitives.plan import Phase, Plan
-from mlfs_dask.primitives.row_passes import plan_rows
-from mlfs_dask.primitives.rows import ArrayRows
-from mlfs_dask.row_arrays import (
-    IN_MEMORY,
-    RowSpace,
-    centre,
-    column_dots,
-    column_sums,
-    fill,
-    graph_bytes,
-    graph_of,
-    graph_rows,
-    inner,
-    narrowed,
-    product_compiles,
-    row_blocks,
-    slab_bytes,
-)
+from mlfs_dask.exact import access_mfs as exact_form
+from mlfs_dask.exact.fit import ExactFit
+from mlfs_dask.primitives.gram import GRAM_CAP, Gram, NormalProduct, scale_gram
+from mlfs_dask.primitives.label_statistics import LabelKnowledge, Labels
+from mlfs_dask.primitives.moments import FeatureMoments
+from mlfs_dask.primitives.passes import Statistic
+from mlfs_dask.primitives.predicted_rows import PredictedRows, PredictedSums, RowPrediction, settle_anchors
+from mlfs_dask.primitives.products import LabelMoments, LabelProducts, wants_compiled
+from mlfs_dask.primitives.sample import RowSample, SampledRows
+from mlfs_dask.primitives.scaling import Scaling, standard_scaling
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores, never_positive_warnings
-from mlfs_dask.selectors.iterative import (
-    IterativeSelector,
-    Readings,
-    load_state,
-    plan_loop,
-    row_space,
-    save_state,
-)
+from mlfs_dask.selectors.costs import Cost, HeldArray, PassRunner, Reading
+from mlfs_dask.selectors.estimator import ConvergenceWarning
+from mlfs_dask.selectors.iterative import GraphKind, IterativeSelector, load_state, placeholder, save_state
 from mlfs_dask.selectors.options import check_parameters
-from mlfs_dask.solvers import label_propagation, uncorrelated
-from mlfs_dask.solvers.alike_labels import AlikeLabels, alike_labels
-from mlfs_dask.solvers.label_propagation import propagate_labels
-from mlfs_dask.solvers.laplacian import Laplacian
+from mlfs_dask.solvers.duplicate_labels import DuplicateLabels
 from mlfs_dask.solvers.trace import LoopTrace
-from mlfs_dask.solvers.uncorrelated import Block, DiagonalPreconditioner, GramPreconditioner, Subspace
-from mlfs_dask.typing import Profile, RowSource
+from mlfs_dask.solvers.uncorrelated import GramRegression, NystromSketch, Smoothing, SubspaceRegression
+from mlfs_dask.typing import Matrix, Profile, RowSource
 
 Array = NDArray[np.float64]
 
 #: ε of D (below Eq. 9).
 EPSILON = 1e-8
 
-#: ε of D, what is added to the sum of a row's weights, and the change of the (log) objective that ends the loop, in the
-#: authors' code.
-PUBLISHED_EPSILON = 2.2e-16
-PUBLISHED_SLACK = 0.01
-PUBLISHED_TOL = 1e-2
-
-#: Times the space may be widened for one W. With X'X at hand some six are enough.
-MAX_EXPANSIONS = 100
-
-#: Iterations that 21 of 24 fits of seven real sets took, and mean widenings in each (`benchmarks/gram.py`): with X'X,
-#: without it, with R of rows in memory, and where the graph of rows is approximate, as on made-up rows
-#: (`benchmarks/iterative.py`), with X'X and without it.
-TYPICAL_ITERATIONS = (13, 80)
-TYPICAL_EXPANSIONS = {
-    "gram": (3, 8),
-    "diagonal": (5, 42),
-    "memory": (2, 4),
-    "loose gram": (1, 2),
-    "loose diagonal": (3, 12),
-}
-
 #: Change of W, relative to W, at which D is not iterated further.
 SETTLED = 1e-6
 
-#: Error that W may have by default, with which results are those of dense algebra.
-TIGHTEST = 1e-7
+#: Random directions of the sketch of X'X above the Gram cap.
+SKETCH = 64
 
-#: The same where the graph of rows is approximate, relative to what W moved by in the iteration before; and its bound.
-#: What solves leave keeps the objective from settling: on 20 000 x 500 planted rows, W being sought from the last one
-#: alone, 31 iterations and 128 readings with 0.03, 55 and 124 with 0.1, and with 0.25 none of 100 was the last. Without
-#: X'X a digit takes many more readings: on 20 000 x 10 000 sparse rows 17 iterations and 374 readings with 0.03, 25 and
-#: 326 with 0.1; 0.25 took 134, but on other rows it came to rest too early.
-SOLVED_SHARE = {"gram": 0.03, "diagonal": 0.1}
-LOOSEST = {"gram": 1e-3, "diagonal": 0.01}
+#: Largest residual of the equation of W, relative to its right-hand side, with which the loop may end above the cap.
+RESIDUAL_TOL = 1e-2
 
-#: The same up to which no reading is made for a W, and the step from which on: the best in the span of the last two is
-#: then mostly a third of the step from the solution. In a trial on 200 000 x 500 planted rows that left out every
-#: other solve from the ninth on, 59 iterations took 74 readings for 126, and ended at the same objective to 8 digits.
-UNREAD_SHARE = 0.5
-STEADY = 0.02
+#: Arrays of `RowPrediction` that change from one iteration to the next.
+_PREDICTION = ("W", "mean", "U", "T", "coupling")
 
-#: A factor of R serves for another R until widenings beyond those with a new one have come to what a new one costs; but
-#: not where so large a share of features has a ridge that has changed by more than half, or W made a larger step.
-STALE_SHARE = 0.05
-STALE_STEP = 0.1
+#: Iterations that fits of real and of planted rows took, least and most (`benchmarks/iterative.py`).
+TYPICAL_ITERATIONS = (13, 80)
 
-#: Standard deviations that a feature's mean may be away from zero where X is taken as it is: half of its digits.
-FAR = 1e4
 
-#: Residual of the label step relative to the error that W may have.
-LABEL_TOL = 0.1
+@dataclass
+class Trace(LoopTrace):
+    """Values of every iteration; the objective is Eq. 8 without its two terms of the weights of graphs.
+
+    Attributes
+    ----------
+    step, residual : list of float
+        ‖ΔW‖/‖W‖, and above the Gram cap ‖M − RW‖/‖M‖ of what the solve for W left.
+    rank : list of int
+        Of the labels.
+    """
+
+    step: list[float] = field(default_factory=list)
+    residual: list[float] = field(default_factory=list)
+    rank: list[int] = field(default_factory=list)
+
+    @property
+    def change(self) -> float:
+        """Relative change of the objective in the last iteration."""
+        if len(self.objective) < 2:
+            return float(np.inf)
+        before, now = self.objective[-2:]
+        return abs(now - before) / abs(before) if before else abs(now)
 
 
 class AccessMFS(IterativeSelector):
@@ -152,11 +110,14 @@ class AccessMFS(IterativeSelector):
     mu : float
         Weight of smoothness over similar labels; 0 spares their graph.
     k_s : int
-        Neighbours of a row in its graph.
-    graph : {"exact", "approximate", "auto"}
-        Whether the nearest rows are found exactly. "auto": exactly up to 2 · 10¹¹ multiplications an iteration
-        (56 000 rows), beyond that approximately; the share of true neighbours is measured, kept in the record, and
-        warned of below 90 %.
+        Neighbours of a row in the exact graph.
+    graph : {"anchors", "exact", "auto"}
+        "anchors": rows are near that belong to the same anchors; nothing grows with the number of rows. "exact": the
+        paper's graph, with X and F in the memory of this process. "auto": exact up to 20 000 rows.
+    n_anchors : int
+        Anchors, at most a quarter of the rows, and fewer where 64 MiB do not hold Z'X of as many.
+    anchor_neighbors : int
+        Nearest anchors that a row belongs to.
     k_p : int
         Neighbours of a label in its graph; at most the number of labels less two are used.
     missing : {"coded", "zeros"}
@@ -169,37 +130,37 @@ class AccessMFS(IterativeSelector):
         Algorithm 1 asks for as many as it takes; one ends at much the same objective with far fewer readings. D goes
         on from the last W.
     solver_tol : float, optional
-        Error of W that a solve may leave, in the norm of R and relative to W. Each digit takes about two readings of X
-        an iteration. By default 1e-7, which gives the objective of dense algebra to 8 digits and its scores to 6; where
-        the graph of rows is approximate, or would be with "auto", 3 % of what W moved by in the iteration before, 1e-3
-        at most (above `gram_cap` features 10 % and 0.01), and where W moves little by little half of that movement in
-        every other iteration, for which nothing is read.
+        Error that solves of the exact form may leave; 1e-7 by default, which gives the objective of dense algebra to 8
+        digits and its scores to 6.
     gram_cap : int
-        Most features for which X'X is formed, which makes for few readings an iteration.
+        Most features for which X'X is formed, and W is solved for by a factor. Above it the solve goes on from one
+        iteration to the next.
     tol : float
         Relative change of the objective at which the loop stops.
     max_iter : int
         Most iterations.
     random_state : int, optional
-        Seed of the W with which the first graph is made, drawn feature by feature; 0 by default.
+        Seed of the sample of rows and of its k-means, from which the first anchors come; of the exact form that of the W
+        with which the first graph is made; 0 by default.
 
     Attributes
     ----------
     labels_ : float64 array, shape (n, q)
-        F: predicted labels, near 1 for positive and near 0 for negative ones; for known labels, too.
+        F: predicted labels, near 1 for positive and near 0 for negative ones; for known labels, too. Of the exact form;
+        with anchors `recover_labels` gives them.
     scores_ : float64 array, shape (d,)
         A constant feature has exactly 0.
 
     Notes
     -----
-    Readings of X: one for moments, one for X'X, one for the first graph, and two for every widening of the space in
-    which W is sought (one less the first time); some 4 to 8 widenings an iteration, 2 to 4 where X is in memory and
-    X'L_sX can be formed with every new graph, with an approximate graph three at first and later one in two iterations,
-    and 13 to 80 iterations are usual. Above `gram_cap` features a diagonal takes the place of X'X, and more widenings
-    are needed.
+    With anchors the graph of rows is S = ZΛ⁻¹Z': a row has weights z_i of its nearest anchors [u_a, t_a], by the distance
+    that Eq. 18 has between rows, and Eq. 8 has θ Σ_i Σ_a z_ia (‖f_i − u_a‖² + ‖x_iW − t_a‖²), where u_a and t_a are
+    variables too. A row's f_i and z_i follow from W and the anchors in three turns. Readings of X: one for moments,
+    labels, X'X and the sample, and one an iteration, of which 20 to 80 are usual; above `gram_cap` features one more. With m
+    anchors a worker holds 8 (2 d q + d m) bytes, and 8 d² more in the first reading where X'X is formed; the driver the
+    same, and 24 d², or above the cap some 120 d q.
 
-    With q labels the driver holds about n (73 q + 24 k_s) bytes, at least n (49 q + 24 k_s + 800) where the graph is
-    approximate, and 24 d² where X'X is formed. Missing features are refused.
+    The exact form reads X once and holds X, n (73 q + 24 k_s) bytes and 24 d². Missing features are refused.
 
     The objective of the record is Eq. 8 without its two terms α‖S‖² and β‖P‖²: α and β are chosen anew with every
     graph, for exactly k_s and k_p neighbours, so that the terms compare with no others. They are in the record's
@@ -217,7 +178,7 @@ class AccessMFS(IterativeSelector):
     distances of rows weigh ‖f_i − f_j‖² by half; 0.01 is added to the sum of a row's weights; rows without a positive
     label are unlabelled; the objective, a logarithm, halves λ‖W‖ and θ tr(F'LF); the loop ends when it rises or changes
     by less than 0.01. It takes features scaled to [0, 1] (scale them and give standardise=False). Of `missing`,
-    `inner_iterations` and `tol` nothing is used.
+    `inner_iterations` and `tol` nothing is used. It has the exact graph.
 
     References
     ----------
@@ -239,10 +200,10 @@ class AccessMFS(IterativeSelector):
     paper = "Huang et al. 2024, arXiv:2406.12193"
     doi = "10.48550/arXiv.2406.12193"
     supervision = "semi-supervised: labels may be unknown"
-    passes = "3 + 2 for each widening of the space of W, some 2 to 8 an iteration (more above the Gram cap)"
+    passes = "1 + 1 an iteration (above the Gram cap one more); with the exact graph 1"
     memory = (
-        "worker: 8 bytes * d² (or d * q above the Gram cap); driver: n * (73 q + 24 k_s + 100) + 24 d² bytes, at least "
-        "n * (49 q + 24 k_s + 800) in an approximate search"
+        "worker: 8 bytes * (2 d q + d m) (8 d² more below the Gram cap); driver: the same and 24 d² bytes (above the "
+        "cap 120 d q); with the exact graph the driver holds X, n * (73 q + 24 k_s) and 24 d² bytes"
     )
     accepts_unknown_labels = True
     label_threshold = 0.5
@@ -259,6 +220,8 @@ class AccessMFS(IterativeSelector):
         mu: float = 1.0,
         k_s: int = 5,
         graph: GraphKind = "auto",
+        n_anchors: int = N_ANCHORS,
+        anchor_neighbors: int = ANCHOR_NEIGHBORS,
         k_p: int = 5,
         missing: Literal["coded", "zeros"] = "coded",
         standardise: bool = True,
@@ -276,6 +239,8 @@ class AccessMFS(IterativeSelector):
         self.mu = mu
         self.k_s = k_s
         self.graph = graph
+        self.n_anchors = n_anchors
+        self.anchor_neighbors = anchor_neighbors
         self.k_p = k_p
         self.missing = missing
         self.standardise = standardise
@@ -290,595 +255,284 @@ class AccessMFS(IterativeSelector):
         check_parameters(self, least={"gram_cap": 0, "random_state": 0})
         if self.solver_tol is not None and not 1e-12 <= self.solver_tol <= 0.1:
             raise UsageError(f"solver_tol must be a number from 1e-12 to 0.1; got {self.solver_tol!r}")
+        if self.variant == "published_code" and self.graph == "anchors":
+            raise UsageError("variant='published_code' has the exact graph: give graph='exact'")
+
+    def _uses_anchors(self, n: int) -> bool:
+        return self.variant == "corrected" and super()._uses_anchors(n)
 
     # ------------------------------------------------------------------ what it costs
 
-    def plan(self, source: Profile | RowSource, resources: Resources) -> Plan:
-        """The most readings that `max_iter` iterations may take, and what the loop holds on the driver.
-
-        Raises
-        ------
-        DoesNotFitError
-        """
-        profile = source if isinstance(source, Profile) else source.profile
-        n, d, q = profile.n, profile.d, profile.q
-        k = neighbours_used(self.k_s, n) if self.theta > 0 else 0
-        has_gram = d <= self.gram_cap
-        forward = linear.plan_linear(source, q, resources, forward=True)
-        backward = linear.plan_linear(source, q, resources, backward=True)
-        once = [plan_rows(source, WithLabels(Moments(d), q), resources)]
-        if has_gram:
-            once.append(plan_rows(source, Gram(d, q), resources, input_bytes=8 * q))
-        once += [forward] * (self.theta > 0)
-        loose = k > 0 and not exact_points(self.graph, n, 2 * q)
-        one, slab, kept, search_rows, making = 8 * n * q, slab_bytes(n, q), n * q, 0, 0
-        phases, compiled = [], loose
-        if k:
-            candidates = CANDIDATES if loose else 0
-            searching, search_rows = point_graph_bytes(
-                n, 2 * q, max(k + 1, candidates), kind="approximate" if loose else "exact"
-            )
-            made, making, graph_kept = graph_bytes(n, k)
-            kept += graph_kept + 4 * n * candidates
-            # F, both X W, and the points; then the neighbours found, and what becomes of them.
-            phases = [Phase(searching, 5 * one + kept + search_rows), Phase(made, 3 * one + kept + making)]
-            compiled |= product_compiles(n, k, q)
-        phases += [
-            Phase(0, one * uncorrelated.ROW_MATRICES + kept, slab),
-            Phase(0, one * (label_propagation.ROW_MATRICES + 2) + kept, slab),
+    def _first_statistics(self, profile: Profile) -> list[Any]:
+        d, q = profile.d, profile.q
+        statistics: list[Any] = [
+            LabelProducts(d, q, compiled=wants_compiled(profile)),
+            Labels(q, unlabelled_without_positive=self.missing == "zeros"),
         ]
-        in_memory = _graph_at_hand(self, source, loose=loose)
-        held = (
-            n * q // 4
-            + 13 * profile.label_nonzeros
-            + 40 * n
-            + 8 * d * q * uncorrelated.FEATURE_MATRICES
-            + (24 * d * d if has_gram else 0)
-            + (laplacian_gram_bytes(n, d, profile.nonzeros if profile.sparse else None) if in_memory else 0)
-            + 64 * q * q
+        if self.theta > 0:
+            statistics.append(RowSample(self._sampled(profile, self._n_anchors(profile, d)), profile))
+        if d <= self.gram_cap:
+            statistics.append(Gram(d))
+        return statistics
+
+    def first_statistics(self, source: RowSource, resources: Resources) -> list[Any]:
+        """What a fit reads first."""
+        profile = source.profile
+        return self._first_statistics(profile) if self._uses_anchors(profile.n) else []
+
+    def _cost_with_anchors(self, profile: Profile) -> Cost:
+        d, q = profile.d, profile.q
+        m = self._n_anchors(profile, d) if self.theta > 0 else 0
+        has_gram = d <= self.gram_cap
+        scaling = Scaling(placeholder(d), placeholder(d))
+        prediction = RowPrediction(
+            placeholder(d, q),
+            placeholder(q),
+            placeholder(m, q),
+            placeholder(m, q),
+            placeholder(q, q),
+            1.0,
+            self.anchor_neighbors,
+            DuplicateLabels(np.arange(q)),
         )
-        kind = "gram" if has_gram else "diagonal"
-        kind = f"loose {kind}" if _follows(self, n, q) else "memory" if in_memory else kind
-        few, many = TYPICAL_EXPANSIONS[kind]
-        least, most = TYPICAL_ITERATIONS
-        notes = (
-            f"most real data took {least} to {most} iterations of {few} to {many} times two readings"
-            + ("" if has_gram else ", more where features are correlated")
-            + f"; at most {self.max_iter} of {self.inner_iterations * MAX_EXPANSIONS} times two",
-            f"X'X is {d:,} x {d:,}" if has_gram else f"X'X is not formed ({d:,} features > {self.gram_cap:,})",
-            f"{'approximate' if loose else 'exact'} neighbour graph in every iteration, without reading"
-            if k
-            else "no graph",
+        each: list[Statistic] = [PredictedRows(scaling, prediction)]
+        first = Reading("moments and sample", tuple(self._first_statistics(profile)))
+        sketch = Reading("sketch of X'X", (NormalProduct(scaling, placeholder(d, q + min(SKETCH, d))),))
+        if not has_gram:
+            each.append(NormalProduct(scaling, placeholder(d, q)))
+        loop = Reading("rows", tuple(each), times=self.max_iter, typical=TYPICAL_ITERATIONS)
+        arrays = [HeldArray("M and W", "4 d q", first="anchors"), HeldArray("Z'X", "2 m d", first="anchors")]
+        if has_gram:
+            arrays += [
+                HeldArray("X'X", "d d", first="anchors"),
+                HeldArray("R and its factor", "2 d d", first="anchors"),
+            ]
+        else:
+            arrays += [
+                HeldArray("space of W, and X'X times it", "12 d q", first="anchors"),
+                HeldArray("sketch of X'X", "4 d r", first=sketch.name),
+            ]
+        arrays.append(HeldArray("anchors' points", "4 p q", first="anchors", last="anchors"))
+        few, many = TYPICAL_ITERATIONS
+        return Cost(
+            steps=(first, *([] if has_gram else [sketch]), "anchors", loop),
+            sizes={"d": d, "q": q, "m": m, "r": min(SKETCH, d), "p": len(self._sampled(profile, m)) if m else 0},
+            arrays=arrays
+            if has_gram
+            else [a._replace(first=sketch.name) if a.first == "anchors" and not a.last else a for a in arrays],
+            loads_trees=m > 0,
+            notes=(
+                f"{m} anchors; real data took {few} to {many} iterations of one reading; at most {self.max_iter}",
+                f"X'X is {d:,} x {d:,}" if has_gram else f"X'X is not formed ({d:,} features > {self.gram_cap:,})",
+            ),
         )
-        widenings = self.max_iter * self.inner_iterations * MAX_EXPANSIONS
-        return plan_loop(
-            resources,
-            once=once,
-            again=[forward, backward],
-            times=widenings,
-            typical=(least * few, most * many),
-            held=held,
-            phases=phases,
-            message_shape=(n, d, q),
-            compiled=compiled,
-            # Files are used again where they have the same size, and are not removed.
-            scratch_bytes=one * (uncorrelated.ROW_MATRICES + 2) + kept + max(search_rows, making),
-            notes=notes,
-        )
+
+    def _exact_arrays(self, profile: Profile) -> tuple[dict[str, int], list[HeldArray]]:
+        arrays = exact_form.held_arrays(sparse=profile.sparse, gram=profile.d <= self.gram_cap, graph=self.theta > 0)
+        return {"k": self.k_s}, [HeldArray(*array) for array in arrays]
 
     # ------------------------------------------------------------------ the method
 
-    def _score(self, source: RowSource, resources: Resources, k: int) -> Scores:
-        labels, moments, records = self._labels_and_moments(source, resources)
-        space = row_space(self.plan(source, resources))
-        Y, known = self._known(labels, space)
-        alike = AlikeLabels(np.arange(Y.shape[1])) if self.variant == "published_code" else alike_labels(Y, known)
-        Y, known = alike.fold_labels(Y, known, space)
-        scaling = _scaling(moments, self.standardise)
-        readings = Readings(source, resources, scaling, records)
+    def _fit_with_anchors(self, passes: PassRunner) -> Scores:
+        """Algorithm 2, the graph of rows going through anchors."""
+        profile, checkpoint, max_iter = passes.source.profile, checkpoints.current(), int(self.max_iter)
+        lambda_, theta = float(self.lambda_), float(self.theta)
+        results = iter(passes.run("moments and sample", *self._first_statistics(profile)))
+        products, labels = next(results), next(results)
+        sample, m = next(results) if theta > 0 else None, self._n_anchors(profile, profile.d)
+        moments = FeatureMoments(products.n, products.mean, products.m2)
+        self._refuse(moments, products.unknown)
+        self._require_known(labels, profile.n)
+        duplicates = DuplicateLabels(labels.groups)
+        scaling = standard_scaling(moments, standardise=self.standardise)
+        M = duplicates.collapse(scaling.scale_rows(products.products.T))  # X'F of F = Y
+        gram = scale_gram(next(results), scaling.factor) if profile.d <= self.gram_cap else None
 
-        squares = moments.m2 * scaling.factor**2
-        problem = _Problem(self, readings, squares, Y, known, alike, checkpoints.current(), space)
-        trace = problem.run()
-        self.labels_ = alike.unfold(problem.F, space)
-        scores = row_norms(problem.W)
-        extra: dict[str, Any] = {
-            "gram": problem.gram is not None,
-            "labelled_rows": sum(int(known[part].any(axis=1).sum()) for part in row_blocks(*known.shape)),
+        regression, image = self._regression(passes, gram, scaling, products, M)
+        state = load_state(checkpoint, passes.records)
+        if state is None:
+            trace, none = Trace(), Smoothing(0.0, np.zeros((0, profile.d)), np.zeros(0))
+            found = regression.solve(M, np.full(profile.d, lambda_), none, image)  # D = I, and no graph of rows yet
+            prediction = self._first_prediction(found.W, products, sample, m, scaling, duplicates)
+        else:
+            trace = Trace(**state.facts["trace"])
+            prediction = self._first_prediction(state.arrays["W"], products, None, m, scaling, duplicates)
+            prediction = replace(prediction, **{name: state.arrays[name] for name in _PREDICTION})
+            regression.restore(state.arrays)
+        for t in range(trace.iterations + 1, max_iter + 1):
+            W = prediction.W
+            needed = [] if regression.direction is None else [NormalProduct(scaling, regression.direction)]
+            sums, *images = passes.run("rows", PredictedRows(scaling, prediction), *needed)  # F, S by Eqs. 17 and 21
+            image = images[0] if images else None
+            masses = sums.masses.sum(axis=0)
+            U, T = anchor_values(sums.ZF, masses, prediction.U), anchor_values(sums.ZX @ W, masses, prediction.T)
+            L_p = self._label_laplacian(sums.FF, duplicates)  # Eq. 25
+            trace.objective.append(self._objective(sums, W, U, T, L_p, profile.n))
+            trace.report_progress(residual=trace.residual[-1] if trace.residual else 0.0)
+            if t > 1 and trace.change <= self.tol and (not trace.residual or trace.residual[-1] <= RESIDUAL_TOL):
+                trace.converged = True
+            if not W.any():
+                trace.converged = True
+            if trace.converged or t == max_iter:
+                break
+            smoothing = Smoothing(theta, sums.ZX, masses)
+            for _ in range(self.inner_iterations if gram is not None else 1):  # Algorithm 1
+                before = prediction.W
+                D = 0.5 / np.sqrt(row_norms(before) ** 2 + EPSILON)  # Eq. 9
+                found = regression.solve(sums.XF, lambda_ * D, smoothing, image)  # Eq. 14
+                prediction = replace(prediction, W=found.W)
+                if np.linalg.norm(found.W - before) <= SETTLED * np.linalg.norm(found.W):
+                    break
+            T = anchor_values(sums.ZX @ found.W, masses, T)
+            mean, U = settle_anchors(prediction, sums)
+            prediction = replace(prediction, mean=mean, U=U, T=T, coupling=float(self.mu) * L_p)
+            trace.rank.append(found.rank)
+            trace.step.append(float(np.linalg.norm(found.W - W)) / max(float(np.linalg.norm(found.W)), 1e-300))
+            if gram is None:
+                trace.residual.append(found.residual)
+            if checkpoint.due():
+                arrays = {name: getattr(prediction, name) for name in _PREDICTION}
+                save_state(checkpoint, {**arrays, **regression.state()}, trace, passes.records)
+        scores = row_norms(W)
+        extra = {
+            "gram": gram is not None,
+            "labelled_rows": int(profile.n - labels.rows[1] if self.missing == "coded" else labels.rows[0]),
             "constant_features": int((scaling.factor == 0).sum()),
-            "distinct_labels": alike.count,
-            "graph": problem.graph_facts,
+            "distinct_labels": duplicates.count,
+            "graph": None,
         }
-        told = [*recall_warnings(problem.graph_facts), *self._warnings(labels, trace, scores)]
-        return self._result(scores, trace, records, extra, told)
+        if theta > 0:
+            extra["graph"] = {"kind": "anchors", "anchors": len(prediction.U), "anchor_neighbors": prediction.neighbors}
+        self._prediction_of_fit = scaling, prediction
+        warnings = self._never_positive(products.positives) if scores.any() else []
+        return self._result(scores, trace, extra, warnings + self._warnings(trace, scores))
 
-    def _known(self, Y: sp.csr_array, space: RowSpace) -> tuple[sp.csr_array, NDArray[np.bool_]]:
-        """Known positives (n, q), and which entries are known: by rows, shape (n, 1), or by entries, shape (n, q)."""
-        n, q = Y.shape
-        row = np.repeat(np.arange(n), np.diff(Y.indptr))
-        unknown = Y.data < 0
-        missing = np.bincount(row[unknown], minlength=n)
-        if self.missing == "zeros" or self.variant == "published_code":
-            missing[np.bincount(row[~unknown], minlength=n) == 0] = q
-        if (missing == q).all():
+    def _require_known(self, labels: LabelKnowledge, n: int) -> None:
+        """Refuse labels of which none is known.
+
+        Raises
+        ------
+        DataError
+        """
+        unlabelled = n - labels.rows[0] if self.missing == "zeros" else labels.rows[1]
+        if unlabelled == n:
+            everything = labels.rows[1] == n
             raise DataError(
-                "no row of Y has a known label" + ("" if unknown.sum() == n * q else " that is positive"),
+                "no row of Y has a known label" + ("" if everything else " that is positive"),
                 cure="give labels 1 and 0 for some rows; -1 stands for an unknown one",
             )
-        positive = sp.csr_array(Y, dtype=np.float64, copy=True)
-        positive.data[unknown] = 0.0
-        positive.eliminate_zeros()
-        if ((missing == 0) | (missing == q)).all():
-            return positive, (missing == 0)[:, np.newaxis]
-        known = space.empty(n, q, np.bool_)
-        for part in row_blocks(n, q):
-            known[part] = (graph_rows(Y, part).toarray() >= 0) & (missing[part] < q)[:, np.newaxis]
-        return positive, known
 
-    def _warnings(self, labels: sp.csr_array, trace: _Trace, scores: Array) -> list[Warning]:
-        consequence = "Nothing can be learnt of such a label: what is recovered of it (labels_) means nothing, and "
+    def _regression(
+        self, passes: PassRunner, gram: Array | None, scaling: Scaling, products: LabelMoments, M: Array
+    ) -> tuple[GramRegression | SubspaceRegression, Array | None]:
+        """How W is solved for, and X'X times the directions of the first solve where X'X is not formed."""
+        if gram is not None:
+            return GramRegression(gram), None
+        d = len(scaling.factor)
+        Omega = np.random.default_rng(self._seed).standard_normal((d, min(SKETCH, d)))
+        Omega[scaling.factor == 0] = 0.0
+        directions = np.concatenate([Omega, M], axis=1)
+        (image,) = passes.run("sketch of X'X", NormalProduct(scaling, directions))
+        split = Omega.shape[1]
+        trace = float((products.m2 * scaling.factor**2).sum())
+        regression = SubspaceRegression(NystromSketch(Omega, image[:, :split], trace))
+        regression.direction = M
+        return regression, image[:, split:]
+
+    def _first_prediction(
+        self,
+        W: Array,
+        products: LabelMoments,
+        sample: SampledRows | None,
+        m: int,
+        scaling: Scaling,
+        duplicates: DuplicateLabels,
+    ) -> RowPrediction:
+        """The labels of rows as they begin: without a graph of rows, and with anchors where these put the sample."""
+        q = duplicates.count
+        none = np.zeros((0, q))
+        L_p = self._label_laplacian(duplicates.collapse_both(products.pairs.astype(np.float64)), duplicates)
+        prediction = RowPrediction(
+            W,
+            duplicates.collapse(products.positives[np.newaxis] / products.n)[0],
+            none,
+            none,
+            float(self.mu) * L_p,
+            float(self.theta),
+            self.anchor_neighbors,
+            duplicates,
+            self.missing == "zeros",
+        )
+        if sample is None:
+            return prediction
+        scaled = scaling.scale_rows(W)
+        XW = np.concatenate([tile.forward(scaled) for tile in row_tiles(sample.X, scaling.centre)])
+        F, _ = prediction.predict(XW, *prediction.labels(sample.Y))
+        points = place_anchors(np.concatenate([F, XW], axis=1), min(m, len(F)), self._seed)
+        return replace(prediction, U=points[:, :q].copy(), T=points[:, q:].copy())
+
+    def _label_laplacian(self, FF: Array, duplicates: DuplicateLabels) -> Array:
+        """L_p of the adaptive graph of the columns of F (Eq. 25), from F'F."""
+        if self.mu == 0 or len(duplicates.group) < 2:
+            return np.zeros((duplicates.count, duplicates.count))
+        P, _, _ = column_graph(duplicates.expand_both(FF), self.k_p)
+        return duplicates.collapse_both(np.diag(P.sum(axis=1)) - P)
+
+    def _objective(self, sums: PredictedSums, W: Array, U: Array, T: Array, L_p: Array, n: int) -> float:
+        """Eq. 8 without α‖S‖² and β‖P‖², for the anchors that are best for F and X W."""
+        difference, missed, projected = sums.terms
+        mean = sums.total / n  # X is centred
+        value = difference - n * float(mean @ mean) + missed
+        value += float(self.lambda_) * float(np.sqrt(row_norms(W) ** 2 + EPSILON).sum())
+        if len(U):
+            masses = sums.masses.sum(axis=0)
+            of_anchors = [float(masses @ np.einsum("ij,ij->i", V, V)) for V in (U, T)]
+            value += float(self.theta) * (float(np.trace(sums.FF)) + projected - sum(of_anchors))
+        return float(value + float(self.mu) * np.vdot(L_p, sums.FF))
+
+    def _fit_exactly(self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:
+        return exact_form.fit(
+            X,
+            Y,
+            moments=moments,
+            variant=self.variant,
+            lambda_=float(self.lambda_),
+            theta=float(self.theta),
+            mu=float(self.mu),
+            k_s=self.k_s,
+            k_p=self.k_p,
+            missing=self.missing,
+            standardise=self.standardise,
+            inner_iterations=self.inner_iterations,
+            solver_tol=self.solver_tol,
+            gram_cap=self.gram_cap,
+            tol=self.tol,
+            max_iter=self.max_iter,
+            random_state=self.random_state,
+        )
+
+    def _never_positive(self, positives: NDArray[np.int64]) -> list[Warning]:
+        consequence = "Nothing can be learnt of such a label: what is recovered of it means nothing, and "
         if self.mu > 0 or self.variant == "published_code":
             consequence += "through the graph of labels it adds noise to the scores. Leave it out of Y, or give rows "
             consequence += "that have it."
         else:
             consequence += "it has no part in the scores."
-        found = never_positive_warnings(self, "Access-MFS", labels, consequence) if scores.any() else []
+        return never_positive_warnings(self, "Access-MFS", positives, consequence)
+
+    def _warnings(self, trace: Trace, scores: Array) -> list[Warning]:
         if not scores.any():
-            found.append(
+            return [
                 UserWarning(
                     "Access-MFS can tell no feature from another: every feature is constant, or no known label differs "
                     "between rows. All features get the same score."
                 )
+            ]
+        if trace.converged:
+            return []
+        return [
+            ConvergenceWarning(
+                f"Access-MFS did not converge in {self.max_iter} iterations (the last one changed the objective by "
+                f"{trace.change:.1e} of it, and tol is {self.tol:g}). Increase max_iter, or tol."
             )
-        elif not trace.converged:
-            found.append(
-                ConvergenceWarning(
-                    f"Access-MFS did not converge in {self.max_iter} iterations (the last one changed the objective by "
-                    f"{trace.change:.1e} of it, and tol is {self.tol:g}). Increase max_iter, or tol."
-                )
-            )
-        if not trace.solved:
-            worst = int(np.argmax(np.divide(trace.solver_error, trace.solver_tol)))
-            found.append(
-                ConvergenceWarning(
-                    f"Access-MFS left an error of {trace.solver_error[worst]:.1e} in W, where solver_tol is "
-                    f"{trace.solver_tol[worst]:.1e}. Use a "
-                    "gram_cap of at least the number of features, a larger lambda_, or a larger solver_tol."
-                )
-            )
-        return found
-
-
-@dataclass
-class _Trace(LoopTrace):
-    """What happened, iteration by iteration; the objective is Eq. 8 without the two terms of `graph_penalty`.
-
-    Attributes
-    ----------
-    graph_penalty, step, solver_tol, solver_error : list of float
-        The two terms; ‖ΔW‖/‖W‖; error that the solver was to leave in W, and that it left.
-    expansions, label_steps, rank : list of int
-    solved : bool
-        Whether every solve reached its tolerance.
-    """
-
-    graph_penalty: list[float] = field(default_factory=list)
-    step: list[float] = field(default_factory=list)
-    solver_tol: list[float] = field(default_factory=list)
-    solver_error: list[float] = field(default_factory=list)
-    expansions: list[int] = field(default_factory=list)
-    label_steps: list[int] = field(default_factory=list)
-    rank: list[int] = field(default_factory=list)
-    solved: bool = True
-
-    @property
-    def change(self) -> float:
-        """Relative change of the objective in the last iteration."""
-        if len(self.objective) < 2:
-            return np.inf
-        before, now = self.objective[-2:]
-        return abs(now - before) / abs(before) if before else abs(now)
-
-
-class _Problem:
-    """The loop of Algorithm 2 and its state, in the paper's letters, rows being samples.
-
-    q is the number of distinct labels: labels known alike are one column, √m times what each of the m is.
-
-    Attributes
-    ----------
-    W : float64 array, shape (d, q)
-    XW : float64 array, shape (n, q)
-        Of centred X.
-    F : float64 array, shape (n, q)
-    D : float64 array, shape (d,)
-    L_s : Laplacian or None
-    L_p : float64 array, shape (q, q), or None
-    """
-
-    def __init__(
-        self,
-        selector: AccessMFS,
-        readings: Readings,
-        squares: Array,
-        Y: sp.csr_array,
-        known: NDArray[np.bool_],
-        alike: AlikeLabels,
-        checkpoint: Checkpoint,
-        space: RowSpace = IN_MEMORY,
-    ) -> None:
-        self.selector = selector
-        self.graph_facts: dict[str, Any] | None = None
-        self.published = selector.variant == "published_code"
-        self.epsilon = PUBLISHED_EPSILON if self.published else EPSILON
-        self.readings = readings
-        self.squares = squares
-        self.Y = Y
-        self.U = known
-        self.alike = alike
-        resources = readings.resources
-        self.threads = len(os.sched_getaffinity(0)) if resources.client else resources.threads_per_worker
-        n, q = Y.shape
-        d = len(squares)
-        self.loose = selector.theta > 0 and not exact_points(selector.graph, n, 2 * q)
-        self.follows = _follows(selector, n, q)
-        self.knows_graph = _graph_at_hand(selector, readings.source, loose=self.loose) and _near_zero(readings.scaling)
-        self.space = space
-        self.F: Array = space.empty(n, q)
-        for part in row_blocks(n, q):
-            self.F[part] = graph_rows(Y, part).toarray()
-        self.gram: Array | None = None
-        first: Array | None = None
-        if d <= selector.gram_cap:
-            centred = centre(space.copy(self.F))
-            self.gram, first = readings.gram(centred)
-            space.release(centred)
-        self._first = first
-        self.subspace = Subspace(space=space)
-        self._factor: _Factor | None = None
-        self.trace = _Trace()
-        self.checkpoint = checkpoint
-        self.points = MovingPoints(
-            neighbours_used(selector.k_s, n) + 1,
-            kind=selector.graph,
-            seed=int(selector.random_state or 0),
-            threads=self.threads,
-            space=RowSpace(space.folder),
-        )
-        state = load_state(checkpoint, readings.records, rows=("F", "XW", "Xbefore"))
-        if state is not None:
-            self._restore(state)
-        else:
-            self.D = np.ones(d)
-            drawn = _first_weights(d, len(alike.group), int(selector.random_state or 0), published=self.published)
-            self.W = alike.fold(drawn)
-            self.XW = space.empty(n, q)
-            if selector.theta > 0:
-                readings.forward(self.W, self.XW)
-            else:
-                fill(self.XW, 0.0)
-        self.L_s: Laplacian | None = None
-        self.L_p: Array | None = None
-        self.penalty = self._update_S() + self._update_P()
-
-    def run(self) -> _Trace:
-        """Algorithm 2."""
-        selector, trace = self.selector, self.trace
-        for t in range(trace.iterations + 1, selector.max_iter + 1):
-            before = self.W
-            self._update_W(trace)
-            self._update_F(trace)
-            self.penalty = self._update_S() + self._update_P()
-
-            trace.objective.append(self.objective())
-            trace.graph_penalty.append(self.penalty)
-            norm = float(np.linalg.norm(self.W))
-            trace.step.append(float(np.linalg.norm(self.W - before)) / norm if norm > 0 else 0.0)
-            trace.tell(step=trace.step[-1], error=trace.solver_error[-1])
-            if norm == 0 or (t > 1 and self._settled(trace)):
-                trace.converged = True
-                break
-            if self.checkpoint.due():
-                self._save()
-        return trace
-
-    def _save(self) -> None:
-        # Of the space W and what was before are left after a solve; the graphs follow from F, X W and the candidates.
-        arrays = {"F": self.F, "W": self.W, "XW": self.XW, "D": self.D}
-        if self._factor is not None:
-            arrays["factored"] = self._factor.ridge
-        for block in self.subspace.blocks[1:]:
-            arrays |= {"before": block.P, "Xbefore": block.XP}
-        candidates, points = self.points.state()
-        space = {"rate": self.subspace.rate, "missed": self.subspace.missed}
-        served = None if self._factor is None else [self._factor.iterations, self._factor.least, self._factor.owed]
-        facts = {"space": space, "points": points, "graph": self.graph_facts, "factor": served}
-        save_state(self.checkpoint, {**arrays, **candidates}, self.trace, self.readings.records, **facts)
-
-    def _restore(self, state: State) -> None:
-        self.W, self.D = state.arrays["W"], state.arrays["D"]
-        fill(self.F, state.arrays["F"])
-        self.XW = self.space.copy(state.arrays["XW"])
-        blocks = [Block(self.W, self.XW, self.XW)]
-        if "before" in state.arrays:
-            P = state.arrays["before"]
-            held = self.space.empty(*self.F.shape)
-            blocks.append(Block(P, fill(narrowed(held, P.shape[1]), state.arrays["Xbefore"]), held))
-        self.subspace = Subspace(blocks, **state.facts["space"], space=self.space)
-        self.trace = _Trace(**state.facts["trace"])
-        self.points.restore(state.arrays, state.facts["points"])
-        self.graph_facts = state.facts["graph"]
-        if state.facts["factor"] is not None:  # of a store: its graph is not in it
-            iterations, least, owed = state.facts["factor"]
-            ridge = state.arrays["factored"]
-            self._factor = _Factor(self._factorised(ridge), ridge, iterations, False, least, owed)
-        self._first = None
-
-    def _settled(self, trace: _Trace) -> bool:
-        if self.published:
-            return trace.objective[-1] - trace.objective[-2] > -PUBLISHED_TOL
-        return trace.change <= self.selector.tol
-
-    def _solver_tol(self, trace: _Trace) -> float:
-        """Error that the next W may have."""
-        if self.selector.solver_tol is not None:
-            return float(self.selector.solver_tol)
-        if not self.follows:
-            return TIGHTEST
-        moved = trace.step[-1] if trace.step else 1.0
-        kind = "gram" if self.gram is not None else "diagonal"
-        return min(LOOSEST[kind], max(SOLVED_SHARE[kind] * moved, TIGHTEST))
-
-    def _update_W(self, trace: _Trace) -> None:
-        """Algorithm 1: W by Eq. 14, D by Eq. 9, in turn."""
-        selector = self.selector
-        tol = self._solver_tol(trace)
-        # Where solves follow the steps of W, they do so without a reading as soon as W moves little by little.
-        enough = UNREAD_SHARE * trace.step[-1] if trace.step and self.follows and trace.step[-1] <= STEADY else 0.0
-        expansions = 0
-        if not self.subspace.blocks:  # that of the first graph is not taken up
-            self.space.release(self.XW)
-        for _ in range(1 if self.published else selector.inner_iterations):
-            before = self.W
-            ridge = selector.lambda_ * self.D
-            found = self.subspace.solve(
-                self.F,
-                self.readings,
-                laplacian=self.L_s,
-                theta=float(selector.theta),
-                ridge=ridge,
-                precondition=self._preconditioner(ridge),
-                tol=tol,
-                max_expansions=MAX_EXPANSIONS,
-                first=self._first,
-                enough=enough,
-            )
-            self._first = None
-            if self._factor is not None:
-                self._factor.served(found.expansions)
-            self.W, self.XW = found.W, found.XW
-            self.D = 0.5 / np.sqrt(row_norms(self.W) ** 2 + self.epsilon)
-            expansions += found.expansions
-            trace.solved &= found.converged
-            if np.linalg.norm(self.W - before) <= SETTLED * np.linalg.norm(self.W):
-                break
-        trace.expansions.append(expansions)
-        trace.solver_tol.append(tol if found.expansions else max(tol, enough))
-        trace.solver_error.append(found.error)
-        trace.rank.append(found.rank)
-
-    def _preconditioner(self, ridge: Array) -> GramPreconditioner | DiagonalPreconditioner:
-        if self.gram is None:
-            return DiagonalPreconditioner(self.squares, float(self.selector.theta), ridge)
-        factor, iterations = self._factor, self.trace.iterations
-        old = factor is not None and not factor.stale(ridge, self.trace.step, self._factor_cost())
-        if factor is None or not old:
-            factor = self._factor = None  # before there are two
-            factor = self._factor = _Factor(self._factorised(ridge), ridge, iterations, self.knows_graph)
-        if old or self.knows_graph:  # which in single precision or old may take one widening, or many
-            self.subspace.rate = 0.5  # how fast the last solve was says nothing about this one
-        return factor.preconditioner
-
-    def _factor_cost(self) -> float:
-        """Multiplications for a factor of R over those of a widening."""
-        profile, q = self.readings.source.profile, self.F.shape[1]
-        d, values = profile.d, profile.nonzeros
-        factor, widening = d**3 / 3, 4.0 * values * q
-        if self.knows_graph:
-            factor, widening = factor + values * d, widening + 2.0 * d * d * q
-        return float(factor / max(widening, 1.0))
-
-    def _factorised(self, ridge: Array) -> GramPreconditioner:
-        assert self.gram is not None
-        theta = float(self.selector.theta)
-        if self.knows_graph and self.L_s is not None:
-            A = self.readings.laplacian_gram(self.L_s)
-            A *= theta
-            A += self.gram
-        else:
-            A = (1.0 + theta) * self.gram
-        return GramPreconditioner(A, ridge, single=theta > 0)
-
-    def _update_F(self, trace: _Trace) -> None:
-        """F by Eq. 17."""
-        selector = self.selector
-        target = self.space.empty(*self.F.shape)
-        for part in row_blocks(*target.shape):
-            target[part] = self.XW[part] + graph_rows(self.Y, part)  # C; X is centred
-        steps = propagate_labels(
-            self.F,
-            target,
-            self.U,
-            laplacian=self.L_s,
-            theta=float(selector.theta),
-            label_laplacian=self.L_p,
-            mu=1.0 if self.published else float(selector.mu),
-            tol=LABEL_TOL * self._solver_tol(trace),
-            space=self.space,
-        )
-        self.space.release(target)
-        trace.label_steps.append(steps)
-
-    def _update_S(self) -> float:
-        """S by Eq. 21: nearest neighbours among [f_i, W'x_i]. Gives θΣα_i‖s_i‖²."""
-        n = len(self.F)
-        k = neighbours_used(self.selector.k_s, n)
-        if self.selector.theta == 0 or k == 0:
-            return 0.0
-        Z, squares = self._points(), np.empty(n)
-        for part in row_blocks(*Z.shape):
-            squares[part] = np.einsum("ij,ij->i", Z[part], Z[part])
-        found = self.points.graph(Z)
-        self.space.release(Z)
-        neighbours, facts = found.neighbours, found.facts
-        # Of the graphs of all iterations the record tells the one that missed most, and the searches of all.
-        if self.graph_facts is None or facts.get("recall", 1.0) < self.graph_facts.get("recall", 1.0):
-            self.graph_facts = dict(facts)
-        if "searches" in facts:
-            self.graph_facts["searches"] = facts["searches"]
-        slack = PUBLISHED_SLACK if self.published else 0.0
-        aside = RowSpace(self.space.folder)
-        weights, alpha, norms = aside.empty(n, k), np.empty(n), np.empty(n)
-        for part in row_blocks(n, 3 * (k + 1)):
-            distances = 0.5 * neighbours.distances[part]  # m of Eq. 18
-            weights[part], alpha[part] = simplex_weights(distances, k, squares[part], slack=slack)
-            norms[part] = np.einsum("ij,ij->i", weights[part], weights[part])
-        S = type(neighbours)(neighbours.indices[:, :k], weights).to_csr(space=aside)
-        self.L_s = None  # the graph of before goes first
-        self.L_s = Laplacian(graph_of(S, lambda S, T, part: (S + T) * 0.5, RowSpace(self.space.folder)))
-        if self.published:
-            return float(self.selector.theta * alpha.mean() * np.square(self.L_s.graph.data).sum())
-        return float(self.selector.theta) * float(alpha @ norms)
-
-    def _points(self) -> Array:
-        """[f_i, W'x_i] around zero, shape (n, 2q)."""
-        n, q = self.F.shape
-        Z, mean = self.space.empty(n, 2 * q), column_sums(self.F) / n
-        for part in row_blocks(*Z.shape):
-            np.subtract(self.F[part], mean, out=Z[part, :q])
-            np.multiply(self.XW[part], np.sqrt(2.0) if self.published else 1.0, out=Z[part, q:])
-        return Z
-
-    def _update_P(self) -> float:
-        """P by Eq. 25: the adaptive graph of the columns of F. Gives μΣβ_i‖p_i‖²."""
-        if (self.selector.mu == 0 and not self.published) or len(self.alike.group) < 2:
-            return 0.0
-        P, beta, squares = column_graph(self.alike.unfold_both(inner(self.F, self.F)), self.selector.k_p)
-        self.L_p = self.alike.fold_both(np.diag(P.sum(axis=1)) - P)
-        if self.published:  # from distances that are not halved
-            return float(self.selector.mu * 2.0 * beta.mean() * np.square(P).sum())
-        return float(self.selector.mu) * float(beta @ squares)
-
-    def objective(self) -> float:
-        """Eq. 8 without α‖S‖² and β‖P‖²; of the authors' code, its logarithm of Eq. 8 with two halves."""
-        selector, F = self.selector, self.F
-        half = 0.5 if self.published else 1.0
-        mean = column_sums(F) / len(F)
-        value = 0.0
-        for part in row_blocks(*F.shape):
-            value += float(np.square(self.XW[part] - (F[part] - mean)).sum())
-            value += float((self.U[part] * np.square(F[part] - graph_rows(self.Y, part))).sum())
-        # ‖W‖_{2,1} as D has it, with ε.
-        value += half * selector.lambda_ * float(np.sqrt(row_norms(self.W) ** 2 + self.epsilon).sum())
-        if self.L_s is not None:
-            image = self.space.empty(*F.shape)
-            for share, V in ((half, F), (1.0, self.XW)):
-                value += share * selector.theta * float(column_dots(V, self.L_s.product(V, image)).sum())
-            self.space.release(image)
-        if self.L_p is not None:
-            value += selector.mu * float(np.vdot(self.L_p, inner(F, F)))
-        return float(np.log(value + self.penalty)) if self.published else value
-
-
-@dataclass
-class _Factor:
-    """A factor of R as it was, and how well it has served since.
-
-    Attributes
-    ----------
-    ridge : float64 array, shape (d,)
-    iterations : int
-        That there had been.
-    knows_graph : bool
-        Whether it is one of R with the graph of then.
-    least, owed : int
-        Fewest widenings that a solve took, and those that others took beyond them.
-    """
-
-    preconditioner: GramPreconditioner
-    ridge: Array
-    iterations: int
-    knows_graph: bool
-    least: int = 0
-    owed: int = 0
-
-    def served(self, expansions: int) -> None:
-        """A solve took so many widenings; one that took none has not used the factor."""
-        if expansions == 0:
-            return
-        least = min(self.least, expansions) if self.least else expansions
-        self.least, self.owed = least, self.owed + expansions - least
-
-    def stale(self, ridge: Array, steps: Sequence[float], cost: float) -> bool:
-        """Whether a new factor, which costs as much as some widenings, is better than this one.
-
-        `steps` are those of W in the iterations up to now.
-        """
-        new_graph = self.knows_graph and len(steps) > self.iterations
-        if self.owed + 1 > cost or (new_graph and steps[-1] > STALE_STEP):
-            return True
-        return _changed(self.ridge, ridge) > STALE_SHARE
-
-
-def _changed(before: Array, now: Array) -> float:
-    """Share of values that have changed by more than half.
-
-    >>> _changed(np.array([1.0, 1.0, 0.0, 4.0]), np.array([1.6, 1.4, 0.0, 1.0]))
-    0.5
-    """
-    return float((np.maximum(before, now) > 1.5 * np.minimum(before, now)).mean())
-
-
-def _follows(selector: AccessMFS, n: int, q: int) -> bool:
-    """Whether solves are as close as the steps of W ask for: rows are many, or their graph is approximate anyway."""
-    if selector.theta == 0 or selector.solver_tol is not None:
-        return False
-    return not (exact_points(selector.graph, n, 2 * q) and exact_points("auto", n, 2 * q))
-
-
-def _graph_at_hand(selector: AccessMFS, source: Profile | RowSource, *, loose: bool) -> bool:
-    """Whether R can be factorised with the graph: X is an array of this process, and X'L_sX no reading."""
-    if not isinstance(source, ArrayRows) or source.profile.d > selector.gram_cap:
-        return False
-    return selector.theta > 0 and not loose
-
-
-def _near_zero(scaling: Scaling | None) -> bool:
-    """Whether X, which is not centred for X'LX, is near enough to zero that its digits are those of its deviations.
-
-    >>> _near_zero(Scaling(np.array([5.0, 1.0]), np.array([0.1, 1e3])))
-    True
-    >>> _near_zero(Scaling(np.array([5.0, 1.0]), np.array([0.1, 1e5])))
-    False
-    """
-    if scaling is None:
-        return True
-    centre = np.abs(scaling.centre)
-    return bool((centre * scaling.factor).max(initial=0.0) <= FAR and centre.max(initial=0.0) <= 1e100)
-
-
-def _first_weights(d: int, q: int, seed: int, *, published: bool) -> Array:
-    """The W with which the first graph is made."""
-    random = np.random.default_rng(seed)
-    if published:
-        return random.random((d, q))
-    # Points of the first graph then have about the spread of standardised features.
-    weights: Array = random.standard_normal((d, q)) / np.sqrt(d)
-    return weights
-
-
-def _scaling(moments: FeatureMoments, standardise: bool) -> Scaling:
-    scaling = standard_scaling(moments)
-    if standardise:
-        return scaling
-    return Scaling(scaling.centre, (scaling.factor > 0).astype(np.float64))
+        ]

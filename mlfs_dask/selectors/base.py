@@ -19,10 +19,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse as sp
-from sklearn.base import BaseEstimator
-from sklearn.feature_selection import SelectorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mlfs_dask import checkpoints, runtime
 from mlfs_dask.blocks.sparse import columns_of_block
@@ -32,6 +28,7 @@ from mlfs_dask.primitives.passes import CacheableStatistic, count_passes
 from mlfs_dask.primitives.row_sources import as_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, project, require_driver
+from mlfs_dask.selectors.estimator import Estimator
 from mlfs_dask.selectors.labels import label_matrix
 from mlfs_dask.typing import Profile, RowSource
 
@@ -126,7 +123,7 @@ class Report:
         return asdict(self)
 
 
-class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
+class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
     """Base class of all selectors.
 
     A subclass sets the class attributes, takes its parameters in `__init__` (`n_features_to_select` first,
@@ -305,6 +302,8 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         -------
         array of shape (n, k)
         """
+        from sklearn.utils.validation import check_is_fitted
+
         if is_dataset(X):
             check_is_fitted(self)
             X = X.X
@@ -325,6 +324,8 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
         return take_columns(X, np.flatnonzero(self.support_))
 
     def _get_support_mask(self) -> NDArray[np.bool_]:
+        from sklearn.utils.validation import check_is_fitted
+
         check_is_fitted(self)
         return self.support_
 
@@ -361,6 +362,8 @@ class BaseSelector(SelectorMixin, BaseEstimator):  # type: ignore[misc]
                 raise DataError(f"Expected 2D array, got {X.ndim}D Dask array instead")
             self._set_features(int(X.shape[1]), None)
         else:
+            from sklearn.utils.validation import validate_data
+
             # NaN and infinity are found in the pass itself, not in a reading of their own.
             X = validate_data(self, X, accept_sparse="csr", ensure_all_finite=False)
         Y = y if is_dask_array(y) and y.ndim == 2 else label_matrix(y)
@@ -463,21 +466,23 @@ def nothing_to_tell(title: str, *, constant: int, d: int, alike: int, q: int) ->
     )
 
 
-def never_positive_warnings(selector: BaseSelector, title: str, Y: sp.csr_array, consequence: str) -> list[Warning]:
-    """What is told of labels that no row is known to have.
+def never_positive_warnings(
+    selector: BaseSelector, title: str, positives: NDArray[np.integer[Any]], consequence: str
+) -> list[Warning]:
+    """The warning of labels that no row is known to have, if there are any.
 
     Parameters
     ----------
     selector : BaseSelector
     title : str
         Of the method.
-    Y : csr_array, shape (n, q)
-        1 and, for unknown, -1.
+    positives : int array, shape (q,)
+        Rows that are known to have each label.
     consequence : str
         What the method makes of such a label, and the cure.
     """
-    q = Y.shape[1]
-    never = np.flatnonzero(np.bincount(Y.indices[Y.data > 0], minlength=q) == 0)
+    q = len(positives)
+    never = np.flatnonzero(positives == 0)
     if not len(never):
         return []
     names = selector._label_names

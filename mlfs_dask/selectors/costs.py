@@ -181,6 +181,9 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
                 times = np.array([step.times, *np.minimum(step.typical or (step.times, step.times), step.times)])
                 totals += np.outer([1, planned.tasks, planned.bytes_read], times)
         peak_driver = max(peak_driver, driver + held)
+    arrays: dict[str, int] = {}
+    for array in cost.arrays:
+        arrays[array.name] = arrays.get(array.name, 0) + array.nbytes(cost.sizes)
     iterates = any(isinstance(step, Reading) and step.typical for step in cost.steps)
     (passes, few, many), (tasks, _, _), (read, few_read, many_read) = totals.tolist()
     return Plan(
@@ -189,7 +192,7 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
         bytes_read=read,
         peak_worker_bytes=peak_worker,
         peak_driver_bytes=peak_driver,
-        arrays={array.name: array.nbytes(cost.sizes) for array in cost.arrays},
+        arrays=arrays,
         notes=tuple(cost.notes),
         typical_passes=(few, many) if iterates else None,
         typical_bytes_read=(few_read, many_read) if iterates else None,

@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 
 from mlfs_dask.blocks.label_space import (
     label_correlations,
@@ -26,6 +25,7 @@ from mlfs_dask.primitives.products import LabelMoments, LabelProducts, wants_com
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import BaseSelector, Scores, nothing_to_tell, rank, unknown_labels_error
 from mlfs_dask.selectors.costs import Cost, HeldArray, PassRunner, Reading
+from mlfs_dask.selectors.estimator import ConvergenceWarning
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers.padm import MATRICES, Solution, best_mask, solve_corrected, solve_published
 from mlfs_dask.typing import Profile, RowSource

@@ -1,145 +1,160 @@
-"""What selectors with a loop over the data share: readings of X, the plan, checkpoints, and what is told at the end."""
+"""What selectors with a loop over the data share: the two forms of their graph of rows, checkpoints, and the first reading.
+
+With anchors a loop holds small variables alone, and each of its iterations is one reading in which a row finds its own
+variables from them, adds to sums and is forgotten: nothing with n rows is held anywhere. The exact form holds X, Y and
+the graph of the paper in this process (`mlfs_dask.exact`), and is for data of some 50 000 rows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.linear import laplacian_gram
+from mlfs_dask.blocks.anchors import ROWS_PER_ANCHOR, count_anchors
 from mlfs_dask.checkpoints import Arrays, Checkpoint, State
-from mlfs_dask.primitives import linear
-from mlfs_dask.primitives.gram import GramProducts, gram, gram_of_columns, scale_gram
-from mlfs_dask.primitives.labels import collect_labels
-from mlfs_dask.primitives.linear import Scaling
+from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.primitives.moments import FeatureMoments, Moments
-from mlfs_dask.primitives.passes import PassRecord, records_from_facts, records_to_facts
-from mlfs_dask.primitives.plan import PassPlan, Phase, Plan, combine
-from mlfs_dask.primitives.row_passes import IN_FLIGHT_BYTES
-from mlfs_dask.primitives.rows import ArrayRows
-from mlfs_dask.row_arrays import BLOCK_BYTES, IN_MEMORY, RowSpace, free_disk, scratch_folder
-from mlfs_dask.runtime import Resources, driver_bytes, driver_compiled_bytes
+from mlfs_dask.primitives.passes import PassRecord, records_from_facts, records_to_facts, run_pass
+from mlfs_dask.primitives.row_sources import ArrayRows
+from mlfs_dask.primitives.sample import draw_rows
+from mlfs_dask.primitives.subsets import read_rows
+from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
-from mlfs_dask.solvers.laplacian import Laplacian
+from mlfs_dask.selectors.costs import Cost, HeldArray, PassRunner, Plan, Reading, project, require_driver
 from mlfs_dask.solvers.trace import LoopTrace
-from mlfs_dask.typing import RowSource
+from mlfs_dask.typing import Matrix, Profile, RowSource
 
 Array = NDArray[np.float64]
 
-#: Bytes of freed arrays that the C library keeps: those that are smaller than this, and of these about so many.
-KEPT_BYTES = 32 * 2**20
+GraphKind: TypeAlias = Literal["anchors", "exact", "auto"]
 
-#: Bytes of mapped files that a process holds at a time, at most: of every array the pages of one block, and a
-#: partition's rows while it is read.
-MAPPED_BYTES = 32 * BLOCK_BYTES
+#: Rows up to which "auto" takes the exact graph.
+EXACT_ROWS = 20_000
 
-
-@dataclass
-class Readings:
-    """X as its products, centred and scaled: each of them is a reading of the data, whose record is kept.
-
-    Attributes
-    ----------
-    source : RowSource
-        X of shape (n, d).
-    resources : Resources
-    scaling : Scaling or None
-    records : list of PassRecord
-    """
-
-    source: RowSource
-    resources: Resources
-    scaling: Scaling | None
-    records: list[PassRecord]
-
-    def forward(self, W: Array, out: Array | None = None) -> Array:
-        """X W, shape (n, c), into `out` if it is given."""
-        product, record = linear.forward(self.source, W, self.resources, scaling=self.scaling, out=out)
-        self.records.append(record)
-        return product
-
-    def backward(self, V: Array, weights: Array | None = None) -> Array:
-        """X'V, or X'SV with the diagonal of S, shape (d, c)."""
-        sums, record = linear.backward(self.source, V, self.resources, scaling=self.scaling, weights=weights)
-        self.records.append(record)
-        return sums
-
-    def normal(self, W: Array, weights: Array | None = None) -> Array:
-        """X'X W, or X'SX W, shape (d, c)."""
-        sums, record = linear.normal_product(self.source, W, self.resources, scaling=self.scaling, weights=weights)
-        self.records.append(record)
-        return sums
-
-    def forward_normal(self, W: Array, out: Array | None = None, weights: Array | None = None) -> tuple[Array, Array]:
-        """X W, into `out` if it is given, and X'X W, or X'SX W, from one reading."""
-        found = linear.forward_normal(self.source, W, self.resources, scaling=self.scaling, weights=weights, out=out)
-        self.records.append(found.record)
-        return found.forward, found.backward
-
-    def gram_of(self, columns: NDArray[np.intp], weights: Array | None = None) -> Array:
-        """X'X, or X'SX, of some columns, shape (m, m)."""
-        G, record = gram_of_columns(self.source, columns, self.resources, weights=weights, scaling=self.scaling)
-        self.records.append(record)
-        return G
-
-    def gram(self, V: Array, weights: Array | None = None) -> tuple[Array, Array]:
-        """X'X and X'V, or X'SX and X'SV, shapes (d, d) and (d, c), from one reading."""
-        found: GramProducts = gram(self.source, self.resources, R=V, weights=weights, scaling=self.scaling)
-        self.records.append(found.record)
-        return found.gram, found.products
-
-    def laplacian_gram(self, laplacian: Laplacian) -> Array:
-        """X'LX, shape (d, d), of X that is an array of this process: no reading. X is not centred for it."""
-        assert isinstance(self.source, ArrayRows)
-        G = laplacian_gram(self.source.matrix, laplacian.graph, laplacian.degrees)
-        if self.scaling is not None:
-            scale_gram(G, self.scaling.factor)
-        return G
+#: Bytes of the sample of rows among which anchors are placed.
+SAMPLE_BYTES = 64 * 2**20
 
 
 class IterativeSelector(BaseSelector):
-    """Base class of selectors that read the data again and again."""
+    """Base class of selectors that read the data again and again.
+
+    A subclass implements, for each of the two forms, its cost and its fit.
+    """
 
     keeps_checkpoints: ClassVar[bool] = True
 
+    graph: GraphKind
+    n_anchors: int
+    anchor_neighbors: int
     gram_cap: int
     tol: float
     max_iter: int
+    random_state: Any
 
-    def _labels_and_moments(
-        self, source: RowSource, resources: Resources
-    ) -> tuple[sp.csr_array, FeatureMoments, list[PassRecord]]:
-        """Y (n, q) and the moments of the features from one reading, and its record.
+    # ------------------------------------------------------------------ for subclasses
+
+    @abstractmethod
+    def _cost_with_anchors(self, profile: Profile) -> Cost:
+        """The cost of the form with anchors."""
+
+    @abstractmethod
+    def _exact_arrays(self, profile: Profile) -> tuple[dict[str, int], list[HeldArray]]:
+        """Sizes and arrays of the exact form, beside X and Y as they are read."""
+
+    @abstractmethod
+    def _fit_with_anchors(self, passes: PassRunner) -> Scores:
+        """The loop of the form with anchors."""
+
+    @abstractmethod
+    def _fit_exactly(self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:
+        """The exact form, on rows in memory."""
+
+    def _never_positive(self, positives: NDArray[np.int64]) -> list[Warning]:
+        """Warnings of labels without a known positive; `positives`, shape (q,), counts these."""
+        return []
+
+    # ------------------------------------------------------------------ the two forms
+
+    def _uses_anchors(self, n: int) -> bool:
+        return self.graph == "anchors" or (self.graph == "auto" and n > EXACT_ROWS)
+
+    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
+        """The readings of `max_iter` iterations, or X, Y and what the exact form holds of them."""
+        profile = source if isinstance(source, Profile) else source.profile
+        if self._uses_anchors(profile.n):
+            return self._cost_with_anchors(profile)
+        sizes, arrays = self._exact_arrays(profile)
+        stored = {"v": profile.nonzeros, "y": profile.label_nonzeros}
+        value = profile.itemsize + 4 * profile.sparse
+        rows = [
+            HeldArray("X as read", "v", f"V{(1 + profile.sparse) * value}"),
+            HeldArray("Y as read", "2 y", "V5"),
+        ]
+        return Cost(
+            steps=(Reading("rows", ()), "exact graph and loop"),
+            sizes={"n": profile.n, "d": profile.d, "q": profile.q, **stored, **sizes},
+            arrays=[*rows, *(array._replace(first="exact graph and loop") for array in arrays)],
+            compiled=True,
+            loads_trees=True,
+            notes=("exact graph: X, Y and the variables of all rows are in the memory of this process",),
+        )
+
+    def plan(self, source: Profile | RowSource, resources: Resources) -> Plan:
+        """What a fit will cost. Integers only; no data is touched.
+
+        Raises
+        ------
+        DoesNotFitError
+            When no plan fits the workers, or the exact form does not fit this process.
+        """
+        plan = project(self.cost(source, resources), source, resources)
+        n = (source if isinstance(source, Profile) else source.profile).n
+        if not self._uses_anchors(n):
+            cure = "take --graph anchors, which holds nothing that grows with the number of rows"
+            require_driver(plan, resources, f"the exact graph of {self.method} in this process", cure=cure)
+        return plan
+
+    def _score(self, passes: PassRunner, k: int) -> Scores:
+        if self._uses_anchors(passes.source.profile.n):
+            return self._fit_with_anchors(passes)
+        X, Y, record = read_rows(passes.source, passes.resources)
+        passes.records.append(record)
+        (moments,), _ = run_pass(ArrayRows(X, Y), [Moments(X.shape[1])], passes.resources, label="moments")
+        unknown = np.bincount(Y.indices[Y.data < 0], minlength=Y.shape[1])
+        self._refuse(moments, unknown)
+        fit = self._fit_exactly(X, Y, moments)
+        positives = np.bincount(Y.indices[Y.data > 0], minlength=Y.shape[1])
+        if fit.labels is not None:
+            self.labels_ = fit.labels
+        return self._result(
+            fit.scores,
+            fit.trace,
+            {"graph": {"kind": "exact"}, **fit.extra},
+            [*fit.warnings, *self._never_positive(positives)],
+        )
+
+    def _refuse(self, moments: FeatureMoments, unknown: NDArray[np.integer[Any]]) -> None:
+        """Refuse unknown labels, where the method takes none, and features that hold NaN or infinity.
 
         Raises
         ------
         DataError
-            A feature holds NaN or infinity; a label is unknown, and the method takes none of these.
         """
-        labels = collect_labels(source, Moments(source.profile.d), resources, label="moments")
-        negative = labels.Y.data < 0
-        if negative.any() and not self.accepts_unknown_labels:
-            raise unknown_labels_error(self, np.bincount(labels.Y.indices[negative], minlength=labels.Y.shape[1]))
-        moments: FeatureMoments = labels.result
+        if unknown.any() and not self.accepts_unknown_labels:
+            raise unknown_labels_error(self, unknown)
         self._refuse_broken_features(moments.mean, moments.m2)
-        return labels.Y, moments, [labels.record]
 
     def _result(
-        self,
-        scores: Array,
-        trace: LoopTrace,
-        records: Sequence[PassRecord],
-        extra: Mapping[str, Any],
-        warnings: Sequence[Warning] = (),
+        self, scores: Array, trace: LoopTrace, extra: dict[str, Any], warnings: Sequence[Warning] = ()
     ) -> Scores:
-        """What the loop comes back with, its trace in the record."""
+        """The scores, with the trace of the loop for the record."""
         return Scores(
             scores,
-            records,
             iterations=trace.iterations,
             converged=trace.converged,
             objective=trace.objective,
@@ -147,113 +162,37 @@ class IterativeSelector(BaseSelector):
             warnings=warnings,
         )
 
+    # ------------------------------------------------------------------ what the forms with anchors share
 
-def plan_loop(
-    resources: Resources,
-    *,
-    once: Sequence[PassPlan],
-    again: Sequence[PassPlan],
-    times: int,
-    typical: tuple[int, int],
-    held: int,
-    phases: Sequence[Phase],
-    notes: Sequence[str],
-    compiled: bool = False,
-    scratch_bytes: int = 0,
-    more_readings: int = 0,
-    worker_bytes: int = 0,
-    message_shape: tuple[int, int, int],
-) -> Plan:
-    """The plan of readings that are made once, and of others that are made in every iteration.
+    def _n_anchors(self, profile: Profile, width: int) -> int:
+        """m: anchors of points of so many dimensions."""
+        return count_anchors(self.n_anchors, profile.n, width)
 
-    Parameters
-    ----------
-    resources : Resources
-    once, again : sequence of PassPlan
-    times : int
-        How often `again` happens at most.
-    typical : (int, int)
-        How often at least and at most it has happened on real data.
-    held : int
-        Bytes that the driver holds all the time.
-    phases : sequence of Phase
-        One after another. Where arrays of n rows do not fit the driver's memory they go to files.
-    notes : sequence of str
-    compiled : bool
-        Whether the driver loads compiled kernels.
-    scratch_bytes : int
-        What files take of the disk, if that is more than the arrays of one phase.
-    more_readings : int
-        Readings of a plan in `once` beyond its first.
-    worker_bytes : int
-        Peak of a worker in steps that read nothing.
-    message_shape : (int, int, int)
-        n, d and c of a product X W with W of shape (d, c): on a cluster messages take memory of the driver. In process
-        the pass itself is held instead.
-    """
-    tasks, bytes_read, peak_worker = combine([*once, *again])
-    peak_worker = max(peak_worker, worker_bytes)
-    few, many = (min(each, times) for each in typical)
-    if resources.client is None:
-        beside = peak_worker - resources.process_bytes
-    else:
-        # A W on its way to tasks and sums on their way back: pickled, in frames, and in the scheduler, which under a
-        # local cluster is this process too; and the rows of a wave.
-        n, d, c = message_shape
-        beside = 8 * 8 * d * c + min(16 * n * c, 2 * IN_FLIGHT_BYTES)
-    if compiled:
-        beside += driver_compiled_bytes() if resources.client is not None else resources.compiled_bytes
-    fixed = driver_bytes() + held + beside
-    row_bytes = max(phase.row_bytes for phase in phases)
-    fixed += min(KEPT_BYTES, row_bytes // 2)
-    peak, folder = fixed + max(phase.held + phase.row_bytes for phase in phases), None
-    if peak > resources.driver_limit:
-        folder, row_bytes = scratch_folder(), max(row_bytes, scratch_bytes)
-        if row_bytes <= (free := free_disk(folder)):
-            peak = fixed + max(phase.held + phase.slab + min(phase.row_bytes, MAPPED_BYTES) for phase in phases)
-            notes = [*notes, f"arrays of n rows are files: {row_bytes:,} bytes in the scratch folder {folder}"]
-        else:
-            notes = [
-                *notes,
-                f"arrays of n rows fit neither the driver's memory nor the scratch folder {folder}, in which "
-                f"{free:,} of {row_bytes:,} bytes are free; point TMPDIR to a larger disk",
-            ]
-            folder = None
+    def _sampled(self, profile: Profile, m: int) -> NDArray[np.int64]:
+        """The rows among which m anchors are placed."""
+        return draw_rows(profile, ROWS_PER_ANCHOR * m, self._seed, max_bytes=SAMPLE_BYTES)
 
-    def passes(times: int) -> int:
-        return len(once) + more_readings + times * len(again)
-
-    def read(times: int) -> int:
-        return bytes_read + (times - 1) * sum(p.bytes_read for p in again)
-
-    return Plan(
-        passes=passes(times),
-        tasks=tasks + (times - 1) * sum(p.tasks for p in again),
-        bytes_read=read(times),
-        peak_worker_bytes=peak_worker,
-        peak_driver_bytes=peak,
-        notes=tuple(notes),
-        shape={} if folder is None else {"scratch_folder": str(folder), "scratch_bytes": row_bytes},
-        typical_passes=(passes(few), passes(many)),
-        typical_bytes_read=(read(few), read(many)),
-    )
+    @property
+    def _seed(self) -> int:
+        return int(self.random_state or 0)
 
 
-def row_space(plan: Plan) -> RowSpace:
-    """Where arrays of n rows go, as a plan has it."""
-    return RowSpace(plan.shape["scratch_folder"]) if "scratch_folder" in plan.shape else IN_MEMORY
+def placeholder(*shape: int) -> Array:
+    """An array of that shape that takes no memory: for the plan of statistics whose parameters do not exist yet."""
+    array: Array = np.broadcast_to(0.0, shape)
+    return array
 
 
 def save_state(
     checkpoint: Checkpoint, arrays: Arrays, trace: LoopTrace, records: Sequence[PassRecord], **facts: Any
 ) -> None:
-    """Leave the state of a loop: its arrays, what it has told, what it has read, and further facts."""
+    """Save the small variables of a loop, its trace, what it has read, and further facts."""
     checkpoint.save(arrays, {"trace": trace.facts(), "records": records_to_facts(records), **facts})
 
 
-def load_state(checkpoint: Checkpoint, records: list[PassRecord], *, rows: Sequence[str]) -> State | None:
-    """The state to go on from, if there is one. Records of what it had read join `records`; `rows` have n rows."""
-    state = checkpoint.load(rows=rows)
+def load_state(checkpoint: Checkpoint, records: list[PassRecord]) -> State | None:
+    """The state to resume from, if there is one. Records of what it had read join `records`."""
+    state = checkpoint.load()
     if state is not None:
         records += records_from_facts(state.facts["records"])
     return state

@@ -1,8 +1,7 @@
 """mFSIR: features whose weights grow under implicit regularisation (Mansouri, Benabdeslem & Benkabou).
 
 Labels are seen through a few non-negative latent variables V, smooth over near rows, and features are regressed on V
-with weights G⊙H. V, B and a sparse neighbour graph stay on the driver; X is read for the graph, for X'X (or for a few
-products with it), and twice an iteration.
+with weights G⊙H. With an anchor graph a row's latent variables follow from small ones, and an iteration is one reading.
 
 D. E. K. Mansouri, K. Benabdeslem, S.-E. Benkabou, "Implicit regularization for multi-label feature selection",
 arXiv:2411.11436, doi:10.48550/arXiv.2411.11436.
@@ -10,70 +9,53 @@ arXiv:2411.11436, doi:10.48550/arXiv.2411.11436.
 
 from __future__ import annotations
 
-import functools
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
-from sklearn.exceptions import ConvergenceWarning
 
 from mlfs_dask import checkpoints
-from mlfs_dask.blocks.factorisation import nonnegative_factors
-from mlfs_dask.blocks.heat_kernel import heat_kernel_graph
+from mlfs_dask.blocks.anchors import ANCHOR_NEIGHBORS, N_ANCHORS, Anchors, anchor_values, place_anchors, standardised
+from mlfs_dask.blocks.factorisation import factors_from_pairs
+from mlfs_dask.blocks.heat_kernel import mean_degree
 from mlfs_dask.blocks.proximal import row_norms
-from mlfs_dask.checkpoints import Checkpoint, State
 from mlfs_dask.errors import UsageError
-from mlfs_dask.primitives import linear
-from mlfs_dask.primitives.gram import GRAM_CAP, Gram
-from mlfs_dask.primitives.graphs import plan_row_graph, row_graph
-from mlfs_dask.primitives.labels import WithLabels
-from mlfs_dask.primitives.linear import Scaling, standard_scaling
-from mlfs_dask.primitives.moments import Moments
-from mlfs_dask.primitives.neighbours import GraphKind, recall_warnings
-from mlfs_dask.primitives.passes import PassRecord
-from mlfs_dask.primitives.plan import Phase, Plan
-from mlfs_dask.primitives.row_passes import plan_rows
-from mlfs_dask.row_arrays import (
-    RowSpace,
-    fill,
-    graph_bytes,
-    graph_of,
-    graph_rows,
-    product_compiles,
-    row_blocks,
-    slab_bytes,
-)
-from mlfs_dask.runtime import Resources
+from mlfs_dask.exact import mfsir as exact_form
+from mlfs_dask.exact.fit import ExactFit
+from mlfs_dask.primitives.gram import GRAM_CAP, Gram, NormalProduct, scale_gram
+from mlfs_dask.primitives.label_statistics import LabelKnowledge, Labels
+from mlfs_dask.primitives.latent_rows import LatentRows, LatentSums
+from mlfs_dask.primitives.moments import FeatureMoments, Moments
+from mlfs_dask.primitives.sample import RowSample, SampledRows
+from mlfs_dask.primitives.scaling import Scaling, standard_scaling
 from mlfs_dask.selectors.base import Scores, never_positive_warnings
-from mlfs_dask.selectors.iterative import (
-    IterativeSelector,
-    Readings,
-    load_state,
-    plan_loop,
-    row_space,
-    save_state,
-)
+from mlfs_dask.selectors.costs import Cost, HeldArray, PassRunner, Reading
+from mlfs_dask.selectors.estimator import ConvergenceWarning
+from mlfs_dask.selectors.iterative import GraphKind, IterativeSelector, load_state, placeholder, save_state
 from mlfs_dask.selectors.options import check_parameters
-from mlfs_dask.solvers import blockwise, spectral
-from mlfs_dask.solvers.blockwise import Factors, Problem, Snapshot, Trace
-from mlfs_dask.solvers.laplacian import Laplacian
-from mlfs_dask.typing import Profile, RowSource
+from mlfs_dask.solvers import spectral
+from mlfs_dask.solvers.blockwise import FEATURE_MATRICES, Factors, FeatureWeights, Trace, has_settled, unit_rows
+from mlfs_dask.typing import Matrix, Profile
 
 Array = NDArray[np.float64]
 
-#: Steps of G and of H in one iteration: with X'X at hand they cost no reading, without it each takes one.
+#: Steps of G and of H in one iteration: with X'X, and without it, when they lower a bound of the objective.
 GRAM_STEPS = 5
-READING_STEPS = 1
+BOUND_STEPS = 1
 
-#: Steps of V and of B in one iteration; they read no data.
+#: Steps of B in one iteration; they read no data.
 LABEL_STEPS = 5
 
-#: Iterations that fourteen fits of seven real sets took, least and most (`benchmarks/gram.py`).
-TYPICAL_ITERATIONS = (11, 46)
+#: Iterations that fits of real sets took, least and most (`benchmarks/iterative.py`).
+TYPICAL_ITERATIONS = (10, 46)
 
-#: Most readings that finding λ_max(X'X) takes where there is no X'X.
-_SPECTRAL_READINGS = spectral.MAX_PRODUCTS
+#: V of `Factors` where rows are not held.
+_NO_ROWS = np.empty((0, 0))
+
+#: Products with X'X for its largest eigenvalue, above the Gram cap: usual numbers on real data.
+TYPICAL_PRODUCTS = (3, 9)
 
 
 class MFSIR(IterativeSelector):
@@ -90,15 +72,18 @@ class MFSIR(IterativeSelector):
     alpha : float
         Weight of the factorisation Y ≈ VB.
     beta : float
-        Weight of the smoothness of V over near rows; 0 spares the neighbour search.
+        Weight of the smoothness of V over near rows; 0 spares their graph.
     n_latent : int, optional
         Latent labels, from 1 to the number of labels; half of the labels, and one more, by default.
     n_neighbors : int
-        Nearest rows of a row in the graph.
-    graph : {"exact", "approximate", "auto"}
-        Whether the nearest rows are found exactly. "auto": exactly up to 4 · 10¹² multiplications (100 000 rows of 400
-        features), beyond that approximately; the share of true neighbours is measured, kept in the record, and warned
-        of below 90 %.
+        Nearest rows of a row in the exact graph. With anchors it decides what β means: see the notes.
+    graph : {"anchors", "exact", "auto"}
+        "anchors": rows are near that belong to the same anchors; nothing grows with the number of rows. "exact": the
+        paper's graph, with X, Y and V in the memory of this process. "auto": exact up to 20 000 rows.
+    n_anchors : int
+        Anchors, at most a quarter of the rows, and fewer where 64 MiB do not hold as many.
+    anchor_neighbors : int
+        Nearest anchors that a row belongs to.
     lambda_ : float, optional
         Width λ of the heat kernel exp(−d²/λ²), on standardised features; by default its square is the mean squared
         distance over all pairs of rows.
@@ -111,32 +96,35 @@ class MFSIR(IterativeSelector):
     omega : float
         Bound of the random start of the fixed form.
     weight_steps : int, optional
-        Steps of G and H in one blockwise iteration; 5 by default where X'X is formed, and 1 where it is not, since
-        each then takes a reading of the data.
+        Steps of G and H in one blockwise iteration; 5 by default where X'X is formed, and 1 where it is not.
     label_steps : int
-        Steps of V and B in one blockwise iteration.
+        Steps of B in one blockwise iteration, and of V with the exact graph.
     gram_cap : int
-        Most features for which X'X is formed; above it every step reads the data.
+        Most features for which X'X is formed.
     tol : float
         Relative change of the objective in one iteration at which the blockwise form stops.
     max_iter : int
         Most iterations.
     random_state : int, optional
-        Seed of an approximate graph, and of the random start of the fixed form; the blockwise form draws nothing
-        else.
+        Seed of the sample of rows and of its k-means, from which the anchors come, and of the random start of the fixed
+        form; 0 by default.
 
     Notes
     -----
-    Features are standardised with the population standard deviation, by algebra where X is sparse. Readings of X: one
-    for moments, one for every group of rows of the neighbour search (two more if it is approximate), one for X'X, and
-    two an iteration; above gram_cap instead of X'X some five to ten to find its largest eigenvalue, and three an
-    iteration.
+    Features are standardised with the population standard deviation, by algebra where X is sparse.
 
-    With l latent labels and p neighbours the driver holds about 24 n l + 52 n p bytes and 13 a positive label, 0.7 to
-    1.2 kB a row at least in an approximate search, and 16 d² where X'X is formed. Unknown labels (-1) and missing
-    features are refused.
+    With anchors the term tr(V'LV) is c Σ_i Σ_a z_ia ‖v_i − u_a‖², z_ia being the weights of a row's anchors, u_a values
+    of the anchors that are variables too, and c the mean degree of the exact graph, measured on a sample, so that β
+    means the same in both forms. Readings of X: one for moments, X'X and the sample, one for the start, and one an
+    iteration; above gram_cap some five to ten to find the largest eigenvalue of X'X. With l latent labels and m anchors
+    a worker holds 8 (2 d l + m (2 d + l)) bytes, and 8 d² more in the first reading where X'X is formed; the driver
+    the same, and 80 d l.
 
-    What the blockwise form changes: steps by block, rows of V being blocks of their own; a balanced start G = 1,
+    The exact form reads X once and holds X, 8 d² bytes where X'X is formed, and 8 n (6 l + 4 n_neighbors) bytes.
+    Unknown labels (-1) and missing features are refused.
+
+    What the blockwise form changes: steps by block, rows of V being blocks of their own (with anchors a row of V is
+    solved for); a balanced start G = 1,
     H = 0, by which all features begin alike and weights may have either sign; V and B from a factorisation of Y that
     draws nothing; rows of B of norm 1, without which (tW, tV, B/t) lowers the objective for ever; an absolute value
     in the rule to stop.
@@ -161,10 +149,10 @@ class MFSIR(IterativeSelector):
     paper = "Mansouri, Benabdeslem & Benkabou 2024, arXiv:2411.11436"
     doi = "10.48550/arXiv.2411.11436"
     supervision = "supervised"
-    passes = "1 + groups of the neighbour search + 1 + 2 an iteration (above the Gram cap 3, and some 10 at first)"
+    passes = "2 + 1 an iteration (above the Gram cap some 10 more); with the exact graph 1"
     memory = (
-        "worker: 8 bytes * d² (or d * l above the Gram cap); driver: n * (24 l + 52 p) + 16 d² bytes, at least "
-        "n * (4 min(d, 128) + 650) in an approximate search"
+        "worker: 8 bytes * (2 d l + 2 d m) (8 d² more below the Gram cap); driver: the same and 80 d l bytes; with the "
+        "exact graph the driver holds X, 8 d² and n * (48 l + 32 p) bytes"
     )
 
     def __init__(
@@ -176,6 +164,8 @@ class MFSIR(IterativeSelector):
         n_latent: int | None = None,
         n_neighbors: int = 5,
         graph: GraphKind = "auto",
+        n_anchors: int = N_ANCHORS,
+        anchor_neighbors: int = ANCHOR_NEIGHBORS,
         lambda_: float | None = None,
         step: Literal["blockwise", "fixed"] = "blockwise",
         eta: float | None = None,
@@ -193,6 +183,8 @@ class MFSIR(IterativeSelector):
         self.n_latent = n_latent
         self.n_neighbors = n_neighbors
         self.graph = graph
+        self.n_anchors = n_anchors
+        self.anchor_neighbors = anchor_neighbors
         self.lambda_ = lambda_
         self.step = step
         self.eta = eta
@@ -207,6 +199,11 @@ class MFSIR(IterativeSelector):
     def _check_parameters(self) -> None:
         least = {"gram_cap": 0, "random_state": 0}
         check_parameters(self, positive=("lambda_", "eta", "omega"), least=least)
+        if self.step == "fixed" and self.graph == "anchors":
+            raise UsageError("step='fixed' is the published form, which has the exact graph: give graph='exact'")
+
+    def _uses_anchors(self, n: int) -> bool:
+        return self.step == "blockwise" and super()._uses_anchors(n)
 
     def _latent(self, q: int) -> int:
         if self.n_latent is None:
@@ -216,265 +213,276 @@ class MFSIR(IterativeSelector):
         return int(self.n_latent)
 
     def _steps(self, d: int) -> int:
-        if self.step == "fixed":
-            return 1
         if self.weight_steps is not None:
             return int(self.weight_steps)
-        return GRAM_STEPS if d <= self.gram_cap else READING_STEPS
+        return GRAM_STEPS if d <= self.gram_cap else BOUND_STEPS
 
     # ------------------------------------------------------------------ what it costs
 
-    def plan(self, source: Profile | RowSource, resources: Resources) -> Plan:
-        """The readings of `max_iter` iterations, and what the loop holds on the driver.
-
-        Raises
-        ------
-        DoesNotFitError
-        """
-        profile = source if isinstance(source, Profile) else source.profile
-        n, d, q = profile.n, profile.d, profile.q
-        most, k = self._latent(q), min(self.n_neighbors, profile.n - 1)
-        once = [plan_rows(source, WithLabels(Moments(d), q), resources)]
-        more_readings, graph_notes, compiled = 0, [], False
-        features = 8 * d * most * blockwise.FEATURE_MATRICES
-        features += 16 * d * d if d <= self.gram_cap else 16 * d * spectral.BLOCK * _SPECTRAL_READINGS
-        loop = Phase(features, 8 * n * most * blockwise.ROW_MATRICES, slab_bytes(n, most))
-        phases = [loop]
-        if self._has_graph(n):
-            graph = plan_row_graph(source, k, resources, kind=self.graph)
-            once += graph.passes
-            made, making, kept = graph_bytes(n, k)
-            more_readings, graph_notes = graph.readings - len(graph.passes), [graph.note]
-            compiled = graph.compiled or product_compiles(n, k, most)
-            loop = loop._replace(row_bytes=loop.row_bytes + kept)
-            phases = [*graph.phases, Phase(made, making), loop]
-        forward = linear.plan_linear(source, most, resources, forward=True)
-        backward = linear.plan_linear(source, most, resources, backward=True)
+    def _first_statistics(self, profile: Profile) -> list[Any]:
+        d, q = profile.d, profile.q
+        statistics: list[Any] = [Moments(d), Labels(q)]
+        if self.beta > 0:
+            statistics.append(RowSample(self._sampled(profile, self._n_anchors(profile, d)), profile))
         if d <= self.gram_cap:
-            once += [plan_rows(source, Gram(d, most), resources, input_bytes=8 * most), forward]
-            again, times = [forward, backward], self.max_iter - 1
+            statistics.append(Gram(d))
+        return statistics
+
+    def _cost_with_anchors(self, profile: Profile) -> Cost:
+        d, q, l = profile.d, profile.q, self._latent(profile.q)
+        m = self._n_anchors(profile, d) if self.beta > 0 else 0
+        has_gram = d <= self.gram_cap
+        scaling = Scaling(placeholder(d), placeholder(d))
+        anchors = Anchors(placeholder(m, d), placeholder(d), placeholder(d), self.anchor_neighbors) if m else None
+        rows = LatentRows(
+            scaling, anchors, placeholder(d, l), placeholder(l, q), placeholder(m, l), 1.0, 1.0, None, not has_gram
+        )
+        first = Reading("moments and sample", tuple(self._first_statistics(profile)))
+        start = Reading("start", (replace(rows, start=placeholder(q, 2 * l), with_normal=False),))
+        loop = Reading("rows", (rows,), times=self.max_iter, typical=TYPICAL_ITERATIONS)
+        width = min(spectral.BLOCK, d)
+        products = Reading(
+            "largest eigenvalue",
+            (NormalProduct(scaling, placeholder(d, width)),),
+            times=spectral.MAX_PRODUCTS,
+            typical=TYPICAL_PRODUCTS,
+        )
+        arrays = [HeldArray("G, H, W, X'V, X'X W and their successors", f"{FEATURE_MATRICES} d l", first=start.name)]
+        if has_gram:
+            arrays.append(HeldArray("X'X", "d d", first="anchors"))
         else:
-            both = linear.plan_linear(source, max(most, spectral.BLOCK), resources, forward=True, backward=True)
-            once += [both] * (_SPECTRAL_READINGS + 1)
-            again, times = [both] * (2 * self._steps(d)) + [backward], self.max_iter
-        held = n * q // 4 + 13 * profile.label_nonzeros + 16 * n + 24 * q * q
-        each = 2 if d <= self.gram_cap else 2 * self._steps(d) + 1
+            arrays.append(HeldArray("Krylov space", "2 d products block", first=products.name, last=products.name))
+        if m:
+            arrays.append(HeldArray("anchors", "2 m d", first="anchors"))
+            arrays.append(HeldArray("sample and its k-means", "sample d", first="anchors", last="anchors"))
+        sample = len(self._sampled(profile, m)) if m else 0
         few, many = TYPICAL_ITERATIONS
-        notes = [
-            f"real data took {few} to {many} iterations of {each} readings; at most {self.max_iter}",
-            *graph_notes,
-        ]
-        if d > self.gram_cap:
-            notes.append(f"X'X is not formed: {d:,} features are more than {self.gram_cap:,}")
-        return plan_loop(
-            resources,
-            once=once,
-            again=again,
-            times=times,
-            typical=TYPICAL_ITERATIONS,
-            held=held,
-            phases=phases,
-            compiled=compiled,
-            notes=notes,
-            more_readings=more_readings,
-            message_shape=(n, d, most),
+        return Cost(
+            steps=(first, "anchors", *([] if has_gram else [products]), start, loop),
+            sizes={
+                "n": profile.n, "d": d, "q": q, "l": l, "m": m, "block": width,
+                "products": spectral.MAX_PRODUCTS, "sample": 3 * sample,
+            },
+            arrays=arrays,
+            loads_trees=m > 0,
+            notes=(
+                f"{m} anchors; real data took {few} to {many} iterations of one reading; at most {self.max_iter}",
+                *([] if has_gram else [f"X'X is not formed: {d:,} features are more than {self.gram_cap:,}"]),
+            ),
         )
 
-    def _has_graph(self, n: int) -> bool:
-        return self.beta > 0 and n > 1
+    def _exact_arrays(self, profile: Profile) -> tuple[dict[str, int], list[HeldArray]]:
+        sizes = {"l": self._latent(profile.q), "k": self.n_neighbors if self.beta > 0 else 0}
+        has_gram = profile.d <= self.gram_cap
+        arrays = exact_form.held_arrays(sparse=profile.sparse, gram=has_gram, graph=self.beta > 0)
+        return sizes, [HeldArray(*array) for array in arrays]
+
+    def first_statistics(self, source: Any, resources: Any) -> list[Any]:
+        """What a fit reads first."""
+        profile = source.profile
+        return self._first_statistics(profile) if self._uses_anchors(profile.n) else []
 
     # ------------------------------------------------------------------ the method
 
-    def _score(self, source: RowSource, resources: Resources, k: int) -> Scores:
-        d, checkpoint = source.profile.d, checkpoints.current()
-        labels, moments, records = self._labels_and_moments(source, resources)
+    def _fit_with_anchors(self, passes: PassRunner) -> Scores:
+        profile, checkpoint = passes.source.profile, checkpoints.current()
+        d, alpha, max_iter = profile.d, float(self.alpha), int(self.max_iter)
+        results = iter(passes.run("moments and sample", *self._first_statistics(profile)))
+        moments, labels = next(results), next(results)
+        self._refuse(moments, labels.unknown)
         scaling = standard_scaling(moments)
-        Y = labels.astype(np.float64)
-        space = row_space(self.plan(source, resources))
-        L, graph = self._graph(source, resources, scaling, records, space)
-        state = load_state(checkpoint, records, rows=("V",))
+        anchors, gamma = None, 0.0
+        if self.beta > 0:
+            anchors, gamma = self._place_anchors(next(results), self._n_anchors(profile, d), scaling)
+        gram = scale_gram(next(results), scaling.factor) if d <= self.gram_cap else None
 
-        V, B = self._labels_start(Y, space)
-        products = _Products(Readings(source, resources, scaling, records), space)
-        C = np.empty((0, 0))  # X'V, which a loop that goes on finds anew
-        if d <= self.gram_cap:
-            C = products.form_gram(V)
-        elif state is None:
-            C = products.backward(V)
-        rho = products.largest_eigenvalue(d) if state is None else float(state.facts["first_rho"])
-
-        problem = Problem(Y, L, products, float(self.alpha), float(self.beta), space)
-        extra: dict[str, Any] = {"n_latent": V.shape[1], "rho": rho, "gram": d <= self.gram_cap}
-        extra["graph"] = graph
-        extra["constant_features"] = int((scaling.factor == 0).sum())
-        loop: dict[str, Any] = {
-            "tol": self.tol,
-            "max_iter": self.max_iter,
-            "resume": None if state is None else _snapshot(state, V),
-            "keep": functools.partial(_save, checkpoint, records, rho),
-        }
-        told = recall_warnings(graph)
-        if self.step == "fixed":
-            told += self._never_positive(labels)
-            eta = extra["eta"] = self._stable_step(problem, rho) if self.eta is None else float(self.eta)
-            found, trace = blockwise.solve_fixed(problem, self._weights_start(d, V, B), C, eta=eta, **loop)
-            return self._result(row_norms(found.W), trace, records, extra, told)
-        found, trace = blockwise.solve_blockwise(
-            problem,
-            self._weights_start(d, V, B),
-            C,
-            rho=rho,
-            weight_steps=self._steps(d),
-            label_steps=self.label_steps,
-            **loop,
-        )
-        told += self._warnings(labels, trace, found)
-        return self._result(row_norms(found.W), trace, records, extra, told)
-
-    def _graph(
-        self,
-        source: RowSource,
-        resources: Resources,
-        scaling: Scaling,
-        records: list[PassRecord],
-        space: RowSpace,
-    ) -> tuple[Laplacian | None, dict[str, Any] | None]:
-        """L of Eq. 5 for the graph of Eq. 6, and what is known of the graph."""
-        n = source.profile.n
-        if not self._has_graph(n):
-            return None, None
-
-        graph = row_graph(
-            source,
-            self.n_neighbors,
-            resources,
-            kind=self.graph,
-            scaling=scaling,
-            seed=int(self.random_state or 0),
-            space=RowSpace(space.folder),  # whose files go when it is done
-        )
-        records.extend(graph.records)
-        # The mean squared distance over all pairs is 2 Σ var_f, and a standardised feature has variance 1.
-        mean = 2.0 * float((scaling.factor > 0).sum())
-        width = mean if self.lambda_ is None else float(self.lambda_) ** 2
-        distances = graph.neighbours.to_csr(space=RowSpace(space.folder))
-        weigh = functools.partial(heat_kernel_graph, width=width)
-        return Laplacian(graph_of(distances, lambda S, T, part: weigh(S, backward=T), space)), graph.facts
-
-    def _labels_start(self, Y: sp.csr_array, space: RowSpace) -> tuple[Array, Array]:
-        n, q = Y.shape
-        most = self._latent(q)
-        if self.step == "blockwise":
-            T, B = nonnegative_factors(Y, most)
-            V = space.empty(n, len(B))
-            for part in row_blocks(*V.shape):
-                np.maximum(graph_rows(Y, part) @ T, 0.0, out=V[part])
-            return V, B
-        _, _, rows, columns = self._seeds()
-        return self._draw(rows, space.empty(n, most)), self._draw(columns, np.empty((most, q)))
-
-    def _weights_start(self, d: int, V: Array, B: Array) -> Factors:
-        most = V.shape[1]
-        if self.step == "blockwise":
+        state = load_state(checkpoint, passes.records)
+        if state is not None:
+            at = Factors(state.arrays["G"], state.arrays["H"], _NO_ROWS, state.arrays["B"])
+            U, rho, trace = state.arrays["U"], state.facts["rho"], Trace(**state.facts["trace"])
+        else:
+            B, sums = self._start(passes, scaling, anchors, labels)
             # Balanced: signs are free and features begin alike; random draws would leave theirs in the ranking. The
             # size does not matter, since each factor moves by a constant that belongs to the size of the other.
-            return Factors(np.ones((d, most)), np.zeros((d, most)), V, B)
-        first, second, _, _ = self._seeds()
-        return Factors(self._draw(first, np.empty((d, most))), self._draw(second, np.empty((d, most))), V, B)
+            at, trace = Factors(np.ones((d, len(B))), np.zeros((d, len(B))), _NO_ROWS, B), Trace()
+            rho = self._largest_eigenvalue(passes, scaling, gram)
+            U = anchor_values(sums.ZV, sums.masses)
+            rho = self._update(at, sums, gram, rho)
+        for t in range(trace.iterations + 1, max_iter + 1):
+            W = at.W
+            rows = LatentRows(scaling, anchors, W, at.B, U, alpha, gamma, with_normal=gram is None)
+            (sums,) = passes.run("rows", rows)  # V, row by row
+            self._record(trace, sums, labels, at.B, U, gamma)
+            if has_settled(trace, self.tol):
+                trace.converged = True
+            if trace.converged or t == max_iter:
+                break
+            U = anchor_values(sums.ZV, sums.masses, U)
+            rho = self._update(at, sums, gram, rho)
+            trace.step.append(relative_step(W, at.W))
+            if checkpoint.due():
+                arrays = {"G": at.G, "H": at.H, "B": at.B, "U": U}
+                save_state(checkpoint, arrays, trace, passes.records, rho=rho)
+        extra = {"n_latent": len(at.B), "rho": rho, "gram": gram is not None, "graph": None}
+        if anchors is not None:
+            facts = {"anchors": anchors.count, "anchor_neighbors": anchors.neighbors, "weight": gamma}
+            extra["graph"] = {"kind": "anchors", **facts}
+        extra["constant_features"] = int((scaling.factor == 0).sum())
+        warnings = self._warnings(at.H, trace)
+        warnings += self._never_positive(labels.positive) if at.H.any() else []
+        return self._result(row_norms(W), trace, extra, warnings)
 
-    def _seeds(self) -> list[np.random.SeedSequence]:
-        return np.random.SeedSequence(self.random_state).spawn(4)
+    def _place_anchors(self, sample: SampledRows, m: int, scaling: Scaling) -> tuple[Anchors, float]:
+        """Anchors by k-means, and γ = βc with the mean degree c of the graph of Eq. 6 on the sample."""
+        points = standardised(sample.X, scaling.centre, scaling.factor)
+        centres = place_anchors(points, min(m, points.shape[0]), self._seed)
+        if sp.issparse(points):  # which are not centred
+            centres -= scaling.centre * scaling.factor
+        # The mean squared distance over all pairs is 2 Σ var_f, and a standardised feature has variance 1.
+        width = 2.0 * float((scaling.factor > 0).sum()) if self.lambda_ is None else float(self.lambda_) ** 2
+        gamma = float(self.beta) * mean_degree(points, self.n_neighbors, width)
+        return Anchors(centres, scaling.centre, scaling.factor, self.anchor_neighbors), gamma
 
-    def _draw(self, seed: np.random.SeedSequence, out: Array) -> Array:
-        """Unif(−ϖ, ϖ) into `out`, row after row: the draws of a row do not depend on how the data is cut."""
-        random = np.random.default_rng(seed)
-        for part in row_blocks(*out.shape):
-            out[part] = random.uniform(-self.omega, self.omega, size=out[part].shape)
-        return out
+    def _start(
+        self, passes: PassRunner, scaling: Scaling, anchors: Anchors | None, labels: LabelKnowledge
+    ) -> tuple[Array, LatentSums]:
+        """B of a non-negative factorisation of Y, and the sums of its V."""
+        d, q = len(scaling.centre), len(labels.pairs)
+        m = 0 if anchors is None else anchors.count
+        read: list[tuple[LatentSums, Array]] = []
 
-    def _stable_step(self, problem: Problem, rho: float) -> float:
-        """1 over the largest Lipschitz constant of the four blocks, their factors being of size 1."""
-        pairs = (problem.Y.T @ problem.Y).toarray()
-        smooth = 1.0 + problem.alpha + 2.0 * problem.beta * problem.largest_degree
-        return 0.5 / max(rho, smooth, problem.alpha * float(np.linalg.eigvalsh(pairs)[-1]))
+        def part_sizes(T: Array) -> Array:
+            # Which sign a column of T takes depends on sums over the rows: this reading sums for both.
+            l = T.shape[1]
+            both = np.concatenate([T, -T], axis=1)
+            rows = LatentRows(scaling, anchors, np.zeros((d, 0)), np.zeros((0, q)), np.zeros((m, 0)), 0.0, 0.0, both)
+            (sums,) = passes.run("start", rows)
+            read.append((sums, T))
+            return np.diag(sums.VV).reshape(2, l)
 
-    def _never_positive(self, labels: sp.csr_array) -> list[Warning]:
+        T, B = factors_from_pairs(labels.pairs.astype(np.float64), part_sizes, self._latent(q))
+        if not read:  # no label occurs
+            part_sizes(T)
+        sums, directions = read[0]
+        return B, _of_sign(sums, T, directions)
+
+    def _largest_eigenvalue(self, passes: PassRunner, scaling: Scaling, gram: Array | None) -> float:
+        """ρ = λ_max(X'X)."""
+        if gram is not None:
+            return spectral.largest_eigenvalue(lambda Q: gram @ Q, len(gram))
+        name = "largest eigenvalue"
+        return spectral.largest_eigenvalue(
+            lambda Q: passes.run(name, NormalProduct(scaling, Q))[0], len(scaling.factor)
+        )
+
+    def _update(self, at: Factors, sums: LatentSums, gram: Array | None, rho: float) -> float:
+        """B, G and H, V being as `sums` have it; gives ρ, which is corrected where it was too small."""
+        constant = float(np.linalg.eigvalsh(sums.VV)[-1])
+        for _ in range(self.label_steps if self.alpha > 0 and constant > 0 else 0):
+            at.B = unit_rows(at.B - (sums.VV @ at.B - sums.VY) / constant)
+        if gram is not None:
+            weights = FeatureWeights(_GramProducts(gram), at, rho)
+        else:
+            XXW = sums.XXW if sums.XXW.size else np.zeros_like(at.G)  # at the start W is 0
+            weights = FeatureWeights(_BoundProducts(at.W, XXW, rho), at, rho, known=(at.W, XXW))
+        weights.descend(sums.XV, self._steps(len(at.G)))
+        return weights.rho
+
+    def _record(self, trace: Trace, sums: LatentSums, labels: LabelKnowledge, B: Array, U: Array, gamma: float) -> None:
+        """Eq. 8, with anchors in the place of its last term."""
+        fit, size = float(sums.fit[0]), float(np.trace(sums.VV))
+        positives = float(labels.positive.sum())
+        # ‖Y − VB‖² and Σ z_ia ‖v_i − u_a‖² from small matrices; Y has entries 1 alone.
+        decomposition = max(0.0, positives - 2 * float(np.vdot(B, sums.VY)) + float(np.vdot(B @ B.T, sums.VV)))
+        smoothness = 0.0
+        if len(U):
+            lengths = np.einsum("ij,ij->i", U, U)
+            smoothness = max(0.0, size - 2 * float(np.vdot(U, sums.ZV)) + float(sums.masses @ lengths))
+        trace.objective.append(fit + float(self.alpha) * decomposition + gamma * smoothness)
+        trace.residual.append(float(np.sqrt(fit / size)) if size > 0 else 0.0)
+        trace.report_progress(residual=trace.residual[-1])
+
+    def _fit_exactly(self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:
+        return exact_form.fit(
+            X,
+            Y,
+            moments=moments,
+            alpha=float(self.alpha),
+            beta=float(self.beta),
+            n_latent=self._latent(Y.shape[1]),
+            n_neighbors=self.n_neighbors,
+            lambda_=self.lambda_,
+            step=self.step,
+            eta=self.eta,
+            omega=self.omega,
+            weight_steps=self._steps(X.shape[1]),
+            label_steps=self.label_steps,
+            gram_cap=self.gram_cap,
+            tol=self.tol,
+            max_iter=self.max_iter,
+            random_state=self.random_state,
+        )
+
+    def _never_positive(self, positives: NDArray[np.int64]) -> list[Warning]:
         counts = " and counts in n_latent, half of the labels and one more: leave it out of Y"
         consequence = f"Such a label tells nothing of any feature{counts if self.n_latent is None else ''}."
-        return never_positive_warnings(self, "mFSIR", labels, consequence)
+        return never_positive_warnings(self, "mFSIR", positives, consequence)
 
-    def _warnings(self, labels: sp.csr_array, trace: Trace, found: Factors) -> list[Warning]:
-        if not found.H.any():
+    def _warnings(self, H: Array, trace: Trace) -> list[Warning]:
+        if not H.any():
             return [
                 UserWarning(
                     "mFSIR can tell no feature from another: every feature is constant, or no label differs between "
                     "rows. All features get the same score."
                 )
             ]
-        told = self._never_positive(labels)
-        if not trace.converged:
-            told.append(
-                ConvergenceWarning(
-                    f"mFSIR did not converge in {self.max_iter} iterations (the last one lowered the objective by more "
-                    f"than {self.tol:g} of it). Increase max_iter, or tol."
-                )
+        if trace.converged:
+            return []
+        return [
+            ConvergenceWarning(
+                f"mFSIR did not converge in {self.max_iter} iterations (the last one lowered the objective by more "
+                f"than {self.tol:g} of it). Increase max_iter, or tol."
             )
-        return told
+        ]
 
 
-def _save(checkpoint: Checkpoint, records: list[PassRecord], first_rho: float, snapshot: Snapshot) -> None:
-    if checkpoint.due():
-        arrays = {**vars(snapshot.at), "W": snapshot.W, "XXW": snapshot.XXW}
-        save_state(checkpoint, arrays, snapshot.trace, records, rho=snapshot.rho, first_rho=first_rho)
+class _GramProducts:
+    """X'X W from X'X."""
+
+    def __init__(self, gram: Array) -> None:
+        self._gram = gram
+
+    def normal(self, W: Array) -> Array:
+        """X'X W."""
+        return self._gram @ W
 
 
-def _snapshot(state: State, V: Array) -> Snapshot:
-    """The snapshot that `_save` kept, in the place of the V to start from."""
-    fill(V, state.arrays["V"])
-    factors = Factors(state.arrays["G"], state.arrays["H"], V, state.arrays["B"])
-    trace = Trace(**state.facts["trace"])
-    return Snapshot(factors, state.arrays["W"], state.arrays["XXW"], state.facts["rho"], trace)
+class _BoundProducts:
+    """X'X W near a W₀ at which it is known, as if X'X were ρI beyond: ‖XW − V‖² is nowhere above its bound so made."""
+
+    def __init__(self, W: Array, XXW: Array, rho: float) -> None:
+        self._offset = XXW - rho * W
+        self._rho = rho
+
+    def normal(self, W: Array) -> Array:
+        """X'X W₀ + ρ(W − W₀)."""
+        return self._offset + self._rho * W
 
 
-class _Products:
-    """Products with standardised X: through X'X where it is known, else by readings."""
+def _of_sign(sums: LatentSums, T: Array, directions: Array) -> LatentSums:
+    """The sums of V = max(Y T, 0) from those of max(Y [E, −E], 0), T being E with signs and lengths for its columns."""
+    size = np.einsum("ij,ij->j", T, directions)
+    chosen = np.where(size < 0, size.size, 0) + np.arange(size.size)
+    size = np.abs(size)
+    return sums._replace(
+        XV=sums.XV[:, chosen] * size,
+        VV=sums.VV[np.ix_(chosen, chosen)] * np.outer(size, size),
+        VY=sums.VY[chosen] * size[:, np.newaxis],
+        ZV=sums.ZV[:, chosen] * size,
+    )
 
-    def __init__(self, readings: Readings, space: RowSpace) -> None:
-        self._readings = readings
-        self._space = space
-        self._gram: Array | None = None
-        self._XW: Array | None = None
-        self._last: Array | None = None
 
-    def form_gram(self, V: Array) -> Array:
-        """Find X'X, to be used from then on; gives X'V."""
-        self._gram, C = self._readings.gram(V)
-        return C
-
-    def largest_eigenvalue(self, d: int) -> float:
-        """ρ of X'X."""
-        return spectral.largest_eigenvalue(lambda Q: self.normal(Q, last=False), d)
-
-    def normal(self, W: Array, *, last: bool) -> Array:
-        if self._gram is not None:
-            return np.asarray(self._gram @ W)
-        if not last:
-            return self._readings.normal(W)
-        _, XXW = self._readings.forward_normal(W, self._rows(W))
-        self._last = W
-        return XXW
-
-    def forward(self, W: Array) -> Array:
-        XW = self._rows(W)
-        if self._last is W:
-            return XW
-        return self._readings.forward(W, XW) if W.any() else fill(XW, 0.0)
-
-    def _rows(self, W: Array) -> Array:
-        """The array of X W."""
-        if self._XW is None:
-            self._XW = self._space.empty(self._readings.source.profile.n, W.shape[1])
-        return self._XW
-
-    def backward(self, V: Array) -> Array:
-        return self._readings.backward(V)
+def relative_step(before: Array, now: Array) -> float:
+    """‖ΔW‖ / ‖W‖."""
+    size = float(np.linalg.norm(now))
+    return float(np.linalg.norm(now - before)) / size if size > 0 else 0.0

@@ -1,96 +1,79 @@
 """SMFS: features that explain labels which follow the density of the data (Xu & Zhao 2020).
 
-Labels may be missing or unknown. Rows are neighbours when few rows lie with them in the nodes of an isolation forest;
-unknown labels follow those of the neighbours (W) and a row-sparse regression on the features (P), in turns. X is read
-for moments, forest, leaves and X'SX, and then twice an iteration, or not at all where nothing new can come of it.
+Labels may be missing or unknown. Rows are near when few rows lie with them in the nodes of an isolation forest; unknown
+labels follow those of near rows and a row-sparse regression on the features (P), in turns. With anchors, landmark rows
+by isolation mass, an iteration is one reading.
+
 T. Xu, L. Zhao, "A structure-induced framework for multi-label feature selection with highly incomplete labels", IEEE
 Access 8 (2020) 71219-71230, doi:10.1109/ACCESS.2020.2987922.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
-from sklearn.exceptions import ConvergenceWarning
 
 from mlfs_dask import checkpoints
+from mlfs_dask.blocks.anchors import FEWEST_ANCHORS, N_ANCHORS
+from mlfs_dask.blocks.forest import Forest, forest_seeds, grow_forest, sample_size
+from mlfs_dask.blocks.isolation import TreeShape
+from mlfs_dask.blocks.mass_anchors import MassAnchors, landmark_dtype, landmark_tables
 from mlfs_dask.blocks.proximal import row_norms
-from mlfs_dask.checkpoints import Checkpoint, State
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.primitives import linear
-from mlfs_dask.primitives.gram import GRAM_CAP, Gram
-from mlfs_dask.primitives.isolation import isolation_graph, plan_isolation, with_libraries
-from mlfs_dask.primitives.labels import WithLabels
-from mlfs_dask.primitives.linear import Scaling, standard_scaling
+from mlfs_dask.exact import smfs as exact_form
+from mlfs_dask.exact.fit import ExactFit
+from mlfs_dask.primitives.gram import GRAM_CAP, NormalProduct, WeightedGram
+from mlfs_dask.primitives.label_statistics import LabelKnowledge, Labels
 from mlfs_dask.primitives.moments import FeatureMoments, Moments
-from mlfs_dask.primitives.neighbours import GraphKind, Neighbours, recall_warnings
-from mlfs_dask.primitives.passes import PassRecord
-from mlfs_dask.primitives.plan import Phase, Plan
-from mlfs_dask.primitives.row_passes import plan_rows
-from mlfs_dask.row_arrays import (
-    IN_MEMORY,
-    RowSpace,
-    add,
-    fill,
-    graph_bytes,
-    graph_rows,
-    product_compiles,
-    row_blocks,
-    take_columns,
+from mlfs_dask.primitives.recovered_rows import (
+    LeafCounts,
+    RecoveredRows,
+    RecoveredSums,
+    RowRecovery,
+    settle_anchor_values,
 )
+from mlfs_dask.primitives.sample import RowSample, SampledRows, draw_rows
+from mlfs_dask.primitives.scaling import Scaling, standard_scaling
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores, never_positive_warnings
-from mlfs_dask.selectors.iterative import (
-    IterativeSelector,
-    Readings,
-    load_state,
-    plan_loop,
-    row_space,
-    save_state,
-)
+from mlfs_dask.selectors.costs import Cost, HeldArray, PassRunner, Reading
+from mlfs_dask.selectors.estimator import ConvergenceWarning
+from mlfs_dask.selectors.iterative import GraphKind, IterativeSelector, load_state, placeholder, save_state
 from mlfs_dask.selectors.options import check_parameters
-from mlfs_dask.solvers import label_recovery, row_sparse
-from mlfs_dask.solvers.label_recovery import Reconstruction, group_columns, recover_labels
-from mlfs_dask.solvers.row_sparse import Step
+from mlfs_dask.solvers import row_sparse
+from mlfs_dask.solvers.row_sparse_regression import FEATURE_STEPS, SET_FEATURES, RowSparseRegression
 from mlfs_dask.solvers.trace import LoopTrace
-from mlfs_dask.solvers.working_set import WorkingSet
-from mlfs_dask.typing import Profile, RowSource
+from mlfs_dask.typing import Matrix, Profile, RowSource
 
 Array = NDArray[np.float64]
 
-#: β relative to the least one at which P is 0, chosen by `benchmarks/quality.py smfs`.
-BETA_SHARE = 0.1
-
-#: Most reweightings of one P-step where they cost no reading of X, and the relative change of P at which they end.
-INNER_ITERATIONS = 10
-INNER_TOL = 0.01
-
-#: Relative residual of the conjugate gradients of a Y-step, and most of their steps.
-LABEL_TOL = 1e-9
-LABEL_STEPS = 1000
-
-#: Relative residual of those of a P-step without X'SX, each of which reads X, and most of their steps. Loose ones are
-#: enough, since every step lowers the objective; the residual is asked to be smaller as the objective settles.
-FEATURE_TOL = 1e-2
-FEATURE_STEPS = 5
-
-#: Most features above the Gram cap that a P-step solves for at a time: 32 MiB of X'SX. With twice as many a step takes
-#: four times as long, and few steps less are enough.
-SET_FEATURES = 2048
-
-#: Arrays of shape (n, q) that the loop holds, beside two of bits in bytes: Y, and X P.
-ROW_MATRICES = 2
-
-#: Iterations that 28 fits of seven real sets took, least and most, where they read X (`benchmarks/gram.py`). With X'SX
-#: they do not where all labelled rows are known in all labels.
-TYPICAL_ITERATIONS = (3, 14)
+#: Landmarks that a row belongs to by default (`benchmarks/anchors.py`).
+LANDMARK_NEIGHBORS = 5
 
 #: Row norms up to so many ε count as zero.
 VANISHED = 1e3
+
+#: Iterations that fits of real sets took, least and most, where they read X (`benchmarks/iterative.py`).
+TYPICAL_ITERATIONS = (3, 14)
+
+
+@dataclass
+class Trace(LoopTrace):
+    """Values of every iteration; the objective is Eq. 6.
+
+    Attributes
+    ----------
+    step : list of float
+        Relative change of the objective.
+    regression_steps : list of int
+    """
+
+    step: list[float] = field(default_factory=list)
+    regression_steps: list[int] = field(default_factory=list)
 
 
 class SMFS(IterativeSelector):
@@ -109,11 +92,15 @@ class SMFS(IterativeSelector):
     beta : float, optional
         Weight of the row-sparse penalty on P. By default 0.1 of the least value at which P is 0.
     n_neighbors : int
-        Neighbours of a row in the density structure (k in the paper).
-    graph : {"exact", "approximate", "auto"}
-        Whether these are found exactly. "auto": exactly up to 2.5 · 10¹¹ look-ups of masses (50 000 rows with 100
-        trees), beyond that approximately; the share of true neighbours is measured, kept in the record, and warned of
-        below 90 %.
+        Neighbours of a row in the exact density structure (k in the paper).
+    graph : {"anchors", "exact", "auto"}
+        "anchors": rows are near that belong to the same landmark rows by isolation mass; nothing grows with the number
+        of rows. "exact": the paper's structure, with X and Y in the memory of this process. "auto": exact up to 20 000
+        rows.
+    n_anchors : int
+        Landmark rows, at most a quarter of the rows.
+    anchor_neighbors : int
+        Landmarks that a row belongs to.
     n_trees : int
         Trees of the isolation forest.
     max_samples : int
@@ -144,18 +131,20 @@ class SMFS(IterativeSelector):
     scores_ : float64 array, shape (d,)
         A constant feature has 0.
     labels_ : float64 array, shape (n, q)
-        Y: recovered labels from −1 to 1, positive where the label applies; known ones are 1 or −1.
+        Y: recovered labels from −1 to 1, positive where the label applies; known ones are 1 or −1. Of the exact form;
+        with anchors `recover_labels` gives them.
 
     Notes
     -----
-    Readings of X: one for moments, one for the sample of the forest, one for leaves, one for X'SX, then two an
-    iteration: X P, and X'SY. Where all labelled rows are known in all labels, Y has no part in P, and there are none.
-    Above `gram_cap` features there are three an iteration: X P with X'SX P, X'SY, and X'SX of some features. The
-    others, whose gradient is within β/2, follow from it. With gram_cap=0 every step of the conjugate gradients is
-    another reading, 5 an iteration at most. The exact pair search takes about n² trees / 5·10⁹ seconds on a core.
+    With anchors ‖(I − W) Y‖² is Σ_i Σ_a z_ia ‖y_i − u_a‖², whose least value over u is tr Y'(I − ZΛ⁻¹Z')Y: both call
+    the same labels smooth. Readings of X: one for moments and the sample of the forest, one for the masses of its nodes
+    and X'SX, one for the start, and then one an iteration, or none where all labelled rows are known in all labels,
+    since Y then has no part in P. Above `gram_cap` features an iteration takes another one for X'SX of some features;
+    the others, whose gradient is within β/2, follow from it. A worker holds 8 (2 d q + 2 m²) + 4 · trees · 256 m bytes,
+    and 8 d² more where X'SX is formed, the driver the same and 24 d².
 
-    The driver holds about n (18 q + 36 k) bytes, some 2 kB a row in an approximate search, and 24 d² where X'SX is
-    formed. Missing features are refused.
+    The exact form reads X once and holds X, n (18 q + 36 k) bytes and 24 d²; its search for neighbours takes about
+    n² trees / 5·10⁹ seconds on a core. Missing features are refused.
 
     What is corrected or settled: known entries stay (`consistency`); negative known ones are −1 in Y, unknown ones of
     labelled rows start from Eq. 4; D starts at 1/(2√q), which the published random start is on average; ε of
@@ -181,10 +170,10 @@ class SMFS(IterativeSelector):
     paper = "Xu & Zhao 2020, IEEE Access 8, 71219-71230"
     doi = "10.1109/ACCESS.2020.2987922"
     supervision = "semi-supervised: labels may be unknown or missing"
-    passes = "4 + at most 2 an iteration (above the Gram cap 3, and some 6 at first)"
+    passes = "3 + at most 1 an iteration (above the Gram cap 2, and some 6 at first); with the exact graph 1"
     memory = (
-        "worker: 8 bytes * d² (or d * q above the Gram cap); driver: n * max(18 q + 36 k, 9 q + 2 trees + 40 k) "
-        "+ 24 d² bytes, at least n * (9 q + trees + 1,600) in an approximate search"
+        "worker: 8 bytes * (2 d q + 2 m²) + 1024 * trees * m (8 d² more below the Gram cap); driver: the same and 24 d² "
+        "bytes; with the exact graph the driver holds X, n * (18 q + 36 k) and 24 d² bytes"
     )
     accepts_unknown_labels = True
     label_threshold = 0.0
@@ -199,6 +188,8 @@ class SMFS(IterativeSelector):
         beta: float | None = None,
         n_neighbors: int = 15,
         graph: GraphKind = "auto",
+        n_anchors: int = N_ANCHORS,
+        anchor_neighbors: int = LANDMARK_NEIGHBORS,
         n_trees: int = 100,
         max_samples: int = 256,
         missing: Literal["auto", "coded", "zeros"] = "auto",
@@ -215,6 +206,8 @@ class SMFS(IterativeSelector):
         self.beta = beta
         self.n_neighbors = n_neighbors
         self.graph = graph
+        self.n_anchors = n_anchors
+        self.anchor_neighbors = anchor_neighbors
         self.n_trees = n_trees
         self.max_samples = max_samples
         self.missing = missing
@@ -230,176 +223,258 @@ class SMFS(IterativeSelector):
         check_parameters(self, least={"gram_cap": 0, "random_state": 0})
         if self.max_samples > 2**16:
             raise UsageError(f"max_samples must be at most {2**16}; got {self.max_samples}")
+        if self.consistency == "none" and self.graph == "anchors":
+            raise UsageError("consistency='none' is the published form, which has the exact graph: give graph='exact'")
+
+    def _uses_anchors(self, n: int) -> bool:
+        return self.consistency == "observed" and super()._uses_anchors(n)
 
     # ------------------------------------------------------------------ what it costs
 
-    def plan(self, source: Profile | RowSource, resources: Resources) -> Plan:
-        """The most readings that `max_iter` iterations may take, and what the loop holds on the driver.
+    def _forest_rows(self, profile: Profile) -> NDArray[np.int64]:
+        """The rows on which the forest is grown, landmarks among them."""
+        row_bytes = 8 * -(-profile.nonzeros // max(profile.n, 1)) + 8 if profile.sparse else 4 * profile.d
+        size = sample_size(profile.n, row_bytes, n_trees=self.n_trees, max_samples=self.max_samples)
+        return draw_rows(profile, size, self._seed)
 
-        Raises
-        ------
-        DoesNotFitError
-        """
-        profile = source if isinstance(source, Profile) else source.profile
-        n, d, q = profile.n, profile.d, profile.q
-        k = min(self.n_neighbors, max(n - 1, 0))
-        has_gram = d <= self.gram_cap
-        moments = plan_rows(source, WithLabels(Moments(d), q), resources)
-        graph = plan_isolation(
-            source, k, resources, n_trees=self.n_trees, max_samples=self.max_samples, kind=self.graph
-        )
-        once = [moments, graph.sample, graph.leaves]
-        lookups = n * n * self.n_trees if graph.kind == "exact" else 0
-        resources = with_libraries(resources, lookups)  # what a process has loaded stays
-        if has_gram:
-            once.append(plan_rows(source, Gram(d, q, weighted=True), resources, input_bytes=8 * (q + 1)))
-        forward = linear.plan_linear(source, q, resources, forward=True)
-        backward = linear.plan_linear(source, q, resources, backward=True)
-        again, some = [forward, backward], 0 if has_gram else self._most_at_a_time()
-        if not has_gram:
-            both = linear.plan_linear(source, q, resources, forward=True, backward=True)
-            if some:
-                once += [backward] + [both] * FEATURE_STEPS
-                again = [both, backward, plan_rows(source, Gram(some, weighted=True), resources, input_bytes=8)]
-            else:
-                again += [both] * self._steps()
-        few, many = TYPICAL_ITERATIONS
-        made, _, _ = graph_bytes(n, k)
-        labels, structure = 9 * n * q, 3 * (12 * n * k + 20 * n)  # Y and what is known; W, I − W and its transpose
-        solver = label_recovery.GROUP_MATRICES * 8 * n * min(q, group_columns(n))
-        features = 8 * d * q * row_sparse.FEATURE_MATRICES
-        features += 8 * (d if has_gram else some) ** 2 * (1 + row_sparse.SQUARE_MATRICES)
-        return plan_loop(
-            resources,
-            once=once,
-            again=again,
-            times=self.max_iter,
-            typical=(0 if has_gram else few, many),
-            held=16 * n + 13 * profile.label_nonzeros,
-            phases=(
-                *(phase._replace(row_bytes=labels + phase.row_bytes) for phase in graph.phases),
-                Phase(0, labels + 36 * n * k),  # neighbours, their weights, and W
-                Phase(made, labels + structure),
-                Phase(solver + features, n * q * (8 * ROW_MATRICES + 2) + structure),
-            ),
-            message_shape=(n, d, q),
-            compiled=graph.compiled or product_compiles(n, k, min(q, group_columns(n))),
-            worker_bytes=0 if resources.client is None else graph.search_bytes,
-            notes=(
-                f"real data took {few} to {many} iterations of {len(again)} readings"
-                + (", and no readings in them where labelled rows are known in all labels" if has_gram else "")
-                + f"; at most {self.max_iter}",
-                f"X'SX is {d:,} x {d:,}"
-                if has_gram
-                else f"X'SX of at most {some:,} of {d:,} features at a time"
-                if some
-                else f"X'SX is not formed ({d:,} features > {self.gram_cap:,})",
-                f"{graph.kind} neighbour graph"
-                + (f", {lookups:.1e} look-ups, about {lookups / 5e9 / resources.slots:,.0f} s" if lookups else ""),
-            ),
-        )
+    def _first_statistics(self, profile: Profile) -> list[Any]:
+        return [Moments(profile.d), Labels(profile.q), RowSample(self._forest_rows(profile), profile)]
 
-    def _most_at_a_time(self) -> int:
+    def first_statistics(self, source: RowSource, resources: Resources) -> list[Any]:
+        """What a fit reads first."""
+        profile = source.profile
+        return self._first_statistics(profile) if self._uses_anchors(profile.n) else []
+
+    def _landmarks(self, profile: Profile) -> int:
+        return min(profile.n, max(FEWEST_ANCHORS, min(self.n_anchors, profile.n // 4)))
+
+    def _max_features(self) -> int:
         """Most features above the Gram cap that are solved for at a time."""
         return min(self.gram_cap, SET_FEATURES) if self.beta != 0 else 0
 
-    def _steps(self) -> int:
-        """Most readings of one P-step without X'SX."""
-        return FEATURE_STEPS * (self.inner_iterations or 1)
+    def _cost_with_anchors(self, profile: Profile) -> Cost:
+        n, d, q, m = profile.n, profile.d, profile.q, self._landmarks(profile)
+        has_gram, some = d <= self.gram_cap, self._max_features()
+        scaling = Scaling(placeholder(d), placeholder(d))
+        sample = len(self._forest_rows(profile))
+        leaves = min(self.max_samples, sample)
+        spans = np.broadcast_to(np.int64(0), (leaves - 1, 3))
+        forest = Forest((), (TreeShape(spans[:, 0], spans),) * self.n_trees, scaling.centre, scaling.factor)
+        tables = np.broadcast_to(np.zeros((), landmark_dtype(self.n_trees, n)), (self.n_trees, leaves, m))
+        anchors = MassAnchors(forest, tables, self.anchor_neighbors)
+        recovery = RowRecovery(anchors, placeholder(d, q), placeholder(m, q), 1.0, placeholder(q), True)
+        rows, product = (
+            RecoveredRows(scaling, recovery),
+            NormalProduct(scaling, placeholder(d, q), label_weights=placeholder(q)),
+        )
+        first = Reading("moments and sample", tuple(self._first_statistics(profile)))
+        masses = Reading("masses", (LeafCounts(forest), *([WeightedGram(scaling, placeholder(q))] if has_gram else [])))
+        loop = Reading(
+            "rows", (rows,) if has_gram else (rows, product), times=self.max_iter, typical=(0, TYPICAL_ITERATIONS[1])
+        )
+        steps: list[Reading | str] = [first, "forest", masses, "landmarks", Reading("start", (rows,))]
+        arrays = [
+            HeldArray("sample and the forest's copy of it", "sample", "V3", last="forest"),
+            HeldArray("masses of leaves with landmarks", "trees leaves m", tables.dtype.str, first="landmarks"),
+            HeldArray("P and what follows it", f"{row_sparse.FEATURE_MATRICES} d q", first="start"),
+        ]
+        if has_gram:
+            arrays.append(HeldArray("X'SX and its factors", f"{1 + row_sparse.SQUARE_MATRICES} d d", first="masses"))
+        else:
+            steps.append(Reading("X'SX P", (product,), times=FEATURE_STEPS))
+            if some:
+                columns = np.arange(some)
+                steps.append(
+                    Reading(
+                        "X'SX of some",
+                        (WeightedGram(scaling, placeholder(q), columns=columns),),
+                        times=self.max_iter,
+                        typical=TYPICAL_ITERATIONS,
+                    )
+                )
+            arrays.append(HeldArray("X'SX of some features", f"{1 + row_sparse.SQUARE_MATRICES} f f", first="start"))
+        few, many = TYPICAL_ITERATIONS
+        return Cost(
+            steps=(*steps, loop),
+            sizes={
+                "d": d, "q": q, "m": m, "f": some, "trees": self.n_trees, "leaves": leaves,
+                "sample": 2 * RowSample(np.arange(sample), profile).state_bytes // 3,
+            },
+            arrays=arrays,
+            compiled=False,
+            loads_trees=True,
+            notes=(
+                f"{m} landmarks; real data took {few} to {many} iterations of one reading"
+                + (", and no readings in them where labelled rows are known in all labels" if has_gram else "")
+                + f"; at most {self.max_iter}",
+                f"X'SX is {d:,} x {d:,}" if has_gram else f"X'SX of at most {some:,} of {d:,} features at a time",
+            ),
+        )
+
+    def _exact_arrays(self, profile: Profile) -> tuple[dict[str, int], list[HeldArray]]:
+        arrays = exact_form.held_arrays(sparse=profile.sparse, gram=profile.d <= self.gram_cap)
+        sizes = {"k": self.n_neighbors, "t": self.n_trees, "m": self._max_features()}
+        return sizes, [HeldArray(*array) for array in arrays]
 
     # ------------------------------------------------------------------ the method
 
-    def _score(self, source: RowSource, resources: Resources, k: int) -> Scores:
-        labels, moments, records = self._labels_and_moments(source, resources)
-        scaling = standard_scaling(moments) if self.standardise else None
-        squares = _squares(moments, scaling)
-        space = row_space(self.plan(source, resources))
-        Y, known, s = self._known(labels, space)
+    def _fit_with_anchors(self, passes: PassRunner) -> Scores:
+        """Algorithm 1, the density structure going through landmarks."""
+        profile, checkpoint, max_iter = passes.source.profile, checkpoints.current(), int(self.max_iter)
+        moments, labels, sample = passes.run("moments and sample", *self._first_statistics(profile))
+        self._refuse(moments, np.zeros(profile.q, np.int64))
+        coded = self.missing == "coded" or (self.missing == "auto" and bool(labels.unknown.any()))
+        self._require_known(labels, profile.n, coded=coded)
+        scaling = standard_scaling(moments) if self.standardise else Scaling(np.zeros(profile.d), np.ones(profile.d))
+        weights = 1.0 / np.maximum(labels.positive, 1)  # Eq. 7: a row weighs by how rare its positive labels are
+        anchors, gram = self._place_landmarks(passes, sample, scaling, weights)
+        recovery = RowRecovery(anchors, None, None, self._alpha(labels), weights, coded)
+        recovery = replace(recovery, U=_values_of_sample(recovery, sample))
 
-        checkpoint = checkpoints.current()
-        W, forest_rows, graph = self._density_graph(source, resources, records, space)
-        reconstruction = Reconstruction(W, space)
-        start_labels(Y, known, W)
-
-        free = space.empty(len(known), known.shape[1], np.bool_)
-        for part in row_blocks(*known.shape):
-            free[part] = True if self.consistency == "none" else ~known[part]
-        readings = Readings(source, resources, scaling, records)
-        problem = _Problem(self, readings, squares, Y, free, s, reconstruction, checkpoint, space)
-        trace = problem.run()
-        self.labels_ = Y
-        scores = row_norms(problem.P)
-        unknown = recovered = 0
-        for part in row_blocks(*Y.shape):
-            unknown += int((~known[part]).sum())
-            recovered += int(((Y[part] > 0) & ~known[part]).sum())
-        extra: dict[str, Any] = {
-            "alpha": problem.alpha,
-            "beta": problem.beta,
-            "gram": problem.G is not None,
-            "graph": graph,
-            "forest_rows": forest_rows,
-            "labelled_rows": int((s > 0).sum()),
-            "unknown_entries": unknown,
-            "recovered_positives": recovered,
-            "constant_features": int((squares == 0).sum()),
+        state = load_state(checkpoint, passes.records)
+        (start,) = passes.run("start", RecoveredRows(scaling, recovery))
+        # Labels of rows without weight have no part in P; where all rows are known in all labels or in none, neither
+        # P nor U waits for Y.
+        coupled = bool(labels.rows[2]) if coded else True
+        sums = start
+        regression = self._regression(passes, scaling, weights, sums.XSY, gram, moments, labels, state)
+        trace = Trace() if state is None else Trace(**state.facts["trace"])
+        U = settle_anchor_values(sums) if state is None else state.arrays["U"]
+        B = sums.XSY if state is None else state.arrays["B"]
+        for t in range(trace.iterations + 1, max_iter + 1):
+            trace.regression_steps.append(regression.update(B))  # Eqs. 9 and 10
+            product = NormalProduct(scaling, regression.P, label_weights=weights)
+            if coupled:
+                recovery = replace(recovery, P=regression.P, U=U)
+                statistics = [RecoveredRows(scaling, recovery), *([product] if regression.needs_product else [])]
+                sums, *images = passes.run("rows", *statistics)  # Y by Eq. 13
+                regression.GP = images[0] if images else None
+                fit = float(sums.terms[0])
+            else:
+                GP = gram @ regression.P if gram is not None else passes.run("X'SX P", product)[0]
+                regression.GP = GP if regression.needs_product else None
+                fit = float(np.vdot(regression.P, GP) - 2.0 * np.vdot(regression.P, B) + sums.terms[1])
+            objective = fit + recovery.alpha * _structure(sums, U) + regression.penalty  # Eq. 6
+            change = abs(trace.objective[-1] - objective) / max(abs(objective), 1e-300) if trace.objective else 1.0
+            trace.objective.append(objective)
+            trace.step.append(change)
+            trace.report_progress(step=change)
+            trace.converged = change <= self.tol and regression.has_settled(self.tol, objective)
+            if trace.converged or t == max_iter:
+                break
+            regression.tighten(change, self.tol)
+            if coupled:
+                U, B = settle_anchor_values(sums), sums.XSY
+            if checkpoint.due():
+                save_state(checkpoint, {**regression.state(), "U": U, "B": B}, trace, passes.records)
+        regression.finish(B)
+        self._recovery_of_fit = scaling, replace(recovery, P=regression.P, U=U)
+        scores = row_norms(regression.P)
+        extra = {
+            "alpha": recovery.alpha,
+            "beta": regression.beta,
+            "gram": gram is not None,
+            "graph": {"kind": "anchors", "anchors": anchors.count, "anchor_neighbors": anchors.neighbors},
+            "forest_rows": len(self._forest_rows(profile)),
+            "labelled_rows": int(sums.counts[0]),
+            "unknown_entries": int(sums.counts[1]),
+            "constant_features": int((moments.m2 == 0).sum()),
         }
-        told = [*recall_warnings(graph), *self._warnings(labels, trace, scores, problem.epsilon)]
-        return self._result(scores, trace, records, extra, told)
+        warnings = self._warnings(trace, scores, regression.epsilon)
+        warnings += self._never_positive(labels.positive) if scores.any() else []
+        return self._result(scores, trace, extra, warnings)
 
-    def _density_graph(
-        self, source: RowSource, resources: Resources, records: list[PassRecord], space: RowSpace
-    ) -> tuple[sp.csr_array, int, dict[str, Any]]:
-        """W of Eq. 3, the rows on which the forest was grown, and what is known of the graph."""
-
-        graph = isolation_graph(
-            source,
-            self.n_neighbors,
-            resources,
-            n_trees=self.n_trees,
-            max_samples=self.max_samples,
-            seed=int(self.random_state or 0),
-            kind=self.graph,
-            space=RowSpace(space.folder),  # whose files go when it is done
-        )
-        records.extend(graph.records)
-        return density_structure(graph.neighbours, space), graph.sample_rows, graph.facts
-
-    def _known(self, labels: sp.csr_array, space: RowSpace) -> tuple[Array, NDArray[np.bool_], Array]:
-        """Y as 1 and −1 (n, q), which entries are known (n, q), and the diagonal of S (n,).
+    def _require_known(self, labels: LabelKnowledge, n: int, *, coded: bool) -> None:
+        """Refuse labels of which none is known.
 
         Raises
         ------
         DataError
-            Nothing is known.
         """
-        n, q = labels.shape
-        coded = self.missing == "coded" or (self.missing == "auto" and bool((labels.data < 0).any()))
-        times = np.maximum(np.bincount(labels.indices[labels.data > 0], minlength=q), 1)
-        Y, known, s = space.empty(n, q), space.empty(n, q, np.bool_), np.empty(n)
-        found = False
-        for part in row_blocks(n, q):
-            entries = graph_rows(labels, part).toarray()
-            positive = entries > 0
-            known[part] = entries >= 0 if coded else positive
-            found |= bool(known[part].any())
-            # Eq. 7: a row weighs by how rare its positive labels are.
-            s[part] = (positive / times).sum(axis=1)
-            Y[part] = np.where(positive, 1.0, -1.0)
-        if not found:
+        if (labels.rows[1] == n) if coded else not labels.positive.any():
             raise DataError(
                 "no label of any row is known" if coded else "no row of Y has a positive label",
                 cure="give labels 1 and 0 for some rows; -1 stands for an unknown one",
             )
-        return Y, known, s
 
-    def _alpha(self, s: Array) -> float:
+    def _alpha(self, labels: LabelKnowledge) -> float:
         if self.alpha is not None:
             return float(self.alpha)
-        weighed = s[s > 0]
-        return float(weighed.mean()) if len(weighed) else 1.0
+        # The weights of all rows sum to the number of labels that have positives.
+        labelled = int(labels.rows[0])
+        return float((labels.positive > 0).sum()) / labelled if labelled else 1.0
 
-    def _warnings(self, labels: sp.csr_array, trace: _Trace, scores: Array, epsilon: float) -> list[Warning]:
+    def _place_landmarks(
+        self, passes: PassRunner, sample: SampledRows, scaling: Scaling, weights: Array
+    ) -> tuple[MassAnchors, Array | None]:
+        """Landmarks among the sampled rows, with the masses of all leaves, and X'SX below the Gram cap."""
+        profile = passes.source.profile
+        rng, grow = forest_seeds(self._seed)
+        forest = grow_forest(sample.X, n_trees=self.n_trees, max_samples=self.max_samples, seed=grow)
+        counts, *grams = passes.run(
+            "masses", LeafCounts(forest), *([WeightedGram(scaling, weights)] if profile.d <= self.gram_cap else [])
+        )
+        m = self._landmarks(profile)
+        chosen = np.sort(rng.choice(sample.X.shape[0], size=min(m, sample.X.shape[0]), replace=False))
+        landmarks = forest.leaf_numbers(sample.X[chosen])
+        tables = landmark_tables(forest.shapes, counts, landmarks, profile.n)
+        return MassAnchors(forest, tables, self.anchor_neighbors), grams[0] if grams else None
+
+    def _regression(
+        self,
+        passes: PassRunner,
+        scaling: Scaling,
+        weights: Array,
+        B: Array,
+        gram: Array | None,
+        moments: FeatureMoments,
+        labels: LabelKnowledge,
+        state: Any,
+    ) -> RowSparseRegression:
+        total = float((labels.positive > 0).sum())
+        squares = moments.m2 / max(moments.n, 1) + (moments.mean - scaling.centre) ** 2
+        return RowSparseRegression(
+            B,
+            beta=self.beta,
+            inner_iterations=self.inner_iterations,
+            gram=gram,
+            diagonal=squares * scaling.factor**2 * total,
+            normal=lambda V: passes.run("X'SX P", NormalProduct(scaling, V, label_weights=weights))[0],
+            gram_of=lambda columns: passes.run("X'SX of some", WeightedGram(scaling, weights, columns=columns))[0],
+            max_features=self._max_features(),
+            state=None if state is None else state.arrays,
+        )
+
+    def _fit_exactly(self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:
+        return exact_form.fit(
+            X,
+            Y,
+            moments=moments,
+            alpha=self.alpha,
+            beta=self.beta,
+            n_neighbors=self.n_neighbors,
+            n_trees=self.n_trees,
+            max_samples=self.max_samples,
+            missing=self.missing,
+            consistency=self.consistency,
+            standardise=self.standardise,
+            inner_iterations=self.inner_iterations,
+            gram_cap=self.gram_cap,
+            tol=self.tol,
+            max_iter=self.max_iter,
+            random_state=self.random_state,
+        )
+
+    def _never_positive(self, positives: NDArray[np.int64]) -> list[Warning]:
+        return never_positive_warnings(
+            self,
+            "SMFS",
+            positives,
+            "Nothing can be learnt of such a label: what is recovered of it means nothing, and its part of P adds noise "
+            "to the scores. Leave it out of Y, or give rows that have it.",
+        )
+
+    def _warnings(self, trace: Trace, scores: Array, epsilon: float) -> list[Warning]:
         if not scores.any():
             return [
                 UserWarning(
@@ -407,304 +482,27 @@ class SMFS(IterativeSelector):
                     "constant. All features get the same score."
                 )
             ]
-        told = never_positive_warnings(
-            self,
-            "SMFS",
-            labels,
-            "Nothing can be learnt of such a label: what is recovered of it (labels_) means nothing, and its part of P "
-            "adds noise to the scores. Leave it out of Y, or give rows that have it.",
-        )
         if scores.max() <= VANISHED * epsilon:
-            told.append(
-                UserWarning(
-                    "SMFS went to P = 0: beta is too large, or, with consistency='none', iterations were too many. "
-                    "Scores are what is left of P."
-                )
+            return [UserWarning("SMFS went to P = 0: beta is too large. Scores are what is left of P.")]
+        if trace.converged:
+            return []
+        return [
+            ConvergenceWarning(
+                f"SMFS did not converge in {self.max_iter} iterations (the last one changed the objective by "
+                f"{trace.step[-1]:.1e} of it). Increase max_iter, or tol."
             )
-        elif not trace.converged:
-            told.append(
-                ConvergenceWarning(
-                    f"SMFS did not converge in {self.max_iter} iterations (the last one changed the objective by "
-                    f"{trace.step[-1]:.1e} of it). Increase max_iter, or tol."
-                )
-            )
-        return told
+        ]
 
 
-def density_structure(neighbours: Neighbours, space: RowSpace = IN_MEMORY) -> sp.csr_array:
-    """W of Eq. 3: row-softmax of −ξ over the neighbours, shape (n, n), k entries a row.
-
-    Parameters
-    ----------
-    neighbours : Neighbours
-        `distances` is ξ.
-    space : RowSpace
-        Where W is kept.
-    """
-    weights = RowSpace(space.folder).empty(*neighbours.distances.shape)
-    for part in row_blocks(*weights.shape):
-        weights[part] = np.exp(-neighbours.distances[part])
-        if weights.shape[1]:
-            weights[part] /= weights[part].sum(axis=1, keepdims=True)
-    return neighbours.to_csr(weights, space=space)
+def _values_of_sample(recovery: RowRecovery, sample: SampledRows) -> Array:
+    """Λ⁻¹Z'Y of the sampled rows, unknown entries being −1: what Eq. 4 begins with; -1 where no row belongs."""
+    Y, _, _ = recovery.labels(sample.Y)
+    Z = recovery.anchors.weigh(sample.X)
+    masses = np.asarray(Z.sum(axis=0)).ravel()[:, np.newaxis]
+    return np.divide(Z.T @ Y, masses, out=np.full((Z.shape[1], Y.shape[1]), -1.0), where=masses > 0)
 
 
-def start_labels(Y: Array, known: NDArray[np.bool_], W: sp.csr_array) -> None:
-    """Eq. 4, in place: unknown entries of labelled rows become what their neighbours have (old Y on the right).
-
-    Rows of which nothing is known keep −1, as in the paper.
-
-    Parameters
-    ----------
-    Y : float64 array, shape (n, q)
-        1 and −1; unknown entries are −1.
-    known : bool array, shape (n, q)
-    W : csr_array, shape (n, n)
-    """
-    if not W.nnz:
-        return
-    n, q = Y.shape
-    width = group_columns(n)
-    for low in range(0, q, width):
-        columns = slice(low, min(low + width, q))
-        before = take_columns(Y, columns)
-        for part in row_blocks(n, q):
-            given: NDArray[np.bool_] = known[part]
-            partly = np.asarray(given.any(axis=1) & ~given.all(axis=1))
-            missing = partly[:, np.newaxis] & ~given[:, columns]
-            Y[part, columns] = np.where(missing, graph_rows(W, part) @ before, Y[part, columns])
-
-
-@dataclass
-class _Trace(LoopTrace):
-    """What every iteration tells; the objective is Eq. 6.
-
-    Attributes
-    ----------
-    step : list of float
-        Relative change of the objective.
-    recovery_steps : list of int
-    recovery_residual : list of float
-    regression_steps : list of int
-    """
-
-    step: list[float] = field(default_factory=list)
-    recovery_steps: list[int] = field(default_factory=list)
-    recovery_residual: list[float] = field(default_factory=list)
-    regression_steps: list[int] = field(default_factory=list)
-
-
-class _Problem:
-    """The loop of Algorithm 1 and its state, in the paper's letters, X being products.
-
-    Attributes
-    ----------
-    Y : float64 array, shape (n, q)
-    P : float64 array, shape (d, q)
-    t : float64 array, shape (d,)
-        1 over the diagonal of D.
-    G : float64 array, shape (d, d), or None
-        X'SX.
-    B : float64 array, shape (d, q)
-        X'SY.
-    """
-
-    def __init__(
-        self,
-        selector: SMFS,
-        readings: Readings,
-        squares: Array,
-        Y: Array,
-        free: NDArray[np.bool_],
-        s: Array,
-        reconstruction: Reconstruction,
-        checkpoint: Checkpoint,
-        space: RowSpace = IN_MEMORY,
-    ) -> None:
-        self.selector = selector
-        self.readings = readings
-        self.Y = Y
-        self.free = free  # entries that are solved for
-        self.s = s  # diagonal of S
-        self.reconstruction = reconstruction
-        self.checkpoint = checkpoint
-        self.space = space
-        self._fitted: Array | None = None
-        self.alpha = selector._alpha(s)
-        # Labels of rows without weight have no part in P; where all others are known, P does not wait for Y.
-        self.coupled = any(bool(free[part][s[part] > 0].any()) for part in row_blocks(*free.shape))
-        self.trace = _Trace()
-        d, q = len(squares), Y.shape[1]
-        self.diagonal: Array = squares * s.sum()  # about that of X'SX
-
-        state = load_state(checkpoint, readings.records, rows=("Y",))
-        if state is not None:
-            self._restore(state)
-        else:
-            self.epsilon, self.feature_tol = 0.0, FEATURE_TOL
-            self.GP: Array | None = None  # above the Gram cap X'SX P of the P before
-            self.P = np.zeros((d, q))
-            self.t = np.full(d, 2.0 * np.sqrt(q))
-            if not self.coupled and any(bool(free[part].any()) for part in row_blocks(*free.shape)):
-                self._recover(None)
-        self.structure = reconstruction.error(Y)
-
-        self.G: Array | None = None
-        if d <= selector.gram_cap:
-            self.G, self.B = readings.gram(Y, s)
-        elif state is None:
-            self.B = readings.backward(Y, s)
-        if state is not None:
-            self.B, self.beta = state.arrays["B"], state.facts["beta"]
-        else:
-            largest = 2.0 * float(row_norms(self.B).max(initial=0.0))
-            self.beta = BETA_SHARE * largest if selector.beta is None else float(selector.beta)
-        self.weighted_labels = self._weighed(Y)
-        self.working: WorkingSet | None = None
-        most = selector._most_at_a_time()
-        if self.G is None and self.beta > 0 and most:
-            known = {} if state is None else {name: state.arrays[name] for name in ("rows", "following")}
-            self.working = WorkingSet(lambda rows: readings.gram_of(rows, s), d, most, **known)
-
-    def run(self) -> _Trace:
-        """Algorithm 1."""
-        trace, tol, max_iter = self.trace, self.selector.tol, self.selector.max_iter
-        for iteration in range(trace.iterations + 1, max_iter + 1):
-            self._update_P()
-            fit = self._update_Y()
-            penalty = row_sparse.penalty(self.P, self.epsilon)
-            objective = fit + self.alpha * self.structure + self.beta * penalty  # Eq. 6
-
-            change = abs(trace.objective[-1] - objective) / max(abs(objective), 1e-300) if trace.objective else 1.0
-            trace.objective.append(objective)
-            trace.step.append(change)
-            trace.tell(step=change)
-            # A loose P-step off by a residual r leaves the objective off by about r².
-            if change <= tol and self._is_settled(tol * objective):
-                trace.converged = True
-                break
-            self.feature_tol = min(self.feature_tol, 0.1 * float(np.sqrt(max(change, tol))))
-            if self.coupled and iteration < max_iter:
-                self.B = self.readings.backward(self.Y, self.s)
-            if self.checkpoint.due():
-                self._save()
-        if self.working is not None and self.GP is not None:
-            self.working.settle(self.P, self.GP, self.B, self.beta, self.epsilon)
-        return trace
-
-    def _is_settled(self, gain: float) -> bool:
-        """Whether no more than `gain` is to be had from a P-step that is as exact as can be."""
-        if self.working is not None:
-            # Where not all that matter find room, turns go on for as long as they change something.
-            return self.working.violation <= gain or len(self.working.rows) == self.working.largest
-        return self.G is not None or self.feature_tol <= 0.1 * np.sqrt(self.selector.tol)
-
-    def _update_P(self) -> None:
-        """P by Eq. 10, D by Eq. 9, in turn."""
-        asked = self.selector.inner_iterations
-        steps = 0
-        if self.working is not None and self.GP is not None:
-            self.working.settle(self.P, self.GP, self.B, self.beta, self.epsilon)
-            steps = self.working.step(
-                self.P,
-                self.GP,
-                self.B,
-                self.beta,
-                self.epsilon,
-                diagonal=self.diagonal,
-                max_iter=asked or INNER_ITERATIONS,
-                tol=INNER_TOL if asked is None else None,
-            )
-            self.trace.regression_steps.append(steps)
-            return
-        most = INNER_ITERATIONS if self.G is not None else 1
-        for _ in range(1 if self.working is not None else asked or most):
-            step = self._regress()  # Eq. 10
-            moved = float(np.linalg.norm(step.P - self.P))
-            self.P = step.P
-            steps += step.steps
-            self.epsilon = self.epsilon or row_sparse.smoothing(self.P)
-            self.t = row_sparse.weights(self.P, self.epsilon)  # Eq. 9
-            settled = asked is None and moved <= INNER_TOL * float(np.linalg.norm(self.P))
-            if self.beta == 0 or settled:
-                break
-        self.trace.regression_steps.append(steps)
-
-    def _regress(self) -> Step:
-        if self.G is not None:
-            return row_sparse.solve_gram(self.G, self.B, self.beta, self.t, start=self.P)
-        return row_sparse.solve_products(
-            lambda V: self.readings.normal(V, self.s),
-            self.B,
-            self.beta,
-            self.t,
-            start=self.P,
-            diagonal=self.diagonal,
-            tol=self.feature_tol,
-            max_iter=FEATURE_STEPS,
-        )
-
-    def _update_Y(self) -> float:
-        """Y by Eq. 13, where it waits for P. Gives Σ s_ii ‖xⁱP − yⁱ‖²."""
-        if self.G is not None and not self.coupled:
-            return self._fit(self.G @ self.P)
-        if self.working is not None and not self.coupled:
-            self.GP = self.readings.normal(self.P, self.s)
-            return self._fit(self.GP)
-        if self._fitted is None:
-            self._fitted = self.space.empty(*self.Y.shape)
-        if self.working is None:
-            fitted = self.readings.forward(self.P, self._fitted)
-        else:
-            fitted, self.GP = self.readings.forward_normal(self.P, self._fitted, self.s)
-        if self.coupled:
-            self._recover(fitted)
-            self.structure = self.reconstruction.error(self.Y)
-        return self._weighed(add(fitted, self.Y, -1.0))
-
-    def _fit(self, GP: Array) -> float:
-        """Σ s_ii ‖xⁱP − yⁱ‖², by X'SX P."""
-        return float(np.vdot(self.P, GP) - 2.0 * np.vdot(self.P, self.B)) + self.weighted_labels
-
-    def _weighed(self, left: Array) -> float:
-        """Σ s_ii ‖leftⁱ‖²."""
-        return sum(
-            float(self.s[part] @ np.einsum("ij,ij->i", left[part], left[part])) for part in row_blocks(*left.shape)
-        )
-
-    def _recover(self, fitted: Array | None) -> None:
-        found = recover_labels(
-            self.Y,
-            self.free,
-            self.s,
-            fitted,
-            self.alpha,
-            self.reconstruction,
-            tol=LABEL_TOL,
-            max_iter=LABEL_STEPS,
-        )
-        self.trace.recovery_steps.append(found.steps)
-        self.trace.recovery_residual.append(found.residual)
-
-    def _save(self) -> None:
-        facts: dict[str, Any] = {"beta": self.beta, "epsilon": self.epsilon, "feature_tol": self.feature_tol}
-        arrays: dict[str, NDArray[Any]] = {"Y": self.Y, "P": self.P, "B": self.B}
-        if self.working is not None:
-            assert self.GP is not None
-            arrays |= {"GP": self.GP, "rows": self.working.rows, "following": self.working.following}
-        save_state(self.checkpoint, arrays, self.trace, self.readings.records, **facts)
-
-    def _restore(self, state: State) -> None:
-        self.trace = _Trace(**state.facts["trace"])
-        self.epsilon, self.feature_tol = state.facts["epsilon"], state.facts["feature_tol"]
-        fill(self.Y, state.arrays.pop("Y"))
-        self.P = state.arrays["P"]
-        self.GP = state.arrays.get("GP")
-        self.t = row_sparse.weights(self.P, self.epsilon)
-
-
-def _squares(moments: FeatureMoments, scaling: Scaling | None) -> Array:
-    """Mean square of every feature as the regression sees it, shape (d,)."""
-    if scaling is not None:
-        return np.asarray((scaling.factor > 0).astype(np.float64))
-    return np.asarray(moments.m2 / max(moments.n, 1) + moments.mean**2)
+def _structure(sums: RecoveredSums, U: Array) -> float:
+    """Σ_i Σ_a z_ia ‖y_i − u_a‖², the labels of rows of which nothing is known being U'z_i."""
+    of_anchors = float(sums.masses @ np.einsum("ij,ij->i", U, U)) - float(np.vdot(U, sums.ZZ @ U))
+    return float(sums.terms[2]) - 2.0 * float(np.vdot(U, sums.ZY)) + of_anchors

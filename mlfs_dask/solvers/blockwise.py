@@ -16,12 +16,11 @@ from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.errors import MlfsError
-from mlfs_dask.row_arrays import IN_MEMORY, RowSpace, graph_rows, row_blocks
 from mlfs_dask.solvers.laplacian import Smoother
 from mlfs_dask.solvers.trace import LoopTrace
 
-#: Arrays of shape (n, l) that the loop holds: V, X W, and L V.
-ROW_MATRICES = 3
+#: Arrays of shape (n, l) that the loop holds: V, X W, L V, the gradient of V, and two on its way.
+ROW_MATRICES = 6
 
 #: Arrays of shape (d, l) that the loop holds: G, H, W, X'V, X'X W, their successors and a gradient.
 FEATURE_MATRICES = 10
@@ -33,13 +32,13 @@ Array = NDArray[np.float64]
 
 
 class Products(Protocol):
-    """Products with X that a step needs, each of which may be a reading of X."""
+    """Products with X that a step needs."""
 
-    def normal(self, W: Array, *, last: bool) -> Array:
-        """X'X W. `last` tells that X W of the same array will be asked for next."""
+    def normal(self, W: Array) -> Array:
+        """X'X W."""
 
     def forward(self, W: Array) -> Array:
-        """X W, until it is asked for again."""
+        """X W."""
 
     def backward(self, V: Array) -> Array:
         """X'V."""
@@ -103,12 +102,12 @@ class Snapshot:
     trace: Trace
 
 
-#: What is done with a snapshot after an iteration; the arrays in it are the loop's own.
-Keep = Callable[[Snapshot], None]
+#: Receives a snapshot after an iteration; the arrays in it are the loop's own.
+SaveSnapshot = Callable[[Snapshot], None]
 
 
-def _forget(snapshot: Snapshot) -> None:
-    """Keep nothing."""
+def _save_nothing(snapshot: Snapshot) -> None:
+    """Do nothing."""
 
 
 @dataclass
@@ -123,8 +122,6 @@ class Problem:
         None: L = 0.
     products : Products
     alpha, beta : float
-    space : RowSpace
-        Where arrays of n rows go.
     """
 
     Y: sp.csr_array
@@ -132,8 +129,6 @@ class Problem:
     products: Products
     alpha: float
     beta: float
-    space: RowSpace = IN_MEMORY
-    _image: Array = field(init=False, default_factory=lambda: np.empty((0, 0)))
 
     @property
     def largest_degree(self) -> float:
@@ -141,44 +136,29 @@ class Problem:
         return 0.0 if self.laplacian is None else float(self.laplacian.degrees.max(initial=0.0))
 
     def smooth(self, V: Array) -> Array | None:
-        """L V, until it is asked for again; None where it is not needed."""
+        """L V; None where it is not needed."""
         if self.laplacian is None or not self.beta:
             return None
-        if self._image.shape != V.shape:
-            self._image = self.space.empty(*V.shape)
-        return self.laplacian.product(V, self._image)
+        return self.laplacian.product(V)
 
-    def label_gradient(self, part: slice, V: Array, B: Array, F: Array, LV: Array | None) -> Array:
-        """Half of ∇_V of Eq. 10 for some rows: V − X W + α(VB − Y)B' + βLV. F is X W."""
-        gradient: Array = V[part] @ (self.alpha * (B @ B.T) + np.eye(len(B)))
-        gradient -= F[part]
+    def label_gradient(self, V: Array, B: Array, F: Array) -> Array:
+        """Half of ∇_V of Eq. 10: V − X W + α(VB − Y)B' + βLV. F is X W."""
+        gradient: Array = V @ (self.alpha * (B @ B.T) + np.eye(len(B))) - F
         if self.alpha:
-            gradient -= graph_rows(self.Y, part) @ (self.alpha * B.T)
-        if LV is not None:
-            gradient += self.beta * LV[part]
-        return gradient
+            gradient -= self.Y @ (self.alpha * B.T)
+        LV = self.smooth(V)
+        return gradient if LV is None else gradient + self.beta * LV
 
     def label_products(self, V: Array) -> tuple[Array, Array]:
         """V'V, shape (l, l), and V'Y, shape (l, q)."""
-        VV, VY = np.zeros((V.shape[1], V.shape[1])), np.zeros((V.shape[1], self.Y.shape[1]))
-        for part in row_blocks(*V.shape):
-            self._add_products(part, V, VV, VY)
-        return VV, VY
-
-    def _add_products(self, part: slice, V: Array, VV: Array, VY: Array) -> None:
-        VV += V[part].T @ V[part]
-        VY += (graph_rows(self.Y, part).T @ V[part]).T
+        return V.T @ V, np.asarray((self.Y.T @ V).T)
 
     def objective(self, V: Array, B: Array, F: Array) -> tuple[float, float, float]:
         """Eq. 8, its first term, and ‖V‖²."""
-        VV, VY = np.zeros((V.shape[1], V.shape[1])), np.zeros((V.shape[1], self.Y.shape[1]))
+        VV, VY = self.label_products(V)
         LV = self.smooth(V)
-        fit = smoothness = 0.0
-        for part in row_blocks(*V.shape):
-            fit += _squared(F[part] - V[part])
-            self._add_products(part, V, VV, VY)
-            if LV is not None:
-                smoothness += float(np.vdot(V[part], LV[part]))
+        fit = _squared(F - V)
+        smoothness = 0.0 if LV is None else float(np.vdot(V, LV))
         # ‖Y − VB‖² from small matrices; Y has entries 1 alone.
         decomposition = max(0.0, self.Y.nnz - 2 * float(np.vdot(B, VY)) + float(np.vdot(B @ B.T, VV)))
         return fit + self.alpha * decomposition + self.beta * smoothness, fit, float(np.trace(VV))
@@ -187,7 +167,6 @@ class Problem:
 def solve_blockwise(
     problem: Problem,
     start: Factors,
-    backward: Array,
     *,
     rho: float,
     weight_steps: int,
@@ -195,7 +174,7 @@ def solve_blockwise(
     tol: float,
     max_iter: int,
     resume: Snapshot | None = None,
-    keep: Keep = _forget,
+    save: SaveSnapshot = _save_nothing,
 ) -> tuple[Factors, Trace]:
     """Blockwise steps, each of which lowers the objective or leaves it.
 
@@ -205,8 +184,6 @@ def solve_blockwise(
     start : Factors
         Changed in place. Rows of B have norm 1, and keep it: (tW, tV, B/t) would otherwise lower the objective with
         t for ever and leave V and W at 0.
-    backward : float64 array, shape (d, l)
-        X'V of the start.
     rho : float
         λ_max(X'X). Found to be too small, it is corrected and the step taken again.
     weight_steps, label_steps : int
@@ -215,8 +192,8 @@ def solve_blockwise(
         Relative change of the objective in one iteration at which the loop ends.
     max_iter : int
     resume : Snapshot, optional
-        Where to go on, in place of `start`, `backward` and `rho`.
-    keep : callable
+        Where to go on, in place of `start` and `rho`.
+    save : callable
         Called with a snapshot after every iteration but the last.
 
     Returns
@@ -226,45 +203,42 @@ def solve_blockwise(
     """
     if resume is None:
         at, trace = start, Trace()
-        weights = _Weights(problem.products, at, rho)
+        weights = FeatureWeights(problem.products, at, rho)
     else:
         at, trace = resume.at, resume.trace
-        weights = _Weights(problem.products, at, resume.rho, known=(resume.W, resume.XXW))
-    C = backward
-    for t in range(trace.iterations + 1, max_iter + 1):
-        if t > 1:
-            C = problem.products.backward(at.V)
+        weights = FeatureWeights(problem.products, at, resume.rho, known=(resume.W, resume.XXW))
+    for _ in range(trace.iterations, max_iter):
+        C = problem.products.backward(at.V)
         before = weights.W
         weights.descend(C, weight_steps)
         F = problem.products.forward(weights.W)
-        with runtime.stage("latent labels", label_steps, unit="steps") as done:
+        with runtime.stage("latent labels", label_steps, unit="steps") as report_progress:
             for _ in range(label_steps):
                 label_step(problem, at, F)
-                done()
-        _note(trace, problem, at, F, weights.W - before)
-        if _stands(trace, tol):
+                report_progress()
+        _record(trace, problem, at, F, weights.W - before)
+        if has_settled(trace, tol):
             trace.converged = True
             break
-        keep(Snapshot(at, weights.W, weights.XXW, weights.rho, trace))
+        save(Snapshot(at, weights.W, weights.XXW, weights.rho, trace))
     return at, trace
 
 
 def solve_fixed(
     problem: Problem,
     start: Factors,
-    backward: Array,
     *,
     eta: float,
     tol: float,
     max_iter: int,
     resume: Snapshot | None = None,
-    keep: Keep = _forget,
+    save: SaveSnapshot = _save_nothing,
 ) -> tuple[Factors, Trace]:
     """Algorithm 1 as printed: one step η for all blocks, B as it comes, `max_iter` iterations.
 
     G, H, V and B follow one another, each with the others as they are by then ("one variable is updated while fixing
     the other three"). The rule to stop (Eq. 15) has no absolute value and would end every run at its first iteration
-    that lowers the objective; here `tol` ends none, and only tells what `converged` says.
+    that lowers the objective; here `tol` decides `converged` alone.
 
     Parameters
     ----------
@@ -272,40 +246,48 @@ def solve_fixed(
     eta : float
         η of Eq. 9.
     """
-    products, C = problem.products, backward
+    products = problem.products
     if resume is None:
         at, trace = start, Trace()
-        XXW = products.normal(at.W, last=False)
+        XXW = products.normal(at.W)
     else:
         at, trace, XXW = resume.at, resume.trace, resume.XXW
-    # Too large a step overflows; `_note` finds that and says so.
+    # Too large a step overflows; `_record` finds that and says so.
     with np.errstate(over="ignore", invalid="ignore"):
-        for t in range(trace.iterations + 1, max_iter + 1):
-            if t > 1:
-                C = products.backward(at.V)
+        for _ in range(trace.iterations, max_iter):
+            C = products.backward(at.V)
             before = at.W
             at.G = at.G - 2 * eta * at.H * (XXW - C)  # Eqs. 9 and 10
-            XXW = products.normal(at.W, last=False)
+            XXW = products.normal(at.W)
             at.H = at.H - 2 * eta * at.G * (XXW - C)
             W = at.W
-            XXW = products.normal(W, last=True)
+            XXW = products.normal(W)
 
             F = products.forward(W)
-            LV = problem.smooth(at.V)
-            for part in row_blocks(*at.V.shape):
-                at.V[part] -= 2 * eta * problem.label_gradient(part, at.V, at.B, F, LV)
-                np.maximum(at.V[part], 0.0, out=at.V[part])  # Eq. 11
+            at.V = np.maximum(at.V - 2 * eta * problem.label_gradient(at.V, at.B, F), 0.0)  # Eq. 11
             VV, VY = problem.label_products(at.V)
             slope = problem.alpha * (VV @ at.B - VY)
             at.B = np.maximum(at.B - 2 * eta * slope, 0.0)
-            _note(trace, problem, at, F, W - before)
-            keep(Snapshot(at, W, XXW, 0.0, trace))
-    trace.converged = _stands(trace, tol)
+            _record(trace, problem, at, F, W - before)
+            save(Snapshot(at, W, XXW, 0.0, trace))
+    trace.converged = has_settled(trace, tol)
     return at, trace
 
 
-class _Weights:
-    """G and H, and W = G⊙H with X'X W beside it, which the next step begins from."""
+class FeatureWeights:
+    """G and H, and W = G⊙H with X'X W, from which the next step begins.
+
+    Parameters
+    ----------
+    products : Products
+        Only `normal` is used.
+    at : Factors
+        Its G and H are replaced by every step.
+    rho : float
+        λ_max(X'X). Found to be too small, it is corrected.
+    known : (float64 array, float64 array), optional
+        W and X'X W, both of shape (d, l).
+    """
 
     def __init__(
         self, products: Products, at: Factors, rho: float, *, known: tuple[Array, Array] | None = None
@@ -317,16 +299,16 @@ class _Weights:
             self.W, self.XXW = known
             return
         self.W = at.W
-        self.XXW = products.normal(self.W, last=False) if self.W.any() else np.zeros_like(self.W)
+        self.XXW = products.normal(self.W) if self.W.any() else np.zeros_like(self.W)
 
     def descend(self, C: Array, steps: int) -> None:
         """Steps of G, then of H, with C = X'V."""
         at = self.at
-        for i in range(steps):
-            at.G = self._step(at.G, at.H, C, last=False)
-            at.H = self._step(at.H, at.G, C, last=i == steps - 1)
+        for _ in range(steps):
+            at.G = self._step(at.G, at.H, C)
+            at.H = self._step(at.H, at.G, C)
 
-    def _step(self, moved: Array, other: Array, C: Array, *, last: bool) -> Array:
+    def _step(self, moved: Array, other: Array, C: Array) -> Array:
         """One factor after ∇ = 2·other⊙(X'X W − C) by 1 / (2ρ·max other²), W and X'X W following it."""
         largest = float(np.max(other * other, initial=0.0))
         if largest == 0.0 or self.rho == 0.0:
@@ -335,7 +317,7 @@ class _Weights:
         while True:
             new = moved - slope / (self.rho * largest)
             W = new * other
-            XXW = self.products.normal(W, last=last)
+            XXW = self.products.normal(W)
             # ‖XΔW‖² <= ρ‖ΔW‖² is all that descent rests on, and costs nothing to look at.
             change = W - self.W
             size = _squared(change)
@@ -355,16 +337,10 @@ def label_step(problem: Problem, at: Factors, F: Array) -> None:
     The constant of V, 2(1 + α‖BB'‖ + β‖L‖), is that of the row with the most neighbours. Rows are blocks of their own
     here: L <= 2Z, so that 2(1 + α‖BB'‖ + 2βz_i) is enough for row i, and the others need not wait for it.
     """
-    LV = problem.smooth(at.V)
-    own = 1.0 + problem.alpha * _largest(at.B @ at.B.T)
-    for part in row_blocks(*at.V.shape):
-        gradient = problem.label_gradient(part, at.V, at.B, F, LV)
-        if problem.laplacian is not None:
-            gradient /= (own + 2.0 * problem.beta * problem.laplacian.degrees[part])[:, np.newaxis]
-        else:
-            gradient /= own
-        at.V[part] -= gradient
-        np.maximum(at.V[part], 0.0, out=at.V[part])  # Eq. 11
+    own = np.asarray(1.0 + problem.alpha * _largest(at.B @ at.B.T))
+    if problem.laplacian is not None:
+        own = own + 2.0 * problem.beta * problem.laplacian.degrees[:, np.newaxis]
+    at.V = np.maximum(at.V - problem.label_gradient(at.V, at.B, F) / own, 0.0)  # Eq. 11
 
     VV, VY = problem.label_products(at.V)
     constant = _largest(VV)
@@ -393,7 +369,7 @@ def unit_rows(B: Array) -> Array:
     return unit
 
 
-def _note(trace: Trace, problem: Problem, at: Factors, F: Array, change: Array) -> None:
+def _record(trace: Trace, problem: Problem, at: Factors, F: Array, change: Array) -> None:
     objective, fit, size = problem.objective(at.V, at.B, F)
     if not np.isfinite(objective):
         raise MlfsError(
@@ -403,10 +379,10 @@ def _note(trace: Trace, problem: Problem, at: Factors, F: Array, change: Array) 
     trace.objective.append(objective)
     trace.residual.append(_ratio(np.sqrt(fit), np.sqrt(size)))
     trace.step.append(_ratio(np.linalg.norm(change), np.linalg.norm(at.W)))
-    trace.tell(residual=trace.residual[-1], step=trace.step[-1])
+    trace.report_progress(residual=trace.residual[-1], step=trace.step[-1])
 
 
-def _stands(trace: Trace, tol: float) -> bool:
+def has_settled(trace: Trace, tol: float) -> bool:
     """Whether the last iteration changed the objective by no more than `tol` of it."""
     if len(trace.objective) < 2:
         return False

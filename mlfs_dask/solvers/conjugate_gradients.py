@@ -14,15 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import MlfsError
-from mlfs_dask.row_arrays import IN_MEMORY, RowSpace, add, column_dots, keep_columns, narrowed, row_blocks
 
 Array = NDArray[np.float64]
 
-#: Arrays of the size of b that the solver holds, b and the solution included, without what the operator gives.
-MATRICES = 3
+#: Arrays of the shape of b that the solver holds, without b and what the operator gives: x, the residual, the
+#: direction, and the preconditioned residual.
+MATRICES = 4
 
 Operator = Callable[[Array, NDArray[np.intp]], Array]
-Preconditioner = Callable[[Array, NDArray[np.intp], slice], Array]
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,8 @@ class Solution:
     iterations : int
         Applications of the operator after the one that gave the first residual.
     residuals : float64 array, shape (c,)
-        ‖b − A x‖ / ‖b‖ of every column, as the recurrence has it; 0 for b = 0. One, as the two that follow, where
-        all columns were solved for together.
+        ‖b − A x‖ / ‖b‖ of every column, as the recurrence has it; 0 for b = 0. One number, as for the two that
+        follow, where all columns were solved for together.
     converged : bool array, shape (c,)
     broke_down : bool array, shape (c,)
         Columns that met a direction along which A is not positive: A is singular there, or not positive definite.
@@ -55,11 +54,10 @@ def conjugate_gradients(
     b: Array,
     *,
     x0: Array | None = None,
-    precondition: Preconditioner | None = None,
+    precondition: Operator | None = None,
     tol: float | Array = 1e-8,
     max_iter: int = 1000,
     together: bool = False,
-    space: RowSpace = IN_MEMORY,
 ) -> Solution:
     """Solve A x = b for every column of b, A symmetric and positive definite.
 
@@ -67,27 +65,21 @@ def conjugate_gradients(
     ----------
     operator : callable
         ``operator(P, columns)`` gives A P. P holds the columns of b numbered `columns` (those that have not converged
-        yet), which only an operator that differs between columns needs to look at. P must not be kept or changed;
-        what is given is done with when the operator is called again.
+        yet), which only an operator that differs between columns needs to look at. P must not be changed.
     b : float64 array, shape (m, c)
-        C-ordered. Overwritten.
     x0 : float64 array, shape (m, c), optional
-        Where to start, overwritten with the solution; 0 by default, which saves one application of A.
+        Where to start; 0 by default, which saves one application of A.
     precondition : callable, optional
-        ``precondition(R, columns, rows)`` gives M⁻¹ R for some rows, M symmetric, positive definite, and diagonal
-        (but for rows of one block).
+        ``precondition(R, columns)`` gives M⁻¹ R, M symmetric and positive definite.
     tol : float or float64 array, shape (c,)
         A column is done when ‖b − A x‖ <= tol ‖b‖.
     max_iter : int
     together : bool
         The columns are parts of one unknown, with one step and one end.
-    space : RowSpace
-        Where arrays go.
 
     Returns
     -------
     Solution
-        Its x is x0, where there is one.
 
     Raises
     ------
@@ -96,7 +88,7 @@ def conjugate_gradients(
 
     Notes
     -----
-    Holds `MATRICES` arrays of the size of b, b and x included, and what the operator needs.
+    Holds `MATRICES` arrays of the shape of b.
 
     Examples
     --------
@@ -104,83 +96,57 @@ def conjugate_gradients(
     >>> conjugate_gradients(lambda P, columns: A @ P, np.array([[1.0], [2.0]])).x.round(6).tolist()
     [[0.090909], [0.636364]]
     """
-    m, c = b.shape
+    c = b.shape[1]
     whole = np.arange(c)
 
-    def summed(products: Array) -> Array:
+    def dots(U: Array, V: Array) -> Array:
+        products: Array = np.einsum("ij,ij->j", U, V)
         return products.sum(keepdims=True) if together else products
 
-    size = np.sqrt(summed(column_dots(b, b)))
+    size = np.sqrt(dots(b, b))
     _require_finite(size, "the right-hand side")
     limit = np.broadcast_to(np.asarray(tol, dtype=np.float64), size.shape) * size
-    r = b
     if x0 is None:
-        x = space.zeros(m, c)
+        x, R = np.zeros_like(b), b.copy()
     else:
-        x = x0
-        add(r, operator(x, whole), -1.0)
-        _require_finite(column_dots(r, r), "the first residual")
-    if (size == 0).any():
-        zero = np.broadcast_to(size == 0, (c,))
-        for part in row_blocks(m, c):
-            x[part][:, zero] = 0.0
-            r[part][:, zero] = 0.0
-    residuals = np.sqrt(summed(column_dots(r, r)))
+        x = np.where(size > 0, x0, 0.0)
+        R = b - operator(x, whole)
+        _require_finite(R, "the first residual")
+        R[:, np.broadcast_to(size == 0, (c,))] = 0.0
+    residuals = np.sqrt(dots(R, R))
     broke_down = np.zeros(len(size), dtype=bool)
-    # Systems that go on, and their columns: those of r and of P alone are kept.
+    # Systems that go on, and their columns: R, Z and P hold those alone.
     active = np.flatnonzero(residuals > limit)
     columns = whole if together else active
-
-    def preconditioned(part: slice) -> Array:
-        return R[part] if precondition is None else precondition(R[part], columns, part)
-
-    R = r if len(columns) == c else keep_columns(r, columns, c)
-    held = space.empty(m, c)
-    P = narrowed(held, len(columns))
-    rz = np.zeros(len(columns))
-    for part in row_blocks(m, c):
-        P[part] = preconditioned(part)
-        rz += np.einsum("ij,ij->j", R[part], P[part])
-    rz = summed(rz)
+    R = R[:, columns]
+    Z = R if precondition is None else precondition(R, columns)
+    P, rz = Z.copy(), dots(R, Z)
     iterations = 0
     while len(active) and iterations < max_iter:
         AP = operator(P, columns)
         iterations += 1
-        curvature = summed(column_dots(P, AP))
+        curvature = dots(P, AP)
         _require_finite(curvature, "a product of the operator")
         # A direction that A turns into nothing: beyond it there are only other solutions, or none.
         good = (curvature > 0) & (rz > 0)
-        alpha = np.where(good, rz, 0.0) / np.where(good, curvature, 1.0)
-        squares = np.zeros(len(columns))
-        for part in row_blocks(m, c):
-            if len(columns) == c:
-                x[part] += P[part] * alpha
-            else:
-                x[part][:, columns] += P[part] * alpha
-            R[part] -= AP[part] * alpha
-            squares += np.einsum("ij,ij->j", R[part], R[part])
-        residuals[active] = np.sqrt(summed(squares))
+        step = np.where(good, rz, 0.0) / np.where(good, curvature, 1.0)
+        x[:, columns] += P * step
+        R -= AP * step
+        residuals[active] = np.sqrt(dots(R, R))
         broke_down[active[~good]] = True
-        keep = good & (residuals[active] > limit[active])
-        if not keep.all():
-            active, rz = active[keep], rz[keep]
+        going = good & (residuals[active] > limit[active])
+        if not going.all():
+            active, rz = active[going], rz[going]
             if not len(active):
                 break
-            columns = active
-            R, P = keep_columns(R, keep, c), keep_columns(P, keep, c)
-        new = np.zeros(len(columns))
-        for part in row_blocks(m, c):
-            new += np.einsum("ij,ij->j", R[part], preconditioned(part))
-        new = summed(new)
+            R, P, columns = R[:, going], P[:, going], active
+        Z = R if precondition is None else precondition(R, columns)
+        new = dots(R, Z)
         _require_finite(new, "a residual")
-        ratio = new / rz
-        for part in row_blocks(m, c):
-            P[part] *= ratio
-            P[part] += preconditioned(part)
+        P = Z + P * (new / rz)
         rz = new
-    space.release(held)
-    share = residuals / np.where(size > 0, size, 1.0)
-    return Solution(x, iterations, share, residuals <= limit, broke_down & (residuals > limit))
+    relative = residuals / np.where(size > 0, size, 1.0)
+    return Solution(x, iterations, relative, residuals <= limit, broke_down & (residuals > limit))
 
 
 def _require_finite(array: Array, what: str) -> None:

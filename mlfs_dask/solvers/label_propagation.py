@@ -7,21 +7,30 @@ as a whole the eigenvectors of L_p take the labels apart; else all labels are so
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask import runtime
-from mlfs_dask.row_arrays import IN_MEMORY, RowSpace, column_sums, multiply, narrowed, row_blocks
 from mlfs_dask.solvers import conjugate_gradients as cg
 from mlfs_dask.solvers.laplacian import Smoother
 
 Array = NDArray[np.float64]
 
-#: Arrays of shape (n, q) that `propagate_labels` holds, F and its right-hand side included.
-ROW_MATRICES = cg.MATRICES + 1
+#: Arrays of shape (n, q) that `propagate_labels` holds beside its arguments: those of the solver, C and F in the
+#: eigenvectors of L_p, and two in the operator.
+ROW_MATRICES = cg.MATRICES + 4
 
 #: Most steps; real data takes some twenty.
 MAX_STEPS = 1000
+
+
+class Propagation(NamedTuple):
+    """F, shape (n, q), and the steps of conjugate gradients that it took."""
+
+    F: Array
+    steps: int
 
 
 def propagate_labels(
@@ -34,16 +43,15 @@ def propagate_labels(
     label_laplacian: Array | None,
     mu: float,
     tol: float,
-    space: RowSpace = IN_MEMORY,
-) -> int:
-    """Solve the equation, F being changed in place.
+) -> Propagation:
+    """Solve the equation for F.
 
     Parameters
     ----------
     F : float64 array, shape (n, q)
-        Where to start; overwritten with the solution.
+        Where to start.
     target : float64 array, shape (n, q)
-        C = HXW + K∘Y. Overwritten.
+        C = HXW + K∘Y.
     known : bool array, shape (n, 1) or (n, q)
         K: by rows, or by entries.
     laplacian : Smoother, optional
@@ -54,13 +62,6 @@ def propagate_labels(
     mu : float
     tol : float
         Norm of the residual, relative to that of C.
-    space : RowSpace
-        Where arrays go.
-
-    Returns
-    -------
-    int
-        Steps of conjugate gradients.
 
     Raises
     ------
@@ -69,12 +70,11 @@ def propagate_labels(
 
     Examples
     --------
-    >>> F = np.zeros((2, 1))
-    >>> _ = propagate_labels(
-    ...     F, np.array([[1.0], [0.0]]), np.ones((2, 1), bool), laplacian=None, theta=0.0, label_laplacian=None,
-    ...     mu=0.0, tol=1e-12,
+    >>> found = propagate_labels(
+    ...     np.zeros((2, 1)), np.array([[1.0], [0.0]]), np.ones((2, 1), bool), laplacian=None, theta=0.0,
+    ...     label_laplacian=None, mu=0.0, tol=1e-12,
     ... )
-    >>> F.round(3)  # (H + I) F = C
+    >>> found.F.round(3)  # (H + I) F = C
     array([[0.75],
            [0.25]])
     """
@@ -82,49 +82,35 @@ def propagate_labels(
     diagonal = np.full(n, 1.0 - 1.0 / n)
     if laplacian is not None:
         diagonal += theta * laplacian.degrees
-    image = space.empty(n, q)
     by_row = known.shape[1] == 1
     coupling = np.zeros((q, q)) if label_laplacian is None else mu * label_laplacian
-    if by_row:
-        sigma, E = np.linalg.eigh(coupling) if label_laplacian is not None else (np.zeros(q), np.eye(q))
+    E = np.eye(q)
+    sigma = np.diag(coupling)
+    if by_row and label_laplacian is not None:
+        sigma, E = np.linalg.eigh(coupling)
         sigma = np.maximum(sigma, 0.0)
-        multiply(target, E, target)
-        multiply(F, E, F)
-    else:
-        sigma = np.diag(coupling)
 
     def operator(P: Array, columns: NDArray[np.intp]) -> Array:
         """(θL + H) P + K∘P, and P times the Laplacian of labels."""
-        product = narrowed(image, P.shape[1])
-        done()
-        mean = column_sums(P) / n
+        report_progress()
+        product: Array = P - P.mean(axis=0) + known * P
         if laplacian is not None:
-            laplacian.product(P, product)
-        for part in row_blocks(n, q):
-            block = P[part] - mean
-            block += known[part] * P[part]
-            if laplacian is not None:
-                block += theta * product[part]
-            block += sigma[columns] * P[part] if by_row else P[part] @ coupling
-            product[part] = block
+            product += theta * laplacian.product(P)
+        product += sigma[columns] * P if by_row else P @ coupling
         return product
 
-    def precondition(R: Array, columns: NDArray[np.intp], rows: slice) -> Array:
-        scale = diagonal[rows, np.newaxis] + known[rows] + sigma[columns]
-        return R / np.maximum(scale, np.finfo(np.float64).tiny)
+    def precondition(R: Array, columns: NDArray[np.intp]) -> Array:
+        scale = diagonal[:, np.newaxis] + known + sigma[columns]
+        return np.asarray(R / np.maximum(scale, np.finfo(np.float64).tiny))
 
-    with runtime.stage("predicted labels", unit="steps") as done:
+    with runtime.stage("predicted labels", unit="steps") as report_progress:
         found = cg.conjugate_gradients(
             operator,
-            target,
-            x0=F,
+            target @ E,
+            x0=F @ E,
             precondition=precondition,
             tol=tol,
             max_iter=MAX_STEPS,
             together=not by_row,
-            space=space,
         )
-    if by_row:
-        multiply(F, E.T, F)
-    space.release(image)
-    return found.iterations
+    return Propagation(found.x @ E.T, found.iterations)

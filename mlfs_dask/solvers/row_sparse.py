@@ -23,10 +23,10 @@ Array = NDArray[np.float64]
 #: ε relative to the root mean square of the row norms of the first P.
 SMOOTHING = 1e-6
 
-#: Rows are weak whose part of M has a trace up to this share of β.
+#: Rows are weak whose part of M has a trace up to this fraction of β.
 _WEAK = 0.01
 
-#: Relative change at which turns of strong and weak rows have settled, and most turns.
+#: Relative change at which turns of strong and weak rows have settled, and the maximum number of turns.
 _SETTLED = 1e-8
 _TURNS = 12
 
@@ -133,7 +133,7 @@ def _solve_strong(
     square = across[strong]
     inverse = _factorised(square, beta, root[strong])
     column = root[strong, np.newaxis]
-    share = root[weak, np.newaxis] ** 2 / beta
+    factor = root[weak, np.newaxis] ** 2 / beta
     P = np.zeros_like(B) if start is None else start.copy()
     change = np.inf
     for _ in range(_TURNS):
@@ -141,7 +141,7 @@ def _solve_strong(
         new = column * inverse(column * (B[strong] - product[strong] + square @ P[strong]))
         product += across @ (new - P[strong])
         P[strong] = new
-        rest = share * (B[weak] - product[weak])
+        rest = factor * (B[weak] - product[weak])
         before, change = change, float(np.linalg.norm(rest - P[weak]))
         P[weak] = rest
         if change <= _SETTLED * float(np.linalg.norm(rest)):
@@ -192,7 +192,7 @@ def solve_products(
         operator,
         column * B,
         x0=Q if Q.any() else None,
-        precondition=lambda R, _, rows: inverse[rows] * R,
+        precondition=lambda R, _: inverse * R,
         tol=tol,
         max_iter=max_iter,
     )

@@ -1,4 +1,4 @@
-"""What a loop tells: a value for every iteration, sent to whoever shows progress, kept in checkpoints and records."""
+"""The trace of a loop: values of every iteration, for progress displays, checkpoints and run records."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class LoopTrace:
         """How many have been made."""
         return len(self.objective)
 
-    def tell(self, **values: float) -> None:
-        """Send number, objective and other values of the last iteration to whoever listens."""
+    def report_progress(self, **values: float) -> None:
+        """Emit number, objective and other values of the last iteration as a progress event, and log them."""
         runtime.emit("step", number=self.iterations, objective=self.objective[-1], **values)
         logger.info("step %d: objective %.9g", self.iterations, self.objective[-1])
 

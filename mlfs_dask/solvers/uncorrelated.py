@@ -1,299 +1,150 @@
-"""Regression whose projections are uncorrelated: max tr(W'M) with W'RW = I, R = X'(I + θL)X + diag(ridge), M = X'F.
+"""Regression whose projections are uncorrelated: max tr(W'M) subject to W'RW = I, R positive definite.
 
 The solution is W = V (M'V)^{-1/2} with R V = M: a solve with q right-hand sides and a q × q root, no root of R (Y.
-Huang et al., Access-MFS, Eqs. 12-14). X is seen through two products, X P and X'R, each of which may be a reading of
-the data. V is therefore found by Galerkin's condition in a small space that is widened by q directions at a time, which
-is block conjugate gradients while R stays as it is, and begins with the last W and the one before when R or F changes:
-their X W are at hand, so that the first approximation with a new R costs no reading. Where R changes little by little,
-so does W, and the two span where it goes: a widening fewer is needed than from the last W alone.
-
-D. P. O'Leary, "The block conjugate gradient algorithm and related methods", Linear Algebra and its Applications 29
-(1980) 293-322, doi:10.1016/0024-3795(80)90247-5.
+Huang et al., Access-MFS, Eqs. 12-14). V comes from a Cholesky factor of R, or, where R is known by its products alone,
+from conjugate gradients.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
 from mlfs_dask.errors import MlfsError
-from mlfs_dask.row_arrays import IN_MEMORY, RowSpace, column_dots, column_sums, inner, multiply, narrowed, row_blocks
-from mlfs_dask.solvers.laplacian import Smoother
+from mlfs_dask.solvers import conjugate_gradients as cg
 
 Array = NDArray[np.float64]
 
-#: Blocks of directions that new ones are made orthogonal to, besides W and the one before.
-WINDOW = 3
+#: Arrays of shape (d, d) that `solve_gram` holds beside R: a copy, which becomes the factor.
+SQUARE_MATRICES = 1
 
-#: Arrays of shape (n, q) that `Subspace.solve` holds at most, F and the result included: both X W, those of the window
-#: and of the new block, X V, and one on its way.
-ROW_MATRICES = WINDOW + 6
+#: Arrays of shape (d, q) that `solve_products` holds beside its arguments.
+FEATURE_MATRICES = cg.MATRICES + 4
 
-#: Arrays of shape (d, q) that it holds at most.
-FEATURE_MATRICES = WINDOW + 8
-
-#: Square of the share of its length below which a direction, seen from the others, is left out of the space.
-_DEPENDENT = 1e-8
-
-#: The same, above which rounding leaves directions orthogonal enough the first time.
-_APART = 1e-3
-
-#: Least share of its squared length that a feature must have left beside others for a factor in single precision.
-_SINGLE = 1e-3
-
-#: Squared singular values of R^{-1/2}M below this share of the largest are zero: the rank of the labels.
+#: Squared singular values of R^{-1/2}M below this fraction of the largest are zero: the rank of the labels.
 _RANK = 1e-10
 
-
-class Readings(Protocol):
-    """Products with X, centred, each of which may be a reading."""
-
-    def forward(self, W: Array, out: Array) -> Array:
-        """X W into `out`."""
-
-    def backward(self, V: Array) -> Array:
-        """X'V."""
+#: Eigenvalues of the scaled products of directions below this fraction of the largest: they depend on one another.
+_DEPENDENT = 1e-12
 
 
 @dataclass(frozen=True)
 class Projection:
-    """What a solve ends with.
+    """A solution.
 
     Attributes
     ----------
     W : float64 array, shape (d, q)
-    XW : float64 array, shape (n, q)
     rank : int
         Of M. Below q, W'RW is a projection of this rank instead of I.
-    expansions : int
-        Times the space was widened: two products with X each.
-    error : float
-        Estimate of the distance of W from the solution in the norm of R, relative to that of W.
+    steps : int
+        Of the conjugate gradients; 0 where R was factorised.
+    residual : float
+        ‖residual‖ / ‖right-hand side‖ of the worst column; 0 where R was factorised.
     converged : bool
+    values, vectors : float64 array, shapes (q,) and (q, q)
+        Eigenvalues and eigenvectors of M'R⁻¹M.
     """
 
     W: Array
-    XW: Array
     rank: int
-    expansions: int
-    error: float
+    steps: int
+    residual: float
     converged: bool
+    values: Array
+    vectors: Array
 
 
-@dataclass
-class Block:
-    """Directions P, shape (d, c), orthonormal in R and to the other blocks, with X P, shape (n, c).
-
-    `held`, shape (n, q), is the array of whose beginning X P is made.
-    """
-
-    P: Array
-    XP: Array
-    held: Array
-
-
-@dataclass
-class Subspace:
-    """The space in which V is sought; what has to be kept to go on with another R or F.
+def solve_gram(R: Array, M: Array) -> Projection:
+    """Find W by a Cholesky factor of R.
 
     Parameters
     ----------
-    blocks : list of Block
-        After a solve W, and the span of the one before if there was one.
-    rate : float
-        Largest share of the squared error that a widening has left lately. With it the first widening with a new R may
-        be the only one.
-    missed : float, optional
-        Error of the W that the last solve began with, before it widened the space; None if it did not.
+    R : float64 array, shape (d, d)
+        Symmetric, positive semidefinite; constant features have empty rows.
+    M : float64 array, shape (d, q)
+
+    Raises
+    ------
+    MlfsError
+        A value is not finite, or R is far from positive semidefinite.
+
+    Examples
+    --------
+    >>> solve_gram(np.diag([4.0, 1.0]), np.array([[2.0], [0.0]])).W
+    array([[0.5],
+           [0. ]])
     """
-
-    blocks: list[Block] = field(default_factory=list)
-    rate: float = 0.5
-    missed: float | None = None
-    space: RowSpace = IN_MEMORY
-
-    def solve(
-        self,
-        F: Array,
-        readings: Readings,
-        *,
-        laplacian: Smoother | None,
-        theta: float,
-        ridge: Array,
-        precondition: Callable[[Array], Array],
-        tol: float,
-        max_expansions: int,
-        first: Array | None = None,
-        enough: float = 0.0,
-    ) -> Projection:
-        """Find W for one R and F.
-
-        Parameters
-        ----------
-        F : float64 array, shape (n, q)
-            Need not be centred.
-        readings : Readings
-        laplacian : Smoother, optional
-            L; None for 0.
-        theta : float
-        ridge : float64 array, shape (d,)
-            Not negative.
-        precondition : callable
-            R⁻¹, roughly, of an array of shape (d, c).
-        tol : float
-            Error of W in the norm of R, relative to W.
-        max_expansions : int
-        first : float64 array, shape (d, q), optional
-            X'F, if it is known and the space is still empty: it saves a reading.
-        enough : float
-            Error up to which the best W in the span of the last two will do, nothing being read, if the solve before
-            this one began with no greater one: never twice in a row.
-
-        Returns
-        -------
-        Projection
-            X W of the last solve is overwritten by the next one.
-
-        Raises
-        ------
-        MlfsError
-            A product is not finite.
-        """
-        n, q = F.shape
-        space = self.space
-        metric = _Metric(laplacian, theta, ridge, space.empty(n, q))
-        mean = column_sums(F) / n
-
-        kept, self.blocks = self.blocks, []
-        for block in kept:  # orthonormal in the R of before
-            if block.P.shape[1]:
-                self.blocks.append(self._orthonormal(block.P, block.XP, metric, block.held))
-            else:
-                space.release(block.held)
-        V, XV = np.zeros((len(ridge), q)), space.zeros(n, q)
-        for block in self.blocks:
-            self._move(V, XV, block, inner(block.XP, F))
-        fresh, first_new = not self.blocks, len(self.blocks)
-        root, rank = inverse_root(inner(F, XV))
-        last_gain, slowest, error, converged = np.inf, 0.0, np.inf, False
-        expansions, gained = 0, 0.0
-        if enough > 0 and len(kept) > 1 and rank == q and self.missed is not None and self.missed <= enough:
-            max_expansions, error, converged = 0, self.missed, True
-        while expansions < max_expansions:
-            if fresh and expansions == 0 and first is not None:
-                residual = first.copy()
-            else:
-                residual = readings.backward(metric.left(F, mean, XV)) - ridge[:, np.newaxis] * V
-            # All directions of W count alike, however small the singular value of M behind them.
-            P = precondition(residual @ root if rank == q else residual)
-            _require_finite(P)
-            size = np.linalg.norm(P, axis=0)
-            P = P[:, size > 0] / size[size > 0]
-            if not P.shape[1]:
-                error, converged = 0.0, True
-                break
-            held = space.empty(n, q)
-            block = self._orthonormal(P, readings.forward(P, narrowed(held, P.shape[1])), metric, held)
-            expansions += 1
-            if not block.P.shape[1]:  # there is nothing outside of the space
-                space.release(held)
-                error, converged = 0.0, True
-                break
-            # P'(M - R V): the best step along P, even where rounding has left P at an angle to what is behind V.
-            coefficients = block.P.T @ residual
-            self._move(V, XV, block, coefficients)
-            self.blocks.append(block)
-            if len(self.blocks) > first_new + WINDOW:
-                # In exact arithmetic the directions to come are orthogonal to it by themselves.
-                space.release(self.blocks.pop(first_new).held)
-            root, rank = inverse_root(inner(F, XV))
-            if rank == 0:
-                error, converged = 0.0, True
-                break
-            # What this block added is the squared error before it, less the one after it, which falls geometrically.
-            gain = float(np.square(coefficients @ root).sum()) / rank
-            gained += gain
-            if expansions > 1:
-                rate = min(gain / last_gain, 0.99) if last_gain > 0 else 0.0
-                slowest = max(slowest, rate)
-            else:
-                rate = min(2.0 * self.rate, 0.5)
-            last_gain = gain
-            error = float(np.sqrt(gain * rate / (1.0 - rate)))
-            if error <= tol:
-                converged = True
-                break
-        if slowest > 0:
-            self.rate = slowest
-        self.missed = float(np.sqrt(gained + error**2)) if expansions else None
-        W, XW = V @ root, multiply(XV, root, XV)
-        # W'RW = I. Directions in which it was sought gain nothing with the next R.
-        before = self.blocks[:1] if first_new else []
-        space.release(metric.image, *(block.held for block in self.blocks[len(before) :]))
-        self.blocks = [Block(W, XW, XW), *before]
-        return Projection(W, XW, rank, expansions, error, converged)
-
-    def _move(self, V: Array, XV: Array, block: Block, coefficients: Array) -> None:
-        """V and X V by a combination of the directions of a block."""
-        V += block.P @ coefficients
-        for part in row_blocks(*XV.shape):
-            XV[part] += block.XP[part] @ coefficients
-
-    def _orthonormal(self, P: Array, XP: Array, metric: _Metric, held: Array) -> Block:
-        """New directions made orthonormal in R, to one another and to those before; dependent ones are left out.
-
-        X P is overwritten, and lies at the beginning of `held` before and after.
-        """
-        for _ in range(2):  # once more for what rounding left
-            SXP, DP = metric.smooth(XP), metric.ridge[:, np.newaxis] * P
-            size = np.sqrt(column_dots(XP, SXP) + np.einsum("ij,ij->j", P, DP))
-            overlaps = [inner(block.XP, SXP) + block.P.T @ DP for block in self.blocks]
-            for block, overlap in zip(self.blocks, overlaps, strict=True):
-                P = P - block.P @ overlap
-            for part in row_blocks(*XP.shape):
-                for block, overlap in zip(self.blocks, overlaps, strict=True):
-                    XP[part] -= block.XP[part] @ overlap
-            SXP, DP = metric.smooth(XP), metric.ridge[:, np.newaxis] * P
-            T, least = _orthonormalising(inner(XP, SXP) + P.T @ DP, size)
-            P, XP = P @ T, multiply(XP, T, narrowed(held, T.shape[1]))
-            if least > _APART:
-                break
-        return Block(P, XP, held)
+    _require_finite(M)
+    V = cholesky_solver(R)(M)
+    values, vectors = _eigenpairs(M.T @ V)
+    root, rank = _root(values, vectors)
+    return Projection(V @ root, rank, 0, 0.0, True, values, vectors)
 
 
-@dataclass
-class _Metric:
-    """R = X'(I + θL)X + diag(ridge), on pairs of directions P and X P.
+def solve_products(
+    operator: Callable[[Array], Array],
+    M: Array,
+    precondition: Callable[[Array], Array],
+    *,
+    tol: float,
+    max_iter: int,
+    start: Projection | None = None,
+) -> Projection:
+    """Find W by conjugate gradients.
 
-    `image`, shape (n, q), takes what is given.
+    Parameters
+    ----------
+    operator : callable
+        R P for any P of shape (d, c).
+    M : float64 array, shape (d, q)
+    precondition : callable
+        R⁻¹ P, roughly; symmetric and positive definite.
+    tol : float
+        ‖residual‖ / ‖right-hand side‖ of every column.
+    max_iter : int
+    start : Projection, optional
+        The solution of a problem nearby, from which the steps start.
+
+    Raises
+    ------
+    MlfsError
+        A value is not finite.
+
+    Examples
+    --------
+    >>> R, M = np.diag([4.0, 1.0]), np.array([[2.0], [0.0]])
+    >>> solve_products(lambda P: R @ P, M, DiagonalPreconditioner(np.diag(R)), tol=1e-12, max_iter=10).W
+    array([[0.5],
+           [0. ]])
     """
-
-    laplacian: Smoother | None
-    theta: float
-    ridge: Array
-    image: Array
-
-    def smooth(self, U: Array) -> Array:
-        """(I + θL) U."""
-        if self.laplacian is None:
-            return U
-        image = self.laplacian.product(U, narrowed(self.image, U.shape[1]))
-        for part in row_blocks(*image.shape):
-            image[part] *= self.theta
-            image[part] += U[part]
-        return image
-
-    def left(self, F: Array, mean: Array, XV: Array) -> Array:
-        """F less its mean − (I + θL) X V."""
-        smooth = self.smooth(XV)
-        for part in row_blocks(*F.shape):
-            np.subtract(F[part] - mean, smooth[part], out=self.image[part])
-        return self.image
+    _require_finite(M)
+    if start is None:
+        values, E = _eigenpairs(M.T @ precondition(M))
+    else:
+        values, E = start.values, start.vectors
+    # In these coordinates the columns of M are about orthonormal in R⁻¹: all directions of W are solved for with the
+    # same accuracy, however small the singular values of M behind them.
+    least = _RANK * max(float(values.max(initial=0.0)), np.finfo(np.float64).tiny)
+    sizes = np.sqrt(np.maximum(values, least))
+    right = (M @ E) / sizes
+    found = cg.conjugate_gradients(
+        lambda P, _: operator(P),
+        right,
+        x0=None if start is None else start.W @ E,  # what the solution is as long as R and M stay what they are
+        precondition=lambda residual, _: precondition(residual),
+        tol=tol,
+        max_iter=max_iter,
+    )
+    values, vectors = _eigenpairs(E @ (sizes[:, np.newaxis] * (right.T @ found.x) * sizes) @ E.T)
+    root, rank = _root(values, vectors)
+    W = ((found.x * sizes) @ E.T) @ root
+    converged = bool((found.converged | found.broke_down).all())
+    return Projection(W, rank, found.iterations, float(found.residuals.max(initial=0.0)), converged, values, vectors)
 
 
 def inverse_root(K: Array) -> tuple[Array, int]:
@@ -303,12 +154,64 @@ def inverse_root(K: Array) -> tuple[Array, int]:
     (array([[0.5, 0. ],
            [0. , 0. ]]), 1)
     """
+    return _root(*_eigenpairs(K))
+
+
+def _eigenpairs(K: Array) -> tuple[Array, Array]:
     _require_finite(K)
     values, vectors = np.linalg.eigh((K + K.T) / 2)
+    return values, vectors
+
+
+def _root(values: Array, vectors: Array) -> tuple[Array, int]:
     good = values > _RANK * max(values[-1], 0.0)
     vectors = vectors[:, good]
     root: Array = (vectors / np.sqrt(values[good])) @ vectors.T
     return root, int(good.sum())
+
+
+def cholesky_solver(R: Array) -> Callable[[Array], Array]:
+    """A function that applies R⁻¹ to arrays of shape (d, c).
+
+    Where R is singular its diagonal grows by the least fraction that lets it be factorised.
+
+    Parameters
+    ----------
+    R : float64 array, shape (d, d)
+        Symmetric, positive semidefinite; constant features have empty rows.
+
+    Raises
+    ------
+    MlfsError
+        R is far from positive semidefinite.
+    """
+    diagonal = np.diag(R)
+    for fraction in (1e-13, 1e-10, 1e-7):
+        A = R.copy()
+        A[np.diag_indices_from(A)] = np.where(diagonal > 0, diagonal * (1.0 + fraction), 1.0)
+        try:
+            # Transposed it is as LAPACK has it, and need not be copied once more.
+            factor = linalg.cho_factor(A.T, overwrite_a=True, check_finite=False)
+        except linalg.LinAlgError:
+            continue
+        return lambda right: np.asarray(linalg.cho_solve(factor, right, check_finite=False))
+    raise MlfsError("X'X is far from positive semidefinite\n  cure: look for values of X beyond 1e150, and for NaN")
+
+
+class DiagonalPreconditioner:
+    """R⁻¹ by the diagonal of R, or about that; features of 0 get 0.
+
+    Parameters
+    ----------
+    diagonal : float64 array, shape (d,)
+    """
+
+    def __init__(self, diagonal: Array) -> None:
+        inverse = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0)
+        self._inverse = inverse[:, np.newaxis]
+
+    def __call__(self, P: Array) -> Array:
+        return np.asarray(self._inverse * P)
 
 
 def _require_finite(array: Array) -> None:
@@ -319,82 +222,189 @@ def _require_finite(array: Array) -> None:
         )
 
 
-def _orthonormalising(A: Array, size: Array) -> tuple[Array, float]:
-    """T with T'AT = I, for the directions that are not small beside `size`, their length before they were changed.
+@dataclass(frozen=True)
+class Smoothing:
+    """θ(X'X − X'ZΛ⁻¹Z'X), what the anchor graph adds to R.
 
-    Also the square of the least share of its length that a direction has left. What is small is the rounding of a
-    difference: made longer, P and X P would no longer belong together.
-    """
-    scale = np.divide(1.0, size, out=np.zeros_like(size), where=size > 0)
-    values, vectors = np.linalg.eigh((A + A.T) / 2 * scale[:, np.newaxis] * scale)
-    good = values > _DEPENDENT
-    T: Array = scale[:, np.newaxis] * (vectors[:, good] / np.sqrt(values[good]))
-    return T, float(values.min(initial=np.inf))
-
-
-class GramPreconditioner:
-    """(A + diag(ridge))⁻¹, where A is X'(I + θL)X, or (1 + θ)X'X for it, the spectrum of L being bounded.
-
-    In single precision it is factorised and applied in half the time, and may take a widening more where it would be
-    R⁻¹ itself. Where features hardly differ it is made in double precision all the same.
-
-    Parameters
+    Attributes
     ----------
-    A : float64 array, shape (d, d)
-        Overwritten.
-    ridge : float64 array, shape (d,)
-    single : bool
-        Whether single precision will do.
-    """
-
-    def __init__(self, A: Array, ridge: Array, *, single: bool) -> None:
-        A[np.diag_indices_from(A)] += ridge
-        diagonal = np.diag(A)
-        self._scale = np.divide(1.0, np.sqrt(diagonal), out=np.zeros_like(diagonal), where=diagonal > 0)
-        A *= self._scale[:, np.newaxis]
-        A *= self._scale
-        # Without ridge X'X may be singular; constant features leave empty rows.
-        A[np.diag_indices_from(A)] = np.where(self._scale > 0, 1.0 + 1e-13, 1.0)
-        factor = None
-        for dtype, shift in (*[(np.float32, 0.0)] * single, (np.float64, 0.0), (np.float64, 1e-10), (np.float64, 1e-7)):
-            factor = None  # before there are two
-            B = A.astype(dtype)
-            B[np.diag_indices_from(B)] += shift
-            try:
-                # Transposed it is as LAPACK has it, and need not be copied once more.
-                factor = linalg.cho_factor(B.T, overwrite_a=True, check_finite=False)
-            except linalg.LinAlgError:
-                continue
-            # Squares of these are what a feature has left beside those before it, as a share of its length.
-            if dtype is np.float64 or np.square(np.diag(factor[0])).min() > _SINGLE:
-                break
-        else:
-            raise MlfsError("X'X is far from positive semidefinite\n  cure: look for values of X beyond 1e150")
-        self._factor = factor
-
-    def __call__(self, R: Array) -> Array:
-        scaled = self._scale[:, np.newaxis] * R
-        size = np.abs(scaled).max(axis=0)  # of a residual near zero single precision would see nothing
-        size[size == 0] = 1.0
-        right = np.divide(scaled, size).astype(self._factor[0].dtype, copy=False)
-        found = linalg.cho_solve(self._factor, right, overwrite_b=True, check_finite=False)
-        return np.asarray(self._scale[:, np.newaxis] * found * size)
-
-
-class DiagonalPreconditioner:
-    """(diag((1 + θ)X'X) + diag(ridge))⁻¹.
-
-    Parameters
-    ----------
-    squares : float64 array, shape (d,)
-        Diagonal of X'X.
     theta : float
-    ridge : float64 array, shape (d,)
+    ZX : float64 array, shape (m, d)
+        Z'X.
+    masses : float64 array, shape (m,)
+        The diagonal of Λ.
     """
 
-    def __init__(self, squares: Array, theta: float, ridge: Array) -> None:
-        diagonal = (1.0 + theta) * squares + ridge
-        self._inverse = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0)
+    theta: float
+    ZX: Array
+    masses: Array
 
-    def __call__(self, R: Array) -> Array:
-        return self._inverse[:, np.newaxis] * R
+    @property
+    def root(self) -> Array:
+        """Λ^{-1/2}Z'X, shape (m, d)."""
+        roots = np.sqrt(self.masses)[:, np.newaxis]
+        return np.divide(self.ZX, roots, out=np.zeros_like(self.ZX), where=roots > 0)
+
+
+class GramRegression:
+    """W with X'X at hand: R is an explicit matrix, and every solve a Cholesky factor.
+
+    Parameters
+    ----------
+    gram : float64 array, shape (d, d)
+        X'X.
+    """
+
+    #: Directions whose products with X'X the next solve needs; none.
+    direction: Array | None = None
+
+    def __init__(self, gram: Array) -> None:
+        self.gram = gram
+
+    def solve(self, M: Array, ridge: Array, smoothing: Smoothing, image: Array | None = None) -> Projection:
+        """W for R = X'X + diag(ridge) + θ(X'X − X'ZΛ⁻¹Z'X)."""
+        root = smoothing.root
+        R = root.T @ root
+        R *= -smoothing.theta
+        R += (1.0 + smoothing.theta) * self.gram
+        R[np.diag_indices_from(R)] += ridge
+        return solve_gram(R, M)
+
+    def state(self) -> dict[str, Array]:
+        """Arrays from which `restore` goes on: none, since every solve is a new one."""
+        return {}
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Go on from the arrays of `state`."""
+
+
+class SubspaceRegression:
+    """W without X'X: sought in a small space for which products with X'X are known, and which moves with every solve.
+
+    The space is that of the last W, of the step that led to it, and of the directions in which the residual of the
+    solve before points, preconditioned: with R and M at rest these are the steps of block conjugate gradients, one for
+    each product with X'X (A. V. Knyazev, SIAM Journal on Scientific Computing 23 (2001) 517-541). So the solve for W
+    goes on while R and M still move.
+
+    Parameters
+    ----------
+    sketch : NystromSketch
+    """
+
+    def __init__(self, sketch: NystromSketch) -> None:
+        self.sketch = sketch
+        self.basis: Array | None = None
+        self.images: Array | None = None
+        self.direction: Array | None = None
+
+    def solve(self, M: Array, ridge: Array, smoothing: Smoothing, image: Array | None = None) -> Projection:
+        """The best W of the space for R = X'X + diag(ridge) + θ(X'X − X'ZΛ⁻¹Z'X).
+
+        Parameters
+        ----------
+        M : float64 array, shape (d, q)
+        ridge : float64 array, shape (d,)
+        smoothing : Smoothing
+        image : float64 array, shape (d, c)
+            X'X times `direction`, which joins the space.
+
+        Returns
+        -------
+        Projection
+            Its residual is ‖M − R V‖ / ‖M‖.
+        """
+        assert self.direction is not None
+        assert image is not None
+        S, GS = (
+            new if old is None else np.concatenate([old, new], axis=1)
+            for old, new in ((self.basis, self.direction), (self.images, image))
+        )
+        across = smoothing.ZX @ S
+        shares = np.divide(
+            across,
+            smoothing.masses[:, np.newaxis],
+            out=np.zeros_like(across),
+            where=smoothing.masses[:, np.newaxis] > 0,
+        )
+        RS = (1.0 + smoothing.theta) * GS + ridge[:, np.newaxis] * S - smoothing.theta * (smoothing.ZX.T @ shares)
+        coefficients = _solve_dependent(S.T @ RS, S.T @ M)
+        V = S @ coefficients
+        root, rank, values, vectors = _inverse_root(M.T @ V)
+        residual = M - RS @ coefficients
+        coefficients = coefficients @ root
+        q = M.shape[1]
+        step = coefficients.copy()
+        step[: min(q, len(step)) if self.basis is not None else 0] = 0.0  # without the part along the last W
+        W, GW = S @ coefficients, GS @ coefficients
+        if self.basis is None:
+            self.basis, self.images = W, GW
+        else:
+            self.basis, self.images = np.concatenate([W, S @ step], axis=1), np.concatenate([GW, GS @ step], axis=1)
+        self.direction = self.sketch.precondition(residual @ root, ridge, 1.0 + smoothing.theta)
+        size = float(np.linalg.norm(M))
+        error = float(np.linalg.norm(residual)) / size if size > 0 else 0.0
+        return Projection(W, rank, 1, error, True, values, vectors)
+
+    def state(self) -> dict[str, Array]:
+        """Arrays from which `restore` goes on."""
+        assert self.basis is not None
+        assert self.images is not None
+        assert self.direction is not None
+        return {"basis": self.basis, "images": self.images, "direction": self.direction}
+
+    def restore(self, arrays: Mapping[str, Array]) -> None:
+        """Go on from the arrays of `state`."""
+        self.basis, self.images, self.direction = (arrays[name] for name in ("basis", "images", "direction"))
+
+
+def _solve_dependent(K: Array, right: Array) -> Array:
+    """K⁺ right for a positive semidefinite K of directions that may nearly depend on one another."""
+    diagonal = np.diag(K)
+    scale = np.divide(1.0, np.sqrt(np.maximum(diagonal, 0.0)), out=np.zeros_like(diagonal), where=diagonal > 0)
+    values, vectors = np.linalg.eigh((K + K.T) / 2 * np.outer(scale, scale))
+    good = values > _DEPENDENT * max(values[-1], 0.0)
+    vectors = vectors[:, good]
+    solution: Array = scale[:, np.newaxis] * (
+        vectors @ ((vectors.T @ (scale[:, np.newaxis] * right)) / values[good, np.newaxis])
+    )
+    return solution
+
+
+class NystromSketch:
+    """The large eigenvalues of X'X, from its product with some random directions, and how it is inverted with them.
+
+    Z. Frangella, J. A. Tropp, M. Udell, "Randomized Nyström preconditioning", SIAM Journal on Matrix Analysis and
+    Applications 44 (2023) 718-752, doi:10.1137/21M1466244.
+
+    Parameters
+    ----------
+    Omega, image : float64 array, shape (d, r)
+        Random directions, and X'X times them.
+    trace : float
+        Of X'X.
+    """
+
+    def __init__(self, Omega: Array, image: Array, trace: float) -> None:
+        d, r = Omega.shape
+        shift = np.finfo(np.float64).eps * np.sqrt(d) * max(float(np.linalg.norm(image)), np.finfo(np.float64).tiny)
+        moved = image + shift * Omega
+        core = Omega.T @ moved
+        factor = linalg.cholesky((core + core.T) / 2, lower=True, check_finite=False)
+        half = linalg.solve_triangular(factor, moved.T, lower=True, check_finite=False).T
+        U, sigma, _ = linalg.svd(half, full_matrices=False, check_finite=False)
+        values = np.maximum(sigma**2 - shift, 0.0)
+        #: Mean of the eigenvalues that the sketch does not know.
+        self.rest = max((trace - float(values.sum())) / max(d - r, 1), float(np.finfo(np.float64).tiny))
+        large = values > self.rest
+        self.vectors: Array = U[:, large]
+        self.excess: Array = values[large] - self.rest
+
+    def precondition(self, residual: Array, ridge: Array, scale: float) -> Array:
+        """(scale · X'X + diag(ridge))⁻¹ residual, as far as the sketch knows X'X."""
+        inverse = 1.0 / (scale * self.rest + ridge)[:, np.newaxis]
+        first = inverse * residual
+        if not len(self.excess):
+            return np.asarray(first)
+        weighted = inverse * self.vectors
+        core = np.diag(1.0 / (scale * self.excess)) + self.vectors.T @ weighted
+        return np.asarray(first - weighted @ linalg.solve(core, self.vectors.T @ first, assume_a="pos"))

@@ -1,4 +1,4 @@
-"""Row-sparse least squares over very many rows: those that matter are solved for, the others wait for their gradient.
+"""Row-sparse least squares over very many rows: those that matter are solved for, the others follow their gradient.
 
 min tr(P'GP) − 2 tr(P'B) + β Σ (√(‖pⁱ‖² + ε²) − ε) as in `row_sparse`, G being known by its products and, for rows of a
 set, entry by entry. At the optimum a row is next to zero where 2‖bⁱ − (GP)ⁱ‖ < β, and it is then a function of that
@@ -22,8 +22,8 @@ Array = NDArray[np.float64]
 #: Rows of the first set; later ones are at most doubled at a time.
 FIRST_ROWS = 1024
 
-#: Rows up to this share of the root mean square of those in the set are next to zero, and leave it if their gradient is
-#: below this share of β.
+#: Rows up to this fraction of the root mean square of those in the set are next to zero, and leave it if their
+#: gradient is below this fraction of β.
 _WEAK = 0.01
 _INSIDE = 0.98
 
@@ -40,7 +40,7 @@ class WorkingSet:
         ``gram(rows)`` gives G of some rows and columns; may be a reading of X.
     size : int
         d.
-    largest : int
+    max_rows : int
         Most rows in the set. If more are wanted, those that are furthest from their optimum have their turn.
     rows : int array, optional
     following : bool array, shape (d,), optional
@@ -60,13 +60,13 @@ class WorkingSet:
         self,
         gram: Callable[[NDArray[np.intp]], Array],
         size: int,
-        largest: int,
+        max_rows: int,
         rows: NDArray[np.intp] | None = None,
         following: NDArray[np.bool_] | None = None,
     ) -> None:
         self._gram = gram
         self._size = size
-        self.largest = largest
+        self.max_rows = max_rows
         self.rows = np.empty(0, np.intp) if rows is None else rows
         self._G: Array = gram(self.rows) if len(self.rows) else np.empty((0, 0))
         self.following = np.ones(size, dtype=bool) if following is None else following
@@ -106,7 +106,7 @@ class WorkingSet:
             Steps.
         """
         if not len(self.rows):
-            self._enter(np.argsort(-row_norms(P), kind="stable")[: min(FIRST_ROWS, self.largest)])
+            self._enter(np.argsort(-row_norms(P), kind="stable")[: min(FIRST_ROWS, self.max_rows)])
             P[self._outside()] = 0.0
             fresh, right = np.zeros(len(self.rows), dtype=bool), B[self.rows]
         else:
@@ -147,9 +147,9 @@ class WorkingSet:
     def _choose(self, P: Array, gradient: Array, diagonal: Array, beta: float, epsilon: float) -> NDArray[np.bool_]:
         """The next set; gives which of its rows begin anew."""
         outside, weak = self._outside(), self.following
-        share = 2.0 * row_norms(gradient) / beta
+        relative = 2.0 * row_norms(gradient) / beta
         left = row_norms(gradient - (beta / row_sparse.weights(P, epsilon))[:, np.newaxis] * P)
-        left[weak] = 0.5 * beta * np.maximum(share[weak] - 1.0, 0.0)
+        left[weak] = 0.5 * beta * np.maximum(relative[weak] - 1.0, 0.0)
         gain = left[outside] ** 2 / np.maximum(diagonal[outside], np.finfo(float).tiny)
         self.violation = float(gain.sum())
 
@@ -157,10 +157,10 @@ class WorkingSet:
         joining = joining[np.argsort(-left[joining], kind="stable")][: max(len(self.rows), FIRST_ROWS)]
         if len(joining) or (outside & ~weak).any():
             wanted = ~weak
-            wanted[self.rows] |= share[self.rows] >= _INSIDE
+            wanted[self.rows] |= relative[self.rows] >= _INSIDE
             wanted[joining] = True
             rows = np.flatnonzero(wanted)
-            self._enter(rows[np.argsort(-left[rows], kind="stable")][: self.largest])
+            self._enter(rows[np.argsort(-left[rows], kind="stable")][: self.max_rows])
         return np.isin(self.rows, joining)
 
     def _enter(self, rows: NDArray[np.intp]) -> None:
@@ -175,7 +175,7 @@ class WorkingSet:
 
 def _next_to_zero(gradient: Array, beta: float, epsilon: float) -> Array:
     """Rows that follow from their gradient."""
-    share = 2.0 * row_norms(gradient) / beta
-    factor = 2.0 * epsilon / (beta * np.sqrt(np.maximum(1.0 - share**2, _EDGE)))
+    relative = 2.0 * row_norms(gradient) / beta
+    factor = 2.0 * epsilon / (beta * np.sqrt(np.maximum(1.0 - relative**2, _EDGE)))
     rows: Array = factor[:, np.newaxis] * gradient
     return rows

@@ -27,7 +27,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed, wait
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field
 from multiprocessing.synchronize import Event
@@ -274,10 +274,10 @@ def convert_reader(
     started = time.monotonic()
     place = Place.of(store, storage_options)
     place.check_destination(force=force)
-    workers = workers or len(os.sched_getaffinity(0))
+    workers = workers or runtime.available_cores()
     source_bytes = sum(source.bytes for source in sources) if sources else None
     enough = threading.Event()
-    with ThreadPoolExecutor(3, "convert-aside") as aside, contextlib.ExitStack() as stack:
+    with runtime.ThreadPool(3, "convert-aside") as aside, contextlib.ExitStack() as stack:
         stack.callback(enough.set)  # a failure does not wait for the digest of a large source
         hashing = aside.submit(_hash_sources, sources, enough)
         reader = open_reader()
@@ -622,7 +622,7 @@ class Crew:
     def __init__(self, workers: int, *, threads: bool) -> None:
         self.workers = workers
         self.threads = threads
-        self._pool: ProcessPoolExecutor | ThreadPoolExecutor | None = None
+        self._pool: ProcessPoolExecutor | runtime.ThreadPool | None = None
         self._stop: Event | threading.Event | None = None
 
     def __enter__(self) -> Crew:
@@ -630,7 +630,7 @@ class Crew:
             return self
         if self.threads:
             self._stop = threading.Event()
-            self._pool = ThreadPoolExecutor(self.workers, "convert", _hear, (self._stop,))
+            self._pool = runtime.ThreadPool(self.workers, "convert", _hear, (self._stop,))
             return self
         context = multiprocessing.get_context("spawn")
         self._stop = context.Event()
@@ -751,7 +751,7 @@ class _Run:
         self.command = command
         self.stage_directory = wip / "stage"
 
-    def run(self, aside: ThreadPoolExecutor, hashing: Future[dict[str, str | None]]) -> tuple[StoreSchema, list[str]]:
+    def run(self, aside: runtime.ThreadPool, hashing: Future[dict[str, str | None]]) -> tuple[StoreSchema, list[str]]:
         """All steps; `aside` does what the crew need not wait for, `hashing` of the sources is under way there."""
         finished = self._finished()
         if finished is not None:
@@ -822,7 +822,7 @@ class _Run:
             merged.merge(statistics)
         return merged
 
-    def _write(self, parts: int, decided: _Decided, aside: ThreadPoolExecutor) -> dict[str, ShardRecord]:
+    def _write(self, parts: int, decided: _Decided, aside: runtime.ThreadPool) -> dict[str, ShardRecord]:
         specs = decided.specs
         existing = sum(path.stat().st_size for path in (self.wip / "store").rglob("*") if path.is_file())
         projected = max(decided.plan.bytes - existing, 0)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError, number_of
 from mlfs_dask.storage.digest import ROOT_KEY
+from mlfs_dask.storage.elements import read_vector
 from mlfs_dask.storage.objects import RemoteObjects, is_url, local_path, not_readable, open_objects, read_schema
 from mlfs_dask.storage.rows import ArrayLayout, MatrixLayout, StoreLocation, StoreRows
 from mlfs_dask.storage.schema import StoreSchema
@@ -159,7 +160,9 @@ class Dataset:
 
     def _read(self, key: str) -> NDArray[Any]:
         try:
-            return np.asarray(self._location.open_array(key)[:])
+            objects = open_objects(self._location.path, self._location.options)
+            found = read_vector(objects, key, self._metadata[key])
+            return np.asarray(self._location.open_array(key)[:]) if found is None else found
         except PermissionError as error:
             raise not_readable(self.path, error) from error
         except (OSError, ValueError, RuntimeError, KeyError) as error:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.storage.digest import ROOT_KEY
 from mlfs_dask.storage.encoding import array_metadata, bytes_codecs, encoder, group_metadata
+from mlfs_dask.storage.objects import Objects
 
 Object: TypeAlias = tuple[str, bytes]
 """Key below the root of a store, and content."""
@@ -69,6 +70,12 @@ def _vector_chunk(name: str, start: int, values: NDArray[Any], length: int) -> I
     yield f"{name}/c/{start // _CHUNK}", bytes(encoder(_COMPRESSOR)(chunk))
 
 
+_STRING_CODECS: list[dict[str, Any]] = [
+    {"name": "vlen-utf8", "configuration": {}},
+    {"name": "zstd", "configuration": {"level": 0, "checksum": False}},
+]
+
+
 def strings(name: str, values: Sequence[str]) -> Iterator[Object]:
     """Strings, of any length."""
     import numcodecs
@@ -80,10 +87,7 @@ def strings(name: str, values: Sequence[str]) -> Iterator[Object]:
             shape=(len(values),),
             data_type="string",
             chunks=(chunk,),
-            codecs=[
-                {"name": "vlen-utf8", "configuration": {}},
-                {"name": "zstd", "configuration": {"level": 0, "checksum": False}},
-            ],
+            codecs=_STRING_CODECS,
             fill_value="",
             attributes=STRINGS,
         ),
@@ -94,3 +98,46 @@ def strings(name: str, values: Sequence[str]) -> Iterator[Object]:
         part = values[start : start + chunk]
         padded[: len(part)] = part
         yield f"{name}/c/{start // _CHUNK}", bytes(pack.encode(texts.encode(padded)))
+
+
+def read_vector(objects: Objects, name: str, metadata: Mapping[str, Any]) -> NDArray[Any] | None:
+    """Numbers or strings as `vector` and `strings` write them; None for what is written otherwise.
+
+    Loading zarr-python for them would take a third of the time in which a small store is selected from.
+
+    Parameters
+    ----------
+    objects : Objects
+        Of the store.
+    name : str
+    metadata : mapping
+        The array's `zarr.json`.
+
+    Raises
+    ------
+    OSError, ValueError, RuntimeError, KeyError
+        They are damaged.
+    """
+    import numcodecs
+
+    length, chunk = metadata["shape"][0], metadata["chunk_grid"]["configuration"]["chunk_shape"][0]
+    if [*metadata["codecs"]] == _STRING_CODECS:
+        dtype, first, last = np.dtypes.StringDType(), numcodecs.VLenUTF8(), numcodecs.Zstd()
+    else:
+        dtype = np.dtype(metadata["data_type"]).newbyteorder("<")
+        first, last = None, numcodecs.Blosc()
+        if [*metadata["codecs"]] != bytes_codecs(dtype, _COMPRESSOR):
+            return None
+    values = np.full(length, metadata["fill_value"], dtype)
+    for number, start in enumerate(range(0, length, chunk)):
+        try:
+            content = objects.read(f"{name}/c/{number}")
+        except FileNotFoundError:
+            continue
+        unpacked = last.decode(content)
+        read = np.frombuffer(unpacked, dtype) if first is None else first.decode(unpacked)
+        if len(read) != chunk:
+            raise ValueError(f"part {number} has {len(read)} entries, not {chunk}")
+        part = values[start : start + chunk]
+        part[:] = read[: len(part)]
+    return values

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask import runtime
 from mlfs_dask.storage.digest import new_hash
 from mlfs_dask.storage.plan import ArrayPlan
 
@@ -172,7 +172,7 @@ def write_shard(path: Path, chunks: Iterator[NDArray[Any]], *, slots: int, compr
     index = np.full((slots, 2), _ABSENT, "<u8")
     offset = 0
     encode: Callable[[NDArray[Any]], Any] | None = None
-    with path.open("wb", buffering=0) as file, ThreadPoolExecutor(1) as hasher:
+    with path.open("wb", buffering=0) as file, runtime.ThreadPool(1) as hasher:
 
         def put(content: Any) -> None:
             view = memoryview(content)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
+from mlfs_dask import runtime
 from mlfs_dask.errors import DataError, MlfsError, UsageError
 from mlfs_dask.storage.digest import ROOT_KEY
 from mlfs_dask.storage.schema import StoreSchema
@@ -122,7 +122,7 @@ class RemoteObjects:
             except FileNotFoundError:
                 return None, False
 
-        with ThreadPoolExecutor(_REQUESTS, thread_name_prefix="mlfs-web") as pool:
+        with runtime.ThreadPool(_REQUESTS, thread_name_prefix="mlfs-web") as pool:
             for key, (bytes_, present) in zip(keys, pool.map(size, keys), strict=True):
                 if present:
                     yield key, bytes_

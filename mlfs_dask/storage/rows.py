@@ -11,7 +11,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
+from mlfs_dask import runtime
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.objects import not_readable
 from mlfs_dask.typing import Block, FeatureInfo, Profile, RowSource
@@ -405,15 +406,25 @@ class StoreRows(RowSource):
         """Blocks of partitions first..last-1 in row order, each valid until the next one is asked for."""
         reader = _DenseRun(self) if self.X.dense is not None else _SparseRun(self)
         tasks = reader.blocks(first, last)
-        with ThreadPoolExecutor(1, thread_name_prefix="mlfs-read") as pool:
+        with runtime.ThreadPool(1, thread_name_prefix="mlfs-read") as pool:
             try:
                 ahead: Future[Block | None] = pool.submit(next, tasks, None)
                 while (block := ahead.result()) is not None:
+                    runtime.check_stopped()
                     ahead = pool.submit(next, tasks, None)
                     yield block
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
                 reader.close()
+
+    def all_labels(self) -> sp.csr_array:
+        """Y of all rows, as int8, read without X."""
+        labels = _Labels(self)
+        try:
+            parts = [labels.partition(i) for i in range(len(self.row_offsets) - 1)]
+        finally:
+            labels.close()
+        return sp.csr_array(sp.vstack(parts, format="csr"))
 
 
 class _Labels:

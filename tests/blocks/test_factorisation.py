@@ -70,3 +70,22 @@ def test_of_equal_parts_the_same_is_taken_whatever_the_sign_of_the_vector(monkey
     for one, other in zip(first, nonnegative_factors(Y, 2), strict=True):
         assert one == pytest.approx(other, abs=1e-12)
     assert first[1][1].tolist() == pytest.approx([1, 0])
+
+
+def test_rows_are_asked_once_for_the_sizes_of_their_parts():
+    Y = labels(5)
+    asked = []
+
+    def part_sizes(T):
+        asked.append(T)
+        U = Y @ T
+        return np.stack([np.where(U > 0, U**2, 0).sum(axis=0), np.where(U < 0, U**2, 0).sum(axis=0)])
+
+    T, B = factorisation.factors_from_pairs((Y.T @ Y).astype(float), part_sizes, 3)
+    expected_T, expected_B = factorisation.nonnegative_factors(sp.csr_array(Y), 3)
+    assert pytest.approx(expected_T) == T
+    assert pytest.approx(expected_B) == B
+    assert len(asked) == 1
+    assert asked[0].T @ asked[0] == pytest.approx(np.eye(3))
+    factorisation.factors_from_pairs(np.zeros((5, 5)), part_sizes, 3)
+    assert len(asked) == 1

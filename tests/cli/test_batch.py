@@ -157,6 +157,7 @@ def finished(out: Path) -> set[str]:
     return {path.parent.name for path in out.glob("jobs/[!.]*/run.json")}
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_kill_loses_no_job_that_was_done(run_json: Any, plan: Path, how: signal.Signals) -> None:
     plan.write_text(SLOW)

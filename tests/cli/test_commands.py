@@ -222,8 +222,7 @@ def test_select_arguments(run: Run, monkeypatch: pytest.MonkeyPatch, replace: Re
 
     connections.clear()
     fitted: list[Any] = []
-    rows = SimpleNamespace(profile=SimpleNamespace(read_bytes=123))
-    dataset = SimpleNamespace(shape=(9, 3), rows=rows, digest="abc", feature_names=np.array(["p", "r", "s"]))
+    dataset = SimpleNamespace(shape=(9, 3), digest="abc", feature_names=np.array(["p", "r", "s"]))
     report = {"k": 2, "d": 3}
 
     def fit(self: LabelEntropy, X: Any) -> LabelEntropy:
@@ -265,7 +264,6 @@ def test_select_arguments(run: Run, monkeypatch: pytest.MonkeyPatch, replace: Re
             "tls_cert": "cert",
             "tls_key": "key",
             "wait": 5.0,
-            "work_bytes": 123,
         }
     ]
     ((args, kwargs),) = written
@@ -294,9 +292,7 @@ def test_plan_arguments(run: Run, replace: Replace, tiny_store: Path) -> None:
     calls = replace("mlfs_dask.cluster.planned_resources")
     run("plan", "elc", tiny_store, "--workers", "2", "--memory-limit", "2GiB", "--threads-per-worker", "3")
     ((_, kwargs),) = calls
-    work_bytes = open_dataset(tiny_store).rows.profile.read_bytes
-    expected = {**NO_CLUSTER, "workers": 2, "memory_limit": 2**31, "threads_per_worker": 3}
-    assert kwargs == {**expected, "work_bytes": work_bytes}
+    assert kwargs == {**NO_CLUSTER, "workers": 2, "memory_limit": 2**31, "threads_per_worker": 3}
 
 
 @pytest.mark.parametrize("method", ["label-entropy", "enm", "gmm", "elc"])

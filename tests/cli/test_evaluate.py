@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from mlfs_dask.evaluation.experiment import Given
+from mlfs_dask.evaluation.experiment import Inputs
 from mlfs_dask.evaluation.results import read_eval
 from mlfs_dask.storage.dataset import Dataset
 
@@ -51,7 +51,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Any]]:
 def test_defaults(run: Run, tiny_store: Path, tmp_path: Path, called: list[tuple[Any, Any]]) -> None:
     run("evaluate", tiny_store, "elc", "random", "-o", tmp_path / "e")
     ((args, kwargs),) = called
-    assert args == (Given(args[0].data), ("elc", "random"), None)
+    assert args == (Inputs(args[0].data), ("elc", "random"), None)
     assert isinstance(args[0].data, Dataset)
     assert kwargs == NOT_GIVEN
 
@@ -69,11 +69,11 @@ def test_options(run: Run, tiny_store: Path, tmp_path: Path, called: list[tuple[
         *("--hidden-as", "zero", "--unlabelled-test", "--classifier-labels", "full", "--max-train-rows", 9),
         *("--seed", 7, "--groups", groups, "--split-file", split, "--test-store", tiny_store),
     )
-    (((given, subjects, protocol), kwargs),) = called
-    assert (given.name, subjects, protocol) == ("t", ("elc",), "mfsir")
-    assert given.groups.tolist() == [0, 1] * 20
-    assert given.fold_of.tolist() == [-1] * 30 + [0] * 10
-    assert isinstance(given.test, Dataset)
+    (((inputs, candidates, protocol), kwargs),) = called
+    assert (inputs.name, candidates, protocol) == ("t", ("elc",), "mfsir")
+    assert inputs.groups.tolist() == [0, 1] * 20
+    assert inputs.fold_of.tolist() == [-1] * 30 + [0] * 10
+    assert isinstance(inputs.test, Dataset)
     assert kwargs == {
         "classifiers": ("mlknn", "logistic", "sgd"),
         "n_neighbors": 3,
@@ -160,7 +160,7 @@ def test_what_is_planned_and_printed(run: Run, run_json: RunJson, tiny_store: Pa
     ("words", "code", "message"),
     [
         (["elk"], 2, "Did you mean elc"),
-        ([], 2, "give a STORE and one or more SUBJECTs"),
+        ([], 2, "give a STORE and one or more CANDIDATEs"),
         (["elc", "--protocol", "mfsr"], 2, "Did you mean mfsir"),
         (["elc", "--k-grid", "x"], 2, "--k-grid x"),
         (["elc", "--folds", "99"], 2, "--folds must be from 2 to the 40 rows"),

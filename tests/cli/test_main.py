@@ -212,6 +212,7 @@ def test_resumable_commands_say_how_to_go_on(run: Run, monkeypatch: pytest.Monke
     assert "--resume" not in result.stderr
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_signals_end_a_command_with_130_and_leave_nothing(
     tiny_store: Path, tmp_path: Path, free_port: int, signum: signal.Signals

@@ -13,15 +13,17 @@ import pytest
 from sklearn.preprocessing import StandardScaler
 
 import mlfs_dask as mlfs
+from mlfs_dask.array_files import is_mapped
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
-from mlfs_dask.evaluation.experiment import Experiment, Given, evaluate
-from mlfs_dask.evaluation.judge import JudgingPlan
-from mlfs_dask.evaluation.metrics import Judged, compute_metrics
+from mlfs_dask.evaluation.experiment import Experiment, evaluate
+from mlfs_dask.evaluation.inputs import Inputs
+from mlfs_dask.evaluation.metrics import Predictions, compute_metrics
 from mlfs_dask.evaluation.mlknn import MLkNN
+from mlfs_dask.evaluation.resume import PartialResults
+from mlfs_dask.evaluation.scoring import ScoringPlan
 from mlfs_dask.evaluation.splits import make_splits
 from mlfs_dask.evaluation.table import Table
 from mlfs_dask.results import write_run
-from mlfs_dask.row_arrays import is_mapped
 from mlfs_dask.runtime import process_limits
 from mlfs_dask.selectors.base import BaseSelector
 from mlfs_dask.selectors.labels import label_matrix
@@ -87,7 +89,7 @@ def test_values_are_those_of_the_steps_done_by_hand() -> None:
             scaler = StandardScaler().fit(X[split.train][:, columns])
             train, test = (scaler.transform(X[rows][:, columns]) for rows in (split.train, split.test))
             scores = MLkNN(5).fit(train, Y[split.train]).predict_proba(test)
-            expected = compute_metrics(Judged(Y[split.test], scores))
+            expected = compute_metrics(Predictions(Y[split.test], scores))
             mine = found.results.query("k == @k and fold == @split.fold").set_index("metric")["value"]
             assert mine.to_dict() == pytest.approx(dict(expected), nan_ok=True, rel=1e-12)
     assert found.means().query("metric == 'average_precision' and k == 5")["mean"].item() > 0.9
@@ -104,7 +106,7 @@ def test_one_ranking_serves_all_k_but_where_the_choice_depends_on_it(monkeypatch
 
     monkeypatch.setattr(BaseSelector, "fit", watched)
     options: dict[str, Any] = {"folds": 2, "k_grid": "1:3:1"}
-    assert Experiment(Given(X, Y), ["elc", "enm", "random"], **options).plan()["fits"] == 2 * 3 + 2
+    assert Experiment(Inputs(X, Y), ["elc", "enm", "random"], **options).plan()["fits"] == 2 * 3 + 2
     found = evaluate(X, ["elc", "enm", "random"], labels=Y, **options)
     assert asked == 2 * [("elc", 1), ("elc", 2), ("elc", 3), ("enm", 3)]
     assert found.fits.query("run == 'elc'")["k"].tolist() == 2 * [1, 2, 3]
@@ -124,7 +126,7 @@ def test_selectors_see_training_rows_alone(monkeypatch: pytest.MonkeyPatch, stor
         assert np.array_equal(labels, Y[split.train])
 
 
-def test_a_row_that_is_judged_changes_no_ranking(store: Path, tmp_path: Path) -> None:
+def test_a_test_row_changes_no_ranking(store: Path, tmp_path: Path) -> None:
     X, Y = planted()
     X[80:] = 1000 * X[80:] + 7  # the ranges of all rows would move every bin
     Y[80:] = 1 - Y[80:]
@@ -139,18 +141,16 @@ def test_a_row_that_is_judged_changes_no_ranking(store: Path, tmp_path: Path) ->
 
 def test_a_store_out_of_memory_gives_what_arrays_give(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     X, Y = planted()
-    subjects = ["elc", "label-entropy", "random", "all"]
+    candidates = ["elc", "label-entropy", "random", "all"]
     options: dict[str, Any] = {"folds": 2, "k_grid": "2,4", "classifiers": ("mlknn", "logistic")}
-    arrays = evaluate(X, subjects, labels=Y, name="planted", **options)
-    held = evaluate(store, subjects, **options)
+    arrays = evaluate(X, candidates, labels=Y, name="planted", **options)
+    held = evaluate(store, candidates, **options)
     monkeypatch.setattr("mlfs_dask.evaluation.table._HELD_SHARE", 0.0)
-    streamed = evaluate(store, subjects, **options)
+    streamed = evaluate(store, candidates, **options)
     for other in (held, streamed):
         pd.testing.assert_frame_equal(other.results, arrays.results, check_exact=False, rtol=1e-9)
         pd.testing.assert_frame_equal(other.rankings, arrays.rankings)
     assert held.fits["bytes_read"].sum() == 0
-    assert held.record["judging"]["peak_worker_bytes"] is None
-    assert streamed.record["judging"]["peak_worker_bytes"] > 0
     # Of the streamed one: the ranges of the training rows, and the method's own pass.
     size = mlfs.open_dataset(store).rows.profile.read_bytes
     # The ranges serve both choices of ELC.
@@ -167,11 +167,11 @@ def test_chosen_columns_are_read_once_for_all_k_and_folds_of_a_run(
     readings: list[list[int]] = []
     from mlfs_dask.evaluation import table
 
-    gather = table.gather_columns
+    read = table.read_columns
     monkeypatch.setattr(
         table,
-        "gather_columns",
-        lambda source, columns, *rest, **more: readings.append(list(columns)) or gather(source, columns, *rest, **more),
+        "read_columns",
+        lambda source, columns, *rest, **more: readings.append(list(columns)) or read(source, columns, *rest, **more),
     )
     with pytest.warns(UserWarning, match=r"a\.elc was learnt on all rows"):
         found = evaluate(store, str(run), folds=3, k_grid="1:4:1", metrics=("hamming_loss",))
@@ -191,10 +191,10 @@ def test_columns_in_a_file_give_the_same_bits(
     options: dict[str, Any] = {"folds": 2, "k_grid": "2,4", "classifiers": ("mlknn", "logistic", "sgd"), "scale": scale}
     held = evaluate(store, ["elc", "random"], **options)
     monkeypatch.setattr("mlfs_dask.evaluation.table._HELD_SHARE", 0.0)
-    monkeypatch.setattr("mlfs_dask.evaluation.chosen._BLOCK_VALUES", 1)
-    monkeypatch.setattr("mlfs_dask.evaluation.chosen._BLOCK_ROWS", 2**20)
+    monkeypatch.setattr("mlfs_dask.evaluation.column_subset.BLOCK_VALUES", 1)
+    monkeypatch.setattr("mlfs_dask.evaluation.column_subset.BLOCK_ROWS", 2**20)
     streamed = evaluate(store, ["elc", "random"], **options)
-    monkeypatch.setattr("mlfs_dask.evaluation.experiment.plan_judging", lambda *_: JudgingPlan(0, tmp_path, True, None))
+    monkeypatch.setattr("mlfs_dask.evaluation.experiment.plan_scoring", lambda *_: ScoringPlan(0, tmp_path, True, None))
     mapped: list[bool] = []
     take = Table.columns
 
@@ -204,19 +204,19 @@ def test_columns_in_a_file_give_the_same_bits(
         return found
 
     monkeypatch.setattr(Table, "columns", watched)
-    with pytest.warns(UserWarning, match=f"kept in a file in {tmp_path}"):
+    with pytest.warns(UserWarning, match=f"held in a file in {tmp_path}"):
         filed = evaluate(store, ["elc", "random"], **options)
     assert mapped == [True] * 6  # ELC's for each k
     for other in (streamed, filed):
         pd.testing.assert_frame_equal(other.results, held.results, check_exact=True)
-    assert list(tmp_path.glob("mlfs-rows-*")) == []
+    assert list(tmp_path.glob("mlfs-columns-*")) == []
 
 
 def test_a_training_part_that_does_not_fit_is_fitted_by_stochastic_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     X, Y = planted()
     options: dict[str, Any] = {"labels": Y, "folds": 2, "k_grid": "3"}
     sgd = evaluate(X, "elc", classifiers=("sgd",), **options)
-    monkeypatch.setattr("mlfs_dask.evaluation.experiment.plan_judging", lambda *_: JudgingPlan(0, None, False, None))
+    monkeypatch.setattr("mlfs_dask.evaluation.experiment.plan_scoring", lambda *_: ScoringPlan(0, None, False, None))
     with pytest.warns(UserWarning, match="fitted by stochastic gradients"):
         found = evaluate(X, "elc", classifiers=("logistic",), **options)
     assert found.results["classifier"].unique().tolist() == ["logistic"]
@@ -234,7 +234,7 @@ def test_ml_knn_learns_from_a_sample_of_too_many_rows(store: Path, monkeypatch: 
         return fit(model, rows, Y, *rest)
 
     monkeypatch.setattr(MLkNN, "fit_rows", watched)
-    monkeypatch.setattr("mlfs_dask.evaluation.judge.SEARCH_WORK", 64 * 30 * (30 + 45))
+    monkeypatch.setattr("mlfs_dask.evaluation.scoring.SEARCH_WORK", 64 * 30 * (30 + 45))
     options: dict[str, Any] = {"folds": 2, "k_grid": "2"}
     with pytest.warns(
         UserWarning, match="learns from 30 of up to 45 training rows, drawn at random.*some 1 min.*rows 45: it does"
@@ -252,8 +252,8 @@ def test_ml_knn_learns_from_a_sample_of_too_many_rows(store: Path, monkeypatch: 
 def test_the_grid_is_the_runs_k_unless_told(store: Path, tmp_path: Path) -> None:
     run = finish(tmp_path / "a.elc", store, k=4)
     with pytest.warns(UserWarning, match="learnt on all rows"):
-        assert Experiment(Given(store), [str(run), "elc"]).plan()["k"] == [4]
-    assert Experiment(Given(store), ["elc"]).plan()["k"] == [1, 2, 3, 4]  # 10 % to 50 % of 8
+        assert Experiment(Inputs(store), [str(run), "elc"]).plan()["k"] == [4]
+    assert Experiment(Inputs(store), ["elc"]).plan()["k"] == [1, 2, 3, 4]  # 10 % to 50 % of 8
 
 
 def test_random_features_differ_between_folds_and_all_has_one_point() -> None:
@@ -288,7 +288,7 @@ def test_labels_are_hidden_from_methods_as_they_can_take_it(monkeypatch: pytest.
 
 
 @pytest.mark.filterwarnings("ignore:Access-MFS did not converge")
-def test_judged_rows_are_seen_without_labels_where_the_protocol_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_test_rows_are_seen_without_labels_where_the_protocol_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = Seen(monkeypatch)
     X, Y = planted()
     found = evaluate(
@@ -326,7 +326,7 @@ def test_classifiers_learn_from_the_labels_that_are_left_or_from_all(monkeypatch
     assert given[2][0] == 20
 
 
-def test_rows_with_unknown_labels_are_learnt_from_and_not_judged() -> None:
+def test_rows_with_unknown_labels_are_learnt_from_and_not_scored() -> None:
     X, Y = planted()
     Y = Y.copy()
     Y[::3, 1] = -1
@@ -335,17 +335,17 @@ def test_rows_with_unknown_labels_are_learnt_from_and_not_judged() -> None:
     scores = found.results["value"]
     assert scores.between(0, 1).all()
     Y[:] = -1
-    with pytest.warns(UserWarning, match="90 of 90"), pytest.raises(DataError, match="every row that is judged"):
+    with pytest.warns(UserWarning, match="90 of 90"), pytest.raises(DataError, match="every test row"):
         evaluate(X, "random", labels=Y, folds=3, k_grid="3")
 
 
-def test_other_rows_to_judge(store: Path, tmp_path: Path) -> None:
+def test_other_rows_to_test_on(store: Path, tmp_path: Path) -> None:
     X, Y = planted()
     X2, Y2 = planted(1)
     second = make_store(tmp_path / "second.zarr", X2[:40], Y2[:40], partition_bytes=2048)
     run = finish(tmp_path / "a.elc", store)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # the run has not seen the rows it is judged on
+        warnings.simplefilter("error")  # the run has not seen the test rows
         found = evaluate(store, ["elc", str(run)], test=second, k_grid="3")
     expected = evaluate(
         *(np.concatenate([X, X2[:40]]), "elc"),
@@ -357,12 +357,12 @@ def test_other_rows_to_judge(store: Path, tmp_path: Path) -> None:
     assert mine == pytest.approx(expected.results["value"].tolist(), rel=1e-9, nan_ok=True)
     assert found.results.query("run == 'a.elc'")["value"].tolist() == pytest.approx(mine, nan_ok=True)
     narrow = make_store(tmp_path / "narrow.zarr", X2[:, :5], Y2)
-    with pytest.raises(DataError, match="have 8 features and 3 labels, those to judge 5 and 3"):
+    with pytest.raises(DataError, match="have 8 features and 3 labels, the test rows 5 and 3"):
         evaluate(store, "elc", test=narrow)
 
 
-class Memory:
-    """A keeper in memory that stops after some parts."""
+class Memory(PartialResults):
+    """Partial results in memory; saving stops after some of them."""
 
     def __init__(self, stop_after: int | None = None) -> None:
         self.parts: dict[str, dict[str, Any]] = {}
@@ -383,29 +383,29 @@ def test_what_is_finished_is_not_done_again(monkeypatch: pytest.MonkeyPatch) -> 
     whole = evaluate(X, ["elc"], **options)
     keeper = Memory(stop_after=2)
     with pytest.raises(KeyboardInterrupt):
-        evaluate(X, ["elc"], keep=keeper, **options)
+        evaluate(X, ["elc"], partial_results=keeper, **options)
     seen = Seen(monkeypatch)
     keeper.stop_after = None
-    again = evaluate(X, ["elc"], keep=keeper, **options)
-    assert len(seen.parts) == 0  # the third ranking was kept before it was judged
+    again = evaluate(X, ["elc"], partial_results=keeper, **options)
+    assert len(seen.parts) == 0  # the third ranking was saved before it was scored
     pd.testing.assert_frame_equal(again.results, whole.results)
     pd.testing.assert_frame_equal(again.rankings, whole.rankings)
 
 
 def test_the_job_tells_different_evaluations_apart(store: Path) -> None:
-    job = Experiment(Given(store), ["elc"]).job()
-    assert job == Experiment(Given(store), ["elc"]).job()
-    assert job != Experiment(Given(store), ["elc"], seed=1).job()
-    assert job != Experiment(Given(store), ["elc", "random"]).job()
-    assert job != Experiment(Given(store, fold_of=np.arange(N) % 2), ["elc"]).job()
+    job = Experiment(Inputs(store), ["elc"]).job()
+    assert job == Experiment(Inputs(store), ["elc"]).job()
+    assert job != Experiment(Inputs(store), ["elc"], seed=1).job()
+    assert job != Experiment(Inputs(store), ["elc", "random"]).job()
+    assert job != Experiment(Inputs(store, fold_of=np.arange(N) % 2), ["elc"]).job()
 
 
 def test_what_does_not_fit_is_refused_before_anything_is_learnt(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = Seen(monkeypatch)
-    monkeypatch.setattr("mlfs_dask.evaluation.judge._BLOCK_BYTES", 2**32)
+    monkeypatch.setattr("mlfs_dask.evaluation.scoring._BLOCK_BYTES", 2**32)
     with (
         process_limits(memory_limit=2**31),
-        pytest.raises(DoesNotFitError, match="judging 4 columns of 90 rows") as error,
+        pytest.raises(DoesNotFitError, match="scoring 4 columns of 90 rows") as error,
     ):
         evaluate(store, "elc")
     assert "--max-train-rows" in str(error.value)
@@ -432,4 +432,4 @@ def test_what_cannot_be(store: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="groups has 3 entries for 90 rows"):
         evaluate(X, "elc", labels=Y, groups=[1, 2, 3])
     with pytest.warns(UserWarning, match="the grid's 20 are above"):
-        assert Experiment(Given(X, Y), "elc", k_grid="2,20").plan()["k"] == [2]
+        assert Experiment(Inputs(X, Y), "elc", k_grid="2,20").plan()["k"] == [2]

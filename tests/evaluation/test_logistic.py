@@ -45,8 +45,8 @@ def test_rows_with_an_unknown_label_are_left_out_for_that_label() -> None:
 
 
 def test_blocks_come_close_to_the_exact_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mlfs_dask.evaluation.chosen._BLOCK_VALUES", 1)
-    monkeypatch.setattr("mlfs_dask.evaluation.chosen._BLOCK_ROWS", 64)
+    monkeypatch.setattr("mlfs_dask.evaluation.column_subset.BLOCK_VALUES", 1)
+    monkeypatch.setattr("mlfs_dask.evaluation.column_subset.BLOCK_ROWS", 64)
     X, Y = planted(2000)
     exact = BinaryRelevanceLogistic().fit(X, Y[:, :2]).predict_proba(X)
     sgd = BinaryRelevanceLogistic(solver="sgd", epochs=20, random_state=0).fit(X, Y[:, :2])

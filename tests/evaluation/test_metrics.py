@@ -14,14 +14,14 @@ from scipy import sparse as sp
 
 from mlfs_dask.errors import UsageError
 from mlfs_dask.evaluation import metrics
-from mlfs_dask.evaluation.metrics import DEFAULT_METRICS, METRICS, Judged, compute_metrics, get_metric
+from mlfs_dask.evaluation.metrics import DEFAULT_METRICS, METRICS, Predictions, compute_metrics, get_metric
 
 
-def judged(truth: object, scores: object) -> Judged:
-    return Judged(np.array(truth, np.int8), np.array(scores, float))
+def predictions(truth: object, scores: object) -> Predictions:
+    return Predictions(np.array(truth, np.int8), np.array(scores, float))
 
 
-def by_definition(case: Judged) -> dict[str, float]:
+def by_definition(case: Predictions) -> dict[str, float]:
     """Every metric as a loop over rows, labels and pairs."""
     Y, S = np.asarray(case.truth), case.scores
     P = (S >= 0.5).astype(np.int8)
@@ -71,13 +71,13 @@ def by_definition(case: Judged) -> dict[str, float]:
 )
 def test_metrics_equal_their_definitions_for_any_blocks(m: int, q: int, seed: int, levels: int, entries: int) -> None:
     random = np.random.default_rng(seed)  # few levels make ties
-    case = judged(random.random((m, q)) < random.random(q), random.integers(0, levels + 1, (m, q)) / levels)
+    case = predictions(random.random((m, q)) < random.random(q), random.integers(0, levels + 1, (m, q)) / levels)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(metrics, "_BLOCK_ENTRIES", entries)
         found = compute_metrics(case)
         # Sparse, every entry stored.
         truth = sp.csr_array((case.truth.ravel(), np.tile(np.arange(q), m), np.arange(0, m * q + 1, q)), shape=(m, q))
-        assert compute_metrics(Judged(truth, case.scores)) == pytest.approx(dict(found), nan_ok=True)
+        assert compute_metrics(Predictions(truth, case.scores)) == pytest.approx(dict(found), nan_ok=True)
     expected = by_definition(case)
     assert found.keys() == expected.keys() == set(DEFAULT_METRICS)
     for name, value in expected.items():
@@ -90,7 +90,7 @@ def test_values_are_those_of_scikit_learn(levels: int, density: float) -> None:
     random = np.random.default_rng(levels)
     Y = (random.random((500, 12)) < density).astype(np.int8)
     S = random.integers(0, levels + 1, Y.shape) / levels
-    P, found = (S >= 0.5).astype(np.int8), compute_metrics(judged(Y, S))
+    P, found = (S >= 0.5).astype(np.int8), compute_metrics(predictions(Y, S))
     some = Y.any(axis=1)
     ordered = some & ~Y.all(axis=1)
     assert 0 < ordered.sum() < len(Y)
@@ -116,16 +116,16 @@ def test_what_is_held_beside_scores_is_as_planned(density: float, monkeypatch: p
     random = np.random.default_rng(0)
     m, q = 20_000, 50
     truth = sp.csr_array((random.random((m, q)) < density).astype(np.int8))
-    case = Judged(truth, random.random((m, q)))
+    case = Predictions(truth, random.random((m, q)))
     tracemalloc.start()
     compute_metrics(case)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < metrics.beside_scores(case.scores.size, truth.nnz)
+    assert peak < metrics.metrics_bytes(case.scores.size, truth.nnz)
 
 
 def test_a_case_by_hand() -> None:
-    case = judged([[1, 0, 0, 1], [0, 1, 0, 0]], [[0.9, 0.8, 0.1, 0.6], [0.2, 0.3, 0.7, 0.1]])
+    case = predictions([[1, 0, 0, 1], [0, 1, 0, 0]], [[0.9, 0.8, 0.1, 0.6], [0.2, 0.3, 0.7, 0.1]])
     found = compute_metrics(case)
     assert found["hamming_loss"] == pytest.approx(3 / 8)  # label 1 of row 0; labels 1 and 2 of row 1
     assert found["ranking_loss"] == pytest.approx((1 / 4 + 1 / 3) / 2)
@@ -139,8 +139,8 @@ def test_a_case_by_hand() -> None:
 
 
 def test_rows_where_every_order_is_right_are_left_out() -> None:
-    part = judged([[1, 0], [0, 1]], [[0.9, 0.1], [0.6, 0.4]])
-    more = judged([[1, 0], [0, 1], [0, 0], [1, 1]], [[0.9, 0.1], [0.6, 0.4], [0.1, 0.2], [0.9, 0.8]])
+    part = predictions([[1, 0], [0, 1]], [[0.9, 0.1], [0.6, 0.4]])
+    more = predictions([[1, 0], [0, 1], [0, 0], [1, 1]], [[0.9, 0.1], [0.6, 0.4], [0.1, 0.2], [0.9, 0.8]])
     for name in ("ranking_loss", "one_error", "average_precision"):
         assert compute_metrics(more, [name]) == compute_metrics(part, [name])
     # The row with all labels is covered after one more step; the one without has nothing to cover.
@@ -148,14 +148,14 @@ def test_rows_where_every_order_is_right_are_left_out() -> None:
 
 
 def test_nothing_to_compute_from_is_undefined() -> None:
-    found = compute_metrics(judged([[0, 0]], [[0.1, 0.2]]), list(METRICS))
+    found = compute_metrics(predictions([[0, 0]], [[0.1, 0.2]]), list(METRICS))
     undefined = {name for name, value in found.items() if math.isnan(value)}
     assert undefined == {"ranking_loss", "one_error", "coverage", "average_precision", "macro_auc", "micro_auc"}
 
 
 def test_precision_exists_for_every_number() -> None:
     assert get_metric("precision_at_2").title == "Precision at 2"
-    case = judged([[1, 0, 1]], [[0.9, 0.8, 0.1]])
+    case = predictions([[1, 0, 1]], [[0.9, 0.8, 0.1]])
     assert compute_metrics(case, ["precision_at_2"])["precision_at_2"] == 0.5
 
 

@@ -19,7 +19,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import mlfs_dask as mlfs
 from mlfs_dask.blocks.sparse import as_matrix
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.evaluation.metrics import Judged, compute_metrics
+from mlfs_dask.evaluation.metrics import Predictions, compute_metrics
 from mlfs_dask.evaluation.mlknn import MLkNN
 from mlfs_dask.storage.readers.base import LabelSpec
 
@@ -85,7 +85,7 @@ def test_the_published_program_gives_the_same_numbers(data_set: Callable[[str], 
     np.testing.assert_allclose(scores.T, known["Outputs"], rtol=1e-13)
     predicted = model.predict(Z[test]).astype(np.int8)
     assert np.array_equal(predicted.T, known["Pre_Labels"] > 0)
-    found = compute_metrics(Judged(Y[test], scores))
+    found = compute_metrics(Predictions(Y[test], scores))
     for name, theirs in {
         "hamming_loss": "HammingLoss",
         "ranking_loss": "RankingLoss",

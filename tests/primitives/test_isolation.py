@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse as sp
-from sklearn.ensemble import IsolationForest
 
 from mlfs_dask import row_arrays, runtime
+from mlfs_dask.blocks import forest
+from mlfs_dask.blocks.forest import grow_forest
 from mlfs_dask.blocks.sparse import as_labels, as_matrix
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.primitives import isolation
-from mlfs_dask.primitives.isolation import grow_forest, isolation_graph, mass_tables, plan_isolation
+from mlfs_dask.primitives.isolation import isolation_graph, plan_isolation
 from mlfs_dask.primitives.rows import ArrayRows, as_rows
 from mlfs_dask.runtime import Resources
 from tests.reference.smfs import isolation_masses
@@ -66,24 +67,13 @@ def test_it_is_the_mass_of_the_smallest_common_node_in_every_tree():
     source = rows_of(X)
     found = graph(source, max_samples=64)
     _, grow = np.random.SeedSequence(3).spawn(2)
-    forest = grow_forest(X, n_trees=10, max_samples=64, seed=int(grow.generate_state(1)[0]))
-    xi = isolation_masses(forest.trees, ((X - forest.shift) * forest.scale).astype(np.float32))
+    grown = grow_forest(X, n_trees=10, max_samples=64, seed=int(grow.generate_state(1)[0]))
+    xi = isolation_masses(grown.trees, ((X - grown.shift) * grown.scale).astype(np.float32))
     np.fill_diagonal(xi, np.inf)
     order = np.argsort(np.round(xi, 12), axis=1, kind="stable")[:, :6]
     assert found.neighbours.indices.tolist() == order.tolist()
     assert found.neighbours.distances == pytest.approx(np.take_along_axis(xi, order, axis=1), rel=1e-12)
     assert found.sample_rows == 300
-
-
-def test_the_forest_is_that_of_scikit_learn():
-    X = problem(n=300)
-    forest = grow_forest(X, n_trees=7, max_samples=64, seed=5)
-    theirs = IsolationForest(n_estimators=7, max_samples=64, random_state=5)
-    theirs.fit((X * forest.scale).astype(np.float32))
-    for mine, other in zip(forest.trees, theirs.estimators_, strict=True):
-        assert mine.feature.tolist() == other.tree_.feature.tolist()
-        assert mine.threshold.tolist() == other.tree_.threshold.tolist()
-    assert forest.code_type is np.uint8
 
 
 def test_a_column_far_from_zero_is_told_apart():
@@ -104,8 +94,6 @@ def test_large_and_tiny_values_fit_single_precision():
 def test_more_leaves_than_a_byte_counts():
     X = np.random.default_rng(0).normal(size=(4000, 3))
     found = graph(rows_of(X), max_samples=4000)
-    forest = grow_forest(X, n_trees=2, max_samples=4000, seed=0)
-    assert forest.code_type is np.uint16
     assert (found.neighbours.distances > 0).all()
 
 
@@ -138,7 +126,7 @@ def test_workers_give_the_same(monkeypatch):
 
 
 def test_a_sample_of_rows_is_drawn_by_their_index(monkeypatch):
-    monkeypatch.setattr(isolation, "SAMPLE_BYTES", 20 * 80)
+    monkeypatch.setattr(forest, "SAMPLE_BYTES", 20 * 80)
     X = problem(n=400)
     first = graph(rows_of(X), max_samples=50)
     assert first.sample_rows == 80
@@ -146,13 +134,6 @@ def test_a_sample_of_rows_is_drawn_by_their_index(monkeypatch):
     assert first.neighbours.indices.tolist() == again.neighbours.indices.tolist()
     other = graph(rows_of(X), max_samples=50, seed=4)
     assert first.neighbours.indices.tolist() != other.neighbours.indices.tolist()
-
-
-def test_masses_count_all_rows_and_need_64_bits_when_many():
-    shape = isolation.tree_shape(np.array([1, -1, -1]), np.array([2, -1, -1]))
-    tables = mass_tables([shape, shape], np.array([[0, 0, 1], [1, 1, 1]], dtype=np.uint8))
-    assert tables.dtype == np.uint32
-    assert tables.tolist() == [[[2, 3], [3, 1]], [[0, 3], [3, 3]]]
 
 
 def test_one_row_has_no_neighbours():

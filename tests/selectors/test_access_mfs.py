@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import json
 import os
-import time
 import tracemalloc
 import warnings
 from pathlib import Path
@@ -32,6 +31,7 @@ from mlfs_dask.selectors import access_mfs, iterative
 from mlfs_dask.selectors.access_mfs import AccessMFS
 from mlfs_dask.solvers import uncorrelated
 from mlfs_dask.storage.convert import convert_reader
+from tests.conftest import published
 from tests.reference import access_mfs as twin
 from tests.storage.memory_reader import make_reader
 
@@ -183,12 +183,11 @@ def test_the_known_objective_of_real_data(emotions, yeast):
     # Known to all these digits from dense algebra: λ = θ = μ = 1, k_s = k_p = 5, standardised, 30 % of rows labelled.
     found = AccessMFS(inner_iterations=7, solver_tol=1e-7).fit(*emotions)
     assert found.report_.objective[-1] == pytest.approx(128.122690, abs=1e-6)
-    started = time.perf_counter()
     found = AccessMFS(inner_iterations=7, solver_tol=1e-7).fit(*yeast)
-    seconds = time.perf_counter() - started
     assert found.report_.objective[-1] == pytest.approx(1147.09937, abs=1e-5)
     assert found.report_.converged
-    assert seconds < 60  # some 2; it took minutes where rounding kept the solver going
+    # 149 when this was written; up to 100 for each solve where rounding kept the solver going, which took minutes.
+    assert sum(found.report_.extra["expansions"]) <= 250
     assert np.diff(found.report_.objective).max() < 1e-3 * found.report_.objective[-1]
 
 
@@ -272,14 +271,10 @@ def test_planted_features_are_found():
 
 @pytest.mark.parametrize("run", range(4))
 @pytest.mark.parametrize("gram_cap", [0, 4096])
-def test_published_code_gives_what_the_authors_program_gives(emotions, monkeypatch, run, gram_cap):
-    path = Path(os.environ.get("MLFS_DATA") or Path(__file__).parents[3] / "shared/data").parent / "oracles"
-    path = path / "AccessMFS/emotions.npz"
-    if not path.exists():
-        pytest.skip(f"published results not found: {path}")
-    oracle = np.load(path)
-    settings_ = json.loads(str(oracle["meta"]))["parameters"][run]
-    lines = (path.parents[2] / "data/emotions/emotions.arff").read_text().splitlines()
+def test_published_code_gives_what_the_authors_program_gives(data_set, monkeypatch, run, gram_cap):
+    oracle = published("access_mfs")
+    lambda_, theta, mu, k_s, k_p = oracle[f"run{run}_parameters"].tolist()
+    lines = (data_set("emotions") / "emotions.arff").read_text().splitlines()
     values = np.array([line.split(",") for line in lines if line[:1].isdigit() or line[:1] == "-"], float)
     X, Y = values[:, :72], values[:, 72:].astype(np.int8)
     X = (X - X.min(axis=0)) / np.ptp(X, axis=0)
@@ -288,17 +283,20 @@ def test_published_code_gives_what_the_authors_program_gives(emotions, monkeypat
     found = AccessMFS(
         variant="published_code",
         standardise=False,
-        lambda_=settings_["lambda"],
-        theta=settings_["theta"],
-        mu=settings_["mu"],
-        k_s=int(settings_["k_s"]),
-        k_p=int(settings_["k_f"]),
+        lambda_=lambda_,
+        theta=theta,
+        mu=mu,
+        k_s=int(k_s),
+        k_p=int(k_p),
         gram_cap=gram_cap,
         solver_tol=1e-9,
     ).fit(X, Y)
     assert found.report_.iterations == oracle[f"run{run}_it"]
     assert found.report_.objective == pytest.approx(oracle[f"run{run}_obj"], abs=1e-8)
-    assert found.labels_ == pytest.approx(oracle[f"run{run}_F"], abs=1e-6)
+    F = found.labels_
+    assert F[::20] == pytest.approx(oracle[f"run{run}_F_rows"], abs=1e-6)
+    assert F.sum(axis=0) == pytest.approx(oracle[f"run{run}_F_sums"], abs=1e-5)
+    assert pytest.approx(oracle[f"run{run}_F_products"], abs=1e-5) == F.T @ F
     assert found.scores_**2 == pytest.approx(oracle[f"run{run}_score"], abs=1e-8)
     assert found.ranking_.tolist() == oracle[f"run{run}_ranking"].tolist()
 
@@ -829,10 +827,9 @@ def test_a_solve_cut_short_warns(monkeypatch):
         AccessMFS(gram_cap=0).fit(X, Y)
 
 
-def test_small_data_is_quick(emotions):
-    seconds = []
-    for _ in range(3):
-        started = time.perf_counter()
-        AccessMFS(20).fit(*emotions)
-        seconds.append(time.perf_counter() - started)
-    assert min(seconds) < 5
+def test_small_data_takes_few_steps(emotions):
+    report = AccessMFS(20).fit(*emotions).report_
+    assert report.iterations <= 30  # 20 when this was written
+    assert report.passes <= 160  # 102
+    assert sum(report.extra["expansions"]) <= 80  # 50
+    assert sum(report.extra["label_steps"]) <= 400  # 255

@@ -26,12 +26,10 @@ from mlfs_dask.primitives.row_sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.costs import MESSAGE_COPIES
 from mlfs_dask.selectors.elc import ELC, label_factor, screen_scores
+from tests.conftest import published
 from tests.reference import elc as twin
 
-ORACLES = Path(os.environ.get("MLFS_DATA") or Path(__file__).parents[3] / "shared/data").parent / "oracles"
-
-
-PUBLISHED = {"published": {"lambda_": 1e-3, "beta": 1e8}, "corrected": {}, "screen": {}}
+PARAMETERS = {"published": {"lambda_": 1e-3, "beta": 1e8}, "corrected": {}, "screen": {}}
 
 
 def problem(seed=0, n=80, d=9, q=4):
@@ -58,10 +56,7 @@ def emotions():
 
 @pytest.fixture(scope="module")
 def oracle():
-    path = ORACLES / "ELC/emotions.npz"
-    if not path.exists():
-        pytest.skip(f"published results not found: {path}")
-    return np.load(path)
+    return published("elc")
 
 
 # ---------------------------------------------------------------- the plain twin
@@ -73,7 +68,7 @@ def oracle():
 def test_equals_the_plain_twin(variant, seed, k):
     X, Y = problem(seed)
     found = ELC(k, variant=variant).fit(X, Y)
-    expected, loop = twin.elc(X, Y, k, variant=variant, **PUBLISHED[variant])
+    expected, loop = twin.elc(X, Y, k, variant=variant, **PARAMETERS[variant])
     assert found.scores_ == pytest.approx(expected, rel=1e-9, abs=1e-9)
     if loop is not None:
         assert found.support_[loop[0] == 1].all()
@@ -170,17 +165,22 @@ def test_published_form_keeps_the_best_of_the_screen_on_emotions(emotions, oracl
         assert published.support_.tolist() == ELC(int(k), variant="screen").fit(X, Y).support_.tolist()
 
 
-def test_authors_similarity_in_our_screen_gives_the_authors_scores(emotions, oracle):
-    # Their S is exp(−dist) / (2 · mean dist) with unsquared distances, none of it set to zero, and their
-    # standard deviation has n − 1.
+def test_sums_of_emotions_are_those_of_the_data(emotions, oracle):
     X, Y = emotions
-    n = len(X)
     Z = (X - X.mean(axis=0)) / X.std(axis=0, ddof=1)
-    A = Y.T @ Z
     distance = np.linalg.norm(Y.T[:, np.newaxis].astype(float) - Y.T, axis=2)
+    assert len(X) == oracle["n"]
+    assert pytest.approx(oracle["label_products"], rel=1e-9, abs=1e-9) == Y.T @ Z
+    assert distance == pytest.approx(oracle["label_distances"], rel=1e-12)
+
+
+def test_authors_similarity_in_our_screen_gives_the_authors_scores(oracle):
+    # Their S is exp(−dist) / (2 · mean dist) with unsquared distances, none of it set to zero, and their
+    # standard deviation has n − 1. The screen needs sums of the data alone.
+    n, A, distance = int(oracle["n"]), oracle["label_products"], oracle["label_distances"]
     S = np.exp(-distance) / (2 * distance.mean())
     constant = (S**2).sum()  # tr(S'S), which is the same for every feature
-    theirs = oracle["scores_univariate_eq1_low_is_good"]
+    theirs = oracle["scores"]
     ours = screen_scores(A, S, n) + constant
     assert ours / ours[0] == pytest.approx(theirs / theirs[0], rel=1e-9)
     for k, mask in zip(oracle["ks"], oracle["selected_mask"], strict=True):
@@ -368,24 +368,22 @@ def test_memory_of_the_loop_is_within_the_plan():
     assert 0.5 * declared < peak <= declared
 
 
-def test_small_data_is_chosen_at_once(emotions, tmp_path):
-    """First fit of a process: nothing is compiled, no scheduler starts."""
+def test_small_data_is_chosen_without_compiling_or_a_scheduler(emotions, tmp_path):
+    """First fit of a process: neither takes longer than the fit itself."""
     X, Y = emotions
     np.savez(tmp_path / "emotions.npz", X=X, Y=Y)
     code = (
-        "import sys, time, numpy as np\n"
+        "import sys, numpy as np\n"
         "from mlfs_dask import ELC\n"
         f"data = np.load({str(tmp_path / 'emotions.npz')!r})\n"
-        "X, Y = data['X'], data['Y']\n"
-        "start = time.perf_counter()\n"
-        "ELC(20).fit(X, Y)\n"
-        "print(time.perf_counter() - start, *sorted({'numba', 'distributed'} & set(sys.modules)))\n"
+        "ELC(20).fit(data['X'], data['Y'])\n"
+        "print(*sorted({'numba', 'distributed'} & set(sys.modules)))\n"
     )
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    seconds = []
-    for _ in range(3):
-        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
-        taken, *loaded = run.stdout.split()
-        assert not loaded
-        seconds.append(float(taken))
-    assert min(seconds) < 0.2
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "\n"
+
+
+def test_small_data_takes_few_steps(emotions):
+    report = ELC(20).fit(*emotions).report_
+    assert report.passes == 1
+    assert report.iterations <= 900  # 587 when this was written

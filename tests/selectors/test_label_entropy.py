@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import dask.array as da
 import numpy as np
@@ -28,9 +27,8 @@ from mlfs_dask.selectors import label_entropy
 from mlfs_dask.selectors.costs import PassRunner
 from mlfs_dask.selectors.label_entropy import ENM, GMM, LabelEntropy
 from mlfs_dask.typing import FeatureInfo
+from tests.conftest import published
 from tests.reference import label_entropy as twin
-
-ORACLES = Path(os.environ.get("MLFS_DATA") or Path(__file__).parents[3] / "shared/data").parent / "oracles"
 
 
 def problem(seed=0, n=200, d=7, q=5):
@@ -227,13 +225,10 @@ def test_passes_are_counted():
 
 @pytest.mark.parametrize("promising", [0, 1, 3, 6])
 def test_published_entropies_on_emotions(data_set, promising):
-    path = ORACLES / "EntropyLabelSelection_assembled/emotions.npz"
-    if not path.exists():
-        pytest.skip(f"published results not found: {path}")
     lines = (data_set("emotions") / "emotions.arff").read_text().splitlines()
     values = np.array([line.split(",") for line in lines if line[:1].isdigit() or line[:1] == "-"], float)
     found = LabelEntropy(10, n_promising_labels=promising).fit(values[:, :72], values[:, 72:])
-    expected = np.load(path)[f"Y{promising}_scores"] * np.log(2)  # their logarithms are to base 2
+    expected = published("label_entropy")[f"Y{promising}_scores"] * np.log(2)  # their logarithms are to base 2
     assert found.scores_ == pytest.approx(expected, rel=1e-12)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from typing import Literal
 
 import numpy as np
@@ -180,3 +183,21 @@ def test_values_that_annotations_allow_pass():
         least={"most": 2},
     )
     check_parameters(Checked(width=3, most=1))
+
+
+def test_parameters_alone_are_those_of_the_estimators():
+    """In a process that has no use for scikit-learn's estimators."""
+    code = """
+import json, sys
+from mlfs_dask import selectors
+selectors.as_estimators = False
+found = {name: selectors.get_method(name) for name in selectors.METHODS}
+assert "sklearn" not in sys.modules
+print(json.dumps([{name: s._get_param_names() for name, s in found.items()},
+                  {name: s(n_features_to_select=3).get_params() for name, s in found.items()}]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    names, values = json.loads(done.stdout)
+    found = {name: get_method(name) for name in METHODS}
+    assert names == {name: selector._get_param_names() for name, selector in found.items()}
+    assert values == {name: selector(n_features_to_select=3).get_params() for name, selector in found.items()}

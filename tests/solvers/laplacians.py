@@ -12,6 +12,5 @@ class DenseLaplacian:
         self.L = L
         self.degrees = np.diag(L)
 
-    def product(self, V, out):
-        out[...] = self.L @ V
-        return out
+    def product(self, V):
+        return self.L @ V

@@ -33,10 +33,9 @@ def test_equals_dense_algebra(by, theta, mu):
     if by == "one row":
         known[:] = False
         known[3] = True
-    found = np.zeros_like(target)
-    steps = propagate_labels(
-        found,
-        target.copy(),
+    found, steps = propagate_labels(
+        np.zeros_like(target),
+        target,
         known,
         laplacian=Laplacian(L_s) if theta else None,
         theta=theta,
@@ -53,9 +52,7 @@ def test_a_good_start_takes_no_step(columns):
     _, L_s, L_p, target = problem()
     known = np.ones((40, columns), dtype=bool)
     parameters = {"laplacian": Laplacian(L_s), "theta": 1.0, "label_laplacian": L_p, "mu": 1.0}
-    found = np.zeros_like(target)
-    propagate_labels(found, target.copy(), known, **parameters, tol=1e-12)
-    again = found.copy()
-    steps = propagate_labels(again, target.copy(), known, **parameters, tol=1e-9)
+    found, _ = propagate_labels(np.zeros_like(target), target, known, **parameters, tol=1e-12)
+    again, steps = propagate_labels(found, target, known, **parameters, tol=1e-9)
     assert steps == 0
     assert again == pytest.approx(found, abs=1e-12)

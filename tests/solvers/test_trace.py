@@ -15,14 +15,14 @@ class Steps(LoopTrace):
     solved: bool = True
 
 
-def test_a_trace_is_told_recorded_and_kept():
+def test_a_trace_is_reported_recorded_and_kept():
     trace = Steps()
     events = []
     with runtime.progress_to(events.append):
         for value in (3.0, 2.5):
             trace.objective.append(value)
             trace.size.append(value / 4)
-            trace.tell(size=trace.size[-1])
+            trace.report_progress(size=trace.size[-1])
     assert trace.iterations == 2
     assert events == [
         {"kind": "step", "number": 1, "objective": 3.0, "size": 0.75},

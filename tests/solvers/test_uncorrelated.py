@@ -1,4 +1,4 @@
-"""Uncorrelated regression: against dense algebra, for any start, preconditioner and rank; what a solve reads."""
+"""Uncorrelated regression: against dense algebra, by a factor and by products, for any rank; what is refused."""
 
 from __future__ import annotations
 
@@ -7,32 +7,16 @@ import pytest
 
 from mlfs_dask.errors import MlfsError
 from mlfs_dask.solvers.uncorrelated import (
-    WINDOW,
     DiagonalPreconditioner,
-    GramPreconditioner,
-    Subspace,
-    _Metric,
+    cholesky_solver,
     inverse_root,
+    solve_gram,
+    solve_products,
 )
-from tests.solvers.laplacians import DenseLaplacian
 
 
-class Products:
-    def __init__(self, X):
-        self.X = X
-        self.readings = 0
-
-    def forward(self, W, out):
-        self.readings += 1
-        out[...] = self.X @ W
-        return out
-
-    def backward(self, V):
-        self.readings += 1
-        return self.X.T @ V
-
-
-def problem(seed=0, n=120, d=40, q=4):
+def problem(seed=0, n=120, d=40, q=4, theta=1.0):
+    """R = X'(I + θL)X + diag(ridge), X, F and the ridge."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d)) * np.geomspace(0.1, 3, d)
     X -= X.mean(axis=0)
@@ -40,165 +24,97 @@ def problem(seed=0, n=120, d=40, q=4):
     F -= F.mean(axis=0)
     S = np.triu(rng.random((n, n)) < 0.03, 1).astype(float)
     S += S.T
-    return X, F, np.diag(S.sum(axis=1)) - S, rng.uniform(0.1, 30, d)
+    L = np.diag(S.sum(axis=1)) - S
+    ridge = rng.uniform(0.1, 30, d)
+    return X.T @ X + theta * X.T @ L @ X + np.diag(ridge), X, F
 
 
-def difference(found, expected):
-    return float(np.abs(found - expected).max())
-
-
-def dense(X, F, L, ridge, theta):
-    R = X.T @ X + theta * X.T @ L @ X + np.diag(ridge)
+def dense(R, M):
     values, vectors = np.linalg.eigh(R)
     half = (vectors / np.sqrt(values)) @ vectors.T
-    U, s, V = np.linalg.svd(half @ X.T @ F, full_matrices=False)
+    U, s, V = np.linalg.svd(half @ M, full_matrices=False)
     good = s > 1e-8 * s[0]
     return half @ U[:, good] @ V[good]
 
 
-def solve(space, products, F, L, ridge, theta, *, gram=True, tol=1e-9, max_expansions=200, first=None):
-    X = products.X
-    if gram:
-        precondition = GramPreconditioner((1 + theta) * (X.T @ X), ridge, single=theta > 0)
-    else:
-        precondition = DiagonalPreconditioner((X * X).sum(axis=0), theta, ridge)
-    return space.solve(
-        F,
-        products,
-        laplacian=None if L is None else DenseLaplacian(L),
-        theta=theta,
-        ridge=ridge,
-        precondition=precondition,
-        tol=tol,
-        max_expansions=max_expansions,
-        first=first,
-    )
+def by_products(R, M, *, tol=1e-11, max_iter=1000, start=None):
+    precondition = DiagonalPreconditioner(np.diag(R))
+    return solve_products(lambda P: R @ P, M, precondition, tol=tol, max_iter=max_iter, start=start)
 
 
-@pytest.mark.parametrize("gram", [True, False])
+@pytest.mark.parametrize("find", [solve_gram, by_products])
 @pytest.mark.parametrize("theta", [0.0, 0.3, 5.0])
-def test_equals_dense_algebra_again_and_again(gram, theta):
-    """R and F change as they do in the loop; the space that is kept must not carry errors on."""
-    X, F, L, ridge = problem()
+def test_equals_dense_algebra(find, theta):
+    R, X, F = problem(theta=theta)
+    found = find(R, X.T @ F)
+    assert pytest.approx(dense(R, X.T @ F), abs=1e-8) == found.W
+    assert pytest.approx(np.eye(4), abs=1e-8) == found.W.T @ R @ found.W
+    assert found.rank == 4
+    assert found.converged
+
+
+def test_steps_start_from_the_last_solution():
+    """R and F change as they do in a loop; errors must not be carried on."""
     rng = np.random.default_rng(1)
-    products, space = Products(X), Subspace()
-    for _ in range(40):
-        found = solve(space, products, F, L, ridge, theta, gram=gram)
-        expected = dense(X, F, L, ridge, theta)
+    R, X, F = problem()
+    F[:, 3] = F[:, 2] + 1e-4 * F[:, 3]  # a direction that is small beside the others
+    first = found = by_products(R, X.T @ F)
+    assert by_products(R, X.T @ F, start=first, tol=1e-10).steps == 0
+    for _ in range(20):
+        R = R + np.diag(0.01 * np.diag(R) * rng.random(len(R)))
+        F = F + 1e-5 * rng.normal(size=F.shape)
+        found = by_products(R, X.T @ F, start=found, tol=1e-9)
         assert found.converged
-        assert found.rank == 4
-        assert difference(found.W, expected) < 1e-7 * np.abs(expected).max()
-        assert difference(found.XW, X @ found.W) < 1e-10
-        F = F + 0.05 * rng.normal(size=F.shape)
-        F -= F.mean(axis=0)
-        ridge = ridge * np.exp(0.2 * rng.normal(size=len(ridge)))
+        assert pytest.approx(dense(R, X.T @ F), abs=1e-7) == found.W
+    near, far = (by_products(R * 1.001, X.T @ F, start=start, tol=1e-6).steps for start in (found, None))
+    assert near < far
 
 
-def test_a_solve_reads_twice_a_widening_and_goes_on_from_the_last():
-    X, F, L, ridge = problem()
-    products, space = Products(X), Subspace()
-    first = solve(space, products, F, L, ridge, 1.0, first=X.T @ F)
-    assert products.readings == 2 * first.expansions - 1
-    again = solve(space, products, F, L, ridge * 1.001, 1.0)
-    assert products.readings == 2 * (first.expansions + again.expansions) - 1
-    assert again.expansions < first.expansions
-
-
-def test_a_known_inverse_needs_one_widening():
-    X, F, _, ridge = problem()
-    found = solve(Subspace(), Products(X), F, None, ridge, 0.0, max_expansions=1)
-    assert difference(found.W, dense(X, F, np.zeros((120, 120)), ridge, 0.0)) < 1e-10
-
-
-def test_the_error_is_told_when_the_solve_is_cut_short():
-    X, F, L, ridge = problem()
-    expected = dense(X, F, L, ridge, 2.0)
-    R = X.T @ X + 2.0 * X.T @ L @ X + np.diag(ridge)
-    for cut in (2, 3, 4):
-        found = solve(Subspace(), Products(X), F, L, ridge, 2.0, max_expansions=cut)
-        assert not found.converged
-        D = found.W - expected
-        actual = np.sqrt(np.trace(D.T @ R @ D) / 4)
-        assert actual / 10 < found.error < actual * 10
-
-
+@pytest.mark.parametrize("find", [solve_gram, by_products])
 @pytest.mark.parametrize("rank", [0, 1, 3])
-def test_labels_of_lower_rank(rank):
-    X, F, L, ridge = problem()
+def test_labels_of_lower_rank(find, rank):
+    R, X, F = problem()
     F = F[:, :rank] @ np.random.default_rng(2).normal(size=(rank, 4))
-    found = solve(Subspace(), Products(X), F, L, ridge, 1.0)
+    found = find(R, X.T @ F)
     assert found.rank == rank
-    assert found.converged
-    if rank:
-        assert difference(found.W, dense(X, F, L, ridge, 1.0)) < 1e-6
-    else:
-        assert not found.W.any()
+    assert pytest.approx(dense(R, X.T @ F) if rank else np.zeros((40, 4)), abs=1e-7) == found.W
+    if find is by_products:
+        again = by_products(R * 1.01, X.T @ F, start=found)
+        assert again.rank == rank
+        assert pytest.approx(found.W / np.sqrt(1.01), abs=1e-7) == again.W
 
 
-@pytest.mark.parametrize("gram", [True, False])
-def test_features_that_repeat_and_features_that_are_zero_without_a_ridge(gram):
-    X, F, L, _ = problem(d=10)
-    X = np.hstack([X, X[:, :3], np.zeros((120, 2))])
-    found = solve(Subspace(), Products(X), F, L, np.zeros(15), 1.0, gram=gram)
-    once = dense(X[:, :10], F, L, np.zeros(10), 1.0)
-    assert found.converged
-    assert difference(found.XW, X[:, :10] @ once) < 1e-6
+@pytest.mark.parametrize("find", [solve_gram, by_products])
+def test_features_that_repeat_and_features_that_are_zero_without_a_ridge(find):
+    _, X, F = problem(d=10)
+    Z = np.hstack([X, X[:, :3], np.zeros((120, 2))])
+    found = find(Z.T @ Z, Z.T @ F)
+    assert pytest.approx(X @ dense(X.T @ X, X.T @ F), abs=1e-6) == Z @ found.W
     assert not found.W[13:].any()
-
-
-@pytest.mark.parametrize("tol", [1e-3, 1e-6, 1e-12])
-def test_a_space_that_holds_everything_is_exact(tol):
-    X, F, L, ridge = problem(d=6)
-    found = solve(Subspace(), Products(X), F, L, ridge, 3.0, tol=tol, gram=False)
     assert found.converged
-    assert found.expansions < 10
-    assert difference(found.W, dense(X, F, L, ridge, 3.0)) < 10 * tol
+
+
+def test_cut_short_it_says_so():
+    R, X, F = problem()
+    found = by_products(R, X.T @ F, max_iter=3)
+    assert found.steps == 3
+    assert not found.converged
+    assert found.residual > 1e-3
 
 
 def test_what_is_not_finite_is_refused():
-    X, F, L, ridge = problem()
-    with pytest.raises(MlfsError, match=r"met a value that is not finite\n  cure: look for values of X beyond 1e150"):
-        solve(Subspace(), Products(X), np.where(F > 2, np.nan, F), L, ridge, 1.0)
-
-    class Broken(Products):
-        def backward(self, V):
-            return super().backward(V) * np.inf
-
-    with pytest.raises(MlfsError, match="met a value that is not finite"), np.errstate(all="ignore"):
-        solve(Subspace(), Broken(X), F, L, ridge, 1.0, gram=False)
+    R, X, F = problem()
+    M = X.T @ np.where(F > 2, np.nan, F)
+    for find in (solve_gram, by_products):
+        with pytest.raises(
+            MlfsError, match=r"met a value that is not finite\n  cure: look for values of X beyond 1e150"
+        ):
+            find(R, M)
+    with pytest.raises(MlfsError, match="X'X is far from positive semidefinite"):
+        cholesky_solver(np.array([[1.0, 2.0], [2.0, 1.0]]))
 
 
 def test_inverse_root_of_nothing():
     root, rank = inverse_root(np.zeros((2, 2)))
     assert rank == 0
     assert root.tolist() == [[0, 0], [0, 0]]
-
-
-def test_the_space_stays_small_while_it_is_widened():
-    X, F, L, ridge = problem()
-    sizes = []
-
-    class Watched(Subspace):
-        def _orthonormal(self, *arguments):
-            sizes.append(len(self.blocks))
-            return super()._orthonormal(*arguments)
-
-    space = Watched()
-    for factor in (1.0, 1.1, np.geomspace(0.01, 100, 40)):
-        found = solve(space, Products(X), F, L, ridge * factor, 1.0, gram=False)
-    assert found.expansions > WINDOW + 1
-    assert max(sizes) == WINDOW + 2  # and W, and the one before
-    assert len(space.blocks) == 2
-
-
-def test_directions_close_to_the_space_become_orthogonal_to_it():
-    X, F, L, ridge = problem()
-    space = Subspace()
-    W = solve(space, Products(X), F, L, ridge, 1.0).W
-    P = W + 1e-3 * np.abs(W).max() * np.random.default_rng(0).normal(size=W.shape)
-    XP = X @ P
-    block = space._orthonormal(P, XP, _Metric(DenseLaplacian(L), 1.0, ridge, np.empty_like(XP)), XP)
-    R = X.T @ X + X.T @ L @ X + np.diag(ridge)
-    assert difference(block.P.T @ R @ W, 0.0) < 2e-14
-    assert difference(block.P.T @ R @ block.P, np.eye(4)) < 1e-12
-    assert difference(block.XP, X @ block.P) < 1e-11

@@ -18,7 +18,7 @@ def problem(seed=0, n=60, d=30, c=3, strong=6):
     return X.T @ X, X.T @ Y
 
 
-def solved(G, B, beta, largest, *, rounds=60, sizes=None):
+def solved(G, B, beta, max_rows, *, rounds=60, sizes=None):
     """The P of the set after so many rounds, each with a product, as a selector makes them."""
 
     def gram(rows):
@@ -28,7 +28,7 @@ def solved(G, B, beta, largest, *, rounds=60, sizes=None):
 
     P = np.linalg.solve(G + beta * np.eye(len(G)), B)
     epsilon = row_sparse.smoothing(P)
-    working = WorkingSet(gram, len(G), largest)
+    working = WorkingSet(gram, len(G), max_rows)
     values = []
     for _ in range(rounds):
         GP = G @ P
@@ -39,18 +39,18 @@ def solved(G, B, beta, largest, *, rounds=60, sizes=None):
     return P, epsilon, values, working
 
 
-@pytest.mark.parametrize("largest", [4, 10, 30])
+@pytest.mark.parametrize("max_rows", [4, 10, 30])
 @pytest.mark.parametrize("beta", [5.0, 60.0, 150.0])
-def test_the_end_is_the_optimum_of_all_rows(largest, beta):
+def test_the_end_is_the_optimum_of_all_rows(max_rows, beta):
     G, B = problem()
-    P, epsilon, values, working = solved(G, B, beta, largest, rounds=400)
+    P, epsilon, values, working = solved(G, B, beta, max_rows, rounds=400)
     gradient = 2 * (G @ P - B)
     smooth = np.sqrt(row_norms(P) ** 2 + epsilon**2)[:, None]
     strong = row_norms(P) > 1e-3 * row_norms(P).max()
-    assert gradient[strong] == pytest.approx(-(beta * P / smooth)[strong], abs=(3e-3 if largest == 4 else 1e-4) * beta)
+    assert gradient[strong] == pytest.approx(-(beta * P / smooth)[strong], abs=(3e-3 if max_rows == 4 else 1e-4) * beta)
     assert (row_norms(gradient[~strong]) <= beta * (1 + 1e-3)).all()
     assert working.violation <= 1e-5 * abs(values[-1])
-    assert len(working.rows) <= largest
+    assert len(working.rows) <= max_rows
     assert strong.sum() > 4 or beta == 150.0
 
 

@@ -756,12 +756,16 @@ def test_changed_sources_do_not_resume(tmp_path: Path, monkeypatch: pytest.Monke
     assert json.loads((tmp_path / "copy" / ".out.zarr.wip" / "job.json").read_bytes())["options"]["storage"] == "auto"
 
 
-def test_progress(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_progress(tmp_path: Path, workers: int) -> None:
     from mlfs_dask import runtime
 
     events: list[dict[str, Any]] = []
+    reader = make_reader(*data(), part_cuts=(10,))
+    reader.in_threads = True
     with runtime.progress_to(events.append):
-        run(tmp_path, make_reader(*data(), part_cuts=(10,)))
+        convert_reader(lambda: reader, tmp_path / "out.zarr", workers=workers)
+    assert sum(event.get("rows", 0) for event in events) == 40, "told by the threads that read"
     read = [event for event in events if event.get("stage") == "read" and "parts_done" in event]
     write = [event for event in events if event.get("stage") == "write"]
     assert [(event["parts_done"], event["parts"]) for event in read] == [(1, 2), (2, 2)]

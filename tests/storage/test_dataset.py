@@ -12,12 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 import sparse
+import zarr
 from dask.array.utils import assert_eq
 
 import mlfs_dask
 from mlfs_dask.errors import DataError, MlfsError
 from mlfs_dask.storage.dataset import Dataset, open_dataset
+from mlfs_dask.storage.elements import read_vector
 from mlfs_dask.storage.inspect import inspect_store
+from mlfs_dask.storage.objects import open_objects, read_schema
+from mlfs_dask.storage.rows import StoreLocation
 from tests.storage.stores import make_store, sample
 
 
@@ -143,6 +147,34 @@ def test_opening_reads_the_root_alone(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"var/_index is damaged") as raised:
         _ = dataset.feature_names
     assert "cure: restore a copy" in str(raised.value)
+
+
+VECTORS = ("var/_index", "var/min", "var/n_missing", "var/kind/codes", "var/kind/categories", "uns/mlfs/label_names")
+
+
+@pytest.mark.parametrize("chunk", [5, 1 << 20])
+def test_small_arrays_are_read_as_zarr_reads_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    """Of several parts, the last of them cut, and of none where all is 0."""
+    monkeypatch.setattr("mlfs_dask.storage.elements._CHUNK", chunk)
+    path = make_store(tmp_path / "out.zarr", *sample(sparse=False))
+    metadata = json.loads((path / "zarr.json").read_text())["consolidated_metadata"]["metadata"]
+    for key in VECTORS:
+        found, expected = read_vector(open_objects(path), key, metadata[key]), zarr.open_array(path / key, mode="r")[:]
+        assert isinstance(expected, np.ndarray)
+        assert found is not None
+        assert found.dtype == expected.dtype
+        assert found.tolist() == expected.tolist(), key
+        assert found.flags.writeable
+
+
+def test_small_arrays_that_others_wrote_are_left_to_zarr(tmp_path: Path) -> None:
+    path = make_store(tmp_path / "out.zarr", *sample(sparse=False))
+    expected = open_dataset(path).features.minimum
+    zarr.create_array(path / "var/min", shape=(12,), dtype="f8", compressors=None, overwrite=True)[:] = expected
+    metadata = {"var/min": json.loads((path / "var/min/zarr.json").read_text())}
+    assert read_vector(open_objects(path), "var/min", metadata["var/min"]) is None
+    dataset = Dataset(StoreLocation(str(path), {}), read_schema(open_objects(path))[0], metadata)
+    assert np.array_equal(dataset._read("var/min"), expected, equal_nan=True)
 
 
 # Refusals

@@ -130,6 +130,7 @@ def test_killed_while_writing(tmp_path: Path) -> None:
     assert len(batches_read(folder)) == 64
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("kind", ["threads", "processes"])
 def test_interrupt_key(tmp_path: Path, kind: str) -> None:
     folder = tmp_path / "place"

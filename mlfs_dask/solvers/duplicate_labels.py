@@ -1,9 +1,9 @@
-"""Labels of which the same is known, as one column: by the equations they stay alike, by rounding they would not.
+"""Labels of which the same is known, as one column: by the equations they stay equal, by rounding they would not.
 
 Labels without a known positive are the usual case. A direction in which labels differ by rounding alone is one that
 W is asked to have at full length (W'RW = I), and the difference then grows from iteration to iteration. With
 E = (1/√m_j where label i is one of the m_j labels of group j), E'E = I, and F = F E E' wherever labels of a group are
-alike: F E has a column a group, and norms, distances of rows and inner products are those of F.
+equal: F E has a column a group, and norms, distances of rows and inner products are those of F.
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.row_arrays import IN_MEMORY, RowSpace, graph_rows, row_blocks
-
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class AlikeLabels:
+class DuplicateLabels:
     """Groups of labels.
 
     Parameters
@@ -30,11 +28,11 @@ class AlikeLabels:
 
     Examples
     --------
-    >>> alike = AlikeLabels(np.array([0, 1, 0]))
-    >>> folded = alike.fold(np.array([[2.0, 1.0, 2.0]]))
-    >>> (folded**2).sum().round(12)
+    >>> duplicates = DuplicateLabels(np.array([0, 1, 0]))
+    >>> collapsed = duplicates.collapse(np.array([[2.0, 1.0, 2.0]]))
+    >>> (collapsed**2).sum().round(12)
     np.float64(9.0)
-    >>> alike.unfold(folded).round(12)
+    >>> duplicates.expand(collapsed).round(12)
     array([[2., 1., 2.]])
     """
 
@@ -66,48 +64,34 @@ class AlikeLabels:
         q = len(self.group)
         return sp.csr_array((1.0 / np.sqrt(self.sizes[self.group]), (np.arange(q), self.group)), shape=(q, self.count))
 
-    def fold(self, A: Array) -> Array:
+    def collapse(self, A: Array) -> Array:
         """A E; A has a column a label."""
         return A if self.distinct else np.asarray(A @ self.basis)
 
-    def fold_labels(
-        self, Y: sp.csr_array, known: NDArray[np.bool_], space: RowSpace = IN_MEMORY
-    ) -> tuple[sp.csr_array, NDArray[np.bool_]]:
-        """Y E, and which entries of it are known; both of labels that are alike in every group."""
+    def collapse_labels(self, Y: sp.csr_array, known: NDArray[np.bool_]) -> tuple[sp.csr_array, NDArray[np.bool_]]:
+        """Y E, and which entries of it are known; both of labels that are equal in every group."""
         if self.distinct:
             return Y, known
-        folded = sp.csr_array(Y[:, self.first] @ sp.diags_array(np.sqrt(self.sizes)))
-        if known.shape[1] == 1:
-            return folded, known
-        kept = space.empty(len(known), self.count, np.bool_)
-        for part in row_blocks(*known.shape):
-            kept[part] = known[part][:, self.first]
-        space.release(known)
-        return folded, kept
+        collapsed = sp.csr_array(Y[:, self.first] @ sp.diags_array(np.sqrt(self.sizes)))
+        return collapsed, known if known.shape[1] == 1 else known[:, self.first]
 
-    def fold_both(self, A: Array) -> Array:
+    def collapse_both(self, A: Array) -> Array:
         """E'A E of a matrix of labels by labels."""
         return A if self.distinct else np.asarray(self.basis.T @ (A @ self.basis))
 
-    def unfold_both(self, A: Array) -> Array:
+    def expand_both(self, A: Array) -> Array:
         """E A E' of a matrix of groups by groups; equal for labels of a group to the last bit."""
         if self.distinct:
             return A
         scale = 1.0 / np.sqrt(self.sizes)
         return (A * scale * scale[:, np.newaxis])[self.group][:, self.group]
 
-    def unfold(self, A: Array, space: RowSpace = IN_MEMORY) -> Array:
-        """A E' of an array of n rows."""
-        if self.distinct:
-            return A
-        scale = 1.0 / np.sqrt(self.sizes)
-        whole = space.empty(len(A), len(self.group))
-        for part in row_blocks(*whole.shape):
-            whole[part] = (A[part] * scale)[:, self.group]
-        return whole
+    def expand(self, A: Array) -> Array:
+        """A E'; A has a column a group."""
+        return A if self.distinct else (A / np.sqrt(self.sizes))[:, self.group]
 
 
-def alike_labels(Y: sp.csr_array, known: NDArray[np.bool_]) -> AlikeLabels:
+def duplicate_labels(Y: sp.csr_array, known: NDArray[np.bool_]) -> DuplicateLabels:
     """Labels whose known entries are the same ones with the same values.
 
     Parameters
@@ -120,22 +104,35 @@ def alike_labels(Y: sp.csr_array, known: NDArray[np.bool_]) -> AlikeLabels:
     Examples
     --------
     >>> Y = sp.csr_array(np.array([[1.0, 0.0, 1.0], [0.0, 0.0, 0.0]]))
-    >>> alike_labels(Y, np.ones((2, 1), bool)).group
+    >>> duplicate_labels(Y, np.ones((2, 1), bool)).group
     array([0, 1, 0])
-    >>> alike_labels(Y, np.array([[True, True, True], [False, True, True]])).group
+    >>> duplicate_labels(Y, np.array([[True, True, True], [False, True, True]])).group
     array([0, 1, 2])
     """
     n, q = Y.shape
     # A label's sum of one draw of 64 bits for every row: two that differ have the same one once in 2⁶⁴ times.
-    rng = np.random.default_rng(0)
+    draws = np.random.default_rng(0).integers(0, 2**64, size=n, dtype=np.uint64)
     sums = np.zeros((2, q), dtype=np.uint64)
-    for part in row_blocks(n, q):
-        rows = graph_rows(Y, part)
-        draws = rng.integers(0, 2**64, size=rows.shape[0], dtype=np.uint64)
-        np.add.at(sums[0], rows.indices, np.repeat(draws, np.diff(rows.indptr)))
-        if known.shape[1] > 1:
-            sums[1] += (known[part] * draws[:, np.newaxis]).sum(axis=0, dtype=np.uint64)
-    _, first, group = np.unique(sums, axis=1, return_index=True, return_inverse=True)
+    np.add.at(sums[0], Y.indices, np.repeat(draws, np.diff(Y.indptr)))
+    if known.shape[1] > 1:
+        for label in range(q):
+            sums[1, label] = draws[known[:, label]].sum(dtype=np.uint64)
+    return group_columns(sums)
+
+
+def group_columns(signatures: NDArray[np.uint64]) -> DuplicateLabels:
+    """Groups of labels with equal signatures, which may be sums over rows of whatever tells labels apart.
+
+    Parameters
+    ----------
+    signatures : uint64 array, shape (m, q)
+
+    Examples
+    --------
+    >>> group_columns(np.array([[7, 5, 7]], dtype=np.uint64)).group
+    array([0, 1, 0])
+    """
+    _, first, group = np.unique(signatures, axis=1, return_index=True, return_inverse=True)
     rank = np.empty(len(first), dtype=np.intp)
     rank[np.argsort(first)] = np.arange(len(first))
-    return AlikeLabels(rank[np.asarray(group).ravel()])
+    return DuplicateLabels(rank[np.asarray(group).ravel()])

@@ -8,61 +8,53 @@ exact; among so many rows that each search would take very long, they are those 
 from __future__ import annotations
 
 import math
-import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask import runtime
+from mlfs_dask.array_files import free_disk, scratch_folder
 from mlfs_dask.errors import DoesNotFitError
-from mlfs_dask.evaluation.chosen import (
-    ChosenRows,
-    centred,
-    scaled,
-    search_bytes,
-    standard,
-)
-from mlfs_dask.evaluation.metrics import Judged, beside_scores, compute_metrics
+from mlfs_dask.evaluation.column_file import column_dtype, reading_bytes
+from mlfs_dask.evaluation.column_subset import ColumnSubset, Scaling, mean_centring, standard_scaling
+from mlfs_dask.evaluation.inputs import SplitInputs
+from mlfs_dask.evaluation.metrics import Predictions, compute_metrics, metrics_bytes
+from mlfs_dask.evaluation.nearest import search_bytes
 from mlfs_dask.evaluation.protocols import Settings
-from mlfs_dask.primitives.linear import Scaling
-from mlfs_dask.row_arrays import free_disk, scratch_folder
+from mlfs_dask.evaluation.table import Table
 from mlfs_dask.runtime import Resources
-from mlfs_dask.typing import Matrix, Profile
+from mlfs_dask.typing import Matrix
 
-if TYPE_CHECKING:
-    from mlfs_dask.evaluation.experiment import Part
-    from mlfs_dask.evaluation.table import Table
-
-#: Multiplications of one fit and prediction of ML-kNN beyond which it learns from a sample, unless told otherwise: some
-#: minutes on two cores. Few columns cost no less than `FEWEST_COLUMNS`.
+#: Multiplications of one fit and prediction of ML-kNN beyond which it learns from a sample, unless `max_train_rows` is
+#: given: some minutes on two cores. Fewer columns than `MIN_COLUMNS` cost as much as these.
 SEARCH_WORK = 4 * 10**12
-FEWEST_COLUMNS = 64
+MIN_COLUMNS = 64
 
-#: Core seconds of a multiplication, for what is told to people.
-_CORE_SECONDS = 5e-11
+#: Core seconds of a multiplication, for the minutes that a warning names.
+_CORE_SECONDS = 6e-11
 
 #: Pages of mapped columns that count as memory of the process at a time, and blocks of rows of a classifier.
 _BLOCK_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
-class JudgingPlan:
-    """What this process holds while columns are judged.
+class ScoringPlan:
+    """What this process holds while columns are scored.
 
     Attributes
     ----------
     held_bytes : int
-        Labels included, beside what the process held before.
+        Labels included, without what the process held before.
     folder : Path or None
         Where a file holds the columns; None: they are in memory.
     exact_logistic : bool
         False: `logistic` is fitted by stochastic gradients, since its training part does not fit.
     knn_rows : int or None
-        Training rows from which ML-kNN learns, where that are fewer than it is given.
+        Training rows from which ML-kNN learns, drawn at random; None: all that it is given.
     """
 
     held_bytes: int
@@ -71,9 +63,9 @@ class JudgingPlan:
     knn_rows: int | None
 
 
-def plan_judging(
+def plan_scoring(
     settings: Settings, table: Table, columns: int, train: int, test: int, resources: Resources
-) -> JudgingPlan:
+) -> ScoringPlan:
     """Plan for so many columns.
 
     Parameters
@@ -83,7 +75,7 @@ def plan_judging(
     columns : int
         Most columns.
     train, test : int
-        Most rows of a training part, and most that are judged.
+        Most training rows and most test rows of a split.
     resources : Resources
 
     Raises
@@ -92,51 +84,37 @@ def plan_judging(
     """
     train = min(train, settings.max_train_rows or train)
     whole = table.source.profile
-    itemsize = 4 if whole.itemsize <= 4 else 8
-    as_read = itemsize * table.n * columns
-    rows = Profile(
-        n=train,
-        d=columns,
-        q=1,
-        sparse=False,
-        itemsize=itemsize,
-        nonzeros=train * columns,
-        label_nonzeros=0,
-        partitions=1,
-        block_rows=train,
-        block_bytes=_BLOCK_BYTES,
-        buffer_bytes=_BLOCK_BYTES,
-        read_bytes=0,
-    )
+    as_read = column_dtype(whole).itemsize * table.n * columns
     knn_rows = None
     if settings.max_train_rows is None and "mlknn" in settings.classifiers:
         most = searchable_rows(test, columns)
         knn_rows = most if most < train else None
-    here = own_resources(resources)
-    knn = search_bytes(rows, settings.n_neighbors, (knn_rows or train) + test, threads=here.threads_per_worker)
+    threads = runtime.own_resources(resources).threads_per_worker
+    knn = search_bytes(columns, settings.n_neighbors, (knn_rows or train) + test, threads=threads)
+    reading = 0 if table.held else threads * reading_bytes(whole, columns)
     positives = int(table.Y.nnz)
     always = 8 * test * table.q + 27 * positives + 24 * table.n + _BLOCK_BYTES  # scores and labels
-    metrics = beside_scores(test * table.q, positives)
+    metrics = metrics_bytes(test * table.q, positives)
     room = resources.driver_limit - runtime.driver_bytes()
 
     def needed(exact_logistic: bool) -> int:
         fits = [knn] if "mlknn" in settings.classifiers else []
         if "logistic" in settings.classifiers and exact_logistic:
             fits.append(3 * 8 * train * columns)
-        return always + max([*fits, metrics])
+        return always + max([*fits, metrics, reading])
 
     folder = None if table.held else scratch_folder()
     for exact_logistic in (True, False):
-        beside = needed(exact_logistic)
-        if as_read + beside <= room:
-            return JudgingPlan(as_read + beside, None, exact_logistic, knn_rows)
-        if folder is not None and beside <= room and as_read <= free_disk(folder):
-            return JudgingPlan(beside, folder, exact_logistic, knn_rows)
+        besides = needed(exact_logistic)
+        if as_read + besides <= room:
+            return ScoringPlan(as_read + besides, None, exact_logistic, knn_rows)
+        if folder is not None and besides <= room and as_read <= free_disk(folder):
+            return ScoringPlan(besides, folder, exact_logistic, knn_rows)
     raise DoesNotFitError(
-        f"judging {columns:,} columns of {table.n:,} rows with {table.q:,} labels",
-        projected=beside + (as_read if table.held else 0) + runtime.driver_bytes(),
+        f"scoring {columns:,} columns of {table.n:,} rows with {table.q:,} labels",
+        projected=besides + (as_read if table.held else 0) + runtime.driver_bytes(),
         available=resources.driver_limit,
-        cure="judge fewer features (--k-grid) or leave out `all`, let classifiers learn from fewer rows "
+        cure="score fewer features (--k-grid) or leave out `all`, let classifiers learn from fewer rows "
         "(--max-train-rows), or run on a machine with more memory"
         + ("" if folder is None else f"; the columns themselves may take a file of {as_read:,} bytes in {folder}"),
     )
@@ -148,7 +126,7 @@ def searchable_rows(test: int, columns: int) -> int:
     >>> searchable_rows(200_000, 50)
     169258
     """
-    pairs = SEARCH_WORK / max(columns, FEWEST_COLUMNS)
+    pairs = SEARCH_WORK / max(columns, MIN_COLUMNS)
     return int(math.sqrt(pairs + (test / 2) ** 2) - test / 2)
 
 
@@ -156,26 +134,13 @@ def search_minutes(train: int, test: int, columns: int, threads: int) -> int:
     """About how many minutes one fit and prediction of ML-kNN search.
 
     >>> search_minutes(800_000, 200_000, 50, 2)
-    21
+    26
     """
-    work = train * (train + test) * max(columns, FEWEST_COLUMNS)
+    work = train * (train + test) * max(columns, MIN_COLUMNS)
     return max(1, round(work * _CORE_SECONDS / threads / 60))
 
 
-def own_resources(resources: Resources) -> Resources:
-    """This process alone, whose workers wait while it judges."""
-    threads = len(os.sched_getaffinity(0)) if resources.client is not None else resources.threads_per_worker
-    return replace(
-        resources,
-        workers=1,
-        threads_per_worker=threads,
-        memory_limit=resources.driver_limit,
-        client=None,
-        process_bytes=runtime.driver_bytes(),
-    )
-
-
-class Judge:
+class Scorer:
     """Fits the classifiers of the settings and computes their metrics.
 
     Attributes
@@ -190,11 +155,11 @@ class Judge:
     def values(
         self,
         X: Matrix,
-        part: Part,
+        part: SplitInputs,
         ks: list[int],
         Y: sp.csr_array,
         seed: int,
-        plan: JudgingPlan,
+        plan: ScoringPlan,
         resources: Resources,
     ) -> list[list[Any]]:
         """[classifier, k, metric, value] for the first k columns of X, for every k; None where undefined.
@@ -203,40 +168,40 @@ class Judge:
         ----------
         X : ndarray or csr_array, shape (n, columns)
             Columns in the order of a ranking.
-        part : Part
+        part : SplitInputs
         ks : list of int
         Y : csr_array, shape (n, q)
             True labels.
         seed : int
-        plan : JudgingPlan
+        plan : ScoringPlan
         resources : Resources
         """
         truth = Y[part.test]
         rows: list[list[Any]] = []
         for k in ks:
             # The columns of the grid's largest k were read; all others are their beginning.
-            train, test = ChosenRows(X, part.classifier_rows, k), ChosenRows(X, part.test, k)
-            scaling = standard(train) if self._settings.scale == "standard" else None
+            train, test = ColumnSubset(X, part.classifier_rows, k), ColumnSubset(X, part.test, k)
+            scaling = standard_scaling(train) if self._settings.scale == "standard" else None
             for name in self._settings.classifiers:
                 scores = self._scores(name, train, test, part.classifier_Y, scaling, seed, plan, resources)
-                found = compute_metrics(Judged(truth, scores), self._settings.metrics)
+                found = compute_metrics(Predictions(truth, scores), self._settings.metrics)
                 rows += [[name, k, metric, None if np.isnan(v) else v] for metric, v in found.items()]
         return rows
 
     def _scores(
         self,
         name: str,
-        train: ChosenRows,
-        test: ChosenRows,
+        train: ColumnSubset,
+        test: ColumnSubset,
         Y: sp.csr_array,
         scaling: Scaling | None,
         seed: int,
-        plan: JudgingPlan,
+        plan: ScoringPlan,
         resources: Resources,
     ) -> NDArray[np.float64]:
-        settings, k = self._settings, train.profile.d
+        settings, k = self._settings, train.columns
         if name == "mlknn":
-            return self._knn_scores(train, test, Y, scaling or centred(train), seed, plan.knn_rows, resources)
+            return self._knn_scores(train, test, Y, scaling or mean_centring(train), seed, plan.knn_rows, resources)
         from mlfs_dask.evaluation.logistic import BinaryRelevanceLogistic
 
         exact = name == "logistic" and plan.exact_logistic
@@ -248,14 +213,14 @@ class Judge:
         if model.not_converged_:
             self.warnings.append(f"{name} with {k} features: {model.not_converged_} labels did not converge")
         scores = np.empty((len(test), Y.shape[1]))
-        for block in test.blocks():
-            scores[block.start : block.start + block.X.shape[0]] = model.predict_proba(_moved(block.X, scaling))
+        for start, block in test.blocks():
+            scores[start : start + block.shape[0]] = model.predict_proba(_scaled(block, scaling))
         return scores
 
     def _knn_scores(
         self,
-        train: ChosenRows,
-        test: ChosenRows,
+        train: ColumnSubset,
+        test: ColumnSubset,
         Y: sp.csr_array,
         scaling: Scaling,
         seed: int,
@@ -268,16 +233,16 @@ class Judge:
         if knn_rows is not None and len(train) > knn_rows:
             drawn = np.sort(np.random.default_rng([seed, 2]).choice(len(train), knn_rows, replace=False))
             train, Y = train.take(drawn), Y[drawn]
-        threads = own_resources(resources).threads_per_worker
+        threads = runtime.own_resources(resources).threads_per_worker
         model = MLkNN(settings.n_neighbors, smoothing=settings.smoothing, n_jobs=threads)
         return model.fit_rows(train, Y, scaling).score_rows(test)
 
 
-def _whole(rows: ChosenRows, scaling: Scaling | None) -> Matrix:
+def _whole(rows: ColumnSubset, scaling: Scaling | None) -> Matrix:
     """All of the rows in memory, as float64."""
-    pieces = [_moved(block.X, scaling) for block in rows.blocks()]
-    return sp.csr_array(sp.vstack(pieces, format="csr")) if rows.profile.sparse else np.concatenate(pieces)
+    pieces = [_scaled(X, scaling) for _, X in rows.blocks()]
+    return sp.csr_array(sp.vstack(pieces, format="csr")) if rows.sparse else np.concatenate(pieces)
 
 
-def _moved(X: Matrix, scaling: Scaling | None) -> Matrix:
-    return X.astype(np.float64) if scaling is None else scaled(X, scaling)
+def _scaled(X: Matrix, scaling: Scaling | None) -> Matrix:
+    return X.astype(np.float64) if scaling is None else scaling.apply(X)

@@ -6,29 +6,29 @@ from pathlib import Path
 
 import pytest
 
-from mlfs_dask.evaluation.keeping import Kept, kept_place
+from mlfs_dask.evaluation.resume import PartialResults, partial_folder
 
 
 def test_kept_and_found_again(tmp_path: Path) -> None:
-    place = kept_place(str(tmp_path / "a.eval"))
+    place = partial_folder(str(tmp_path / "a.eval"))
     assert place is not None
-    kept = Kept(place, {"seed": 1}, resume=True)
+    kept = PartialResults(place, {"seed": 1}, resume=True)
     assert kept.load("elc 0 0") is None
     kept.save("elc 0 0", {"ranking": [2, 0]})
-    assert Kept(place, {"seed": 1}, resume=True).load("elc 0 0") == {"ranking": [2, 0]}
+    assert PartialResults(place, {"seed": 1}, resume=True).load("elc 0 0") == {"ranking": [2, 0]}
     # A file that was cut off is no part.
     (file,) = [path for path in place.iterdir() if path.name != "job.json"]
     file.write_text('{"ranking": [2')
-    assert Kept(place, {"seed": 1}, resume=True).load("elc 0 0") is None
+    assert PartialResults(place, {"seed": 1}, resume=True).load("elc 0 0") is None
     kept.remove()
     assert not place.exists()
 
 
 @pytest.mark.parametrize(("job", "resume"), [({"seed": 2}, True), ({"seed": 1}, False)])
 def test_parts_of_another_job_are_not_taken_up(tmp_path: Path, job: dict[str, int], resume: bool) -> None:
-    Kept(tmp_path / "p", {"seed": 1}, resume=False).save("elc 0 0", {"ranking": []})
-    assert Kept(tmp_path / "p", job, resume=resume).load("elc 0 0") is None
+    PartialResults(tmp_path / "p", {"seed": 1}, resume=False).save("elc 0 0", {"ranking": []})
+    assert PartialResults(tmp_path / "p", job, resume=resume).load("elc 0 0") is None
 
 
 def test_nothing_is_kept_beside_a_url() -> None:
-    assert kept_place("s3://bucket/a.eval") is None
+    assert partial_folder("s3://bucket/a.eval") is None

@@ -1,7 +1,7 @@
-"""Finished parts of an evaluation on disk, so that an interrupted one goes on where it was.
+"""Partial results of an evaluation on disk, with which an interrupted one resumes.
 
 Every ranking and its values are one small file in a hidden folder beside the place of the evaluation. They are taken up
-only by the same settings, subjects and data.
+only by the same settings, candidates and data.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from mlfs_dask.results import as_json, is_url, not_written
 _JOB = "job.json"
 
 
-def kept_place(path: str) -> Path | None:
-    """Where parts of the evaluation at `path` are kept; None for URLs.
+def partial_folder(path: str) -> Path | None:
+    """Folder of the partial results of the evaluation at `path`; None for URLs.
 
-    >>> str(kept_place("out/enron.eval"))
+    >>> str(partial_folder("out/enron.eval"))
     'out/.enron.eval.partial'
     """
     if is_url(path):
@@ -31,16 +31,16 @@ def kept_place(path: str) -> Path | None:
     return place.with_name(f".{place.name}.partial")
 
 
-class Kept:
-    """Parts in a folder.
+class PartialResults:
+    """Rankings and values that are finished, as files in a folder.
 
     Parameters
     ----------
     place : Path
     job : mapping
-        What decides whether parts belong to the same evaluation.
+        What decides whether partial results belong to the same evaluation.
     resume : bool
-        Take up the parts that are there; else they are deleted.
+        Use the partial results that are there; else they are deleted.
     """
 
     def __init__(self, place: Path, job: Mapping[str, Any], *, resume: bool) -> None:
@@ -64,7 +64,7 @@ class Kept:
         return self._place / f"{hashlib.blake2b(name.encode(), digest_size=12).hexdigest()}.json"
 
     def load(self, name: str) -> dict[str, Any] | None:
-        """What was kept under a name; None where there is nothing whole."""
+        """What was saved under a name; None where there is no complete file."""
         try:
             found = json.loads(self._file(name).read_text())
         except (OSError, ValueError):
@@ -72,7 +72,7 @@ class Kept:
         return found if isinstance(found, dict) else None
 
     def save(self, name: str, facts: Mapping[str, Any]) -> None:
-        """Keep plain data under a name."""
+        """Save plain data under a name."""
         self._write(self._file(name), json.dumps(as_json(facts)))
 
     @staticmethod
@@ -85,5 +85,5 @@ class Kept:
         aside.replace(place)
 
     def remove(self) -> None:
-        """Delete all parts."""
+        """Delete all partial results."""
         shutil.rmtree(self._place, ignore_errors=True)

@@ -1,6 +1,6 @@
-"""What is judged: a method that is learnt inside each training part, a finished run, random features, or all of them.
+"""What is scored: a method that is learnt inside each training part, a finished run, random features, or all of them.
 
-A subject is written `elc`, `elc:lambda=0.1,variant=published`, `random`, `all`, or as the folder of a run.
+A candidate is written `elc`, `elc:lambda=0.1,variant=published`, `random`, `all`, or as the folder of a run.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask.selectors.base import plain
 from mlfs_dask.selectors.options import key_of, selector_options
 
-#: Subjects that are no selectors.
+#: Candidates that are no selectors.
 RANDOM, ALL = "random", "all"
 
 
 @dataclass(frozen=True)
-class Subject:
-    """One thing that is judged.
+class Candidate:
+    """A method, a finished run, or features that no method selects, to be scored.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class Subject:
     params : mapping
         Parameters given to the method; of a finished run, all of them.
     finished : Run or None
-        The run whose ranking is judged as it is; None for what is learnt inside each training part.
+        The run whose ranking is scored as it is; None for what is learnt inside each training part.
     """
 
     run: str
@@ -58,8 +58,8 @@ class Subject:
         return record
 
 
-def read_subject(text: str | Subject) -> Subject:
-    """The subject that `text` names.
+def read_candidate(text: str | Candidate) -> Candidate:
+    """The candidate that `text` names.
 
     Raises
     ------
@@ -70,47 +70,47 @@ def read_subject(text: str | Subject) -> Subject:
 
     Examples
     --------
-    >>> read_subject("elc:lambda=0.1,variant=published").params
+    >>> read_candidate("elc:lambda=0.1,variant=published").params
     {'lambda_': 0.1, 'variant': 'published'}
     """
-    if isinstance(text, Subject):
+    if isinstance(text, Candidate):
         return text
     name, _, options = text.partition(":")
     if name in (RANDOM, ALL):
         if options:
-            raise UsageError(f"the subject {name!r} takes no parameters; got {text!r}.")
-        return Subject(name, name)
+            raise UsageError(f"the candidate {name!r} takes no parameters; got {text!r}.")
+        return Candidate(name, name)
     if name in METHODS:
-        return Subject(text, name, _read_params(name, options))
+        return Candidate(text, name, _read_params(name, options))
     if is_url(text) or (Path(text) / RECORD).is_file():
-        return finished_subject(read_run(text))
+        return candidate_of_run(read_run(text))
     known = closest(name, [*METHODS, RANDOM, ALL])
     raise UsageError(f"{text!r} is neither the folder of a finished run nor a method, random or all. {known}")
 
 
-def finished_subject(run: Run) -> Subject:
-    """A finished run as a subject."""
-    return Subject(
+def candidate_of_run(run: Run) -> Candidate:
+    """A finished run as a candidate."""
+    return Candidate(
         Path(run.path.rstrip("/")).name, str(run.record["method"]), dict(run.record.get("params", {})), finished=run
     )
 
 
-def read_subjects(texts: Sequence[str | Subject]) -> list[Subject]:
-    """All subjects, each with a label of its own.
+def read_candidates(texts: Sequence[str | Candidate]) -> list[Candidate]:
+    """All candidates, each with a label of its own.
 
     Raises
     ------
     UsageError
         There is none, or two have the same label.
     """
-    subjects = [read_subject(text) for text in texts]
-    if not subjects:
-        raise UsageError("nothing to judge was given; name a run folder, a method, random or all.")
-    labels = [subject.run for subject in subjects]
+    candidates = [read_candidate(text) for text in texts]
+    if not candidates:
+        raise UsageError("no candidate was given; name a run folder, a method, random or all.")
+    labels = [candidate.run for candidate in candidates]
     twice = {label for label in labels if labels.count(label) > 1}
     if twice:
-        raise UsageError(f"two subjects are called {sorted(twice)[0]!r}; each must be given once.")
-    return subjects
+        raise UsageError(f"two candidates are called {sorted(twice)[0]!r}; each must be given once.")
+    return candidates
 
 
 def _read_params(method: str, text: str) -> dict[str, Any]:

@@ -1,0 +1,174 @@
+"""Anchor graph: every row belongs to its few nearest of m anchors, with weights that sum to one.
+
+Z, shape (n, m), has s weights a row. S = ZΛ⁻¹Z' with Λ = diag(Z'1) is a graph on the rows whose Laplacian is
+I − ZΛ⁻¹Z', and tr V'(I − ZΛ⁻¹Z')V = min over U of Σ_i Σ_a z_ia ‖v_i − u_a‖², at u_a = Σ_i z_ia v_i / λ_a: what smooths
+over the rows is a sum over the rows once U is given. W. Liu, J. He, S.-F. Chang, "Large graph construction for scalable
+semi-supervised learning", ICML 2010, 679-686. The weights are those of adaptive graphs (Access-MFS, Eq. 21): they fall
+linearly with the squared distance and reach zero at the (s+1)-th anchor.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask.blocks.linear import DenseTile, SparseTile
+from mlfs_dask.typing import Matrix, Profile
+
+Array = NDArray[np.float64]
+
+#: Anchors of a graph by default, and nearest ones that a row belongs to (`benchmarks/anchors.py`).
+N_ANCHORS = 300
+ANCHOR_NEIGHBORS = 3
+
+#: Fewest anchors, and rows of the sample for each anchor.
+FEWEST_ANCHORS = 8
+ROWS_PER_ANCHOR = 20
+
+#: Bytes that m anchors of d features may take.
+ANCHOR_BYTES = 64 * 2**20
+
+#: Most turns of k-means.
+KMEANS_ITERATIONS = 25
+
+
+def count_anchors(wanted: int, n: int, width: int) -> int:
+    """Anchors of n rows of `width` features: as many as are wanted, but at most n/4 and what `ANCHOR_BYTES` hold.
+
+    >>> count_anchors(300, 2_000_000, 200), count_anchors(300, 100, 200), count_anchors(300, 2_000_000, 100_000)
+    (300, 25, 83)
+    """
+    return min(n, max(FEWEST_ANCHORS, min(wanted, n // 4, ANCHOR_BYTES // (8 * max(width, 1)))))
+
+
+def place_anchors(points: Matrix, m: int, seed: int) -> Array:
+    """Anchors as the centres of k-means on a sample, shape (m, width).
+
+    Parameters
+    ----------
+    points : float64 array or csr_array, shape (rows, width)
+        At least m.
+    m : int
+        Fewer come where fewer points are distinct.
+    seed : int
+    """
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+    from threadpoolctl import threadpool_limits
+
+    # One thread: how sums are cut between threads would decide their last digits.
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct points than m
+        means = KMeans(m, n_init=1, max_iter=KMEANS_ITERATIONS, random_state=seed % 2**32)
+        centres: Array = means.fit(points).cluster_centers_
+    _, first = np.unique(centres, axis=0, return_index=True)
+    return np.ascontiguousarray(centres[np.sort(first)])
+
+
+def standardised(X: Matrix, centre: Array, factor: Array) -> Matrix:
+    """(x − centre) · factor as float64; of sparse rows x · factor, which are as far from one another.
+
+    Parameters
+    ----------
+    X : ndarray or csr_array, shape (rows, d)
+    centre, factor : float64 array, shape (d,)
+    """
+    if sp.issparse(X):
+        return sp.csr_array((X.data * factor[X.indices], X.indices, X.indptr), shape=X.shape)
+    return (X - centre) * factor
+
+
+def anchor_values(ZV: Array, masses: Array, before: Array | None = None) -> Array:
+    """U = Λ⁻¹Z'V, shape (m, c); an anchor to which no row belongs keeps its value of before, or has 0.
+
+    >>> anchor_values(np.array([[4.0], [0.0]]), np.array([2.0, 0.0]))
+    array([[2.],
+           [0.]])
+    """
+    U = np.zeros_like(ZV) if before is None else before.copy()
+    np.divide(ZV, masses[:, np.newaxis], out=U, where=masses[:, np.newaxis] > 0)
+    return U
+
+
+class Anchors:
+    """Anchors among standardised rows, ready to weigh tiles.
+
+    Parameters
+    ----------
+    centres : float64 array, shape (m, d)
+        Of rows (x − centre) · factor.
+    centre, factor : float64 array, shape (d,)
+    neighbors : int
+        s; at most m − 1 are used.
+    """
+
+    def __init__(self, centres: Array, centre: Array, factor: Array, neighbors: int) -> None:
+        self.centres = centres
+        self.centre = centre
+        self.factor = factor
+        self.neighbors = min(neighbors, max(len(centres) - 1, 1))
+        self._dense: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
+        self._sparse: tuple[Array, Array] | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Anchors, (self.centres, self.centre, self.factor, self.neighbors)
+
+    @property
+    def count(self) -> int:
+        """m."""
+        return len(self.centres)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that a process holds, with the form that suits the kernels."""
+        return anchor_bytes(*self.centres.shape)
+
+    def weigh(self, tile: DenseTile | SparseTile) -> sp.csr_array:
+        """Z of the rows of a tile, shape (rows, m), s entries a row."""
+        from mlfs_dask.blocks import anchors_compiled as kernels
+
+        rows, m, s = tile.X.shape[0], self.count, self.neighbors
+        indices, weights = np.zeros((rows, s), np.int32), np.ones((rows, s))
+        if m == 1:
+            pass
+        elif isinstance(tile, DenseTile):
+            if self._dense is None:
+                scaled = (self.factor * self.centres).T * -2.0
+                self._dense = np.ascontiguousarray(scaled, np.float32), _squares(self.centres).astype(np.float32)
+            columns, squares = self._dense
+            # Single precision finds the candidates, double precision their distances.
+            scores = tile.X.astype(np.float32) @ columns
+            scores += squares
+            kernels.weigh_dense(tile.X, self.factor, self.centres, scores, indices, weights)
+        else:
+            if self._sparse is None:
+                moved = self.centres + self.centre * self.factor
+                self._sparse = np.ascontiguousarray(moved.T), _squares(moved)
+            X = tile.X
+            rowptr = X.indptr.astype(np.int64, copy=False)
+            kernels.weigh_sparse(X.data, X.indices, rowptr, self.factor, *self._sparse, indices, weights)
+        return weights_to_csr(indices, weights, m)
+
+
+def anchor_bytes(m: int, d: int) -> int:
+    """Bytes of m `Anchors` of d features."""
+    return 16 * m * d + 16 * d
+
+
+def weights_to_csr(indices: NDArray[np.int32], weights: Array, m: int) -> sp.csr_array:
+    """Z, shape (rows, m), of s anchors and their weights a row."""
+    rows, s = indices.shape
+    return sp.csr_array((weights.ravel(), indices.ravel(), np.arange(0, rows * s + 1, s)), shape=(rows, m))
+
+
+def weigh_scratch_bytes(profile: Profile, rows: int, m: int, s: int) -> int:
+    """Bytes that `Anchors.weigh` allocates for a tile of so many rows."""
+    scores = 0 if profile.sparse else 4 * rows * (m + profile.d)
+    return scores + 20 * rows * s
+
+
+def _squares(rows: Array) -> Array:
+    return np.einsum("ij,ij->i", rows, rows)

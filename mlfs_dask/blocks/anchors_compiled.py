@@ -1,0 +1,117 @@
+"""Compiled kernels of `anchors`: the nearest anchors of every row of a tile, and their weights."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+#: Candidates beside the s + 1 nearest that single precision found, whose distances are found again in double precision.
+SPARE = 2
+
+#: Share of a row's squared distances below which their differences are rounding.
+TIE = 1e-12
+
+
+@njit(cache=True, nogil=True)
+def keep_smallest(value, index, values, indices):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Put `value` in its place among `values`, rising, if it is less than the last of them."""
+    p = values.size - 1
+    while p > 0 and values[p - 1] > value:
+        values[p], indices[p] = values[p - 1], indices[p - 1]
+        p -= 1
+    values[p], indices[p] = value, index
+
+
+@njit(cache=True, nogil=True)
+def simplex(near, size, weights):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Write the weights of the s nearest anchors of a row, whose s + 1 least distances are `near`, rising.
+
+    `size` is what the distances were made of: where they differ by its rounding alone, the weights are equal.
+    """
+    s = weights.size
+    last = near[s]
+    total = 0.0
+    for p in range(s):
+        weights[p] = last - near[p]
+        total += weights[p]
+    if total <= TIE * s * (size + abs(last)):
+        weights[:] = 1.0 / s
+    else:
+        weights /= total
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def squared_distance(x, y):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Squared distance of two vectors; summed in an order of the compiler's, the same for every call."""
+    distance = 0.0
+    for j in range(x.size):
+        gap = x[j] - y[j]
+        distance += gap * gap
+    return distance
+
+
+@njit(cache=True, nogil=True)
+def weigh_dense(tile, factor, anchors, scores, indices, weights):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Write the nearest anchors of dense rows and their weights.
+
+    Parameters: tile float64 (rows, d), centred; factor (d,); anchors float64 (m, d), of scaled rows; scores float32
+    (rows, m), the squared distances but for what is the same for all anchors of a row; indices int32 and weights
+    float64 (rows, s), the output. s < m.
+    """
+    rows, d = tile.shape
+    m = anchors.shape[0]
+    s = weights.shape[1]
+    count = min(m, s + 1 + SPARE)
+    rough, candidates = np.empty(count, np.float32), np.empty(count, np.int64)
+    near, found = np.empty(s + 1, np.float64), np.empty(s + 1, np.int64)
+    x = np.empty(d, np.float64)
+    for i in range(rows):
+        rough[:] = np.inf
+        row = scores[i]
+        worst = rough[count - 1]
+        for a in range(m):
+            if row[a] < worst:
+                keep_smallest(row[a], a, rough, candidates)
+                worst = rough[count - 1]
+        size = 0.0
+        for j in range(d):
+            x[j] = tile[i, j] * factor[j]
+        near[:] = np.inf
+        # In the order of their number, so that equal distances are, too.
+        candidates.sort()
+        for p in range(count):
+            distance = squared_distance(x, anchors[candidates[p]])
+            if distance < near[s]:
+                keep_smallest(distance, candidates[p], near, found)
+        simplex(near, size, weights[i])
+        indices[i] = found[:s]
+
+
+@njit(cache=True, nogil=True)
+def weigh_sparse(values, columns, rowptr, factor, anchors, squares, indices, weights):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Write the nearest anchors of sparse rows and their weights.
+
+    Parameters: X as CSR (values, columns, rowptr); factor (d,); anchors float64 (d, m), a column an anchor, of scaled
+    rows that are not centred; squares (m,), their squared lengths; indices int32 and weights float64 (rows, s).
+    """
+    m = anchors.shape[1]
+    rows, s = weights.shape
+    near, found = np.empty(s + 1, np.float64), np.empty(s + 1, np.int64)
+    products = np.empty(m, np.float64)
+    for i in range(rows):
+        products[:] = 0.0
+        size = 0.0
+        for p in range(rowptr[i], rowptr[i + 1]):
+            value = values[p] * factor[columns[p]]
+            size += value * value
+            line = anchors[columns[p]]
+            for a in range(m):
+                products[a] += value * line[a]
+        near[:] = np.inf
+        for a in range(m):
+            distance = squares[a] - 2.0 * products[a]
+            if distance < near[s]:
+                keep_smallest(distance, a, near, found)
+        # What is the same for all anchors is not in the distances, but was in the numbers that they are made of.
+        simplex(near, size + squares[found[0]], weights[i])
+        indices[i] = found[:s]

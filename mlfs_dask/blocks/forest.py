@@ -1,0 +1,167 @@
+"""An isolation forest on a sample of rows, and the leaf of any row in each of its trees.
+
+scikit-learn grows the trees; F. T. Liu, K. M. Ting, Z.-H. Zhou, "Isolation forest", ICDM 2008,
+doi:10.1109/ICDM.2008.17. What is done with leaf numbers is in `blocks.isolation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask.blocks.isolation import TreeShape, mass_table, tree_shape
+from mlfs_dask.blocks.linear import tile_rows
+from mlfs_dask.typing import Matrix
+
+#: Bytes of the rows on which the forest is grown, as float32; fewer rows are drawn when features are many.
+SAMPLE_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Isolation trees, and how rows are prepared for them.
+
+    Attributes
+    ----------
+    trees : tuple of sklearn.tree._tree.Tree
+    shapes : tuple of TreeShape
+    shift, scale : float64 array, shape (d,)
+        Trees take rows as float32 of (x − shift) · scale: a column far from zero would lose its digits.
+    """
+
+    trees: tuple[Any, ...]
+    shapes: tuple[TreeShape, ...]
+    shift: NDArray[np.float64]
+    scale: NDArray[np.float64]
+
+    @property
+    def code_type(self) -> type[np.unsignedinteger[Any]]:
+        """Type of a leaf number: uint8 up to 256 leaves."""
+        return np.uint8 if max(shape.n_leaves for shape in self.shapes) <= 256 else np.uint16
+
+    def leaf_numbers(self, X: Matrix, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """The leaf of every row in every tree.
+
+        Parameters
+        ----------
+        X : ndarray or csr_array, shape (rows, d)
+        out : array of `code_type`, shape (rows, trees), optional
+            Where leaf numbers are written.
+
+        Returns
+        -------
+        array of `code_type`, shape (rows, trees)
+        """
+        rows, d = X.shape
+        codes = np.empty((rows, len(self.trees)), self.code_type) if out is None else out
+        step = max(rows if sp.issparse(X) else tile_rows(d), 1)
+        for low in range(0, rows, step):
+            part = slice(low, low + step)
+            prepared = to_float32(X[part], self.shift, self.scale)
+            for t, (tree, shape) in enumerate(zip(self.trees, self.shapes, strict=True)):
+                codes[part, t] = shape.leaf[tree.apply(prepared)]
+        return codes
+
+
+def grow_forest(sample: Matrix, *, n_trees: int, max_samples: int, seed: int) -> Forest:
+    """scikit-learn's isolation forest on a sample of rows.
+
+    Parameters
+    ----------
+    sample : ndarray or csr_array, shape (m, d)
+        Finite.
+    n_trees, max_samples : int
+        Every tree is grown on min(max_samples, m) rows of the sample.
+    seed : int
+    """
+    from sklearn.ensemble import IsolationForest
+
+    shift, scale = float32_scaling(sample)
+    forest = IsolationForest(
+        n_estimators=n_trees, max_samples=min(max_samples, sample.shape[0]), random_state=seed % 2**32
+    )
+    forest.fit(to_float32(sample, shift, scale))
+    trees = tuple(estimator.tree_ for estimator in forest.estimators_)
+    shapes = tuple(tree_shape(tree.children_left, tree.children_right) for tree in trees)
+    return Forest(trees, shapes, shift, scale)
+
+
+def forest_seeds(seed: int) -> tuple[np.random.Generator, int]:
+    """The generator that draws the sample of a forest, and the seed of its splits, from the seed of a job."""
+    draw, grow = np.random.SeedSequence(seed).spawn(2)
+    return np.random.default_rng(draw), int(grow.generate_state(1)[0])
+
+
+def sample_size(n: int, row_bytes: int, *, n_trees: int, max_samples: int) -> int:
+    """Rows on which a forest is grown: own ones for every tree, within `SAMPLE_BYTES`.
+
+    Parameters
+    ----------
+    n : int
+        Rows in all.
+    row_bytes : int
+        Bytes of a row as float32.
+
+    Examples
+    --------
+    >>> sample_size(1000, 400, n_trees=100, max_samples=256), sample_size(10**6, 400, n_trees=100, max_samples=256)
+    (1000, 25600)
+    """
+    return min(n, max(max_samples, min(n_trees * max_samples, SAMPLE_BYTES // max(row_bytes, 1))))
+
+
+def draw_sample(n: int, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Rising indices of so many of n rows."""
+    if size == n:
+        return np.arange(n)
+    return np.sort(rng.choice(n, size=size, replace=False)).astype(np.int64)
+
+
+def mass_tables(shapes: Sequence[TreeShape], codes: NDArray[Any]) -> NDArray[Any]:
+    """Masses of the smallest common nodes of all pairs of leaves, counted over all rows.
+
+    Parameters
+    ----------
+    shapes : sequence of TreeShape
+    codes : uint8 or uint16 array, shape (trees, n)
+
+    Returns
+    -------
+    uint32 or int64 array, shape (trees, leaves, leaves)
+        As many leaves as the largest tree has.
+    """
+    leaves = max(shape.n_leaves for shape in shapes)
+    trees, n = codes.shape
+    tables = np.zeros((trees, leaves, leaves), dtype=np.uint32 if trees * n < 2**32 else np.int64)
+    for shape, code, table in zip(shapes, codes, tables, strict=True):
+        mass_table(shape, np.bincount(code, minlength=shape.n_leaves), table)
+    return tables
+
+
+def float32_scaling(sample: Matrix) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Shift and scale after which float32 tells the values of each column apart; the values of a sample decide."""
+    if sp.issparse(sample):
+        low, high = (np.asarray(m.toarray(), np.float64).ravel() for m in (sample.min(axis=0), sample.max(axis=0)))
+    else:
+        low, high = sample.min(axis=0).astype(np.float64), sample.max(axis=0).astype(np.float64)
+    size = np.maximum(np.abs(low), np.abs(high))
+    # Sparse rows keep their zeros, and dense rows of the same values should fall into the same leaves.
+    far = (high - low < 1e-3 * size) & (not sp.issparse(sample))
+    shift = np.where(far, low, 0.0)
+    size = np.where(far, high - low, size)
+    # Powers of two: scaling changes no digit.
+    scale = np.ldexp(1.0, -np.frexp(np.where(size > 0, size, 1.0))[1])
+    return shift, scale
+
+
+def to_float32(X: Matrix, shift: NDArray[np.float64], scale: NDArray[np.float64]) -> Matrix:
+    """(X − shift) · scale as the trees take it: a C-ordered float32 array, or a csr_matrix of float32 and int32."""
+    if sp.issparse(X):
+        data = (X.data * scale[X.indices]).astype(np.float32)
+        return sp.csr_matrix((data, X.indices.astype(np.int32), X.indptr.astype(np.int32)), shape=X.shape)
+    return np.ascontiguousarray(((X - shift) * scale).astype(np.float32))

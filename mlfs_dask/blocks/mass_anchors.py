@@ -1,0 +1,112 @@
+"""Anchors by isolation mass: a row belongs to the landmark rows with which it shares the smallest nodes of a forest.
+
+The mass of two rows, the mean over trees of the share of rows in the smallest node that holds both, is a look-up a tree
+for a row and all landmarks at once (`isolation`). Weights of the nearest landmarks are those of `anchors`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask.blocks.anchors import weights_to_csr
+from mlfs_dask.blocks.forest import Forest
+from mlfs_dask.blocks.isolation import TreeShape, mass_table
+from mlfs_dask.typing import Matrix
+
+#: Rows whose masses with all landmarks are held at a time.
+TILE_ROWS = 512
+
+
+class MassAnchors:
+    """Landmark rows of a forest, ready to weigh rows.
+
+    Parameters
+    ----------
+    forest : Forest
+    tables : uint32 or uint64 array, shape (trees, leaves, m)
+        Of `landmark_tables`.
+    neighbors : int
+        s; at most m − 1 are used.
+    """
+
+    def __init__(self, forest: Forest, tables: NDArray[Any], neighbors: int) -> None:
+        self.forest = forest
+        self.tables = tables
+        self.neighbors = min(neighbors, max(tables.shape[2] - 1, 1))
+
+    @property
+    def count(self) -> int:
+        """m."""
+        return int(self.tables.shape[2])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that a process holds."""
+        return int(self.tables.nbytes)
+
+    def weigh(self, X: Matrix) -> sp.csr_array:
+        """Z of some rows, shape (rows, m), s entries a row.
+
+        Parameters
+        ----------
+        X : ndarray or csr_array, shape (rows, d)
+        """
+        from mlfs_dask.blocks.mass_anchors_compiled import weigh_masses
+
+        codes = self.forest.leaf_numbers(X)
+        rows, s = len(codes), self.neighbors
+        indices, weights = np.zeros((rows, s), np.int32), np.ones((rows, s))
+        if self.count > 1:
+            totals = np.empty((min(TILE_ROWS, rows), self.count), self.tables.dtype)
+            for low in range(0, rows, TILE_ROWS):
+                part = slice(low, min(low + TILE_ROWS, rows))
+                height = part.stop - low
+                weigh_masses(codes[part], self.tables, totals[:height], indices[part], weights[part])
+        return weights_to_csr(indices, weights, self.count)
+
+
+def landmark_tables(
+    shapes: Sequence[TreeShape], leaf_counts: NDArray[np.int64], landmarks: NDArray[Any], n: int
+) -> NDArray[Any]:
+    """Masses of every leaf with every landmark, counted over all rows.
+
+    Parameters
+    ----------
+    shapes : sequence of TreeShape
+    leaf_counts : int64 array, shape (trees, leaves)
+        Rows in each leaf.
+    landmarks : int array, shape (m, trees)
+        Leaf numbers of the landmarks.
+    n : int
+        Rows in all, which settles the type: sums over trees have to fit.
+
+    Returns
+    -------
+    uint32 or uint64 array, shape (trees, leaves, m)
+
+    Examples
+    --------
+    >>> from mlfs_dask.blocks.isolation import tree_shape
+    >>> shape = tree_shape(np.array([1, -1, 3, -1, -1]), np.array([2, -1, 4, -1, -1]))
+    >>> landmark_tables([shape], np.array([[5, 2, 1]]), np.array([[0], [2]]), 8)
+    array([[[5, 8],
+            [8, 3],
+            [8, 1]]], dtype=uint32)
+    """
+    trees, leaves = leaf_counts.shape
+    tables = np.empty((trees, leaves, len(landmarks)), landmark_dtype(trees, n))
+    pairs = np.zeros((leaves, leaves), np.int64)
+    for t, shape in enumerate(shapes):
+        mass_table(shape, leaf_counts[t, : shape.n_leaves], pairs)
+        tables[t] = pairs[:, landmarks[:, t]]
+    return tables
+
+
+def landmark_dtype(trees: int, n: int) -> Any:
+    """Type in which masses with a landmark are summed over the trees."""
+    return np.uint32 if trees * n < 2**32 else np.uint64

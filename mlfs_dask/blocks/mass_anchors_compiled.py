@@ -1,0 +1,36 @@
+"""Compiled kernels of `mass_anchors`: the masses that rows share with landmarks, and their weights."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from mlfs_dask.blocks.anchors_compiled import keep_smallest, simplex
+
+
+@njit(cache=True, nogil=True)
+def weigh_masses(codes, tables, totals, indices, weights):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Write the landmarks with which rows share least mass, and their weights.
+
+    Parameters: codes (rows, trees), leaf numbers; tables (trees, leaves, m), masses of leaves with landmarks; totals
+    (rows, m) of the type of tables, scratch; indices int32 and weights float64 (rows, s), the output, s < m. Ties by
+    lower index.
+    """
+    rows, trees = codes.shape
+    m = tables.shape[2]
+    s = weights.shape[1]
+    totals[:] = 0
+    # Tree by tree: the table of one tree stays in the second-level cache.
+    for t in range(trees):
+        for i in range(rows):
+            line, total = tables[t, codes[i, t]], totals[i]
+            for a in range(m):
+                total[a] += line[a]
+    near, found = np.empty(s + 1, np.float64), np.empty(s + 1, np.int64)
+    for i in range(rows):
+        near[:] = np.inf
+        for a in range(m):
+            if totals[i, a] < near[s]:
+                keep_smallest(np.float64(totals[i, a]), a, near, found)
+        simplex(near, 0.0, weights[i])
+        indices[i] = found[:s]

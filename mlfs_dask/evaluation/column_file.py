@@ -1,0 +1,57 @@
+"""Where chosen columns of all rows are kept that do not fit in memory: a scratch file.
+
+The file has no name: it is gone with the array, however the process ends.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.array_files import free_disk, map_file
+from mlfs_dask.errors import DoesNotFitError
+from mlfs_dask.typing import Profile
+
+
+def new_column_file(folder: Path, n: int, k: int, dtype: Any) -> NDArray[Any]:
+    """An array of zeros of shape (n, k) that is mapped from a new file in a folder.
+
+    Parameters
+    ----------
+    folder : Path
+    n, k : int
+    dtype : dtype
+
+    Raises
+    ------
+    DoesNotFitError
+        The disk has no room for it.
+    """
+    size = n * k * np.dtype(dtype).itemsize
+    with tempfile.TemporaryFile(dir=folder, prefix="mlfs-columns-") as file:
+        try:
+            # All of the disk space now: writing to a mapped file on a full disk would end the process.
+            os.posix_fallocate(file.fileno(), 0, max(size, 1))
+        except OSError as error:
+            raise DoesNotFitError(
+                f"columns of all rows, in the scratch folder {folder}",
+                projected=size,
+                available=free_disk(folder),
+                cure="point TMPDIR to a folder on a disk with more room, or evaluate fewer features (--k-grid)",
+            ) from error
+        return map_file(file, 0, (n, k), False, dtype, writable=True)
+
+
+def reading_bytes(profile: Profile, columns: int) -> int:
+    """Bytes that a thread holds that reads columns (`primitives.subsets.read_rows`), besides what it has read."""
+    return profile.buffer_bytes + profile.block_bytes + profile.block_rows * columns * column_dtype(profile).itemsize
+
+
+def column_dtype(profile: Profile) -> np.dtype[Any]:
+    """float32 where X is of float32 or smaller integers, else float64."""
+    return np.dtype(np.float32 if profile.itemsize <= 4 else np.float64)

@@ -1,0 +1,140 @@
+"""Some columns of some rows of a matrix, block by block: what classifiers learn from and are scored on.
+
+The columns of all rows are read once (`evaluation.table`), into memory or into a file. Training rows and test rows are
+subsets of them, and a block of a subset is copied at a time. The number of columns alone decides where blocks end, so
+that results are the same bits in memory and from a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask.array_files import drop_pages, is_mapped
+from mlfs_dask.typing import Matrix
+
+#: Values of a block of rows, and the least number of its rows.
+BLOCK_VALUES = 2**20
+BLOCK_ROWS = 1024
+
+
+class Scaling(NamedTuple):
+    """What rows are shifted and multiplied by, feature by feature.
+
+    Attributes
+    ----------
+    centre, factor : float64 array, shape (k,)
+    """
+
+    centre: NDArray[np.float64]
+    factor: NDArray[np.float64]
+
+    def apply(self, X: Matrix) -> Matrix:
+        """(X − centre) · factor as a new float64 matrix. Sparse X is not centred: it would become dense."""
+        if sp.issparse(X):
+            scaled = sp.csr_array(X.astype(np.float64))
+            scaled.data *= self.factor[scaled.indices]
+            return scaled
+        scaled = X.astype(np.float64)
+        scaled -= self.centre
+        scaled *= self.factor
+        return scaled
+
+
+class ColumnSubset:
+    """The first columns of some rows of a matrix.
+
+    Parameters
+    ----------
+    X : ndarray or csr_array, shape (n, columns)
+        Columns in the order of a ranking; in memory, or mapped from a file.
+    rows : int64 array, optional
+        Which rows, in this order (default: all).
+    columns : int, optional
+        How many of the columns (default: all).
+
+    Attributes
+    ----------
+    columns : int
+    sparse : bool
+    offsets : int64 array, shape (blocks + 1,)
+        First row of every block, and the number of rows.
+
+    Examples
+    --------
+    >>> subset = ColumnSubset(np.arange(6).reshape(3, 2), np.array([2, 0]), 1)
+    >>> len(subset), subset.read(0, 2).ravel()
+    (2, array([4, 0]))
+    """
+
+    def __init__(self, X: Matrix, rows: NDArray[np.int64] | None = None, columns: int | None = None) -> None:
+        self._X = X
+        self._rows = rows
+        self._mapped = not sp.issparse(X) and is_mapped(X)
+        self.columns = int(X.shape[1]) if columns is None else columns
+        self.sparse = bool(sp.issparse(X))
+        n = int(X.shape[0]) if rows is None else len(rows)
+        step = max(BLOCK_VALUES // max(self.columns, 1) // BLOCK_ROWS, 1) * BLOCK_ROWS
+        self.offsets: NDArray[np.int64] = np.append(np.arange(0, n, step), n).astype(np.int64)
+
+    def __len__(self) -> int:
+        return int(self.offsets[-1])
+
+    @property
+    def n_blocks(self) -> int:
+        """Number of blocks."""
+        return len(self.offsets) - 1
+
+    @property
+    def values_per_row(self) -> int:
+        """Values that a row holds; where rows are sparse, on average over all rows of X."""
+        return int(self._X.nnz // max(self._X.shape[0], 1)) + 1 if self.sparse else self.columns
+
+    def read(self, low: int, high: int) -> Matrix:
+        """Rows low..high-1, copied where X is mapped from a file."""
+        rows = slice(low, high) if self._rows is None else self._rows[low:high]
+        X = self._X[rows][:, : self.columns]
+        if self._mapped:
+            X = np.array(X)
+            drop_pages()
+        return X
+
+    def block(self, number: int) -> tuple[int, Matrix]:
+        """The first row of a block, and its rows."""
+        low, high = self.offsets[number : number + 2].tolist()
+        return low, self.read(low, high)
+
+    def blocks(self) -> Iterator[tuple[int, Matrix]]:
+        """All blocks in order, as `block` gives them."""
+        return map(self.block, range(self.n_blocks))
+
+    def take(self, rows: NDArray[np.int64]) -> ColumnSubset:
+        """Some of these rows."""
+        return ColumnSubset(self._X, rows if self._rows is None else self._rows[rows], self.columns)
+
+
+def standard_scaling(subset: ColumnSubset) -> Scaling:
+    """Zero mean and unit variance over these rows; a constant column is centred only.
+
+    Sparse rows are not centred. Centring changes neither distances nor what a model can fit.
+    """
+    from sklearn.preprocessing import StandardScaler
+
+    scaler = StandardScaler(with_mean=not subset.sparse)
+    for _, X in subset.blocks():
+        scaler.partial_fit(X.astype(np.float64))
+    centre = np.zeros(subset.columns) if subset.sparse else scaler.mean_
+    return Scaling(centre, 1 / scaler.scale_)
+
+
+def mean_centring(subset: ColumnSubset) -> Scaling:
+    """Zero mean over these rows, where distances have the most digits; sparse rows stay as they are."""
+    total = np.zeros(subset.columns)
+    if not subset.sparse:
+        for _, X in subset.blocks():
+            total += X.sum(axis=0, dtype=np.float64)
+    return Scaling(total / max(len(subset), 1), np.ones(subset.columns))

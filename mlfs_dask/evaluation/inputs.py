@@ -1,0 +1,101 @@
+"""What goes into an evaluation, and what a selector and a classifier get of each split of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask.errors import DataError
+from mlfs_dask.evaluation.protocols import Settings
+from mlfs_dask.evaluation.simulation import simulate
+from mlfs_dask.evaluation.splits import Split, repeat_seed
+from mlfs_dask.evaluation.table import Table
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Data and its split, as `mlfs_dask.evaluate` takes them."""
+
+    data: Any
+    labels: Any = None
+    test: Any = None
+    name: str | None = None
+    groups: Any = None
+    fold_of: Any = None
+
+
+@dataclass(frozen=True)
+class SplitInputs:
+    """What a selector and a classifier get of one split.
+
+    Attributes
+    ----------
+    split : Split
+    rows : int64 array
+        Rows that a method which takes unknown labels learns from, rising.
+    labelled : bool array
+        Which of `rows` are labelled.
+    Y : csr_array
+        Labels of `rows`, empty where they are not labelled.
+    classifier_rows : int64 array
+    classifier_Y : csr_array
+        What classifiers learn from.
+    test : int64 array
+        Test rows of the split that have no unknown label.
+    """
+
+    split: Split
+    rows: NDArray[np.int64]
+    labelled: NDArray[np.bool_]
+    Y: sp.csr_array
+    classifier_rows: NDArray[np.int64]
+    classifier_Y: sp.csr_array
+    test: NDArray[np.int64]
+
+
+def split_inputs(settings: Settings, table: Table, split: Split) -> SplitInputs:
+    """The rows and labels of one split, after labels are hidden and rows drawn as the settings say.
+
+    Raises
+    ------
+    DataError
+        No test row has known labels only, or fewer than two rows are left to learn from.
+    """
+    random = np.random.default_rng([repeat_seed(settings.seed, split.repeat), split.fold])
+    simulated = simulate(
+        table.Y[split.train],
+        missing_labels=settings.missing_labels,
+        labelled_rows=settings.labelled_rows,
+        random=random,
+    )
+    rows, labelled, Y = split.train, simulated.labelled, simulated.Y
+    classifier_rows, classifier_Y = rows[labelled], Y[labelled]
+    if settings.classifier_labels == "full":
+        classifier_rows, classifier_Y = rows, table.Y[rows]
+    most = settings.max_train_rows
+    if most is not None and len(classifier_rows) > most:
+        drawn = np.sort(random.choice(len(classifier_rows), most, replace=False))
+        classifier_rows, classifier_Y = classifier_rows[drawn], classifier_Y[drawn]
+    test = split.test[~table.rows_with_unknown[split.test]]
+    if not len(test):
+        raise DataError(
+            f"every test row of fold {split.fold} has an unknown label (-1)",
+            cure="test on rows whose labels are known (--split-file), or complete their labels",
+        )
+    if len(classifier_rows) < 2:
+        raise DataError(
+            f"{len(classifier_rows)} labelled row is left to learn from in fold {split.fold}",
+            cure="hide fewer rows, or make fewer folds",
+        )
+    if settings.unlabelled_test:
+        # The test rows, in their places between the others, without labels.
+        both = np.concatenate([rows, split.test])
+        order = np.argsort(both)
+        Y = sp.csr_array(sp.vstack([Y, sp.csr_array((len(split.test), table.q), dtype=np.int8)], format="csr"))
+        rows, Y = both[order], sp.csr_array(Y[order])
+        labelled = np.concatenate([labelled, np.zeros(len(split.test), bool)])[order]
+    return SplitInputs(split, rows, labelled, Y, classifier_rows, classifier_Y, test)

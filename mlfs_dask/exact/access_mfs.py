@@ -1,0 +1,455 @@
+"""Access-MFS on rows in memory (Huang et al. 2024), with the graph of all rows that the paper learns.
+
+A regression with uncorrelated projections, predicted labels for all rows, and two adaptive graphs, one of rows and one
+of labels, take turns until the objective stands still.
+
+Y. Huang, L. Yang, D. Wang, K. Li, X. Yi, F. Lv, T. Li, "Adaptive Collaborative Correlation Learning-based
+Semi-Supervised Multi-Label Feature Selection", arXiv:2406.12193 (2024), doi:10.48550/arXiv.2406.12193.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+from sklearn.exceptions import ConvergenceWarning
+
+from mlfs_dask import checkpoints
+from mlfs_dask.blocks.adaptive_graph import column_graph, neighbours_used, simplex_weights
+from mlfs_dask.blocks.proximal import row_norms
+from mlfs_dask.checkpoints import State
+from mlfs_dask.errors import DataError
+from mlfs_dask.exact import matrix
+from mlfs_dask.exact.fit import ExactFit, FeatureMoments, HeldArray, one_blas_thread, save_state
+from mlfs_dask.exact.graphs import Neighbours, nearest_rows
+from mlfs_dask.exact.matrix import ScaledMatrix
+from mlfs_dask.solvers import label_propagation, uncorrelated
+from mlfs_dask.solvers.duplicate_labels import DuplicateLabels, duplicate_labels
+from mlfs_dask.solvers.label_propagation import propagate_labels
+from mlfs_dask.solvers.laplacian import Laplacian
+from mlfs_dask.solvers.trace import LoopTrace
+from mlfs_dask.solvers.uncorrelated import DiagonalPreconditioner, Projection
+from mlfs_dask.typing import Matrix
+
+Array = NDArray[np.float64]
+
+#: ε of D (below Eq. 9).
+EPSILON = 1e-8
+
+#: ε of D, what is added to the sum of a row's weights, and the change of the (log) objective that ends the loop, in the
+#: authors' code.
+PUBLISHED_EPSILON = 2.2e-16
+PUBLISHED_SLACK = 0.01
+PUBLISHED_TOL = 1e-2
+
+#: Change of W, relative to W, at which D is not iterated further.
+SETTLED = 1e-6
+
+#: Error that solves may leave, relative to their solution, by default: results are those of dense algebra.
+SOLVER_TOL = 1e-7
+
+#: Relative residuals of the conjugate gradients for F and, above the Gram cap, for W, as fractions of this error.
+LABEL_TOL = 0.1
+WEIGHT_TOL = 1e-2
+
+#: Maximum number of steps of the conjugate gradients for W.
+WEIGHT_STEPS = 1000
+
+
+@dataclass
+class Trace(LoopTrace):
+    """Values of every iteration; the objective is Eq. 8 without the two terms of `graph_penalty`.
+
+    Attributes
+    ----------
+    graph_penalty, step, solver_residual : list of float
+        The two terms; ‖ΔW‖/‖W‖; relative residual of the solve for W, 0 where R was factorised.
+    solver_steps, label_steps, rank : list of int
+        Steps of conjugate gradients for W and for F; rank of the labels.
+    solved : bool
+        Whether every solve reached its tolerance.
+    """
+
+    graph_penalty: list[float] = field(default_factory=list)
+    step: list[float] = field(default_factory=list)
+    solver_residual: list[float] = field(default_factory=list)
+    solver_steps: list[int] = field(default_factory=list)
+    label_steps: list[int] = field(default_factory=list)
+    rank: list[int] = field(default_factory=list)
+    solved: bool = True
+
+    @property
+    def change(self) -> float:
+        """Relative change of the objective in the last iteration."""
+        if len(self.objective) < 2:
+            return np.inf
+        before, now = self.objective[-2:]
+        return abs(now - before) / abs(before) if before else abs(now)
+
+
+@one_blas_thread
+def fit(
+    X: Matrix,
+    Y: sp.csr_array,
+    *,
+    moments: FeatureMoments,
+    variant: Literal["corrected", "published_code"],
+    lambda_: float,
+    theta: float,
+    mu: float,
+    k_s: int,
+    k_p: int,
+    missing: Literal["coded", "zeros"],
+    standardise: bool,
+    inner_iterations: int,
+    solver_tol: float | None,
+    gram_cap: int,
+    tol: float,
+    max_iter: int,
+    random_state: int | None,
+    threads: int = 1,
+) -> ExactFit:
+    """Fit Access-MFS.
+
+    Parameters
+    ----------
+    X : ndarray or csr_array, shape (n, d)
+        As read, finite.
+    Y : csr_array, shape (n, q)
+        1 for positive labels, −1 for unknown ones.
+    moments : FeatureMoments
+        Of X.
+    variant, lambda_, ..., random_state
+        As of `AccessMFS`.
+    threads : int
+        Of the neighbour search; they change nothing in the result.
+
+    Raises
+    ------
+    DataError
+        No label is known.
+    MlfsError
+        A value of X is too large to be squared.
+    """
+    published = variant == "published_code"
+    positive, known = known_labels(Y, zeros_are_unknown=published or missing == "zeros")
+    # The authors' code has a column for every label.
+    duplicates = DuplicateLabels(np.arange(Y.shape[1])) if published else duplicate_labels(positive, known)
+    positive, known = duplicates.collapse_labels(positive, known)
+    loop = _Loop(
+        ScaledMatrix(X, moments, standardise=standardise),
+        positive.toarray(),
+        known,
+        duplicates,
+        published=published,
+        lambda_=float(lambda_),
+        theta=float(theta),
+        mu=float(mu),
+        k_s=k_s,
+        k_p=k_p,
+        inner_iterations=1 if published else inner_iterations,
+        solver_tol=SOLVER_TOL if solver_tol is None else float(solver_tol),
+        gram_cap=gram_cap,
+        tol=tol,
+        seed=int(random_state or 0),
+        threads=threads,
+    )
+    trace = loop.run(max_iter)
+    scores = row_norms(loop.W)
+    extra: dict[str, Any] = {
+        "gram": loop.gram is not None,
+        "labelled_rows": int(known.any(axis=1).sum()),
+        "constant_features": int((loop.X.factor == 0).sum()),
+        "distinct_labels": duplicates.count,
+        "graph": None if loop.L_s is None else {"kind": "exact"},
+    }
+    return ExactFit(scores, trace, extra, duplicates.expand(loop.F), _warnings(trace, scores, tol, max_iter))
+
+
+def held_arrays(*, sparse: bool, gram: bool, graph: bool) -> list[HeldArray]:
+    """What `fit` holds beside X and Y."""
+    held = matrix.held_arrays(sparse=sparse)
+    held += [HeldArray("known labels", "n q", "bool"), HeldArray("positive labels", "n q")]
+    held += [HeldArray("F", "n q"), HeldArray("X W", "n q"), HeldArray("F without its mean", "n q")]
+    held += [HeldArray("label solver", "n q")] * label_propagation.ROW_MATRICES
+    held += [HeldArray("W", "d q")] * (uncorrelated.FEATURE_MATRICES + 2)
+    if gram:
+        held += [HeldArray("X'X", "d d"), HeldArray("R", "d d")]
+        held += [HeldArray("factor of R", "d d")] * uncorrelated.SQUARE_MATRICES
+    else:
+        held += [HeldArray("X P", "n q")] * 2
+    if graph:
+        held += [HeldArray("neighbours", "n k", "int64"), HeldArray("distances", "n k"), HeldArray("weights", "n k")]
+        held += [HeldArray("S", "2 n k"), HeldArray("columns of S", "2 n k", "int64")]
+    return held
+
+
+def known_labels(Y: sp.csr_array, *, zeros_are_unknown: bool) -> tuple[sp.csr_array, NDArray[np.bool_]]:
+    """Known positives (n, q), and which entries are known: by rows, shape (n, 1), or by entries, shape (n, q).
+
+    Parameters
+    ----------
+    Y : csr_array, shape (n, q)
+        1 for positive labels, −1 for unknown ones.
+    zeros_are_unknown : bool
+        Whether a row without a positive label is unknown.
+
+    Raises
+    ------
+    DataError
+        No label is known.
+    """
+    n, q = Y.shape
+    row = np.repeat(np.arange(n), np.diff(Y.indptr))
+    unknown = Y.data < 0
+    missing = np.bincount(row[unknown], minlength=n)
+    if zeros_are_unknown:
+        missing[np.bincount(row[~unknown], minlength=n) == 0] = q
+    if (missing == q).all():
+        raise DataError(
+            "no row of Y has a known label" + ("" if unknown.sum() == n * q else " that is positive"),
+            cure="give labels 1 and 0 for some rows; -1 stands for an unknown one",
+        )
+    positive = sp.csr_array(Y, dtype=np.float64, copy=True)
+    positive.data[unknown] = 0.0
+    positive.eliminate_zeros()
+    if ((missing == 0) | (missing == q)).all():
+        return positive, (missing == 0)[:, np.newaxis]
+    return positive, (Y.toarray() >= 0) & (missing < q)[:, np.newaxis]
+
+
+@dataclass
+class _Loop:
+    """The loop of Algorithm 2 and its state, in the paper's letters, rows being samples.
+
+    q is the number of distinct labels: duplicate labels are one column, √m times what each of the m is.
+
+    Attributes
+    ----------
+    W : float64 array, shape (d, q)
+    XW : float64 array, shape (n, q)
+        Of centred X.
+    F : float64 array, shape (n, q)
+    D : float64 array, shape (d,)
+    L_s : Laplacian or None
+    L_p : float64 array, shape (q, q), or None
+    """
+
+    X: ScaledMatrix
+    Y: Array
+    U: NDArray[np.bool_]
+    duplicates: DuplicateLabels
+    published: bool
+    lambda_: float
+    theta: float
+    mu: float
+    k_s: int
+    k_p: int
+    inner_iterations: int
+    solver_tol: float
+    gram_cap: int
+    tol: float
+    seed: int
+    threads: int
+
+    def __post_init__(self) -> None:
+        d = self.X.shape[1]
+        self.epsilon = PUBLISHED_EPSILON if self.published else EPSILON
+        self.trace = Trace()
+        self.projection: Projection | None = None
+        self.checkpoint = checkpoints.current()
+        state = self.checkpoint.load()
+        if state is not None:
+            self._restore(state)
+        else:
+            self.F: Array = self.Y
+            self.D: Array = np.ones(d)
+            drawn = first_weights(d, len(self.duplicates.group), self.seed, published=self.published)
+            self.W: Array = self.duplicates.collapse(drawn)
+            self.XW: Array = self.X.forward(self.W) if self.theta > 0 else np.zeros_like(self.F)
+        self.gram = self.X.gram() if d <= self.gram_cap else None
+        self.L_s: Laplacian | None = None
+        self.L_p: Array | None = None
+        self.penalty = self._update_S() + self._update_P()
+
+    def run(self, max_iter: int) -> Trace:
+        """Algorithm 2."""
+        trace = self.trace
+        for t in range(trace.iterations + 1, max_iter + 1):
+            before = self.W
+            self._update_W()
+            self._update_F()
+            self.penalty = self._update_S() + self._update_P()
+
+            trace.objective.append(self.objective())
+            trace.graph_penalty.append(self.penalty)
+            norm = float(np.linalg.norm(self.W))
+            trace.step.append(float(np.linalg.norm(self.W - before)) / norm if norm > 0 else 0.0)
+            trace.report_progress(step=trace.step[-1])
+            if norm == 0 or (t > 1 and self._has_settled()):
+                trace.converged = True
+                break
+            self._save()
+        return trace
+
+    def _has_settled(self) -> bool:
+        if self.published:
+            return self.trace.objective[-1] - self.trace.objective[-2] > -PUBLISHED_TOL
+        return self.trace.change <= self.tol
+
+    def _update_W(self) -> None:
+        """Algorithm 1: W by Eq. 14, D by Eq. 9, in turn."""
+        M = self.X.backward(self.F - self.F.mean(axis=0))
+        R = self._regression_gram()
+        diagonal = 0.0 if R is None else np.diag(R).copy()
+        steps = 0
+        for _ in range(self.inner_iterations):
+            before, ridge = self.W, self.lambda_ * self.D
+            if R is None:
+                found = self._solve_products(M, ridge)
+            else:
+                R[np.diag_indices_from(R)] = diagonal + ridge
+                found = uncorrelated.solve_gram(R, M)
+            self.projection, self.W = found, found.W
+            self.D = 0.5 / np.sqrt(row_norms(self.W) ** 2 + self.epsilon)
+            steps += found.steps
+            self.trace.solved &= found.converged
+            if np.linalg.norm(self.W - before) <= SETTLED * np.linalg.norm(self.W):
+                break
+        self.XW = self.X.forward(self.W)
+        self.trace.solver_steps.append(steps)
+        self.trace.solver_residual.append(found.residual)
+        self.trace.rank.append(found.rank)
+
+    def _regression_gram(self) -> Array | None:
+        """X'(I + θL_s)X, R without its ridge; None above the Gram cap."""
+        if self.gram is None:
+            return None
+        if self.L_s is None:
+            return self.gram.copy()
+        R = self.X.gram_with(self.L_s, self.theta)
+        R += self.gram
+        return R
+
+    def _solve_products(self, M: Array, ridge: Array) -> Projection:
+        def operator(P: Array) -> Array:
+            XP = self.X.forward(P)
+            if self.L_s is not None:
+                XP += self.theta * self.L_s.product(XP)
+            return self.X.backward(XP) + ridge[:, np.newaxis] * P
+
+        diagonal = (1.0 + self.theta) * len(self.F) * self.X.squares + ridge
+        return uncorrelated.solve_products(
+            operator,
+            M,
+            DiagonalPreconditioner(diagonal),
+            tol=WEIGHT_TOL * self.solver_tol,
+            max_iter=WEIGHT_STEPS,
+            start=self.projection,
+        )
+
+    def _update_F(self) -> None:
+        """F by Eq. 17."""
+        self.F, steps = propagate_labels(
+            self.F,
+            self.XW + self.Y,  # C; X is centred
+            self.U,
+            laplacian=self.L_s,
+            theta=self.theta,
+            label_laplacian=self.L_p,
+            mu=1.0 if self.published else self.mu,
+            tol=LABEL_TOL * self.solver_tol,
+        )
+        self.trace.label_steps.append(steps)
+
+    def _update_S(self) -> float:
+        """S by Eq. 21: nearest neighbours among [f_i, W'x_i]. Gives θΣα_i‖s_i‖²."""
+        k = neighbours_used(self.k_s, len(self.F))
+        if self.theta == 0 or k == 0:
+            return 0.0
+        # Around zero, where the search has most digits.
+        Z = np.hstack([self.F - self.F.mean(axis=0), self.XW * (np.sqrt(2.0) if self.published else 1.0)])
+        found = nearest_rows(Z, k + 1, threads=self.threads)
+        slack = PUBLISHED_SLACK if self.published else 0.0
+        squares: Array = np.einsum("ij,ij->i", Z, Z)
+        weights, alpha = simplex_weights(0.5 * found.distances, k, squares, slack=slack)  # m of Eq. 18
+        S = Neighbours(found.indices[:, :k], found.distances[:, :k]).to_csr(weights)
+        self.L_s = Laplacian(sp.csr_array((S + S.T) * 0.5))
+        if self.published:
+            return float(self.theta * alpha.mean() * np.square(self.L_s.graph.data).sum())
+        return self.theta * float(alpha @ np.einsum("ij,ij->i", weights, weights))
+
+    def _update_P(self) -> float:
+        """P by Eq. 25: the adaptive graph of the columns of F. Gives μΣβ_i‖p_i‖²."""
+        if (self.mu == 0 and not self.published) or len(self.duplicates.group) < 2:
+            return 0.0
+        P, beta, squares = column_graph(self.duplicates.expand_both(self.F.T @ self.F), self.k_p)
+        self.L_p = self.duplicates.collapse_both(np.diag(P.sum(axis=1)) - P)
+        if self.published:  # from distances that are not halved
+            return float(self.mu * 2.0 * beta.mean() * np.square(P).sum())
+        return self.mu * float(beta @ squares)
+
+    def objective(self) -> float:
+        """Eq. 8 without α‖S‖² and β‖P‖²; of the authors' code, its logarithm of Eq. 8 with two halves."""
+        F, half = self.F, 0.5 if self.published else 1.0
+        value = float(np.square(self.XW - (F - F.mean(axis=0))).sum())
+        value += float((self.U * np.square(F - self.Y)).sum())
+        # ‖W‖_{2,1} as D has it, with ε.
+        value += half * self.lambda_ * float(np.sqrt(row_norms(self.W) ** 2 + self.epsilon).sum())
+        if self.L_s is not None:
+            for factor, V in ((half, F), (1.0, self.XW)):
+                value += factor * self.theta * float(np.vdot(V, self.L_s.product(V)))
+        if self.L_p is not None:
+            value += self.mu * float(np.vdot(self.L_p, F.T @ F))
+        return float(np.log(value + self.penalty)) if self.published else value
+
+    def _save(self) -> None:
+        arrays = {"F": self.F, "W": self.W, "XW": self.XW, "D": self.D}
+        if self.projection is not None:
+            arrays |= {"values": self.projection.values, "vectors": self.projection.vectors}
+        save_state(self.checkpoint, arrays, self.trace)
+
+    def _restore(self, state: State) -> None:
+        """Go on from a state; the graphs follow from F and X W."""
+        self.F, self.W, self.XW, self.D = (state.arrays[name] for name in ("F", "W", "XW", "D"))
+        self.projection = Projection(self.W, 0, 0, 0.0, True, state.arrays["values"], state.arrays["vectors"])
+        self.trace = Trace(**state.facts["trace"])
+
+
+def first_weights(d: int, q: int, seed: int, *, published: bool) -> Array:
+    """The W with which the first graph is made, shape (d, q)."""
+    random = np.random.default_rng(seed)
+    if published:
+        return random.random((d, q))
+    # Points of the first graph then have about the spread of standardised features.
+    weights: Array = random.standard_normal((d, q)) / np.sqrt(d)
+    return weights
+
+
+def _warnings(trace: Trace, scores: Array, tol: float, max_iter: int) -> list[Warning]:
+    found: list[Warning] = []
+    if not scores.any():
+        found.append(
+            UserWarning(
+                "Access-MFS can tell no feature from another: every feature is constant, or no known label differs "
+                "between rows. All features get the same score."
+            )
+        )
+    elif not trace.converged:
+        found.append(
+            ConvergenceWarning(
+                f"Access-MFS did not converge in {max_iter} iterations (the last one changed the objective by "
+                f"{trace.change:.1e} of it, and tol is {tol:g}). Increase max_iter, or tol."
+            )
+        )
+    if not trace.solved:
+        found.append(
+            ConvergenceWarning(
+                f"Access-MFS left a relative residual of {max(trace.solver_residual):.1e} in the equation of W. Use a "
+                "gram_cap of at least the number of features, a larger lambda_, or a larger solver_tol."
+            )
+        )
+    return found

@@ -1,0 +1,165 @@
+"""Exact neighbour graphs of rows in memory, by Euclidean distance and by isolation mass; ties go to the lower index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask import runtime
+from mlfs_dask.blocks import isolation
+from mlfs_dask.blocks.forest import draw_sample, forest_seeds, grow_forest, mass_tables, sample_size
+from mlfs_dask.blocks.neighbours import NearestRows
+from mlfs_dask.typing import Matrix
+
+Array = NDArray[np.float64]
+Found = tuple[NDArray[np.int64], NDArray[Any]]
+
+#: Pairs of sparse rows, and look-ups of masses, above which the compiled search is loaded: up to there NumPy is done
+#: before.
+COMPILED_PAIRS = 2 * 10**6
+COMPILED_LOOKUPS = 10**9
+
+#: Rows that a thread searches for, at least.
+FEWEST_ROWS = 512
+
+
+class Neighbours(NamedTuple):
+    """The k nearest rows of every row.
+
+    Attributes
+    ----------
+    indices : int64 array, shape (n, k)
+        Nearest first, ties by lower index; never the row itself.
+    distances : float64 array, shape (n, k)
+        Squared Euclidean distances, or isolation masses as fractions of the rows.
+    """
+
+    indices: NDArray[np.int64]
+    distances: Array
+
+    def to_csr(self, values: Array | None = None) -> sp.csr_array:
+        """The graph with an entry for each neighbour, shape (n, n); zeros are stored.
+
+        Parameters
+        ----------
+        values : float64 array, shape (n, k), optional
+            Entries in the order of `indices`; the distances by default.
+
+        Examples
+        --------
+        >>> Neighbours(np.array([[1], [0]]), np.array([[4.0], [4.0]])).to_csr().toarray()
+        array([[0., 4.],
+               [4., 0.]])
+        """
+        n, k = self.indices.shape
+        order = np.argsort(self.indices, axis=1)
+        columns = np.take_along_axis(self.indices, order, axis=1).ravel()
+        data = np.take_along_axis(self.distances if values is None else values, order, axis=1).ravel()
+        return sp.csr_array((data, columns, k * np.arange(n + 1)), shape=(n, n))
+
+
+def nearest_rows(Z: Matrix, k: int, *, threads: int = 1) -> Neighbours:
+    """The k nearest rows of every row by Euclidean distance.
+
+    Parameters
+    ----------
+    Z : float64 ndarray or csr_array, shape (n, m)
+        Distances of dense rows have most digits where the rows lie around zero.
+    k : int
+        At most n − 1 neighbours are found.
+    threads : int
+        They change nothing in the result.
+
+    Examples
+    --------
+    >>> nearest_rows(np.array([[0.0], [1.0], [3.0]]), 1).indices.ravel()
+    array([1, 0, 1])
+    """
+    n = Z.shape[0]
+    k = min(k, n - 1)
+
+    def search(low: int, high: int) -> Found:
+        nearest = NearestRows(Z[low:high], low, k, compiled=n * n > COMPILED_PAIRS)
+        nearest.add(Z, 0)
+        return nearest.nearest()
+
+    return Neighbours(*_search("neighbours", search, n, k, threads))
+
+
+class MassNeighbours(NamedTuple):
+    """Neighbours by isolation mass, and how many rows the forest was grown on."""
+
+    neighbours: Neighbours
+    sample_rows: int
+
+
+def least_mass_rows(
+    X: Matrix, k: int, *, n_trees: int, max_samples: int, seed: int, threads: int = 1
+) -> MassNeighbours:
+    """The k rows of least isolation mass for every row.
+
+    Parameters
+    ----------
+    X : ndarray or csr_array, shape (n, d)
+        As read: the forest does not depend on the scale of features.
+    k : int
+        At most n − 1 neighbours are found.
+    n_trees, max_samples : int
+        Trees of the forest, and rows that each is grown on.
+    seed : int
+        Settles which rows are drawn, and every split.
+    threads : int
+        They change nothing in the result.
+
+    Notes
+    -----
+    Makes n² · n_trees look-ups, and holds 2 · n_trees · n bytes of leaf numbers and 4 · n_trees · max_samples² of
+    masses.
+    """
+    n, d = X.shape
+    k = min(k, n - 1)
+    rng, grow = forest_seeds(seed)
+    row_bytes = 8 * -(-X.nnz // n) + 8 if sp.issparse(X) else 4 * d
+    chosen = draw_sample(n, sample_size(n, row_bytes, n_trees=n_trees, max_samples=max_samples), rng)
+    with runtime.stage("forest: growing"):
+        forest = grow_forest(X[chosen], n_trees=n_trees, max_samples=max_samples, seed=grow)
+    with runtime.stage("masses: counting"):
+        codes = np.ascontiguousarray(forest.leaf_numbers(X).T)
+        tables = mass_tables(forest.shapes, codes)
+
+    def search(low: int, high: int) -> Found:
+        if n * n * n_trees <= COMPILED_LOOKUPS:
+            return isolation.nearest_by_mass(codes, tables, low, high, k)
+        from mlfs_dask.blocks import isolation_compiled
+
+        indices, masses = np.empty((high - low, k), np.int64), np.empty((high - low, k), np.int64)
+        isolation_compiled.nearest_by_mass(codes, tables, low, high, k, indices, masses)
+        return indices, masses
+
+    indices, masses = _search("masses: comparing all rows", search, n, k, threads)
+    return MassNeighbours(Neighbours(indices, masses / (n_trees * n)), len(chosen))
+
+
+def _search(label: str, search: Callable[[int, int], Found], n: int, k: int, threads: int) -> Found:
+    """What a search gives for groups of rows, some at the same time."""
+    if k < 1:
+        return np.empty((n, 0), np.int64), np.empty((n, 0))
+    cuts = np.linspace(0, n, max(1, min(4 * threads, n // FEWEST_ROWS)) + 1).astype(int).tolist()
+
+    def report(low: int, high: int) -> Found:
+        found = search(low, high)
+        report_progress()
+        return found
+
+    with (
+        runtime.one_blas_thread(),
+        runtime.stage(label, len(cuts) - 1) as report_progress,
+        runtime.TaskThreads(threads, "mlfs-search") as pool,
+    ):
+        found = list(pool.map(report, cuts[:-1], cuts[1:]))
+    indices, distances = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return indices, distances

@@ -1,0 +1,191 @@
+"""mFSIR on rows in memory (Mansouri, Benabdeslem & Benkabou), with the graph of the paper (Eq. 6).
+
+Labels are seen through a few non-negative latent variables V, smooth over near rows, and features are regressed on V
+with weights G⊙H (Eq. 8). Blockwise steps, or the steps of Algorithm 1 as printed.
+
+D. E. K. Mansouri, K. Benabdeslem, S.-E. Benkabou, "Implicit regularization for multi-label feature selection",
+arXiv:2411.11436, doi:10.48550/arXiv.2411.11436.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+from sklearn.exceptions import ConvergenceWarning
+
+from mlfs_dask import checkpoints
+from mlfs_dask.blocks.factorisation import nonnegative_factors
+from mlfs_dask.blocks.heat_kernel import heat_kernel_graph
+from mlfs_dask.blocks.proximal import row_norms
+from mlfs_dask.exact import matrix
+from mlfs_dask.exact.fit import ExactFit, FeatureMoments, HeldArray, one_blas_thread, save_state
+from mlfs_dask.exact.graphs import nearest_rows
+from mlfs_dask.exact.matrix import ScaledMatrix
+from mlfs_dask.solvers import blockwise, spectral
+from mlfs_dask.solvers.blockwise import Factors, Problem, Snapshot, Trace
+from mlfs_dask.solvers.laplacian import Laplacian
+from mlfs_dask.typing import Matrix
+
+Array = NDArray[np.float64]
+
+
+@one_blas_thread
+def fit(
+    X: Matrix,
+    Y: sp.csr_array,
+    *,
+    moments: FeatureMoments,
+    alpha: float,
+    beta: float,
+    n_latent: int,
+    n_neighbors: int,
+    lambda_: float | None,
+    step: Literal["blockwise", "fixed"],
+    eta: float | None,
+    omega: float,
+    weight_steps: int,
+    label_steps: int,
+    gram_cap: int,
+    tol: float,
+    max_iter: int,
+    random_state: int | None,
+    threads: int = 1,
+) -> ExactFit:
+    """Fit mFSIR.
+
+    Parameters
+    ----------
+    X : ndarray or csr_array, shape (n, d)
+        As read, finite.
+    Y : csr_array, shape (n, q)
+        1 for positive labels and nothing else.
+    moments : FeatureMoments
+        Of X.
+    alpha, beta, n_latent, ..., random_state
+        As of `MFSIR`.
+    threads : int
+        Of the neighbour search; they change nothing in the result.
+
+    Raises
+    ------
+    MlfsError
+        The fixed form diverges.
+    """
+    n, d = X.shape
+    features = ScaledMatrix(X, moments)
+    labels = sp.csr_array(Y, dtype=np.float64)
+    laplacian = None
+    if beta > 0 and n > 1:
+        laplacian = _laplacian(features, n_neighbors, lambda_, threads)
+    start = _start(labels, d, n_latent, step=step, omega=omega, seed=random_state)
+    products = _Products(features, gram_cap)
+    problem = Problem(labels, laplacian, products, float(alpha), float(beta))
+
+    checkpoint = checkpoints.current()
+    state = checkpoint.load()
+    if state is None:
+        resume, first_rho = None, spectral.largest_eigenvalue(products.normal, d)
+    else:
+        factors = Factors(**{name: state.arrays[name] for name in ("G", "H", "V", "B")})
+        trace = Trace(**state.facts["trace"])
+        resume = Snapshot(factors, state.arrays["W"], state.arrays["XXW"], state.facts["rho"], trace)
+        first_rho = float(state.facts["first_rho"])
+
+    def save(snapshot: Snapshot) -> None:
+        arrays = {**vars(snapshot.at), "W": snapshot.W, "XXW": snapshot.XXW}
+        save_state(checkpoint, arrays, snapshot.trace, rho=snapshot.rho, first_rho=first_rho)
+
+    extra: dict[str, Any] = {
+        "n_latent": start.V.shape[1],
+        "rho": first_rho,
+        "gram": d <= gram_cap,
+        "graph": None if laplacian is None else {"kind": "exact"},
+        "constant_features": int((features.factor == 0).sum()),
+    }
+    loop: dict[str, Any] = {"tol": tol, "max_iter": max_iter, "resume": resume, "save": save}
+    if step == "fixed":
+        extra["eta"] = _stable_step(problem, first_rho) if eta is None else float(eta)
+        found, trace = blockwise.solve_fixed(problem, start, eta=extra["eta"], **loop)
+        return ExactFit(row_norms(found.W), trace, extra)
+    found, trace = blockwise.solve_blockwise(
+        problem, start, rho=first_rho, weight_steps=weight_steps, label_steps=label_steps, **loop
+    )
+    return ExactFit(row_norms(found.W), trace, extra, warnings=_warnings(trace, found, tol, max_iter))
+
+
+def held_arrays(*, sparse: bool, gram: bool, graph: bool) -> list[HeldArray]:
+    """What `fit` holds beside X and Y."""
+    held = [*matrix.held_arrays(sparse=sparse), HeldArray("positive labels", "y")]
+    held += [HeldArray("latent labels", "n l")] * blockwise.ROW_MATRICES
+    held += [HeldArray("feature weights", "d l")] * blockwise.FEATURE_MATRICES
+    if gram:
+        held.append(HeldArray("X'X", "d d"))
+    if graph:
+        held += [HeldArray("neighbours", "n k", "int64"), HeldArray("distances", "n k")]
+        held += [HeldArray("graph", "2 n k"), HeldArray("graph columns", "2 n k", "int64")]
+    return held
+
+
+def _laplacian(features: ScaledMatrix, n_neighbors: int, lambda_: float | None, threads: int) -> Laplacian:
+    """L of Eq. 5 for the graph of Eq. 6."""
+    distances = nearest_rows(features.rows, n_neighbors, threads=threads).to_csr()
+    # The mean squared distance over all pairs is 2 Σ var_f, and a standardised feature has variance 1.
+    mean = 2.0 * float((features.factor > 0).sum())
+    return Laplacian(heat_kernel_graph(distances, mean if lambda_ is None else float(lambda_) ** 2))
+
+
+def _start(Y: sp.csr_array, d: int, n_latent: int, *, step: str, omega: float, seed: int | None) -> Factors:
+    """G, H, V and B to start from."""
+    n, q = Y.shape
+    if step == "fixed":
+        shapes = (d, n_latent), (d, n_latent), (n, n_latent), (n_latent, q)
+        seeds = np.random.SeedSequence(seed).spawn(4)
+        draws = (np.random.default_rng(s).uniform(-omega, omega, shape) for s, shape in zip(seeds, shapes, strict=True))
+        return Factors(*draws)
+    T, B = nonnegative_factors(Y, n_latent)
+    V = np.maximum(np.asarray(Y @ T), 0.0)
+    # Balanced: signs are free and features begin alike; random draws would leave theirs in the ranking. The size does
+    # not matter, since each factor moves by a constant that belongs to the size of the other.
+    return Factors(np.ones((d, len(B))), np.zeros((d, len(B))), V, B)
+
+
+class _Products:
+    """Products with standardised X: by X'X up to the Gram cap."""
+
+    def __init__(self, features: ScaledMatrix, gram_cap: int) -> None:
+        self.forward = features.forward
+        self.backward = features.backward
+        self._gram = features.gram() if features.shape[1] <= gram_cap else None
+
+    def normal(self, W: Array) -> Array:
+        if self._gram is not None:
+            return np.asarray(self._gram @ W)
+        return self.backward(self.forward(W))
+
+
+def _stable_step(problem: Problem, rho: float) -> float:
+    """1 over the largest Lipschitz constant of the four blocks, their factors being of size 1."""
+    pairs = (problem.Y.T @ problem.Y).toarray()
+    smooth = 1.0 + problem.alpha + 2.0 * problem.beta * problem.largest_degree
+    return 0.5 / max(rho, smooth, problem.alpha * float(np.linalg.eigvalsh(pairs)[-1]))
+
+
+def _warnings(trace: Trace, found: Factors, tol: float, max_iter: int) -> list[Warning]:
+    if not found.H.any():
+        return [
+            UserWarning(
+                "mFSIR can tell no feature from another: every feature is constant, or no label differs between "
+                "rows. All features get the same score."
+            )
+        ]
+    if trace.converged:
+        return []
+    return [
+        ConvergenceWarning(
+            f"mFSIR did not converge in {max_iter} iterations (the last one lowered the objective by more than "
+            f"{tol:g} of it). Increase max_iter, or tol."
+        )
+    ]

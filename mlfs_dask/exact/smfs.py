@@ -1,0 +1,451 @@
+"""SMFS on rows in memory (Xu & Zhao 2020), with the density graph of the paper (Eqs. 2 and 3).
+
+Rows are neighbours when few rows lie with them in the nodes of an isolation forest; unknown labels follow those of the
+neighbours (W) and a row-sparse regression on the features (P), in turns.
+
+T. Xu, L. Zhao, "A structure-induced framework for multi-label feature selection with highly incomplete labels", IEEE
+Access 8 (2020) 71219-71230, doi:10.1109/ACCESS.2020.2987922.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+from sklearn.exceptions import ConvergenceWarning
+
+from mlfs_dask import checkpoints
+from mlfs_dask.blocks.proximal import row_norms
+from mlfs_dask.checkpoints import State
+from mlfs_dask.errors import DataError
+from mlfs_dask.exact import matrix
+from mlfs_dask.exact.fit import ExactFit, FeatureMoments, HeldArray, one_blas_thread, save_state
+from mlfs_dask.exact.graphs import Neighbours, least_mass_rows
+from mlfs_dask.exact.matrix import ScaledMatrix
+from mlfs_dask.solvers import label_recovery, row_sparse
+from mlfs_dask.solvers.label_recovery import Reconstruction, recover_labels
+from mlfs_dask.solvers.row_sparse import Step
+from mlfs_dask.solvers.trace import LoopTrace
+from mlfs_dask.solvers.working_set import WorkingSet
+from mlfs_dask.typing import Matrix
+
+Array = NDArray[np.float64]
+
+#: β relative to the least one at which P is 0, chosen by `benchmarks/quality.py smfs`.
+BETA_FRACTION = 0.1
+
+#: Maximum number of reweightings of one P-step by X'SX, and the relative change of P at which they end.
+INNER_ITERATIONS = 10
+INNER_TOL = 0.01
+
+#: Relative residual of the conjugate gradients of a Y-step, and their maximum number of steps.
+LABEL_TOL = 1e-9
+LABEL_STEPS = 1000
+
+#: The same of a P-step above the Gram cap. Every step lowers the objective; the residual has to be smaller as the
+#: objective settles.
+FEATURE_TOL = 1e-2
+FEATURE_STEPS = 5
+
+#: Maximum number of features above the Gram cap that a P-step solves for at a time: 32 MiB of X'SX.
+SET_FEATURES = 2048
+
+#: Row norms up to so many ε count as zero.
+VANISHED = 1e3
+
+
+@dataclass
+class Trace(LoopTrace):
+    """Values of every iteration; the objective is Eq. 6.
+
+    Attributes
+    ----------
+    step : list of float
+        Relative change of the objective.
+    recovery_steps : list of int
+    recovery_residual : list of float
+    regression_steps : list of int
+    """
+
+    step: list[float] = field(default_factory=list)
+    recovery_steps: list[int] = field(default_factory=list)
+    recovery_residual: list[float] = field(default_factory=list)
+    regression_steps: list[int] = field(default_factory=list)
+
+
+@one_blas_thread
+def fit(
+    X: Matrix,
+    Y: sp.csr_array,
+    *,
+    moments: FeatureMoments,
+    alpha: float | None,
+    beta: float | None,
+    n_neighbors: int,
+    n_trees: int,
+    max_samples: int,
+    missing: Literal["auto", "coded", "zeros"],
+    consistency: Literal["observed", "none"],
+    standardise: bool,
+    inner_iterations: int | None,
+    gram_cap: int,
+    tol: float,
+    max_iter: int,
+    random_state: int | None,
+    threads: int = 1,
+) -> ExactFit:
+    """Fit SMFS.
+
+    Parameters
+    ----------
+    X : ndarray or csr_array, shape (n, d)
+        As read, finite.
+    Y : csr_array, shape (n, q)
+        1 for positive labels, −1 for unknown ones.
+    moments : FeatureMoments
+        Of X.
+    alpha, beta, n_neighbors, ..., random_state
+        As of `SMFS`.
+    threads : int
+        Of the neighbour search; they change nothing in the result.
+
+    Raises
+    ------
+    DataError
+        No label is known.
+    """
+    labels, known, s = known_labels(Y, missing)
+    forest = least_mass_rows(
+        X,
+        n_neighbors,
+        n_trees=n_trees,
+        max_samples=max_samples,
+        seed=int(random_state or 0),
+        threads=threads,
+    )
+    W = density_structure(forest.neighbours)
+    labels = start_labels(labels, known, W)
+    free = np.ones_like(known) if consistency == "none" else ~known
+    features = ScaledMatrix(X, moments, centre=standardise, standardise=standardise)
+    if alpha is None:
+        alpha = float(s[s > 0].mean()) if (s > 0).any() else 1.0
+    loop = _Loop(features, labels, free, s, Reconstruction(W), alpha, beta, inner_iterations, gram_cap, tol)
+    trace = loop.run(max_iter)
+    scores = row_norms(loop.P)
+    extra: dict[str, Any] = {
+        "alpha": alpha,
+        "beta": loop.beta,
+        "gram": loop.G is not None,
+        "graph": {"kind": "exact"},
+        "forest_rows": forest.sample_rows,
+        "labelled_rows": int((s > 0).sum()),
+        "unknown_entries": int((~known).sum()),
+        "recovered_positives": int(((loop.Y > 0) & ~known).sum()),
+        "constant_features": int((features.squares == 0).sum()),
+    }
+    return ExactFit(scores, trace, extra, loop.Y, _warnings(trace, scores, loop.epsilon, max_iter))
+
+
+def held_arrays(*, sparse: bool, gram: bool) -> list[HeldArray]:
+    """What `fit` holds beside X and Y."""
+    held = matrix.held_arrays(sparse=sparse)
+    held += [HeldArray("leaf numbers", "2 n t", "uint16"), HeldArray("masses", "n k", "int64")]
+    held += [HeldArray("neighbours", "n k", "int64"), HeldArray("W", "n k")]
+    held += [HeldArray("I - W, its transpose", "2 n k"), HeldArray("their columns", "2 n k", "int64")]
+    held += [HeldArray("Y", "n q"), HeldArray("X P", "n q")]
+    held += [HeldArray("known labels", "n q", "bool"), HeldArray("free labels", "n q", "bool")]
+    held += [HeldArray("label solver", "n q")] * label_recovery.ROW_MATRICES
+    held += [HeldArray("weights", "d q")] * row_sparse.FEATURE_MATRICES
+    held += [HeldArray("X'SX", "d d" if gram else "m m")] * (1 + row_sparse.SQUARE_MATRICES)
+    return held
+
+
+def known_labels(Y: sp.csr_array, missing: Literal["auto", "coded", "zeros"]) -> tuple[Array, NDArray[np.bool_], Array]:
+    """Y as 1 and −1 (n, q), which entries are known (n, q), and the diagonal of S of Eq. 7 (n,).
+
+    Parameters
+    ----------
+    Y : csr_array, shape (n, q)
+        1 for positive labels, −1 for unknown ones.
+    missing : {"auto", "coded", "zeros"}
+
+    Raises
+    ------
+    DataError
+        No label is known.
+
+    Examples
+    --------
+    >>> known_labels(sp.csr_array(np.array([[1, 0], [-1, 1]])), "auto")[1]
+    array([[ True,  True],
+           [False,  True]])
+    """
+    coded = missing == "coded" or (missing == "auto" and bool((Y.data < 0).any()))
+    entries = Y.toarray()
+    positive = entries > 0
+    known = entries >= 0 if coded else positive
+    if not known.any():
+        raise DataError(
+            "no label of any row is known" if coded else "no row of Y has a positive label",
+            cure="give labels 1 and 0 for some rows; -1 stands for an unknown one",
+        )
+    # Eq. 7: a row weighs by how rare its positive labels are.
+    s = (positive / np.maximum(positive.sum(axis=0), 1)).sum(axis=1)
+    return np.where(positive, 1.0, -1.0), known, s
+
+
+def density_structure(neighbours: Neighbours) -> sp.csr_array:
+    """W of Eq. 3: row-softmax of −ξ over the neighbours, shape (n, n), k entries a row.
+
+    Parameters
+    ----------
+    neighbours : Neighbours
+        `distances` is ξ.
+    """
+    weights = np.exp(-neighbours.distances)
+    if weights.shape[1]:
+        weights /= weights.sum(axis=1, keepdims=True)
+    return neighbours.to_csr(weights)
+
+
+def start_labels(Y: Array, known: NDArray[np.bool_], W: sp.csr_array) -> Array:
+    """Eq. 4: unknown entries of labelled rows become what their neighbours have (old Y on the right).
+
+    Rows of which nothing is known keep −1, as in the paper.
+
+    Parameters
+    ----------
+    Y : float64 array, shape (n, q)
+        1 and −1; unknown entries are −1.
+    known : bool array, shape (n, q)
+    W : csr_array, shape (n, n)
+    """
+    if not W.nnz:
+        return Y
+    return np.where(known.any(axis=1, keepdims=True) & ~known, W @ Y, Y)
+
+
+class _Loop:
+    """The loop of Algorithm 1 and its state, in the paper's letters.
+
+    Attributes
+    ----------
+    Y : float64 array, shape (n, q)
+    P : float64 array, shape (d, q)
+    t : float64 array, shape (d,)
+        1 over the diagonal of D.
+    G : float64 array, shape (d, d), or None
+        X'SX.
+    B : float64 array, shape (d, q)
+        X'SY.
+    """
+
+    def __init__(
+        self,
+        X: ScaledMatrix,
+        Y: Array,
+        free: NDArray[np.bool_],
+        s: Array,
+        reconstruction: Reconstruction,
+        alpha: float,
+        beta: float | None,
+        inner_iterations: int | None,
+        gram_cap: int,
+        tol: float,
+    ) -> None:
+        self.X, self.Y, self.free, self.s = X, Y, free, s
+        self.reconstruction = reconstruction
+        self.alpha = alpha
+        self.inner_iterations = inner_iterations
+        self.tol = tol
+        # Labels of rows without weight have no part in P; where all others are known, P does not wait for Y.
+        self.coupled = bool(free[s > 0].any())
+        self.diagonal: Array = X.squares * s.sum()  # about that of X'SX
+        self.trace = Trace()
+        self.epsilon, self.feature_tol = 0.0, FEATURE_TOL
+        d, q = X.shape[1], Y.shape[1]
+        self.P = np.zeros((d, q))
+        self.t = np.full(d, 2.0 * np.sqrt(q))
+        self.GP: Array | None = None  # X'SX P above the Gram cap
+
+        self.checkpoint = checkpoints.current()
+        state = self.checkpoint.load()
+        if state is not None:
+            self._restore(state)
+        elif not self.coupled and free.any():
+            self._recover(None)
+        self.structure = reconstruction.error(self.Y)
+        self.G = X.gram(s) if d <= gram_cap else None
+        self.B: Array = self._backward() if state is None else state.arrays["B"]
+        if state is not None:
+            self.beta = float(state.facts["beta"])
+        elif beta is None:
+            self.beta = BETA_FRACTION * 2.0 * float(row_norms(self.B).max(initial=0.0))
+        else:
+            self.beta = float(beta)
+        self.weighted_labels = self._weighted(self.Y)
+        self.working: WorkingSet | None = None
+        max_rows = min(gram_cap, SET_FEATURES)
+        if self.G is None and self.beta > 0 and max_rows:
+            rows = {} if state is None else {name: state.arrays[name] for name in ("rows", "following")}
+            self.working = WorkingSet(lambda columns: X.gram(s, columns), d, max_rows, **rows)
+
+    def run(self, max_iter: int) -> Trace:
+        """Algorithm 1."""
+        trace = self.trace
+        for iteration in range(trace.iterations + 1, max_iter + 1):
+            self._update_P()
+            fit = self._update_Y()
+            objective = (
+                fit + self.alpha * self.structure + self.beta * row_sparse.penalty(self.P, self.epsilon)
+            )  # Eq. 6
+
+            change = abs(trace.objective[-1] - objective) / max(abs(objective), 1e-300) if trace.objective else 1.0
+            trace.objective.append(objective)
+            trace.step.append(change)
+            trace.report_progress(step=change)
+            # A P-step that is off by a residual r leaves the objective off by about r².
+            if change <= self.tol and self._has_settled(self.tol * objective):
+                trace.converged = True
+                break
+            self.feature_tol = min(self.feature_tol, 0.1 * float(np.sqrt(max(change, self.tol))))
+            if self.coupled and iteration < max_iter:
+                self.B = self._backward()
+            self._save()
+        if self.working is not None and self.GP is not None:
+            self.working.settle(self.P, self.GP, self.B, self.beta, self.epsilon)
+        return trace
+
+    def _has_settled(self, gain: float) -> bool:
+        """Whether an exact P-step would gain no more than `gain`."""
+        if self.working is not None:
+            # Where not all features that matter fit the set, turns go on for as long as they change something.
+            return self.working.violation <= gain or len(self.working.rows) == self.working.max_rows
+        return self.G is not None or self.feature_tol <= 0.1 * np.sqrt(self.tol)
+
+    def _update_P(self) -> None:
+        """P by Eq. 10, D by Eq. 9, in turn."""
+        inner = self.inner_iterations
+        if self.working is not None and self.GP is not None:
+            self.working.settle(self.P, self.GP, self.B, self.beta, self.epsilon)
+            steps = self.working.step(
+                self.P,
+                self.GP,
+                self.B,
+                self.beta,
+                self.epsilon,
+                diagonal=self.diagonal,
+                max_iter=inner or INNER_ITERATIONS,
+                tol=INNER_TOL if inner is None else None,
+            )
+            self.trace.regression_steps.append(steps)
+            return
+        steps, default = 0, INNER_ITERATIONS if self.G is not None else 1
+        for _ in range(1 if self.working is not None else inner or default):
+            step = self._regress()  # Eq. 10
+            moved = float(np.linalg.norm(step.P - self.P))
+            self.P = step.P
+            steps += step.steps
+            self.epsilon = self.epsilon or row_sparse.smoothing(self.P)
+            self.t = row_sparse.weights(self.P, self.epsilon)  # Eq. 9
+            if self.beta == 0 or (inner is None and moved <= INNER_TOL * float(np.linalg.norm(self.P))):
+                break
+        self.trace.regression_steps.append(steps)
+
+    def _regress(self) -> Step:
+        if self.G is not None:
+            return row_sparse.solve_gram(self.G, self.B, self.beta, self.t, start=self.P)
+        return row_sparse.solve_products(
+            self._normal,
+            self.B,
+            self.beta,
+            self.t,
+            start=self.P,
+            diagonal=self.diagonal,
+            tol=self.feature_tol,
+            max_iter=FEATURE_STEPS,
+        )
+
+    def _update_Y(self) -> float:
+        """Y by Eq. 13, where P has a part in it. Gives Σ s_ii ‖xⁱP − yⁱ‖²."""
+        if self.G is not None and not self.coupled:
+            return self._fit(self.G @ self.P)
+        fitted = self.X.forward(self.P)
+        if self.working is not None:
+            self.GP = self.X.backward(self.s[:, np.newaxis] * fitted)
+        if self.coupled:
+            self._recover(fitted)
+            self.structure = self.reconstruction.error(self.Y)
+        return self._weighted(fitted - self.Y)
+
+    def _fit(self, GP: Array) -> float:
+        """Σ s_ii ‖xⁱP − yⁱ‖², by X'SX P."""
+        return float(np.vdot(self.P, GP) - 2.0 * np.vdot(self.P, self.B)) + self.weighted_labels
+
+    def _recover(self, fitted: Array | None) -> None:
+        found = recover_labels(
+            self.Y,
+            self.free,
+            self.s,
+            fitted,
+            self.alpha,
+            self.reconstruction,
+            tol=LABEL_TOL,
+            max_iter=LABEL_STEPS,
+        )
+        self.Y = found.Y
+        self.trace.recovery_steps.append(found.steps)
+        self.trace.recovery_residual.append(found.residual)
+
+    def _backward(self) -> Array:
+        """X'SY."""
+        return self.X.backward(self.s[:, np.newaxis] * self.Y)
+
+    def _normal(self, V: Array) -> Array:
+        """X'SX V."""
+        return self.X.backward(self.s[:, np.newaxis] * self.X.forward(V))
+
+    def _weighted(self, rows: Array) -> float:
+        """Σ s_ii ‖rowⁱ‖²."""
+        return float(self.s @ np.einsum("ij,ij->i", rows, rows))
+
+    def _save(self) -> None:
+        facts: dict[str, Any] = {"beta": self.beta, "epsilon": self.epsilon, "feature_tol": self.feature_tol}
+        arrays: dict[str, NDArray[Any]] = {"Y": self.Y, "P": self.P, "B": self.B}
+        if self.working is not None and self.GP is not None:
+            arrays |= {"GP": self.GP, "rows": self.working.rows, "following": self.working.following}
+        save_state(self.checkpoint, arrays, self.trace, **facts)
+
+    def _restore(self, state: State) -> None:
+        self.trace = Trace(**state.facts["trace"])
+        self.epsilon, self.feature_tol = state.facts["epsilon"], state.facts["feature_tol"]
+        self.Y, self.P, self.GP = state.arrays["Y"], state.arrays["P"], state.arrays.get("GP")
+        self.t = row_sparse.weights(self.P, self.epsilon)
+
+
+def _warnings(trace: Trace, scores: Array, epsilon: float, max_iter: int) -> list[Warning]:
+    if not scores.any():
+        return [
+            UserWarning(
+                "SMFS can tell no feature from another: no row has a known positive label, or every feature is "
+                "constant. All features get the same score."
+            )
+        ]
+    if scores.max() <= VANISHED * epsilon:
+        return [
+            UserWarning(
+                "SMFS went to P = 0: beta is too large, or, with consistency='none', iterations were too many. Scores "
+                "are what is left of P."
+            )
+        ]
+    if trace.converged:
+        return []
+    return [
+        ConvergenceWarning(
+            f"SMFS did not converge in {max_iter} iterations (the last one changed the objective by "
+            f"{trace.step[-1]:.1e} of it). Increase max_iter, or tol."
+        )
+    ]

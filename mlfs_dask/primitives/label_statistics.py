@@ -1,0 +1,129 @@
+"""What is known of the labels, in sums over the rows: pairs of labels, known entries, and which labels are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.blocks.products import label_pairs_block, label_sums_block, positives_block
+from mlfs_dask.primitives.passes import CacheableStatistic, State
+from mlfs_dask.typing import Block, Profile
+
+
+class LabelKnowledge(NamedTuple):
+    """Sums over the rows of Y.
+
+    Attributes
+    ----------
+    positive, unknown : int64 array, shape (q,)
+        Entries 1 and −1 of each label.
+    pairs : int64 array, shape (q, q)
+        Rows that have both labels.
+    rows : int64 array, shape (4,)
+        Rows with a positive label, with no known entry, with some unknown ones, and with some unknown ones among those
+        with a positive label.
+    fingerprints : uint64 array, shape (2, q)
+        Of every label a sum of one draw of 64 bits for each row that has it, and for each row in which it is unknown:
+        equal for labels whose known entries are the same, and else once in 2⁶⁴ times.
+    """
+
+    positive: NDArray[np.int64]
+    unknown: NDArray[np.int64]
+    pairs: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    fingerprints: NDArray[np.uint64]
+
+    @property
+    def groups(self) -> NDArray[np.intp]:
+        """Group of every label, shape (q,): labels of which the same is known; numbered by their first labels."""
+        _, first, group = np.unique(self.fingerprints, axis=1, return_index=True, return_inverse=True)
+        order = np.empty(len(first), dtype=np.intp)
+        order[np.argsort(first)] = np.arange(len(first))
+        result: NDArray[np.intp] = order[np.asarray(group).ravel()]
+        return result
+
+
+class Labels(CacheableStatistic):
+    """Statistic: `LabelKnowledge`.
+
+    Parameters
+    ----------
+    n_labels : int
+    unlabelled_without_positive : bool
+        In the fingerprints a row without a positive label counts as unknown in all labels.
+    """
+
+    kind = "labels"
+
+    def __init__(self, n_labels: int, *, unlabelled_without_positive: bool = False) -> None:
+        self.n_labels = n_labels
+        self.unlabelled_without_positive = unlabelled_without_positive
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        return {"unlabelled_without_positive": self.unlabelled_without_positive}
+
+    @property
+    def state_bytes(self) -> int:
+        return 8 * self.n_labels * (self.n_labels + 4) + 32
+
+    @property
+    def result_bytes(self) -> int:
+        return self.state_bytes
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        stored = 40 * profile.label_nonzeros // max(profile.n, 1)
+        return (stored + 64) * profile.block_rows + 24 * self.n_labels**2
+
+    def zero(self) -> State:
+        q = self.n_labels
+        return tuple(
+            LabelKnowledge(
+                np.zeros(q, np.int64),
+                np.zeros(q, np.int64),
+                np.zeros((q, q), np.int64),
+                np.zeros(4, np.int64),
+                np.zeros((2, q), np.uint64),
+            )
+        )
+
+    def add(self, state: State, block: Block) -> None:
+        sums, Y = LabelKnowledge(*state), block.Y
+        P = positives_block(Y)
+        positive = label_sums_block(P)
+        np.add(sums.positive, positive, out=sums.positive)
+        np.add(sums.unknown, label_sums_block(Y) - positive, out=sums.unknown)
+        np.add(sums.pairs, label_pairs_block(P), out=sums.pairs)
+        has = np.diff(P.indptr) > 0
+        missing = np.diff(Y.indptr) - np.diff(P.indptr)
+        partly = (missing > 0) & (missing < self.n_labels)
+        sums.rows[...] += [has.sum(), (missing == self.n_labels).sum(), partly.sum(), (partly & has).sum()]
+        draws = _draws(block.start, Y.shape[0])
+        of_entry = np.repeat(draws, np.diff(Y.indptr))
+        unknown = Y.data < 0
+        np.add.at(sums.fingerprints[0], Y.indices[~unknown], of_entry[~unknown])
+        if self.unlabelled_without_positive:
+            # Such a row says nothing of any label: nothing of it is added.
+            unknown &= np.repeat(has, np.diff(Y.indptr))
+        np.add.at(sums.fingerprints[1], Y.indices[unknown], of_entry[unknown])
+
+    def finalize(self, state: State) -> LabelKnowledge:
+        return LabelKnowledge(*state)
+
+    def to_arrays(self, result: LabelKnowledge) -> dict[str, NDArray[Any]]:
+        return result._asdict()
+
+    def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> LabelKnowledge:
+        return LabelKnowledge(**{name: np.asarray(arrays[name]) for name in LabelKnowledge._fields})
+
+
+def _draws(start: int, rows: int) -> NDArray[np.uint64]:
+    """64 bits for each of some rows, from their numbers alone (SplitMix64, Steele, Lea & Flood 2014)."""
+    x = np.arange(start + 1, start + rows + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    result: NDArray[np.uint64] = x ^ (x >> np.uint64(31))
+    return result

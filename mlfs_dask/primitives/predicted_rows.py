@@ -1,0 +1,263 @@
+"""One iteration of Access-MFS over the rows: every row's predicted labels from the small variables, added to sums.
+
+Given W, b, L_p and anchors [u_a, t_a], the predicted labels of a row follow in turn with its weights of anchors:
+z_i from the distances ½(‖f − u_a‖² + ‖x_iW − t_a‖²), and f (( 1 + θ)I + K_i + μL_p) = x_iW + b + K_i y_i + θU'z_i,
+K_i marking the known labels of the row. The turns begin with the f of θ = 0, so that a row need not be remembered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask.blocks.anchors import Anchors, weigh_scratch_bytes
+from mlfs_dask.blocks.linear import DenseTile, row_tiles, tile_rows, tile_scratch_bytes
+from mlfs_dask.primitives.passes import State, Statistic
+from mlfs_dask.primitives.scaling import Scaling
+from mlfs_dask.solvers.duplicate_labels import DuplicateLabels
+from mlfs_dask.typing import Block, Profile
+
+Array = NDArray[np.float64]
+
+#: Turns of a row's weights and its predicted labels.
+TURNS = 3
+
+
+class PredictedSums(NamedTuple):
+    """Sums over all rows, F holding their predicted labels and Z their weights of anchors.
+
+    Attributes
+    ----------
+    XF : float64 array, shape (d, q)
+    ZX : float64 array, shape (m, d)
+    ZF : float64 array, shape (m, q)
+    ZZ : float64 array, shape (2, m, m)
+        Z'Z of the rows of which nothing or less than half is known, and of the others.
+    masses : float64 array, shape (2, m)
+        Z'1 of the same rows; their sum is the diagonal of Λ.
+    rows : float64 array, shape (2,)
+        How many these are.
+    FF : float64 array, shape (q, q)
+    total : float64 array, shape (q,)
+        1'F.
+    terms : float64 array, shape (3,)
+        ‖X W − F‖², ‖K∘(F − Y)‖² and ‖X W‖².
+    """
+
+    XF: Array
+    ZX: Array
+    ZF: Array
+    ZZ: Array
+    masses: Array
+    rows: Array
+    FF: Array
+    total: Array
+    terms: Array
+
+
+@dataclass(frozen=True)
+class RowPrediction:
+    """The small variables from which the labels of a row are predicted.
+
+    Attributes
+    ----------
+    W : float64 array, shape (d, q)
+        For standardised rows.
+    mean : float64 array, shape (q,)
+        b, the mean of F.
+    U, T : float64 array, shape (m, q)
+        Values of the anchors: of F, and of X W. m may be 0.
+    coupling : float64 array, shape (q, q)
+        μL_p.
+    theta : float
+    neighbors : int
+        Nearest anchors that a row belongs to.
+    duplicates : DuplicateLabels
+        q counts its groups.
+    unlabelled_without_positive : bool
+        Whether nothing is known of rows without a positive label.
+    """
+
+    W: Array
+    mean: Array
+    U: Array
+    T: Array
+    coupling: Array
+    theta: float
+    neighbors: int
+    duplicates: DuplicateLabels
+    unlabelled_without_positive: bool = False
+
+    def labels(self, Y: sp.csr_array) -> tuple[Array, NDArray[np.bool_]]:
+        """Known positives with the lengths of their groups, and which labels are known, both of shape (rows, q)."""
+        dense = Y[:, self.duplicates.first].toarray() if not self.duplicates.distinct else Y.toarray()
+        known = dense >= 0
+        if self.unlabelled_without_positive:
+            positive = np.zeros(Y.shape[0], dtype=bool)
+            positive[np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))[Y.data > 0]] = True
+            known &= positive[:, np.newaxis]
+        return np.maximum(dense, 0) * np.sqrt(self.duplicates.sizes), known
+
+    def predict(self, XW: Array, Y: Array, known: NDArray[np.bool_]) -> tuple[Array, sp.csr_array | None]:
+        """F of some rows, shape (rows, q), and Z, shape (rows, m), or None without anchors.
+
+        Parameters
+        ----------
+        XW : float64 array, shape (rows, q)
+        Y : float64 array, shape (rows, q)
+        known : bool array, shape (rows, q)
+        """
+        target = XW + self.mean
+        target += known * Y
+        F = self._solve(None, target, known, 1.0)
+        if not len(self.U):
+            return F, None
+        ones = np.ones(2 * F.shape[1])
+        anchors = Anchors(np.concatenate([self.U, self.T], axis=1), 0.0 * ones, ones, self.neighbors)
+        Z = None
+        for _ in range(TURNS):
+            Z = anchors.weigh(DenseTile(slice(0, len(F)), np.concatenate([F, XW], axis=1)))
+            F = self._solve(F, target + Z @ (self.theta * self.U), known, 1.0 + self.theta)
+        return F, Z
+
+    def _solve(self, start: Array | None, right: Array, known: NDArray[np.bool_], level: float) -> Array:
+        """F of F(level·I + K + coupling) = right: for rows of which all or nothing is known by two inverses."""
+        from mlfs_dask.blocks.predicted_rows_compiled import solve_rows
+
+        q = len(self.coupling)
+        count = known.sum(axis=1)
+        F = np.empty_like(right)
+        for rows, diagonal in ((count == 0, level), (count == q, level + 1.0)):
+            if rows.all():
+                return right @ np.linalg.inv(self.coupling + diagonal * np.eye(q))
+            if rows.any():
+                F[rows] = right[rows] @ np.linalg.inv(self.coupling + diagonal * np.eye(q))
+        partly = np.flatnonzero((count > 0) & (count < q))
+        if len(partly):
+            F[partly] = right[partly] / (level + 1.0) if start is None else start[partly]
+            solved = F[partly]
+            solve_rows(solved, right[partly], known[partly], self.coupling, level)
+            F[partly] = solved
+        return F
+
+
+@dataclass(frozen=True)
+class PredictedRows(Statistic):
+    """Statistic: `PredictedSums`.
+
+    Parameters
+    ----------
+    scaling : Scaling
+    prediction : RowPrediction
+    """
+
+    scaling: Scaling
+    prediction: RowPrediction
+
+    compiled = True
+
+    @property
+    def _sizes(self) -> tuple[int, int, int]:
+        d, q = self.prediction.W.shape
+        return d, q, len(self.prediction.U)
+
+    @property
+    def state_bytes(self) -> int:
+        d, q, m = self._sizes
+        return 8 * (d * q + m * (d + q + 2 * m + 2) + q * (q + 1) + 5)
+
+    @property
+    def result_bytes(self) -> int:
+        return self.state_bytes
+
+    @property
+    def parameter_bytes(self) -> int:
+        d, q, m = self._sizes
+        return 8 * (d * q + 2 * d + 2 * m * q + q * q)
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        d, q, m = self._sizes
+        rows = profile.block_rows if profile.sparse else tile_rows(d)
+        points = 8 * rows * 2 * q + (weigh_scratch_bytes(profile, rows, m, self.prediction.neighbors) + 4 * rows * m)
+        grouped = 12 * min(m * d, profile.block_values * self.prediction.neighbors) if profile.sparse else 8 * m * d
+        return tile_scratch_bytes(profile, 6 * q) + points + grouped + 16 * d * q
+
+    def zero(self) -> State:
+        d, q, m = self._sizes
+        shapes = ((d, q), (m, d), (m, q), (2, m, m), (2, m), (2,), (q, q), (q,), (3,))
+        return tuple(np.zeros(shape) for shape in shapes)
+
+    def add(self, state: State, block: Block) -> None:
+        sums, prediction = PredictedSums(*state), self.prediction
+        W = self.scaling.scale_rows(prediction.W)
+        for tile in row_tiles(block.X, self.scaling.centre):
+            Y, known = prediction.labels(block.Y[tile.part])
+            XW = tile.forward(W)
+            F, Z = prediction.predict(XW, Y, known)
+            tile.add_backward(F, sums.XF)
+            mostly = 2 * known.sum(axis=1) >= known.shape[1]
+            sums.rows[...] += [(~mostly).sum(), mostly.sum()]
+            if Z is not None:
+                tile.add_grouped(Z, sums.ZX)
+                sums.ZF[...] += Z.T @ F
+                for g, group in enumerate((~mostly, mostly)):
+                    some = Z[group]
+                    sums.ZZ[g] += some.T @ some
+                    sums.masses[g] += np.asarray(some.sum(axis=0)).ravel()
+            sums.FF[...] += F.T @ F
+            sums.total[...] += F.sum(axis=0)
+            missed = known * (F - Y)
+            sums.terms[...] += [np.square(XW - F).sum(), np.square(missed).sum(), np.square(XW).sum()]
+
+    def finalize(self, state: State) -> PredictedSums:
+        sums, factor = PredictedSums(*state), self.scaling.factor
+        return sums._replace(XF=self.scaling.scale_rows(sums.XF), ZX=sums.ZX * factor)
+
+
+def settle_anchors(prediction: RowPrediction, sums: PredictedSums) -> tuple[Array, Array]:
+    """b and U for which, with Z and W as they are, b is the mean of F and U = Λ⁻¹Z'F, whose rows follow from b and U.
+
+    A row is linear in them: f_i = (c_i + b + θU'z_i) A with A = ((1 + θ + κ)I + μL_p)⁻¹, κ being 0 or 1. In the
+    eigenvectors of L_p that makes a system of 1 + m equations for each of the q directions. Where a row is known in part
+    κ is the nearer of the two, and what is found is near to the solution.
+
+    Parameters
+    ----------
+    prediction : RowPrediction
+        By which the labels of `sums` were predicted.
+    sums : PredictedSums
+
+    Returns
+    -------
+    b : float64 array, shape (q,)
+    U : float64 array, shape (m, q)
+    """
+    theta, U = prediction.theta, prediction.U
+    m = len(U)
+    sigma, E = np.linalg.eigh(prediction.coupling)
+    level = 1.0 + theta if m else 1.0
+    A = 1.0 / (level + np.array([[0.0], [1.0]]) + np.maximum(sigma, 0.0))  # (2, q)
+    masses = sums.masses.sum(axis=0)
+    used = masses > 0
+    before = np.concatenate([prediction.mean[np.newaxis], U]) @ E
+    after = np.concatenate([sums.total[np.newaxis], sums.ZF]) @ E
+    result = before.copy()
+    rows = np.concatenate([[True], used])
+    for j in range(len(sigma)):
+        # What of Σ f_i and Z'F comes from b and U.
+        part = np.empty((m + 1, m + 1))
+        part[0, 0] = A[:, j] @ sums.rows
+        part[1:, 0] = A[:, j] @ sums.masses
+        part[0, 1:] = theta * part[1:, 0]
+        part[1:, 1:] = theta * np.tensordot(A[:, j], sums.ZZ, axes=1)
+        constant = after[:, j] - part @ before[:, j]
+        system = np.diag(np.concatenate([[sums.rows.sum()], masses])) - part
+        result[rows, j] = np.linalg.solve(
+            system[np.ix_(rows, rows)], (constant + part[:, ~rows] @ before[~rows, j])[rows]
+        )
+    result = result @ E.T
+    return result[0], result[1:]

@@ -1,0 +1,260 @@
+"""One iteration of SMFS over the rows: every row's labels from the small variables, added to sums, forgotten.
+
+Known entries of a row stay. The others minimise s_i ‖x_iP − y‖² + α Σ_a z_ia ‖y − u_a‖²:
+y = (s_i x_iP + αU'z_i) / (s_i + α), within [−1, 1], s_i being the weight of the row (Eq. 7) and U values of the anchors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask.blocks.forest import Forest
+from mlfs_dask.blocks.linear import row_tiles, tile_scratch_bytes
+from mlfs_dask.blocks.mass_anchors import MassAnchors
+from mlfs_dask.primitives.gram import row_weights
+from mlfs_dask.primitives.passes import State, Statistic
+from mlfs_dask.primitives.scaling import Scaling
+from mlfs_dask.typing import Block, Profile
+
+Array = NDArray[np.float64]
+
+
+class LeafCounts(Statistic):
+    """Statistic: rows in every leaf of every tree, int64 (trees, leaves).
+
+    Parameters
+    ----------
+    forest : Forest
+    """
+
+    loads_trees = True
+
+    def __init__(self, forest: Forest) -> None:
+        self.forest = forest
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        return len(self.forest.shapes), max(shape.n_leaves for shape in self.forest.shapes)
+
+    @property
+    def state_bytes(self) -> int:
+        return 8 * self._shape[0] * self._shape[1]
+
+    @property
+    def result_bytes(self) -> int:
+        return self.state_bytes
+
+    @property
+    def parameter_bytes(self) -> int:
+        return forest_bytes(*self._shape)
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        return leaf_scratch_bytes(profile, self._shape[0])
+
+    def zero(self) -> State:
+        return (np.zeros(self._shape, np.int64),)
+
+    def add(self, state: State, block: Block) -> None:
+        trees, leaves = self._shape
+        codes = self.forest.leaf_numbers(block.X)
+        for t in range(trees):
+            state[0][t] += np.bincount(codes[:, t], minlength=leaves)
+
+    def finalize(self, state: State) -> NDArray[np.int64]:
+        counts: NDArray[np.int64] = state[0].copy()
+        return counts
+
+
+def forest_bytes(trees: int, leaves: int) -> int:
+    """Bytes of a forest's nodes, in scikit-learn's form."""
+    return 2 * trees * leaves * 100
+
+
+def leaf_scratch_bytes(profile: Profile, trees: int) -> int:
+    """Bytes that `Forest.leaf_numbers` allocates for a block."""
+    converted = 24 * profile.block_values + 16 * profile.d if profile.sparse else 24 * 2**17
+    return profile.block_rows * (8 + 2 * trees) + converted
+
+
+class RecoveredSums(NamedTuple):
+    """Sums over all rows, Y holding their labels, Z their weights of anchors, S their weights in the regression.
+
+    Attributes
+    ----------
+    XSY : float64 array, shape (d, q)
+    ZY : float64 array, shape (m, q)
+        Of rows of which anything is known.
+    ZZ : float64 array, shape (m, m)
+        Z'Z of the rows of which nothing is known.
+    masses : float64 array, shape (m,)
+        λ = Z'1.
+    terms : float64 array, shape (3,)
+        Σ s_i ‖x_iP − y_i‖², Σ s_i ‖y_i‖², and Σ ‖y_i‖² of rows of which anything is known.
+    counts : int64 array, shape (2,)
+        Rows with a weight, and unknown entries.
+    """
+
+    XSY: Array
+    ZY: Array
+    ZZ: Array
+    masses: Array
+    terms: Array
+    counts: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class RowRecovery:
+    """The small variables from which the labels of a row are recovered.
+
+    Attributes
+    ----------
+    anchors : MassAnchors
+    P : float64 array, shape (d, q), or None
+        None in the iteration that begins: unknown entries of labelled rows are those of the anchors (Eq. 4), and -1
+        where there are no anchor values either.
+    U : float64 array, shape (m, q), or None
+    alpha : float
+    label_weights : float64 array, shape (q,)
+        1 over the positive rows of each label: their sum over the positive labels of a row is s_i.
+    coded : bool
+        Whether entries -1 are the unknown ones; otherwise all that are not 1.
+    """
+
+    anchors: MassAnchors
+    P: Array | None
+    U: Array | None
+    alpha: float
+    label_weights: Array
+    coded: bool
+
+    def labels(self, Y: sp.csr_array) -> tuple[Array, NDArray[np.bool_], Array]:
+        """Y as 1 and −1, which entries are known, both of shape (rows, q), and the weights s, shape (rows, 1)."""
+        entries = Y.toarray()
+        known = entries >= 0 if self.coded else entries > 0
+        return np.where(entries > 0, 1.0, -1.0), known, row_weights(Y, self.label_weights)[:, np.newaxis]
+
+    def recover(self, Y: Array, known: NDArray[np.bool_], s: Array, XP: Array | None, Z: sp.csr_array) -> Array:
+        """The labels of some rows, shape (rows, q)."""
+        if self.U is None:
+            return Y
+        near = Z @ self.U
+        if XP is None:
+            # Eq. 4; rows of which nothing is known keep −1 in the paper. Here they follow their anchors from the start.
+            return np.where(known, Y, near)
+        weight = s + self.alpha
+        estimate = np.divide(s * XP + self.alpha * near, weight, out=np.full_like(Y, -1.0), where=weight > 0)
+        return np.where(known, Y, np.clip(estimate, -1.0, 1.0))
+
+
+@dataclass(frozen=True)
+class RecoveredRows(Statistic):
+    """Statistic: `RecoveredSums`.
+
+    Parameters
+    ----------
+    scaling : Scaling
+    recovery : RowRecovery
+    """
+
+    scaling: Scaling
+    recovery: RowRecovery
+
+    compiled = True
+    loads_trees = True
+
+    @property
+    def _sizes(self) -> tuple[int, int, int]:
+        return len(self.scaling.centre), len(self.recovery.label_weights), self.recovery.anchors.count
+
+    @property
+    def state_bytes(self) -> int:
+        d, q, m = self._sizes
+        return 8 * (d * q + m * (q + m + 1) + 5)
+
+    @property
+    def result_bytes(self) -> int:
+        return self.state_bytes
+
+    @property
+    def parameter_bytes(self) -> int:
+        d, q, m = self._sizes
+        tables = self.recovery.anchors.tables
+        return tables.nbytes + forest_bytes(*tables.shape[:2]) + 8 * (d * q + m * q + 2 * d)
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        _, q, m = self._sizes
+        rows = profile.block_rows
+        held = rows * (20 * self.recovery.anchors.neighbors + 8 * 6 * q) + 8 * m * m
+        trees = len(self.recovery.anchors.tables)
+        return held + leaf_scratch_bytes(profile, trees) + tile_scratch_bytes(profile, 2 * q) + 4 * 2**20
+
+    def zero(self) -> State:
+        d, q, m = self._sizes
+        arrays = [np.zeros(shape) for shape in ((d, q), (m, q), (m, m), (m,), (3,))]
+        return (*arrays, np.zeros(2, np.int64))
+
+    def add(self, state: State, block: Block) -> None:
+        sums, recovery = RecoveredSums(*state), self.recovery
+        W = None if recovery.P is None else self.scaling.scale_rows(recovery.P)
+        Z = recovery.anchors.weigh(block.X)
+        labels, known, s = recovery.labels(block.Y)
+        # X is looked at where a row has a weight in the regression alone.
+        weighted = np.flatnonzero(s[:, 0])
+        XP = None if W is None else np.zeros(labels.shape)
+        if XP is not None:
+            for tile in row_tiles(block.X[weighted], self.scaling.centre):
+                XP[weighted[tile.part]] = tile.forward(W)
+        Y = recovery.recover(labels, known, s, XP, Z)
+        for tile in row_tiles(block.X[weighted], self.scaling.centre):
+            rows = weighted[tile.part]
+            tile.add_backward(s[rows] * Y[rows], sums.XSY)
+        some = known.any(axis=1)
+        sums.ZY[...] += Z[some].T @ Y[some]
+        nothing = Z[~some]
+        sums.ZZ[...] += nothing.T @ nothing
+        sums.masses[...] += np.asarray(Z.sum(axis=0)).ravel()
+        fit = 0.0 if XP is None else float((s * np.square(XP - Y)).sum())
+        sums.terms[...] += [fit, float((s * np.square(Y)).sum()), float(np.square(Y[some]).sum())]
+        sums.counts[...] += [len(weighted), int((~known).sum())]
+
+    def finalize(self, state: State) -> RecoveredSums:
+        sums = RecoveredSums(*state)
+        return sums._replace(XSY=self.scaling.scale_rows(sums.XSY))
+
+
+def settle_anchor_values(sums: RecoveredSums) -> Array:
+    """U that is best for the rows of which anything is known and for the others, whose labels are U'z, together.
+
+    Σ_i z_ia (y_i − u_a) = 0 with y_i = U'z_i in the rows of which nothing is known is (Λ − ZZ) U = ZY.
+
+    Parameters
+    ----------
+    sums : RecoveredSums
+
+    Returns
+    -------
+    float64 array, shape (m, q)
+        Of anchors that no row of which anything is known reaches, -1.
+    """
+    m, q = sums.ZY.shape
+    U = np.full((m, q), -1.0)
+    system = np.diag(sums.masses) - sums.ZZ
+    reached = _reached(sums)
+    if reached.any():
+        U[reached] = np.linalg.solve(system[np.ix_(reached, reached)], sums.ZY[reached])
+    return np.clip(U, -1.0, 1.0)
+
+
+def _reached(sums: RecoveredSums) -> NDArray[np.bool_]:
+    """Anchors that rows of which something is known belong to, or that are joined to such through other rows."""
+    known = sums.masses - sums.ZZ.sum(axis=1) > 1e-9 * np.maximum(sums.masses, 1e-300)
+    while True:
+        more = known | ((sums.ZZ > 0) & known).any(axis=1)
+        if (more == known).all():
+            return known
+        known = more

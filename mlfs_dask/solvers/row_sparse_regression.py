@@ -1,0 +1,179 @@
+"""The P-step of SMFS: row-sparse weighted least squares that goes on from its last solution as the labels move.
+
+min tr(P'GP) − 2 tr(P'B) + β ‖P‖_{2,1} with G = X'SX and B = X'SY (Xu & Zhao 2020, Eqs. 9 and 10). G is a matrix, or
+known by products, each of which may be a reading of X, and entry by entry for some features at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.blocks.proximal import row_norms
+from mlfs_dask.solvers import row_sparse
+from mlfs_dask.solvers.working_set import WorkingSet
+
+Array = NDArray[np.float64]
+
+#: β relative to the least one at which P is 0, chosen by `benchmarks/quality.py smfs`.
+BETA_FRACTION = 0.1
+
+#: Maximum number of reweightings of one P-step by X'SX, and the relative change of P at which they end.
+INNER_ITERATIONS = 10
+INNER_TOL = 0.01
+
+#: Relative residual of the conjugate gradients of a P-step without X'SX, and their maximum number of steps. Every step
+#: lowers the objective; the residual has to be smaller as the objective settles.
+FEATURE_TOL = 1e-2
+FEATURE_STEPS = 5
+
+#: Maximum number of features without X'SX that a P-step solves for at a time: 32 MiB of X'SX.
+SET_FEATURES = 2048
+
+
+class RowSparseRegression:
+    """P, and how it follows B.
+
+    Parameters
+    ----------
+    B : float64 array, shape (d, q)
+        The first X'SY.
+    beta : float, optional
+        By default `BETA_FRACTION` of the least value at which P is 0.
+    inner_iterations : int, optional
+        Reweightings of a P-step; by default as many as change P by 1 %, 10 at most, and one where they are not cheap.
+    gram : float64 array, shape (d, d), optional
+        G. Without it the others are needed.
+    diagonal : float64 array, shape (d,), optional
+        About that of G.
+    normal : callable, optional
+        G P for any P of shape (d, c).
+    gram_of : callable, optional
+        G of some features, for their indices.
+    max_features : int
+        Features that are solved for at a time without G; 0 for conjugate gradients on all.
+
+    Attributes
+    ----------
+    P : float64 array, shape (d, q)
+    GP : float64 array, shape (d, q), or None
+        G P, which the caller sets after an update where `needs_product`.
+    beta, epsilon : float
+        ε of `row_sparse`.
+    """
+
+    def __init__(
+        self,
+        B: Array,
+        *,
+        beta: float | None,
+        inner_iterations: int | None = None,
+        gram: Array | None = None,
+        diagonal: Array | None = None,
+        normal: Callable[[Array], Array] | None = None,
+        gram_of: Callable[[NDArray[np.intp]], Array] | None = None,
+        max_features: int = 0,
+        state: Mapping[str, Any] | None = None,
+    ) -> None:
+        d, q = B.shape
+        self.beta = BETA_FRACTION * 2.0 * float(row_norms(B).max(initial=0.0)) if beta is None else float(beta)
+        self._inner = inner_iterations
+        self._gram = gram
+        self._diagonal = diagonal
+        self._normal = normal
+        self.P: Array = np.zeros((d, q))
+        self.GP: Array | None = None
+        self.epsilon, self.tol = 0.0, FEATURE_TOL
+        self._t: Array = np.full(d, 2.0 * np.sqrt(q))
+        rows: dict[str, Any] = {}
+        if state is not None:
+            self.P, self.GP = state["P"], state.get("GP")
+            self.beta, self.epsilon, self.tol = (float(state[name]) for name in ("beta", "epsilon", "tol"))
+            self._t = row_sparse.weights(self.P, self.epsilon)
+            rows = {name: state[name] for name in ("rows", "following") if name in state}
+        self._working: WorkingSet | None = None
+        if gram is None and self.beta > 0 and max_features:
+            assert gram_of is not None
+            self._working = WorkingSet(gram_of, d, max_features, **rows)
+
+    @property
+    def needs_product(self) -> bool:
+        """Whether G P has to be set after an update."""
+        return self._working is not None
+
+    @property
+    def penalty(self) -> float:
+        """β ‖P‖_{2,1}."""
+        return self.beta * row_sparse.penalty(self.P, self.epsilon)
+
+    def update(self, B: Array) -> int:
+        """P by Eq. 10, D by Eq. 9, in turn; gives how many steps were made."""
+        if self._working is not None and self.GP is not None:
+            self._working.settle(self.P, self.GP, B, self.beta, self.epsilon)
+            assert self._diagonal is not None
+            return self._working.step(
+                self.P,
+                self.GP,
+                B,
+                self.beta,
+                self.epsilon,
+                diagonal=self._diagonal,
+                max_iter=self._inner or INNER_ITERATIONS,
+                tol=INNER_TOL if self._inner is None else None,
+            )
+        steps, turns = 0, self._inner or (INNER_ITERATIONS if self._gram is not None else 1)
+        for _ in range(1 if self._working is not None else turns):
+            step = self._solve(B)  # Eq. 10
+            moved = float(np.linalg.norm(step.P - self.P))
+            self.P = step.P
+            steps += step.steps
+            self.epsilon = self.epsilon or row_sparse.smoothing(self.P)
+            self._t = row_sparse.weights(self.P, self.epsilon)  # Eq. 9
+            if self.beta == 0 or (self._inner is None and moved <= INNER_TOL * float(np.linalg.norm(self.P))):
+                break
+        return steps
+
+    def _solve(self, B: Array) -> row_sparse.Step:
+        if self._gram is not None:
+            return row_sparse.solve_gram(self._gram, B, self.beta, self._t, start=self.P)
+        assert self._normal is not None
+        assert self._diagonal is not None
+        return row_sparse.solve_products(
+            self._normal,
+            B,
+            self.beta,
+            self._t,
+            start=self.P,
+            diagonal=self._diagonal,
+            tol=self.tol,
+            max_iter=FEATURE_STEPS,
+        )
+
+    def tighten(self, change: float, tol: float) -> None:
+        """Ask for smaller residuals as the objective settles: one off by r leaves the objective off by about r²."""
+        self.tol = min(self.tol, 0.1 * float(np.sqrt(max(change, tol))))
+
+    def has_settled(self, tol: float, objective: float) -> bool:
+        """Whether an exact P-step would gain no more than `tol` of the objective."""
+        if self._working is not None:
+            # Where not all features that matter fit the set, turns go on for as long as they change something.
+            full = len(self._working.rows) == self._working.max_rows
+            return self._working.violation <= tol * objective or full
+        return self._gram is not None or self.tol <= 0.1 * np.sqrt(tol)
+
+    def finish(self, B: Array) -> None:
+        """Features outside of the last set follow from their gradient."""
+        if self._working is not None and self.GP is not None:
+            self._working.settle(self.P, self.GP, B, self.beta, self.epsilon)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Arrays from which another one goes on."""
+        numbers = {"beta": self.beta, "epsilon": self.epsilon, "tol": self.tol}
+        arrays = {name: np.asarray(value) for name, value in numbers.items()}
+        arrays["P"] = self.P
+        if self._working is not None and self.GP is not None:
+            arrays |= {"GP": self.GP, "rows": self._working.rows, "following": self._working.following}
+        return arrays

@@ -1,0 +1,165 @@
+"""Commands without a cluster, in processes of their own: what they load, where they listen, how they end by Ctrl-C."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlfs_dask.checkpoints import checkpoint_place
+from mlfs_dask.results import read_run
+from mlfs_dask.storage.dataset import open_dataset
+from tests.storage.stores import make_store
+
+LOADED = """
+import json, sys
+
+bound = []
+sys.addaudithook(lambda event, args: bound.append(str(args[1])) if event == "socket.bind" else None)
+from mlfs_dask_cli.main import main
+
+heavy = set(sys.argv.pop(1).split(","))
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+print(json.dumps({"loaded": sorted(heavy & set(sys.modules)), "bound": bound}))
+"""
+
+NEVER = "dask,distributed,tornado,matplotlib,faiss,h5py"
+#: What comes with scikit-learn as well, and scikit-learn with the trees and decompositions of some methods.
+NOT_WITHOUT_NEED = f"{NEVER},pandas,pyarrow,numba,llvmlite,sklearn,zarr,fsspec,rich,yaml,jinja2"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """80 rows in more than one partition, for a pass that has more than one run."""
+    rng = np.random.default_rng(0)
+    Y = (rng.random((80, 3)) < 0.4).astype(np.int8)
+    X = rng.normal(size=(80, 9))
+    X[:, :3] += Y
+    path = make_store(tmp_path_factory.mktemp("local") / "known.zarr", X, Y, partition_bytes=20 * 72)
+    assert open_dataset(path).rows.profile.partitions >= 4
+    return path
+
+
+def loaded(*words: object, heavy: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED, heavy, *map(str, words)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize("method", ["elc", "label-entropy", "enm", "gmm"])
+def test_a_selection_loads_what_it_uses_alone(store: Path, tmp_path: Path, method: str) -> None:
+    found = loaded("select", method, store, "-k", 2, "-o", tmp_path / "run", heavy=NOT_WITHOUT_NEED)
+    assert found == {"loaded": [], "bound": []}
+    assert read_run(str(tmp_path / "run")).record["passes"] == 1
+
+
+@pytest.mark.parametrize("method", ["mfsir", "smfs", "access-mfs"])
+def test_a_loop_has_no_use_for_dask(store: Path, tmp_path: Path, method: str) -> None:
+    words = ("select", method, store, "-k", 2, "-o", tmp_path / "run", "--max-iter", 2)
+    assert loaded(*words, heavy=NEVER) == {"loaded": [], "bound": []}
+
+
+@pytest.mark.parametrize("words", [("methods",), ("plan", "elc"), ("plan", "smfs"), ("inspect",)])
+def test_asking_loads_nothing_heavy(store: Path, words: tuple[str, ...]) -> None:
+    found = loaded(*words, *([] if words == ("methods",) else [store]), heavy=NOT_WITHOUT_NEED)
+    assert found == {"loaded": [], "bound": []}
+
+
+def test_evaluating_needs_no_cluster(store: Path, tmp_path: Path) -> None:
+    words = ("evaluate", store, "elc", "-o", tmp_path / "judged", "--folds", 2, "--k-grid", "2")
+    assert loaded(*words, heavy="distributed,tornado,matplotlib") == {"loaded": [], "bound": []}
+
+
+SLOW = """
+import dataclasses, os, sys, time
+from mlfs_dask.storage import dataset, rows
+from mlfs_dask_cli.main import main
+
+from_when_it_exists = sys.argv.pop(1)
+whole, blocks = dataset.Dataset.rows.func, rows._DenseRun.blocks
+
+def slowly(run, first, last):
+    for block in blocks(run, first, last):
+        if os.path.exists(from_when_it_exists):
+            os.write(1, b"block\\n")  # in one piece, whatever other threads write
+            time.sleep(0.1)
+        yield block
+
+rows._DenseRun.blocks = slowly
+dataset.Dataset.rows = property(lambda self: dataclasses.replace(whole(self), block_bytes=1))  # a row a block
+main()
+"""
+
+
+def slowly(from_when_it_exists: str | Path, *words: object) -> list[str]:
+    return [sys.executable, "-c", SLOW, *map(str, (from_when_it_exists, *words))]
+
+
+def scores(run: Path) -> list[tuple[str, str]]:
+    with (run / "ranking.csv").open(newline="") as stream:
+        return [(row["feature_index"], row["score"]) for row in csv.DictReader(stream)]
+
+
+@pytest.mark.parametrize(
+    ("method", "options"), [("elc", []), ("mfsir", ["--checkpoint-every", "0", "--tol", "0", "--max-iter", "4"])]
+)
+def test_ctrl_c_ends_a_pass_at_its_next_blocks_and_can_be_resumed(
+    store: Path, tmp_path: Path, method: str, options: list[str]
+) -> None:
+    """Runs of 20 blocks, some at a time, which would otherwise be read to their ends."""
+    out = tmp_path / "run"
+    words = ("select", method, store, "-k", "2", *options, "--quiet", "--cache", "none")
+    resumable = Path(checkpoint_place(str(out))) / "state.npz" if options else tmp_path
+    process = subprocess.Popen(
+        slowly(resumable, *words, "-o", out), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "block\n"
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert "mlfs: interrupted.\n  To go on where it stopped: mlfs select" in stderr
+    assert "Traceback" not in stderr
+    # Those that were on their way, and one that the reader of every thread had begun.
+    assert stdout.count("block") <= 8
+    assert not out.exists()
+    subprocess.run(slowly("", *words, "-o", out, "--resume"), check=True, timeout=120, stdout=subprocess.DEVNULL)
+    subprocess.run(slowly("", *words, "-o", tmp_path / "whole"), check=True, timeout=120, stdout=subprocess.DEVNULL)
+    assert scores(out) == scores(tmp_path / "whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "whole"]
+
+
+@pytest.mark.cluster
+def test_workers_are_started_where_they_are_asked_for(store: Path, tmp_path: Path) -> None:
+    """Two beside the client, and, where nothing is asked for, threads of one process."""
+    words = ("select", "elc", store, "-k", "2", "--cache", "none", "--progress", "json")
+    shown = {}
+    for name, where in (("asked", ["--workers", "2", "--memory-limit", "1GiB"]), ("default", [])):
+        done = subprocess.run(
+            [sys.executable, "-m", "mlfs_dask", *map(str, words), "-o", str(tmp_path / name), *where],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        shown[name] = done.stderr
+        events = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+        assert {"fit", "pass", "partitions", "pass-done"} <= {event["kind"] for event in events}
+        partitions = open_dataset(store).rows.profile.partitions
+        assert sum(event["done"] for event in events if event["kind"] == "partitions") == partitions
+    assert "starting 2 local workers with 1.0 GiB and 1 thread each" in shown["asked"]
+    assert "worker" not in shown["default"]
+    asked, default = (read_run(str(tmp_path / name)) for name in ("asked", "default"))
+    assert asked.feature_names[:2] == default.feature_names[:2]

@@ -1,0 +1,62 @@
+"""Columns of some rows: however they are cut into blocks, and wherever they are, what comes out is the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import sparse as sp
+from sklearn.preprocessing import StandardScaler
+
+from mlfs_dask.evaluation.column_file import new_column_file
+from mlfs_dask.evaluation.column_subset import ColumnSubset, mean_centring, standard_scaling
+
+MODULE = "mlfs_dask.evaluation.column_subset"
+
+
+def dense(subset: ColumnSubset) -> np.ndarray:
+    pieces = [X.toarray() if sp.issparse(X) else X for _, X in subset.blocks()]
+    return np.concatenate(pieces)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("block", [1, 7, 100])
+def test_blocks_hold_the_rows_in_their_order(sparse: bool, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{MODULE}.BLOCK_VALUES", 1)
+    monkeypatch.setattr(f"{MODULE}.BLOCK_ROWS", block)
+    random = np.random.default_rng(0)
+    X, rows = random.integers(0, 3, (40, 5)), random.permutation(40)[:30]
+    subset = ColumnSubset(sp.csr_array(X) if sparse else X, rows, 3)
+    assert (len(subset), subset.columns, subset.sparse) == (30, 3, sparse)
+    assert subset.n_blocks == -(-30 // block)
+    assert np.array_equal(dense(subset), X[rows][:, :3])
+    assert [start for start, _ in subset.blocks()] == list(range(0, 30, block))
+    assert np.array_equal(dense(subset.take(np.array([4, 0]))), X[rows[[4, 0]]][:, :3])
+    assert np.array_equal(dense(ColumnSubset(X).take(np.array([4, 0]))), X[[4, 0]])
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_scaling_is_scikit_learns(sparse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    X = np.random.default_rng(0).normal(3, 2, (50, 4))
+    X[:, 2] = 0.1  # its mean is not exactly 0.1
+    matrix = sp.csr_array(X) if sparse else X
+    monkeypatch.setattr(f"{MODULE}.BLOCK_VALUES", 1)
+    monkeypatch.setattr(f"{MODULE}.BLOCK_ROWS", 7)
+    found = standard_scaling(ColumnSubset(matrix)).apply(matrix)
+    expected = StandardScaler(with_mean=not sparse).fit_transform(X)
+    np.testing.assert_allclose(found.toarray() if sparse else found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_a_file_holds_the_same_rows_as_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{MODULE}.BLOCK_VALUES", 1)
+    monkeypatch.setattr(f"{MODULE}.BLOCK_ROWS", 8)
+    X = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
+    mapped = new_column_file(tmp_path, 60, 4, np.float32)
+    mapped[:] = X
+    rows = np.random.default_rng(1).permutation(60)[:50]
+    memory, file = ColumnSubset(X, rows, 3), ColumnSubset(mapped, rows, 3)
+    for scaling in (standard_scaling, mean_centring):
+        assert np.array_equal(scaling(memory).centre, scaling(file).centre)
+        assert np.array_equal(scaling(memory).factor, scaling(file).factor)
+    assert np.array_equal(dense(memory), dense(file))

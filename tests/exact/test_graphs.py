@@ -1,0 +1,98 @@
+"""Exact graphs: against all distances, ties, threads, containers; isolation masses against a forest's nodes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import sparse as sp
+
+from mlfs_dask.blocks.forest import forest_seeds, grow_forest
+from mlfs_dask.exact import graphs
+from mlfs_dask.exact.graphs import Neighbours, least_mass_rows, nearest_rows
+from tests.reference.smfs import isolation_masses
+
+
+def problem(seed=0, n=60, d=5):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) * (rng.random((n, d)) < 0.6)
+    X[n // 2] = X[0]
+    X[:, 1] = 3.0
+    return X
+
+
+def by_all_distances(X, k):
+    distances = ((X[:, None] - X) ** 2).sum(axis=2)
+    np.fill_diagonal(distances, np.inf)
+    order = np.argsort(distances, axis=1, kind="stable")[:, :k]
+    return order, np.take_along_axis(distances, order, axis=1)
+
+
+@pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_nearest_rows_are_those_of_all_distances(container, threads, monkeypatch):
+    monkeypatch.setattr(graphs, "FEWEST_ROWS", 7)
+    X = problem()
+    found = nearest_rows(container(X), 6, threads=threads)
+    indices, distances = by_all_distances(X, 6)
+    assert found.indices.tolist() == indices.tolist()
+    assert found.distances == pytest.approx(distances)
+
+
+def test_the_compiled_search_of_sparse_rows_gives_the_same(monkeypatch):
+    X = sp.csr_array(problem(n=90))
+    expected = nearest_rows(X, 5)
+    monkeypatch.setattr(graphs, "COMPILED_PAIRS", 0)
+    found = nearest_rows(X, 5)
+    assert found.indices.tolist() == expected.indices.tolist()
+    assert found.distances == pytest.approx(expected.distances)
+
+
+def test_equal_distances_go_to_the_lower_index():
+    X = np.array([[0.0], [1.0], [-1.0], [0.0], [2.0]])
+    assert nearest_rows(X, 2).indices.tolist() == [[3, 1], [0, 3], [0, 3], [0, 1], [1, 0]]
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_few_rows_have_few_neighbours(n):
+    X = problem(n=n)
+    assert nearest_rows(X, 5).indices.shape == (n, n - 1)
+    assert least_mass_rows(X, 5, n_trees=3, max_samples=8, seed=0).neighbours.indices.shape == (n, n - 1)
+
+
+def test_a_graph_keeps_neighbours_at_distance_zero():
+    graph = Neighbours(np.array([[2, 1], [0, 2], [0, 1]]), np.array([[0.0, 3.0], [1.0, 2.0], [0.0, 5.0]])).to_csr()
+    assert graph.nnz == 6
+    assert graph.toarray().tolist() == [[0, 3, 0], [1, 0, 2], [0, 5, 0]]
+    assert graph.has_canonical_format
+
+
+@pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
+def test_masses_are_those_of_the_smallest_common_node_in_every_tree(container):
+    X = problem(n=300)
+    found = least_mass_rows(container(X), 6, n_trees=10, max_samples=64, seed=3)
+    forest = grow_forest(container(X), n_trees=10, max_samples=64, seed=forest_seeds(3)[1])
+    xi = isolation_masses(forest.trees, ((X - forest.shift) * forest.scale).astype(np.float32))
+    np.fill_diagonal(xi, np.inf)
+    order = np.argsort(np.round(xi, 12), axis=1, kind="stable")[:, :6]
+    assert found.neighbours.indices.tolist() == order.tolist()
+    assert found.neighbours.distances == pytest.approx(np.take_along_axis(xi, order, axis=1), rel=1e-12)
+    assert found.sample_rows == 300
+
+
+def test_masses_compiled_and_in_threads_are_the_same(monkeypatch):
+    X = problem(n=200)
+    expected = least_mass_rows(X, 4, n_trees=10, max_samples=64, seed=0)
+    monkeypatch.setattr(graphs, "COMPILED_LOOKUPS", 0)
+    monkeypatch.setattr(graphs, "FEWEST_ROWS", 30)
+    for threads in (1, 3):
+        found = least_mass_rows(X, 4, n_trees=10, max_samples=64, seed=0, threads=threads)
+        assert found.neighbours.indices.tolist() == expected.neighbours.indices.tolist()
+        assert found.neighbours.distances.tolist() == expected.neighbours.distances.tolist()
+
+
+def test_the_seed_settles_the_forest():
+    X = problem(n=200)
+    one, again, other = (
+        least_mass_rows(X, 4, n_trees=5, max_samples=64, seed=seed).neighbours.indices.tolist() for seed in (1, 1, 2)
+    )
+    assert one == again != other
