@@ -222,8 +222,8 @@ def settle_anchors(prediction: RowPrediction, sums: PredictedSums) -> tuple[Arra
     """b and U for which, with Z and W as they are, b is the mean of F and U = Λ⁻¹Z'F, whose rows follow from b and U.
 
     A row is linear in them: f_i = (c_i + b + θU'z_i) A with A = ((1 + θ + κ)I + μL_p)⁻¹, κ being 0 or 1. In the
-    eigenvectors of L_p that makes a system of 1 + m equations for each of the q directions. Where a row is known in part
-    κ is the nearer of the two, and what is found is near to the solution.
+    eigenvectors of L_p that makes a system of 1 + m equations for each of the q directions. Where a row is known in
+    part κ is the nearer of the two, and what is found is near to the solution.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """One iteration of SMFS over the rows: every row's labels from the small variables, added to sums, forgotten.
 
 Known entries of a row stay. The others minimise s_i ‖x_iP − y‖² + α Σ_a z_ia ‖y − u_a‖²:
-y = (s_i x_iP + αU'z_i) / (s_i + α), within [−1, 1], s_i being the weight of the row (Eq. 7) and U values of the anchors.
+y = (s_i x_iP + αU'z_i) / (s_i + α), within [−1, 1], with the weight s_i of the row (Eq. 7) and anchor values U.
 """
 
 from __future__ import annotations

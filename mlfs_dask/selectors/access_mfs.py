@@ -140,8 +140,8 @@ class AccessMFS(IterativeSelector):
     max_iter : int
         Most iterations.
     random_state : int, optional
-        Seed of the sample of rows and of its k-means, from which the first anchors come; of the exact form that of the W
-        with which the first graph is made; 0 by default.
+        Seed of the sample of rows and of its k-means, from which the first anchors come; of the exact form that of the
+        W with which the first graph is made; 0 by default.
 
     Attributes
     ----------
@@ -153,11 +153,11 @@ class AccessMFS(IterativeSelector):
 
     Notes
     -----
-    With anchors the graph of rows is S = ZΛ⁻¹Z': a row has weights z_i of its nearest anchors [u_a, t_a], by the distance
-    that Eq. 18 has between rows, and Eq. 8 has θ Σ_i Σ_a z_ia (‖f_i − u_a‖² + ‖x_iW − t_a‖²), where u_a and t_a are
+    With anchors the graph of rows is S = ZΛ⁻¹Z': a row has weights z_i of its nearest anchors [u_a, t_a], by the
+    distance that Eq. 18 has between rows, and Eq. 8 has θ Σ_i Σ_a z_ia (‖f_i − u_a‖² + ‖x_iW − t_a‖²), where u_a and t_a are
     variables too. A row's f_i and z_i follow from W and the anchors in three turns. Readings of X: one for moments,
-    labels, X'X and the sample, and one an iteration, of which 20 to 80 are usual; above `gram_cap` features one more. With m
-    anchors a worker holds 8 (2 d q + d m) bytes, and 8 d² more in the first reading where X'X is formed; the driver the
+    labels, X'X and the sample, and one an iteration, of which 10 to 80 are usual; above `gram_cap` features one more.
+    With m anchors a worker holds 8 (2 d q + d m) bytes, and 8 d² more in the first reading where X'X is formed; the driver the
     same, and 24 d², or above the cap some 120 d q.
 
     The exact form reads X once and holds X, n (73 q + 24 k_s) bytes and 24 d². Missing features are refused.

@@ -1,4 +1,4 @@
-"""What selectors with a loop over the data share: the two forms of their graph of rows, checkpoints, and the first reading.
+"""What selectors with a loop over the data share: the two forms of their graph of rows, and checkpoints.
 
 With anchors a loop holds small variables alone, and each of its iterations is one reading in which a row finds its own
 variables from them, adds to sums and is forgotten: nothing with n rows is held anywhere. The exact form holds X, Y and

@@ -229,21 +229,29 @@ class MFSIR(IterativeSelector):
         return statistics
 
     def _cost_with_anchors(self, profile: Profile) -> Cost:
-        d, q, l = profile.d, profile.q, self._latent(profile.q)
+        d, q, width = profile.d, profile.q, self._latent(profile.q)
         m = self._n_anchors(profile, d) if self.beta > 0 else 0
         has_gram = d <= self.gram_cap
         scaling = Scaling(placeholder(d), placeholder(d))
         anchors = Anchors(placeholder(m, d), placeholder(d), placeholder(d), self.anchor_neighbors) if m else None
         rows = LatentRows(
-            scaling, anchors, placeholder(d, l), placeholder(l, q), placeholder(m, l), 1.0, 1.0, None, not has_gram
+            scaling,
+            anchors,
+            placeholder(d, width),
+            placeholder(width, q),
+            placeholder(m, width),
+            1.0,
+            1.0,
+            None,
+            not has_gram,
         )
         first = Reading("moments and sample", tuple(self._first_statistics(profile)))
-        start = Reading("start", (replace(rows, start=placeholder(q, 2 * l), with_normal=False),))
+        start = Reading("start", (replace(rows, start=placeholder(q, 2 * width), with_normal=False),))
         loop = Reading("rows", (rows,), times=self.max_iter, typical=TYPICAL_ITERATIONS)
-        width = min(spectral.BLOCK, d)
+        block = min(spectral.BLOCK, d)
         products = Reading(
             "largest eigenvalue",
-            (NormalProduct(scaling, placeholder(d, width)),),
+            (NormalProduct(scaling, placeholder(d, block)),),
             times=spectral.MAX_PRODUCTS,
             typical=TYPICAL_PRODUCTS,
         )
@@ -260,8 +268,14 @@ class MFSIR(IterativeSelector):
         return Cost(
             steps=(first, "anchors", *([] if has_gram else [products]), start, loop),
             sizes={
-                "n": profile.n, "d": d, "q": q, "l": l, "m": m, "block": width,
-                "products": spectral.MAX_PRODUCTS, "sample": 3 * sample,
+                "n": profile.n,
+                "d": d,
+                "q": q,
+                "l": width,
+                "m": m,
+                "block": block,
+                "products": spectral.MAX_PRODUCTS,
+                "sample": 3 * sample,
             },
             arrays=arrays,
             loads_trees=m > 0,
@@ -353,12 +367,11 @@ class MFSIR(IterativeSelector):
 
         def part_sizes(T: Array) -> Array:
             # Which sign a column of T takes depends on sums over the rows: this reading sums for both.
-            l = T.shape[1]
             both = np.concatenate([T, -T], axis=1)
             rows = LatentRows(scaling, anchors, np.zeros((d, 0)), np.zeros((0, q)), np.zeros((m, 0)), 0.0, 0.0, both)
             (sums,) = passes.run("start", rows)
             read.append((sums, T))
-            return np.diag(sums.VV).reshape(2, l)
+            return np.diag(sums.VV).reshape(2, T.shape[1])
 
         T, B = factors_from_pairs(labels.pairs.astype(np.float64), part_sizes, self._latent(q))
         if not read:  # no label occurs

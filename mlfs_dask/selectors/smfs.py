@@ -172,8 +172,8 @@ class SMFS(IterativeSelector):
     supervision = "semi-supervised: labels may be unknown or missing"
     passes = "3 + at most 1 an iteration (above the Gram cap 2, and some 6 at first); with the exact graph 1"
     memory = (
-        "worker: 8 bytes * (2 d q + 2 m²) + 1024 * trees * m (8 d² more below the Gram cap); driver: the same and 24 d² "
-        "bytes; with the exact graph the driver holds X, n * (18 q + 36 k) and 24 d² bytes"
+        "worker: 8 bytes * (2 d q + 2 m²) + 1024 * trees * m (8 d² more below the Gram cap); driver: the same and "
+        "24 d² bytes; with the exact graph the driver holds X, n * (18 q + 36 k) and 24 d² bytes"
     )
     accepts_unknown_labels = True
     label_threshold = 0.0
@@ -297,7 +297,12 @@ class SMFS(IterativeSelector):
         return Cost(
             steps=(*steps, loop),
             sizes={
-                "d": d, "q": q, "m": m, "f": some, "trees": self.n_trees, "leaves": leaves,
+                "d": d,
+                "q": q,
+                "m": m,
+                "f": some,
+                "trees": self.n_trees,
+                "leaves": leaves,
                 "sample": 2 * RowSample(np.arange(sample), profile).state_bytes // 3,
             },
             arrays=arrays,
@@ -470,8 +475,8 @@ class SMFS(IterativeSelector):
             self,
             "SMFS",
             positives,
-            "Nothing can be learnt of such a label: what is recovered of it means nothing, and its part of P adds noise "
-            "to the scores. Leave it out of Y, or give rows that have it.",
+            "Nothing can be learnt of such a label: what is recovered of it means nothing, and its part of P adds "
+            "noise to the scores. Leave it out of Y, or give rows that have it.",
         )
 
     def _warnings(self, trace: Trace, scores: Array, epsilon: float) -> list[Warning]:

@@ -329,7 +329,8 @@ class SubspaceRegression:
         RS = (1.0 + smoothing.theta) * GS + ridge[:, np.newaxis] * S - smoothing.theta * (smoothing.ZX.T @ shares)
         coefficients = _solve_dependent(S.T @ RS, S.T @ M)
         V = S @ coefficients
-        root, rank, values, vectors = _inverse_root(M.T @ V)
+        values, vectors = _eigenpairs(M.T @ V)
+        root, rank = _root(values, vectors)
         residual = M - RS @ coefficients
         coefficients = coefficients @ root
         q = M.shape[1]
