@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -283,6 +283,19 @@ class StoppedError(Exception):
     """Raised in a task's thread whose result nobody waits for any more."""
 
 
+class _Watched(Future[Any]):
+    """A future that is waited for with pauses: a signal that comes just before a wait is not seen before its end."""
+
+    def result(self, timeout: float | None = None) -> Any:
+        while timeout is None and not self.done():
+            with contextlib.suppress(TimeoutError):
+                super().exception(_LOOK_SECONDS)
+        return super().result(timeout)
+
+
+_LOOK_SECONDS = 0.2
+
+
 class TaskThreads(ThreadPoolExecutor):
     """Threads for the tasks of a pass or a search, whose work ends soon when the with-block is left by an exception.
 
@@ -299,6 +312,11 @@ class TaskThreads(ThreadPoolExecutor):
     def __init__(self, threads: int, name: str) -> None:
         self._stopped = threading.Event()
         super().__init__(threads, name, initializer=_belong_to, initargs=(self._stopped,))
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future = super().submit(function, *args, **kwargs)
+        future.__class__ = _Watched  # the executor has no place to ask for a class of its own
+        return future
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         if kind is not None:
