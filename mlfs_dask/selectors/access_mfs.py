@@ -19,7 +19,7 @@ from scipy import sparse as sp
 from mlfs_dask import checkpoints
 from mlfs_dask.blocks.adaptive_graph import column_graph
 from mlfs_dask.blocks.anchors import ANCHOR_NEIGHBORS, N_ANCHORS, anchor_values, place_anchors
-from mlfs_dask.blocks.linear import row_tiles
+from mlfs_dask.blocks.linear import forward_block
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.exact import access_mfs as exact_form
@@ -465,8 +465,8 @@ class AccessMFS(IterativeSelector):
         )
         if sample is None:
             return prediction
-        scaled = scaling.scale_rows(W)
-        XW = np.concatenate([tile.forward(scaled) for tile in row_tiles(sample.X, scaling.centre)])
+        XW = np.empty((sample.X.shape[0], W.shape[1]))
+        forward_block(sample.X, scaling.scale_rows(W), scaling.centre, XW)
         F, _ = prediction.predict(XW, *prediction.labels(sample.Y))
         points = place_anchors(np.concatenate([F, XW], axis=1), min(m, len(F)), self._seed)
         return replace(prediction, U=points[:, :q].copy(), T=points[:, q:].copy())
