@@ -67,7 +67,7 @@ def test_x_stays_as_it_is_and_a_constant_feature_is_zero(container):
     assert not M.forward(np.eye(7)[:, 3:4]).any()
     assert not M.backward(np.eye(40))[3].any()
     assert not M.gram()[3].any()
-    assert (X == (given.toarray() if sp.issparse(given) else given)).all()
+    assert ((given.toarray() if sp.issparse(given) else given) == X).all()
 
 
 def test_sparse_x_is_never_made_dense():
