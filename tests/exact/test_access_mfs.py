@@ -254,7 +254,7 @@ def test_without_penalty_features_may_repeat_or_be_constant(gram_cap):
         "lambda_": 0.0,
         "theta": 0.0,
         "max_iter": 8,
-    }  # and without the first graph, whose draws are of d features
+    }  # no first graph, whose draws depend on d
     found = fit_access(np.hstack([X, X[:, :2]]), Y, gram_cap=gram_cap, **without)
     plain = fit_access(X[:, :8], Y, **without)
     assert found.trace.objective == pytest.approx(plain.trace.objective, rel=1e-7)
