@@ -424,7 +424,7 @@ class TaskThreads(ThreadPool):
 
 
 def result_of(future: Future[_T]) -> _T:
-    """The result of a task, waited for with pauses: a signal that comes just before a wait is not seen before its end."""
+    """The result of a task. It is waited for with pauses: a signal just before a wait is not seen before its end."""
     while not future.done():
         wait([future], timeout=LOOK_SECONDS)
     return future.result()

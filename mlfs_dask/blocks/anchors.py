@@ -179,4 +179,5 @@ def weigh_scratch_bytes(profile: Profile, d: int, m: int, s: int) -> int:
 
 
 def _squares(rows: Array) -> Array:
-    return np.einsum("ij,ij->i", rows, rows)
+    squares: Array = np.einsum("ij,ij->i", rows, rows)
+    return squares

@@ -85,7 +85,7 @@ class LatentRows(Statistic):
 
     @property
     def _width(self) -> int:
-        return self.W.shape[1] if self.start is None else self.start.shape[1]
+        return int((self.W if self.start is None else self.start).shape[1])
 
     @property
     def _m(self) -> int:
@@ -94,7 +94,7 @@ class LatentRows(Statistic):
     @property
     def state_bytes(self) -> int:
         d, width, q = len(self.scaling.centre), self._width, self.B.shape[1]
-        return 8 * (d * width * (1 + self.with_normal) + width * (width + q) + self._m * (width + 1) + 1)
+        return 8 * int(d * width * (1 + self.with_normal) + width * (width + q) + self._m * (width + 1) + 1)
 
     @property
     def result_bytes(self) -> int:

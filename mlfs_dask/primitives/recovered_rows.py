@@ -185,13 +185,13 @@ class RecoveredRows(Statistic):
     def parameter_bytes(self) -> int:
         d, q, m = self._sizes
         tables = self.recovery.anchors.tables
-        return tables.nbytes + forest_bytes(*tables.shape[:2]) + 8 * (d * q + m * q + 2 * d)
+        return self.recovery.anchors.nbytes + forest_bytes(*tables.shape[:2]) + 8 * (d * q + m * q + 2 * d)
 
     def scratch_bytes(self, profile: Profile) -> int:
         d, q, m = self._sizes
         weights = 36 * GROUP_ROWS * self.recovery.anchors.neighbors + 4 * 2**20
         leaves = leaf_scratch_bytes(profile, len(self.recovery.anchors.tables))
-        return group_scratch_bytes(profile, 9 * q) + leaves + weights + 8 * (d * q + 2 * m * m)
+        return int(group_scratch_bytes(profile, 9 * q) + leaves + weights + 8 * (d * q + 2 * m * m))
 
     def zero(self) -> State:
         d, q, m = self._sizes
@@ -255,19 +255,20 @@ def settle_anchor_values(sums: RecoveredSums) -> Array:
         Of anchors that no row of which anything is known reaches, -1.
     """
     m, q = sums.ZY.shape
-    U = np.full((m, q), -1.0)
+    U: Array = np.full((m, q), -1.0)
     system = np.diag(sums.masses) - sums.ZZ
     reached = _reached(sums)
     if reached.any():
         U[reached] = np.linalg.solve(system[np.ix_(reached, reached)], sums.ZY[reached])
-    return np.clip(U, -1.0, 1.0)
+    np.clip(U, -1.0, 1.0, out=U)
+    return U
 
 
 def _reached(sums: RecoveredSums) -> NDArray[np.bool_]:
     """Anchors that rows of which something is known belong to, or that are joined to such through other rows."""
-    known = sums.masses - sums.ZZ.sum(axis=1) > 1e-9 * np.maximum(sums.masses, 1e-300)
+    known: NDArray[np.bool_] = sums.masses - sums.ZZ.sum(axis=1) > 1e-9 * np.maximum(sums.masses, 1e-300)
     while True:
-        more = known | ((sums.ZZ > 0) & known).any(axis=1)
+        more: NDArray[np.bool_] = known | ((sums.ZZ > 0) & known).any(axis=1)
         if (more == known).all():
             return known
         known = more

@@ -1,7 +1,7 @@
 """Labels that a method recovered, as a small store beside its ranking: valid AnnData, a column for each label.
 
-`X` holds the method's own values (float32), the layer `positive` says where the label applies (int8). A chunk is a file,
-written whole by whichever process has its rows, so that several processes can write at the same time.
+`X` holds the method's own values (float32), the layer `positive` says where the label applies (int8). A chunk is a
+file, written whole by whichever process has its rows, so that several processes can write at the same time.
 """
 
 from __future__ import annotations
