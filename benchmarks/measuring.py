@@ -81,6 +81,18 @@ def in_cluster(
     }
 
 
+def bind_workers(client: Any) -> None:
+    """Worker i of the cluster runs on core i alone."""
+    cores = sorted(os.sched_getaffinity(0))
+    for i, address in enumerate(sorted(client.scheduler_info(n_workers=-1)["workers"])):
+        client.run(_bind, cores[i % len(cores)], workers=[address])
+
+
+def _bind(core: int) -> None:
+    for thread in Path("/proc/self/task").iterdir():
+        os.sched_setaffinity(int(thread.name), {core})
+
+
 def spilled_bytes(dask_worker: Any) -> int:
     """Bytes that a worker has written to disk for want of memory; 0 where spilling is off."""
     disk = getattr(dask_worker.data, "disk", None)
@@ -169,27 +181,44 @@ print(json.dumps(facts))
 """
 
 
-def report(program: str, results: Path, name: str, description: str, rows: dict[str, dict[str, Any]]) -> None:
-    """Print rows and keep them in results/NAME.json, with versions, machine and the command `program name`."""
+def report(
+    program: str, results: Path, name: str, description: str, rows: dict[str, dict[str, Any]], options: str = ""
+) -> None:
+    """Print rows and keep them in results/NAME.json, with versions, machine and the command `program name options`."""
     from mlfs_dask.runtime import available_cores
 
-    packages = ("mlfs-dask", "numpy", "scipy", "dask", "distributed", "zarr", "numba")
+    packages = ("mlfs-dask", "numpy", "scipy", "scikit-learn", "dask", "distributed", "zarr", "numba")
     results.mkdir(exist_ok=True)
     document = {
         "description": description,
-        "command": f"python benchmarks/{program}.py {name}",
+        "command": f"python benchmarks/{program}.py {name} {options}".rstrip(),
         "python": platform.python_version(),
         "versions": {p: importlib.metadata.version(p) for p in packages},
         "cores": available_cores(),
+        "machine": machine(),
         "rows": rows,
     }
     (results / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
     print(description)
     for label, row in rows.items():
-        facts = ", ".join(
-            f"{key} {value:,.3g}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items()
-        )
-        print(f"  {label}: {facts}")
+        print(f"  {label}: {brief(row)}")
+
+
+def machine() -> str:
+    """Processor and memory, as Linux tells them."""
+    models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    model = models[0].partition(":")[2].strip() if models else platform.processor() or platform.machine()
+    size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return f"{model}, {size / GIB:.0f} GiB"
+
+
+def brief(facts: dict[str, Any]) -> str:
+    """Facts on one line, without the longest of them."""
+    return ", ".join(
+        f"{name} {value:,.4g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in facts.items()
+        if name not in ("objective", "extra", "all_seconds")
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------
