@@ -15,6 +15,7 @@ stay as they are; with --rows, for a trial, they are only printed, unless --resu
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import shutil
 import statistics
@@ -61,11 +62,23 @@ DESCRIPTIONS = {
     "1.5 for an iteration, and peaks within 10 %",
     "workers": f"{{n:,}} x 200 float32, {_PLANTED}; workers of 1 GiB and one thread, each on a core of its own, and "
     "the driver on either. Aim: a speed-up of 1.7",
-    "wide": "{n:,} x 50,000 sparse, 75 nonzeros a row, 100 labels, 30 % of the rows labelled (mfsir: all); two workers "
+    "wide": "{n:,} x {d:,} sparse, 75 nonzeros a row, 100 labels, 30 % of the rows labelled (mfsir: all); two workers "
     "of 1 GiB. A d x d array of bytes would have {square:,.0f} MiB",
     "growth": f"n x 100 float32, 10 labels, {_PLANTED.partition(', ')[2]}; two workers of 1 GiB, warm. Slopes are to "
     "the row above, and over all n in the last row of a method",
 }
+
+#: What descriptions say of the sizes.
+SIZES: dict[str, dict[str, Any]] = {
+    "small": {},
+    "large": {"n": 2_000_000},
+    "huge": {"n": 20_000_000},
+    "workers": {"n": 2_000_000},
+    "wide": {"n": 100_000, "d": 50_000, "square": 50_000**2 / 2**20},
+    "growth": {},
+}
+
+KEPT = RESULTS / "iterative"
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -123,6 +136,8 @@ def fitted(
 
     with connect(workers=workers, memory_limit=memory) as client:
         read = plain_read(Path(store))
+        for module in ("dask.array", "zarr"):
+            client.run(importlib.import_module, module)
         times = []
         for _ in range(reads):
             started = time.perf_counter()
@@ -287,7 +302,7 @@ def small(options: argparse.Namespace) -> None:
 
 def large(options: argparse.Namespace) -> None:
     """2 000 000 x 200 dense."""
-    n = options.rows or 2_000_000
+    n = options.rows or SIZES["large"]["n"]
     rows = {}
     for case, method, store in cases_with_stores(options, "large", n, 200, 20):
         rows[case] = fit_in_process_of_its_own(case, method, store, parameters_of(options))
@@ -296,7 +311,7 @@ def large(options: argparse.Namespace) -> None:
 
 def huge(options: argparse.Namespace) -> None:
     """20 000 000 x 200 dense, 16 GB: ten times the rows of `large`, whose results must be there."""
-    n = options.rows or 20_000_000
+    n = options.rows or SIZES["huge"]["n"]
     path = options.results / "large.json"
     if not path.exists():
         sys.exit(f"{path} is not there: run `large` first")
@@ -318,7 +333,7 @@ def huge(options: argparse.Namespace) -> None:
 
 def workers(options: argparse.Namespace) -> None:
     """One worker against two, each bound to a core of its own."""
-    n = options.rows or 2_000_000
+    n = options.rows or SIZES["workers"]["n"]
     rows = {}
     for case, method, store in cases_with_stores(options, "large", n, 200, 20):
         found = {}
@@ -336,7 +351,7 @@ def workers(options: argparse.Namespace) -> None:
 
 def wide(options: argparse.Namespace) -> None:
     """100 000 x 50 000 sparse, above the Gram cap: no array on driver or workers comes near d x d."""
-    n, d = options.rows or 100_000, 50_000
+    n, d = options.rows or SIZES["wide"]["n"], SIZES["wide"]["d"]
     rows = {}
     for case, method, store in cases_with_stores(options, "wide", n, d, 100, nonzeros=75):
         found = fit_in_process_of_its_own(case, method, store, parameters_of(options), watch=True)
@@ -347,7 +362,7 @@ def wide(options: argparse.Namespace) -> None:
             found[f"largest_array_{place}_MiB"] = largest / 2**20
         assert found["peak_worker_MiB"] < d * d / 2**20, f"{case}: {found['peak_worker_MiB']:,.0f} MiB on a worker"
         rows[case] = found
-    finish(options, "wide", rows, n=n, square=d * d / 2**20)
+    finish(options, "wide", rows, n=n)
 
 
 #: What grows, or should not, by the column that tells.
@@ -383,7 +398,7 @@ def growth(options: argparse.Namespace) -> None:
 def finish(options: argparse.Namespace, name: str, rows: dict[str, dict[str, Any]], **facts: Any) -> None:
     """Keep the results of a whole benchmark, and say so where they are not kept."""
     if not keep(options, name, rows, **facts):
-        print(f"{DESCRIPTIONS[name].format(**facts)}: not kept")
+        print(f"{describe(name, **facts)}: not kept")
 
 
 def keep(options: argparse.Namespace, name: str, rows: dict[str, dict[str, Any]], **facts: Any) -> bool:
@@ -395,16 +410,19 @@ def keep(options: argparse.Namespace, name: str, rows: dict[str, dict[str, Any]]
         rows = {**json.loads(path.read_text())["rows"], **rows}
     ordered = {label: rows[label] for label in sorted(rows, key=place)}
     told = "" if options.max_iter is None else f"--max-iter {options.max_iter}"
-    measuring.report("iterative", options.results, name, DESCRIPTIONS[name].format(**facts), ordered, told)
+    measuring.report("iterative", options.results, name, describe(name, **facts), ordered, told)
     return True
+
+
+def describe(name: str, **facts: Any) -> str:
+    """What a benchmark measures, at its full size but for what is given."""
+    return DESCRIPTIONS[name].format(**{**SIZES[name], **facts})
 
 
 def place(label: str) -> int:
     """Rows are in the order of CASES."""
     return list(CASES).index(label.split(",")[0])
 
-
-KEPT = RESULTS / "iterative"
 
 if __name__ == "__main__":
     benchmarks = {f.__name__: f for f in (small, large, huge, workers, wide, growth)}
