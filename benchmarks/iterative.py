@@ -63,7 +63,7 @@ DESCRIPTIONS = {
     "workers": f"{{n:,}} x 200 float32, {_PLANTED}; workers of 1 GiB and one thread, each on a core of its own, and "
     "the driver on either. Aim: a speed-up of 1.7",
     "wide": "{n:,} x {d:,} sparse, 75 nonzeros a row, 100 labels, 30 % of the rows labelled (mfsir: all); two workers "
-    "of 1 GiB. A d x d array of bytes would have {square:,.0f} MiB",
+    "of {gib:g} GiB. A d x d array of bytes would have {square:,.0f} MiB",
     "growth": f"n x 100 float32, 10 labels, {_PLANTED.partition(', ')[2]}; two workers of 1 GiB, warm. Slopes are to "
     "the row above, and over all n in the last row of a method",
 }
@@ -74,7 +74,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "large": {"n": 2_000_000},
     "huge": {"n": 20_000_000},
     "workers": {"n": 2_000_000},
-    "wide": {"n": 100_000, "d": 50_000, "square": 50_000**2 / 2**20},
+    "wide": {"n": 100_000, "d": 50_000, "square": 50_000**2 / 2**20, "gib": 2},
     "growth": {},
 }
 
@@ -354,7 +354,9 @@ def wide(options: argparse.Namespace) -> None:
     n, d = options.rows or SIZES["wide"]["n"], SIZES["wide"]["d"]
     rows = {}
     for case, method, store in cases_with_stores(options, "wide", n, d, 100, nonzeros=75):
-        found = fit_in_process_of_its_own(case, method, store, parameters_of(options), watch=True)
+        found = fit_in_process_of_its_own(
+            case, method, store, parameters_of(options), memory=int(options.memory * GIB), watch=True
+        )
         # Whatever there was for a moment was part of a process, so the peaks bound it too: not even d x d bits.
         for place in ("driver", "worker"):
             largest = found[f"largest_array_{place}"][0]
@@ -362,7 +364,7 @@ def wide(options: argparse.Namespace) -> None:
             found[f"largest_array_{place}_MiB"] = largest / 2**20
         assert found["peak_worker_MiB"] < d * d / 2**20, f"{case}: {found['peak_worker_MiB']:,.0f} MiB on a worker"
         rows[case] = found
-    finish(options, "wide", rows, n=n)
+    finish(options, "wide", rows, n=n, gib=options.memory)
 
 
 #: What grows, or should not, by the column that tells.
@@ -432,6 +434,7 @@ if __name__ == "__main__":
     parser.add_argument("--methods", nargs="+", choices=list(CASES), help="default: all that the benchmark has")
     parser.add_argument("--max-iter", type=int, help="most iterations (workers: 5, others: the methods' defaults)")
     parser.add_argument("--rows", type=int, help="another number of rows, for a trial")
+    parser.add_argument("--memory", type=float, default=SIZES["wide"]["gib"], help="GiB of a worker of `wide`")
     parser.add_argument("--repeats", type=int, default=3, help="fits of `small`, of which the median counts")
     parser.add_argument("--results", type=Path, default=KEPT, help="where NAME.json is written")
     parser.add_argument("--clean", action="store_true", help="delete every store after its last fit")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import statistics
@@ -263,6 +264,16 @@ def _look(frame: Any, event: str, argument: Any) -> None:
     for value in (*frame.f_locals.values(), argument):
         parts = (value.data, value.indices) if hasattr(value, "indptr") else (value,)
         for part in parts:
-            if isinstance(part, np.ndarray) and part.nbytes > _largest[0]:
+            if isinstance(part, np.ndarray) and held_bytes(part) > _largest[0]:
                 name = f"{Path(frame.f_code.co_filename).name}:{frame.f_code.co_name}"
-                _largest = (part.nbytes, name, tuple(value.shape))
+                _largest = (held_bytes(part), name, tuple(value.shape))
+
+
+def held_bytes(array: np.ndarray) -> int:
+    """Bytes of an array; of one that repeats its entries, as plans have them, those that there are.
+
+    >>> held_bytes(np.zeros((2, 3))), held_bytes(np.broadcast_to(0.0, (2, 3)))
+    (48, 8)
+    """
+    sizes = (size if stride else min(size, 1) for size, stride in zip(array.shape, array.strides, strict=True))
+    return math.prod(sizes) * array.itemsize
