@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlfs_dask.blocks.anchors import place_anchors
-from mlfs_dask.runtime import process_limits
 from mlfs_dask.selectors.access_mfs import AccessMFS
 from tests.reference import access_mfs as exact_twin
 from tests.reference import access_mfs_anchors as twin
-from tests.selectors.anchored import CONTAINERS, NEAR, hide, problem, quiet
+from tests.selectors.anchored import NEAR, hide, problem, quiet
 
 #: Parameters of the selector that the twin does not take.
 OURS = ("n_anchors", "random_state", "standardise")

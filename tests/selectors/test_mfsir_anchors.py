@@ -10,13 +10,12 @@ from scipy import optimize
 
 from mlfs_dask.blocks.anchors import place_anchors
 from mlfs_dask.blocks.heat_kernel import mean_degree
-from mlfs_dask.runtime import process_limits
 from mlfs_dask.selectors.mfsir import MFSIR
 from tests.reference import mfsir as exact_twin
 from tests.reference import mfsir_anchors as twin
 from tests.reference.elc import standardise
 from tests.reference.mfsir import affinity
-from tests.selectors.anchored import CONTAINERS, NEAR, problem, quiet
+from tests.selectors.anchored import NEAR, problem, quiet
 
 #: Parameters of the selector that the twin does not take.
 OURS = ("beta", "n_neighbors", "lambda_", "n_anchors", "gram_cap", "random_state")

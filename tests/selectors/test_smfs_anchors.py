@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlfs_dask.blocks.forest import forest_seeds, grow_forest, to_float32
-from mlfs_dask.runtime import process_limits
 from mlfs_dask.selectors.smfs import SMFS
 from tests.reference import smfs_anchors as twin
-from tests.selectors.anchored import CONTAINERS, NEAR, hide, problem, quiet
+from tests.selectors.anchored import NEAR, hide, problem, quiet
 
 #: Parameters of the selector that the twin does not take.
 OURS = ("n_anchors", "random_state", "standardise", "gram_cap", "inner_iterations")
