@@ -119,19 +119,26 @@ def _select(
         keep_statistics(**cache),
     ):
         selector.fit(dataset)
-    record = selector.report_.to_dict()
-    labels = None
-    if write_labels:
-        labels = RecoveredLabels(selector.labels_, dataset.label_names, float(selector.label_threshold))
-    write_run(
-        run,
-        ranking=selector.ranking_,
-        scores=selector.scores_,
-        feature_names=dataset.feature_names,
-        record=record,
-        labels=labels,
-        force=force or done is not None,
-    )
+        record = selector.report_.to_dict()
+        labels = None
+        if write_labels:
+            profile = dataset.rows.profile
+            labels = RecoveredLabels(
+                write=lambda store: selector.write_labels(dataset, store),
+                n=profile.n,
+                names=dataset.label_names,
+                threshold=float(selector.label_threshold),
+                partition_rows=-(-profile.n // profile.partitions),
+            )
+        write_run(
+            run,
+            ranking=selector.ranking_,
+            scores=selector.scores_,
+            feature_names=dataset.feature_names,
+            record=record,
+            labels=labels,
+            force=force or done is not None,
+        )
     if checkpoint_every is not None:
         states.remove()
     chosen = [str(dataset.feature_names[index]) for index in selector.ranking_[: record["k"]]]

@@ -14,7 +14,7 @@ import math
 import os
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,19 +33,26 @@ COLUMNS = ("rank", "feature_index", "feature_name", "score")
 
 @dataclass(frozen=True)
 class RecoveredLabels:
-    """Labels that a method recovered.
+    """Labels that a method recovered, and how they are written.
 
     Attributes
     ----------
-    values : float array, shape (n, q)
+    write : callable
+        ``write(store)`` writes the labels of all rows to a `storage.labels_store.LabelsStore`.
+    n : int
+        Rows.
     names : sequence of str, length q
     threshold : float
         A label applies where its value is greater.
+    partition_rows : int
+        Rows that a process has in one piece.
     """
 
-    values: NDArray[np.floating[Any]]
+    write: Callable[[Any], None]
+    n: int
     names: Sequence[str]
     threshold: float
+    partition_rows: int
 
 
 @dataclass(frozen=True)
@@ -252,7 +259,7 @@ def write_folder(
                 stream.flush()
                 os.fsync(stream.fileno())
         if labels is not None:
-            _write_labels(str(aside / LABELS), labels, None)
+            _write_labels(str((aside / LABELS).absolute()), labels, None)  # workers have other folders
 
 
 @contextlib.contextmanager
@@ -279,10 +286,17 @@ def appearing(place: Path) -> Iterator[Path]:
 
 
 def _write_labels(place: str, labels: RecoveredLabels, storage_options: Mapping[str, Any] | None) -> None:
-    from mlfs_dask.storage.recovered import write_recovered_labels
+    from mlfs_dask.storage.labels_store import LabelsStore
 
-    write_recovered_labels(
-        place, labels.values, labels.names, threshold=labels.threshold, storage_options=storage_options
+    labels.write(
+        LabelsStore.create(
+            place,
+            labels.n,
+            labels.names,
+            threshold=labels.threshold,
+            partition_rows=labels.partition_rows,
+            storage_options=storage_options,
+        )
     )
 
 

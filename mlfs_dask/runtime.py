@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -39,6 +39,9 @@ TREES_BYTES = 170 * 2**20
 
 #: Seconds that a cluster which has lost every worker is given to get one back, unless `waiting_for_workers` says other.
 WORKER_WAIT = 60.0
+
+#: Seconds between two looks for signals while a thread of this process works.
+LOOK_SECONDS = 0.2
 
 #: Topic on which workers report progress to the client.
 PROGRESS_TOPIC = "mlfs-progress"
@@ -418,6 +421,13 @@ class TaskThreads(ThreadPool):
             self._stopped.set()
             self.shutdown(wait=False, cancel_futures=True)
         super().__exit__(kind, error, trace)
+
+
+def result_of(future: Future[_T]) -> _T:
+    """The result of a task. It is waited for with pauses: a signal just before a wait is not seen before its end."""
+    while not future.done():
+        wait([future], timeout=LOOK_SECONDS)
+    return future.result()
 
 
 _of_thread = threading.local()

@@ -23,9 +23,10 @@ from mlfs_dask import caching
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.caching import cache, cache_of, is_on, noting, presuming, slot
 from mlfs_dask.errors import UsageError
-from mlfs_dask.primitives.gram import gram
-from mlfs_dask.primitives.parts import row_part
-from mlfs_dask.primitives.passes import count_passes
+from mlfs_dask.primitives.gram import Gram, WeightedGram
+from mlfs_dask.primitives.passes import count_passes, run_pass
+from mlfs_dask.primitives.scaling import Scaling
+from mlfs_dask.primitives.subsets import row_subset
 from mlfs_dask.runtime import current_resources
 from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask.storage.convert import convert_reader
@@ -400,19 +401,16 @@ def test_quantile_edges_cost_no_second_sample(stores, tmp_path):
     assert [s.report_.passes for s in (first, second, third)] == [2, 0, 1]
 
 
-def test_a_gram_matrix_serves_another_right_hand_side(stores, tmp_path):
+def test_a_gram_matrix_is_read_for_once(stores, tmp_path):
     rows = mlfs.open_dataset(stores / "known.zarr").rows
-    R = np.random.default_rng(0).normal(size=(rows.profile.n, 3))
+    d, q = rows.profile.d, rows.profile.q
+    weighted = WeightedGram(Scaling(np.zeros(d), np.ones(d)), np.ones(q))
     with cache(tmp_path), noting() as taken:
-        alone = gram(rows, current_resources())
-        first = gram(rows, current_resources(), R=R)
-        again = gram(rows, current_resources(), R=R)
-        other = gram(rows, current_resources(), R=R, weights=np.arange(rows.profile.n, dtype=float))
-    assert [count_passes([found.record]) for found in (alone, first, again, other)] == [1, 1, 0, 1]
-    assert taken == ["gram", "gram", "gram-products"]
-    fresh = gram(rows, current_resources(), R=R)
-    np.testing.assert_allclose(again.products, fresh.products, rtol=1e-12)
-    assert np.array_equal(again.gram, fresh.gram)
+        readings = [run_pass(rows, [each], current_resources()) for each in (Gram(d), Gram(d), weighted, weighted)]
+    # Weights of rows change from iteration to iteration.
+    assert [count_passes([record]) for _, record in readings] == [1, 0, 1, 1]
+    assert taken == ["gram"]
+    assert np.array_equal(readings[0][0], readings[1][0])
 
 
 def test_a_damaged_statistic_is_computed_again(stores, tmp_path, caplog):
@@ -437,8 +435,8 @@ def test_chosen_rows_have_statistics_of_their_own(stores, tmp_path):
 
     def passes(chosen, labels):
         chosen = np.asarray(chosen)
-        part, _ = row_part(rows, chosen, labels[chosen], current_resources())
-        return mlfs.ELC(3).fit(part).report_.passes
+        subset, _ = row_subset(rows, chosen, labels[chosen], current_resources())
+        return mlfs.ELC(3).fit(subset).report_.passes
 
     with cache(tmp_path):
         assert mlfs.ELC(3).fit(rows).report_.passes == 1

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.linear import DenseTile, SparseTile
+from mlfs_dask.blocks.linear import GROUP_ROWS, TILE_BYTES, dense_tiles, tile_rows
 from mlfs_dask.typing import Matrix, Profile
 
 Array = NDArray[np.float64]
@@ -103,18 +103,20 @@ def anchor_values(ZV: Array, masses: Array, before: Array | None = None) -> Arra
 
 
 class Anchors:
-    """Anchors among standardised rows, ready to weigh tiles.
+    """Anchors among standardised rows, ready to weigh rows.
 
     Parameters
     ----------
     centres : float64 array, shape (m, d)
         Of rows (x − centre) · factor.
-    centre, factor : float64 array, shape (d,)
+    centre : float64 array, shape (d,), or None
+        None for 0.
+    factor : float64 array, shape (d,)
     neighbors : int
         s; at most m − 1 are used.
     """
 
-    def __init__(self, centres: Array, centre: Array, factor: Array, neighbors: int) -> None:
+    def __init__(self, centres: Array, centre: Array | None, factor: Array, neighbors: int) -> None:
         self.centres = centres
         self.centre = centre
         self.factor = factor
@@ -135,28 +137,34 @@ class Anchors:
         """Bytes that a process holds, with the form that suits the kernels."""
         return anchor_bytes(*self.centres.shape)
 
-    def weigh(self, tile: DenseTile | SparseTile) -> sp.csr_array:
-        """Z of the rows of a tile, shape (rows, m), s entries a row."""
+    def weigh(self, X: Matrix) -> sp.csr_array:
+        """Z of some rows, shape (rows, m), s entries a row.
+
+        Parameters
+        ----------
+        X : ndarray or csr_array, shape (rows, d)
+            Neither centred nor scaled.
+        """
         from mlfs_dask.blocks import anchors_compiled as kernels
 
-        rows, m, s = tile.X.shape[0], self.count, self.neighbors
+        rows, m, s = X.shape[0], self.count, self.neighbors
         indices, weights = np.zeros((rows, s), np.int32), np.ones((rows, s))
         if m == 1:
             pass
-        elif isinstance(tile, DenseTile):
+        elif isinstance(X, np.ndarray):
             if self._dense is None:
                 scaled = (self.factor * self.centres).T * -2.0
                 self._dense = np.ascontiguousarray(scaled, np.float32), _squares(self.centres).astype(np.float32)
             columns, squares = self._dense
-            # Single precision finds the candidates, double precision their distances.
-            scores = tile.X.astype(np.float32) @ columns
-            scores += squares
-            kernels.weigh_dense(tile.X, self.factor, self.centres, scores, indices, weights)
+            for part, tile in dense_tiles(X, self.centre):
+                # Single precision finds the candidates, double precision their distances.
+                scores = tile.astype(np.float32) @ columns
+                scores += squares
+                kernels.weigh_dense(tile, self.factor, self.centres, scores, indices[part], weights[part])
         else:
             if self._sparse is None:
-                moved = self.centres + self.centre * self.factor
+                moved = self.centres if self.centre is None else self.centres + self.centre * self.factor
                 self._sparse = np.ascontiguousarray(moved.T), _squares(moved)
-            X = tile.X
             rowptr = X.indptr.astype(np.int64, copy=False)
             kernels.weigh_sparse(X.data, X.indices, rowptr, self.factor, *self._sparse, indices, weights)
         return weights_to_csr(indices, weights, m)
@@ -173,11 +181,12 @@ def weights_to_csr(indices: NDArray[np.int32], weights: Array, m: int) -> sp.csr
     return sp.csr_array((weights.ravel(), indices.ravel(), np.arange(0, rows * s + 1, s)), shape=(rows, m))
 
 
-def weigh_scratch_bytes(profile: Profile, rows: int, m: int, s: int) -> int:
-    """Bytes that `Anchors.weigh` allocates for a tile of so many rows."""
-    scores = 0 if profile.sparse else 4 * rows * (m + profile.d)
-    return scores + 20 * rows * s
+def weigh_scratch_bytes(profile: Profile, d: int, m: int, s: int) -> int:
+    """Bytes that `Anchors.weigh` allocates for a group of rows of d features; `profile.sparse` says whether sparse."""
+    scores = 0 if profile.sparse else 2 * TILE_BYTES + 4 * tile_rows(d) * m
+    return scores + 36 * min(GROUP_ROWS, profile.block_rows) * s
 
 
 def _squares(rows: Array) -> Array:
-    return np.einsum("ij,ij->i", rows, rows)
+    squares: Array = np.einsum("ij,ij->i", rows, rows)
+    return squares

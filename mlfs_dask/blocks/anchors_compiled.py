@@ -14,9 +14,9 @@ TIE = 1e-12
 
 @njit(cache=True, nogil=True)
 def keep_smallest(value, index, values, indices):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Put `value` in its place among `values`, rising, if it is less than the last of them."""
+    """Put `value` in the place of the last of `values`, and there among the others, rising; ties by lower index."""
     p = values.size - 1
-    while p > 0 and values[p - 1] > value:
+    while p > 0 and (values[p - 1] > value or (values[p - 1] == value and indices[p - 1] > index)):
         values[p], indices[p] = values[p - 1], indices[p - 1]
         p -= 1
     values[p], indices[p] = value, index
@@ -77,12 +77,11 @@ def weigh_dense(tile, factor, anchors, scores, indices, weights):  # type: ignor
         for j in range(d):
             x[j] = tile[i, j] * factor[j]
         near[:] = np.inf
-        # In the order of their number, so that equal distances are, too.
-        candidates.sort()
         for p in range(count):
-            distance = squared_distance(x, anchors[candidates[p]])
-            if distance < near[s]:
-                keep_smallest(distance, candidates[p], near, found)
+            a = candidates[p]
+            distance = squared_distance(x, anchors[a])
+            if distance < near[s] or (distance == near[s] and a < found[s]):
+                keep_smallest(distance, a, near, found)
         simplex(near, size, weights[i])
         indices[i] = found[:s]
 

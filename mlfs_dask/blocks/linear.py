@@ -7,7 +7,7 @@ the temporary stays in the cache and both products of a tile come from one readi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,9 @@ TILE_VALUES = 2**17
 #: Rows of a Gram matrix that sparse blocks are added to at a time, and stored values of a block that are.
 GRAM_ROWS = 256
 GRAM_VALUES = 2**20
+
+#: Rows that a kernel which finds something for every row takes at a time.
+GROUP_ROWS = 4096
 
 #: Values of L X that are held at a time.
 LAPLACIAN_VALUES = 2**22
@@ -53,81 +56,22 @@ def dense_tiles(X: NDArray[Any], centre: NDArray[np.float64] | None) -> Iterator
         yield part, tile
 
 
-class DenseTile(NamedTuple):
-    """Consecutive dense rows of a block, centred: valid until the next tile is asked for.
+def row_groups(rows: int) -> Iterator[slice]:
+    """Consecutive rows of a block, `GROUP_ROWS` at a time: what is computed for each of them is bounded.
 
-    Attributes
-    ----------
-    part : slice
-        Which rows of the block.
-    X : float64 array, shape (rows, d)
+    >>> [part.stop for part in row_groups(10_000)]
+    [4096, 8192, 10000]
     """
-
-    part: slice
-    X: NDArray[np.float64]
-
-    def forward(self, W: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(X − centre) W, shape (rows, c)."""
-        return self.X @ W
-
-    def add_backward(self, R: NDArray[np.float64], into: NDArray[np.float64]) -> None:
-        """Add (X − centre)'R to `into`, shape (d, c)."""
-        into += self.X.T @ R
-
-    def add_grouped(self, Z: sp.csr_array, into: NDArray[np.float64]) -> None:
-        """Add Z'(X − centre) to `into`, shape (m, d), Z of shape (rows, m) having few entries a row."""
-        into += Z.T @ self.X
+    for low in range(0, rows, GROUP_ROWS):
+        yield slice(low, min(low + GROUP_ROWS, rows))
 
 
-class SparseTile(NamedTuple):
-    """Consecutive sparse rows of a block, which are centred by algebra.
-
-    Attributes
-    ----------
-    part : slice
-        Which rows of the block.
-    X : csr_array, shape (rows, d)
-    centre : float64 array, shape (d,)
-    """
-
-    part: slice
-    X: sp.csr_array
-    centre: NDArray[np.float64]
-
-    def forward(self, W: NDArray[np.float64]) -> NDArray[np.float64]:
-        """As `DenseTile.forward`."""
-        product: NDArray[np.float64] = self.X @ W
-        product -= self.centre @ W
-        return product
-
-    def add_backward(self, R: NDArray[np.float64], into: NDArray[np.float64]) -> None:
-        """As `DenseTile.add_backward`."""
-        into += self.X.T @ R
-        into -= np.outer(self.centre, R.sum(axis=0))
-
-    def add_grouped(self, Z: sp.csr_array, into: NDArray[np.float64]) -> None:
-        """As `DenseTile.add_grouped`."""
-        product = (Z.T @ self.X.astype(np.float64)).tocoo()
-        into[product.row, product.col] += product.data  # SciPy gives no entry twice
-        into -= np.outer(np.asarray(Z.sum(axis=0)).ravel(), self.centre)
-
-
-def row_tiles(X: Matrix, centre: NDArray[np.float64]) -> Iterator[DenseTile | SparseTile]:
-    """The rows of a block, centred, a tile at a time: dense ones stay in the cache for all that is computed of them."""
-    if isinstance(X, np.ndarray):
-        for part, tile in dense_tiles(X, centre):
-            yield DenseTile(part, tile)
-    else:
-        for part in sparse_strips(X):
-            yield SparseTile(part, X[part], centre)
-
-
-def tile_scratch_bytes(profile: Profile, columns: int) -> int:
-    """Bytes that a pass over `row_tiles` allocates for a tile, and for products of so many columns with it."""
-    if profile.sparse:
-        stored = min(profile.block_values, GRAM_VALUES)
-        return 24 * stored + 16 * profile.d + 24 * min(profile.block_rows, GRAM_VALUES) * columns
-    return TILE_BYTES + 24 * min(tile_rows(profile.d), profile.block_rows) * columns
+def group_scratch_bytes(profile: Profile, columns: int) -> int:
+    """Bytes of so many columns for the rows of a group, and of what products of the group with matrices allocate."""
+    rows = min(GROUP_ROWS, profile.block_rows)
+    # Sparse rows are copied out of their block, and products with them are in float64.
+    stored = 28 * min(profile.block_values, GROUP_ROWS * max(1, profile.d)) if profile.sparse else TILE_BYTES
+    return 8 * rows * columns + stored
 
 
 def forward_block(X: Matrix, W: NDArray[np.float64], centre: NDArray[np.float64] | None, out: NDArray[Any]) -> None:
@@ -184,6 +128,34 @@ def backward_block(
     into += X.T @ R
     if centre is not None:
         into -= np.outer(centre, R.sum(axis=0))
+
+
+def grouped_block(X: Matrix, Z: sp.csr_array, centre: NDArray[np.float64], into: NDArray[np.float64]) -> None:
+    """Add Z'(X − centre) to `into`, in place.
+
+    Parameters
+    ----------
+    X : ndarray or csr_array, shape (rows, d)
+    Z : csr_array, shape (rows, m)
+        With few entries a row.
+    centre : float64 array, shape (d,)
+    into : float64 array, shape (m, d)
+
+    Examples
+    --------
+    >>> into = np.zeros((2, 2))
+    >>> grouped_block(np.array([[1, 2], [3, 4]]), sp.csr_array(np.array([[1.0, 0], [0.5, 0]])), np.zeros(2), into)
+    >>> into
+    array([[2.5, 4. ],
+           [0. , 0. ]])
+    """
+    if isinstance(X, np.ndarray):
+        for part, tile in dense_tiles(X, centre):
+            into += Z[part].T @ tile
+        return
+    product = (Z.T @ X.astype(np.float64)).tocoo()
+    into[product.row, product.col] += product.data  # SciPy gives no entry twice
+    into -= np.outer(np.asarray(Z.sum(axis=0)).ravel(), centre)
 
 
 def gram_block(

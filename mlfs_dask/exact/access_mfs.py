@@ -19,10 +19,11 @@ from sklearn.exceptions import ConvergenceWarning
 
 from mlfs_dask import checkpoints
 from mlfs_dask.blocks.adaptive_graph import column_graph, neighbours_used, simplex_weights
+from mlfs_dask.blocks.linear import LAPLACIAN_VALUES
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.checkpoints import State
 from mlfs_dask.errors import DataError
-from mlfs_dask.exact import matrix
+from mlfs_dask.exact import graphs, matrix
 from mlfs_dask.exact.fit import ExactFit, FeatureMoments, HeldArray, one_blas_thread, save_state
 from mlfs_dask.exact.graphs import Neighbours, nearest_rows
 from mlfs_dask.exact.matrix import ScaledMatrix
@@ -173,7 +174,7 @@ def held_arrays(*, sparse: bool, gram: bool, graph: bool) -> list[HeldArray]:
     """What `fit` holds beside X and Y."""
     held = matrix.held_arrays(sparse=sparse)
     held += [HeldArray("known labels", "n q", "bool"), HeldArray("positive labels", "n q")]
-    held += [HeldArray("F", "n q"), HeldArray("X W", "n q"), HeldArray("F without its mean", "n q")]
+    held += [HeldArray("F", "n q"), HeldArray("X W", "n q"), HeldArray("points", "2 n q")]
     held += [HeldArray("label solver", "n q")] * label_propagation.ROW_MATRICES
     held += [HeldArray("W", "d q")] * (uncorrelated.FEATURE_MATRICES + 2)
     if gram:
@@ -181,8 +182,10 @@ def held_arrays(*, sparse: bool, gram: bool, graph: bool) -> list[HeldArray]:
         held += [HeldArray("factor of R", "d d")] * uncorrelated.SQUARE_MATRICES
     else:
         held += [HeldArray("X P", "n q")] * 2
+    if gram and graph:
+        held += [HeldArray("strips of X'L_sX", str(4 * LAPLACIAN_VALUES)), HeldArray("X'L_sX", "d d")]
     if graph:
-        held += [HeldArray("neighbours", "n k", "int64"), HeldArray("distances", "n k"), HeldArray("weights", "n k")]
+        held += [*graphs.held_arrays(), HeldArray("weights", "n k")]
         held += [HeldArray("S", "2 n k"), HeldArray("columns of S", "2 n k", "int64")]
     return held
 

@@ -40,8 +40,9 @@ class HeldArray(NamedTuple):
     ----------
     name : str
     shape : str
-        Size letters: n, d and q; l latent labels, k neighbours of a row, t trees, m features of a working set, v
-        stored values of a sparse X.
+        Sizes, separated by spaces: numbers, and the letters n, d and q; l latent labels, k neighbours of a row (one
+        more is searched for by Access-MFS), t trees, s rows a tree is grown on, m features of a working set, v stored
+        values of a sparse X, y those of Y.
     dtype : str
     """
 

@@ -12,7 +12,8 @@ from scipy import sparse as sp
 from mlfs_dask import runtime
 from mlfs_dask.blocks import isolation
 from mlfs_dask.blocks.forest import draw_sample, forest_seeds, grow_forest, mass_tables, sample_size
-from mlfs_dask.blocks.neighbours import NearestRows
+from mlfs_dask.blocks.neighbours import SCRATCH_BYTES, NearestRows
+from mlfs_dask.exact.fit import HeldArray
 from mlfs_dask.typing import Matrix
 
 Array = NDArray[np.float64]
@@ -88,6 +89,12 @@ def nearest_rows(Z: Matrix, k: int, *, threads: int = 1) -> Neighbours:
         return nearest.nearest()
 
     return Neighbours(*_search("neighbours", search, n, k, threads))
+
+
+def held_arrays() -> list[HeldArray]:
+    """What `nearest_rows` holds beside the rows in each of its threads, and what it gives."""
+    scratch = HeldArray("tiles of distances", str(SCRATCH_BYTES), "uint8")
+    return [HeldArray("neighbours", "n k", "int64"), HeldArray("distances", "n k"), scratch]
 
 
 class MassNeighbours(NamedTuple):

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.linear import gram_block, laplacian_gram
+from mlfs_dask.blocks.linear import GRAM_ROWS, gram_block, laplacian_gram
 from mlfs_dask.exact.fit import FeatureMoments, HeldArray
 from mlfs_dask.solvers.laplacian import Laplacian
 from mlfs_dask.typing import Matrix
@@ -112,5 +112,9 @@ class ScaledMatrix:
 
 
 def held_arrays(*, sparse: bool) -> list[HeldArray]:
-    """What `ScaledMatrix` holds beside X."""
-    return [HeldArray("values of X", "v")] if sparse else [HeldArray("scaled X", "n d")]
+    """What `ScaledMatrix` holds beside X, and while it multiplies."""
+    if not sparse:
+        return [HeldArray("scaled X", "n d")]
+    # Its values; in a Gram matrix also its transpose and what weights make of it, and rows of the product.
+    gram = [HeldArray("X in Gram matrices", "4 v"), HeldArray("its columns", "4 v", "int32")]
+    return [HeldArray("values of X", "v"), *gram, HeldArray("rows of Gram matrices", f"{4 * GRAM_ROWS} d")]

@@ -20,7 +20,7 @@ from mlfs_dask import checkpoints
 from mlfs_dask.blocks.factorisation import nonnegative_factors
 from mlfs_dask.blocks.heat_kernel import heat_kernel_graph
 from mlfs_dask.blocks.proximal import row_norms
-from mlfs_dask.exact import matrix
+from mlfs_dask.exact import graphs, matrix
 from mlfs_dask.exact.fit import ExactFit, FeatureMoments, HeldArray, one_blas_thread, save_state
 from mlfs_dask.exact.graphs import nearest_rows
 from mlfs_dask.exact.matrix import ScaledMatrix
@@ -121,11 +121,11 @@ def held_arrays(*, sparse: bool, gram: bool, graph: bool) -> list[HeldArray]:
     held = [*matrix.held_arrays(sparse=sparse), HeldArray("positive labels", "y")]
     held += [HeldArray("latent labels", "n l")] * blockwise.ROW_MATRICES
     held += [HeldArray("feature weights", "d l")] * blockwise.FEATURE_MATRICES
+    held.append(HeldArray("search of λ_max", f"{2 * spectral.BLOCK * spectral.MAX_PRODUCTS} d"))
     if gram:
         held.append(HeldArray("X'X", "d d"))
     if graph:
-        held += [HeldArray("neighbours", "n k", "int64"), HeldArray("distances", "n k")]
-        held += [HeldArray("graph", "2 n k"), HeldArray("graph columns", "2 n k", "int64")]
+        held += [*graphs.held_arrays(), HeldArray("graph", "2 n k"), HeldArray("graph columns", "2 n k", "int64")]
     return held
 
 

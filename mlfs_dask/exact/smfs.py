@@ -18,6 +18,7 @@ from scipy import sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from mlfs_dask import checkpoints
+from mlfs_dask.blocks import isolation
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.checkpoints import State
 from mlfs_dask.errors import DataError
@@ -153,6 +154,7 @@ def held_arrays(*, sparse: bool, gram: bool) -> list[HeldArray]:
     """What `fit` holds beside X and Y."""
     held = matrix.held_arrays(sparse=sparse)
     held += [HeldArray("leaf numbers", "2 n t", "uint16"), HeldArray("masses", "n k", "int64")]
+    held += [HeldArray("mass tables", "t s s", "uint32"), HeldArray("pairs", str(4 * isolation.HELD), "int64")]
     held += [HeldArray("neighbours", "n k", "int64"), HeldArray("W", "n k")]
     held += [HeldArray("I - W, its transpose", "2 n k"), HeldArray("their columns", "2 n k", "int64")]
     held += [HeldArray("Y", "n q"), HeldArray("X P", "n q")]

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.anchors import Anchors, weigh_scratch_bytes
-from mlfs_dask.blocks.linear import DenseTile, SparseTile, row_tiles, tile_rows, tile_scratch_bytes
+from mlfs_dask.blocks.linear import backward_block, forward_block, group_scratch_bytes, row_groups
 from mlfs_dask.primitives.passes import State, Statistic
 from mlfs_dask.primitives.scaling import Scaling
-from mlfs_dask.typing import Block, Profile
+from mlfs_dask.typing import Block, Matrix, Profile
 
 Array = NDArray[np.float64]
 
@@ -85,7 +85,7 @@ class LatentRows(Statistic):
 
     @property
     def _width(self) -> int:
-        return self.W.shape[1] if self.start is None else self.start.shape[1]
+        return int((self.W if self.start is None else self.start).shape[1])
 
     @property
     def _m(self) -> int:
@@ -94,7 +94,7 @@ class LatentRows(Statistic):
     @property
     def state_bytes(self) -> int:
         d, width, q = len(self.scaling.centre), self._width, self.B.shape[1]
-        return 8 * (d * width * (1 + self.with_normal) + width * (width + q) + self._m * (width + 1) + 1)
+        return 8 * int(d * width * (1 + self.with_normal) + width * (width + q) + self._m * (width + 1) + 1)
 
     @property
     def result_bytes(self) -> int:
@@ -106,9 +106,10 @@ class LatentRows(Statistic):
         return held + (0 if self.anchors is None else self.anchors.nbytes)
 
     def scratch_bytes(self, profile: Profile) -> int:
-        rows = profile.block_rows if profile.sparse else tile_rows(profile.d)
-        weigh = 0 if self.anchors is None else weigh_scratch_bytes(profile, rows, self._m, self.anchors.neighbors)
-        return tile_scratch_bytes(profile, 3 * self._width) + weigh + 16 * self.W.nbytes // 8
+        d = profile.d
+        weigh = 0 if self.anchors is None else weigh_scratch_bytes(profile, d, self._m, self.anchors.neighbors)
+        product = 16 * d * self._width * (1 + self.with_normal)
+        return group_scratch_bytes(profile, 5 * self._width) + weigh + product
 
     def zero(self) -> State:
         d, width, q = len(self.scaling.centre), self._width, self.B.shape[1]
@@ -120,42 +121,23 @@ class LatentRows(Statistic):
         sums = LatentSums(*state)
         W = self.scaling.scale_rows(self.W)
         Q = latent_system(self.B, self.alpha, self.gamma)
-        inverse = np.linalg.inv(Q)
-        for tile in row_tiles(block.X, self.scaling.centre):
-            Y = block.Y[tile.part]
-            Z = None if self.anchors is None else self.anchors.weigh(tile)
-            XW = tile.forward(W)
-            V = self._solve(XW, Y, Z, Q, inverse) if self.start is None else np.maximum(Y @ self.start, 0.0)
-            self._add_tile(sums, tile, Y, Z, XW, V)
+        inverse: Array = np.linalg.inv(Q).astype(np.float64, copy=False)
+        for part in row_groups(block.X.shape[0]):
+            self._add_rows(sums, block.X[part], block.Y[part], W, Q, inverse)
 
-    def _solve(self, XW: Array, Y: sp.csr_array, Z: sp.csr_array | None, Q: Array, inverse: Array) -> Array:
-        from mlfs_dask.blocks.latent_rows_compiled import sweep_nonnegative
-
-        right = XW + Y @ (self.alpha * self.B.T)
-        if Z is not None:
-            right += Z @ (self.gamma * self.U)
-        V = right @ inverse  # where the sweeps begin; Q is small, and its eigenvalues are above 1
-        np.maximum(V, 0.0, out=V)
-        sweep_nonnegative(V, right, Q, SWEEPS)
-        return V
-
-    def _add_tile(
-        self,
-        sums: LatentSums,
-        tile: DenseTile | SparseTile,
-        Y: sp.csr_array,
-        Z: sp.csr_array | None,
-        XW: Array,
-        V: Array,
-    ) -> None:
+    def _add_rows(self, sums: LatentSums, X: Matrix, Y: sp.csr_array, W: Array, Q: Array, inverse: Array) -> None:
+        centre = self.scaling.centre
+        Z = None if self.anchors is None else self.anchors.weigh(X)
+        XW = np.empty((X.shape[0], W.shape[1]))
+        forward_block(X, W, centre, XW)
+        V = self._solve(XW, Y, Z, Q, inverse) if self.start is None else np.maximum(Y @ self.start, 0.0)
         if self.with_normal:
-            both = np.concatenate([V, XW], axis=1)
-            product = np.zeros((len(self.scaling.centre), both.shape[1]))
-            tile.add_backward(both, product)
+            product = np.zeros((len(centre), V.shape[1] + XW.shape[1]))
+            backward_block(X, np.concatenate([V, XW], axis=1), centre, product)
             sums.XV[...] += product[:, : V.shape[1]]
             sums.XXW[...] += product[:, V.shape[1] :]
         else:
-            tile.add_backward(V, sums.XV)
+            backward_block(X, V, centre, sums.XV)
         sums.VV[...] += V.T @ V
         sums.VY[...] += (Y.T @ V).T
         if Z is not None:
@@ -164,6 +146,17 @@ class LatentRows(Statistic):
         if self.start is None:
             XW -= V
             sums.fit[0] += np.vdot(XW, XW)
+
+    def _solve(self, XW: Array, Y: sp.csr_array, Z: sp.csr_array | None, Q: Array, inverse: Array) -> Array:
+        from mlfs_dask.blocks.latent_rows_compiled import sweep_nonnegative
+
+        right: Array = XW + Y @ (self.alpha * self.B.T)
+        if Z is not None:
+            right += Z @ (self.gamma * self.U)
+        V: Array = right @ inverse  # where the sweeps begin; Q is small, and its eigenvalues are above 1
+        np.maximum(V, 0.0, out=V)
+        sweep_nonnegative(V, right, Q, SWEEPS)
+        return V
 
     def finalize(self, state: State) -> LatentSums:
         sums = LatentSums(*state)

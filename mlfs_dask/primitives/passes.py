@@ -441,7 +441,7 @@ def _run_here(
         pending = [submit() for _ in range(threads)]
         merged: tuple[list[State], dict[str, int]] | None = None
         while pending:
-            partial = pending.pop(0).result()
+            partial = runtime.result_of(pending.pop(0))
             if waiting:
                 pending.append(submit())
             if merged is None:

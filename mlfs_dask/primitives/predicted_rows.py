@@ -7,7 +7,7 @@ K_i marking the known labels of the row. The turns begin with the f of θ = 0, s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.anchors import Anchors, weigh_scratch_bytes
-from mlfs_dask.blocks.linear import DenseTile, row_tiles, tile_rows, tile_scratch_bytes
+from mlfs_dask.blocks.linear import backward_block, forward_block, group_scratch_bytes, grouped_block, row_groups
 from mlfs_dask.primitives.passes import State, Statistic
 from mlfs_dask.primitives.scaling import Scaling
 from mlfs_dask.solvers.duplicate_labels import DuplicateLabels
-from mlfs_dask.typing import Block, Profile
+from mlfs_dask.typing import Block, Matrix, Profile
 
 Array = NDArray[np.float64]
 
@@ -117,10 +117,10 @@ class RowPrediction:
         if not len(self.U):
             return F, None
         ones = np.ones(2 * F.shape[1])
-        anchors = Anchors(np.concatenate([self.U, self.T], axis=1), 0.0 * ones, ones, self.neighbors)
+        anchors = Anchors(np.concatenate([self.U, self.T], axis=1), None, ones, self.neighbors)
         Z = None
         for _ in range(TURNS):
-            Z = anchors.weigh(DenseTile(slice(0, len(F)), np.concatenate([F, XW], axis=1)))
+            Z = anchors.weigh(np.concatenate([F, XW], axis=1))
             F = self._solve(F, target + Z @ (self.theta * self.U), known, 1.0 + self.theta)
         return F, Z
 
@@ -181,10 +181,11 @@ class PredictedRows(Statistic):
 
     def scratch_bytes(self, profile: Profile) -> int:
         d, q, m = self._sizes
-        rows = profile.block_rows if profile.sparse else tile_rows(d)
-        points = 8 * rows * 2 * q + (weigh_scratch_bytes(profile, rows, m, self.prediction.neighbors) + 4 * rows * m)
-        grouped = 12 * min(m * d, profile.block_values * self.prediction.neighbors) if profile.sparse else 8 * m * d
-        return tile_scratch_bytes(profile, 6 * q) + points + grouped + 16 * d * q
+        dense = replace(profile, sparse=False)
+        points = weigh_scratch_bytes(dense, 2 * q, m, self.prediction.neighbors)
+        # Products with a block are matrices of their own before they are added.
+        own = 8 * (d * q + 2 * m * m) + (12 * min(m * d, 3 * profile.block_values) if profile.sparse else 8 * m * d)
+        return group_scratch_bytes(profile, 12 * q) + points + own
 
     def zero(self) -> State:
         d, q, m = self._sizes
@@ -192,17 +193,16 @@ class PredictedRows(Statistic):
         return tuple(np.zeros(shape) for shape in shapes)
 
     def add(self, state: State, block: Block) -> None:
-        sums, prediction = PredictedSums(*state), self.prediction
-        W = self.scaling.scale_rows(prediction.W)
-        for tile in row_tiles(block.X, self.scaling.centre):
-            Y, known = prediction.labels(block.Y[tile.part])
-            XW = tile.forward(W)
-            F, Z = prediction.predict(XW, Y, known)
-            tile.add_backward(F, sums.XF)
+        sums, centre = PredictedSums(*state), self.scaling.centre
+        W = self.scaling.scale_rows(self.prediction.W)
+        for part in row_groups(block.X.shape[0]):
+            X = block.X[part]
+            Y, known, XW, F, Z = self._predict(X, block.Y[part], W)
+            backward_block(X, F, centre, sums.XF)
             mostly = 2 * known.sum(axis=1) >= known.shape[1]
             sums.rows[...] += [(~mostly).sum(), mostly.sum()]
             if Z is not None:
-                tile.add_grouped(Z, sums.ZX)
+                grouped_block(X, Z, centre, sums.ZX)
                 sums.ZF[...] += Z.T @ F
                 for g, group in enumerate((~mostly, mostly)):
                     some = Z[group]
@@ -212,6 +212,24 @@ class PredictedRows(Statistic):
             sums.total[...] += F.sum(axis=0)
             missed = known * (F - Y)
             sums.terms[...] += [np.square(XW - F).sum(), np.square(missed).sum(), np.square(XW).sum()]
+
+    def _predict(
+        self, X: Matrix, labels: sp.csr_array, W: Array
+    ) -> tuple[Array, NDArray[np.bool_], Array, Array, sp.csr_array | None]:
+        """Y, which labels are known, X W, F and Z of some rows."""
+        Y, known = self.prediction.labels(labels)
+        XW = np.empty((X.shape[0], W.shape[1]))
+        forward_block(X, W, self.scaling.centre, XW)
+        F, Z = self.prediction.predict(XW, Y, known)
+        return Y, known, XW, F, Z
+
+    def labels(self, block: Block) -> Array:
+        """F of the rows of a block, shape (rows, labels)."""
+        W = self.scaling.scale_rows(self.prediction.W)
+        F = np.empty((block.X.shape[0], W.shape[1]))
+        for part in row_groups(len(F)):
+            F[part] = self._predict(block.X[part], block.Y[part], W)[3]
+        return self.prediction.duplicates.expand(F)
 
     def finalize(self, state: State) -> PredictedSums:
         sums, factor = PredictedSums(*state), self.scaling.factor

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.forest import Forest
-from mlfs_dask.blocks.linear import row_tiles, tile_scratch_bytes
+from mlfs_dask.blocks.linear import GROUP_ROWS, backward_block, forward_block, group_scratch_bytes, row_groups
 from mlfs_dask.blocks.mass_anchors import MassAnchors
 from mlfs_dask.primitives.gram import row_weights
 from mlfs_dask.primitives.passes import State, Statistic
 from mlfs_dask.primitives.scaling import Scaling
-from mlfs_dask.typing import Block, Profile
+from mlfs_dask.typing import Block, Matrix, Profile
 
 Array = NDArray[np.float64]
 
@@ -61,9 +61,10 @@ class LeafCounts(Statistic):
 
     def add(self, state: State, block: Block) -> None:
         trees, leaves = self._shape
-        codes = self.forest.leaf_numbers(block.X)
-        for t in range(trees):
-            state[0][t] += np.bincount(codes[:, t], minlength=leaves)
+        for part in row_groups(block.X.shape[0]):
+            codes = self.forest.leaf_numbers(block.X[part])
+            for t in range(trees):
+                state[0][t] += np.bincount(codes[:, t], minlength=leaves)
 
     def finalize(self, state: State) -> NDArray[np.int64]:
         counts: NDArray[np.int64] = state[0].copy()
@@ -78,7 +79,7 @@ def forest_bytes(trees: int, leaves: int) -> int:
 def leaf_scratch_bytes(profile: Profile, trees: int) -> int:
     """Bytes that `Forest.leaf_numbers` allocates for a block."""
     converted = 24 * profile.block_values + 16 * profile.d if profile.sparse else 24 * 2**17
-    return profile.block_rows * (8 + 2 * trees) + converted
+    return min(profile.block_rows, GROUP_ROWS) * (8 + 2 * trees) + converted
 
 
 class RecoveredSums(NamedTuple):
@@ -184,14 +185,13 @@ class RecoveredRows(Statistic):
     def parameter_bytes(self) -> int:
         d, q, m = self._sizes
         tables = self.recovery.anchors.tables
-        return tables.nbytes + forest_bytes(*tables.shape[:2]) + 8 * (d * q + m * q + 2 * d)
+        return self.recovery.anchors.nbytes + forest_bytes(*tables.shape[:2]) + 8 * (d * q + m * q + 2 * d)
 
     def scratch_bytes(self, profile: Profile) -> int:
-        _, q, m = self._sizes
-        rows = profile.block_rows
-        held = rows * (20 * self.recovery.anchors.neighbors + 8 * 6 * q) + 8 * m * m
-        trees = len(self.recovery.anchors.tables)
-        return held + leaf_scratch_bytes(profile, trees) + tile_scratch_bytes(profile, 2 * q) + 4 * 2**20
+        d, q, m = self._sizes
+        weights = 36 * GROUP_ROWS * self.recovery.anchors.neighbors + 4 * 2**20
+        leaves = leaf_scratch_bytes(profile, len(self.recovery.anchors.tables))
+        return int(group_scratch_bytes(profile, 9 * q) + leaves + weights + 8 * (d * q + 2 * m * m))
 
     def zero(self) -> State:
         d, q, m = self._sizes
@@ -199,28 +199,41 @@ class RecoveredRows(Statistic):
         return (*arrays, np.zeros(2, np.int64))
 
     def add(self, state: State, block: Block) -> None:
-        sums, recovery = RecoveredSums(*state), self.recovery
-        W = None if recovery.P is None else self.scaling.scale_rows(recovery.P)
-        Z = recovery.anchors.weigh(block.X)
-        labels, known, s = recovery.labels(block.Y)
-        # X is looked at where a row has a weight in the regression alone.
-        weighted = np.flatnonzero(s[:, 0])
-        XP = None if W is None else np.zeros(labels.shape)
-        if XP is not None:
-            for tile in row_tiles(block.X[weighted], self.scaling.centre):
-                XP[weighted[tile.part]] = tile.forward(W)
-        Y = recovery.recover(labels, known, s, XP, Z)
-        for tile in row_tiles(block.X[weighted], self.scaling.centre):
-            rows = weighted[tile.part]
-            tile.add_backward(s[rows] * Y[rows], sums.XSY)
-        some = known.any(axis=1)
-        sums.ZY[...] += Z[some].T @ Y[some]
-        nothing = Z[~some]
-        sums.ZZ[...] += nothing.T @ nothing
-        sums.masses[...] += np.asarray(Z.sum(axis=0)).ravel()
-        fit = 0.0 if XP is None else float((s * np.square(XP - Y)).sum())
-        sums.terms[...] += [fit, float((s * np.square(Y)).sum()), float(np.square(Y[some]).sum())]
-        sums.counts[...] += [len(weighted), int((~known).sum())]
+        sums = RecoveredSums(*state)
+        for part in row_groups(block.X.shape[0]):
+            X = block.X[part]
+            Z, known, s, XP, Y = self._recover(X, block.Y[part])
+            weighted = np.flatnonzero(s[:, 0])
+            backward_block(X[weighted], s[weighted] * Y[weighted], self.scaling.centre, sums.XSY)
+            some = known.any(axis=1)
+            sums.ZY[...] += Z[some].T @ Y[some]
+            nothing = Z[~some]
+            sums.ZZ[...] += nothing.T @ nothing
+            sums.masses[...] += np.asarray(Z.sum(axis=0)).ravel()
+            fit = 0.0 if XP is None else float((s * np.square(XP - Y)).sum())
+            sums.terms[...] += [fit, float((s * np.square(Y)).sum()), float(np.square(Y[some]).sum())]
+            sums.counts[...] += [len(weighted), int((~known).sum())]
+
+    def _recover(
+        self, X: Matrix, labels: sp.csr_array
+    ) -> tuple[sp.csr_array, NDArray[np.bool_], Array, Array | None, Array]:
+        """Z, which labels are known, s, X P, and Y of some rows."""
+        recovery = self.recovery
+        Z = recovery.anchors.weigh(X)
+        given, known, s = recovery.labels(labels)
+        XP: Array | None = None
+        if recovery.P is not None:
+            # X is looked at where a row has a weight in the regression alone.
+            XP, weighted = np.zeros(given.shape), np.flatnonzero(s[:, 0])
+            product = np.empty((len(weighted), given.shape[1]))
+            forward_block(X[weighted], self.scaling.scale_rows(recovery.P), self.scaling.centre, product)
+            XP[weighted] = product
+        return Z, known, s, XP, recovery.recover(given, known, s, XP, Z)
+
+    def labels(self, block: Block) -> Array:
+        """Y of the rows of a block, shape (rows, q)."""
+        groups = row_groups(block.X.shape[0])
+        return np.concatenate([self._recover(block.X[part], block.Y[part])[-1] for part in groups])
 
     def finalize(self, state: State) -> RecoveredSums:
         sums = RecoveredSums(*state)
@@ -242,19 +255,20 @@ def settle_anchor_values(sums: RecoveredSums) -> Array:
         Of anchors that no row of which anything is known reaches, -1.
     """
     m, q = sums.ZY.shape
-    U = np.full((m, q), -1.0)
+    U: Array = np.full((m, q), -1.0)
     system = np.diag(sums.masses) - sums.ZZ
     reached = _reached(sums)
     if reached.any():
         U[reached] = np.linalg.solve(system[np.ix_(reached, reached)], sums.ZY[reached])
-    return np.clip(U, -1.0, 1.0)
+    np.clip(U, -1.0, 1.0, out=U)
+    return U
 
 
 def _reached(sums: RecoveredSums) -> NDArray[np.bool_]:
     """Anchors that rows of which something is known belong to, or that are joined to such through other rows."""
-    known = sums.masses - sums.ZZ.sum(axis=1) > 1e-9 * np.maximum(sums.masses, 1e-300)
+    known: NDArray[np.bool_] = sums.masses - sums.ZZ.sum(axis=1) > 1e-9 * np.maximum(sums.masses, 1e-300)
     while True:
-        more = known | ((sums.ZZ > 0) & known).any(axis=1)
+        more: NDArray[np.bool_] = known | ((sums.ZZ > 0) & known).any(axis=1)
         if (more == known).all():
             return known
         known = more

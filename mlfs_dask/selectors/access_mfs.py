@@ -19,7 +19,7 @@ from scipy import sparse as sp
 from mlfs_dask import checkpoints
 from mlfs_dask.blocks.adaptive_graph import column_graph
 from mlfs_dask.blocks.anchors import ANCHOR_NEIGHBORS, N_ANCHORS, anchor_values, place_anchors
-from mlfs_dask.blocks.linear import row_tiles
+from mlfs_dask.blocks.linear import forward_block
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.exact import access_mfs as exact_form
@@ -154,11 +154,11 @@ class AccessMFS(IterativeSelector):
     Notes
     -----
     With anchors the graph of rows is S = ZΛ⁻¹Z': a row has weights z_i of its nearest anchors [u_a, t_a], by the
-    distance that Eq. 18 has between rows, and Eq. 8 has θ Σ_i Σ_a z_ia (‖f_i − u_a‖² + ‖x_iW − t_a‖²), where u_a and t_a are
-    variables too. A row's f_i and z_i follow from W and the anchors in three turns. Readings of X: one for moments,
-    labels, X'X and the sample, and one an iteration, of which 10 to 80 are usual; above `gram_cap` features one more.
-    With m anchors a worker holds 8 (2 d q + d m) bytes, and 8 d² more in the first reading where X'X is formed; the driver the
-    same, and 24 d², or above the cap some 120 d q.
+    distance that Eq. 18 has between rows, and Eq. 8 has θ Σ_i Σ_a z_ia (‖f_i − u_a‖² + ‖x_iW − t_a‖²), where u_a and
+    t_a are variables too. A row's f_i and z_i follow from W and the anchors in three turns. Readings of X: one for
+    moments, labels, X'X and the sample, and one an iteration, of which 10 to 80 are usual; above `gram_cap` features
+    one more. With m anchors a worker holds 8 (2 d q + d m) bytes, and 8 d² more in the first reading where X'X is
+    formed; the driver the same and 24 d², or above the cap some 120 d q.
 
     The exact form reads X once and holds X, n (73 q + 24 k_s) bytes and 24 d². Missing features are refused.
 
@@ -357,7 +357,8 @@ class AccessMFS(IterativeSelector):
         else:
             trace = Trace(**state.facts["trace"])
             prediction = self._first_prediction(state.arrays["W"], products, None, m, scaling, duplicates)
-            prediction = replace(prediction, **{name: state.arrays[name] for name in _PREDICTION})
+            W, mean, U, T, coupling = (state.arrays[name] for name in _PREDICTION)
+            prediction = replace(prediction, W=W, mean=mean, U=U, T=T, coupling=coupling)
             regression.restore(state.arrays)
         for t in range(trace.iterations + 1, max_iter + 1):
             W = prediction.W
@@ -394,7 +395,7 @@ class AccessMFS(IterativeSelector):
                 arrays = {name: getattr(prediction, name) for name in _PREDICTION}
                 save_state(checkpoint, {**arrays, **regression.state()}, trace, passes.records)
         scores = row_norms(W)
-        extra = {
+        extra: dict[str, Any] = {
             "gram": gram is not None,
             "labelled_rows": int(profile.n - labels.rows[1] if self.missing == "coded" else labels.rows[0]),
             "constant_features": int((scaling.factor == 0).sum()),
@@ -403,7 +404,7 @@ class AccessMFS(IterativeSelector):
         }
         if theta > 0:
             extra["graph"] = {"kind": "anchors", "anchors": len(prediction.U), "anchor_neighbors": prediction.neighbors}
-        self._prediction_of_fit = scaling, prediction
+        self._row_labels = PredictedRows(scaling, prediction)
         warnings = self._never_positive(products.positives) if scores.any() else []
         return self._result(scores, trace, extra, warnings + self._warnings(trace, scores))
 
@@ -465,8 +466,8 @@ class AccessMFS(IterativeSelector):
         )
         if sample is None:
             return prediction
-        scaled = scaling.scale_rows(W)
-        XW = np.concatenate([tile.forward(scaled) for tile in row_tiles(sample.X, scaling.centre)])
+        XW = np.empty((sample.X.shape[0], W.shape[1]))
+        forward_block(sample.X, scaling.scale_rows(W), scaling.centre, XW)
         F, _ = prediction.predict(XW, *prediction.labels(sample.Y))
         points = place_anchors(np.concatenate([F, XW], axis=1), min(m, len(F)), self._seed)
         return replace(prediction, U=points[:, :q].copy(), T=points[:, q:].copy())

@@ -15,14 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
+from mlfs_dask import runtime
 from mlfs_dask.blocks.anchors import ROWS_PER_ANCHOR, count_anchors
 from mlfs_dask.checkpoints import Arrays, Checkpoint, State
+from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.primitives.moments import FeatureMoments, Moments
 from mlfs_dask.primitives.passes import PassRecord, records_from_facts, records_to_facts, run_pass
 from mlfs_dask.primitives.row_sources import ArrayRows
 from mlfs_dask.primitives.sample import draw_rows
 from mlfs_dask.primitives.subsets import read_rows
+from mlfs_dask.primitives.write_rows import ArraySink, RowSink, WriteLabels
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
 from mlfs_dask.selectors.costs import Cost, HeldArray, PassRunner, Plan, Reading, project, require_driver
@@ -55,6 +58,8 @@ class IterativeSelector(BaseSelector):
     tol: float
     max_iter: int
     random_state: Any
+
+    labels_: Array
 
     # ------------------------------------------------------------------ for subclasses
 
@@ -120,6 +125,7 @@ class IterativeSelector(BaseSelector):
         return plan
 
     def _score(self, passes: PassRunner, k: int) -> Scores:
+        self._row_labels = None
         if self._uses_anchors(passes.source.profile.n):
             return self._fit_with_anchors(passes)
         X, Y, record = read_rows(passes.source, passes.resources)
@@ -161,6 +167,61 @@ class IterativeSelector(BaseSelector):
             extra={**trace.lists(), **extra},
             warnings=warnings,
         )
+
+    # ------------------------------------------------------------------ labels of rows
+
+    #: How the labels of a row follow from what the last fit with anchors has learnt.
+    _row_labels: Any = None
+
+    def recover_labels(self, X: Any, y: Any = None) -> Array:
+        """Recovered labels of all rows, in the memory of this process.
+
+        Parameters
+        ----------
+        X, y
+            What was fitted; with anchors also other rows like these.
+
+        Returns
+        -------
+        float64 array, shape (n, q)
+            After a fit with the exact graph these are `labels_`. With anchors they take one reading of X.
+        """
+        source, _ = self._open(X, y)
+        sink = ArraySink(source.profile.n, source.profile.q)
+        self._write_labels(source, sink, runtime.own_resources(runtime.current_resources()))
+        return sink.values
+
+    def write_labels(self, X: Any, sink: RowSink, y: Any = None) -> None:
+        """Write the recovered labels of all rows, by the workers that have them, in one reading of X.
+
+        Parameters
+        ----------
+        X, y
+            As in `recover_labels`.
+        sink : RowSink
+
+        Raises
+        ------
+        DoesNotFitError, ClusterLostError
+        """
+        source, _ = self._open(X, y)
+        self._write_labels(source, sink, runtime.current_resources())
+
+    def _write_labels(self, source: RowSource, sink: RowSink, resources: Resources) -> None:
+        n = source.profile.n
+        if self._row_labels is not None:
+            run_pass(source, [WriteLabels(self._row_labels, sink)], resources, label="labels")
+            return
+        if self.label_threshold is None:
+            raise UsageError(f"{self.method} recovers no labels")
+        if len(self.labels_) != n:
+            raise DataError(
+                f"the exact graph has labels of the {len(self.labels_):,} rows that were fitted, and X has {n:,}",
+                cure="fit with graph='anchors' for labels of other rows",
+            )
+        rows = max(1, 2**22 // self.labels_.shape[1]) // sink.chunk_rows * sink.chunk_rows or sink.chunk_rows
+        for start in range(0, n, rows):
+            sink.write(start, self.labels_[start : start + rows])
 
     # ------------------------------------------------------------------ what the forms with anchors share
 

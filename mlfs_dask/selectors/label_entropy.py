@@ -93,34 +93,31 @@ class _CountingSelector(BaseSelector):
         counts = self._counts(source, self._equal_width_book(features), label_counts)
         tiles = count_in_tiles(counts, source, resources)
 
-        sample = self._row_sample(profile)
+        sizes = {"d": profile.d, "e": len(counts.book.edges), "t": tiles[0].result_bytes}
+        arrays = [HeldArray("ranges of features", "4 d")]
         steps: list[Reading | str] = [] if known else [Reading("ranges", (Ranges(profile.d, profile.q),))]
         if self.binning == "quantile":
+            sample = self._row_sample(profile)
             steps.append(Reading("quantiles", (sample,)))
+            sizes["s"] = sample.result_bytes
+            arrays.append(HeldArray("sampled rows", "2 s", "u1", "quantiles", "edges"))
         # Until edges and labels are known, the tiles are an estimate.
         name = COUNTS if known and self.binning == "equal-width" else "estimated counts"
         readings = [Reading(_tile_name(i, len(tiles), name), (tile,)) for i, tile in enumerate(tiles)]
-        sampled = [HeldArray("sampled rows", "2 s", "u1", "quantiles", "edges")] if self.binning == "quantile" else []
-        # In process the readings themselves count what they return.
-        every_label = [HeldArray("information with every label", "t", "u1", "scores")] if not counts.aggregate else []
+        arrays += [
+            HeldArray("terms of edges", "6 e", first="edges", last="edges"),
+            HeldArray("edges of codes", "e", first="edges"),
+            HeldArray("offsets of edges", "d", first="edges"),
+            HeldArray("information and entropy of features", "2 d", first=readings[0].name),
+            HeldArray("scores", "8 d", first="scores"),
+        ]
+        if counts.aggregate is None:
+            # In process the readings themselves count what they return.
+            arrays.append(HeldArray("information with every label", "t", "u1", first="scores"))
         note = f"counts of {counts.p} of {profile.q} labels"
         if len(tiles) > 1:
             note += f", tiled over {len(tiles):,} groups of at most {-(-profile.d // len(tiles)):,} features"
-        return Cost(
-            steps=[*steps, "edges", *readings, "scores"],
-            sizes={"d": profile.d, "e": len(counts.book.edges), "s": sample.result_bytes, "t": tiles[0].result_bytes},
-            arrays=[
-                HeldArray("ranges of features", "4 d"),
-                *sampled,
-                HeldArray("terms of edges", "6 e", first="edges", last="edges"),
-                HeldArray("edges of codes", "e", first="edges"),
-                HeldArray("offsets of edges", "d", first="edges"),
-                HeldArray("information and entropy of features", "2 d", first=readings[0].name),
-                *every_label,
-                HeldArray("scores", "8 d", first="scores"),
-            ],
-            notes=[note],
-        )
+        return Cost([*steps, "edges", *readings, "scores"], sizes, arrays, notes=[note])
 
     def first_statistics(self, source: RowSource, resources: Resources) -> Sequence[CacheableStatistic]:
         features, label_counts = source.features, source.label_counts

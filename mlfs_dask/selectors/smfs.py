@@ -373,7 +373,7 @@ class SMFS(IterativeSelector):
             if checkpoint.due():
                 save_state(checkpoint, {**regression.state(), "U": U, "B": B}, trace, passes.records)
         regression.finish(B)
-        self._recovery_of_fit = scaling, replace(recovery, P=regression.P, U=U)
+        self._row_labels = RecoveredRows(scaling, replace(recovery, P=regression.P, U=U))
         scores = row_norms(regression.P)
         extra = {
             "alpha": recovery.alpha,
@@ -504,7 +504,9 @@ def _values_of_sample(recovery: RowRecovery, sample: SampledRows) -> Array:
     Y, _, _ = recovery.labels(sample.Y)
     Z = recovery.anchors.weigh(sample.X)
     masses = np.asarray(Z.sum(axis=0)).ravel()[:, np.newaxis]
-    return np.divide(Z.T @ Y, masses, out=np.full((Z.shape[1], Y.shape[1]), -1.0), where=masses > 0)
+    U: Array = np.full((Z.shape[1], Y.shape[1]), -1.0)
+    np.divide(Z.T @ Y, masses, out=U, where=masses > 0)
+    return U
 
 
 def _structure(sums: RecoveredSums, U: Array) -> float:

@@ -31,11 +31,15 @@ _TOO_SHORT = 1e-12
 Array = NDArray[np.float64]
 
 
-class Products(Protocol):
-    """Products with X that a step needs."""
+class NormalProducts(Protocol):
+    """Products with X'X."""
 
     def normal(self, W: Array) -> Array:
         """X'X W."""
+
+
+class Products(NormalProducts, Protocol):
+    """Products with X that a step needs."""
 
     def forward(self, W: Array) -> Array:
         """X W."""
@@ -279,8 +283,7 @@ class FeatureWeights:
 
     Parameters
     ----------
-    products : Products
-        Only `normal` is used.
+    products : NormalProducts
     at : Factors
         Its G and H are replaced by every step.
     rho : float
@@ -290,7 +293,7 @@ class FeatureWeights:
     """
 
     def __init__(
-        self, products: Products, at: Factors, rho: float, *, known: tuple[Array, Array] | None = None
+        self, products: NormalProducts, at: Factors, rho: float, *, known: tuple[Array, Array] | None = None
     ) -> None:
         self.products = products
         self.at = at

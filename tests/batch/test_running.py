@@ -216,7 +216,7 @@ def test_a_job_that_fails_does_not_stop_the_rest(store, tmp_path):
 
 
 def test_faults_of_different_kinds_have_the_code_of_none(store, tmp_path, monkeypatch):
-    def fail(self, source, resources, k):
+    def fail(self, passes, k):
         raise DataError("bad") if self.method == "enm" else RuntimeError("a fault of ours")
 
     for selector in (mlfs.ENM, mlfs.ELC):
@@ -231,7 +231,7 @@ def test_faults_of_different_kinds_have_the_code_of_none(store, tmp_path, monkey
 
 
 def test_a_lost_cluster_ends_the_batch_and_what_was_done_is_there(store, tmp_path, monkeypatch):
-    def lose(self, source, resources, k):
+    def lose(self, passes, k):
         raise ClusterLostError("gone")
 
     monkeypatch.setattr(mlfs.ELC, "_score", lose)

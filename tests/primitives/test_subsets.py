@@ -78,17 +78,17 @@ def test_selectors_learn_the_same_from_a_subset_as_from_its_arrays(
 def test_columns_come_in_the_order_asked_for(store: tuple[Any, np.ndarray, np.ndarray]) -> None:
     dataset, X, Y = store
     columns = np.array([7, 0, 11])
-    found, labels, record = read_rows(dataset.rows, columns=columns)
+    found, labels, record = read_rows(dataset.rows, current_resources(), columns=columns)
     assert np.array_equal(found, X[:, columns].astype(found.dtype))
     assert np.array_equal(labels.toarray(), Y)
-    assert (record.tasks, record.bytes_read) == (dataset.rows.profile.partitions, dataset.rows.profile.read_bytes)
+    assert record.bytes_read == dataset.rows.profile.read_bytes
 
 
 def test_columns_go_where_they_are_wanted(store: tuple[Any, np.ndarray, np.ndarray]) -> None:
     dataset, X, _ = store
     columns = np.array([3, 1])
     out = np.full((200, 2), np.nan)
-    found, _, _ = read_rows(dataset.rows, columns=columns, out=out)
+    found, _, _ = read_rows(dataset.rows, current_resources(), columns=columns, out=out)
     assert found is out
     assert np.array_equal(out, X[:, columns])
 
@@ -97,7 +97,7 @@ def test_all_rows_come_as_the_source_has_them(store: tuple[Any, np.ndarray, np.n
     dataset, X, Y = store
     events: list[dict[str, Any]] = []
     with runtime.progress_to(events.append):
-        found, labels, _ = read_rows(dataset.rows, label="training rows")
+        found, labels, _ = read_rows(dataset.rows, current_resources(), label="training rows")
     assert sp.issparse(found) == dataset.rows.profile.sparse
     assert np.array_equal(found.toarray() if sp.issparse(found) else found, X)
     assert np.array_equal(labels.toarray(), Y)
@@ -110,7 +110,7 @@ def test_all_rows_come_as_the_source_has_them(store: tuple[Any, np.ndarray, np.n
 
 def test_no_rows_are_a_matrix_of_none() -> None:
     source = ArrayRows(sp.csr_array((0, 3)), sp.csr_array((0, 2), dtype=np.int8))
-    X, Y, _ = read_rows(source)
+    X, Y, _ = read_rows(source, current_resources())
     assert (X.shape, Y.shape) == ((0, 3), (0, 2))
 
 

@@ -244,7 +244,7 @@ def test_nothing_grows_with_rows_or_features_squared(monkeypatch):
         return original(shape, *args, **kwargs)
 
     monkeypatch.setattr(np, "zeros", watched)
-    monkeypatch.setattr("mlfs_dask.blocks.isolation._HELD", 900)
+    monkeypatch.setattr("mlfs_dask.blocks.isolation.HELD", 900)
     SMFS(3, gram_cap=0, max_iter=3, **SMALL).fit(X, hidden(Y))
     assert not {(90, 90), (30, 30)} & shapes
     SMFS(3, max_iter=3, **SMALL).fit(X, hidden(Y))

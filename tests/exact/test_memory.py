@@ -1,0 +1,56 @@
+"""The arrays that fits say they hold cover what they hold."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from scipy import sparse as sp
+
+from mlfs_dask.exact import access_mfs, mfsir, smfs
+from tests.exact.fits import fit_access, fit_mfsir, fit_smfs, labels_of
+
+CASES = {
+    "mfsir": (mfsir, fit_mfsir, 5, {"graph": True}),
+    "smfs": (smfs, fit_smfs, 15, {}),
+    "access-mfs": (access_mfs, fit_access, 6, {"graph": True}),
+}
+
+
+def held_bytes(held, sizes):
+    return sum(
+        np.dtype(array.dtype).itemsize * np.prod([sizes.get(word) or int(word) for word in array.shape.split()])
+        for array in held
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    ("n", "d", "q", "gram_cap", "sparse"),
+    [
+        (6000, 40, 30, 4096, False),
+        (6000, 40, 30, 0, False),
+        (300, 1500, 20, 4096, False),
+        (300, 2500, 40, 0, False),
+        (600, 3000, 10, 0, True),
+        (3000, 1000, 10, 4096, True),
+    ],
+)
+def test_memory_is_within_what_is_said_to_be_held(name, n, d, q, gram_cap, sparse):
+    module, fit, k, graph = CASES[name]
+    rng = np.random.default_rng(0)
+    Y = (rng.random((n, q)) < 0.2).astype(np.int8)
+    X = sp.random_array((n, d), density=0.02, rng=rng, format="csr") if sparse else rng.normal(size=(n, d))
+    if name != "mfsir":
+        Y[rng.random(Y.shape) < 0.3] = -1
+    parameters = {"gram_cap": gram_cap, "max_iter": 2}
+    fit(X[:100], Y[:100], **parameters)  # whatever is imported late is imported now
+    tracemalloc.start()
+    fit(X, Y, **parameters)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    held = module.held_arrays(sparse=sparse, gram=d <= gram_cap, **graph)
+    sizes = {"n": n, "d": d, "q": q, "l": q // 2 + 1, "k": k, "t": 100, "s": 256, "m": max(min(gram_cap, 2048), 1)}
+    sizes |= {"v": X.nnz if sparse else n * d, "y": labels_of(Y).nnz}
+    assert peak <= held_bytes(held, sizes)

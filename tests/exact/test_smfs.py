@@ -1,0 +1,365 @@
+"""Exact SMFS: against its plain twin, the ways to regress, limit cases, the published form, checkpoints."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from scipy import sparse as sp
+from sklearn.exceptions import ConvergenceWarning
+
+from mlfs_dask import runtime
+from mlfs_dask.blocks.forest import forest_seeds, grow_forest
+from mlfs_dask.errors import DataError
+from mlfs_dask.exact import smfs
+from mlfs_dask.exact.graphs import least_mass_rows
+from mlfs_dask.exact.smfs import density_structure
+from tests.exact.fits import fit_smfs, interrupted_and_resumed, real_data
+from tests.reference import smfs as twin
+
+SMALL = {"n_neighbors": 5, "n_trees": 12, "max_samples": 32}
+
+
+def problem(seed=0, n=70, d=8, q=3):
+    """Feature j < q carries label j; feature d - 1 is constant, and rows 3 and 4 are equal."""
+    rng = np.random.default_rng(seed)
+    Y = (rng.random((n, q)) < rng.uniform(0.2, 0.6, q)).astype(np.int8)
+    Y[0] = 1
+    X = rng.normal(size=(n, d)) * (rng.random((n, d)) < 0.7)
+    X[:, :q] += 2 * Y
+    X[:, -1] = 4.0
+    X[4] = X[3]
+    return X, Y
+
+
+def hidden(Y, seed=0, *, rows=0.5, entries=0.3):
+    """−1 for half of the rows, and for some entries of the others."""
+    rng = np.random.default_rng([seed, 7])  # not the stream that Y was drawn from
+    Y = np.where(rng.random(Y.shape) < entries, -1, Y)
+    Y[rng.random(len(Y)) < rows] = -1
+    Y[0] = 1
+    return Y.astype(np.int8)
+
+
+STATES = {
+    "zeros": lambda Y: Y,
+    "rows": lambda Y: hidden(Y, entries=0.0),
+    "entries": hidden,
+}
+
+
+def graph(X, *, seed=0, n_neighbors=5, n_trees=12, max_samples=32):
+    found = least_mass_rows(X, n_neighbors, n_trees=n_trees, max_samples=max_samples, seed=seed)
+    return density_structure(found.neighbours).toarray()
+
+
+def check(found, expected, *, objective=1e-8, scores=1e-6):
+    norms, _, F, values = expected
+    values = values[: found.trace.iterations]  # the twin goes on where nothing moves any more
+    assert found.trace.objective == pytest.approx(values, rel=objective)
+    assert found.scores == pytest.approx(norms, rel=scores, abs=1e-9 * norms.max())
+    assert found.labels == pytest.approx(F, abs=1e-6)
+
+
+def weights_of_rows(Y):
+    times = (Y == 1).sum(axis=0)
+    return np.array([sum(1 / times[j] for j in range(Y.shape[1]) if row[j] == 1) for row in Y])
+
+
+@pytest.fixture(scope="module")
+def emotions():
+    return real_data("emotions")
+
+
+def test_the_density_structure_is_that_of_the_twin():
+    X, _ = problem()
+    forest = grow_forest(X, n_trees=12, max_samples=32, seed=forest_seeds(0)[1])
+    xi = twin.isolation_masses(forest.trees, (X * forest.scale).astype(np.float32))
+    W = graph(X)
+    assert pytest.approx(twin.neighbour_weights(xi, 5), abs=1e-12) == W
+    assert W.sum(axis=1) == pytest.approx(np.ones(len(X)))
+
+
+@pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"alpha": 1.0, "beta": 1.0, "inner_iterations": 1},
+        {"consistency": "none", "max_iter": 4},
+        {"standardise": False},
+    ],
+    ids=str,
+)
+def test_it_equals_the_plain_twin(state, options, container):
+    X, Y = problem()
+    Y = STATES[state](Y)
+    found = fit_smfs(container(X), Y, **{"tol": 0.0, "max_iter": 8} | SMALL | options)
+    expected = twin.smfs(
+        X,
+        Y,
+        graph(X),
+        inner=options.get("inner_iterations"),
+        iterations=options.get("max_iter", 8),
+        **{name: value for name, value in options.items() if name not in ("inner_iterations", "max_iter")},
+    )
+    check(found, expected)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_above_the_gram_cap_it_comes_to_the_same_end(state, monkeypatch):
+    X, Y = problem(n=60)
+    Y = STATES[state](Y)
+    options = SMALL | {"tol": 1e-13, "max_iter": 3000, "beta": 0.2}
+    with_gram = fit_smfs(X, Y, **options)
+    without = fit_smfs(X, Y, gram_cap=0, **options)
+    assert with_gram.extra["gram"]
+    assert not without.extra["gram"]
+    assert without.trace.objective[-1] == pytest.approx(with_gram.trace.objective[-1], rel=1e-8)
+    assert without.scores == pytest.approx(with_gram.scores, abs=1e-4 * with_gram.scores.max())
+    # Solved as exactly, every step is the same.
+    monkeypatch.setattr(smfs, "FEATURE_TOL", 1e-13)
+    monkeypatch.setattr(smfs, "FEATURE_STEPS", 100)
+    options |= {"max_iter": 8, "inner_iterations": 3}
+    with_gram, without = fit_smfs(X, Y, **options), fit_smfs(X, Y, gram_cap=0, **options)
+    assert without.trace.objective == pytest.approx(with_gram.trace.objective, rel=1e-9)
+    assert without.scores == pytest.approx(with_gram.scores, rel=1e-6)
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("cap", [2, 5, 8, 11])
+def test_solved_for_some_features_at_a_time_it_comes_to_the_same_end(state, cap):
+    X, Y = problem(n=60, d=12)
+    Y = STATES[state](Y)
+    options = SMALL | {"tol": 1e-12, "max_iter": 3000}
+    with_gram = fit_smfs(X, Y, **options)
+    found = fit_smfs(X, Y, gram_cap=cap, **options)
+    assert not found.extra["gram"]
+    # The set leaves another trail to ε, which is 10⁻⁶ of the first P.
+    assert found.trace.objective[-1] == pytest.approx(with_gram.trace.objective[-1], rel=1e-6)
+    assert found.scores == pytest.approx(with_gram.scores, abs=1e-4 * with_gram.scores.max())
+    near = fit_smfs(X, Y, gram_cap=cap, **SMALL)
+    assert near.trace.converged
+    assert near.trace.objective[-1] == pytest.approx(with_gram.trace.objective[-1], rel=5e-3)
+
+
+def test_planted_features_are_found_from_few_labels():
+    rng = np.random.default_rng(5)
+    Y = (rng.random((400, 4)) < 0.3).astype(np.int8)
+    X = rng.normal(size=(400, 40))
+    planted = [7, 19, 23, 38]
+    X[:, planted] += 2 * Y
+    for labels in (Y, hidden(Y, rows=0.7), hidden(Y, rows=0.7, entries=0.0)):
+        found = fit_smfs(X, labels)
+        assert sorted(np.argsort(-found.scores)[:4].tolist()) == planted
+        assert found.trace.converged
+    unknown = labels == -1
+    agree = ((found.labels > 0) == (Y == 1))[unknown].mean()
+    assert agree > np.maximum(Y.mean(axis=0), 1 - Y.mean(axis=0)).mean() - 0.02
+
+
+def test_known_labels_stay():
+    X, Y = problem()
+    known = fit_smfs(X, Y, missing="coded", tol=0.0, max_iter=6, **SMALL)
+    assert known.extra["unknown_entries"] == 0
+    assert known.labels.tolist() == np.where(Y == 1, 1.0, -1.0).tolist()
+    labels = hidden(Y)
+    found = fit_smfs(X, labels, **SMALL)
+    assert found.labels[labels != -1].tolist() == np.where(Y == 1, 1.0, -1.0)[labels != -1].tolist()
+
+
+# ---------------------------------------------------------------- limits
+
+
+def test_without_penalty_it_is_weighted_least_squares():
+    X, Y = problem()
+    s = weights_of_rows(Y)
+    Z = (X - X.mean(axis=0))[:, :-1] / X.std(axis=0)[:-1]
+    F = np.where(Y == 1, 1.0, -1.0)
+    P = np.linalg.solve(Z.T @ (s[:, None] * Z), Z.T @ (s[:, None] * F))
+    for beta, near in ((0.0, 1e-9), (1e-9, 1e-6)):
+        found = fit_smfs(X, Y, beta=beta, missing="coded", **SMALL)
+        assert found.scores[:-1] == pytest.approx(np.linalg.norm(P, axis=1), rel=near)
+        assert found.scores[-1] == 0
+
+
+def test_without_structure_unknown_labels_take_the_fit():
+    X, Y = problem()
+    labels = hidden(Y)
+    found = fit_smfs(X, labels, alpha=0.0, tol=0.0, max_iter=20, **SMALL)
+    check(found, twin.smfs(X, labels, graph(X), alpha=0.0, iterations=20))
+    tiny = fit_smfs(X, labels, alpha=1e-9, tol=0.0, max_iter=20, **SMALL)
+    assert tiny.scores == pytest.approx(found.scores, rel=1e-4)
+    unlabelled = (labels == -1).all(axis=1)
+    assert (found.labels[unlabelled] == -1).all()  # nothing says what they are
+
+
+def test_strong_structure_makes_labels_equal_their_neighbours():
+    X, Y = problem()
+    labels = hidden(Y, entries=0.0)
+    W, free, F = graph(X), (labels == -1).all(axis=1), np.where(Y == 1, 1.0, -1.0)
+    found = fit_smfs(X, labels, alpha=1e6, **SMALL).labels
+    assert np.abs(found - W @ found)[free].mean() < np.abs(F - W @ F)[free].mean() / 2
+
+
+@pytest.mark.parametrize("gram_cap", [0, 100])
+def test_all_rows_labelled(gram_cap):
+    X, Y = problem()
+    found = fit_smfs(X, Y, missing="coded", gram_cap=gram_cap, beta=0.3, tol=1e-13, max_iter=2000, **SMALL)
+    assert found.extra["labelled_rows"] == (Y == 1).any(axis=1).sum()
+    assert found.extra["unknown_entries"] == found.extra["recovered_positives"] == 0
+    # Nothing is left but a regression with a row-sparse penalty, at whose optimum ∇‖XP − F‖²_S is −β pⁱ/‖pⁱ‖.
+    s = weights_of_rows(Y)
+    Z = (X - X.mean(axis=0))[:, :-1] / X.std(axis=0)[:-1]
+    F = np.where(Y == 1, 1.0, -1.0)
+    P = twin.smfs(X, Y, graph(X), missing="coded", beta=0.3, iterations=2000)[1]
+    assert found.scores == pytest.approx(np.linalg.norm(P, axis=1), abs=1e-4 * found.scores.max())
+    P = P[:-1]
+    slope = 2 * Z.T @ (s[:, np.newaxis] * (Z @ P - F))
+    norms = np.linalg.norm(P, axis=1, keepdims=True)
+    strong = norms[:, 0] > 1e-3
+    assert strong.any()
+    assert slope[strong] == pytest.approx((-0.3 * P / norms)[strong], abs=1e-4)
+    assert np.linalg.norm(slope[~strong], axis=1).max(initial=0) <= 0.3
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("name", ["alpha", "beta"])
+def test_small_alpha_and_beta_tend_to_their_absence(name, state):
+    X, Y = problem()
+    labels = STATES[state](Y)
+    fixed = SMALL | {"tol": 0.0, "max_iter": 8, "alpha": 0.1, "beta": 0.3}
+    without, *near = (fit_smfs(X, labels, **fixed | {name: value}).scores for value in (0.0, 1e-3, 1e-6, 1e-9))
+    distances = [np.abs(scores - without).max() / without.max() for scores in near]
+    if (name, state) == ("alpha", "rows"):  # labelled rows are known in all labels: the others have no part in P
+        assert distances == [0.0] * 3
+        return
+    assert distances[0] > distances[1] > distances[2]
+    assert distances[2] < 1e-4
+
+
+def test_one_labelled_row():
+    X, Y = problem()
+    labels = np.full_like(Y, -1)
+    labels[0] = [1, 0, 1]
+    check(fit_smfs(X, labels, tol=0.0, max_iter=6, **SMALL), twin.smfs(X, labels, graph(X), iterations=6))
+    found = fit_smfs(X, labels, **SMALL)
+    assert found.extra["labelled_rows"] == 1
+    assert found.labels[0].tolist() == [1, -1, 1]
+    # All follow the only one there is.
+    assert (found.labels[1:, 0] > 0.9).mean() > 0.9
+    assert (found.labels[1:, 1] < -0.9).mean() > 0.9
+
+
+def test_a_label_without_positives():
+    X, Y = problem()
+    for labels in (Y, hidden(Y)):
+        labels = labels.copy()
+        labels[:, 1] = np.where(labels[:, 1] == -1, -1, 0)
+        check(fit_smfs(X, labels, tol=0.0, max_iter=6, **SMALL), twin.smfs(X, labels, graph(X), iterations=6))
+
+
+def test_equal_rows():
+    X, Y = problem(n=40)
+    twice, labels = np.repeat(X, 2, axis=0), np.repeat(Y, 2, axis=0)
+    found = fit_smfs(twice, labels, tol=0.0, max_iter=6, **SMALL)
+    check(found, twin.smfs(twice, labels, graph(twice), iterations=6))
+    assert found.scores[-1] == 0
+
+
+@pytest.mark.parametrize("q", [1, 2, 3])
+@pytest.mark.parametrize("n", [2, 3, 9])
+def test_few_labels_and_few_rows(q, n):
+    X, Y = problem(n=max(n, 5), q=q)
+    X, Y = X[:n], Y[:n]
+    Y[1:, 0] = -1
+    found = fit_smfs(X, Y, tol=0.0, max_iter=5, **SMALL)
+    check(found, twin.smfs(X, Y, graph(X), iterations=5))
+
+
+def test_one_row_alone():
+    found = fit_smfs(np.array([[1.0, 2.0]]), np.array([[1, 0]]), standardise=False, **SMALL)
+    assert np.isfinite(found.scores).all()
+
+
+def test_the_published_form_forgets_its_labels(emotions):
+    published = {"consistency": "none", "alpha": 1.0, "beta": 1.0, "inner_iterations": 1}
+    objective = fit_smfs(*emotions, tol=0.0, max_iter=16, **published).trace.objective
+    assert objective[0] > 10
+    assert objective[-1] < 0.1
+
+
+def test_observed_labels_keep_the_objective_up_and_it_converges(emotions):
+    X, Y = emotions
+    for labels in (Y, hidden(Y, rows=0.7), hidden(Y, rows=0.7, entries=0.0)):
+        trace = fit_smfs(X, labels).trace
+        assert trace.converged
+        assert trace.objective[-1] > 0.05 * trace.objective[0]
+        assert trace.objective[-1] == pytest.approx(min(trace.objective), rel=1e-2)
+
+
+# ---------------------------------------------------------------- what is recorded, told and refused
+
+
+@pytest.mark.parametrize("gram_cap", [0, 5, 100])
+def test_an_interrupted_loop_goes_on_to_the_same_bits(gram_cap, tmp_path):
+    X, Y = problem()
+    given = {"tol": 0.0, "max_iter": 9, "gram_cap": gram_cap} | SMALL
+    expected = fit_smfs(X, hidden(Y), **given)
+    found = interrupted_and_resumed(lambda: fit_smfs(X, hidden(Y), **given), tmp_path, 4)
+    assert found.scores.tolist() == expected.scores.tolist()
+    assert found.labels.tolist() == expected.labels.tolist()
+    assert found.trace == expected.trace
+    assert found.extra == expected.extra
+
+
+def test_every_iteration_is_in_the_trace_and_in_the_progress():
+    X, Y = problem()
+    events = []
+    with runtime.progress_to(events.append):
+        found = fit_smfs(X, hidden(Y), **SMALL)
+    steps = [event for event in events if event["kind"] == "step"]
+    trace = found.trace
+    assert [s["objective"] for s in steps] == trace.objective
+    assert [s["step"] for s in steps] == trace.step
+    assert trace.step[-1] <= 1e-4
+    assert len(trace.recovery_steps) == len(trace.regression_steps) == trace.iterations
+    assert max(trace.recovery_residual) <= 1e-9
+    assert found.extra["constant_features"] == 1
+    s = weights_of_rows(hidden(Y))
+    assert found.extra["alpha"] == pytest.approx(s[s > 0].mean())
+    json.dumps([found.extra, trace.facts()], allow_nan=False)
+
+
+def test_the_seed_settles_the_forest():
+    X, Y = problem()
+    one, again, other, none = (fit_smfs(X, Y, random_state=s, **SMALL).scores.tolist() for s in (0, 0, 2, None))
+    assert one == again == none != other
+
+
+def test_warnings():
+    X, Y = problem()
+    for x, labels, parameters, text in (
+        (X, Y, {"beta": 1e9, "missing": "coded"}, "SMFS went to P = 0: beta is too large"),
+        (X, np.where(Y == 1, -1, 0), {}, "SMFS can tell no feature from another: no row has a known positive label"),
+        (np.ones_like(X), Y, {}, "SMFS can tell no feature from another"),
+        (X, Y, {"max_iter": 1}, "SMFS did not converge in 1 iterations"),
+    ):
+        (warning,) = fit_smfs(x, labels, **SMALL | parameters).warnings
+        assert text in str(warning)
+        assert isinstance(warning, ConvergenceWarning) == ("converge" in text)
+
+
+def test_labels_of_which_nothing_is_known_are_refused():
+    X, Y = problem()
+    with pytest.raises(DataError, match=r"no row of Y has a positive label\n  cure: give labels 1 and 0"):
+        fit_smfs(X, np.zeros_like(Y), **SMALL)
+    with pytest.raises(DataError, match="no label of any row is known"):
+        fit_smfs(X, np.full_like(Y, -1), **SMALL)
+
+
+def test_above_the_cap_nothing_has_d_times_d_numbers():
+    assert "d d" not in [array.shape for array in smfs.held_arrays(sparse=False, gram=False)]
+    assert "d d" in [array.shape for array in smfs.held_arrays(sparse=False, gram=True)]
