@@ -313,7 +313,11 @@ def test_memory_does_not_depend_on_the_number_of_rows(method, sparse, gram_cap, 
             continue
         # Counts of 100 trees reach beyond 32 bits with 43 million rows: twice the bytes, whatever n is then.
         table = arrays["masses of leaves with landmarks"]
-        assert all(0 <= a - b <= 8 * table for row, old in zip(other_sizes, sizes, strict=True) for a, b in zip(row, old, strict=True))
+        assert all(
+            0 <= a - b <= 8 * table
+            for row, old in zip(other_sizes, sizes, strict=True)
+            for a, b in zip(row, old, strict=True)
+        )
         assert other_driver - driver <= 12 * table
     if method == "smfs":
         smaller = [selector.plan(larger(profile, n), resources) for n in (10**5, 10**7)]
@@ -343,7 +347,9 @@ def test_states_and_parameters_are_of_the_size_that_is_told(form, monkeypatch):
 
     monkeypatch.setattr(costs, "run_pass", spy)
     quiet(module.anchored(**parameters), X, Y)
-    row_statistic = {"mfsir": "LatentRows", "access": "PredictedRows", "smfs": "RecoveredRows"}[re.split("[ -]", form)[0]]
+    row_statistic = {"mfsir": "LatentRows", "access": "PredictedRows", "smfs": "RecoveredRows"}[
+        re.split("[ -]", form)[0]
+    ]
     held, told = seen[row_statistic]
     assert held == told
 
@@ -419,7 +425,9 @@ def test_a_checkpoint_holds_nothing_of_the_rows(form, stores, tmp_path, monkeypa
     folder = Folder(str(tmp_path / "states"))
     write = folder.write
     monkeypatch.setattr(
-        Folder, "write", lambda self, name, key, arrays, facts, **more: saved.append(arrays) or write(name, key, arrays, facts, **more)
+        Folder,
+        "write",
+        lambda self, name, key, arrays, facts, **more: saved.append(arrays) or write(name, key, arrays, facts, **more),
     )
     monkeypatch.undo()
     with keep_checkpoints(folder, every=0), runtime.progress_to(stop_at(4)), pytest.raises(KeyboardInterrupt):
@@ -472,8 +480,16 @@ def test_an_exact_graph_beyond_memory_is_refused(method):
 @pytest.mark.parametrize(
     ("method", "parameters", "message"),
     [
-        ("mfsir", {"step": "fixed"}, "step='fixed' is the published form, which has the exact graph: give graph='exact'"),
-        ("access-mfs", {"variant": "published_code"}, "variant='published_code' has the exact graph: give graph='exact'"),
+        (
+            "mfsir",
+            {"step": "fixed"},
+            "step='fixed' is the published form, which has the exact graph: give graph='exact'",
+        ),
+        (
+            "access-mfs",
+            {"variant": "published_code"},
+            "variant='published_code' has the exact graph: give graph='exact'",
+        ),
         ("smfs", {"consistency": "none"}, "consistency='none' is the published form, which has the exact graph: give"),
     ],
 )
