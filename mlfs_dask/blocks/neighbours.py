@@ -31,9 +31,6 @@ SINGLE_PRECISION = (1e-10, 1e12)
 #: Values of a tile of candidates, and of the differences that are held at a time.
 TILE_VALUES = 2**20
 
-#: Bytes that `NearestRows.add` allocates besides the state, at most.
-SCRATCH_BYTES = 8 * (4 * QUERY_ROWS * TILE_ROWS + 4 * TILE_VALUES)
-
 #: Pairs of sparse rows above which the compiled search is worth loading: up to there NumPy is done before.
 COMPILED_PAIRS = 2 * 10**6
 
@@ -44,6 +41,11 @@ _DIGITS = 42
 
 #: Relative width within which a pair might still come before the k-th after rounding: a quarter of a step.
 _SLACK = 2.0 ** -(_DIGITS + 3)
+
+
+def scratch_bytes(columns: int) -> int:
+    """Bytes that `NearestRows.add` allocates besides the state, at most, for rows of so many values."""
+    return 8 * (4 * QUERY_ROWS * TILE_ROWS + 6 * max(TILE_VALUES, 64 * columns))
 
 
 class NearestRows:

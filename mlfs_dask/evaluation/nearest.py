@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask import runtime
-from mlfs_dask.blocks import neighbours
-from mlfs_dask.blocks.neighbours import COMPILED_PAIRS, NearestRows
+from mlfs_dask.blocks.neighbours import COMPILED_PAIRS, NearestRows, scratch_bytes
 from mlfs_dask.evaluation.column_subset import BLOCK_ROWS, BLOCK_VALUES, ColumnSubset, Scaling
 
 #: Bytes of the queries, as float64, that a thread holds while all training rows pass by.
@@ -92,5 +91,5 @@ def search_bytes(columns: int, k: int, queries: int, *, threads: int) -> int:
     # A group as read and as scaled, with its neighbours; a block as read and as scaled; what the search holds besides.
     rows = group // (8 * max(columns, 1)) + 1
     block = 8 * max(BLOCK_VALUES, BLOCK_ROWS * columns)
-    tiles = neighbours.SCRATCH_BYTES + 16 * max(neighbours.TILE_VALUES, 64 * columns)
+    tiles = scratch_bytes(columns)
     return 8 * k * queries + threads * (2 * group + 16 * k * rows + 2 * block + tiles)

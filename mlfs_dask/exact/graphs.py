@@ -12,7 +12,7 @@ from scipy import sparse as sp
 from mlfs_dask import runtime
 from mlfs_dask.blocks import isolation
 from mlfs_dask.blocks.forest import draw_sample, forest_seeds, grow_forest, mass_tables, sample_size
-from mlfs_dask.blocks.neighbours import COMPILED_PAIRS, SCRATCH_BYTES, NearestRows
+from mlfs_dask.blocks.neighbours import COMPILED_PAIRS, NearestRows, scratch_bytes
 from mlfs_dask.exact.fit import HeldArray
 from mlfs_dask.typing import Matrix
 
@@ -91,7 +91,7 @@ def nearest_rows(Z: Matrix, k: int, *, threads: int = 1) -> Neighbours:
 
 def held_arrays() -> list[HeldArray]:
     """What `nearest_rows` holds beside the rows in each of its threads, and what it gives."""
-    scratch = HeldArray("tiles of distances", str(SCRATCH_BYTES), "uint8")
+    scratch = HeldArray("tiles of distances", str(scratch_bytes(1)), "uint8")
     return [HeldArray("neighbours", "n k", "int64"), HeldArray("distances", "n k"), scratch]
 
 

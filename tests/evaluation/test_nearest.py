@@ -113,7 +113,7 @@ def test_a_file_gives_the_same_neighbours_as_memory(tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize("levels", [2, 10**6])
 def test_the_search_holds_what_is_planned(columns: int, levels: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{MODULE}.GROUP_BYTES", 2**21)
-    for name in (f"{BLOCKS}.BLOCK_VALUES", f"{MODULE}.BLOCK_VALUES"):
+    for name in (f"{BLOCKS}.BLOCK_VALUES", f"{MODULE}.BLOCK_VALUES", "mlfs_dask.blocks.neighbours.TILE_VALUES"):
         monkeypatch.setattr(name, 2**16)
     n = 6000
     X = np.random.default_rng(0).integers(0, levels, (n, columns)).astype(np.float32)
