@@ -129,7 +129,14 @@ def test_values_of_anchors_minimise_the_spread():
 
 @pytest.mark.parametrize(
     ("wanted", "n", "width", "m"),
-    [(300, 10**6, 10, 300), (300, 40, 10, 10), (300, 9, 10, 8), (300, 5, 10, 5), (9, 1000, 10, 9), (300, 10**6, 2**20, 8)],
+    [
+        (300, 10**6, 10, 300),
+        (300, 40, 10, 10),
+        (300, 9, 10, 8),
+        (300, 5, 10, 5),
+        (9, 1000, 10, 9),
+        (300, 10**6, 2**20, 8),
+    ],
 )
 def test_how_many_anchors(wanted, n, width, m):
     assert count_anchors(wanted, n, width) == m

@@ -69,7 +69,12 @@ def mfsir(
 
         W = G * H
         Q = (1 + gamma) * np.eye(len(B)) + alpha * B @ B.T
-        V = np.array([latent_row(None, x @ W + alpha * B @ y + gamma * z @ U, Q, sweeps) for x, y, z in zip(X, Y, Z, strict=True)])
+        V = np.array(
+            [
+                latent_row(None, x @ W + alpha * B @ y + gamma * z @ U, Q, sweeps)
+                for x, y, z in zip(X, Y, Z, strict=True)
+            ]
+        )
         values.append(objective(Z, X, Y, W, V, B, U, alpha, gamma))
         settled = len(values) > 1 and abs(values[-1] - values[-2]) <= tol * values[-2]
         if settled or len(values) == max_iter:
