@@ -516,7 +516,7 @@ def _wait(future: Any, resources: Resources) -> Any:
             return future.result(timeout=min(5.0, resources.worker_wait / 2))
         except (TimeoutError, DaskTimeoutError):
             if future.done():
-                raise
+                return future.result()  # it ended while its result was on the way, or with this very error
         if client.status != "running":
             raise OSError(f"the connection to the scheduler is {client.status}")
         if client.nthreads():
