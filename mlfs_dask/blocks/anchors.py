@@ -86,7 +86,9 @@ def standardised(X: Matrix, centre: Array, factor: Array) -> Matrix:
     centre, factor : float64 array, shape (d,)
     """
     if sp.issparse(X):
-        return sp.csr_array((X.data * factor[X.indices], X.indices, X.indptr), shape=X.shape)
+        # scikit-learn takes indices of 32 bits alone.
+        indices, indptr = X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int32, copy=False)
+        return sp.csr_array((X.data * factor[indices], indices, indptr), shape=X.shape)
     return (X - centre) * factor
 
 

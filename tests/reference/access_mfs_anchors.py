@@ -49,11 +49,12 @@ def predict(xW, y, kappa, b, coupling, theta, U, T, s, turns=3):
 def settle(F, Z, known, b, U, coupling, theta):
     """b and U at rest with the rows that follow from them: b = mean f_i, U = Λ⁻¹Z'F, as one system.
 
-    A row moves by (δb + θ z_i'δU) ((1 + θ + κ)I + coupling)⁻¹; where it is known in part, κ is 1 from a half on.
+    A row moves by (δb + θ z_i'δU) ((1 + θ + κ)I + coupling)⁻¹; where it is known in part, κ is 1 from a half on, of
+    labels that differ.
     """
     (n, q), m = F.shape, len(U)
     level = 1 + theta if m else 1.0
-    A = [np.linalg.inv((level + (2 * k.sum() >= q)) * np.eye(q) + coupling) for k in known]
+    A = [np.linalg.inv((level + (2 * k.sum() >= len(k))) * np.eye(q) + coupling) for k in known]
     masses = np.r_[n, Z.sum(axis=0)]
     x = np.vstack([b, U])
     left, right = np.zeros((m + 1, q, m + 1, q)), np.zeros((m + 1, q))
@@ -99,6 +100,7 @@ def access_mfs(
     Y = (np.asarray(Y) == 1).astype(float)
     q = Y.shape[1]
     same = alike(Y, known)
+    different = [j for j in range(q) if not same[:j, j].any()]
     gram = X.T @ X
 
     W = weights(X.T @ Y, gram + lambda_ * np.eye(d)) @ same
@@ -139,5 +141,5 @@ def access_mfs(
             if np.linalg.norm(W - before) <= 1e-6 * np.linalg.norm(W):
                 break
         T = means_of_rows(Z, X @ W, best_T)
-        b, U = settle(F, Z, known, b, U, coupling, theta)
+        b, U = settle(F, Z, known[:, different], b, U, coupling, theta)
         coupling = L_p

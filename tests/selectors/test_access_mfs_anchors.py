@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from mlfs_dask.blocks.anchors import place_anchors
 from mlfs_dask.selectors.access_mfs import AccessMFS
-from tests.reference import access_mfs as exact_twin
 from tests.reference import access_mfs_anchors as twin
 from tests.selectors.anchored import NEAR, hide, problem, quiet
 
@@ -21,10 +17,10 @@ ITERATIONS = 6
 
 
 def anchored(**parameters):
-    return AccessMFS(3, graph="anchors", **{"max_iter": ITERATIONS, "tol": 0.0} | parameters)
+    return AccessMFS(1, graph="anchors", **{"max_iter": ITERATIONS, "tol": 0.0} | parameters)
 
 
-def expected(X, Y, **parameters):
+def expected(X, Y, *, sparse=False, **parameters):
     """The twin's scores, labels, objective and variables, with the anchors that the selector would place."""
     n, seed = len(X), parameters.get("random_state", 0)
     m = min(n, max(8, min(parameters.get("n_anchors", 300), n // 4)))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from scipy import sparse as sp
 
 from mlfs_dask.blocks.forest import forest_seeds, grow_forest, to_float32
 from mlfs_dask.selectors.smfs import SMFS
@@ -18,12 +17,13 @@ SMALL = {"n_trees": 20, "max_samples": 32, "n_anchors": 15}
 
 
 def anchored(**parameters):
-    return SMFS(3, graph="anchors", **SMALL | parameters)
+    return SMFS(1, graph="anchors", **SMALL | parameters)
 
 
-def masses(X, n_anchors=15, random_state=0):
+def masses(X, *, sparse=False, n_anchors=15, random_state=0):
     """Of all rows with the landmarks that the selector draws, by its forest; n is at most 256."""
     n = len(X)
+    X = sp.csr_array(X) if sparse else X
     rng, grow = forest_seeds(random_state)
     forest = grow_forest(X, n_trees=SMALL["n_trees"], max_samples=SMALL["max_samples"], seed=grow)
     m = min(n, max(8, min(n_anchors, n // 4)))
@@ -31,14 +31,14 @@ def masses(X, n_anchors=15, random_state=0):
     return twin.landmark_masses(forest.trees, to_float32(X, forest.shift, forest.scale), landmarks)
 
 
-def expected(X, Y, **parameters):
+def expected(X, Y, *, sparse=False, **parameters):
     """The twin's scores, objective and variables, with the forest and the landmarks of the selector."""
     given = {name: value for name, value in parameters.items() if name not in OURS}
     placed = {name: parameters[name] for name in ("n_anchors", "random_state") if name in parameters}
     return twin.smfs(
         X,
         Y,
-        masses(X, **placed),
+        masses(X, sparse=sparse, **placed),
         scale=parameters.get("standardise", True),
         inner=parameters.get("inner_iterations"),
         **given,
