@@ -45,7 +45,7 @@ _SLACK = 2.0 ** -(_DIGITS + 3)
 
 def scratch_bytes(columns: int) -> int:
     """Bytes that `NearestRows.add` allocates besides the state, at most, for rows of so many values."""
-    return 8 * (4 * QUERY_ROWS * TILE_ROWS + 6 * max(TILE_VALUES, 64 * columns))
+    return 8 * (2 * QUERY_ROWS * TILE_ROWS + 6 * max(TILE_VALUES, 64 * columns))
 
 
 class NearestRows:
