@@ -125,18 +125,17 @@ def test_no_flipped_bit_and_no_cut_gives_another_state(tmp_path):
         assert folder.read("state.npz", "key") is None
 
 
-def test_a_wrong_length_in_a_header_is_damage(tmp_path, caplog):
-    """NumPy would read fewer values, and so not verify their check sum, or allocate more memory than there is."""
+@pytest.mark.parametrize("shape", ["(20000 ,), }", "(999999999999999,), }", "((200000,), }"])
+def test_a_wrong_length_in_a_header_is_damage(tmp_path, caplog, shape):
+    """NumPy would read the first values and verify no check sum, or ask for memory that nobody has."""
     folder = Folder(str(tmp_path))
-    folder.write("state.npz", "key", {"x": np.arange(9.0)}, {})
+    folder.write("state.npz", "key", {"x": np.arange(200_000.0)}, {})
     whole = (tmp_path / "state.npz").read_bytes()
-    for header in (b"'shape': (8,), }", b"'shape': (1, ), }", b"'shape': (99999999999999,), }", b"'shape': ((9,), }"):
-        padding = b" " * (len(header) - len(b"'shape': (9,), }"))
-        assert b"'shape': (9,), }" + padding in whole
-        (tmp_path / "state.npz").write_bytes(whole.replace(b"'shape': (9,), }" + padding, header))
-        caplog.clear()
-        assert folder.read("state.npz", "key") is None
-        assert "is damaged and left aside: wrong check sum of array/x.npy" in caplog.text
+    right = "(200000,), }".ljust(len(shape)).encode()
+    assert whole.count(right) == 1
+    (tmp_path / "state.npz").write_bytes(whole.replace(right, shape.encode()))
+    assert folder.read("state.npz", "key") is None
+    assert "is damaged and left aside: wrong check sum of array/x.npy" in caplog.text
 
 
 def test_a_state_that_cannot_be_read_now_is_not_begun_over(tmp_path, monkeypatch):
