@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask import caching, runtime
-from mlfs_dask.caching import Slot
+from mlfs_dask.caching import CacheEntry
 from mlfs_dask.errors import ClusterLostError
 from mlfs_dask.primitives.pass_plan import PassPlan, PassSizes, plan_pass
 from mlfs_dask.runtime import Resources
@@ -129,16 +129,16 @@ class SplittableStatistic(Statistic):
         """The result of all pieces, in their order."""
 
 
-def cache_slot(source: RowSource, statistic: Statistic) -> Slot:
-    """Where the result of a statistic is cached, if it is."""
+def cache_entry(source: RowSource, statistic: Statistic) -> CacheEntry:
+    """Cache entry of the result of a statistic."""
     if not isinstance(statistic, CacheableStatistic):
-        return Slot()
-    return caching.slot(source, statistic.kind, statistic.parameters, covers=statistic.covers)
+        return CacheEntry()
+    return caching.entry(source, statistic.kind, statistic.parameters, covers=statistic.covers)
 
 
 def is_cached(source: RowSource | Profile, statistic: Statistic) -> bool:
     """Whether the result of a statistic is in the cache."""
-    return isinstance(source, RowSource) and cache_slot(source, statistic).is_filled
+    return isinstance(source, RowSource) and cache_entry(source, statistic).is_filled
 
 
 @dataclass(frozen=True)
@@ -216,8 +216,8 @@ def run_pass(
     ClusterLostError
         The scheduler or all workers went away, or a worker was killed again and again.
     """
-    slots = [cache_slot(source, statistic) for statistic in statistics]
-    results = [_load(slot, statistic) for slot, statistic in zip(slots, statistics, strict=True)]
+    entries = [cache_entry(source, statistic) for statistic in statistics]
+    results = [_load(entry, statistic) for entry, statistic in zip(entries, statistics, strict=True)]
     missing = [i for i, result in enumerate(results) if result is None]
     if statistics and not missing:
         return results, NOT_READ
@@ -229,12 +229,12 @@ def run_pass(
         results[i] = result
         statistic = statistics[i]
         if isinstance(statistic, CacheableStatistic):
-            slots[i].save(statistic.to_arrays(result))
+            entries[i].save(statistic.to_arrays(result))
     return results, record
 
 
-def _load(slot: Slot, statistic: Statistic) -> Any:
-    arrays = slot.load()
+def _load(entry: CacheEntry, statistic: Statistic) -> Any:
+    arrays = entry.load()
     return None if arrays is None or not isinstance(statistic, CacheableStatistic) else statistic.from_arrays(arrays)
 
 

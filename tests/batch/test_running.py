@@ -79,18 +79,14 @@ def test_one_job_shares_with_nobody(store, tmp_path):
     assert found.jobs["passes"].tolist() == [1]
 
 
-def test_methods_with_a_loop_share_moments_and_graphs(store):
+def test_methods_with_a_loop_share_their_first_reading(store):
     methods = [
-        {"method": "mfsir", "params": {"alpha": [1, 2], "max_iter": 3, "tol": 0}},
-        {"method": "smfs", "params": {"max_iter": 2}},
+        {"method": "mfsir", "params": {"graph": "anchors", "alpha": [1, 2], "max_iter": 3, "tol": 0}},
+        {"method": "smfs", "params": {"graph": "anchors", "max_iter": 2}},
     ]
     found = mlfs.run_batch({"stores": store, "methods": methods, "k": 2})
-    first, second, other = found.jobs["from_cache"].tolist()
-    assert pd.isna(first)
-    assert second.split(", ") == ["labels-moments", "neighbours", "gram", "gram-products"]
-    assert other.split(", ")[0] == "labels-moments"
-    passes = found.jobs["passes"].tolist()
-    assert passes[1] == passes[0] - 3  # moments, graph, X'X
+    print(found.jobs[["kind", "run", "passes", "from_cache"]].to_string())
+    assert 0
 
 
 def test_another_number_of_features_takes_the_ranking_of_a_loop(store, tmp_path):
