@@ -417,9 +417,7 @@ def process_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-def _run_here(
-    source: RowSource, statistics: Sequence[Statistic], plan: PassPlan
-) -> tuple[list[Any], dict[str, int]]:
+def _run_here(source: RowSource, statistics: Sequence[Statistic], plan: PassPlan) -> tuple[list[Any], dict[str, int]]:
     """The same pass in threads of this process, merged in order as runs finish."""
     threads = min(plan.threads, len(plan.runs))
     if threads <= 1:
