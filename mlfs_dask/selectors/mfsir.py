@@ -324,6 +324,7 @@ class MFSIR(IterativeSelector):
             rho = self._largest_eigenvalue(passes, scaling, gram)
             U = anchor_values(sums.ZV, sums.masses)
             rho = self._update(at, sums, gram, rho)
+        before: tuple[Array, Array] | None = None  # W and X'X W of the iteration before, above the Gram cap
         for t in range(trace.iterations + 1, max_iter + 1):
             W = at.W
             rows = LatentRows(scaling, anchors, W, at.B, U, alpha, gamma, with_normal=gram is None)
@@ -334,6 +335,9 @@ class MFSIR(IterativeSelector):
             if trace.converged or t == max_iter:
                 break
             U = anchor_values(sums.ZV, sums.masses, U)
+            if gram is None:
+                rho = rho if before is None else corrected_rho(rho, W - before[0], sums.XXW - before[1])
+                before = W, sums.XXW
             rho = self._update(at, sums, gram, rho)
             trace.step.append(relative_step(W, at.W))
             if checkpoint.due():
@@ -495,6 +499,17 @@ def _of_sign(sums: LatentSums, T: Array, directions: Array) -> LatentSums:
         VY=sums.VY[chosen] * size[:, np.newaxis],
         ZV=sums.ZV[:, chosen] * size,
     )
+
+
+def corrected_rho(rho: float, change: Array, image: Array) -> float:
+    """ρ, or more where X'X, that made `image` of a change of W, has turned out to be larger.
+
+    >>> [corrected_rho(rho, np.array([[1.0]]), np.array([[4.0]])) for rho in (1.0, 5.0)]
+    [4.4, 5.0]
+    """
+    size = float(np.vdot(change, change))
+    needed = float(np.vdot(change, image)) / size if size > 0 else 0.0
+    return 1.1 * needed if needed > rho * (1 + 1e-6) else rho
 
 
 def relative_step(before: Array, now: Array) -> float:
