@@ -84,9 +84,13 @@ def test_methods_with_a_loop_share_their_first_reading(store):
         {"method": "mfsir", "params": {"graph": "anchors", "alpha": [1, 2], "max_iter": 3, "tol": 0}},
         {"method": "smfs", "params": {"graph": "anchors", "max_iter": 2}},
     ]
-    found = mlfs.run_batch({"stores": store, "methods": methods, "k": 2})
-    print(found.jobs[["kind", "run", "passes", "from_cache"]].to_string())
-    assert 0
+    plan = {"stores": store, "methods": methods, "k": 2}
+    found, alone = mlfs.run_batch(plan), mlfs.run_batch(plan, cache=None)
+    assert found.jobs["kind"].tolist() == ["shared", "select", "select", "select"]
+    assert found.jobs["run"][0] == "moments, labels, rows, gram"
+    assert found.jobs["from_cache"][1:].tolist() == ["moments, labels, rows, gram"] * 2 + ["moments, labels, rows"]
+    assert found.jobs["passes"].tolist() == [1, *(passes - 1 for passes in alone.jobs["passes"])]
+    assert found.selections.to_csv() == alone.selections.to_csv()
 
 
 def test_another_number_of_features_takes_the_ranking_of_a_loop(store, tmp_path):
