@@ -246,7 +246,9 @@ def test_recovered_labels_come_and_go_with_their_run(tmp_path: Path, place: str)
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), ValueError("lost"), KeyboardInterrupt()])
-def test_labels_that_are_written_halfway_are_no_run(tmp_path: Path, error: BaseException) -> None:
+def test_labels_that_are_written_halfway_are_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
     places = []
 
     def half(store: Any) -> None:
@@ -256,8 +258,9 @@ def test_labels_that_are_written_halfway_are_no_run(tmp_path: Path, error: BaseE
         raise error
 
     expected = MlfsError if isinstance(error, OSError) else type(error)
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(expected):
-        write(tmp_path / "run", labels=recovered(half))
+        write("run", labels=recovered(half))
     assert places[0].is_absolute()  # workers have folders of their own
     assert list(tmp_path.iterdir()) == []
 

@@ -437,8 +437,7 @@ def test_workers_write_the_labels_that_they_recover(
         raise AssertionError("labels of rows in the client")
 
     monkeypatch.setattr("mlfs_dask.storage.labels_store.LabelsStore.write", refuse)
-    monkeypatch.chdir(tmp_path)
-    run_json(*words, "-o", "there", *TWO_WORKERS)  # workers run in folders of their own
+    run_json(*words, "-o", tmp_path / "there", *TWO_WORKERS)
     here, there = (zarr.open_group(tmp_path / name / "labels.zarr", mode="r") for name in ("here", "there"))
     assert here["X"].chunks == there["X"].chunks == (25, 3)
     assert there["X"][...] == pytest.approx(here["X"][...], abs=1e-6)
