@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from mlfs_dask import caching, runtime
 from mlfs_dask.caching import CacheEntry
 from mlfs_dask.errors import ClusterLostError
-from mlfs_dask.primitives.pass_plan import PassPlan, PassSizes, plan_pass
+from mlfs_dask.primitives.pass_plan import PassPlan, PassSizes, memory_cure, plan_pass
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Block, Profile, RowSource
 
@@ -246,7 +246,7 @@ def _read(
     if source.residence == "graph" or (resources.client is not None and source.residence == "storage"):
         results, peaks = _compute(build_pass(source, statistics, plan), plan, resources)
     else:
-        results, peaks = _run_here(source, statistics, plan, resources)
+        results, peaks = _run_here(source, statistics, plan)
     seconds = time.perf_counter() - started
     runtime.emit("pass-done", label=label, seconds=seconds)
     logger.info("%s: %d tasks, %.3f s", label, plan.tasks, seconds)
@@ -417,11 +417,9 @@ def process_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-def _run_here(
-    source: RowSource, statistics: Sequence[Statistic], plan: PassPlan, resources: Resources
-) -> tuple[list[Any], dict[str, int]]:
+def _run_here(source: RowSource, statistics: Sequence[Statistic], plan: PassPlan) -> tuple[list[Any], dict[str, int]]:
     """The same pass in threads of this process, merged in order as runs finish."""
-    threads = min(resources.threads_per_worker, len(plan.runs))
+    threads = min(plan.threads, len(plan.runs))
     if threads <= 1:
         states = [s.zero() for s in statistics]
         runtime.reset_peak_rss()
@@ -465,7 +463,7 @@ def _compute(graph: Delayed, plan: PassPlan, resources: Resources) -> Any:
     if client is None:
         from dask.base import compute
 
-        with runtime.TaskThreads(resources.slots, "mlfs-pass") as pool:
+        with runtime.TaskThreads(plan.threads, "mlfs-pass") as pool:
             return compute(graph, scheduler="threads", pool=pool)[0]
     from distributed.comm.core import CommClosedError
     from distributed.scheduler import KilledWorker, NoValidWorkerError
@@ -488,8 +486,7 @@ def _compute(graph: Delayed, plan: PassPlan, resources: Resources) -> Any:
             f"a worker died {getattr(error, 'allowed_failures', 'several')} times on the same part of the data "
             f"(task {getattr(error, 'task', '?')}); almost always it ran out of memory. Projected peak: "
             f"{plan.peak_worker_bytes / 2**20:,.0f} MiB of {resources.memory_limit / 2**20:,.0f} MiB a worker."
-            f"\n  cure: give each worker more memory (--memory-limit) or fewer threads "
-            f"(--threads-per-worker 1); the worker's log tells the cause"
+            f"\n  cure: {memory_cure(resources)}; the worker's log tells the cause"
         ) from error
     except NoValidWorkerError as error:
         # A scheduler may have a shorter limit of its own (distributed.scheduler.no-workers-timeout).
@@ -516,7 +513,7 @@ def _wait(future: Any, resources: Resources) -> Any:
             return future.result(timeout=min(5.0, resources.worker_wait / 2))
         except (TimeoutError, DaskTimeoutError):
             if future.done():
-                raise
+                return future.result()  # it ended while its result was on the way, or with this very error
         if client.status != "running":
             raise OSError(f"the connection to the scheduler is {client.status}")
         if client.nthreads():

@@ -329,7 +329,7 @@ class AccessMFS(IterativeSelector):
 
     def _exact_arrays(self, profile: Profile) -> tuple[dict[str, int], list[HeldArray]]:
         arrays = exact_form.held_arrays(sparse=profile.sparse, gram=profile.d <= self.gram_cap, graph=self.theta > 0)
-        return {"k": self.k_s}, [HeldArray(*array) for array in arrays]
+        return {"k": self.k_s + 1}, [HeldArray(*array) for array in arrays]
 
     # ------------------------------------------------------------------ the method
 
@@ -430,8 +430,10 @@ class AccessMFS(IterativeSelector):
         if gram is not None:
             return GramRegression(gram), None
         d = len(scaling.factor)
-        Omega = np.random.default_rng(self._seed).standard_normal((d, min(SKETCH, d)))
-        Omega[scaling.factor == 0] = 0.0
+        varying = scaling.factor > 0
+        # More directions than features that vary would depend on one another.
+        Omega = np.zeros((d, min(SKETCH, int(varying.sum()))))
+        Omega[varying] = np.random.default_rng(self._seed).standard_normal((int(varying.sum()), Omega.shape[1]))
         directions = np.concatenate([Omega, M], axis=1)
         (image,) = passes.run("sketch of X'X", NormalProduct(scaling, directions))
         split = Omega.shape[1]

@@ -262,8 +262,10 @@ class MFSIR(IterativeSelector):
             arrays.append(HeldArray("Krylov space", "2 d products block", first=products.name, last=products.name))
         if m:
             arrays.append(HeldArray("anchors", "2 m d", first="anchors"))
-            arrays.append(HeldArray("sample and its k-means", "sample d", first="anchors", last="anchors"))
-        sample = len(self._sampled(profile, m)) if m else 0
+            arrays.append(HeldArray("sample, standardised", "sample", "V1", first="anchors", last="anchors"))
+            arrays.append(HeldArray("k-means", "4 m d", first="anchors", last="anchors"))
+        sampled = len(self._sampled(profile, m)) if m else 0
+        stored = 12 * -(-profile.nonzeros // max(profile.n, 1)) if profile.sparse else 8 * d
         few, many = TYPICAL_ITERATIONS
         return Cost(
             steps=(first, "anchors", *([] if has_gram else [products]), start, loop),
@@ -275,7 +277,7 @@ class MFSIR(IterativeSelector):
                 "m": m,
                 "block": block,
                 "products": spectral.MAX_PRODUCTS,
-                "sample": 3 * sample,
+                "sample": 2 * sampled * stored,
             },
             arrays=arrays,
             loads_trees=m > 0,
