@@ -59,9 +59,9 @@ def place_anchors(points: Matrix, m: int, seed: int) -> Array:
     from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
 
-    # The last digits of the points depend on how rows are cut into partitions. They would decide which of two points that
-    # are near to one another alone becomes a centre, and to which of two equally near centres a point belongs. Single
-    # precision lacks these digits.
+    # The last digits of the points depend on how rows are cut into partitions. They would decide which of two points
+    # that are near to one another alone becomes a centre, and to which of two equally near centres a point belongs.
+    # Single precision lacks these digits.
     rounded = points.astype(np.float32)
     # One thread: how sums are cut between threads would decide their last digits.
     with threadpool_limits(1), warnings.catch_warnings():

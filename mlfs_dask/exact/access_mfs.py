@@ -15,7 +15,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
-from sklearn.exceptions import ConvergenceWarning
 
 from mlfs_dask import checkpoints
 from mlfs_dask.blocks.adaptive_graph import column_graph, neighbours_used, simplex_weights
@@ -24,7 +23,7 @@ from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.checkpoints import State
 from mlfs_dask.errors import DataError
 from mlfs_dask.exact import graphs, matrix
-from mlfs_dask.exact.fit import ExactFit, FeatureMoments, HeldArray, one_blas_thread, save_state
+from mlfs_dask.exact.fit import ExactFit, FeatureMoments, HeldArray, convergence_warning, one_blas_thread, save_state
 from mlfs_dask.exact.graphs import Neighbours, nearest_rows
 from mlfs_dask.exact.matrix import ScaledMatrix
 from mlfs_dask.solvers import label_propagation, uncorrelated
@@ -443,14 +442,14 @@ def _warnings(trace: Trace, scores: Array, tol: float, max_iter: int) -> list[Wa
         )
     elif not trace.converged:
         found.append(
-            ConvergenceWarning(
+            convergence_warning(
                 f"Access-MFS did not converge in {max_iter} iterations (the last one changed the objective by "
                 f"{trace.change:.1e} of it, and tol is {tol:g}). Increase max_iter, or tol."
             )
         )
     if not trace.solved:
         found.append(
-            ConvergenceWarning(
+            convergence_warning(
                 f"Access-MFS left a relative residual of {max(trace.solver_residual):.1e} in the equation of W. Use a "
                 "gram_cap of at least the number of features, a larger lambda_, or a larger solver_tol."
             )

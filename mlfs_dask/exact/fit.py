@@ -93,3 +93,11 @@ def save_state(checkpoint: Checkpoint, arrays: Arrays, trace: LoopTrace, **facts
     """Save the state of a loop, if it is time to."""
     if checkpoint.due():
         checkpoint.save(arrays, {"trace": trace.facts(), **facts})
+
+
+def convergence_warning(text: str) -> Warning:
+    """scikit-learn's warning of a loop that ended before it converged. To load scikit-learn takes a second."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    warning: Warning = ConvergenceWarning(text)
+    return warning

@@ -14,14 +14,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
-from sklearn.exceptions import ConvergenceWarning
 
 from mlfs_dask import checkpoints
 from mlfs_dask.blocks.factorisation import nonnegative_factors
 from mlfs_dask.blocks.heat_kernel import heat_kernel_graph
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.exact import graphs, matrix
-from mlfs_dask.exact.fit import ExactFit, FeatureMoments, HeldArray, one_blas_thread, save_state
+from mlfs_dask.exact.fit import ExactFit, FeatureMoments, HeldArray, convergence_warning, one_blas_thread, save_state
 from mlfs_dask.exact.graphs import nearest_rows
 from mlfs_dask.exact.matrix import ScaledMatrix
 from mlfs_dask.solvers import blockwise, spectral
@@ -184,7 +183,7 @@ def _warnings(trace: Trace, found: Factors, tol: float, max_iter: int) -> list[W
     if trace.converged:
         return []
     return [
-        ConvergenceWarning(
+        convergence_warning(
             f"mFSIR did not converge in {max_iter} iterations (the last one lowered the objective by more than "
             f"{tol:g} of it). Increase max_iter, or tol."
         )

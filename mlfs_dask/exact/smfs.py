@@ -15,14 +15,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
-from sklearn.exceptions import ConvergenceWarning
 
 from mlfs_dask import checkpoints
 from mlfs_dask.blocks import isolation
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.errors import DataError
 from mlfs_dask.exact import matrix
-from mlfs_dask.exact.fit import ExactFit, FeatureMoments, HeldArray, one_blas_thread, save_state
+from mlfs_dask.exact.fit import ExactFit, FeatureMoments, HeldArray, convergence_warning, one_blas_thread, save_state
 from mlfs_dask.exact.graphs import Neighbours, least_mass_rows
 from mlfs_dask.exact.matrix import ScaledMatrix
 from mlfs_dask.solvers import label_recovery, row_sparse
@@ -349,7 +348,7 @@ def _warnings(trace: Trace, scores: Array, epsilon: float, max_iter: int) -> lis
     if trace.converged:
         return []
     return [
-        ConvergenceWarning(
+        convergence_warning(
             f"SMFS did not converge in {max_iter} iterations (the last one changed the objective by "
             f"{trace.step[-1]:.1e} of it). Increase max_iter, or tol."
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from mlfs_dask.errors import DoesNotFitError
@@ -48,6 +48,9 @@ class PassPlan:
         Bytes read from storage.
     peak_worker_bytes : int
         Projected peak of one worker process, interpreter, buffers, temporaries and merges included.
+    threads : int
+        Tasks that run at the same time in one process. On a cluster its workers decide that; in process there are
+        fewer than it may use where the memory holds no more.
     """
 
     runs: tuple[tuple[int, int], ...]
@@ -56,6 +59,7 @@ class PassPlan:
     tasks: int
     bytes_read: int
     peak_worker_bytes: int
+    threads: int = 1
 
 
 @dataclass(frozen=True)
@@ -98,15 +102,16 @@ class _Shape(NamedTuple):
     fan_in: int
     pieces: int
     peak_worker_bytes: int
+    threads: int
 
 
 def plan_pass(profile: Profile, resources: Resources, sizes: PassSizes) -> PassPlan:
-    """Choose the runs of partitions, the merge fan-in, and whether states are merged in pieces.
+    """Choose the runs of partitions, the merge fan-in, whether states are merged in pieces, and in process the threads.
 
     Raises
     ------
     DoesNotFitError
-        When even one accumulator a slot and merges of two do not fit a worker.
+        When even one accumulator a slot and merges of two do not fit a worker, or one thread this process.
     """
     usable = _usable_bytes(resources)
     for shape in _shapes(profile, resources, sizes):
@@ -114,11 +119,10 @@ def plan_pass(profile: Profile, resources: Resources, sizes: PassSizes) -> PassP
             break
     else:
         raise DoesNotFitError(
-            "one pass on a worker",
+            "one pass in this process" if resources.client is None else "one pass on a worker",
             projected=shape.peak_worker_bytes,
             available=usable,
-            cure=f"give each worker more memory (--memory-limit {_limit_for(shape.peak_worker_bytes)}) or fewer "
-            f"threads (--threads-per-worker 1)",
+            cure=memory_cure(resources, _limit_for(shape.peak_worker_bytes)),
         )
     merges, width = 0, shape.n_runs
     while width > 1:
@@ -133,7 +137,26 @@ def plan_pass(profile: Profile, resources: Resources, sizes: PassSizes) -> PassP
         tasks=shape.n_runs + shape.pieces * (merges + 1) + cut,
         bytes_read=profile.read_bytes,
         peak_worker_bytes=shape.peak_worker_bytes,
+        threads=shape.threads,
     )
+
+
+def memory_cure(resources: Resources, limit: str = "") -> str:
+    """What to do where a pass needs more memory than a process may use.
+
+    Parameters
+    ----------
+    resources : Resources
+    limit : str
+        What would be enough, as `--memory-limit` takes it; empty where nobody knows.
+    """
+    option = f"--memory-limit {limit}".rstrip()
+    if resources.client is None:
+        return f"let this process use more memory ({option}), or take a machine or workers that have it"
+    cure = f"give each worker more memory ({option})"
+    if resources.threads_per_worker > 1:
+        cure += " or fewer threads (--threads-per-worker 1; of `dask worker`: --nthreads 1)"
+    return cure
 
 
 def pass_fits(profile: Profile, resources: Resources, sizes: PassSizes) -> bool:
@@ -148,6 +171,14 @@ def _usable_bytes(resources: Resources) -> int:
 
 def _shapes(profile: Profile, resources: Resources, sizes: PassSizes) -> Iterator[_Shape]:
     """The ways to make a pass, from the fastest to the one that needs the least memory."""
+    # What has been started with its threads keeps them; in process a pass takes those that fit.
+    fewest = resources.threads_per_worker if resources.client is not None else 1
+    for threads in range(resources.threads_per_worker, fewest - 1, -1):
+        yield from _shapes_of(profile, replace(resources, threads_per_worker=threads), sizes)
+
+
+def _shapes_of(profile: Profile, resources: Resources, sizes: PassSizes) -> Iterator[_Shape]:
+    """The ways to make a pass with a given number of threads."""
     partitions = profile.partitions
     slots = max(1, min(resources.slots, partitions))
     large = sizes.state_bytes >= SPLIT_FROM_BYTES
@@ -160,7 +191,7 @@ def _shapes(profile: Profile, resources: Resources, sizes: PassSizes) -> Iterato
     for runs_per_slot, fan_in in ((2, 4), (1, 2)) if large else ((RUNS_PER_SLOT, MAX_FAN_IN), (2, 4), (1, 2)):
         n_runs = partitions if sizes.one_run_per_partition else min(partitions, slots * runs_per_slot)
         peak = _peak(resources, sizes.state_bytes, reading, shared, n_runs, fan_in, pieces)
-        yield _Shape(n_runs, fan_in, pieces, sizes.result_bytes + peak)
+        yield _Shape(n_runs, fan_in, pieces, sizes.result_bytes + peak, resources.threads_per_worker)
 
 
 def _peak(

@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask import caching, runtime
-from mlfs_dask.caching import Slot
+from mlfs_dask.caching import CacheEntry
 from mlfs_dask.errors import ClusterLostError
-from mlfs_dask.primitives.pass_plan import PassPlan, PassSizes, plan_pass
+from mlfs_dask.primitives.pass_plan import PassPlan, PassSizes, memory_cure, plan_pass
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Block, Profile, RowSource
 
@@ -129,16 +129,16 @@ class SplittableStatistic(Statistic):
         """The result of all pieces, in their order."""
 
 
-def cache_slot(source: RowSource, statistic: Statistic) -> Slot:
-    """Where the result of a statistic is cached, if it is."""
+def cache_entry(source: RowSource, statistic: Statistic) -> CacheEntry:
+    """Cache entry of the result of a statistic."""
     if not isinstance(statistic, CacheableStatistic):
-        return Slot()
-    return caching.slot(source, statistic.kind, statistic.parameters, covers=statistic.covers)
+        return CacheEntry()
+    return caching.entry(source, statistic.kind, statistic.parameters, covers=statistic.covers)
 
 
 def is_cached(source: RowSource | Profile, statistic: Statistic) -> bool:
     """Whether the result of a statistic is in the cache."""
-    return isinstance(source, RowSource) and cache_slot(source, statistic).is_filled
+    return isinstance(source, RowSource) and cache_entry(source, statistic).is_filled
 
 
 @dataclass(frozen=True)
@@ -216,8 +216,8 @@ def run_pass(
     ClusterLostError
         The scheduler or all workers went away, or a worker was killed again and again.
     """
-    slots = [cache_slot(source, statistic) for statistic in statistics]
-    results = [_load(slot, statistic) for slot, statistic in zip(slots, statistics, strict=True)]
+    entries = [cache_entry(source, statistic) for statistic in statistics]
+    results = [_load(entry, statistic) for entry, statistic in zip(entries, statistics, strict=True)]
     missing = [i for i, result in enumerate(results) if result is None]
     if statistics and not missing:
         return results, NOT_READ
@@ -229,12 +229,12 @@ def run_pass(
         results[i] = result
         statistic = statistics[i]
         if isinstance(statistic, CacheableStatistic):
-            slots[i].save(statistic.to_arrays(result))
+            entries[i].save(statistic.to_arrays(result))
     return results, record
 
 
-def _load(slot: Slot, statistic: Statistic) -> Any:
-    arrays = slot.load()
+def _load(entry: CacheEntry, statistic: Statistic) -> Any:
+    arrays = entry.load()
     return None if arrays is None or not isinstance(statistic, CacheableStatistic) else statistic.from_arrays(arrays)
 
 
@@ -246,7 +246,7 @@ def _read(
     if source.residence == "graph" or (resources.client is not None and source.residence == "storage"):
         results, peaks = _compute(build_pass(source, statistics, plan), plan, resources)
     else:
-        results, peaks = _run_here(source, statistics, plan, resources)
+        results, peaks = _run_here(source, statistics, plan)
     seconds = time.perf_counter() - started
     runtime.emit("pass-done", label=label, seconds=seconds)
     logger.info("%s: %d tasks, %.3f s", label, plan.tasks, seconds)
@@ -417,11 +417,9 @@ def process_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
 
 
-def _run_here(
-    source: RowSource, statistics: Sequence[Statistic], plan: PassPlan, resources: Resources
-) -> tuple[list[Any], dict[str, int]]:
+def _run_here(source: RowSource, statistics: Sequence[Statistic], plan: PassPlan) -> tuple[list[Any], dict[str, int]]:
     """The same pass in threads of this process, merged in order as runs finish."""
-    threads = min(resources.threads_per_worker, len(plan.runs))
+    threads = min(plan.threads, len(plan.runs))
     if threads <= 1:
         states = [s.zero() for s in statistics]
         runtime.reset_peak_rss()
@@ -465,7 +463,7 @@ def _compute(graph: Delayed, plan: PassPlan, resources: Resources) -> Any:
     if client is None:
         from dask.base import compute
 
-        with runtime.TaskThreads(resources.slots, "mlfs-pass") as pool:
+        with runtime.TaskThreads(plan.threads, "mlfs-pass") as pool:
             return compute(graph, scheduler="threads", pool=pool)[0]
     from distributed.comm.core import CommClosedError
     from distributed.scheduler import KilledWorker, NoValidWorkerError
@@ -488,8 +486,7 @@ def _compute(graph: Delayed, plan: PassPlan, resources: Resources) -> Any:
             f"a worker died {getattr(error, 'allowed_failures', 'several')} times on the same part of the data "
             f"(task {getattr(error, 'task', '?')}); almost always it ran out of memory. Projected peak: "
             f"{plan.peak_worker_bytes / 2**20:,.0f} MiB of {resources.memory_limit / 2**20:,.0f} MiB a worker."
-            f"\n  cure: give each worker more memory (--memory-limit) or fewer threads "
-            f"(--threads-per-worker 1); the worker's log tells the cause"
+            f"\n  cure: {memory_cure(resources)}; the worker's log tells the cause"
         ) from error
     except NoValidWorkerError as error:
         # A scheduler may have a shorter limit of its own (distributed.scheduler.no-workers-timeout).

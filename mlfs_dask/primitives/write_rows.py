@@ -81,6 +81,8 @@ class WriteLabels(Statistic):
         # Whole chunks from row `first` up to row `last`; what lies before and behind belongs to one chunk each.
         first = -(-start // size) * size
         last = stop if stop == n else stop // size * size
+        if start == stop:
+            return
         if first > last:  # the block lies inside one chunk
             self._keep(state, start, values)
             return

@@ -329,7 +329,7 @@ class AccessMFS(IterativeSelector):
 
     def _exact_arrays(self, profile: Profile) -> tuple[dict[str, int], list[HeldArray]]:
         arrays = exact_form.held_arrays(sparse=profile.sparse, gram=profile.d <= self.gram_cap, graph=self.theta > 0)
-        return {"k": self.k_s}, [HeldArray(*array) for array in arrays]
+        return {"k": self.k_s + 1}, [HeldArray(*array) for array in arrays]
 
     # ------------------------------------------------------------------ the method
 

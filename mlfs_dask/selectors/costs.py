@@ -185,6 +185,10 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
     for array in cost.arrays:
         arrays[array.name] = arrays.get(array.name, 0) + array.nbytes(cost.sizes)
     iterates = any(isinstance(step, Reading) and step.typical for step in cost.steps)
+    notes = list(cost.notes)
+    threads = min((planned.threads for planned in readings.values() if planned.tasks), default=1)
+    if resources.client is None and readings and threads < resources.threads_per_worker:
+        notes.append(f"memory is short: {threads} of {resources.threads_per_worker} threads read")
     (passes, few, many), (tasks, _, _), (read, few_read, many_read) = totals.tolist()
     return Plan(
         passes=passes,
@@ -193,7 +197,7 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
         peak_worker_bytes=peak_worker,
         peak_driver_bytes=peak_driver,
         arrays=arrays,
-        notes=tuple(cost.notes),
+        notes=tuple(notes),
         typical_passes=(few, many) if iterates else None,
         typical_bytes_read=(few_read, many_read) if iterates else None,
         readings=readings,

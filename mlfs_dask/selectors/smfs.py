@@ -327,7 +327,8 @@ class SMFS(IterativeSelector):
 
     def _exact_arrays(self, profile: Profile) -> tuple[dict[str, int], list[HeldArray]]:
         arrays = exact_form.held_arrays(sparse=profile.sparse, gram=profile.d <= self.gram_cap)
-        sizes = {"k": self.n_neighbors, "t": self.n_trees, "s": self.max_samples, "m": self._max_features()}
+        leaves = min(self.max_samples, profile.n)
+        sizes = {"k": self.n_neighbors, "t": self.n_trees, "s": leaves, "m": self._max_features()}
         return sizes, [HeldArray(*array) for array in arrays]
 
     # ------------------------------------------------------------------ the method

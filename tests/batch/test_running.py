@@ -79,18 +79,22 @@ def test_one_job_shares_with_nobody(store, tmp_path):
     assert found.jobs["passes"].tolist() == [1]
 
 
-def test_methods_with_a_loop_share_moments_and_graphs(store):
+def test_methods_with_a_loop_share_their_first_reading(store):
+    loop = {"max_iter": 3, "tol": 0, "graph": "anchors"}
     methods = [
-        {"method": "mfsir", "params": {"alpha": [1, 2], "max_iter": 3, "tol": 0}},
-        {"method": "smfs", "params": {"max_iter": 2}},
+        {"method": "mfsir", "params": {"alpha": [1, 2], **loop}},
+        {"method": "smfs", "params": loop},
+        {"method": "access-mfs", "params": loop},
     ]
     found = mlfs.run_batch({"stores": store, "methods": methods, "k": 2})
-    first, second, other = found.jobs["from_cache"].tolist()
-    assert pd.isna(first)
-    assert second.split(", ") == ["labels-moments", "neighbours", "gram", "gram-products"]
-    assert other.split(", ")[0] == "labels-moments"
-    passes = found.jobs["passes"].tolist()
-    assert passes[1] == passes[0] - 3  # moments, graph, X'X
+    assert found.jobs["kind"].tolist() == ["shared"] + ["select"] * 4
+    assert found.jobs["from_cache"].tolist()[1:] == [
+        *["moments, labels, rows, gram"] * 2,
+        "moments, labels, rows",
+        "products, labels, rows, gram",
+    ]
+    # mFSIR reads for its start and every iteration, SMFS twice before them.
+    assert found.jobs["passes"].tolist() == [1, 4, 4, 5, 3]
 
 
 def test_another_number_of_features_takes_the_ranking_of_a_loop(store, tmp_path):

@@ -50,23 +50,28 @@ def test_a_dry_run_says_what_would_run_and_runs_nothing(run: Callable[..., Any],
 
 
 def test_a_dry_run_of_loops_says_what_is_typical(run: Callable[..., Any], run_json: Any, plan: Path) -> None:
-    plan.write_text("stores: tiny.zarr\nmethods: [enm, mfsir]\nk: 2\nevaluation: {folds: 3, k_grid: '2'}\n")
+    plan.write_text(
+        "stores: tiny.zarr\nmethods: [enm, {method: mfsir, name: mfsir, params: {graph: anchors}}]\nk: 2\n"
+        "evaluation: {folds: 3, k_grid: '2'}\n"
+    )
     found = run_json("batch", plan, "--dry-run", "--in-process")
     jobs = {job["job"]: job for job in found["jobs"]}
-    alone = run_json("plan", "mfsir", plan.parent / "tiny.zarr", "--in-process")
+    alone = run_json("plan", "mfsir", plan.parent / "tiny.zarr", "--in-process", "--graph", "anchors")
     for name in ("passes", "bytes_read"):
         few, many = alone[f"typical_{name}"]
-        assert jobs["tiny.mfsir.k2"][f"typical_{name}"] == [few, many]
+        first = alone[name] // alone["passes"]  # its first reading is shared with enm
+        assert jobs["tiny.shared"][name] == first
+        assert jobs["tiny.mfsir.k2"][f"typical_{name}"] == [few - first, many - first]
         assert jobs["tiny.evaluation.mfsir"][f"typical_{name}"] == [3 * few, 3 * many]
         assert jobs["tiny.enm.k2"][f"typical_{name}"] is None
         others = sum(job[name] for job in jobs.values() if "enm" in job["job"])
         assert found[f"typical_{name}"] == [others + 4 * few, others + 4 * many]
         assert found[name] == others + 4 * alone[name]
-    few, many = alone["typical_passes"]
+    few, many = jobs["tiny.mfsir.k2"]["typical_passes"]
     shown = run("batch", plan, "--dry-run", "--in-process").stdout
     assert re.search(rf"tiny\.mfsir\.k2 +{few} to {many}  ", shown)
     few, many = found["typical_passes"]
-    assert f"4 to run; typically {few} to {many} passes, " in shown
+    assert f"5 to run; typically {few} to {many} passes, " in shown
     assert f"; at most {found['passes']} passes, " in shown
 
 

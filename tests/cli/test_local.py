@@ -114,7 +114,8 @@ def scores(run: Path) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("method", "options"), [("elc", []), ("mfsir", ["--checkpoint-every", "0", "--tol", "0", "--max-iter", "4"])]
+    ("method", "options"),
+    [("elc", []), ("mfsir", ["--checkpoint-every", "0", "--tol", "0", "--max-iter", "4", "--graph", "anchors"])],
 )
 def test_ctrl_c_ends_a_pass_at_its_next_blocks_and_can_be_resumed(
     store: Path, tmp_path: Path, method: str, options: list[str]

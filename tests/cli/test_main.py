@@ -17,6 +17,9 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+# Imported before tests replace what they take from other modules by name: later they would keep the replacements.
+import mlfs_dask.batch.running
+import mlfs_dask.transform  # noqa: F401
 from mlfs_dask.errors import ClusterLostError, DataError, DoesNotFitError, MlfsError, UsageError
 from mlfs_dask_cli.main import COMMANDS, mlfs, plain_warnings
 

@@ -1,4 +1,4 @@
-"""Columns in a scratch file, and the reading of columns into memory or a file."""
+"""Columns in a scratch file, and the reading of columns into it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from scipy import sparse as sp
 import mlfs_dask as mlfs
 from mlfs_dask.array_files import is_mapped
 from mlfs_dask.errors import DoesNotFitError
-from mlfs_dask.evaluation.column_file import column_dtype, new_column_file, read_columns
-from mlfs_dask.primitives.rows import ArrayRows
+from mlfs_dask.evaluation.column_file import column_dtype, new_column_file
+from mlfs_dask.primitives.row_sources import ArrayRows
+from mlfs_dask.primitives.subsets import read_rows
+from mlfs_dask.runtime import current_resources
 from tests.storage.stores import make_store
 
 
@@ -51,9 +53,8 @@ def test_a_full_disk_is_refused_before_it_is_written_to(tmp_path: Path, monkeypa
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("in_file", [False, True])
 @pytest.mark.parametrize("kind", ["dense store", "sparse store", "array", "sparse array"])
-def test_columns_are_read_in_the_order_asked_for(tmp_path: Path, kind: str, in_file: bool) -> None:
+def test_columns_are_read_into_the_file(tmp_path: Path, kind: str) -> None:
     random = np.random.default_rng(0)
     X = np.where(random.random((90, 8)) < 0.4, random.normal(size=(90, 8)), 0).astype(np.float32)
     Y = random.integers(0, 2, (90, 2)).astype(np.int8)
@@ -66,6 +67,7 @@ def test_columns_are_read_in_the_order_asked_for(tmp_path: Path, kind: str, in_f
     columns = np.array([5, 0, 7])
     dtype = column_dtype(source.profile)
     assert dtype == np.float32
-    out = new_column_file(tmp_path, 90, 3, dtype) if in_file else np.empty((90, 3), dtype)
-    read_columns(source, columns, out, threads=2)
+    out = new_column_file(tmp_path, 90, 3, dtype)
+    found, _, _ = read_rows(source, current_resources(threads=2), columns=columns, out=out)
+    assert found is out
     assert np.array_equal(out, X[:, columns])

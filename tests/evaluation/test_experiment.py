@@ -167,12 +167,13 @@ def test_chosen_columns_are_read_once_for_all_k_and_folds_of_a_run(
     readings: list[list[int]] = []
     from mlfs_dask.evaluation import table
 
-    read = table.read_columns
-    monkeypatch.setattr(
-        table,
-        "read_columns",
-        lambda source, columns, *rest, **more: readings.append(list(columns)) or read(source, columns, *rest, **more),
-    )
+    read = table.read_rows
+
+    def watched(*arguments: Any, columns: np.ndarray, **more: Any) -> Any:
+        readings.append(columns.tolist())
+        return read(*arguments, columns=columns, **more)
+
+    monkeypatch.setattr(table, "read_rows", watched)
     with pytest.warns(UserWarning, match=r"a\.elc was learnt on all rows"):
         found = evaluate(store, str(run), folds=3, k_grid="1:4:1", metrics=("hamming_loss",))
     assert len(readings) == 1

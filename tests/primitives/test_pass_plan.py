@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -75,6 +76,39 @@ def test_states_of_threads_are_merged_at_the_end_where_there_is_no_room():
     assert tight.peak_worker_bytes == needed
 
 
+def test_in_process_as_many_threads_read_as_fit():
+    for threads in (1, 2, 3):
+        # What that many threads read into and add to, and not what one more would.
+        needed = PROCESS_BYTES + threads * (32 + 100) * MIB
+        tight = plan_pass(profile(), Resources(1, 3, int(needed / 0.8) + 2, 2**32), PassSizes(100 * MIB, 0))
+        assert (tight.threads, tight.peak_worker_bytes) == (threads, needed)
+    with pytest.raises(DoesNotFitError):
+        plan_pass(profile(), Resources(1, 3, int((needed - 2 * 132 * MIB) / 0.8) - 2, 2**32), PassSizes(100 * MIB, 0))
+
+
+def test_workers_keep_the_threads_they_were_started_with():
+    sizes = PassSizes(100 * MIB, 0)
+    assert plan_pass(profile(), cluster(threads=2, limit=2048 * MIB), sizes).threads == 2
+    assert not pass_fits(profile(), cluster(threads=2, limit=700 * MIB), sizes)
+    plan_pass(profile(), cluster(threads=1, limit=700 * MIB), sizes)
+
+
+@pytest.mark.parametrize(
+    ("resources", "options"),
+    [
+        (Resources(1, 2, 128 * MIB, 2**32), {"--memory-limit"}),
+        (cluster(limit=128 * MIB), {"--memory-limit"}),
+        (cluster(limit=128 * MIB, threads=2), {"--memory-limit", "--threads-per-worker", "--nthreads"}),
+    ],
+    ids=["in process", "workers", "workers of threads"],
+)
+def test_the_cure_names_options_that_can_be_given(resources, options):
+    """`--threads-per-worker` is refused in process, and of no use with one thread."""
+    with pytest.raises(DoesNotFitError) as caught:
+        plan_pass(profile(), resources, PassSizes(100 * MIB, 0))
+    assert set(re.findall(r"--[a-z-]+", str(caught.value))) == options
+
+
 def test_compiled_kernels_and_what_a_worker_holds_already_count():
     held = Resources(2, 1, 1024 * MIB, 4096 * MIB, client=object(), process_bytes=200 * MIB)
     plain = plan_pass(profile(), cluster(), PassSizes(MIB, 0))
@@ -94,11 +128,12 @@ def test_what_cannot_fit_is_refused_with_numbers_and_a_cure():
     assert "--memory-limit" in str(error)
 
 
-def test_the_cure_works():
+@pytest.mark.parametrize("resources", [cluster(), Resources(1, 2, 512 * MIB, 2**32)], ids=["workers", "in process"])
+def test_the_cure_works(resources):
     with pytest.raises(DoesNotFitError) as caught:
-        plan_pass(profile(), cluster(), PassSizes(600 * MIB, 0))
+        plan_pass(profile(), resources, PassSizes(600 * MIB, 0))
     needed = int(str(caught.value).split("--memory-limit ")[1].split("MiB")[0])
-    plan_pass(profile(), cluster(limit=needed * MIB), PassSizes(600 * MIB, 0))
+    plan_pass(profile(), replace(resources, memory_limit=needed * MIB), PassSizes(600 * MIB, 0))
 
 
 @pytest.mark.parametrize(("total", "pieces"), [(1, 1), (7, 3), (100, 12), (5, 5)])
@@ -114,7 +149,7 @@ def test_even_split(total, pieces):
 @pytest.mark.parametrize("can_split", [False, True])
 def test_what_fits_is_what_is_planned(resources, can_split):
     answers = []
-    for state in range(1 * MIB, 700 * MIB, 13 * MIB):
+    for state in range(1 * MIB, 1000 * MIB, 13 * MIB):
         sizes = PassSizes(state, 5 * MIB, result_bytes=MIB, can_split=can_split)
         answers.append(pass_fits(profile(), resources, sizes))
         if answers[-1]:

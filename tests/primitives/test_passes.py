@@ -34,6 +34,7 @@ class ColumnSums(Statistic):
     q: int
     die: bool = False
     seconds: float = 0.0
+    scratch: int = 0
 
     @property
     def state_bytes(self):
@@ -44,7 +45,7 @@ class ColumnSums(Statistic):
         return self.state_bytes
 
     def scratch_bytes(self, profile):
-        return profile.block_bytes
+        return profile.block_bytes + self.scratch
 
     def zero(self):
         return (np.zeros(self.d, dtype=np.int64), np.zeros(self.q, dtype=np.int64))
@@ -97,6 +98,18 @@ class TellingSums(ColumnSums):
     def add(self, state, block):
         runtime.emit("block", rows=block.X.shape[0], thread=threading.get_ident())
         super().add(state, block)
+
+
+@pytest.mark.parametrize("fitting", [1, 2, 3])
+def test_as_many_threads_read_as_the_memory_holds(fitting):
+    X, Y = integers()
+    source = CountingRows(X, sp.csr_array(Y), block_bytes=320)
+    large = replace(TellingSums(4, 3, seconds=0.02), scratch=2**26)
+    memory = int((PROCESS_BYTES + (fitting + 0.5) * 2**26) / 0.8)
+    threads = set()
+    with runtime.progress_to(lambda event: threads.add(event.get("thread", 0))):
+        run_pass(source, [large], Resources(1, 4, memory, 2**32))
+    assert len(threads - {0}) == fitting
 
 
 def test_progress_of_threads_reaches_whoever_called_the_pass():
