@@ -39,9 +39,9 @@ if __name__ == "__main__":  # workers import nothing of this
 """
 
 PARAMETERS = {
-    "mfsir": {"graph": "approximate", "max_iter": 2},
-    "smfs": {"graph": "approximate", "max_iter": 1, "n_trees": 30},
-    "access-mfs": {"graph": "exact", "max_iter": 1},
+    "mfsir": {"graph": "anchors", "max_iter": 3},
+    "smfs": {"graph": "anchors", "max_iter": 2, "n_trees": 30},
+    "access-mfs": {"graph": "anchors", "max_iter": 3},
 }
 
 
@@ -70,6 +70,5 @@ def test_peaks_are_within_a_quarter_of_the_plan(method, stores, tmp_path):
     assert ran.returncode == 0, ran.stderr
     worker, driver, plan = json.loads(ran.stdout.splitlines()[-1])
     found = worker / plan["peak_worker_bytes"], driver / plan["peak_driver_bytes"]
-    assert not plan["shape"]  # all of it in memory
     assert min(found) >= 0.75, found
     assert max(found) <= 1.05, found  # pages of libraries that a pass brings in: up to 6 MiB measured
