@@ -1,4 +1,4 @@
-"""Access-MFS with an anchor graph by dense algebra, a row at a time, in the paper's letters; anchors are placed from outside."""
+"""Access-MFS with an anchor graph by dense algebra, a row at a time, in the paper's letters; anchors are given."""
 
 from __future__ import annotations
 

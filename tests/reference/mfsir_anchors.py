@@ -9,7 +9,7 @@ from tests.reference.elc import standardise
 from tests.reference.mfsir import factorise, largest_eigenvalue, on_sphere
 
 
-def latent_row(v, r, Q, sweeps):
+def latent_row(r, Q, sweeps):
     """v'Qv − 2r'v over v >= 0: the solution without the bound, cut off, and coordinate descent from there."""
     v = np.maximum(np.linalg.solve(Q, r), 0.0)
     for _ in range(sweeps):
@@ -69,12 +69,7 @@ def mfsir(
 
         W = G * H
         Q = (1 + gamma) * np.eye(len(B)) + alpha * B @ B.T
-        V = np.array(
-            [
-                latent_row(None, x @ W + alpha * B @ y + gamma * z @ U, Q, sweeps)
-                for x, y, z in zip(X, Y, Z, strict=True)
-            ]
-        )
+        V = np.array([latent_row(W.T @ X[i] + alpha * B @ Y[i] + gamma * U.T @ Z[i], Q, sweeps) for i in range(n)])
         values.append(objective(Z, X, Y, W, V, B, U, alpha, gamma))
         settled = len(values) > 1 and abs(values[-1] - values[-2]) <= tol * values[-2]
         if settled or len(values) == max_iter:

@@ -1,4 +1,4 @@
-"""SMFS with landmarks by isolation mass, by dense algebra, a row at a time, in the paper's letters; landmarks are given."""
+"""SMFS with landmarks by isolation mass: dense algebra, a row at a time, in the paper's letters; masses are given."""
 
 from __future__ import annotations
 

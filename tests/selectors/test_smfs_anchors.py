@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.forest import forest_seeds, grow_forest, to_float32
@@ -73,3 +75,28 @@ def test_equals_the_plain_twin(name, by):
     X, Y = problem(3)
     Y = hide(Y, by)
     check(quiet(anchored(**PARAMETERS[name]), X, Y), expected(X, Y, **PARAMETERS[name]))
+
+
+# ---------------------------------------------------------------- descent
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_the_objective_never_rises(data):
+    X, Y = problem(data.draw(st.integers(0, 10**6)), n=data.draw(st.integers(8, 90)), q=data.draw(st.integers(1, 5)))
+    by = data.draw(st.sampled_from(["nothing", "rows", "entries", "rows and entries"]))
+    Y = hide(Y, by)
+    Y[0, 0] = 1
+    X *= data.draw(st.sampled_from([1e-6, 1.0, 1e6]))
+    parameters = {
+        "alpha": data.draw(st.sampled_from([None, 0.0, 1e-2, 10.0])),
+        "beta": data.draw(st.sampled_from([None, 1e-3, 1.0])),
+        "missing": data.draw(st.sampled_from(["auto", "zeros"])),
+        "anchor_neighbors": data.draw(st.integers(1, 6)),
+        "gram_cap": data.draw(st.sampled_from([0, 4096])),  # a working set that is too small may raise it
+    }
+    found = quiet(anchored(tol=0.0, max_iter=10, **parameters), X, Y)
+    objective = np.array(found.report_.objective)
+    assert len(objective) == 10
+    assert (np.diff(objective) <= 1e-9 * objective[:-1] + 1e-12 * Y.size).all()
+    assert np.isfinite(found.scores_).all()
