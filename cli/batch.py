@@ -50,13 +50,13 @@ def batch(
         raise click.UsageError("missing argument 'PLAN.yaml'.")
     place = place or f"{Path(plan).stem}.batch"
 
-    from mlfs_dask.batch.plan import read_plan
     from mlfs_dask.batch.running import Batch
+    from mlfs_dask.batch.spec import read_spec
     from mlfs_dask.caching import cache as keep_statistics
     from mlfs_dask.cluster import connect, planned_resources
     from mlfs_dask.runtime import current_resources
 
-    found = Batch(read_plan(plan), place, resume=resume, force=force)
+    found = Batch(read_spec(plan), place, resume=resume, force=force)
     if dry_run:
         with keep_statistics(**cache):
             projected = found.project(planned_resources(**cluster))
