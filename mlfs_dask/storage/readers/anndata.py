@@ -14,7 +14,6 @@ from typing import Any
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.readers.base import ReadOptions
-from mlfs_dask.storage.readers.columns import find_column
 from mlfs_dask.storage.readers.encoded import (
     ColumnRows,
     columns_of,
@@ -25,6 +24,7 @@ from mlfs_dask.storage.readers.encoded import (
     rows_of,
     texts_of,
 )
+from mlfs_dask.storage.readers.label_columns import find_column
 from mlfs_dask.storage.readers.matrix import MatrixReader, Pair, Rows, matrix_reader, open_random
 
 _LABELS = "obsm/labels"

@@ -27,14 +27,14 @@ from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers.base import Batch, Header, Part, ReadOptions
-from mlfs_dask.storage.readers.columns import (
+from mlfs_dask.storage.readers.compressed_io import SourceFile, format_suffix, open_source
+from mlfs_dask.storage.readers.label_columns import (
     bad_label,
     find_column,
     label_block,
     split_columns,
     unique_names,
 )
-from mlfs_dask.storage.readers.opening import SourceFile, format_suffix, open_source
 
 logger = logging.getLogger(__name__)
 

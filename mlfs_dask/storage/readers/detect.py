@@ -10,10 +10,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from mlfs_dask.errors import DataError, UsageError, number_of
-from mlfs_dask.storage.readers import opening
+from mlfs_dask.storage.readers import compressed_io
 from mlfs_dask.storage.readers.base import LabelSpec, Reader, ReadOptions
+from mlfs_dask.storage.readers.compressed_io import format_suffix
 from mlfs_dask.storage.readers.concat import concatenate
-from mlfs_dask.storage.readers.opening import format_suffix
 
 logger = logging.getLogger(__name__)
 
@@ -151,7 +151,7 @@ def _xml_beside(path: str, options: ReadOptions) -> str | None:
     while PurePosixPath(stem).suffix.lower() in (".gz", ".xz", ".bz2", ".zst", ".arff"):
         stem = PurePosixPath(stem).stem
     beside = f"{folder}{stem}.xml"
-    return beside if opening.exists(beside, options.storage_options) else None
+    return beside if compressed_io.exists(beside, options.storage_options) else None
 
 
 def _as_pair(paths: Sequence[str], name: str, options: ReadOptions) -> tuple[str, ...] | None:
@@ -191,7 +191,7 @@ def _format_of(path: str, options: ReadOptions) -> str:
         if found is not None:
             return found
     else:
-        opening.open_source(path, options.storage_options)  # a missing file is that before anything else
+        compressed_io.open_source(path, options.storage_options)  # a missing file is that before anything else
     known = "; ".join(f"{known.name} ({known.title})" for known in FORMATS.values())
     raise UsageError(
         f"{path}: neither its name nor its first line tells the format\n  cure: --format with one of {known}"
@@ -199,7 +199,7 @@ def _format_of(path: str, options: ReadOptions) -> str:
 
 
 def _format_by_content(path: str, options: ReadOptions) -> str | None:
-    source = opening.open_source(path, options.storage_options)
+    source = compressed_io.open_source(path, options.storage_options)
     first = source.read_range(0, _SNIFF_BYTES)
     if not first.strip():
         raise DataError("the file is empty", file=path, cure="give a file with data in it")
