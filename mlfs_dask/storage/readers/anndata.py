@@ -47,7 +47,7 @@ def open_anndata(path: str, options: ReadOptions = _DEFAULTS) -> MatrixReader:
     DataError
         Not AnnData, an element is missing or encoded in an unknown way.
     UsageError
-        Labels told in a way that AnnData does not know; .h5ad without h5py.
+        Labels named in a way that AnnData does not know; .h5ad without h5py.
     """
     labels = options.labels
     if labels.xml is not None or labels.count is not None:

@@ -1,4 +1,4 @@
-"""ARFF, dense and sparse, with labels told by a Mulan XML file, Meka's `-C`, names or a count.
+"""ARFF, dense and sparse, with labels named by a Mulan XML file, Meka's `-C`, names or a count.
 
 Rows are tokenised by compiled kernels (`tokens`); this module resolves the rare values that the kernels set
 aside and words the errors. An uncompressed file is read in byte ranges, each independently. Held while

@@ -55,7 +55,7 @@ FORMATS = {
 # One of these is X or Y alone when two of them are given.
 _PAIRED = ("npz", "npy", "zarr")
 _BY_COLUMNS = ("csv", "tsv", "parquet")
-# Labels are an array of their own here, which no label option can tell.
+# Labels are an array of their own here, which no label option can name.
 _LABELS_APART = ("npz", "npy", "mat", "zarr")
 _SNIFF_BYTES = 4096
 _DEFAULTS = ReadOptions()
@@ -207,19 +207,19 @@ def _format_by_content(path: str, options: ReadOptions) -> str | None:
         if first.startswith(mark):
             return name
     lines = first.decode("utf-8", errors="replace").removeprefix("\ufeff").splitlines()
-    told = [line for line in lines if line.strip() and not line.lstrip().startswith(("%", "#"))]
-    if not told:
+    content = [line for line in lines if line.strip() and not line.lstrip().startswith(("%", "#"))]
+    if not content:
         return None
-    if told[0].lstrip().lower().startswith("@relation"):
+    if content[0].lstrip().lower().startswith("@relation"):
         return "arff"
-    words = told[0].split()
+    words = content[0].split()
     if len(words) == 3 and all(word.isdecimal() for word in words):
         return "xmlc"
     if any(":" in word for word in words) and all(_is_svmlight_word(word) for word in words):
         return "svmlight"
-    if "\t" in told[0]:
+    if "\t" in content[0]:
         return "tsv"
-    return "csv" if any(mark in told[0] for mark in ",;|") else None
+    return "csv" if any(mark in content[0] for mark in ",;|") else None
 
 
 def _is_svmlight_word(word: str) -> bool:
