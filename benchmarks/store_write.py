@@ -22,8 +22,8 @@ import numpy as np
 import zarr
 
 from mlfs_dask.runtime import peak_rss, reset_peak_rss
-from mlfs_dask.storage.encoding import ArraySpec, write_shard
-from mlfs_dask.storage.plan import ArrayPlan
+from mlfs_dask.storage.chunking import ArrayChunking
+from mlfs_dask.storage.zarr_format import ArraySpec, write_shard
 
 COLUMNS = 1000
 CHUNK = 2097
@@ -39,7 +39,7 @@ def write_plain(folder: Path, values: np.ndarray, rows: int) -> None:
 
 def write_directly(folder: Path, values: np.ndarray, rows: int) -> None:
     """As `mlfs convert` does, digests included."""
-    spec = ArraySpec("X", ArrayPlan(rows, CHUNK, SHARD, 4 * COLUMNS), "float32", COLUMNS, "none", {})
+    spec = ArraySpec("X", ArrayChunking(rows, CHUNK, SHARD, 4 * COLUMNS), "float32", COLUMNS, "none", {})
     for shard in range(spec.plan.shards):
         path = folder / "direct" / spec.shard_key(shard)
         path.parent.mkdir(parents=True)
@@ -53,7 +53,7 @@ def write_directly(folder: Path, values: np.ndarray, rows: int) -> None:
 
 def write_through_zarr(folder: Path, values: np.ndarray, rows: int) -> None:
     """A shard at a time, without digests."""
-    spec = ArraySpec("X", ArrayPlan(rows, CHUNK, SHARD, 4 * COLUMNS), "float32", COLUMNS, "none", {})
+    spec = ArraySpec("X", ArrayChunking(rows, CHUNK, SHARD, 4 * COLUMNS), "float32", COLUMNS, "none", {})
     group = zarr.create_group(folder / "zarr")
     (folder / "zarr" / "X").mkdir()
     (folder / "zarr" / "X" / "zarr.json").write_bytes(spec.metadata())

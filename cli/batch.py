@@ -39,7 +39,7 @@ def batch(
 ) -> None:
     """Run every job of PLAN.yaml, each into a folder of its own under DIR, and join their results.
 
-    The file is checked before anything runs. A job that fails is told and left, and the exit code is then not 0.
+    The file is checked before anything runs. Where a job fails, the others run, and the exit code is not 0 at the end.
     """
     if schema:
         from mlfs_dask.batch.schema import plan_schema
@@ -50,17 +50,17 @@ def batch(
         raise click.UsageError("missing argument 'PLAN.yaml'.")
     place = place or f"{Path(plan).stem}.batch"
 
-    from mlfs_dask.batch.plan import read_plan
     from mlfs_dask.batch.running import Batch
+    from mlfs_dask.batch.spec import read_spec
     from mlfs_dask.caching import cache as keep_statistics
     from mlfs_dask.cluster import connect, planned_resources
     from mlfs_dask.runtime import current_resources
 
-    found = Batch(read_plan(plan), place, resume=resume, force=force)
+    batch = Batch(read_spec(plan), place, resume=resume, force=force)
     if dry_run:
         with keep_statistics(**cache):
-            projected = found.project(planned_resources(**cluster))
-        output.result(projected.to_dict(), _plan_text(projected))
+            projected = batch.project(planned_resources(**cluster))
+        output.result(projected.to_dict(), _projection_text(projected))
         projected.require_success()
         return
     with (
@@ -68,14 +68,14 @@ def batch(
         connect(**cluster),
         show_progress(output),
     ):
-        output.note(_plan_text(found.project(current_resources())))
-        found.begin()
-        found.run(lambda job, state: output.note(f"mlfs: {job}: {state}"))
-    _print(place, found, output)
-    found.require_success()
+        output.note(_projection_text(batch.project(current_resources())))
+        batch.begin()
+        batch.run(lambda job, state: output.note(f"mlfs: {job}: {state}"))
+    _print(place, batch, output)
+    batch.require_success()
 
 
-def _plan_text(projected: Any) -> str:
+def _projection_text(projected: Any) -> str:
     totals = projected.to_dict()
     rows = [
         (
@@ -102,8 +102,8 @@ def _plan_text(projected: Any) -> str:
     return "\n".join(lines)
 
 
-def _print(place: str, found: Any, output: Output) -> None:
-    jobs = found.result().jobs
+def _print(place: str, batch: Any, output: Output) -> None:
+    jobs = batch.result().jobs
     states = jobs["state"].value_counts()
     rows = [
         ("jobs", ", ".join(f"{count} {state}" for state, count in states.items())),

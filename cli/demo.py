@@ -16,9 +16,9 @@ def demo(directory: str, force: bool, output: Output) -> None:
     """Run the whole way on images of digits, in the folder DIR.
 
     Writes the images with six labels as a Mulan file, converts it, plans, selects with three methods, judges
-    what they chose, and ends with a report. Each step is told as the command that does it.
+    what they chose, and ends with a report. Each step is shown as the command that does it.
     """
     from mlfs_dask import demo as library
 
-    summary = library.run_demo(directory, force=force, tell=output.note)
+    summary = library.run_demo(directory, force=force, log=output.note)
     output.result(summary, f"Open {summary['page']} (made in {summary['seconds']:.1f} s)")

@@ -17,7 +17,7 @@ def inspect(store: str, verify: bool, output: Output) -> None:
     """Show n, d, q, nonzeros, density, labels, constant features, partitions and bytes of STORE."""
     from mlfs_dask.errors import DataError
     from mlfs_dask.storage import verify as library
-    from mlfs_dask.storage.objects import open_objects, read_schema
+    from mlfs_dask.storage.object_store import open_objects, read_schema
 
     schema, _ = read_schema(open_objects(store))
     summary = store_summary(store, schema)

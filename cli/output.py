@@ -73,15 +73,15 @@ def _is_number(text: str) -> bool:
 
 
 def between(typical: tuple[int, int], form: Callable[[int], str]) -> str:
-    """The least and the most of something for people.
+    """A range for people.
 
     Examples
     --------
     >>> between((81, 1283), "{:,}".format), between((2, 2), str)
     ('81 to 1,283', '2')
     """
-    few, many = map(form, typical)
-    return few if few == many else f"{few} to {many}"
+    low, high = map(form, typical)
+    return low if low == high else f"{low} to {high}"
 
 
 def size(count: int) -> str:

@@ -33,9 +33,9 @@ plan = MethodGroup(
 )
 
 
-def _bounded(most: str, typical: tuple[int, int] | None, form: Callable[[int], str]) -> str:
-    """What a method takes; of one with a loop what is usual, and the most."""
-    return most if typical is None else f"typically {between(typical, form)}, at most {most}"
+def _bounded(maximum: str, typical: tuple[int, int] | None, form: Callable[[int], str]) -> str:
+    """What a method takes; of one with a loop the typical range, and the maximum."""
+    return maximum if typical is None else f"typically {between(typical, form)}, at most {maximum}"
 
 
 def _plan(
@@ -61,11 +61,11 @@ def _plan(
     where = f"this process, {threads}, {memory}"
     if resources.client is not None:
         where = f"{number_of(resources.workers, 'worker')} of {memory}, {threads} each"
-    most = "" if projected.typical_passes is None else "at most "
+    at_most = "" if projected.typical_passes is None else "at most "
     read = f"{projected.bytes_read:,} ({size(projected.bytes_read)})"
     rows = [
         ("passes over X", _bounded(f"{projected.passes:,}", projected.typical_passes, "{:,}".format)),
-        ("tasks", f"{most}{projected.tasks:,}"),
+        ("tasks", f"{at_most}{projected.tasks:,}"),
         ("bytes read", _bounded(read, projected.typical_bytes_read, size)),
         ("peak a worker", f"{projected.peak_worker_bytes:,} ({size(projected.peak_worker_bytes)})"),
         ("peak on the driver", f"{projected.peak_driver_bytes:,} ({size(projected.peak_driver_bytes)})"),

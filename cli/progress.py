@@ -52,8 +52,8 @@ class JsonLines:
 class PlainLines:
     """For logs: a line when something has gone on for some seconds, never more often.
 
-    Work that ends within the first interval prints nothing. Passes are many where a method has a loop: what its last
-    iteration told is in their lines.
+    Work that ends within the first interval prints nothing. A method with a loop makes many passes: the line of a pass
+    ends with the values of the last iteration.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class PlainLines:
 
 
 def step_text(event: dict[str, Any]) -> str:
-    """What an iteration told: ``iteration 3, objective 1.25, step 0.01``."""
+    """The values of an iteration as text: ``iteration 3, objective 1.25, step 0.01``."""
     values = [f"{name} {_short(v)}" for name, v in event.items() if name not in ("kind", "number")]
     # An evaluation counts its parts and has no iterations.
     return ", ".join([f"iteration {event['number']}", *values] if "number" in event else values)

@@ -47,7 +47,7 @@ def run_demo(
     *,
     k: int = N_KEPT,
     force: bool = False,
-    tell: Callable[[str], None] = lambda line: None,
+    log: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
     """Run the whole way on the digits, in a folder of its own.
 
@@ -59,7 +59,7 @@ def run_demo(
         Pixels to keep.
     force : bool
         Do it again where an earlier demo lies.
-    tell : callable
+    log : callable
         Receives a line for every step: the command that would do the same.
 
     Returns
@@ -90,23 +90,21 @@ def run_demo(
     _write_whole(arff, arff_text(images, digits))
     _write_whole(xml, xml_text())
 
-    tell(f"mlfs convert {arff} {store} --labels {xml}")
+    log(f"mlfs convert {arff} {store} --labels {xml}")
     command = f"mlfs convert {arff} {store} --labels {xml}"
     convert(arff, store, labels=LabelSpec(xml=str(xml)), force=force, command=command)
     dataset = open_dataset(str(store))
     profile = dataset.rows.profile
-    tell(f"mlfs inspect {store}")
-    tell(f"  {profile.n:,} images, {profile.d} pixels, {profile.q} labels")
+    log(f"mlfs inspect {store}")
+    log(f"  {profile.n:,} images, {profile.d} pixels, {profile.q} labels")
 
     runs = {}
     for name in METHODS:
         selector = get_method(name)(n_features_to_select=k)
         plan = selector.plan(dataset.rows, runtime.current_resources())
-        tell(f"mlfs plan {name} {store}")
-        tell(
-            f"  passes: {plan.passes}, bytes read: {plan.bytes_read:,}, peak: {plan.peak_worker_bytes / 2**20:.0f} MiB"
-        )
-        tell(f"mlfs select {name} {store} -k {k} -o {folder / name}")
+        log(f"mlfs plan {name} {store}")
+        log(f"  passes: {plan.passes}, bytes read: {plan.bytes_read:,}, peak: {plan.peak_worker_bytes / 2**20:.0f} MiB")
+        log(f"mlfs select {name} {store} -k {k} -o {folder / name}")
         selector.fit(dataset)
         record = selector.report_.to_dict()
         write_run(
@@ -117,7 +115,7 @@ def run_demo(
             record=record,
             force=force,
         )
-        tell(f"  {record['wall_seconds']:.3f} s")
+        log(f"  {record['wall_seconds']:.3f} s")
         runs[name] = {
             "run": str(folder / name),
             "selected": [pixel_name(pixel) for pixel in selector.ranking_[:k]],
@@ -126,18 +124,18 @@ def run_demo(
 
     judged = folder / "digits.eval"
     candidates = [*METHODS, "random", "all"]
-    tell(
+    log(
         f"mlfs evaluate {store} {' '.join(candidates)} --folds {FOLDS} --k-grid {K_GRID} "
         f"--metrics {','.join(METRICS)} -o {judged}"
     )
     evaluation = evaluate(dataset, candidates, folds=FOLDS, k_grid=K_GRID, metrics=METRICS)
     write_eval(str(judged), evaluation, force=force)
-    tell(f"  {evaluation.record['wall_seconds']:.3f} s")
+    log(f"  {evaluation.record['wall_seconds']:.3f} s")
 
     page = folder / "index.html"
     shown = [*(str(folder / name) for name in METHODS), str(judged)]
     title = "Which pixels tell? Digits with several labels"
-    tell(f"mlfs report {' '.join(shown)} --image-shape {SIDE}x{SIDE} --title '{title}' -o {page}")
+    log(f"mlfs report {' '.join(shown)} --image-shape {SIDE}x{SIDE} --title '{title}' -o {page}")
     page.unlink(missing_ok=True)  # the folder is the demo's own, whatever made the page in it
     report(shown, page, title=title, image_shape=(SIDE, SIDE), force=force)
     return {

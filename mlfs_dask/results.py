@@ -115,7 +115,7 @@ def check_free(
         If nothing may be written there.
     """
     if is_url(path):
-        from mlfs_dask.storage.objects import require_writable  # a local run needs no store
+        from mlfs_dask.storage.object_store import require_writable  # a local run needs no store
 
         require_writable(path)
         file_system, root = _file_system(path, storage_options)

@@ -111,7 +111,7 @@ class Profile:
 class RowSource(ABC):
     """Rows of X and Y in partitions; any run of partitions can be streamed.
 
-    Implemented for stores (`mlfs_dask.storage.rows`), Dask arrays and arrays in memory
+    Implemented for stores (`mlfs_dask.storage.store_reader`), Dask arrays and arrays in memory
     (`mlfs_dask.primitives.row_sources`), and for subsets and joins of these (`mlfs_dask.primitives.subsets`).
 
     Attributes

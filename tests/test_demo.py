@@ -17,9 +17,9 @@ from mlfs_dask.storage.dataset import open_dataset
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     folder = tmp_path_factory.mktemp("demo") / "demo"
-    told: list[str] = []
-    run_demo(folder, tell=told.append)
-    return folder, told
+    lines: list[str] = []
+    run_demo(folder, log=lines.append)
+    return folder, lines
 
 
 def test_every_digit_has_a_label_and_every_label_some_digits() -> None:
@@ -36,7 +36,7 @@ def test_the_file_holds_images_and_labels() -> None:
 
 
 def test_the_whole_way(demo: tuple[Path, list[str]]) -> None:
-    folder, told = demo
+    folder, lines = demo
     dataset = open_dataset(folder / "digits.zarr")
     assert dataset.shape == (1797, 64)
     assert list(dataset.label_names) == list(LABELS)
@@ -46,19 +46,19 @@ def test_the_whole_way(demo: tuple[Path, list[str]]) -> None:
         assert run.k == 16
         # The outermost columns of the images are empty.
         assert not {0, 32, 39} & set(run.ranking[:16].tolist())
-    assert [line for line in told if line.startswith("mlfs select")] == [
+    assert [line for line in lines if line.startswith("mlfs select")] == [
         f"mlfs select {method} {folder / 'digits.zarr'} -k 16 -o {folder / method}" for method in METHODS
     ]
 
 
 def test_the_chosen_features_are_judged(demo: tuple[Path, list[str]]) -> None:
-    folder, told = demo
+    folder, lines = demo
     evaluation = read_eval(folder / "digits.eval")
     of = evaluation.results[evaluation.results["metric"] == "macro_f1"].groupby("run")["value"].mean()
     assert set(of.index) == {*METHODS, "random", "all"}
     for method in METHODS:
         assert of["random"] < of[method]
-    assert [line.split()[1] for line in told if line.startswith("mlfs ")][-2:] == ["evaluate", "report"]
+    assert [line.split()[1] for line in lines if line.startswith("mlfs ")][-2:] == ["evaluate", "report"]
 
 
 def test_the_page_shows_what_was_chosen(demo: tuple[Path, list[str]]) -> None:

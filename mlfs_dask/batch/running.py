@@ -1,7 +1,8 @@
-"""Running a plan: job after job, each finished one in a folder of its own, so that nothing done is ever lost.
+"""Running a batch: job after job. A finished job has a folder of its own, so that no interruption loses it.
 
 What several selections of a store read first is read in one pass, into the cache (`mlfs_dask.caching`), from which each
-of them takes it. A job that fails is told and left; the others run. The tables are made of the folders at the end.
+job takes it. Where a job fails, its error is recorded and the others run. The tables are made from the folders at the
+end.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import numpy as np
 
 from mlfs_dask import caching, runtime
 from mlfs_dask._version import __version__
-from mlfs_dask.batch.plan import BatchPlan, Job, StoreEntry, read_plan, without_dashes
+from mlfs_dask.batch.spec import BatchSpec, Job, StoreEntry, read_spec, without_dashes
 from mlfs_dask.checkpoints import Folder, checkpoint_place, keep_checkpoints
 from mlfs_dask.errors import ClusterLostError, DataError, DoesNotFitError, MlfsError, UsageError
 from mlfs_dask.evaluation import results as evaluations
@@ -49,7 +50,7 @@ BATCH = "batch.json"
 FORMAT_VERSION = 1
 JOBS, RESULTS, SELECTIONS = "jobs.csv", "results", "selections"
 
-#: Failures that are told at the end; all of them are in the table.
+#: Failures shown at the end; all of them are in the table.
 _SHOWN = 5
 
 JOB_COLUMNS = {
@@ -112,7 +113,7 @@ class BatchResult:
 
 
 @dataclass(frozen=True)
-class Projected:
+class JobProjection:
     """What one job will cost, as `selectors.costs.Plan` has it; or why it will fail."""
 
     job: str
@@ -127,18 +128,18 @@ class Projected:
 
 
 @dataclass
-class Projection:
+class BatchProjection:
     """What a batch will cost: at most, where methods iterate.
 
     Attributes
     ----------
-    jobs : list of Projected
+    jobs : list of JobProjection
         Those that are not done; what jobs share stands before them, as `STORE.shared`.
     done : int
         Jobs that are done already.
     """
 
-    jobs: list[Projected] = field(default_factory=list)
+    jobs: list[JobProjection] = field(default_factory=list)
     done: int = 0
 
     def to_dict(self) -> dict[str, Any]:
@@ -176,7 +177,7 @@ def run_batch(
     cache: str | Path | None = caching.BESIDE,
     cache_size: int = caching.SIZE,
 ) -> BatchResult:
-    """Run a plan.
+    """Run the jobs of a specification.
 
     Parameters
     ----------
@@ -196,12 +197,12 @@ def run_batch(
     Returns
     -------
     BatchResult
-        Jobs that failed are told in `jobs`; nothing is raised for them.
+        Jobs that failed are listed in `jobs`; nothing is raised for them.
 
     Raises
     ------
     DataError
-        The plan or a store is invalid; nothing was run.
+        The specification or a store is invalid; nothing was run.
     UsageError
         The place is taken.
     ClusterLostError
@@ -209,11 +210,11 @@ def run_batch(
     """
     import tempfile
 
-    found = read_plan(plan)
+    spec = read_spec(plan)
     with contextlib.ExitStack() as stack:
         if place is None:
             place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mlfs-batch-"))) / "batch"
-        batch = Batch(found, place, resume=resume, force=force)
+        batch = Batch(spec, place, resume=resume, force=force)
         stack.enter_context(caching.cache(cache, size=cache_size))
         batch.begin()
         batch.run()
@@ -221,11 +222,11 @@ def run_batch(
 
 
 class Batch:
-    """A plan and its folder.
+    """A specification and its folder.
 
     Parameters
     ----------
-    plan : BatchPlan
+    spec : BatchSpec
     place : path, optional
         None: it can be projected, and not run.
     resume, force : bool
@@ -238,86 +239,86 @@ class Batch:
         A store is missing or damaged.
     """
 
-    def __init__(self, plan: BatchPlan, place: str | Path | None, *, resume: bool = False, force: bool = False) -> None:
-        self.plan = plan
-        self._given = None if place is None else check_place(place, resume=resume, force=force)
+    def __init__(self, spec: BatchSpec, place: str | Path | None, *, resume: bool = False, force: bool = False) -> None:
+        self.spec = spec
+        self._checked_place = None if place is None else check_place(place, resume=resume, force=force)
         self._resume = resume
-        # A store that cannot be opened is an error of the plan, found before anything runs.
-        self._datasets: dict[str, Dataset] = {store.name: open_dataset(store.path) for store in plan.stores}
+        # A store that cannot be opened is found before anything runs.
+        self._datasets: dict[str, Dataset] = {store.name: open_dataset(store.path) for store in spec.stores}
         self._rows: dict[str, dict[str, Any]] = {}
-        self._held: int | None = None
-        self._of_ranking: dict[tuple[str, str, int | None], list[Job]] = {}
-        for job in plan.jobs:
+        self._lock: int | None = None
+        self._jobs_by_ranking: dict[tuple[str, str, int | None], list[Job]] = {}
+        for job in spec.jobs:
             if job.evaluation is None:
-                self._of_ranking.setdefault(_ranking_of(job), []).append(job)
+                self._jobs_by_ranking.setdefault(_ranking_of(job), []).append(job)
 
     # ------------------------------------------------------------------ what it will cost
 
-    def project(self, resources: Resources) -> Projection:
+    def project(self, resources: Resources) -> BatchProjection:
         """Passes, bytes and memory of all jobs that are not done."""
-        found = Projection()
-        for store in self.plan.stores:
+        found = BatchProjection()
+        for store in self.spec.stores:
             jobs = [job for job in self._jobs_of(store) if not self._is_done(job)]
             found.done += len(self._jobs_of(store)) - len(jobs)
             with caching.assume_cached():
                 found.jobs += self._project_store(store, jobs, resources)
         return found
 
-    def _project_store(self, store: StoreEntry, jobs: Sequence[Job], resources: Resources) -> Iterator[Projected]:
+    def _project_store(self, store: StoreEntry, jobs: Sequence[Job], resources: Resources) -> Iterator[JobProjection]:
         dataset = self._datasets[store.name]
         shared = self._shared_statistics(dataset, jobs, resources)
         if shared:
             plan = project(Cost([Reading("shared", tuple(shared))]), dataset.rows, resources)
-            yield _projected(f"{store.name}.shared", plan)
+            yield _job_projection(f"{store.name}.shared", plan)
             for statistic in shared:
                 cache_entry(dataset.rows, statistic).assume_filled()
         for job in jobs:
             if job.evaluation is None:
-                yield _planned(job.name, lambda job=job: self._project_selection(job, resources))  # type: ignore[misc]
+                yield _project_or_problem(job.name, lambda job=job: self._project_selection(job, resources))  # type: ignore[misc]
         yield from self._project_evaluations([job for job in jobs if job.evaluation is not None], resources)
 
-    def _project_selection(self, job: Job, resources: Resources) -> Projected:
+    def _project_selection(self, job: Job, resources: Resources) -> JobProjection:
         selector = job.make_selector()
         dataset = self._datasets[job.store.name]
         count_kept(job.k, dataset.rows.profile.d, name="k")
         if selector.keeps_checkpoints and self._comes_after_its_ranking(job):
-            return Projected(job.name, peak_driver_bytes=runtime.driver_bytes())
+            return JobProjection(job.name, peak_driver_bytes=runtime.driver_bytes())
         plan = require_driver(selector.plan(dataset.rows, resources), resources, f"{job.name} in the driver process")
-        found = _projected(job.name, plan)
+        found = _job_projection(job.name, plan)
         for statistic in selector.first_statistics(dataset.rows, resources):
             cache_entry(dataset.rows, statistic).assume_filled()
         return found
 
     def _comes_after_its_ranking(self, job: Job) -> bool:
         """Whether another number of features is selected before, or was."""
-        others = self._of_ranking[_ranking_of(job)]
+        others = self._jobs_by_ranking[_ranking_of(job)]
         return others[0] is not job or any(self._is_done(other) for other in others[1:])
 
-    def _project_evaluations(self, jobs: Sequence[Job], resources: Resources) -> Iterator[Projected]:
+    def _project_evaluations(self, jobs: Sequence[Job], resources: Resources) -> Iterator[JobProjection]:
         """Evaluations that differ in the method alone are prepared once: each preparation reads all labels."""
-        alike: dict[Any, dict[str, Any]] = {}
+        prepared: dict[Any, dict[str, Any]] = {}
         for job in jobs:
-            yield _planned(job.name, lambda job=job: self._project_evaluation(job, alike, resources))  # type: ignore[misc]
+            yield _project_or_problem(job.name, lambda job=job: self._project_evaluation(job, prepared, resources))  # type: ignore[misc]
 
-    def _project_evaluation(self, job: Job, alike: dict[Any, dict[str, Any]], resources: Resources) -> Projected:
+    def _project_evaluation(self, job: Job, prepared: dict[Any, dict[str, Any]], resources: Resources) -> JobProjection:
         assert job.evaluation is not None
-        chance = job.point.method in (ALL, RANDOM)
-        key = (job.evaluation.name, job.seed, job.point.method if chance else None)
-        if key not in alike:
+        learns_nothing = job.point.method in (ALL, RANDOM)
+        key = (job.evaluation.name, job.seed, job.point.method if learns_nothing else None)
+        if key not in prepared:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # said when it runs
-                alike[key] = self._experiment(job).plan()
-        plan = alike[key]
+                prepared[key] = self._experiment(job).plan()
+        plan = prepared[key]
         driver = runtime.driver_bytes() + int(plan["judging_bytes"])
-        if chance:
-            return Projected(job.name, peak_driver_bytes=driver)
+        if learns_nothing:
+            return JobProjection(job.name, peak_driver_bytes=driver)
         # Training rows are fewer than all rows, whose profile this is.
         selector = Candidate(job.point.run, job.point.method, job.point.params).make_selector(max(plan["k"]), 0)
         rows = self._datasets[job.store.name].rows
         with caching.cache(None):
             each = selector.plan(rows, resources)
         fits = int(plan["splits"]) * (len(plan["k"]) if selector.choice_depends_on_k else 1)
-        return _projected(job.name, each, fits=fits, driver_bytes=driver)
+        return _job_projection(job.name, each, fits=fits, driver_bytes=driver)
 
     # ------------------------------------------------------------------ running
 
@@ -330,20 +331,20 @@ class Batch:
             Another process runs a batch in the folder.
         """
         if self._place.exists() and not self._resume:
-            os.close(_hold(self._place))
+            os.close(_lock_folder(self._place))
             old = self._place.with_name(f".{self._place.name}.{uuid.uuid4().hex[:8]}.old")
             self._place.rename(old)
             shutil.rmtree(old)
         self._place.mkdir(parents=True, exist_ok=True)
-        self._held = _hold(self._place)
+        self._lock = _lock_folder(self._place)
         self._write_record("unfinished")
 
-    def run(self, tell: Callable[[str, str], None] = lambda job, state: None) -> None:
+    def run(self, report_state: Callable[[str, str], None] = lambda job, state: None) -> None:
         """Run what is missing, and write the tables.
 
         Parameters
         ----------
-        tell : function
+        report_state : function
             Called with the name of every job and its state, once it has one.
 
         Raises
@@ -351,27 +352,27 @@ class Batch:
         ClusterLostError
         """
         try:
-            self._run_all(tell)
+            self._run_all(report_state)
             self._write_record("failed" if self.failures else "done")
         finally:
-            self._let_go()
+            self._unlock()
 
-    def _run_all(self, tell: Callable[[str, str], None]) -> None:
+    def _run_all(self, report_state: Callable[[str, str], None]) -> None:
         try:
-            for store in self.plan.stores:
-                self._run_store(store, tell)
+            for store in self.spec.stores:
+                self._run_store(store, report_state)
         finally:
             # Also what was done before an interruption can be looked at, the job that it met at its end included.
-            for job in self.plan.jobs:
+            for job in self.spec.jobs:
                 if job.name not in self._rows and (record := self._record_of(job)) is not None:
                     self._rows[job.name] = _row(job, "done") | _facts(record)
             self._write_jobs()
             self._write_tables()
 
-    def _let_go(self) -> None:
-        if self._held is not None:
-            os.close(self._held)
-            self._held = None
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     @property
     def failures(self) -> list[dict[str, Any]]:
@@ -387,13 +388,13 @@ class Batch:
         """
         failures = [(row["job"], row["error"], row["exit_code"]) for row in self.failures]
         if failures:
-            raise _failed(failures, len(self.plan.jobs), "failed")
+            raise _failed(failures, len(self.spec.jobs), "failed")
 
     def result(self) -> BatchResult:
         """The tables."""
         return BatchResult(self._jobs_table(), *self._tables())
 
-    def _run_store(self, store: StoreEntry, tell: Callable[[str, str], None]) -> None:
+    def _run_store(self, store: StoreEntry, report_state: Callable[[str, str], None]) -> None:
         jobs = self._jobs_of(store)
         missing = []
         for job in jobs:
@@ -402,7 +403,7 @@ class Batch:
                 missing.append(job)
             else:
                 self._rows[job.name] = _row(job, "done") | _facts(record)
-                tell(job.name, "done already")
+                report_state(job.name, "done already")
         self._read_shared(store, missing)
         for job in missing:
             started = time.perf_counter()
@@ -420,7 +421,7 @@ class Batch:
                     "exit_code": getattr(error, "exit_code", 1),
                 }
             self._write_jobs()
-            tell(job.name, self._rows[job.name]["state"])
+            report_state(job.name, self._rows[job.name]["state"])
 
     def _read_shared(self, store: StoreEntry, jobs: Sequence[Job]) -> None:
         """Read in one pass what two selections or more begin with."""
@@ -463,7 +464,7 @@ class Batch:
             try:
                 wanted = job.make_selector().first_statistics(rows, resources)
             except (UsageError, DataError, DoesNotFitError):
-                continue  # told when it is its turn
+                continue  # reported when it is its turn
             wanted = [statistic for statistic in wanted if not is_cached(rows, statistic)]
             asked += bool(wanted)
             for statistic in wanted:
@@ -491,8 +492,8 @@ class Batch:
         if known is not None:
             return known
         states = Folder(checkpoint_place(place))
-        kept = keep_checkpoints(states, resume=True) if selector.keeps_checkpoints else contextlib.nullcontext()
-        with kept:
+        checkpoints = keep_checkpoints(states, resume=True) if selector.keeps_checkpoints else contextlib.nullcontext()
+        with checkpoints:
             selector.fit(dataset)
         record = {**selector.report_.to_dict(), "job": self._digest(job)}
         write_run(
@@ -508,7 +509,7 @@ class Batch:
 
     def _other_ks(self, job: Job) -> list[Job]:
         """Selections that differ from this one in the number of features alone."""
-        return [other for other in self._of_ranking[_ranking_of(job)] if other is not job]
+        return [other for other in self._jobs_by_ranking[_ranking_of(job)] if other is not job]
 
     def _known_ranking(self, job: Job, selector: Any) -> dict[str, Any] | None:
         """The record of a run with the ranking that another number of features came from, where they have the same.
@@ -571,11 +572,11 @@ class Batch:
 
     @property
     def _place(self) -> Path:
-        assert self._given is not None
-        return self._given
+        assert self._checked_place is not None
+        return self._checked_place
 
     def _jobs_of(self, store: StoreEntry) -> list[Job]:
-        return [job for job in self.plan.jobs if job.store == store]
+        return [job for job in self.spec.jobs if job.store == store]
 
     def _folder(self, job: Job) -> Path:
         return self._place / "jobs" / job.name
@@ -588,7 +589,7 @@ class Batch:
 
     def _done_record(self, job: Job) -> dict[str, Any] | None:
         """The record of a job that an earlier batch has done, if this one goes on with it."""
-        return self._record_of(job) if self._given is not None and self._resume else None
+        return self._record_of(job) if self._checked_place is not None and self._resume else None
 
     def _record_of(self, job: Job) -> dict[str, Any] | None:
         """The record of a job that is done: of the same store, parameters and version."""
@@ -607,13 +608,13 @@ class Batch:
             "format_version": FORMAT_VERSION,
             "kind": "batch",
             "state": state,
-            "plan": self.plan.document,
-            "digest": digest_of(self.plan.document),
+            "plan": self.spec.document,
+            "digest": digest_of(self.spec.document),
             "stores": [
                 {**asdict(store), "path": self._datasets[store.name].path, "digest": self._datasets[store.name].digest}
-                for store in self.plan.stores
+                for store in self.spec.stores
             ],
-            "jobs": [job.name for job in self.plan.jobs],
+            "jobs": [job.name for job in self.spec.jobs],
             "versions": {"mlfs-dask": __version__, "code": code_digest()},
         }
         _write_whole(self._place / BATCH, (json.dumps(as_json(record), indent=2) + "\n").encode())
@@ -624,8 +625,8 @@ class Batch:
     def _jobs_table(self) -> pd.DataFrame:
         import pandas as pd
 
-        rows = [self._rows.get(name) for store in self.plan.stores for name in [f"{store.name}.shared"]]
-        rows += [self._rows.get(job.name, _row(job, "missing")) for job in self.plan.jobs]
+        rows = [self._rows.get(name) for store in self.spec.stores for name in [f"{store.name}.shared"]]
+        rows += [self._rows.get(job.name, _row(job, "missing")) for job in self.spec.jobs]
         present = [{name: row[name] for name in JOB_COLUMNS} for row in rows if row is not None]
         return pd.DataFrame(present, columns=list(JOB_COLUMNS)).astype(JOB_COLUMNS)
 
@@ -638,7 +639,7 @@ class Batch:
         import pandas as pd
 
         results, selections = [], []
-        for job in self.plan.jobs:
+        for job in self.spec.jobs:
             if self._rows.get(job.name, {}).get("state") != "done":
                 continue
             if job.evaluation is not None:
@@ -672,7 +673,7 @@ class Batch:
         )
 
 
-def _hold(folder: Path) -> int:
+def _lock_folder(folder: Path) -> int:
     """Keep a folder to this process until the descriptor that is returned is closed, or the process ends."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -722,13 +723,13 @@ def _failed(failures: Sequence[tuple[str, str, int]], total: int, verb: str) -> 
     )
 
 
-def _projected(name: str, plan: Plan, *, fits: int = 1, driver_bytes: int = 0) -> Projected:
+def _job_projection(name: str, plan: Plan, *, fits: int = 1, driver_bytes: int = 0) -> JobProjection:
     """What so many fits of a plan cost."""
 
     def times(typical: tuple[int, int] | None) -> tuple[int, int] | None:
         return typical and (fits * typical[0], fits * typical[1])
 
-    return Projected(
+    return JobProjection(
         name,
         fits * plan.passes,
         fits * plan.bytes_read,
@@ -748,14 +749,14 @@ def _typical(jobs: Sequence[tuple[tuple[int, int] | None, int]]) -> tuple[int, i
     if all(typical is None for typical, _ in jobs):
         return None
     ranges = [typical or (whole, whole) for typical, whole in jobs]
-    return sum(few for few, _ in ranges), sum(many for _, many in ranges)
+    return sum(low for low, _ in ranges), sum(high for _, high in ranges)
 
 
-def _planned(name: str, project: Callable[[], Projected]) -> Projected:
+def _project_or_problem(name: str, project: Callable[[], JobProjection]) -> JobProjection:
     try:
         return project()
     except MlfsError as error:
-        return Projected(name, problem=without_dashes(error), exit_code=error.exit_code)
+        return JobProjection(name, problem=without_dashes(error), exit_code=error.exit_code)
 
 
 def _ranking_of(job: Job) -> tuple[str, str, int | None]:
@@ -794,8 +795,8 @@ def _evaluation_facts(found: Any) -> dict[str, Any]:
     if len(fits):
         record |= {name: int(fits[name].sum()) for name in ("passes", "bytes_read", "iterations")}
         record |= {name: int(fits[name].max()) for name in ("peak_worker_bytes", "peak_driver_bytes")}
-        told = fits["converged"].dropna()
-        record["converged"] = bool(told.all()) if len(told) else None
+        known = fits["converged"].dropna()
+        record["converged"] = bool(known.all()) if len(known) else None
     return record
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlfs_dask.batch.plan import EVALUATION_KEYS, SETTINGS
+from mlfs_dask.batch.spec import EVALUATION_KEYS, SETTINGS
 from mlfs_dask.evaluation.candidates import ALL, RANDOM
 from mlfs_dask.evaluation.metrics import METRICS
 from mlfs_dask.evaluation.protocols import CLASSIFIERS, PROTOCOLS, Settings

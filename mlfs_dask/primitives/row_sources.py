@@ -1,7 +1,7 @@
 """Rows of X and Y from arrays: NumPy, SciPy sparse, pandas, Dask arrays, or anything that has rows already.
 
 Arrays in memory are streamed as views in this process; Dask arrays give one task per row chunk, whose blocks
-are its arguments. Stores have their own, faster source (`mlfs_dask.storage.rows`).
+are its arguments. Stores have their own, faster source (`mlfs_dask.storage.store_reader`).
 """
 
 from __future__ import annotations

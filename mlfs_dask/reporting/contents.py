@@ -1,4 +1,4 @@
-"""What a page is made of: the folders that were named, told apart by the record they hold."""
+"""What a page is made of: the folders given, recognised by the record that each holds."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ class Contents:
         """
         if self.comparisons or not self.evaluations:
             return self.comparisons, []
-        alike: dict[str, list[Evaluation]] = {}
+        by_settings: dict[str, list[Evaluation]] = {}
         for each in self.evaluations:
-            alike.setdefault(json.dumps(each.record.get("settings"), sort_keys=True), []).append(each)
+            by_settings.setdefault(json.dumps(each.record.get("settings"), sort_keys=True), []).append(each)
         found: list[Comparison] = []
         notes: list[str] = []
-        for group in alike.values():
+        for group in by_settings.values():
             try:
                 found.append(compare(group))
             except UsageError as error:

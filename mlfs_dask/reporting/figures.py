@@ -37,7 +37,7 @@ THEMED = {TEXT: "var(--text)", LINE: "var(--line)", QUIET: "var(--quiet)"} | {
     colour: f"var(--series-{number})" for number, colour in enumerate(SERIES)
 }
 
-MOST_NAMES = 20
+MAX_NAMES = 20
 
 
 @dataclass(frozen=True)
@@ -347,7 +347,7 @@ def best_features(run: str, names: Sequence[str], scores: NDArray[np.float64], s
     """The best features by name."""
     import pandas as pd
 
-    count = min(MOST_NAMES, len(names))
+    count = min(MAX_NAMES, len(names))
     shown = [shortened(each) for each in names[:count]]
     values = scores[:count]
     style = styles.of(run)

@@ -31,16 +31,16 @@ from mlfs_dask.results import appearing, check_permission, is_url
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-MOST_CURVES = 48
+MAX_CURVES = 48
 """More curves are not drawn unless their metrics are named: nobody scrolls through them, and the page grows."""
-MOST_OPEN = 4
+MAX_OPEN = 4
 """Metrics that are unfolded when the page opens."""
-MOST_LABELS = 24
-MOST_ROWS = 40
+MAX_LABELS = 24
+MAX_ROWS = 40
 """Rows of a table that is not folded when the page opens."""
 MANY_COLUMNS = 8
-MOST_RANKINGS = 24
-"""Rankings of which figures are drawn; of more only the tables tell."""
+MAX_RANKINGS = 24
+"""Rankings of which figures are drawn; further ones are in the tables alone."""
 BROAD = 5.0
 """Width of a figure, in inches, from which it takes a row of its own."""
 
@@ -197,12 +197,12 @@ def build(
     sections = [_what(contents)]
     if notes:
         sections[0].blocks.append(Block(notes=list(notes)))
-    drawn = _different(contents.runs)
-    if len(drawn) > MOST_RANKINGS:
-        left = len(drawn) - MOST_RANKINGS
+    drawn = _merge_same_rankings(contents.runs)
+    if len(drawn) > MAX_RANKINGS:
+        left = len(drawn) - MAX_RANKINGS
         notes.append(f"Figures of {left} of {len(drawn)} rankings are not drawn; name their RUN folders to see them.")
         sections[0].blocks.append(Block(notes=notes[-1:]))
-        drawn = drawn[:MOST_RANKINGS]
+        drawn = drawn[:MAX_RANKINGS]
     if contents.runs:
         sections.append(_cost(contents.runs, drawn, styles))
     for number, comparison in enumerate(compared):
@@ -215,14 +215,14 @@ def build(
     return [section for section in sections if section.blocks], notes
 
 
-def _different(runs: Sequence[LabelledRun]) -> list[LabelledRun]:
+def _merge_same_rankings(runs: Sequence[LabelledRun]) -> list[LabelledRun]:
     """The runs, those of one store that chose from the same ranking as one: the first, with the names of all."""
-    alike: dict[tuple[Any, ...], list[LabelledRun]] = {}
+    by_ranking: dict[tuple[Any, ...], list[LabelledRun]] = {}
     for labelled in runs:
         run = labelled.run
         key = (labelled.dataset, labelled.store.get("digest"), run.ranking.tobytes(), run.scores.tobytes())
-        alike.setdefault(key, []).append(labelled)
-    return [replace(group[0], label=", ".join(each.label for each in group)) for group in alike.values()]
+        by_ranking.setdefault(key, []).append(labelled)
+    return [replace(group[0], label=", ".join(each.label for each in group)) for group in by_ranking.values()]
 
 
 def _require_shape(contents: Contents, shape: tuple[int, int] | None) -> None:
@@ -329,16 +329,16 @@ def _what(contents: Contents) -> Section:
             )
         columns = ["run", "method", "data set", "rows", "features", "labels", "kept", "seed", "parameters changed"]
         # All parameters stand once for all runs that have them.
-        told = {
+        distinct = {
             (str(labelled.run.record["method"]), _parameters(labelled.run.record["params"])): None
             for labelled in contents.runs
         }
-        parameters = [[_text(method), _text(params)] for method, params in told]
+        parameters = [[_text(method), _text(params)] for method, params in distinct]
         section.blocks.append(
             Block(tables=[Table("Runs", columns, rows), Table("Parameters", ["method", "parameters"], parameters)])
         )
     if contents.evaluations:
-        rows = [_evaluation_row(group) for group in _alike(contents.evaluations)]
+        rows = [_evaluation_row(group) for group in _by_settings(contents.evaluations)]
         columns = [
             "data set",
             "rows",
@@ -365,7 +365,7 @@ def _what(contents: Contents) -> Section:
     return section
 
 
-def _alike(evaluations: Sequence[Evaluation]) -> list[list[Evaluation]]:
+def _by_settings(evaluations: Sequence[Evaluation]) -> list[list[Evaluation]]:
     """Evaluations that differ in their runs alone."""
     groups: dict[str, list[Evaluation]] = {}
     for evaluation in evaluations:
@@ -376,8 +376,8 @@ def _alike(evaluations: Sequence[Evaluation]) -> list[list[Evaluation]]:
     return list(groups.values())
 
 
-def _evaluation_row(alike: Sequence[Evaluation]) -> list[Cell]:
-    evaluation = alike[0]
+def _evaluation_row(group: Sequence[Evaluation]) -> list[Cell]:
+    evaluation = group[0]
     record = evaluation.record
     ks = [int(point["k"]) for point in record["k_grid"]]
     splits = record["splits"]
@@ -390,7 +390,7 @@ def _evaluation_row(alike: Sequence[Evaluation]) -> list[Cell]:
     return [
         _text(", ".join(map(str, evaluation.results["dataset"].unique()))),
         *(_count(record["store"].get(size)) for size in ("n", "d", "q")),
-        _text(", ".join(run["run"] for each in alike for run in each.record["runs"])),
+        _text(", ".join(run["run"] for each in group for run in each.record["runs"])),
         _text(", ".join(record["classifiers"])),
         _text(f"{splits_in_words(splits)}, seed {splits['seed']}"),
         _text(", ".join(map(str, ks)) if len(ks) <= 6 else f"{len(ks)} from {min(ks)} to {max(ks)}"),
@@ -467,12 +467,12 @@ def _judged(
     one = comparison.means["dataset"].nunique() == 1
     curves = Section(f"curves{suffix}", f"Metrics against the number of features{of}")
     panels = {case: drawn.get(f"curves.{case[0]}.{case[1]}", []) for case in shown}
-    kept = _first(panels, MOST_CURVES if not metrics else math.inf)
+    kept = _cases_within(panels, MAX_CURVES if not metrics else math.inf)
     if one:
         curves.blocks.append(Block(figures=[figure for case in kept for figure in panels[case]]))
     else:
         curves.blocks.extend(
-            Block(title_of(comparison, *case), figures=panels[case], folded=number >= MOST_OPEN)
+            Block(title_of(comparison, *case), figures=panels[case], folded=number >= MAX_OPEN)
             for number, case in enumerate(kept)
         )
     left = [title_of(comparison, *case) for case in shown if panels[case] and case not in kept]
@@ -508,7 +508,7 @@ def _judged(
                 texts=_test_texts(test),
                 tables=[comparison_table(comparison, metric, classifier)],
                 figures=figures,
-                folded=number >= MOST_OPEN,
+                folded=number >= MAX_OPEN,
             )
         )
     steady = Section(f"stability{suffix}", f"Stability of the chosen sets{of}")
@@ -545,13 +545,13 @@ def _judged(
     return [curves, tables, steady, times]
 
 
-def _first(panels: Mapping[tuple[str, str], Sequence[Figure]], most: float) -> list[tuple[str, str]]:
-    """The first cases whose panels are no more than `most` together, and one at least."""
+def _cases_within(panels: Mapping[tuple[str, str], Sequence[Figure]], maximum: float) -> list[tuple[str, str]]:
+    """The first cases whose panels are at most `maximum` together, and one at least."""
     total = 0
     kept: list[tuple[str, str]] = []
     for case, of in panels.items():
         total += len(of)
-        if kept and total > most:
+        if kept and total > maximum:
             break
         if of:
             kept.append(case)
@@ -638,9 +638,9 @@ def _labels(runs: Sequence[LabelledRun], drawn: Sequence[LabelledRun], notes: li
             name = names.get(id(labelled.run))
             if name is None:
                 continue
-            best = labelled.run.ranking[: draw.MOST_NAMES]
+            best = labelled.run.ranking[: draw.MAX_NAMES]
             strongest = np.abs(space.correlations[:, best]).max(axis=1)
-            labels = np.sort(np.argsort(-strongest, kind="stable")[:MOST_LABELS])
+            labels = np.sort(np.argsort(-strongest, kind="stable")[:MAX_LABELS])
             heat.append(
                 draw.label_map(
                     name,
@@ -662,8 +662,8 @@ def _labels(runs: Sequence[LabelledRun], drawn: Sequence[LabelledRun], notes: li
             )
         )
         texts = ["Pearson correlation of the best features with labels, from one pass over the store."]
-        if any(labelled.run.record["q"] > MOST_LABELS for labelled in runs):
-            texts.append(f"Of many labels, the {MOST_LABELS} that correlate most are shown.")
+        if any(labelled.run.record["q"] > MAX_LABELS for labelled in runs):
+            texts.append(f"Of many labels, the {MAX_LABELS} that correlate most are shown.")
         section.blocks.append(Block("Correlations", texts=texts, figures=heat))
     if missing:
         texts = ["What needs the rows is left out where they cannot be read:"]
@@ -730,7 +730,7 @@ class _ShownTable:
     @property
     def long(self) -> bool:
         """Whether it begins folded."""
-        return len(self.rows) > MOST_ROWS
+        return len(self.rows) > MAX_ROWS
 
     @property
     def dense(self) -> bool:

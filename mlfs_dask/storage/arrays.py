@@ -10,7 +10,7 @@ import numpy as np
 import sparse
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
-from mlfs_dask.storage.rows import MatrixLayout, StoreLocation, StoreRows, read_block
+from mlfs_dask.storage.store_reader import MatrixLayout, StoreLocation, StoreRows, read_block
 
 
 class StoreLayer(MaterializedLayer):

@@ -1,7 +1,7 @@
 """From source files to a finished store, with bounded memory, in parallel, resumable.
 
 Stage: every part of the source becomes raw arrays in a working directory beside the destination
-(`staging.py`). Decide: statistics merged over all parts choose storage, type, kinds and partitions. Write:
+(`spool.py`). Infer: statistics merged over all parts choose storage, type, kinds and partitions. Write:
 every shard is written by itself (`writer.py`). Finish: metadata, digests, and one rename to the destination.
 
 The source is parsed once, and read beside that for its SHA-256; the disk holds the staged rows and the store at
@@ -39,9 +39,20 @@ import numpy as np
 from mlfs_dask import runtime
 from mlfs_dask._version import __version__
 from mlfs_dask.errors import DISK_FULL, DataError, DoesNotFitError, MlfsError, UsageError
+from mlfs_dask.storage.chunking import (
+    MAX_BATCH,
+    MIN_BATCH,
+    PARTITION_BYTES,
+    ConversionPlan,
+    MatrixChunking,
+    StoreChunking,
+    chunk_store,
+    narrowest_dtype,
+    plan_conversion,
+    plan_workers,
+)
 from mlfs_dask.storage.digest import ROOT_KEY, content_digest, join
-from mlfs_dask.storage.encoding import ArraySpec
-from mlfs_dask.storage.objects import (
+from mlfs_dask.storage.object_store import (
     LocalObjects,
     RemoteObjects,
     is_url,
@@ -49,22 +60,10 @@ from mlfs_dask.storage.objects import (
     read_schema,
     require_writable,
 )
-from mlfs_dask.storage.plan import (
-    LARGEST_BATCH,
-    PARTITION_BYTES,
-    SMALLEST_BATCH,
-    ConversionPlan,
-    MatrixPlan,
-    StorePlan,
-    narrowest_dtype,
-    plan_conversion,
-    plan_store,
-    plan_workers,
-)
 from mlfs_dask.storage.readers.base import LabelSpec, Part, Reader, ReadOptions
 from mlfs_dask.storage.schema import COMPRESSORS, DTYPES, KINDS, STORAGES, Partitions, StoreSchema
 from mlfs_dask.storage.sources import Source, examine, sha256
-from mlfs_dask.storage.staging import StagedRows, data_path, stage_part, statistics_path
+from mlfs_dask.storage.spool import SpooledRows, data_path, spool_part, statistics_path
 from mlfs_dask.storage.statistics import Statistics
 from mlfs_dask.storage.verify import verify
 from mlfs_dask.storage.writer import (
@@ -78,6 +77,7 @@ from mlfs_dask.storage.writer import (
     write_one_shard,
     write_root,
 )
+from mlfs_dask.storage.zarr_format import ArraySpec
 
 logger = logging.getLogger(__name__)
 
@@ -272,8 +272,8 @@ def convert_reader(
     options = options or Options()
     options.check()
     started = time.monotonic()
-    place = Place.of(store, storage_options)
-    place.check_destination(force=force)
+    destination = Destination.of(store, storage_options)
+    destination.check_free(force=force)
     workers = workers or runtime.available_cores()
     source_bytes = sum(source.bytes for source in sources) if sources else None
     enough = threading.Event()
@@ -283,15 +283,15 @@ def convert_reader(
         reader = open_reader()
         plan = _plan(reader, memory_limit or _default_memory_limit(workers), workers, source_bytes)
         job = _describe_job(sources, options, reader)
-        crew = Crew(plan.workers, threads=reader.in_threads)
-        with place.locked(job, sources, force=force, resume=resume) as wip, crew:
+        pool = WorkerPool(plan.workers, threads=reader.in_threads)
+        with destination.locked(job, sources, force=force, resume=resume) as wip, pool:
             recording = aside.submit(_record_hashes, hashing, wip)
             try:
-                schema, warnings = _Run(reader, wip, plan, crew, options, sources, command).run(aside, recording)
+                schema, warnings = _Run(reader, wip, plan, pool, options, sources, command).run(aside, recording)
             finally:
                 enough.set()
                 wait([recording])  # nothing is written there once it is left to others
-            place.publish(force=force)
+            destination.publish(force=force)
     for warning in warnings:
         logger.warning(warning)
     return Conversion(
@@ -324,7 +324,7 @@ def _plan(reader: Reader, memory_limit: int, workers: int, source_bytes: int | N
     if workers == 1 or reader.in_threads:
         # One small batch brings in what the reader needs, which then is measured instead of guessed.
         for part in reader.parts(_WHOLE)[:1]:
-            for batch in itertools.islice(reader.read(part, batch_bytes=SMALLEST_BATCH), 1):
+            for batch in itertools.islice(reader.read(part, batch_bytes=MIN_BATCH), 1):
                 n_features = max(n_features, batch.X.shape[1])
     return plan_conversion(workers=workers, base_bytes=runtime.current_rss(), n_features=n_features, **facts)
 
@@ -351,10 +351,10 @@ def _describe_job(sources: Sequence[Source], options: Options, reader: Reader) -
 
 
 # ---------------------------------------------------------------------------------------------------------
-# Where a conversion works, and how its result appears
+# The destination, and how the store appears there
 
 
-class Place:
+class Destination:
     """The destination of a conversion and the working directory beside it.
 
     Parameters
@@ -375,7 +375,7 @@ class Place:
         self.wip = wip
 
     @classmethod
-    def of(cls, store: str | Path, storage_options: Mapping[str, Any] | None) -> Place:
+    def of(cls, store: str | Path, storage_options: Mapping[str, Any] | None) -> Destination:
         if is_url(store):
             require_writable(str(store))
             remote = RemoteObjects(str(store), storage_options)
@@ -384,7 +384,7 @@ class Place:
         final = Path.cwd() / local_path(store)
         return cls(str(store), final, None, final.with_name(f".{final.name}.wip"))
 
-    def check_destination(self, *, force: bool) -> None:
+    def check_free(self, *, force: bool) -> None:
         """Raise unless the destination is free, or a store that may be replaced."""
         if self.remote is not None:
             if self.remote.exists() and self.remote.sizes() and not force:
@@ -525,7 +525,7 @@ class Place:
                 raise OSError(f"it was not uploaded ({type(error).__name__}: {error})") from error
         else:
             assert self.final is not None
-            self.check_destination(force=force)
+            self.check_free(force=force)
             _sync(built)
             old = self.wip / "old"
             if self.final.exists():
@@ -602,10 +602,10 @@ def _sync_file(path: Path) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------
-# Who does the work
+# Workers
 
 
-class Crew:
+class WorkerPool:
     """Runs independent tasks: in threads of this process, in spawned processes, or in the calling thread.
 
     Worker processes do not hear the interrupt key and end with the parent, even if that is killed. Workers of both
@@ -625,7 +625,7 @@ class Crew:
         self._pool: ProcessPoolExecutor | runtime.ThreadPool | None = None
         self._stop: Event | threading.Event | None = None
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> WorkerPool:
         if self.workers == 1:
             return self
         if self.threads:
@@ -701,11 +701,11 @@ def _stage_task(reader: Reader, part: Part, directory: Path, batch_bytes: int) -
         _check_stop()
         runtime.emit("convert", stage="read", rows=rows)
 
-    stage_part(reader, part, directory, batch_bytes=batch_bytes, on_batch=on_batch)
+    spool_part(reader, part, directory, batch_bytes=batch_bytes, on_batch=on_batch)
     return part.index
 
 
-_staged: dict[Path, StagedRows] = {}
+_staged: dict[Path, SpooledRows] = {}
 """Opened staged rows of this process: the index of all batches is read once."""
 _staged_lock = threading.Lock()
 
@@ -715,7 +715,7 @@ def _write_task(wip: Path, parts: int, spec: ArraySpec, shard: int) -> ShardReco
     directory = wip / "stage"
     with _staged_lock:
         if directory not in _staged:
-            _staged[directory] = StagedRows(directory, parts)
+            _staged[directory] = SpooledRows(directory, parts)
     return write_one_shard(_staged[directory], spec, shard, wip)
 
 
@@ -737,7 +737,7 @@ class _Run:
         reader: Reader,
         wip: Path,
         plan: ConversionPlan,
-        crew: Crew,
+        pool: WorkerPool,
         options: Options,
         sources: Sequence[Source],
         command: str,
@@ -745,25 +745,25 @@ class _Run:
         self.reader = reader
         self.wip = wip
         self.plan = plan
-        self.crew = crew
+        self.pool = pool
         self.options = options
         self.sources = sources
         self.command = command
         self.stage_directory = wip / "stage"
 
     def run(self, aside: runtime.ThreadPool, hashing: Future[dict[str, str | None]]) -> tuple[StoreSchema, list[str]]:
-        """All steps; `aside` does what the crew need not wait for, `hashing` of the sources is under way there."""
+        """All steps; `aside` does what the pool need not wait for, `hashing` of the sources is under way there."""
         finished = self._finished()
         if finished is not None:
             return finished, []
         aside.submit(importlib.import_module, "numcodecs")  # wanted at the end; parsers leave the lock free
         parts = self._stage()
         statistics = self._merge(parts)
-        decided = _decide(statistics, self.reader, self.options)
-        with StagedRows(self.stage_directory, parts) as rows:
-            partitions = _partitions(rows, decided)
-        records = self._write(parts, decided, aside)
-        return self._finish(decided, partitions, records, hashing.result()), decided.warnings
+        inferred = infer_schema(statistics, self.reader, self.options)
+        with SpooledRows(self.stage_directory, parts) as rows:
+            partitions = _partitions(rows, inferred)
+        records = self._write(parts, inferred, aside)
+        return self._finish(inferred, partitions, records, hashing.result()), inferred.warnings
 
     def _finished(self) -> StoreSchema | None:
         """The complete store of a conversion that was killed before the move, if it is intact."""
@@ -782,7 +782,7 @@ class _Run:
         runtime.emit("convert", stage="read", parts=len(parts))
         arguments = [(self.reader, part, self.stage_directory, self.plan.batch_bytes) for part in parts]
         done: list[int] = []
-        for part in self.crew.run(_stage_task, arguments):
+        for part in self.pool.run(_stage_task, arguments):
             done.append(part)
             runtime.emit("convert", stage="read", parts_done=len(done), parts=len(parts))
             self._check_disk_while_reading(done, len(parts))
@@ -794,7 +794,7 @@ class _Run:
             return [Part(*part) for part in recorded["parts"]]
         total = sum(source.bytes for source in self.sources)
         # A few parts a process even out their lengths; a part is the least that is read again after a kill.
-        part_bytes = min(max(total // (4 * self.plan.workers), LARGEST_BATCH), 16 * LARGEST_BATCH)
+        part_bytes = min(max(total // (4 * self.plan.workers), MAX_BATCH), 16 * MAX_BATCH)
         parts = self.reader.parts(part_bytes)
         write_atomically(self.wip / "parts.json", json.dumps({"parts": parts}).encode())
         return parts
@@ -822,11 +822,11 @@ class _Run:
             merged.merge(statistics)
         return merged
 
-    def _write(self, parts: int, decided: _Decided, aside: runtime.ThreadPool) -> dict[str, ShardRecord]:
-        specs = decided.specs
+    def _write(self, parts: int, inferred: InferredSchema, aside: runtime.ThreadPool) -> dict[str, ShardRecord]:
+        specs = inferred.specs
         existing = sum(path.stat().st_size for path in (self.wip / "store").rglob("*") if path.is_file())
-        projected = max(decided.plan.bytes - existing, 0)
-        write_atomically(self.wip / "projected.json", json.dumps({"bytes": decided.plan.bytes}).encode())
+        projected = max(inferred.chunking.bytes - existing, 0)
+        write_atomically(self.wip / "projected.json", json.dumps({"bytes": inferred.chunking.bytes}).encode())
         free = shutil.disk_usage(self.wip).free
         if projected > free and self.options.compressor == "none":
             raise DoesNotFitError(
@@ -838,7 +838,7 @@ class _Run:
         arguments = [(self.wip, parts, spec, shard) for spec in specs for shard in range(spec.plan.shards)]
         records: dict[str, ShardRecord] = {}
         try:
-            for record in self.crew.run(_write_task, arguments):
+            for record in self.pool.run(_write_task, arguments):
                 records[record.key] = record
                 # On its way to the disk while the next ones are made; `publish` waits for all.
                 aside.submit(_sync_file, self.wip / "store" / record.key)
@@ -849,14 +849,14 @@ class _Run:
 
     def _finish(
         self,
-        decided: _Decided,
+        inferred: InferredSchema,
         partitions: Partitions,
         records: dict[str, ShardRecord],
         hashes: Mapping[str, str | None],
     ) -> StoreSchema:
         missing = [
             spec.shard_key(shard)
-            for spec in decided.specs
+            for spec in inferred.specs
             for shard in range(spec.plan.shards)
             if not (self.wip / "store" / spec.shard_key(shard)).is_file()
         ]
@@ -867,23 +867,23 @@ class _Run:
             if path.is_file() and path.relative_to(root).as_posix() not in records:
                 path.unlink()
         objects = {key: (record.size, record.digest) for key, record in records.items()}
-        objects |= write_metadata(root, decided.specs, decided.names, n=decided.n, d=decided.d, q=decided.q)
-        content = _content(decided, records)
+        objects |= write_metadata(root, inferred.specs, inferred.names, n=inferred.n, d=inferred.d, q=inferred.q)
+        content = _content(inferred, records)
         schema = StoreSchema(
-            n=decided.n,
-            d=decided.d,
-            q=decided.q,
-            nonzeros=decided.statistics.nonzeros,
-            label_nonzeros=decided.statistics.label_nonzeros,
-            storage="sparse" if decided.plan.X.sparse else "dense",
-            labels_storage="sparse" if decided.plan.Y.sparse else "dense",
-            dtype=decided.dtype,
+            n=inferred.n,
+            d=inferred.d,
+            q=inferred.q,
+            nonzeros=inferred.statistics.nonzeros,
+            label_nonzeros=inferred.statistics.label_nonzeros,
+            storage="sparse" if inferred.chunking.X.sparse else "dense",
+            labels_storage="sparse" if inferred.chunking.Y.sparse else "dense",
+            dtype=inferred.dtype,
             compressor=self.options.compressor,
             partitions=partitions,
-            unknown=tuple(decided.statistics.unknown.tolist()),
-            positive=tuple(decided.statistics.positive.tolist()),
-            constant_features=decided.constant_features,
-            kinds={kind: int((decided.names.kinds == code).sum()) for code, kind in enumerate(KINDS)},
+            unknown=tuple(inferred.statistics.unknown.tolist()),
+            positive=tuple(inferred.statistics.positive.tolist()),
+            constant_features=inferred.constant_features,
+            kinds={kind: int((inferred.names.kinds == code).sum()) for code, kind in enumerate(KINDS)},
             version=__version__,
             created=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
             command=self.command,
@@ -901,14 +901,14 @@ class _Run:
 
 
 @dataclass(frozen=True)
-class _Decided:
-    """What the merged statistics decide."""
+class InferredSchema:
+    """What `infer_schema` gives: the shape, the type, the chunks and the names of the store."""
 
     n: int
     d: int
     q: int
     dtype: str
-    plan: StorePlan
+    chunking: StoreChunking
     specs: list[ArraySpec]
     names: Names
     statistics: Statistics
@@ -944,7 +944,14 @@ def _check_unique(names: Sequence[str], what: str, path: str) -> None:
         first[name] = number
 
 
-def _decide(statistics: Statistics, reader: Reader, options: Options) -> _Decided:
+def infer_schema(statistics: Statistics, reader: Reader, options: Options) -> InferredSchema:
+    """Storage, type, names, kinds and chunks of the store, from the statistics of all rows.
+
+    Raises
+    ------
+    DataError
+        There are no rows, features or labels, or the names do not fit.
+    """
     header = reader.header
     statistics.grow(header.n_features or 0, header.n_labels or 0)
     n, d, q = statistics.rows, statistics.n_features, statistics.n_labels
@@ -978,7 +985,7 @@ def _decide(statistics: Statistics, reader: Reader, options: Options) -> _Decide
     )
     dtype = options.dtype or lossless
     _check_dtype(dtype, low, high, integers=integers, missing=missing)
-    plan = plan_store(
+    chunking = chunk_store(
         n=n,
         d=d,
         q=q,
@@ -992,13 +999,13 @@ def _decide(statistics: Statistics, reader: Reader, options: Options) -> _Decide
     kinds, n_categories, categories = _kinds(statistics, reader, minimum, maximum)
     with np.errstate(invalid="ignore"):
         constant = int(((minimum == maximum) | np.isnan(minimum)).sum())
-    return _Decided(
+    return InferredSchema(
         n=n,
         d=d,
         q=q,
         dtype=dtype,
-        plan=plan,
-        specs=array_specs(plan, d=d, q=q, dtype=dtype, compressor=options.compressor),
+        chunking=chunking,
+        specs=array_specs(chunking, d=d, q=q, dtype=dtype, compressor=options.compressor),
         names=Names(
             features=feature_names,
             labels=label_names,
@@ -1061,11 +1068,11 @@ def _kinds(
     return kinds, n_categories, categories
 
 
-def _partitions(rows: StagedRows, decided: _Decided) -> Partitions:
+def _partitions(rows: SpooledRows, inferred: InferredSchema) -> Partitions:
     """Row boundaries: multiples of the shard's rows, or the rows that start within each shard of nonzeros."""
-    cut, n = decided.plan.X.values, decided.n
+    cut, n = inferred.chunking.X.values, inferred.n
     starts = range(cut.shard, cut.length, cut.shard)
-    inner = rows.rows_of_nonzeros(list(starts)) if decided.plan.X.sparse else list(starts)
+    inner = rows.rows_of_nonzeros(list(starts)) if inferred.chunking.X.sparse else list(starts)
     boundaries = sorted({0, *(row for row in inner if row < n), n})
     # Long runs of empty rows must not pile up in one partition: their labels cost memory too.
     most = 4 * -(-n // (len(boundaries) - 1))
@@ -1074,34 +1081,34 @@ def _partitions(rows: StagedRows, decided: _Decided) -> Partitions:
         pieces = -(-(stop - start) // most)
         split += [start + (stop - start) * piece // pieces for piece in range(1, pieces + 1)]
 
-    def stored(matrix: MatrixPlan, columns: int, *, labels: bool) -> tuple[int, ...]:
+    def stored(matrix: MatrixChunking, columns: int, *, labels: bool) -> tuple[int, ...]:
         if matrix.sparse:
             return tuple(rows.offsets_at(split, labels=labels))
         return tuple(row * columns for row in split)
 
     return Partitions(
         rows=tuple(split),
-        nonzeros=stored(decided.plan.X, decided.d, labels=False),
-        label_nonzeros=stored(decided.plan.Y, decided.q, labels=True),
+        nonzeros=stored(inferred.chunking.X, inferred.d, labels=False),
+        label_nonzeros=stored(inferred.chunking.Y, inferred.q, labels=True),
     )
 
 
-def _content(decided: _Decided, records: Mapping[str, ShardRecord]) -> dict[str, str]:
+def _content(inferred: InferredSchema, records: Mapping[str, ShardRecord]) -> dict[str, str]:
     """Digests of X, labels, names and kinds, each independent of how the content was cut and stored."""
 
     def matrix(name: str, columns: int, dtype: str) -> str:
-        facts: dict[str, Any] = {"shape": [decided.n, columns], "dtype": dtype}
-        for spec in decided.specs:
+        facts: dict[str, Any] = {"shape": [inferred.n, columns], "dtype": dtype}
+        for spec in inferred.specs:
             if spec.name == name or spec.name.startswith(name + "/"):
                 pieces = (records[spec.shard_key(s)].checksum for s in range(spec.plan.shards))
                 facts[spec.name] = str(join(pieces))
         return content_digest(facts)
 
-    names = decided.names
+    names = inferred.names
     categorical = KINDS.index("categorical")
     return {
-        "X": matrix(X_NAME, decided.d, decided.dtype),
-        "labels": matrix(LABELS_NAME, decided.q, "int8"),
+        "X": matrix(X_NAME, inferred.d, inferred.dtype),
+        "labels": matrix(LABELS_NAME, inferred.q, "int8"),
         "names": content_digest({"features": list(names.features), "labels": list(names.labels)}),
         "kinds": content_digest(
             {

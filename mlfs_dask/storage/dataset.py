@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError, number_of
+from mlfs_dask.storage.anndata_encoding import read_vector
 from mlfs_dask.storage.digest import ROOT_KEY
-from mlfs_dask.storage.elements import read_vector
-from mlfs_dask.storage.objects import RemoteObjects, is_url, local_path, not_readable, open_objects, read_schema
-from mlfs_dask.storage.rows import ArrayLayout, MatrixLayout, StoreLocation, StoreRows
+from mlfs_dask.storage.object_store import RemoteObjects, is_url, local_path, not_readable, open_objects, read_schema
 from mlfs_dask.storage.schema import StoreSchema
+from mlfs_dask.storage.store_reader import ArrayLayout, MatrixLayout, StoreLocation, StoreRows
 from mlfs_dask.typing import FeatureInfo
 
 if TYPE_CHECKING:

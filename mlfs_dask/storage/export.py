@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError, MlfsError, UsageError
-from mlfs_dask.storage.objects import is_url, local_path, require_writable
+from mlfs_dask.storage.object_store import is_url, local_path, require_writable
 from mlfs_dask.typing import Matrix
 
 Blocks = Iterable[tuple[Matrix, csr_array]]

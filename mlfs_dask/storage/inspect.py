@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mlfs_dask.storage.objects import open_objects, read_schema
+from mlfs_dask.storage.object_store import open_objects, read_schema
 from mlfs_dask.storage.schema import StoreSchema
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.storage.elements import DENSE, DICT, dataframe, group, row_numbers, strings
-from mlfs_dask.storage.encoding import array_metadata, bytes_codecs, encoder, group_metadata
-from mlfs_dask.storage.objects import open_objects
+from mlfs_dask.storage.anndata_encoding import DENSE, DICT, dataframe, group, row_numbers, strings
+from mlfs_dask.storage.object_store import open_objects
+from mlfs_dask.storage.zarr_format import array_metadata, bytes_codecs, encoder, group_metadata
 
 #: Bytes of one chunk of values at most, and of a chunk that is not made smaller to have one for every partition.
 _MAX_CHUNK_BYTES = 32 * 2**20

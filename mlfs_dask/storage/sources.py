@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mlfs_dask.errors import DataError, MlfsError
-from mlfs_dask.storage.objects import is_url, is_web, local_path
+from mlfs_dask.storage.object_store import is_url, is_web, local_path
 
 _READ_BYTES = 4 << 20
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.storage.plan import narrowest_dtype
+from mlfs_dask.storage.chunking import narrowest_dtype
 
 _TILE_BYTES = 1 << 18
 """Rows are looked at in tiles that stay in a core's cache through the dozen passes made over each."""

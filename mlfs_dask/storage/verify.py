@@ -9,7 +9,7 @@ from typing import Any
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.digest import ROOT_KEY, new_hash, root_is_intact
-from mlfs_dask.storage.objects import not_readable, open_objects, read_schema
+from mlfs_dask.storage.object_store import not_readable, open_objects, read_schema
 
 
 @dataclass(frozen=True)

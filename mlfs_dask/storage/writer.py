@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.storage.anndata_encoding import DENSE, DICT, Object, dataframe, group, row_numbers, strings, vector
+from mlfs_dask.storage.chunking import MatrixChunking, StoreChunking
 from mlfs_dask.storage.digest import ROOT_KEY, Checksum, hash_file, new_hash, seal_root
-from mlfs_dask.storage.elements import DENSE, DICT, Object, dataframe, group, row_numbers, strings, vector
-from mlfs_dask.storage.encoding import ArraySpec, write_shard
-from mlfs_dask.storage.objects import LocalObjects
-from mlfs_dask.storage.plan import MatrixPlan, StorePlan
+from mlfs_dask.storage.object_store import LocalObjects
 from mlfs_dask.storage.schema import KINDS, StoreSchema
-from mlfs_dask.storage.staging import StagedRows
+from mlfs_dask.storage.spool import SpooledRows
+from mlfs_dask.storage.zarr_format import ArraySpec, write_shard
 
 _PIECE_BYTES = 1 << 20
 
@@ -64,7 +64,7 @@ class ShardRecord:
         return cls(document["key"], document["size"], document["digest"], Checksum(*document["checksum"]))
 
 
-def array_specs(plan: StorePlan, *, d: int, q: int, dtype: str, compressor: str) -> list[ArraySpec]:
+def array_specs(plan: StoreChunking, *, d: int, q: int, dtype: str, compressor: str) -> list[ArraySpec]:
     """The sharded arrays of a store, X's first."""
     return [
         *_matrix_specs(X_NAME, plan.X, d, dtype, compressor),
@@ -72,7 +72,7 @@ def array_specs(plan: StorePlan, *, d: int, q: int, dtype: str, compressor: str)
     ]
 
 
-def _matrix_specs(name: str, plan: MatrixPlan, columns: int, dtype: str, compressor: str) -> list[ArraySpec]:
+def _matrix_specs(name: str, plan: MatrixChunking, columns: int, dtype: str, compressor: str) -> list[ArraySpec]:
     if plan.offsets is None:
         return [ArraySpec(name, plan.values, dtype, columns, compressor, DENSE)]
     return [
@@ -82,7 +82,7 @@ def _matrix_specs(name: str, plan: MatrixPlan, columns: int, dtype: str, compres
     ]
 
 
-def _filler(rows: StagedRows, name: str) -> Callable[[int, NDArray[Any]], None]:
+def _filler(rows: SpooledRows, name: str) -> Callable[[int, NDArray[Any]], None]:
     """The function that fills a chunk of the named array from its first entry on."""
     fillers: dict[str, Callable[[int, NDArray[Any]], None]] = {
         X_NAME: rows.dense,
@@ -97,12 +97,12 @@ def _filler(rows: StagedRows, name: str) -> Callable[[int, NDArray[Any]], None]:
     return fillers[name]
 
 
-def write_one_shard(rows: StagedRows, spec: ArraySpec, shard: int, wip: Path) -> ShardRecord:
+def write_one_shard(rows: SpooledRows, spec: ArraySpec, shard: int, wip: Path) -> ShardRecord:
     """Write one shard and its done-marker, unless both are there already.
 
     Parameters
     ----------
-    rows : StagedRows
+    rows : SpooledRows
     spec : ArraySpec
     shard : int
     wip : Path

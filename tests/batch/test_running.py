@@ -13,8 +13,8 @@ import pytest
 import mlfs_dask as mlfs
 from mlfs_dask import caching, runtime
 from mlfs_dask.batch import running
-from mlfs_dask.batch.plan import read_plan
 from mlfs_dask.batch.running import Batch, BatchFailedError
+from mlfs_dask.batch.spec import read_spec
 from mlfs_dask.errors import ClusterLostError, DataError, UsageError
 from mlfs_dask.evaluation.results import read_eval
 from mlfs_dask.results import read_run
@@ -106,7 +106,7 @@ def test_another_number_of_features_takes_the_ranking_of_a_loop(store, tmp_path)
         "methods": [{"method": "mfsir", "name": "mfsir", "params": {"max_iter": 3}}, "elc"],
         "k": [2, 3, 0.5],
     }
-    projected = Batch(read_plan(plan), None).project(runtime.current_resources())
+    projected = Batch(read_spec(plan), None).project(runtime.current_resources())
     assert [job.passes > 0 for job in projected.jobs[:3]] == [True, False, False]
     found = mlfs.run_batch(plan, tmp_path / "out", cache=None)
     assert [p > 0 for p in found.jobs["passes"]] == [True, False, False, True, True, True]  # ELC's choice depends on k
@@ -119,7 +119,7 @@ def test_another_number_of_features_takes_the_ranking_of_a_loop(store, tmp_path)
         assert run.scores.tolist() == alone.scores_[alone.ranking_].tolist()
         assert run.feature_names == runs[0].feature_names
     assert (tmp_path / "out/jobs/a.mfsir.k3/selected.txt").read_text().splitlines() == runs[0].feature_names[:3]
-    again = Batch(read_plan(plan), tmp_path / "out", resume=True)
+    again = Batch(read_spec(plan), tmp_path / "out", resume=True)
     assert again.project(runtime.current_resources()).done == 6
     shutil.rmtree(tmp_path / "out/jobs/a.mfsir.k2")
     (job,) = again.project(runtime.current_resources()).jobs
@@ -128,7 +128,7 @@ def test_another_number_of_features_takes_the_ranking_of_a_loop(store, tmp_path)
 
 
 def test_two_batches_in_one_folder_do_not_meet(store, tmp_path):
-    plan = read_plan({"stores": store, "methods": "enm", "k": 2})
+    plan = read_spec({"stores": store, "methods": "enm", "k": 2})
     first = Batch(plan, tmp_path / "out")
     first.begin()
     for options in ({"resume": True}, {"force": True}):
@@ -144,7 +144,7 @@ def test_two_batches_in_one_folder_do_not_meet(store, tmp_path):
 
 def test_the_plan_says_what_runs(store, tmp_path):
     evaluation = {"folds": 2, "k_grid": 2, "subjects": ["random", "all"], "metrics": "hamming_loss"}
-    plan = read_plan({"stores": store, "methods": ONE_PASS, "k": [2, 3], "evaluation": evaluation})
+    plan = read_spec({"stores": store, "methods": ONE_PASS, "k": [2, 3], "evaluation": evaluation})
     with caching.cache():
         batch = Batch(plan, tmp_path / "out")
         projected = batch.project(runtime.current_resources())
@@ -197,7 +197,7 @@ def test_seeds_reach_the_methods_that_draw(store):
 
 
 def test_a_job_that_fails_does_not_stop_the_rest(store, tmp_path):
-    plan = read_plan({"stores": store, "methods": ["enm", "elc"], "k": [2, 99]})
+    plan = read_spec({"stores": store, "methods": ["enm", "elc"], "k": [2, 99]})
     with caching.cache():
         batch = Batch(plan, tmp_path / "out")
         projected = batch.project(runtime.current_resources())
@@ -228,7 +228,7 @@ def test_faults_of_different_kinds_have_the_code_of_none(store, tmp_path, monkey
 
     for selector in (mlfs.ENM, mlfs.ELC):
         monkeypatch.setattr(selector, "_score", fail)
-    batch = Batch(read_plan({"stores": store, "methods": ["enm", "elc"], "k": 2}), tmp_path / "out")
+    batch = Batch(read_spec({"stores": store, "methods": ["enm", "elc"], "k": 2}), tmp_path / "out")
     batch.begin()
     batch.run()
     assert batch.result().jobs["error"].tolist() == ["bad", "RuntimeError: a fault of ours"]
@@ -290,7 +290,7 @@ def test_another_plan_or_store_is_not_taken_for_done(store, tmp_path):
     ran = []
 
     def go_on(plan):
-        batch = Batch(read_plan(plan), tmp_path / "out", resume=True)
+        batch = Batch(read_spec(plan), tmp_path / "out", resume=True)
         batch.begin()
         batch.run(lambda job, state: ran.append((job, state)))
 

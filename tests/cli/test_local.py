@@ -85,11 +85,11 @@ def test_evaluating_needs_no_cluster(store: Path, tmp_path: Path) -> None:
 
 SLOW = """
 import dataclasses, os, sys, time
-from mlfs_dask.storage import dataset, rows
+from mlfs_dask.storage import dataset, store_reader
 from mlfs_dask_cli.main import main
 
 from_when_it_exists = sys.argv.pop(1)
-whole, blocks = dataset.Dataset.rows.func, rows._DenseRun.blocks
+whole, blocks = dataset.Dataset.rows.func, store_reader._DenseRun.blocks
 
 def slowly(run, first, last):
     for block in blocks(run, first, last):
@@ -98,7 +98,7 @@ def slowly(run, first, last):
             time.sleep(0.1)
         yield block
 
-rows._DenseRun.blocks = slowly
+store_reader._DenseRun.blocks = slowly
 dataset.Dataset.rows = property(lambda self: dataclasses.replace(whole(self), block_bytes=1))  # a row a block
 main()
 """

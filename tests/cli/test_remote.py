@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from mlfs_dask.storage.objects import RemoteObjects
+from mlfs_dask.storage.object_store import RemoteObjects
 
 Run = Callable[..., Result]
 RunJson = Callable[..., Any]
@@ -157,7 +157,7 @@ def test_an_upload_that_fails_is_resumed(
         def refuse(*_: object, **__: object) -> None:
             raise RuntimeError("SlowDown: reduce your request rate")
 
-        patch.setattr("mlfs_dask.storage.convert.Place._upload", refuse)
+        patch.setattr("mlfs_dask.storage.convert.Destination._upload", refuse)
         failed = run(*words)
     assert failed.exit_code == 1
     assert "it was not uploaded (RuntimeError: SlowDown: reduce your request rate)" in failed.stderr

@@ -209,7 +209,7 @@ def test_evaluations_that_do_not_go_together_are_shown_one_by_one(folders: Folde
 def test_many_curves_are_drawn_when_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from mlfs_dask.reporting import page
 
-    monkeypatch.setattr(page, "MOST_CURVES", 1)
+    monkeypatch.setattr(page, "MAX_CURVES", 1)
     folder = write_evaluation(tmp_path / "e", "e", steady(MEANS), runs=["elc", "random"])
     assert report([folder], tmp_path / "p.html")["notes"] == ["Not drawn here: macro F1 ↑; name metrics to see them."]
     named = report([folder], tmp_path / "q.html", metrics=[metric["name"] for metric in METRICS])
@@ -221,7 +221,7 @@ def test_long_tables_are_folded_and_broad_ones_dense(
     folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     report([*folders.runs, *folders.evaluations], tmp_path / "short.html")
-    monkeypatch.setattr("mlfs_dask.reporting.page.MOST_ROWS", 1)
+    monkeypatch.setattr("mlfs_dask.reporting.page.MAX_ROWS", 1)
     monkeypatch.setattr("mlfs_dask.reporting.page.MANY_COLUMNS", 4)
     report([*folders.runs, *folders.evaluations], tmp_path / "long.html")
     short, long = ((tmp_path / name).read_text() for name in ("short.html", "long.html"))
@@ -262,7 +262,7 @@ def test_a_ranking_is_drawn_once_however_many_features_were_kept(
     assert "label-entropy, two" in (tmp_path / "page.html").read_text()
     assert told["figures"] == report(folders.runs, tmp_path / "other.html")["figures"]
     assert told["notes"] == []
-    monkeypatch.setattr("mlfs_dask.reporting.page.MOST_RANKINGS", 1)
+    monkeypatch.setattr("mlfs_dask.reporting.page.MAX_RANKINGS", 1)
     told = report([*folders.runs, two], tmp_path / "page.html", force=True)
     assert told["notes"] == ["Figures of 1 of 2 rankings are not drawn; name their RUN folders to see them."]
     text = (tmp_path / "page.html").read_text()

@@ -21,11 +21,11 @@ from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, UsageError
 from mlfs_dask.storage import convert as module
+from mlfs_dask.storage.chunking import ConversionPlan
 from mlfs_dask.storage.convert import Conversion, Options, convert, convert_reader
 from mlfs_dask.storage.dataset import open_dataset
-from mlfs_dask.storage.plan import ConversionPlan
 from mlfs_dask.storage.readers.base import LabelSpec
-from mlfs_dask.storage.staging import data_path
+from mlfs_dask.storage.spool import data_path
 from mlfs_dask.storage.verify import verify
 from tests.storage.memory_reader import MemoryReader, make_reader
 
@@ -467,7 +467,7 @@ def test_two_workers_write_the_same_store(tmp_path: Path, monkeypatch: pytest.Mo
     alone = run(tmp_path, make_reader(X, Y), name="alone.zarr", partition_bytes=700).schema
     monkeypatch.setattr(module, "_plan", _plan(2))
     log = tmp_path / "log"
-    reader = make_reader(X, Y, part_cuts=(10, 20, 50), in_threads=in_threads, log=str(log), sleep=0.05)
+    reader = make_reader(X, Y, part_cuts=(10, 20, 50), in_threads=in_threads, log=str(log), sleep=0.3)
     made = run(tmp_path, reader, partition_bytes=700).schema
     assert made.digest == alone.digest
     assert made.digests["X/c/1/0"] == alone.digests["X/c/1/0"]
@@ -524,7 +524,7 @@ def interrupt(
 
     with monkeypatch.context() as patch:
         if where == "publish":
-            patch.setattr(module.Place, "publish", stop)
+            patch.setattr(module.Destination, "publish", stop)
         elif where == "write_root":
             patch.setattr(module, "write_root", stop)
         else:

@@ -17,11 +17,11 @@ from dask.array.utils import assert_eq
 
 import mlfs_dask
 from mlfs_dask.errors import DataError, MlfsError
+from mlfs_dask.storage.anndata_encoding import read_vector
 from mlfs_dask.storage.dataset import Dataset, open_dataset
-from mlfs_dask.storage.elements import read_vector
 from mlfs_dask.storage.inspect import inspect_store
-from mlfs_dask.storage.objects import open_objects, read_schema
-from mlfs_dask.storage.rows import StoreLocation
+from mlfs_dask.storage.object_store import open_objects, read_schema
+from mlfs_dask.storage.store_reader import StoreLocation
 from tests.storage.stores import make_store, sample
 
 
@@ -155,7 +155,7 @@ VECTORS = ("var/_index", "var/min", "var/n_missing", "var/kind/codes", "var/kind
 @pytest.mark.parametrize("chunk", [5, 1 << 20])
 def test_small_arrays_are_read_as_zarr_reads_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     """Of several parts, the last of them cut, and of none where all is 0."""
-    monkeypatch.setattr("mlfs_dask.storage.elements._CHUNK", chunk)
+    monkeypatch.setattr("mlfs_dask.storage.anndata_encoding._CHUNK", chunk)
     path = make_store(tmp_path / "out.zarr", *sample(sparse=False))
     metadata = json.loads((path / "zarr.json").read_text())["consolidated_metadata"]["metadata"]
     for key in VECTORS:

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parent.parent.parent
 SCRIPT = """
 import sys, time
 from mlfs_dask.storage import convert as module
-from mlfs_dask.storage.plan import ConversionPlan
+from mlfs_dask.storage.chunking import ConversionPlan
 from tests.storage.test_interruption import slow_reader
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from typing import Any
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.readers.base import ReadOptions
-from mlfs_dask.storage.readers.columns import find_column
 from mlfs_dask.storage.readers.encoded import (
     ColumnRows,
     columns_of,
@@ -25,6 +24,7 @@ from mlfs_dask.storage.readers.encoded import (
     rows_of,
     texts_of,
 )
+from mlfs_dask.storage.readers.label_columns import find_column
 from mlfs_dask.storage.readers.matrix import MatrixReader, Pair, Rows, matrix_reader, open_random
 
 _LABELS = "obsm/labels"
@@ -47,7 +47,7 @@ def open_anndata(path: str, options: ReadOptions = _DEFAULTS) -> MatrixReader:
     DataError
         Not AnnData, an element is missing or encoded in an unknown way.
     UsageError
-        Labels told in a way that AnnData does not know; .h5ad without h5py.
+        Labels named in a way that AnnData does not know; .h5ad without h5py.
     """
     labels = options.labels
     if labels.xml is not None or labels.count is not None:

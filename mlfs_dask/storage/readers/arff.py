@@ -1,4 +1,4 @@
-"""ARFF, dense and sparse, with labels told by a Mulan XML file, Meka's `-C`, names or a count.
+"""ARFF, dense and sparse, with labels named by a Mulan XML file, Meka's `-C`, names or a count.
 
 Rows are tokenised by compiled kernels (`tokens`); this module resolves the rare values that the kernels set
 aside and words the errors. An uncompressed file is read in byte ranges, each independently. Held while
@@ -41,6 +41,7 @@ from mlfs_dask.storage.readers.arff_header import (
     unquote,
 )
 from mlfs_dask.storage.readers.base import Batch, Header, Part, ReadOptions
+from mlfs_dask.storage.readers.compressed_io import SourceFile, open_source
 from mlfs_dask.storage.readers.lines import (
     NEWLINE,
     LineBlock,
@@ -51,8 +52,7 @@ from mlfs_dask.storage.readers.lines import (
     line_number,
     split_lines,
 )
-from mlfs_dask.storage.readers.numerals import number_from_text
-from mlfs_dask.storage.readers.opening import SourceFile, open_source
+from mlfs_dask.storage.readers.parse_float import number_from_text
 from mlfs_dask.storage.readers.sparse_rows import (
     RepeatedIndexError,
     sorted_rows,

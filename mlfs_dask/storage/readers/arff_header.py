@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.readers.base import LabelSpec
+from mlfs_dask.storage.readers.compressed_io import SourceFile, exists
 from mlfs_dask.storage.readers.mulan_xml import read_mulan_labels
-from mlfs_dask.storage.readers.opening import SourceFile, exists
 
 NUMERIC_TYPES = ("numeric", "real", "integer")
 _TYPES = (*NUMERIC_TYPES, "string", "date", "relational")

@@ -168,7 +168,7 @@ def _listed(values: tuple[str, ...] | None) -> str:
 
 
 def _united(readers: Sequence[Reader]) -> list[Reader]:
-    """Readers that found categories in their rows, told of each other's."""
+    """Readers that found categories in their rows, each given those of all."""
     finders = [reader for reader in readers if isinstance(reader, FindsCategories)]
     if len(finders) != len(readers):
         return list(readers)

@@ -27,14 +27,14 @@ from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers.base import Batch, Header, Part, ReadOptions
-from mlfs_dask.storage.readers.columns import (
+from mlfs_dask.storage.readers.compressed_io import SourceFile, format_suffix, open_source
+from mlfs_dask.storage.readers.label_columns import (
     bad_label,
     find_column,
     label_block,
     split_columns,
     unique_names,
 )
-from mlfs_dask.storage.readers.opening import SourceFile, format_suffix, open_source
 
 logger = logging.getLogger(__name__)
 
@@ -192,7 +192,7 @@ class CsvReader:
         decimals = "." if self._delimiter == "," else ".,"
         block = _Block(sample, self._data_start, 0, b'"' in sample)
         for decimal in decimals:
-            # Most tables hold nothing but numbers, which several threads can tell; kinds are inferred by one.
+            # Most tables hold nothing but numbers, which several threads can find out; kinds are inferred by one.
             with contextlib.suppress(pa.ArrowInvalid):
                 replace(self, _decimal=decimal)._table(block, dict.fromkeys(self._parsed, pa.float64()))
                 return set(), decimal
@@ -374,11 +374,11 @@ class CsvReader:
         grouped = bool(others) and all(_GROUPED.fullmatch(text) for text in others)
         if not grouped and (len(texts) < _FEW or len(others) > len(texts) * _STRAY):
             return
-        told = "numbers with commas in them" if grouped else "a few texts among many different numbers"
+        problem = "numbers with commas in them" if grouped else "a few texts among many different numbers"
         for line, fields in _records(sample.decode("utf-8", "replace"), self._delimiter):
             if fields[column] in others:
                 raise DataError(
-                    f"{told}: {len(others):,} of its {len(texts):,} different values are no numbers",
+                    f"{problem}: {len(others):,} of its {len(texts):,} different values are no numbers",
                     file=self.path,
                     line=self._line_at(self._data_start) + line,
                     column=self._names[column],
@@ -417,7 +417,7 @@ class CsvReader:
         )
 
     def _explain(self, block: _Block, error: Exception) -> NoReturn:
-        """Raise a DataError with the line and column that pyarrow does not tell."""
+        """Raise a DataError with the line and column that pyarrow does not give."""
         content, at = bytes(block.data), block.at
         try:
             text = content.decode("utf-8")

@@ -10,10 +10,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from mlfs_dask.errors import DataError, UsageError, number_of
-from mlfs_dask.storage.readers import opening
+from mlfs_dask.storage.readers import compressed_io
 from mlfs_dask.storage.readers.base import LabelSpec, Reader, ReadOptions
+from mlfs_dask.storage.readers.compressed_io import format_suffix
 from mlfs_dask.storage.readers.concat import concatenate
-from mlfs_dask.storage.readers.opening import format_suffix
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ FORMATS = {
 # One of these is X or Y alone when two of them are given.
 _PAIRED = ("npz", "npy", "zarr")
 _BY_COLUMNS = ("csv", "tsv", "parquet")
-# Labels are an array of their own here, which no label option can tell.
+# Labels are an array of their own here, which no label option can name.
 _LABELS_APART = ("npz", "npy", "mat", "zarr")
 _SNIFF_BYTES = 4096
 _DEFAULTS = ReadOptions()
@@ -151,7 +151,7 @@ def _xml_beside(path: str, options: ReadOptions) -> str | None:
     while PurePosixPath(stem).suffix.lower() in (".gz", ".xz", ".bz2", ".zst", ".arff"):
         stem = PurePosixPath(stem).stem
     beside = f"{folder}{stem}.xml"
-    return beside if opening.exists(beside, options.storage_options) else None
+    return beside if compressed_io.exists(beside, options.storage_options) else None
 
 
 def _as_pair(paths: Sequence[str], name: str, options: ReadOptions) -> tuple[str, ...] | None:
@@ -191,7 +191,7 @@ def _format_of(path: str, options: ReadOptions) -> str:
         if found is not None:
             return found
     else:
-        opening.open_source(path, options.storage_options)  # a missing file is that before anything else
+        compressed_io.open_source(path, options.storage_options)  # a missing file is that before anything else
     known = "; ".join(f"{known.name} ({known.title})" for known in FORMATS.values())
     raise UsageError(
         f"{path}: neither its name nor its first line tells the format\n  cure: --format with one of {known}"
@@ -199,7 +199,7 @@ def _format_of(path: str, options: ReadOptions) -> str:
 
 
 def _format_by_content(path: str, options: ReadOptions) -> str | None:
-    source = opening.open_source(path, options.storage_options)
+    source = compressed_io.open_source(path, options.storage_options)
     first = source.read_range(0, _SNIFF_BYTES)
     if not first.strip():
         raise DataError("the file is empty", file=path, cure="give a file with data in it")
@@ -207,19 +207,19 @@ def _format_by_content(path: str, options: ReadOptions) -> str | None:
         if first.startswith(mark):
             return name
     lines = first.decode("utf-8", errors="replace").removeprefix("\ufeff").splitlines()
-    told = [line for line in lines if line.strip() and not line.lstrip().startswith(("%", "#"))]
-    if not told:
+    content = [line for line in lines if line.strip() and not line.lstrip().startswith(("%", "#"))]
+    if not content:
         return None
-    if told[0].lstrip().lower().startswith("@relation"):
+    if content[0].lstrip().lower().startswith("@relation"):
         return "arff"
-    words = told[0].split()
+    words = content[0].split()
     if len(words) == 3 and all(word.isdecimal() for word in words):
         return "xmlc"
     if any(":" in word for word in words) and all(_is_svmlight_word(word) for word in words):
         return "svmlight"
-    if "\t" in told[0]:
+    if "\t" in content[0]:
         return "tsv"
-    return "csv" if any(mark in told[0] for mark in ",;|") else None
+    return "csv" if any(mark in content[0] for mark in ",;|") else None
 
 
 def _is_svmlight_word(word: str) -> bool:

@@ -19,6 +19,7 @@ from scipy.sparse import csr_array
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers import tokens
 from mlfs_dask.storage.readers.base import Batch, Header, Part
+from mlfs_dask.storage.readers.compressed_io import SourceFile
 from mlfs_dask.storage.readers.lines import (
     NEWLINE,
     LineBlock,
@@ -29,8 +30,7 @@ from mlfs_dask.storage.readers.lines import (
     line_number,
     split_lines,
 )
-from mlfs_dask.storage.readers.numerals import number_from_text
-from mlfs_dask.storage.readers.opening import SourceFile
+from mlfs_dask.storage.readers.parse_float import number_from_text
 from mlfs_dask.storage.readers.sparse_rows import (
     RepeatedIndexError,
     sorted_rows,

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.storage.readers.base import Part
-from mlfs_dask.storage.readers.opening import SourceFile
+from mlfs_dask.storage.readers.compressed_io import SourceFile
 
 NEWLINE = 10
 _SMALL_READ = 1 << 16

@@ -22,8 +22,8 @@ from scipy.sparse import coo_array, csr_array
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers.base import Batch, Header, Part
-from mlfs_dask.storage.readers.columns import find_column, label_block, sparse_label_block
-from mlfs_dask.storage.readers.opening import open_source
+from mlfs_dask.storage.readers.compressed_io import open_source
+from mlfs_dask.storage.readers.label_columns import find_column, label_block, sparse_label_block
 from mlfs_dask.typing import Matrix
 
 # Arrays smaller than this are held in memory where they would otherwise go through a temporary file.
@@ -565,7 +565,7 @@ def spooled(read: Callable[[int], bytes], dtype: np.dtype[Any], size: int, *, fi
 
 @contextlib.contextmanager
 def open_random(path: str, storage_options: dict[str, Any]) -> Iterator[BinaryIO]:
-    """An uncompressed file or URL that can be sought; errors as in `opening.open_source`."""
+    """An uncompressed file or URL that can be sought; errors as in `compressed_io.open_source`."""
     source = open_source(path, storage_options)
     if source.compression is not None:
         raise DataError(

@@ -10,7 +10,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.storage.readers.opening import open_source
+from mlfs_dask.storage.readers.compressed_io import open_source
 
 
 def read_mulan_labels(path: str, storage_options: Mapping[str, Any] | None = None) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers.base import Batch, Header, LabelSpec, Part, ReadOptions
-from mlfs_dask.storage.readers.columns import bad_label, label_block, split_columns, unique_names
+from mlfs_dask.storage.readers.label_columns import bad_label, label_block, split_columns, unique_names
 from mlfs_dask.storage.readers.matrix import SMALL_BYTES, FileArray, fortran_rows, open_random
 
 logger = logging.getLogger(__name__)

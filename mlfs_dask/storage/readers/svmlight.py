@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from mlfs_dask.errors import UsageError
 from mlfs_dask.storage.readers.base import Header, Part, ReadOptions
+from mlfs_dask.storage.readers.compressed_io import open_source
 from mlfs_dask.storage.readers.indexed_text import IndexedTextReader
-from mlfs_dask.storage.readers.opening import open_source
 
 _KEYS = ("feature_base", "n_features", "n_labels")
 _SCAN_BYTES = 1 << 24

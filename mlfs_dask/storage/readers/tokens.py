@@ -18,7 +18,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from mlfs_dask.storage.readers.numerals import read_number
+from mlfs_dask.storage.readers.parse_float import read_number
 
 # What stopped a kernel.
 DONE, FULL, TOO_FEW, TOO_MANY, EMPTY_VALUE, NOT_A_ROW, BAD_INDEX, NOT_CLOSED, BAD_LABEL = range(9)

@@ -9,8 +9,8 @@ import re
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.readers.base import Header, ReadOptions
+from mlfs_dask.storage.readers.compressed_io import open_source
 from mlfs_dask.storage.readers.indexed_text import UTF8_MARK, IndexedTextReader
-from mlfs_dask.storage.readers.opening import open_source
 
 _HEADER = re.compile(rb"\s*(\d+)\s+(\d+)\s+(\d+)\s*")
 _LONGEST_HEADER = 200

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mlfs_dask.storage.readers.compressed_io import SourceFile, open_source
 from mlfs_dask.storage.readers.lines import (
     LineBlock,
     block_bytes_for,
@@ -18,7 +19,6 @@ from mlfs_dask.storage.readers.lines import (
     line_number,
     split_lines,
 )
-from mlfs_dask.storage.readers.opening import SourceFile, open_source
 
 
 def text_of(source: SourceFile, start: int, stop: int | None, block_bytes: int) -> bytes:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import sparse as sp
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.storage.rows import ArrayLayout, ArrayReader, MatrixLayout, StoreLocation, StoreRows
+from mlfs_dask.storage.store_reader import ArrayLayout, ArrayReader, MatrixLayout, StoreLocation, StoreRows
 from mlfs_dask.typing import FeatureInfo
 
 

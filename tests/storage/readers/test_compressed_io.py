@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.storage.readers.opening import format_suffix, open_source
+from mlfs_dask.storage.readers.compressed_io import format_suffix, open_source
 
 TEXT = "".join(f"{i} {i * i % 7919}\n" for i in range(40_000)).encode()
 

@@ -1,4 +1,4 @@
-"""From a document to jobs: everything that can be wrong is found before anything runs.
+"""The specification of a batch: from a YAML document to jobs. What is wrong in it is found before anything runs.
 
 `stores` × `methods` with their grids of `params`, × `k` × `seeds`, are selections; × `evaluation` are evaluations.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mlfs_dask.batch.document import Item, as_document, read_document
+from mlfs_dask.batch.spec_io import Item, as_document, read_document
 from mlfs_dask.errors import UsageError
 from mlfs_dask.evaluation.candidates import ALL, RANDOM
 from mlfs_dask.evaluation.protocols import Settings, make_settings
@@ -22,7 +22,7 @@ from mlfs_dask.results import is_url
 from mlfs_dask.selectors import get_method
 from mlfs_dask.selectors.options import Option, selector_options
 
-PLAN_KEYS = ("stores", "methods", "k", "seeds", "evaluation")
+SPEC_KEYS = ("stores", "methods", "k", "seeds", "evaluation")
 STORE_KEYS = ("path", "name")
 METHOD_KEYS = ("method", "name", "params", "k", "seeds")
 EVALUATION_KEYS = ("name", "protocol", "subjects", "seeds")
@@ -42,8 +42,8 @@ class StoreEntry:
 
 
 @dataclass(frozen=True)
-class Point:
-    """A method with one choice of its parameters."""
+class MethodPoint:
+    """A method at one point of the grid of its parameters."""
 
     run: str
     method: str
@@ -68,7 +68,7 @@ class Job:
     name : str
         Of its folder.
     store : StoreEntry
-    point : Point
+    point : MethodPoint
     k : int, float or None
         Features to keep; None in an evaluation.
     seed : int or None
@@ -79,7 +79,7 @@ class Job:
 
     name: str
     store: StoreEntry
-    point: Point
+    point: MethodPoint
     k: int | float | None
     seed: int | None
     evaluation: EvaluationEntry | None = None
@@ -115,8 +115,8 @@ class Job:
 
 
 @dataclass(frozen=True)
-class BatchPlan:
-    """What a batch will do.
+class BatchSpec:
+    """What a batch is to do, read and validated.
 
     Attributes
     ----------
@@ -124,7 +124,7 @@ class BatchPlan:
     jobs : tuple of Job
         Store by store; selections first.
     document : dict
-        The plan as it was given.
+        What it was read from, as plain data.
     """
 
     stores: tuple[StoreEntry, ...]
@@ -132,8 +132,8 @@ class BatchPlan:
     document: dict[str, Any] = field(default_factory=dict)
 
 
-def read_plan(plan: str | Path | Mapping[str, Any]) -> BatchPlan:
-    """Read and validate a plan.
+def read_spec(plan: str | Path | Mapping[str, Any]) -> BatchSpec:
+    """Read and validate the specification of a batch.
 
     Parameters
     ----------
@@ -146,37 +146,41 @@ def read_plan(plan: str | Path | Mapping[str, Any]) -> BatchPlan:
         With the line of what is wrong, and the closest name where one is not known.
     """
     if isinstance(plan, Mapping):
-        return _Reader(as_document(plan), Path()).plan()
-    return _Reader(read_document(plan), Path(plan).parent).plan()
+        return _SpecReader(as_document(plan), Path()).spec()
+    return _SpecReader(read_document(plan), Path(plan).parent).spec()
 
 
-class _Reader:
+class _SpecReader:
     def __init__(self, document: Item, folder: Path) -> None:
         self._document = document
         self._folder = folder
 
-    def plan(self) -> BatchPlan:
-        entries = self._document.mapping("the plan", PLAN_KEYS)
+    def spec(self) -> BatchSpec:
+        entries = self._document.mapping("the plan", SPEC_KEYS)
         for name in ("stores", "methods"):
             if name not in entries:
                 raise self._document.error(f"the plan has no {name!r}")
-        stores = [self._store(item) for item in _some(entries["stores"], "stores")]
-        _refuse_twice(entries["stores"], [store.name for store in stores], "stores are called", "give name")
+        stores = [self._store(item) for item in _nonempty_items(entries["stores"], "stores")]
+        _refuse_duplicates(entries["stores"], [store.name for store in stores], "stores are called", "give name")
         ks = self._ks(entries["k"]) if "k" in entries else []
         seeds = self._seeds(entries["seeds"]) if "seeds" in entries else None
-        methods = [self._method(item, ks, seeds) for item in _some(entries["methods"], "methods")]
+        methods = [self._method(item, ks, seeds) for item in _nonempty_items(entries["methods"], "methods")]
         if "evaluation" not in entries and not any(own for _, own, _ in methods):
             raise self._document.error("the plan selects nothing and judges nothing", cure="give k, or evaluation")
         runs = [point.run for points, _, _ in methods for point in points]
-        _refuse_twice(entries["methods"], runs, "methods are called", "give each a name of its own")
+        _refuse_duplicates(entries["methods"], runs, "methods are called", "give each a name of its own")
         evaluations = []
         if "evaluation" in entries:
-            evaluations = [self._evaluation(item, seeds) for item in _some(entries["evaluation"], "evaluation")]
+            evaluations = [
+                self._evaluation(item, seeds) for item in _nonempty_items(entries["evaluation"], "evaluation")
+            ]
             names = [entry.name for entry, _, _ in evaluations]
-            _refuse_twice(entries["evaluation"], names, "evaluations are called", "give each a name of its own")
+            _refuse_duplicates(entries["evaluation"], names, "evaluations are called", "give each a name of its own")
         jobs = [job for store in stores for job in _jobs(store, methods, evaluations)]
-        _refuse_twice(self._document, [job.name for job in jobs], "jobs are called", "give shorter, different names")
-        return BatchPlan(tuple(stores), tuple(jobs), self._document.plain())
+        _refuse_duplicates(
+            self._document, [job.name for job in jobs], "jobs are called", "give shorter, different names"
+        )
+        return BatchSpec(tuple(stores), tuple(jobs), self._document.plain())
 
     def _store(self, item: Item) -> StoreEntry:
         if isinstance(item.value, str):
@@ -193,7 +197,7 @@ class _Reader:
 
     def _method(
         self, item: Item, ks: list[int | float], seeds: list[int] | None
-    ) -> tuple[list[Point], list[int | float], list[int] | None]:
+    ) -> tuple[list[MethodPoint], list[int | float], list[int] | None]:
         entries = item.mapping("a method", METHOD_KEYS) if isinstance(item.value, dict) else {"method": item}
         if "method" not in entries:
             raise item.error("an entry of methods has no 'method'")
@@ -221,10 +225,10 @@ class _Reader:
             try:
                 selector(n_features_to_select=1, **params)._check_parameters()
             except UsageError as error:
-                text = _with_keys(error, options.values())
-                raise _blamed(text, given, entries.get("params", item)).error(text) from None
+                text = _spell_as_keys(error, options.values())
+                raise _entry_named_in(text, given, entries.get("params", item)).error(text) from None
             text = ",".join(f"{key}={point[key]}" for key in shown)
-            points.append(Point(f"{label}:{text}" if text else label, method, params))
+            points.append(MethodPoint(f"{label}:{text}" if text else label, method, params))
         own = self._seeds(entries["seeds"]) if "seeds" in entries else seeds
         if "seeds" in entries and not seeded:
             raise entries["seeds"].error(f"{method} draws nothing at random", cure="leave seeds out")
@@ -232,25 +236,25 @@ class _Reader:
 
     def _ks(self, item: Item) -> list[int | float]:
         found: list[int | float] = []
-        for each in _some(item, "k"):
+        for each in _nonempty_items(item, "k"):
             k = each.value
             whole = isinstance(k, int) and not isinstance(k, bool) and k >= 1
             if not whole and not (isinstance(k, float) and 0 < k <= 1):
                 raise each.error(f"k must be a count from 1, or a fraction of the features such as 0.1; got {k!r}")
             found.append(k)
-        _refuse_twice(item, found, "values of k are", "give each once")
+        _refuse_duplicates(item, found, "values of k are", "give each once")
         return found
 
     def _seeds(self, item: Item) -> list[int]:
         found = []
-        for each in _some(item, "seeds"):
+        for each in _nonempty_items(item, "seeds"):
             if not isinstance(each.value, int) or isinstance(each.value, bool) or each.value < 0:
                 raise each.error(f"a seed must be a whole number from 0; got {each.value!r}")
             found.append(each.value)
-        _refuse_twice(item, found, "seeds are", "give each once")
+        _refuse_duplicates(item, found, "seeds are", "give each once")
         return found
 
-    def _evaluation(self, item: Item, seeds: list[int] | None) -> tuple[EvaluationEntry, list[Point], list[int]]:
+    def _evaluation(self, item: Item, seeds: list[int] | None) -> tuple[EvaluationEntry, list[MethodPoint], list[int]]:
         entries = item.mapping("an evaluation", (*EVALUATION_KEYS, *SETTINGS))
         protocol = entries["protocol"].text("protocol") if "protocol" in entries else None
         options = {name: _setting(name, entries[name]) for name in SETTINGS if name in entries}
@@ -258,7 +262,7 @@ class _Reader:
             make_settings(protocol, options)
         except UsageError as error:
             text = without_dashes(error)
-            raise _blamed(text, entries, item).error(text) from None
+            raise _entry_named_in(text, entries, item).error(text) from None
         name = entries["name"].text("name") if "name" in entries else protocol or "evaluation"
         own = self._seeds(entries["seeds"]) if "seeds" in entries else seeds or [0]
         points = []
@@ -268,7 +272,7 @@ class _Reader:
                     f"a subject of an evaluation is {RANDOM!r} or {ALL!r}; got {subject.plain()!r}",
                     cure="name methods under methods: each is evaluated",
                 )
-            points.append(Point(subject.value, subject.value, {}))
+            points.append(MethodPoint(subject.value, subject.value, {}))
         return EvaluationEntry(name, protocol, options), points, own
 
 
@@ -292,14 +296,14 @@ def _name(*parts: str) -> str:
     return f"{name[: _LONGEST_NAME - 9]}-{digest_of({'parts': list(parts)})[:8]}"
 
 
-def _some(item: Item, what: str) -> list[Item]:
+def _nonempty_items(item: Item, what: str) -> list[Item]:
     found = item.items()
     if not found or item.value is None:
         raise item.error(f"{what} is empty")
     return found
 
 
-def _refuse_twice(item: Item, names: Sequence[Any], what: str, cure: str) -> None:
+def _refuse_duplicates(item: Item, names: Sequence[Any], what: str, cure: str) -> None:
     twice = sorted({name for name in names if names.count(name) > 1}, key=str)
     if twice:
         raise item.error(f"two {what} {twice[0]!r}", cure=cure)
@@ -345,14 +349,14 @@ def _setting(name: str, item: Item) -> Any:
     return float(value) if expected == "float" else value
 
 
-def _blamed(text: str, entries: Mapping[str, Item], otherwise: Item) -> Item:
+def _entry_named_in(text: str, entries: Mapping[str, Item], otherwise: Item) -> Item:
     """The entry that the text of an error names first, else the whole."""
     text = text.replace("-", "_")
     named = [(found.start(), name) for name in entries if (found := re.search(rf"\b{re.escape(name)}\b", text))]
     return entries[min(named)[1]] if named else otherwise
 
 
-def _with_keys(error: Exception, options: Iterable[Option]) -> str:
+def _spell_as_keys(error: Exception, options: Iterable[Option]) -> str:
     """The text of an error of a selector, its parameters spelt as they are in a plan."""
     text = str(error)
     for option in options:

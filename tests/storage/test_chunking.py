@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlfs_dask.errors import DoesNotFitError
-from mlfs_dask.storage.plan import (
+from mlfs_dask.storage.chunking import (
     BATCH_MULTIPLE,
     CHUNK_BYTES,
     CHUNK_NONZEROS,
-    LARGEST_BATCH,
+    MAX_BATCH,
+    MIN_BATCH,
     PROCESS_BYTES,
-    SMALLEST_BATCH,
-    ArrayPlan,
+    ArrayChunking,
+    chunk_store,
     narrowest_dtype,
     plan_conversion,
-    plan_store,
     plan_workers,
 )
 
@@ -28,21 +28,21 @@ MIB = 1 << 20
 
 
 def test_imports_neither_dask_nor_zarr() -> None:
-    code = "import sys, mlfs_dask.storage.plan; print(sorted({'dask', 'zarr', 'numpy'} & set(sys.modules)))"
+    code = "import sys, mlfs_dask.storage.chunking; print(sorted({'dask', 'zarr', 'numpy'} & set(sys.modules)))"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "[]"
 
 
 def test_small_data_has_one_partition_no_larger_than_itself() -> None:
-    plan = plan_store(n=593, d=72, q=6, nonzeros=42_556, label_nonzeros=1108, itemsize=8, longest_row=72)
+    plan = chunk_store(n=593, d=72, q=6, nonzeros=42_556, label_nonzeros=1108, itemsize=8, longest_row=72)
     assert not plan.X.sparse
-    assert plan.X.values == ArrayPlan(length=593, chunk=593, shard=593, item_bytes=576)
+    assert plan.X.values == ArrayChunking(length=593, chunk=593, shard=593, item_bytes=576)
     assert not plan.Y.sparse
     assert plan.Y.values.shards == 1
 
 
 def test_large_dense_data() -> None:
-    plan = plan_store(
+    plan = chunk_store(
         n=2_000_000, d=1000, q=100, nonzeros=2 * 10**9, label_nonzeros=6_000_000, itemsize=4, longest_row=1000
     )
     values = plan.X.values
@@ -58,13 +58,13 @@ def test_large_dense_data() -> None:
     [(0, True), (840, True), (841, False), (10_000, False)],
 )
 def test_sparse_where_csr_takes_at_most_half(nonzeros: int, sparse: bool) -> None:
-    plan = plan_store(n=100, d=100, q=1, nonzeros=nonzeros, label_nonzeros=0, itemsize=1, longest_row=100)
+    plan = chunk_store(n=100, d=100, q=1, nonzeros=nonzeros, label_nonzeros=0, itemsize=1, longest_row=100)
     assert plan.X.sparse is sparse
 
 
 @pytest.mark.parametrize(("storage", "sparse"), [("dense", False), ("sparse", True)])
 def test_storage_on_request(storage: str, sparse: bool) -> None:
-    plan = plan_store(n=10, d=10, q=1, nonzeros=50, label_nonzeros=0, itemsize=8, longest_row=10, storage=storage)
+    plan = chunk_store(n=10, d=10, q=1, nonzeros=50, label_nonzeros=0, itemsize=8, longest_row=10, storage=storage)
     assert plan.X.sparse is sparse
 
 
@@ -82,7 +82,7 @@ def test_shapes_for_any_input(
 ) -> None:
     nonzeros = int(n * d * density)
     longest = min(d, nonzeros)
-    plan = plan_store(
+    plan = chunk_store(
         n=n,
         d=d,
         q=q,
@@ -113,7 +113,7 @@ def test_shapes_for_any_input(
 
 def test_bytes_on_disk() -> None:
     # 10 rows of 8 bytes in chunks of 4: 3 chunks, 2 shards of 2 chunks with 16 bytes a chunk + 4 each.
-    assert ArrayPlan(length=10, chunk=4, shard=8, item_bytes=8).bytes == 3 * 4 * 8 + 2 * (2 * 16 + 4)
+    assert ArrayChunking(length=10, chunk=4, shard=8, item_bytes=8).bytes == 3 * 4 * 8 + 2 * (2 * 16 + 4)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_narrowest_dtype(low: float, high: float, integers: bool, missing: bool,
 
 def test_small_sources_are_read_by_the_calling_process() -> None:
     facts = {"memory_limit": 2**33, "workers": 8, "base_bytes": 60 * MIB}
-    assert plan_workers(source_bytes=LARGEST_BATCH, **facts) == 1
+    assert plan_workers(source_bytes=MAX_BATCH, **facts) == 1
     assert plan_workers(source_bytes=2**31, **facts) == 8
     assert plan_workers(source_bytes=None, **facts) == 8
 
@@ -168,7 +168,7 @@ def test_threads_share_what_a_process_loads() -> None:
 def test_batches_fill_the_limit(workers: int, threads: bool) -> None:
     limit = (60 + 200 * workers if threads else 300 * workers) * MIB
     plan = plan_conversion(memory_limit=limit, workers=workers, base_bytes=60 * MIB, n_features=1000, threads=threads)
-    assert SMALLEST_BATCH <= plan.batch_bytes <= LARGEST_BATCH
+    assert MIN_BATCH <= plan.batch_bytes <= MAX_BATCH
     assert plan.total_bytes <= limit
     assert plan.workers == workers
 
@@ -179,4 +179,4 @@ def test_what_does_not_fit() -> None:
         plan_conversion(memory_limit=100 * MIB, workers=1, base_bytes=160 * MIB)
     assert raised.value.exit_code == 4
     needed = raised.value.projected
-    assert plan_conversion(memory_limit=needed, workers=1, base_bytes=160 * MIB).batch_bytes == SMALLEST_BATCH
+    assert plan_conversion(memory_limit=needed, workers=1, base_bytes=160 * MIB).batch_bytes == MIN_BATCH

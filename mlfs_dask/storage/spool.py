@@ -5,7 +5,7 @@ A batch counts when its line is complete; the line holds the checksum of its byt
 killed goes on after its last whole batch, and a torn write after a power cut is noticed. Values are kept in
 the narrowest type that loses no digit of the part so far, rows in the smaller of dense and CSR form.
 
-`StagedRows` reads any run of rows or nonzeros back, whatever the batches were, holding one batch at most.
+`SpooledRows` reads any run of rows or nonzeros back, whatever the batches were, holding one batch at most.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.storage.plan import INDEX_BYTES, OFFSET_BYTES
+from mlfs_dask.storage.chunking import INDEX_BYTES, OFFSET_BYTES
 from mlfs_dask.storage.readers.base import Batch, Part, Reader
 from mlfs_dask.storage.statistics import Statistics
 from mlfs_dask.typing import Matrix
@@ -36,7 +36,7 @@ _ALIGNMENT = 8
 
 
 @dataclass(frozen=True)
-class StagedBatch:
+class SpooledBatch:
     """Where one batch lies in its part's file, and what it holds.
 
     Attributes
@@ -109,9 +109,9 @@ def statistics_path(directory: Path, part: int) -> Path:
     return directory / f"{part:06d}.npz"
 
 
-def read_journal(directory: Path, part: int) -> tuple[list[StagedBatch], bool]:
+def read_journal(directory: Path, part: int) -> tuple[list[SpooledBatch], bool]:
     """Batches of a part that are complete, and whether the part is finished."""
-    batches: list[StagedBatch] = []
+    batches: list[SpooledBatch] = []
     try:
         lines = journal_path(directory, part).read_bytes().split(b"\n")
     except FileNotFoundError:
@@ -121,13 +121,13 @@ def read_journal(directory: Path, part: int) -> tuple[list[StagedBatch], bool]:
             record = json.loads(line)
             if record == "done":
                 return batches, True
-            batches.append(StagedBatch(**record))
+            batches.append(SpooledBatch(**record))
         except (ValueError, TypeError):
             break
     return batches, False
 
 
-def stage_part(
+def spool_part(
     reader: Reader,
     part: Part,
     directory: Path,
@@ -183,7 +183,7 @@ def _read_on(
     reader: Reader,
     part: Part,
     directory: Path,
-    batches: list[StagedBatch],
+    batches: list[SpooledBatch],
     statistics: Statistics,
     batch_bytes: int,
     on_batch: Callable[[int], None] | None,
@@ -230,7 +230,7 @@ def _is_counted(directory: Path, part: int) -> bool:
     return True
 
 
-def _are_intact(directory: Path, part: int, batches: Sequence[StagedBatch], statistics: Statistics | None) -> bool:
+def _are_intact(directory: Path, part: int, batches: Sequence[SpooledBatch], statistics: Statistics | None) -> bool:
     """Whether every batch has the bytes its journal says; they are counted again into `statistics`."""
     if not batches:
         return True
@@ -251,7 +251,7 @@ def _are_intact(directory: Path, part: int, batches: Sequence[StagedBatch], stat
     return True
 
 
-def _rewrite_journal(directory: Path, part: int, batches: list[StagedBatch]) -> None:
+def _rewrite_journal(directory: Path, part: int, batches: list[SpooledBatch]) -> None:
     lines = (json.dumps(dataclasses.asdict(batch)).encode() + b"\n" for batch in batches)
     temporary = journal_path(directory, part).with_suffix(".tmp-log")
     temporary.write_bytes(b"".join(lines))
@@ -384,7 +384,7 @@ def _check_finite(
 
 def _append(
     data: IO[bytes], offset: int, X: Matrix, Y: csr_array, *, dtype: str, nonzeros: int, position: int
-) -> StagedBatch:
+) -> SpooledBatch:
     values = X if isinstance(X, np.ndarray) else X.data
     with np.errstate(over="ignore", invalid="ignore"):
         narrow = np.ascontiguousarray(values.astype(dtype, copy=False))
@@ -403,7 +403,7 @@ def _append(
         data.write(content)
         data.write(padding)
         checksum = google_crc32c.extend(google_crc32c.extend(checksum, np.frombuffer(content, np.uint8)), padding)
-    return StagedBatch(
+    return SpooledBatch(
         offset=offset,
         rows=X.shape[0],
         width=X.shape[1],
@@ -417,7 +417,7 @@ def _append(
     )
 
 
-def _matrices(batch: StagedBatch, arrays: dict[str, NDArray[Any]]) -> tuple[Matrix, csr_array]:
+def _matrices(batch: SpooledBatch, arrays: dict[str, NDArray[Any]]) -> tuple[Matrix, csr_array]:
     X: Matrix
     if batch.sparse:
         data = arrays["data"]
@@ -436,7 +436,7 @@ def _matrices(batch: StagedBatch, arrays: dict[str, NDArray[Any]]) -> tuple[Matr
     return X, Y
 
 
-class StagedRows:
+class SpooledRows:
     """All staged batches in the order of the source, read by rows or by nonzeros.
 
     Holds a few integers per batch, and for each thread the last batch that it had to convert from dense to CSR.
@@ -444,7 +444,7 @@ class StagedRows:
 
     def __init__(self, directory: Path, parts: int) -> None:
         self._directory = directory
-        self._batches: list[StagedBatch] = []
+        self._batches: list[SpooledBatch] = []
         self._files: list[int] = []
         for part in range(parts):
             batches, done = read_journal(directory, part)
@@ -463,7 +463,7 @@ class StagedRows:
             self._opened.pop().close()
         self._of_thread = threading.local()
 
-    def __enter__(self) -> StagedRows:
+    def __enter__(self) -> SpooledRows:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -23,7 +23,7 @@ from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.errors import DataError
-from mlfs_dask.storage.objects import not_readable
+from mlfs_dask.storage.object_store import not_readable
 from mlfs_dask.typing import Block, FeatureInfo, Profile, RowSource
 
 #: Bytes of X in one block. Two blocks are held at a time.

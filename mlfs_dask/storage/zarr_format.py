@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask import runtime
+from mlfs_dask.storage.chunking import ArrayChunking
 from mlfs_dask.storage.digest import new_hash
-from mlfs_dask.storage.plan import ArrayPlan
 
 _ABSENT = 2**64 - 1
 _THREAD_BYTES = 1 << 20
@@ -85,7 +85,7 @@ class ArraySpec:
     ----------
     name : str
         Path below the root.
-    plan : ArrayPlan
+    plan : ArrayChunking
     dtype : str
     columns : int or None
         Second dimension; None for a 1-D array.
@@ -95,7 +95,7 @@ class ArraySpec:
     """
 
     name: str
-    plan: ArrayPlan
+    plan: ArrayChunking
     dtype: str
     columns: int | None
     compressor: str

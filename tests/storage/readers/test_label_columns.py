@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.storage.readers.columns import label_block, sparse_label_block
+from mlfs_dask.storage.readers.label_columns import label_block, sparse_label_block
 
 HOW = {"names": ("sky", "sea"), "file": "f", "place": lambda row: {"row": 10 + row}}
 

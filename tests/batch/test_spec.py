@@ -8,9 +8,9 @@ import jsonschema
 import pytest
 import yaml
 
-from mlfs_dask.batch.document import read_document
-from mlfs_dask.batch.plan import PLAN_KEYS, read_plan
 from mlfs_dask.batch.schema import plan_schema
+from mlfs_dask.batch.spec import SPEC_KEYS, read_spec
+from mlfs_dask.batch.spec_io import read_document
 from mlfs_dask.errors import DataError
 
 FULL = """\
@@ -51,7 +51,7 @@ def write(tmp_path: Path, text: str) -> Path:
 
 
 def test_every_combination_is_a_job(tmp_path):
-    plan = read_plan(write(tmp_path, FULL))
+    plan = read_spec(write(tmp_path, FULL))
     assert [(store.name, store.path) for store in plan.stores] == [
         ("a", str(tmp_path / "a.zarr")),
         ("bee", "/data/b.zarr"),
@@ -93,21 +93,21 @@ def test_every_combination_is_a_job(tmp_path):
 
 def test_a_mapping_is_a_plan_too(tmp_path):
     document = yaml.safe_load(FULL)
-    assert [job.name for job in read_plan(document).jobs] == [job.name for job in read_plan(write(tmp_path, FULL)).jobs]
+    assert [job.name for job in read_spec(document).jobs] == [job.name for job in read_spec(write(tmp_path, FULL)).jobs]
 
 
 def test_keys_may_be_spelt_as_options_or_as_in_python():
     def jobs(lam, iterations, grid):
         methods = {"method": "elc", "params": {lam: [0.1, 0.2], iterations: 9}}
         document = {"stores": "a.zarr", "methods": methods, "k": 5, "evaluation": {"folds": 3, grid: "5"}}
-        return [(job.name, job.digest("x")) for job in read_plan(document).jobs]
+        return [(job.name, job.digest("x")) for job in read_spec(document).jobs]
 
     documented = jobs("lambda", "max_iter", "k_grid")
     assert documented[0][0] == "a.elc-lambda=0.1,max_iter=9.k5"
     assert jobs("lambda_", "max-iter", "k-grid") == documented
     assert jobs("--lambda", "--max-iter", "--k-grid") == documented
     assert (
-        read_plan({"stores": "a", "methods": {"method": "elc", "params": {"lambda": 2}}, "k": 1})
+        read_spec({"stores": "a", "methods": {"method": "elc", "params": {"lambda": 2}}, "k": 1})
         .jobs[0]
         .make_selector()
         .get_params()["lambda_"]
@@ -118,7 +118,7 @@ def test_keys_may_be_spelt_as_options_or_as_in_python():
 def test_jobs_that_differ_have_different_digests():
     def digests(**change):
         document = {"stores": "a.zarr", "methods": "elc", "k": 5} | change
-        return [job.digest("x") for job in read_plan(document).jobs]
+        return [job.digest("x") for job in read_spec(document).jobs]
 
     (first,) = digests()
     assert digests() == [first]
@@ -132,7 +132,7 @@ def test_jobs_that_differ_have_different_digests():
     judged = {"evaluation": {"folds": 3}}
     assert digests(**judged)[0] == first
     assert len({digests(evaluation=options)[1] for options in ({}, {"folds": 3}, {"seeds": 1})}) == 3
-    assert digests()[0] != read_plan({"stores": "a.zarr", "methods": "elc", "k": 5}).jobs[0].digest("y")
+    assert digests()[0] != read_spec({"stores": "a.zarr", "methods": "elc", "k": 5}).jobs[0].digest("y")
 
 
 BASE = "stores: a.zarr\nmethods: elc\nk: 5\n"
@@ -220,7 +220,7 @@ WRONG = [
 def test_what_is_wrong_is_told_with_its_line(tmp_path, text, line, problem):
     path = write(tmp_path, text)
     with pytest.raises(DataError) as caught:
-        read_plan(path)
+        read_spec(path)
     assert problem in str(caught.value)
     assert caught.value.line == line
     assert caught.value.file == str(path)
@@ -228,12 +228,12 @@ def test_what_is_wrong_is_told_with_its_line(tmp_path, text, line, problem):
 
 def test_a_file_that_cannot_be_read(tmp_path):
     with pytest.raises(DataError, match="there is no such file"):
-        read_plan(tmp_path / "no.yaml")
+        read_spec(tmp_path / "no.yaml")
     with pytest.raises(DataError, match="it cannot be read: Is a directory"):
-        read_plan(tmp_path)
+        read_spec(tmp_path)
     (tmp_path / "plan.yaml").write_bytes(b"stores: \xe9\n")
     with pytest.raises(DataError, match="it is no text in UTF-8"):
-        read_plan(tmp_path / "plan.yaml")
+        read_spec(tmp_path / "plan.yaml")
 
 
 def test_a_document_knows_the_line_of_every_value(tmp_path):
@@ -253,7 +253,7 @@ def test_the_schema_is_one_and_takes_what_the_reader_takes():
     # YAML 1.1 takes 1e-2 for a text; the reader makes a number of it, an editor marks it.
     document["methods"][1]["params"]["lambda"][1] = 0.01
     jsonschema.Draft202012Validator(schema).validate(document)
-    assert tuple(schema["properties"]) == PLAN_KEYS
+    assert tuple(schema["properties"]) == SPEC_KEYS
 
 
 def test_the_schema_refuses_what_its_words_can_tell():

@@ -33,7 +33,7 @@ PROCESS_BYTES = 190 << 20
 """Memory of a worker process apart from its batches: interpreter, NumPy, SciPy, and the libraries or compiled
 tokenizers of a format (measured 130 to 180 MiB)."""
 
-SLACK_BYTES = 24 << 20
+MARGIN_BYTES = 24 << 20
 """What else a reading process comes to hold after its first batch (measured 20 MiB, of the smallest file too): one
 inner chunk while it writes, the libraries that write, and memory that is free but not returned."""
 
@@ -43,12 +43,12 @@ FEATURE_BYTES = 200
 BATCH_MULTIPLE = 14
 """Bytes a process holds per byte of batch, measured at most 13: text, parsed columns, the batch, its narrow copy."""
 
-LARGEST_BATCH = 16 << 20
-SMALLEST_BATCH = 256 << 10
+MAX_BATCH = 16 << 20
+MIN_BATCH = 256 << 10
 
 
 @dataclass(frozen=True)
-class ArrayPlan:
+class ArrayChunking:
     """Cutting of one array along its first axis.
 
     Attributes
@@ -81,47 +81,47 @@ class ArrayPlan:
 
 
 @dataclass(frozen=True)
-class MatrixPlan:
+class MatrixChunking:
     """Form of X or of the labels: one array of rows, or values with indices and row offsets.
 
     Attributes
     ----------
     sparse : bool
-    values : ArrayPlan
+    values : ArrayChunking
         Rows when dense; nonzeros when sparse (`item_bytes` of one value; indices are cut alike).
-    offsets : ArrayPlan or None
+    offsets : ArrayChunking or None
         The n + 1 row offsets of a sparse matrix.
     """
 
     sparse: bool
-    values: ArrayPlan
-    offsets: ArrayPlan | None
+    values: ArrayChunking
+    offsets: ArrayChunking | None
 
     @property
     def bytes(self) -> int:
         if self.offsets is None:
             return self.values.bytes
-        indices = ArrayPlan(self.values.length, self.values.chunk, self.values.shard, INDEX_BYTES)
+        indices = ArrayChunking(self.values.length, self.values.chunk, self.values.shard, INDEX_BYTES)
         return self.values.bytes + indices.bytes + self.offsets.bytes
 
 
 @dataclass(frozen=True)
-class StorePlan:
+class StoreChunking:
     """Forms of X and Y in a store, and its bytes on disk.
 
     Attributes
     ----------
-    X, Y : MatrixPlan
+    X, Y : MatrixChunking
     bytes : int
         Without a compressor, names and metadata included roughly.
     """
 
-    X: MatrixPlan
-    Y: MatrixPlan
+    X: MatrixChunking
+    Y: MatrixChunking
     bytes: int
 
 
-def plan_store(
+def chunk_store(
     *,
     n: int,
     d: int,
@@ -132,7 +132,7 @@ def plan_store(
     longest_row: int,
     storage: str = "auto",
     partition_bytes: int = PARTITION_BYTES,
-) -> StorePlan:
+) -> StoreChunking:
     """Choose storage forms, chunks and shards.
 
     X is sparse when its CSR form takes at most half the bytes of its dense form; Y when that is smaller at all.
@@ -153,11 +153,11 @@ def plan_store(
 
     Returns
     -------
-    StorePlan
+    StoreChunking
 
     Examples
     --------
-    >>> plan = plan_store(n=593, d=72, q=6, nonzeros=42556, label_nonzeros=1108, itemsize=8, longest_row=72)
+    >>> plan = chunk_store(n=593, d=72, q=6, nonzeros=42556, label_nonzeros=1108, itemsize=8, longest_row=72)
     >>> plan.X.sparse, plan.X.values.shards, plan.X.values.chunk
     (False, 1, 593)
     """
@@ -170,42 +170,44 @@ def plan_store(
     partitions = max(1, -(-total // partition_bytes))
     if sparse:
         entries, item_bytes = nonzeros, itemsize
-        most = CHUNK_NONZEROS
-        least = longest_row
+        max_chunk = CHUNK_NONZEROS
+        min_shard = longest_row
     else:
         entries, item_bytes = n, d * itemsize
-        most = max(1, CHUNK_BYTES // item_bytes)
-        least = 1
-    X = MatrixPlan(
+        max_chunk = max(1, CHUNK_BYTES // item_bytes)
+        min_shard = 1
+    X = MatrixChunking(
         sparse=sparse,
-        values=_cut(entries, partitions, most=most, least=least, item_bytes=item_bytes),
+        values=_cut(entries, partitions, max_chunk=max_chunk, min_shard=min_shard, item_bytes=item_bytes),
         offsets=_offsets(n) if sparse else None,
     )
     # Readers slice the labels by offsets, so their shards need not follow the partitions: few, large files.
     if labels_sparse:
         shards = -(-label_nonzeros * (1 + INDEX_BYTES) // PARTITION_BYTES)
-        values = _cut(label_nonzeros, shards, most=CHUNK_NONZEROS, least=1, item_bytes=1)
-        Y = MatrixPlan(True, values, _offsets(n))
+        values = _cut(label_nonzeros, shards, max_chunk=CHUNK_NONZEROS, min_shard=1, item_bytes=1)
+        Y = MatrixChunking(True, values, _offsets(n))
     else:
-        most = max(1, SMALL_CHUNK_BYTES // q)
-        Y = MatrixPlan(False, _cut(n, -(-n * q // PARTITION_BYTES), most=most, least=1, item_bytes=q), None)
-    return StorePlan(X=X, Y=Y, bytes=X.bytes + Y.bytes + 100 * d + 50 * q + n // 2 + 65536)
+        max_chunk = max(1, SMALL_CHUNK_BYTES // q)
+        Y = MatrixChunking(
+            False, _cut(n, -(-n * q // PARTITION_BYTES), max_chunk=max_chunk, min_shard=1, item_bytes=q), None
+        )
+    return StoreChunking(X=X, Y=Y, bytes=X.bytes + Y.bytes + 100 * d + 50 * q + n // 2 + 65536)
 
 
-def _offsets(n: int) -> ArrayPlan:
+def _offsets(n: int) -> ArrayChunking:
     shards = -(-(n + 1) * OFFSET_BYTES // PARTITION_BYTES)
-    most = SMALL_CHUNK_BYTES // OFFSET_BYTES
-    return _cut(n + 1, shards, most=most, least=1, item_bytes=OFFSET_BYTES)
+    max_chunk = SMALL_CHUNK_BYTES // OFFSET_BYTES
+    return _cut(n + 1, shards, max_chunk=max_chunk, min_shard=1, item_bytes=OFFSET_BYTES)
 
 
-def _cut(length: int, shards: int, *, most: int, least: int, item_bytes: int) -> ArrayPlan:
-    """About `shards` equal shards of equal chunks of at most `most` entries; shards of `least` or more."""
+def _cut(length: int, shards: int, *, max_chunk: int, min_shard: int, item_bytes: int) -> ArrayChunking:
+    """About `shards` equal shards of equal chunks of at most `max_chunk` entries; shards of `min_shard` or more."""
     if length == 0:
-        return ArrayPlan(length=0, chunk=1, shard=1, item_bytes=item_bytes)
-    target = max(-(-length // max(shards, 1)), min(least, length))
-    chunks = -(-target // most)
+        return ArrayChunking(length=0, chunk=1, shard=1, item_bytes=item_bytes)
+    target = max(-(-length // max(shards, 1)), min(min_shard, length))
+    chunks = -(-target // max_chunk)
     chunk = -(-target // chunks)
-    return ArrayPlan(length=length, chunk=chunk, shard=chunk * chunks, item_bytes=item_bytes)
+    return ArrayChunking(length=length, chunk=chunk, shard=chunk * chunks, item_bytes=item_bytes)
 
 
 @dataclass(frozen=True)
@@ -264,7 +266,7 @@ def plan_workers(
     >>> plan_workers(memory_limit=200 << 20, workers=2, source_bytes=2**31, base_bytes=80 << 20)
     1
     """
-    if source_bytes is not None and source_bytes <= 2 * LARGEST_BATCH:
+    if source_bytes is not None and source_bytes <= 2 * MAX_BATCH:
         return 1
     useful = FEATURE_BYTES * n_features + BATCH_MULTIPLE * (1 << 20)
     if threads:
@@ -302,15 +304,15 @@ def plan_conversion(
     if workers > 1 and not threads:
         share = (memory_limit - base_bytes) // workers
         fixed = PROCESS_BYTES + extra
-        batch = min(LARGEST_BATCH, (share - fixed) // BATCH_MULTIPLE)
+        batch = min(MAX_BATCH, (share - fixed) // BATCH_MULTIPLE)
         process_bytes = fixed + BATCH_MULTIPLE * batch
         return ConversionPlan(workers, batch, process_bytes, base_bytes + workers * process_bytes)
-    fixed = base_bytes + workers * (SLACK_BYTES + extra)
-    batch = min(LARGEST_BATCH, (memory_limit - fixed) // (workers * BATCH_MULTIPLE))
-    if batch < SMALLEST_BATCH and workers > 1:
+    fixed = base_bytes + workers * (MARGIN_BYTES + extra)
+    batch = min(MAX_BATCH, (memory_limit - fixed) // (workers * BATCH_MULTIPLE))
+    if batch < MIN_BATCH and workers > 1:
         return plan_conversion(memory_limit=memory_limit, workers=1, base_bytes=base_bytes, n_features=n_features)
-    if batch < SMALLEST_BATCH:
-        needed = fixed + BATCH_MULTIPLE * SMALLEST_BATCH
+    if batch < MIN_BATCH:
+        needed = fixed + BATCH_MULTIPLE * MIN_BATCH
         raise DoesNotFitError(
             "converting with one process",
             projected=needed,

@@ -121,7 +121,7 @@ def open_source(path: str, storage_options: Mapping[str, Any] | None = None) -> 
 
 
 def exists(path: str, storage_options: Mapping[str, Any] | None = None) -> bool:
-    """Whether there is a file at `path`; False also where it cannot be told."""
+    """Whether there is a file at `path`; False also where that cannot be found out."""
     if not _is_url(path):
         return Path(path).is_file()
     try:

@@ -1,4 +1,4 @@
-"""A YAML document in which every value knows its line, so that an error can name it."""
+"""Reading the YAML file of a batch: every value keeps its line, so that an error can name it."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mlfs_dask.storage.readers.numerals import number_from_text, read_number
+from mlfs_dask.storage.readers.parse_float import number_from_text, read_number
 
 
 def bits(value: float) -> bytes:

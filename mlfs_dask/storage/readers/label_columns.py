@@ -32,7 +32,7 @@ def split_columns(
     labels : LabelSpec
         `columns` holds names, or numbers counted from 1 where no column has that name.
     drop : sequence of str
-        Columns that are neither, told like labels. A count of labels counts them too.
+        Columns that are neither, named as labels are. A count of labels counts them too.
     file : str
         For messages.
 

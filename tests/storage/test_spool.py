@@ -14,13 +14,13 @@ from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers.base import Batch, Header
-from mlfs_dask.storage.staging import (
-    StagedRows,
+from mlfs_dask.storage.spool import (
+    SpooledRows,
     canonical,
     data_path,
     journal_path,
     read_journal,
-    stage_part,
+    spool_part,
     statistics_path,
 )
 from mlfs_dask.storage.statistics import Statistics
@@ -33,12 +33,12 @@ def labels(rows: int) -> np.ndarray[Any, Any]:
     return np.random.default_rng(rows).choice([0, 0, 0, 1, -1], (rows, 4)).astype(np.int8)
 
 
-def stage(folder: Path, X: Any, Y: Any, **options: Any) -> StagedRows:
+def stage(folder: Path, X: Any, Y: Any, **options: Any) -> SpooledRows:
     reader = make_reader(X, Y, **options)
     parts = reader.parts(0)
     for part in parts:
-        stage_part(reader, part, folder, batch_bytes=1)
-    return StagedRows(folder, len(parts))
+        spool_part(reader, part, folder, batch_bytes=1)
+    return SpooledRows(folder, len(parts))
 
 
 def as_dense(M: Any) -> np.ndarray[Any, Any]:
@@ -131,7 +131,7 @@ def test_infinite_values_are_refused(tmp_path: Path, form: Any, value: float) ->
     X[4, 2] = value
     reader = make_reader(form(X), labels(6), feature_names=[f"f{i}" for i in range(40)], first_line=11, path="a.txt")
     with pytest.raises(DataError) as raised:
-        stage_part(reader, reader.parts(0)[0], tmp_path, batch_bytes=1)
+        spool_part(reader, reader.parts(0)[0], tmp_path, batch_bytes=1)
     assert str(raised.value) == (
         f"a.txt, line 15, column 'f2', value {value}: a feature must be a finite number or missing\n"
         "  cure: replace infinite values, or leave the field empty (missing)"
@@ -143,7 +143,7 @@ def test_infinite_values_in_formats_without_lines(tmp_path: Path) -> None:
     X[4, 1] = np.inf
     reader = make_reader(X, labels(6), cuts=(3,))
     with pytest.raises(DataError, match=r"memory, column 2, value inf: .*missing \(row 5\)"):
-        stage_part(reader, reader.parts(0)[0], tmp_path, batch_bytes=1)
+        spool_part(reader, reader.parts(0)[0], tmp_path, batch_bytes=1)
 
 
 def test_labels_that_are_not_labels() -> None:
@@ -156,7 +156,7 @@ def test_labels_that_are_not_labels() -> None:
 def test_features_and_labels_of_other_rows(tmp_path: Path) -> None:
     reader = make_reader(np.ones((3, 2)), labels(2))
     with pytest.raises(DataError, match="3 rows of features but 2 rows of labels"):
-        stage_part(reader, reader.parts(0)[0], tmp_path, batch_bytes=1)
+        spool_part(reader, reader.parts(0)[0], tmp_path, batch_bytes=1)
 
 
 class Interrupted(Exception):
@@ -180,16 +180,16 @@ def test_reading_goes_on_after_the_last_whole_batch(tmp_path: Path) -> None:
     reader = make_reader(X, Y, cuts=(5, 10, 15, 20, 25), log=str(log))
     (part,) = reader.parts(0)
     with pytest.raises(Interrupted):
-        stage_part(reader, part, tmp_path, batch_bytes=1, on_batch=interrupt_after(3))
+        spool_part(reader, part, tmp_path, batch_bytes=1, on_batch=interrupt_after(3))
     with journal_path(tmp_path, 0).open("ab") as file:
         file.write(b'{"offset": 12, "ro')  # a line that was being written
     with data_path(tmp_path, 0).open("ab") as file:
         file.write(b"half a batch" * 1000)
     log.unlink()
-    assert stage_part(reader, part, tmp_path, batch_bytes=1) == 30
+    assert spool_part(reader, part, tmp_path, batch_bytes=1) == 30
     assert [line.split()[0] for line in log.read_text().splitlines()] == ["15", "20", "25"]
     (tmp_path / "whole").mkdir()
-    stage_part(reader, part, tmp_path / "whole", batch_bytes=1)
+    spool_part(reader, part, tmp_path / "whole", batch_bytes=1)
     assert data_path(tmp_path, 0).read_bytes() == data_path(tmp_path / "whole", 0).read_bytes()
     ours, whole = (Statistics.load(statistics_path(folder, 0)) for folder in (tmp_path, tmp_path / "whole"))
     assert ours.nonzeros == whole.nonzeros
@@ -201,9 +201,9 @@ def test_finished_parts_are_not_read_again(tmp_path: Path) -> None:
     log = tmp_path / "log"
     reader = make_reader(np.ones((3, 2)), labels(3), log=str(log))
     (part,) = reader.parts(0)
-    stage_part(reader, part, tmp_path, batch_bytes=1)
+    spool_part(reader, part, tmp_path, batch_bytes=1)
     log.unlink()
-    assert stage_part(reader, part, tmp_path, batch_bytes=1) == 3
+    assert spool_part(reader, part, tmp_path, batch_bytes=1) == 3
     assert not log.exists()
 
 
@@ -213,15 +213,15 @@ def test_torn_data_is_read_again(tmp_path: Path, finished: bool) -> None:
     reader = make_reader(X, Y, cuts=(3, 6))
     (part,) = reader.parts(0)
     if finished:
-        stage_part(reader, part, tmp_path, batch_bytes=1)
+        spool_part(reader, part, tmp_path, batch_bytes=1)
     else:
         with pytest.raises(Interrupted):
-            stage_part(reader, part, tmp_path, batch_bytes=1, on_batch=interrupt_after(2))
+            spool_part(reader, part, tmp_path, batch_bytes=1, on_batch=interrupt_after(2))
     content = bytearray(data_path(tmp_path, 0).read_bytes())
     content[5] ^= 1
     data_path(tmp_path, 0).write_bytes(content)
-    stage_part(reader, part, tmp_path, batch_bytes=1)
-    with StagedRows(tmp_path, 1) as rows:
+    spool_part(reader, part, tmp_path, batch_bytes=1)
+    with SpooledRows(tmp_path, 1) as rows:
         out = np.empty((9, 3))
         rows.dense(0, out)
     np.testing.assert_array_equal(out, X)
@@ -233,11 +233,11 @@ def test_torn_counts_are_made_again_without_reading(tmp_path: Path, damage: Any)
     log = tmp_path / "log"
     reader = make_reader(X, Y, cuts=(3, 6), log=str(log))
     (part,) = reader.parts(0)
-    stage_part(reader, part, tmp_path, batch_bytes=1)
+    spool_part(reader, part, tmp_path, batch_bytes=1)
     before = Statistics.load(statistics_path(tmp_path, 0))
     damage(statistics_path(tmp_path, 0))
     log.unlink()
-    assert stage_part(reader, part, tmp_path, batch_bytes=1) == 9
+    assert spool_part(reader, part, tmp_path, batch_bytes=1) == 9
     assert not log.exists()
     after = Statistics.load(statistics_path(tmp_path, 0))
     np.testing.assert_array_equal(before.ranges(), after.ranges())
@@ -248,9 +248,9 @@ def test_torn_counts_are_made_again_without_reading(tmp_path: Path, damage: Any)
 def test_lost_data_is_read_again(tmp_path: Path) -> None:
     reader = make_reader(np.ones((3, 2)), labels(3))
     (part,) = reader.parts(0)
-    stage_part(reader, part, tmp_path, batch_bytes=1)
+    spool_part(reader, part, tmp_path, batch_bytes=1)
     data_path(tmp_path, 0).unlink()
-    assert stage_part(reader, part, tmp_path, batch_bytes=1) == 3
+    assert spool_part(reader, part, tmp_path, batch_bytes=1) == 3
     assert data_path(tmp_path, 0).exists()
 
 
@@ -262,7 +262,7 @@ def test_journals_are_json_lines(tmp_path: Path) -> None:
 
 def test_unfinished_parts_are_not_read_back(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="part 0 is not finished"):
-        StagedRows(tmp_path, 1)
+        SpooledRows(tmp_path, 1)
 
 
 @pytest.mark.parametrize("form", [np.asarray, csr_array])
@@ -279,8 +279,8 @@ def test_widths_that_grow(tmp_path: Path, form: Any) -> None:
                 yield Batch(form(np.ones((1, width))), csr_array((1, width + 1), dtype=np.int8), width)
 
     reader = Growing()
-    stage_part(reader, reader.parts(0)[0], tmp_path, batch_bytes=1)
-    with StagedRows(tmp_path, 1) as rows:
+    spool_part(reader, reader.parts(0)[0], tmp_path, batch_bytes=1)
+    with SpooledRows(tmp_path, 1) as rows:
         out = np.full((3, 3), 7.0)
         rows.dense(0, out)
     assert out.tolist() == [[1, 0, 0], [1, 1, 1], [1, 1, 0]]

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.storage.digest import ROOT_KEY
-from mlfs_dask.storage.encoding import array_metadata, bytes_codecs, encoder, group_metadata
-from mlfs_dask.storage.objects import Objects
+from mlfs_dask.storage.object_store import Objects
+from mlfs_dask.storage.zarr_format import array_metadata, bytes_codecs, encoder, group_metadata
 
 Object: TypeAlias = tuple[str, bytes]
 """Key below the root of a store, and content."""

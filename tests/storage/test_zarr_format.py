@@ -10,10 +10,10 @@ import pytest
 import zarr
 from zarr.codecs import BloscCodec, ZstdCodec
 
+from mlfs_dask.storage.chunking import ArrayChunking
 from mlfs_dask.storage.digest import hash_file
-from mlfs_dask.storage.encoding import ArraySpec, write_shard
-from mlfs_dask.storage.objects import LocalObjects
-from mlfs_dask.storage.plan import ArrayPlan
+from mlfs_dask.storage.object_store import LocalObjects
+from mlfs_dask.storage.zarr_format import ArraySpec, write_shard
 
 
 def make(folder: Path, spec: ArraySpec) -> zarr.Group:
@@ -50,7 +50,7 @@ def test_zarr_reads_it(
     generator = np.random.default_rng(0)
     values = generator.integers(0, 100, (length,) if columns is None else (length, columns)).astype(dtype)
     item = values[:1].nbytes
-    spec = ArraySpec("a/b", ArrayPlan(length, chunk, shard, item), dtype, columns, compressor, {"k": "v"})
+    spec = ArraySpec("a/b", ArrayChunking(length, chunk, shard, item), dtype, columns, compressor, {"k": "v"})
     write(tmp_path / "ours", spec, values)
     array = zarr.open_group(tmp_path / "ours", mode="r")["a/b"]
     np.testing.assert_array_equal(array[:], values)
@@ -59,7 +59,7 @@ def test_zarr_reads_it(
 
 def test_same_bytes_as_zarr(tmp_path: Path) -> None:
     values = np.arange(1, 52, dtype="float32").reshape(17, 3)
-    spec = ArraySpec("X", ArrayPlan(17, 2, 10, 12), "float32", 3, "none", {})
+    spec = ArraySpec("X", ArrayChunking(17, 2, 10, 12), "float32", 3, "none", {})
     write(tmp_path / "ours", spec, values)
     make(tmp_path / "theirs", spec)["X"][:] = values
     for shard in range(2):
@@ -77,7 +77,7 @@ def test_same_bytes_as_zarr(tmp_path: Path) -> None:
 )
 @pytest.mark.parametrize("columns", [None, 3])
 def test_same_metadata_as_zarr(tmp_path: Path, compressor: str, codec: object, columns: int | None) -> None:
-    spec = ArraySpec("a/b", ArrayPlan(17, 2, 10, 12), "float32", columns, compressor, {"k": "v"})
+    spec = ArraySpec("a/b", ArrayChunking(17, 2, 10, 12), "float32", columns, compressor, {"k": "v"})
     zarr.create_group(tmp_path).create_array(
         "a/b",
         shape=(17, *spec.tail),

@@ -11,9 +11,9 @@ import pytest
 import zarr
 from zarr.codecs import BloscCodec
 
-from mlfs_dask.storage import elements
-from mlfs_dask.storage.elements import DENSE, STRINGS, Object, dataframe, row_numbers, strings, vector
-from mlfs_dask.storage.objects import LocalObjects
+from mlfs_dask.storage import anndata_encoding
+from mlfs_dask.storage.anndata_encoding import DENSE, STRINGS, Object, dataframe, row_numbers, strings, vector
+from mlfs_dask.storage.object_store import LocalObjects
 
 
 def written(folder: Path, objects: Iterable[Object]) -> zarr.Group:
@@ -33,7 +33,7 @@ def document(folder: Path, name: str) -> dict[str, object]:
 @pytest.mark.parametrize("chunk", [1, 3, 5, 7])
 @pytest.mark.parametrize("dtype", ["int8", "int64", "float64"])
 def test_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, chunk: int) -> None:
-    monkeypatch.setattr(elements, "_CHUNK", chunk)
+    monkeypatch.setattr(anndata_encoding, "_CHUNK", chunk)
     values = np.array([3, -1, 0, 7, 2]).astype(dtype)
     found = written(tmp_path / "ours", vector("a/b", values))["a/b"]
     assert found.dtype == values.dtype
@@ -51,14 +51,14 @@ def test_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, ch
 
 
 def test_chunks_of_zeros_are_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(elements, "_CHUNK", 2)
+    monkeypatch.setattr(anndata_encoding, "_CHUNK", 2)
     keys = [key for key, _ in vector("a", np.array([0.0, 0.0, np.nan, 0.0, 0.0]))]
     assert keys == ["a/zarr.json", "a/c/1"]
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 8])
 def test_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
-    monkeypatch.setattr(elements, "_CHUNK", chunk)
+    monkeypatch.setattr(anndata_encoding, "_CHUNK", chunk)
     texts = ["sky", "", "Wörter, viele"]
     assert written(tmp_path / "ours", strings("names", texts))["names"][:].tolist() == texts
     zarr.create_group(tmp_path / "theirs").create_array(
@@ -69,7 +69,7 @@ def test_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> N
 
 @pytest.mark.parametrize("n", [1, 4, 5])
 def test_row_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n: int) -> None:
-    monkeypatch.setattr(elements, "_CHUNK", 2)
+    monkeypatch.setattr(anndata_encoding, "_CHUNK", 2)
     group = written(tmp_path / "ours", row_numbers(n))
     assert group["obs/_index"][:].tolist() == list(range(n))
     assert dict(group["obs"].attrs) == json.loads(dataframe("obs")[1])["attributes"]
