@@ -29,7 +29,7 @@ FEWEST_ANCHORS = 8
 ROWS_PER_ANCHOR = 20
 
 #: Bytes that m anchors of d features may take.
-ANCHOR_BYTES = 64 * 2**20
+ANCHOR_BYTES = 32 * 2**20
 
 #: Most turns of k-means.
 KMEANS_ITERATIONS = 25
@@ -39,7 +39,7 @@ def count_anchors(wanted: int, n: int, width: int) -> int:
     """Anchors of n rows of `width` features: as many as are wanted, but at most n/4 and what `ANCHOR_BYTES` hold.
 
     >>> count_anchors(300, 2_000_000, 200), count_anchors(300, 100, 200), count_anchors(300, 2_000_000, 100_000)
-    (300, 25, 83)
+    (300, 25, 41)
     """
     return min(n, max(FEWEST_ANCHORS, min(wanted, n // 4, ANCHOR_BYTES // (8 * max(width, 1)))))
 

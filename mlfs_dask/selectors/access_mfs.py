@@ -115,7 +115,7 @@ class AccessMFS(IterativeSelector):
         "anchors": rows are near that belong to the same anchors; nothing grows with the number of rows. "exact": the
         paper's graph, with X and F in the memory of this process. "auto": exact up to 20 000 rows.
     n_anchors : int
-        Anchors, at most a quarter of the rows, and fewer where 64 MiB do not hold Z'X of as many.
+        Anchors, at most a quarter of the rows, and fewer where 32 MiB do not hold Z'X of as many.
     anchor_neighbors : int
         Nearest anchors that a row belongs to.
     k_p : int
