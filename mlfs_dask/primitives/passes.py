@@ -278,7 +278,7 @@ def pass_sizes(source: RowSource | Profile, statistics: Sequence[Statistic], res
         state_bytes=sum(s.state_bytes for s in statistics),
         scratch_bytes=sum(s.scratch_bytes(profile) for s in statistics),
         result_bytes=sum(s.result_bytes for s in statistics),
-        # On a cluster parameters exist as they arrive, pickled, and as they are used, those of the pass before among them.
+        # On a cluster parameters exist as they arrive, pickled, and as they are used; and those of the pass before may.
         parameter_bytes=sum(s.parameter_bytes for s in statistics) * (1 if resources.client is None else 3),
         can_split=len(statistics) == 1 and isinstance(statistics[0], SplittableStatistic),
         compiled=any(s.compiled for s in statistics),
