@@ -12,7 +12,6 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.anchors import Anchors, anchor_bytes, anchor_values, count_anchors, place_anchors, standardised
 from mlfs_dask.blocks.heat_kernel import mean_degree
-from mlfs_dask.blocks.linear import row_tiles
 from tests.reference.anchors import means_of_rows, row_weights, spread
 from tests.reference.mfsir import affinity
 
@@ -22,7 +21,7 @@ def weigh(X, centres, s, centre=None, factor=None):
     d = X.shape[1]
     centre = np.zeros(d) if centre is None else centre
     anchors = Anchors(np.array(centres, float), centre, np.ones(d) if factor is None else factor, s)
-    return np.vstack([anchors.weigh(tile).toarray() for tile in row_tiles(X, centre)])
+    return anchors.weigh(X).toarray()
 
 
 CONTAINERS = pytest.mark.parametrize("container", [np.array, sp.csr_array])
@@ -104,11 +103,11 @@ def test_as_sorting_all_distances(data):
 def test_anchors_travel_without_their_kernels_form():
     anchors = Anchors(np.arange(6.0).reshape(3, 2), np.zeros(2), np.ones(2), 2)
     empty = len(pickle.dumps(anchors))
-    (tile,) = row_tiles(np.array([[0.0, 1.0]]), np.zeros(2))
-    expected = anchors.weigh(tile).toarray()
+    row = np.array([[0.0, 1.0]])
+    expected = anchors.weigh(row).toarray()
     assert len(pickle.dumps(anchors)) == empty
     again = pickle.loads(pickle.dumps(anchors))
-    assert again.weigh(tile).toarray().tolist() == expected.tolist()
+    assert again.weigh(row).toarray().tolist() == expected.tolist()
     assert anchors.nbytes == anchor_bytes(3, 2) == 128
 
 
