@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -170,6 +170,9 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
         held = sum(size for size, first, last in spans if first <= i <= last)
         if isinstance(step, Reading):
             planned = plan_statistics(source, step.statistics, resources)
+            if resources.client is None:
+                room = resources.driver_limit - (driver + held - resources.process_bytes)
+                planned = _with_threads_that_fit(planned, source, step.statistics, resources, room)
             readings[step.name] = planned
             peak_worker = max(peak_worker, planned.peak_worker_bytes)
             if resources.client is None:
@@ -202,6 +205,17 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
         typical_bytes_read=(few_read, many_read) if iterates else None,
         readings=readings,
     )
+
+
+def _with_threads_that_fit(
+    planned: PassPlan, source: RowSource | Profile, statistics: Sequence[Statistic], resources: Resources, room: int
+) -> PassPlan:
+    """A reading in process, with fewer threads where it would not fit beside the arrays that are held."""
+    for threads in range(planned.threads - 1, 0, -1):
+        if planned.peak_worker_bytes <= room:
+            break
+        planned = plan_statistics(source, statistics, replace(resources, threads_per_worker=threads))
+    return planned
 
 
 def _span(array: HeldArray, names: Sequence[str]) -> tuple[int, int]:
