@@ -265,3 +265,21 @@ def test_in_process_as_many_threads_read_as_fit_beside_the_arrays(threads):
     assert plan.notes == (() if threads == 3 else (f"memory is short: {threads} of 3 threads read",))
     less = project(cost, source(), replace(resources, driver_limit=limit - 1))
     assert less.readings["rows"].threads == max(threads - 1, 1)
+
+
+@dataclass(frozen=True)
+class Loading(Sized):
+    """Loads what the driver may have loaded, too."""
+
+    compiled = True
+    loads_trees = True
+
+
+def test_libraries_of_the_driver_and_of_its_readings_are_there_once():
+    def peak(statistic, **libraries):
+        return project(Cost([Reading("rows", (statistic,))], **libraries), source(), HERE).peak_driver_bytes
+
+    bare = peak(Sized())
+    assert peak(Loading()) == bare + COMPILED_BYTES + TREES_BYTES
+    assert peak(Sized(), compiled=True, loads_trees=True) == bare + COMPILED_BYTES + TREES_BYTES
+    assert peak(Loading(), compiled=True, loads_trees=True) == bare + COMPILED_BYTES + TREES_BYTES
