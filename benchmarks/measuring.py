@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import statistics
@@ -79,6 +80,18 @@ def in_cluster(
         "spilled_bytes": sum(spilled.values()),
         **facts,
     }
+
+
+def bind_workers(client: Any) -> None:
+    """Worker i of the cluster runs on core i alone."""
+    cores = sorted(os.sched_getaffinity(0))
+    for i, address in enumerate(sorted(client.scheduler_info(n_workers=-1)["workers"])):
+        client.run(_bind, cores[i % len(cores)], workers=[address])
+
+
+def _bind(core: int) -> None:
+    for thread in Path("/proc/self/task").iterdir():
+        os.sched_setaffinity(int(thread.name), {core})
 
 
 def spilled_bytes(dask_worker: Any) -> int:
@@ -169,27 +182,44 @@ print(json.dumps(facts))
 """
 
 
-def report(program: str, results: Path, name: str, description: str, rows: dict[str, dict[str, Any]]) -> None:
-    """Print rows and keep them in results/NAME.json, with versions, machine and the command `program name`."""
+def report(
+    program: str, results: Path, name: str, description: str, rows: dict[str, dict[str, Any]], options: str = ""
+) -> None:
+    """Print rows and keep them in results/NAME.json, with versions, machine and the command `program name options`."""
     from mlfs_dask.runtime import available_cores
 
-    packages = ("mlfs-dask", "numpy", "scipy", "dask", "distributed", "zarr", "numba")
+    packages = ("mlfs-dask", "numpy", "scipy", "scikit-learn", "dask", "distributed", "zarr", "numba")
     results.mkdir(exist_ok=True)
     document = {
         "description": description,
-        "command": f"python benchmarks/{program}.py {name}",
+        "command": f"python benchmarks/{program}.py {name} {options}".rstrip(),
         "python": platform.python_version(),
         "versions": {p: importlib.metadata.version(p) for p in packages},
         "cores": available_cores(),
+        "machine": machine(),
         "rows": rows,
     }
     (results / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
     print(description)
     for label, row in rows.items():
-        facts = ", ".join(
-            f"{key} {value:,.3g}" if isinstance(value, float) else f"{key} {value}" for key, value in row.items()
-        )
-        print(f"  {label}: {facts}")
+        print(f"  {label}: {brief(row)}")
+
+
+def machine() -> str:
+    """Processor and memory, as Linux tells them."""
+    models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    model = models[0].partition(":")[2].strip() if models else platform.processor() or platform.machine()
+    size = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return f"{model}, {size / GIB:.0f} GiB"
+
+
+def brief(facts: dict[str, Any]) -> str:
+    """Facts on one line, without the longest of them."""
+    return ", ".join(
+        f"{name} {value:,.4g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in facts.items()
+        if name not in ("objective", "extra", "all_seconds")
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------
@@ -234,6 +264,16 @@ def _look(frame: Any, event: str, argument: Any) -> None:
     for value in (*frame.f_locals.values(), argument):
         parts = (value.data, value.indices) if hasattr(value, "indptr") else (value,)
         for part in parts:
-            if isinstance(part, np.ndarray) and part.nbytes > _largest[0]:
+            if isinstance(part, np.ndarray) and held_bytes(part) > _largest[0]:
                 name = f"{Path(frame.f_code.co_filename).name}:{frame.f_code.co_name}"
-                _largest = (part.nbytes, name, tuple(value.shape))
+                _largest = (held_bytes(part), name, tuple(value.shape))
+
+
+def held_bytes(array: np.ndarray) -> int:
+    """Bytes of an array; of one that repeats its entries, as plans have them, those that there are.
+
+    >>> held_bytes(np.zeros((2, 3))), held_bytes(np.broadcast_to(0.0, (2, 3)))
+    (48, 8)
+    """
+    sizes = (size if stride else min(size, 1) for size, stride in zip(array.shape, array.strides, strict=True))
+    return math.prod(sizes) * array.itemsize

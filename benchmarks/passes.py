@@ -10,7 +10,6 @@ table and written to benchmarks/results/NAME.json with the versions and the mach
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
 import subprocess
 import sys
@@ -22,7 +21,7 @@ from typing import Any
 
 import measuring
 import numpy as np
-from measuring import GIB, drop_pages, in_cluster, in_process, plain_read, selection, warm_pages
+from measuring import GIB, bind_workers, drop_pages, in_cluster, in_process, plain_read, selection, warm_pages
 
 report = partial(measuring.report, "passes", measuring.RESULTS)
 
@@ -126,17 +125,10 @@ def bound_to_cores(function: Callable[[Any], dict[str, Any]]) -> Callable[[Any],
     """`function` with worker i of the cluster on core i alone."""
 
     def run(client: Any) -> dict[str, Any]:
-        cores = sorted(os.sched_getaffinity(0))
-        for i, address in enumerate(sorted(client.scheduler_info(n_workers=-1)["workers"])):
-            client.run(bind, cores[i % len(cores)], workers=[address])
+        bind_workers(client)
         return function(client)
 
     return run
-
-
-def bind(core: int) -> None:
-    for thread in Path("/proc/self/task").iterdir():
-        os.sched_setaffinity(int(thread.name), {core})
 
 
 def peers(folder: Path) -> None:

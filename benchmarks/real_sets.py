@@ -24,7 +24,16 @@ SETS: dict[str, tuple[list[str], tuple[str, ...]]] = {
     "genbase": (["genbase.arff.gz"], ("protein",)),
     "enron": (["enron.arff"], ()),
     "delicious": (["delicious.arff.gz"], ()),
+    "tmc2007-500": (["tmc2007-500.arff.gz"], ()),
+    "Corel5k": (["Corel5k-sparse.arff"], ()),
+    "bibtex": (["bibtex.arff.gz"], ()),
+    "yahoo-arts": (["yahoo-arts.arff.gz"], ()),
+    "yahoo-business": (["yahoo-business.arff.gz"], ()),
+    "yahoo-education": (["yahoo-education.arff.gz"], ()),
 }
+
+#: Those of which every fit of every method takes seconds.
+QUICK = ("emotions", "birds", "yeast", "scene", "medical", "genbase", "enron")
 
 
 def make_store(name: str, folder: Path) -> str:

@@ -4,7 +4,7 @@ Dense X is uniform in [0, 1) but for its first 20 features, which move with the 
 the stated nonzeros a row at uniformly drawn columns. Every row has `cardinality` labels, drawn uniformly.
 
 `PlantedReader` makes data in which neighbours mean something: rows that are combinations of a few hidden factors, or
-texts about a few topics, labels that follow from those, and labels of a share of the rows alone.
+texts about a few topics, labels that follow from those, and labels of a share of the rows or entries alone.
 """
 
 from __future__ import annotations
@@ -121,15 +121,20 @@ class PlantedReader(SyntheticReader):
     ----------
     labelled : float
         Share of rows of which labels are known.
+    labelled_entries : float
+        Share of these rows' labels that are known.
     """
 
     labelled: float = 1.0
+    labelled_entries: float = 1.0
 
     def batch(self, a: int, b: int) -> Batch:
         """Rows a..b-1; a must be a multiple of BATCH_ROWS."""
         rng = np.random.default_rng([self.seed, a])
         X, Y = self._texts(rng, b - a) if self.nonzeros else self._combinations(rng, b - a)
         Y[rng.random(b - a) >= self.labelled] = -1
+        if self.labelled_entries < 1:
+            Y[rng.random(Y.shape) >= self.labelled_entries] = -1
         return Batch(X, csr_array(Y), b)
 
     def _combinations(self, rng: np.random.Generator, rows: int) -> tuple[np.ndarray, np.ndarray]:
@@ -176,13 +181,14 @@ def make_store(
     cardinality: int = 3,
     nonzeros: int = 0,
     labelled: float | None = None,
+    labelled_entries: float = 1.0,
     compressor: str = "none",
 ) -> Path:
     """The store at `path`, made unless it is there; with `labelled` rows have the structure of `PlantedReader`."""
     if not path.exists():
         reader = SyntheticReader(n, d, q, cardinality, nonzeros)
         if labelled is not None:
-            reader = PlantedReader(n, d, q, cardinality, nonzeros, labelled=labelled)
+            reader = PlantedReader(n, d, q, cardinality, nonzeros, labelled=labelled, labelled_entries=labelled_entries)
         convert_reader(lambda: reader, path, options=Options(compressor=compressor), resume=False, force=True)
     return path
 

@@ -1,49 +1,74 @@
-"""Write docs/benchmarks.md from the results that `passes.py` and `iterative.py` have left.
+"""Write docs/benchmarks.md, and the tables of anchors in docs/quality.md, from the results that the benchmarks left.
 
-python benchmarks/table.py
+    python benchmarks/table.py    [--results DIR] [--docs DIR]
+
+A benchmark of the iterative selectors that has left none has its command there, and no table.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 from typing import Any
 
+import anchors
+import gram
+import iterative
+from anchors import GRID_SETS
+from real_sets import replace_table
+
 HERE = Path(__file__).parent
 ORDER = ("dense", "sparse", "workers", "peers", "growth", "wide", "small", "conversion")
-GRAPHS = ("rows", "texts", "points", "masses")
-ITERATIVE = ("small", "medium", "wide", "large", "growth", "cap", "readings")
 COLUMNS = {
+    "exact": "exact",
+    "anchors": "anchors",
+    **dict.fromkeys(GRID_SETS),
+    "mean": "mean",
+    "difference": "difference, points",
+    "error": "±",
+    "exact_iterations": "iterations, exact",
+    "anchors_iterations": "iterations, anchors",
+    "exact_seconds": "seconds, exact",
+    "anchors_seconds": "seconds, anchors",
     "seconds": "seconds",
     "target_seconds": "aim",
-    "search_seconds": "of which search",
+    "iteration_seconds": "an iteration, s",
+    "iteration_ratio": "ratio",
+    "reading_seconds": "a reading, s",
+    "reading_ratio": "ratio",
     "ratio_to_read": "ratio to the read",
     "ratio": "ratio to the peer",
     "speedup": "speed-up",
+    "reading_speedup": "speed-up of a reading",
     "MB_per_second": "MB/s",
     "log_log_slope": "log-log slope",
+    "reading_slope": "slope of a reading",
     "memory_slope": "slope of peak",
     "driver_memory_slope": "slope of driver peak",
     "worker_cpu_seconds": "CPU seconds",
     "cpu_seconds": "CPU seconds",
     "driver_cpu_seconds": "CPU seconds, driver",
-    "added_MiB": "MiB beside the data",
-    "planned_added_MiB": "planned MiB beside it",
+    "share_outside": "CPU outside",
     "peak_worker_MiB": "peak MiB",
     "planned_MiB": "planned MiB",
+    "peak_ratio": "ratio of peak",
     "peak_driver_MiB": "driver peak MiB",
     "planned_driver_MiB": "driver planned MiB",
+    "driver_peak_ratio": "ratio of driver peak",
     "largest_array_worker_MiB": "largest array MiB, worker",
     "largest_array_driver_MiB": "largest array MiB, driver",
     "iterations": "iterations",
-    "widenings": "widenings an iteration",
     "converged": "converged",
-    "graph": "graph",
-    "recall": "recall",
     "passes": "passes",
     "tasks": "tasks",
     "largest_difference": "largest difference of scores",
+    "skipped": "not judged",
 }
+COLUMNS = {key: name or key for key, name in COLUMNS.items()}
+
+#: Values of average precision, which are shown to four digits, and differences of them.
+PRECISIONS = ("exact", "anchors", "mean", *GRID_SETS)
 
 INTRODUCTION = """# Benchmarks
 
@@ -67,6 +92,12 @@ def table(rows: dict[str, dict[str, Any]]) -> str:
 
 
 def _cell(key: str, value: Any) -> str:
+    if key in PRECISIONS:
+        return f"{value:.4f}"
+    if key == "share_outside":
+        return f"{value:.0%}"
+    if key in ("difference", "error"):
+        return f"{value:+.1f}" if key == "difference" else f"{value:.1f}"
     if key == "largest_difference":
         return f"{value:.1g}"
     if key.endswith("_MiB"):
@@ -79,22 +110,49 @@ def _cell(key: str, value: Any) -> str:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=iterative.KEPT, help="of the iterative selectors")
+    parser.add_argument("--docs", type=Path, default=HERE.parent / "docs", help="where the documents are")
+    options = parser.parse_args()
     documents = {name: json.loads((HERE / "results" / f"{name}.json").read_text()) for name in ORDER}
-    first = documents["dense"]
-    versions = ", ".join(f"{name} {version}" for name, version in first["versions"].items())
-    text = INTRODUCTION.format(cores=first["cores"], versions=f"Python {first['python']}, {versions}")
-    for name in ITERATIVE:
-        path = HERE / "results" / "iterative" / f"{name}.json"
-        if path.exists():
-            documents[f"iterative selectors: {name}"] = json.loads(path.read_text())
-    for name in GRAPHS:
-        path = HERE / "results" / "graphs" / f"{name}.json"
-        if path.exists():
-            documents[f"neighbour graphs: {name}"] = json.loads(path.read_text())
+    text = INTRODUCTION.format(cores=documents["dense"]["cores"], versions=versions(documents["dense"]))
     for name, document in documents.items():
-        text += f"## {name}\n\n{document['description']}\n\n    {document['command']}\n\n{table(document['rows'])}\n\n"
+        text += section(name, document) + f"\n{table(document['rows'])}\n\n"
+    described = {name: ("iterative", iterative.describe(name)) for name in iterative.DESCRIPTIONS}
+    described |= {name: ("gram", description) for name, description in gram.DESCRIPTIONS.items()}
+    for name, (program, description) in described.items():
+        title, path = f"iterative selectors: {name}", options.results / f"{name}.json"
+        if path.exists():
+            document = json.loads(path.read_text())
+            text += section(title, document) + f"\n{table(document['rows'])}\n\n{measured_on(document)}\n\n"
+        else:
+            command = f"python benchmarks/{program}.py {name}"
+            text += section(title, {"description": description, "command": command}) + "\n"
     text += where_time_goes()
-    (HERE.parent / "docs" / "benchmarks.md").write_text(text.rstrip() + "\n")
+    (options.docs / "benchmarks.md").write_text(text.rstrip() + "\n")
+    for name in anchors.DESCRIPTIONS:
+        path = options.results / f"anchors-{name}.json"
+        if path.exists():
+            document = json.loads(path.read_text())
+            rows = {label: {**row.pop("of_sets", {}), **row} for label, row in document["rows"].items()}
+            text = f"{document['description']}.\n\n{table(rows)}\n\n{measured_on(document)}"
+            replace_table(options.docs / "quality.md", f"anchors-{name}", text)
+
+
+def section(title: str, document: dict[str, Any]) -> str:
+    """Heading, description and command."""
+    return f"## {title}\n\n{document['description']}\n\n    {document['command']}\n"
+
+
+def versions(document: dict[str, Any]) -> str:
+    """Of Python and of packages."""
+    told = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
+    return f"Python {document['python']}, {told}"
+
+
+def measured_on(document: dict[str, Any]) -> str:
+    """The machine and the versions of one table."""
+    return f"{document['machine']}, {document['cores']} cores. {versions(document)}."
 
 
 def where_time_goes() -> str:

@@ -1,12 +1,12 @@
-"""Statistics of whole stores, kept between jobs, so that a second selection with another λ or k reads nothing.
+"""Cache of statistics of whole stores: a second selection with another λ or k reads nothing.
 
-An entry is a folder `KIND-KEY` with an `.npy` file for every array and `entry.json`, which says what it is. The key is
-a digest of the kind, of the store's content, of the statistic's parameters, and of the code that computes it: whatever
-changes, another entry is meant, and nothing ever has to be declared stale. An entry appears whole, by a rename; it is
-checked against its digests whenever it is read; it may be deleted at any time, since what is missing is computed again.
+An entry is a folder `KIND-KEY` with an `.npy` file for every array, and `entry.json`, which describes it. The key is a
+digest of the kind, of the store's content, of the statistic's parameters, and of the code that computes it: if one of
+these changes, the key does too, so no entry is ever out of date. An entry appears whole, by a rename. Its digests are
+verified whenever it is read. It may be deleted at any time; a missing statistic is computed again.
 
-Primitives ask for the `slot` of what they are about to compute. Without `cache` around them, or on data without a
-digest, a slot is empty and stays so.
+Primitives ask for the `entry` of a statistic before they compute it. Without `cache`, or for data without a digest, an
+entry is empty and nothing is saved.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,6 @@ from numpy.typing import NDArray
 
 from mlfs_dask import runtime
 from mlfs_dask._version import __version__
-from mlfs_dask.array_files import map_file, read_header, write_array
 from mlfs_dask.errors import UsageError
 from mlfs_dask.fingerprints import code_digest, digest_of
 
@@ -39,14 +38,14 @@ logger = logging.getLogger(__name__)
 
 Arrays = Mapping[str, NDArray[Any]]
 
-#: Bytes that a cache may hold, unless told otherwise.
+#: Default of the bytes that a cache may hold.
 SIZE = 4 * 2**30
 
-#: Where the caches of stores are: beside each of them.
+#: Place of a cache that is beside its store.
 BESIDE = "auto"
 
-#: Arrays from this size on are mapped and not read: what is not used of them takes no memory.
-MAPPED_FROM = 2**20
+#: Bytes of an array from which on it is mapped and not read: what is not used of it takes no memory.
+MMAP_BYTES = 2**20
 
 #: Seconds after which a folder that a killed process left half-written is removed.
 _ABANDONED = 3600.0
@@ -74,23 +73,23 @@ class _Setting:
 
 # Of the context, so that threads of a user do not get each other's (`runtime.in_context`).
 _setting: ContextVar[_Setting | None] = ContextVar("setting", default=None)
-_notes: ContextVar[tuple[list[str], ...]] = ContextVar("notes", default=())
-_presumed: ContextVar[tuple[set[Path], ...]] = ContextVar("presumed", default=())
+_hits: ContextVar[tuple[list[str], ...]] = ContextVar("hits", default=())
+_assumed: ContextVar[tuple[set[Path], ...]] = ContextVar("assumed", default=())
 
 
 @contextlib.contextmanager
 def cache(place: str | os.PathLike[str] | None = BESIDE, *, size: int = SIZE) -> Iterator[None]:
-    """Keep the statistics of stores, and use those that are kept, in the with-block.
+    """Cache the statistics of stores in the with-block.
 
-    This holds for the thread of the with-block alone; another thread of a program has a cache of its own, or none.
+    This holds for the thread of the with-block alone; another thread has a cache of its own, or none.
 
     Parameters
     ----------
     place : path, "auto" or None
         Folder of the cache. "auto": beside each store, `STORE.cache`; of a store at a URL in the user's cache folder
-        (`$XDG_CACHE_HOME/mlfs`). None: nothing is kept in the with-block.
+        (`$XDG_CACHE_HOME/mlfs`). None: nothing is cached in the with-block.
     size : int
-        Bytes that one folder may hold; entries that were not used for longest leave first.
+        Bytes that one folder may hold; the least recently used entries are removed first.
 
     Raises
     ------
@@ -119,33 +118,33 @@ def cache(place: str | os.PathLike[str] | None = BESIDE, *, size: int = SIZE) ->
 
 
 def is_on(source: Any) -> bool:
-    """Whether statistics of a row source are kept."""
+    """Whether statistics of a row source are cached."""
     return _folder_of(source) is not None
 
 
 @contextlib.contextmanager
-def noting() -> Iterator[list[str]]:
+def record_hits() -> Iterator[list[str]]:
     """The kinds of statistics that came from the cache in the with-block, in their order."""
-    taken: list[str] = []
-    token = _notes.set((*_notes.get(), taken))
+    kinds: list[str] = []
+    token = _hits.set((*_hits.get(), kinds))
     try:
-        yield taken
+        yield kinds
     finally:
-        _notes.reset(token)
+        _hits.reset(token)
 
 
 @contextlib.contextmanager
-def presuming() -> Iterator[None]:
-    """Plan as if everything that is told by `Slot.presume` in the with-block were in the cache."""
-    token = _presumed.set((*_presumed.get(), set()))
+def assume_cached() -> Iterator[None]:
+    """Plan in the with-block as if the entries of `CacheEntry.assume_filled` were in the cache."""
+    token = _assumed.set((*_assumed.get(), set()))
     try:
         yield
     finally:
-        _presumed.reset(token)
+        _assumed.reset(token)
 
 
 def cache_of(store: str) -> Path:
-    """Where the cache of a store is, unless told otherwise.
+    """Folder of the cache of a store with `cache("auto")`.
 
     >>> str(cache_of("data/enron.zarr"))
     'data/enron.zarr.cache'
@@ -168,29 +167,29 @@ def _folder_of(source: Any) -> Path | None:
     return cache_of(str(store)) if setting.place == BESIDE else Path(setting.place)
 
 
-def slot(
+def entry(
     source: Any,
     kind: str,
     parameters: Mapping[str, Any],
     *,
     covers: Callable[[Arrays], bool] | None = None,
-) -> Slot:
-    """The place of one statistic.
+) -> CacheEntry:
+    """The entry of one statistic.
 
     Parameters
     ----------
     source : RowSource
-        With `digest`, of its content, and `place`, the path or URL of its store.
+        Has a `digest` of its content, and `place`, the path or URL of its store.
     kind : str
         Lower-case words joined by hyphens.
     parameters : mapping
         Plain values and arrays on which the statistic depends, beside the data.
     covers : function, optional
-        Says whether the arrays that are kept are enough. An entry that is not enough is replaced.
+        ``covers(arrays)`` says whether the arrays of the entry suffice. An entry that does not is replaced.
     """
     setting, folder = _setting.get(), _folder_of(source)
     if setting is None or folder is None:
-        return Slot()
+        return CacheEntry()
     identity = {
         "format": _FORMAT,
         "kind": kind,
@@ -198,36 +197,31 @@ def slot(
         "parameters": digest_of(parameters),
         "code": [__version__, code_digest(_CODE)],
     }
-    return _Kept(folder, kind, identity, setting.size, covers)
+    return FolderEntry(folder, kind, identity, setting.size, covers)
 
 
-class Slot:
-    """Holds nothing and keeps nothing: the slot of a statistic for which there is no cache."""
+class CacheEntry:
+    """Entry of one statistic. This base class stays empty: it serves statistics for which there is no cache."""
 
     @property
     def is_filled(self) -> bool:
-        """Whether an entry is there; it is not verified."""
+        """Whether the statistic is cached; its digests are not verified."""
         return False
 
-    def presume(self) -> None:
-        """Take the slot for filled, in plans: an earlier job will have filled it (`presuming`)."""
+    def assume_filled(self) -> None:
+        """Assume in plans that an earlier job has filled this entry (`assume_cached`)."""
 
-    def load(self, *, rows: Sequence[str] = ()) -> dict[str, NDArray[Any]] | None:
-        """The arrays kept, if they are there and are what was written. Writing to them changes no file.
-
-        Parameters
-        ----------
-        rows : sequence of str
-            Arrays with a row for every row of the data: their pages are given back (`row_arrays.give_back`), and they
-            cannot be written to.
-        """
+    def load(self) -> dict[str, NDArray[Any]] | None:
+        """The cached arrays, verified; None if there are none. Writing to them changes no file."""
         return None
 
     def save(self, arrays: Arrays) -> None:
-        """Keep arrays. What cannot be kept is only told: the job itself can go on."""
+        """Cache arrays. If they cannot be written this is logged, and the job continues."""
 
 
-class _Kept(Slot):
+class FolderEntry(CacheEntry):
+    """Entry in a folder of a cache."""
+
     def __init__(
         self,
         folder: Path,
@@ -241,46 +235,43 @@ class _Kept(Slot):
         self._identity = dict(identity)
         self._size = size
         self._covers = covers
-        self._entry = folder / f"{kind}-{digest_of(identity)}"
+        self._path = folder / f"{kind}-{digest_of(identity)}"
 
-    def presume(self) -> None:
-        for entries in _presumed.get()[-1:]:
-            entries.add(self._entry)
+    def assume_filled(self) -> None:
+        for paths in _assumed.get()[-1:]:
+            paths.add(self._path)
 
     @property
     def is_filled(self) -> bool:
-        return any(self._entry in entries for entries in _presumed.get()) or self._is_there()
+        return any(self._path in paths for paths in _assumed.get()) or self._is_complete()
 
-    def _is_there(self) -> bool:
+    def _is_complete(self) -> bool:
         try:
-            record = _read_record(self._entry)
-            arrays = {name: _open_array(self._entry / f"{name}.npy", each) for name, each in record["arrays"].items()}
+            record = _read_record(self._path)
+            arrays = {name: _open_array(self._path / f"{name}.npy", each) for name, each in record["arrays"].items()}
         except (OSError, ValueError):
             return False
         return self._covers is None or self._covers(arrays)
 
-    def load(self, *, rows: Sequence[str] = ()) -> dict[str, NDArray[Any]] | None:
+    def load(self) -> dict[str, NDArray[Any]] | None:
         try:
-            record = _read_record(self._entry)
+            record = _read_record(self._path)
             for name, each in record["arrays"].items():
-                _verify(self._entry / f"{name}.npy", each)
-            arrays = {
-                name: _open_array(self._entry / f"{name}.npy", each, to_be_read=name in rows)
-                for name, each in record["arrays"].items()
-            }
+                _verify(self._path / f"{name}.npy", each)
+            arrays = {name: _open_array(self._path / f"{name}.npy", each) for name, each in record["arrays"].items()}
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError) as error:
-            logger.warning("%s is damaged and is computed again: %s", self._entry, error)
-            _remove(self._entry)
+            logger.warning("%s is damaged and is computed again: %s", self._path, error)
+            _remove(self._path)
             return None
         if self._covers is not None and not self._covers(arrays):
             return None
         with contextlib.suppress(OSError):
-            os.utime(self._entry / _RECORD)  # used now
+            os.utime(self._path / _RECORD)  # used now
         logger.info("%s: from the cache", self._kind)
-        for taken in _notes.get():
-            taken.append(self._kind)
+        for kinds in _hits.get():
+            kinds.append(self._kind)
         return arrays
 
     def save(self, arrays: Arrays) -> None:
@@ -288,7 +279,7 @@ class _Kept(Slot):
         if total > self._size:
             logger.info("%s: %d bytes are more than the cache may hold", self._kind, total)
             return
-        aside = self._folder / f".{self._entry.name}.{uuid.uuid4().hex[:8]}"
+        aside = self._folder / f".{self._path.name}.{uuid.uuid4().hex[:8]}"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             _write_tag(self._folder)
@@ -296,13 +287,13 @@ class _Kept(Slot):
             with runtime.stage(f"cache: {self._kind}"):
                 self._write(aside, arrays)
             for left in reversed(range(_TRIES)):
-                if self._entry.exists() and not self._is_there():
-                    _remove(self._entry)  # damaged, or too little
+                if self._path.exists() and not self._is_complete():
+                    _remove(self._path)  # damaged, or too little
                 try:
-                    aside.rename(self._entry)
+                    aside.rename(self._path)
                     break
                 except OSError:
-                    if self._is_there():  # another process was faster, with the same content
+                    if self._is_complete():  # another process was faster, with the same content
                         break
                     if not left:
                         raise
@@ -317,16 +308,16 @@ class _Kept(Slot):
         for name, array in arrays.items():
             file = aside / f"{name}.npy"
             with file.open("wb") as stream:
-                write_array(stream, array)
+                np.save(stream, array, allow_pickle=False)
             table[name] = {"bytes": file.stat().st_size, "digest": _digest_of_file(file)}
         record = {**self._identity, "arrays": table}
         record["digest"] = digest_of(record)
         (aside / _RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 
 
-def _read_record(entry: Path) -> dict[str, Any]:
+def _read_record(path: Path) -> dict[str, Any]:
     """`entry.json`; ValueError if it is not what was written."""
-    record = json.loads((entry / _RECORD).read_bytes())
+    record = json.loads((path / _RECORD).read_bytes())
     if not isinstance(record, dict) or record.pop("digest", None) != digest_of(record):
         raise ValueError(f"{_RECORD} does not have its digest")
     return record
@@ -337,12 +328,8 @@ def _verify(file: Path, expected: Mapping[str, Any]) -> None:
         raise ValueError(f"{file.name} does not have its digest")
 
 
-def _open_array(file: Path, expected: Mapping[str, Any], *, to_be_read: bool = False) -> NDArray[Any]:
-    if to_be_read:
-        with file.open("rb") as stream:
-            shape, fortran, dtype = read_header(stream)
-            return map_file(stream, stream.tell(), shape, fortran, dtype)
-    if expected["bytes"] < MAPPED_FROM:
+def _open_array(file: Path, expected: Mapping[str, Any]) -> NDArray[Any]:
+    if expected["bytes"] < MMAP_BYTES:
         array: NDArray[Any] = np.load(file, allow_pickle=False)
         return array
     # Copy-on-write: who computes in place changes memory of this process and no file.
@@ -355,21 +342,21 @@ def _digest_of_file(file: Path) -> str:
 
 
 def _write_tag(folder: Path) -> None:
-    """Mark the folder, as backup programs know it (https://bford.info/cachedir/)."""
+    """Mark the folder as a cache for backup programs (https://bford.info/cachedir/)."""
     with contextlib.suppress(FileExistsError), (folder / "CACHEDIR.TAG").open("x", encoding="ascii") as stream:
         stream.write(_TAG)
 
 
-def _remove(entry: Path) -> None:
-    """Remove an entry at once for everybody: who has mapped its arrays keeps them, nobody meets half of it."""
-    aside = entry.with_name(f".{entry.name}.{uuid.uuid4().hex[:8]}")
+def _remove(path: Path) -> None:
+    """Remove an entry, by a rename: no process reads half of it, and arrays that are mapped remain readable."""
+    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     with contextlib.suppress(OSError):
-        entry.rename(aside)
+        path.rename(aside)
         shutil.rmtree(aside, ignore_errors=True)
 
 
 def _make_room(folder: Path, size: int) -> None:
-    """Remove the entries that were not used for longest, until the others fit."""
+    """Remove the least recently used entries until the others fit."""
     found = []
     for path in folder.iterdir():
         with contextlib.suppress(OSError):  # somebody else has removed it

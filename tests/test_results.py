@@ -220,18 +220,63 @@ def test_only_the_same_run_is_finished(tmp_path: Path) -> None:
         assert finished_run(path, **{**same, **change}) is None
 
 
+VALUES = np.array([[0.5, -1.0], [0.25, 1.0]])
+
+
+def recovered(write: Any = None) -> RecoveredLabels:
+    write = write or (lambda store: store.write(0, VALUES))
+    return RecoveredLabels(write=write, n=2, names=["a", "b"], threshold=0.3, partition_rows=2)
+
+
 @pytest.mark.parametrize("place", ["local", "memory://runs/labels"])
 def test_recovered_labels_come_and_go_with_their_run(tmp_path: Path, place: str) -> None:
     import zarr
 
     path = str(tmp_path / "run") if place == "local" else place
-    values = np.array([[0.5, -1.0], [0.25, 1.0]])
     assert not results.has_labels(path)
-    write(path, labels=RecoveredLabels(values, ["a", "b"], 0.3))
+    write(path, labels=recovered())
     assert results.has_labels(path)
     group = zarr.open_group(f"{path}/labels.zarr", mode="r")
-    assert group["X"][...].tolist() == values.tolist()
+    assert group["X"][...].tolist() == VALUES.tolist()
     assert group["layers/positive"][...].tolist() == [[1, 0], [0, 1]]
+    assert group["var/_index"][...].tolist() == ["a", "b"]
     assert read_run(path).k == 2
     write(path, force=True)
     assert not results.has_labels(path)
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), ValueError("lost"), KeyboardInterrupt()])
+def test_labels_that_are_written_halfway_are_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    places = []
+
+    def half(store: Any) -> None:
+        places.append(Path(store.place))
+        store.write(0, VALUES)
+        assert (places[0] / "X/c/0/0").is_file()
+        raise error
+
+    expected = MlfsError if isinstance(error, OSError) else type(error)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(expected):
+        write("run", labels=recovered(half))
+    assert places[0].is_absolute()  # workers have folders of their own
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_labels_that_break_off_at_a_url_leave_no_finished_run() -> None:
+    """A run is finished when its record is there, and the record of the run before was removed first."""
+
+    def half(store: Any) -> None:
+        store.write(0, VALUES)
+        raise KeyboardInterrupt
+
+    path = "memory://runs/halfway"
+    write(path)
+    with pytest.raises(KeyboardInterrupt):
+        write(path, labels=recovered(half), force=True)
+    with pytest.raises(DataError, match=r"no run\.json here"):
+        read_run(path)
+    write(path, labels=recovered())
+    assert read_run(path).k == 2

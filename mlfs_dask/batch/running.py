@@ -34,7 +34,7 @@ from mlfs_dask.evaluation.experiment import Experiment
 from mlfs_dask.evaluation.inputs import Inputs
 from mlfs_dask.evaluation.resume import PartialResults, partial_folder
 from mlfs_dask.fingerprints import code_digest, digest_of
-from mlfs_dask.primitives.passes import cache_slot, is_cached, plan_statistics, run_pass
+from mlfs_dask.primitives.passes import cache_entry, is_cached, plan_statistics, run_pass
 from mlfs_dask.results import RECORD, as_json, is_url, read_run, write_run
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import count_kept
@@ -260,7 +260,7 @@ class Batch:
         for store in self.spec.stores:
             jobs = [job for job in self._jobs_of(store) if not self._is_done(job)]
             found.done += len(self._jobs_of(store)) - len(jobs)
-            with caching.presuming():
+            with caching.assume_cached():
                 found.jobs += self._project_store(store, jobs, resources)
         return found
 
@@ -271,7 +271,7 @@ class Batch:
             plan = project(Cost([Reading("shared", tuple(shared))]), dataset.rows, resources)
             yield _job_projection(f"{store.name}.shared", plan)
             for statistic in shared:
-                cache_slot(dataset.rows, statistic).presume()
+                cache_entry(dataset.rows, statistic).assume_filled()
         for job in jobs:
             if job.evaluation is None:
                 yield _project_or_problem(job.name, lambda job=job: self._project_selection(job, resources))  # type: ignore[misc]
@@ -286,7 +286,7 @@ class Batch:
         plan = require_driver(selector.plan(dataset.rows, resources), resources, f"{job.name} in the driver process")
         found = _job_projection(job.name, plan)
         for statistic in selector.first_statistics(dataset.rows, resources):
-            cache_slot(dataset.rows, statistic).presume()
+            cache_entry(dataset.rows, statistic).assume_filled()
         return found
 
     def _comes_after_its_ranking(self, job: Job) -> bool:

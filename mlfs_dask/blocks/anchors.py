@@ -29,7 +29,7 @@ FEWEST_ANCHORS = 8
 ROWS_PER_ANCHOR = 20
 
 #: Bytes that m anchors of d features may take.
-ANCHOR_BYTES = 64 * 2**20
+ANCHOR_BYTES = 32 * 2**20
 
 #: Most turns of k-means.
 KMEANS_ITERATIONS = 25
@@ -39,7 +39,7 @@ def count_anchors(wanted: int, n: int, width: int) -> int:
     """Anchors of n rows of `width` features: as many as are wanted, but at most n/4 and what `ANCHOR_BYTES` hold.
 
     >>> count_anchors(300, 2_000_000, 200), count_anchors(300, 100, 200), count_anchors(300, 2_000_000, 100_000)
-    (300, 25, 83)
+    (300, 25, 41)
     """
     return min(n, max(FEWEST_ANCHORS, min(wanted, n // 4, ANCHOR_BYTES // (8 * max(width, 1)))))
 
@@ -59,11 +59,20 @@ def place_anchors(points: Matrix, m: int, seed: int) -> Array:
     from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
 
+    # The last digits of the points depend on how rows are cut into partitions. They would decide which of two points
+    # that are near to one another alone becomes a centre, and to which of two equally near centres a point belongs.
+    # Single precision lacks these digits.
+    rounded = points.astype(np.float32)
     # One thread: how sums are cut between threads would decide their last digits.
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct points than m
         means = KMeans(m, n_init=1, max_iter=KMEANS_ITERATIONS, random_state=seed % 2**32)
-        centres: Array = means.fit(points).cluster_centers_
+        labels = means.fit(rounded).labels_
+    rows = len(labels)
+    member = sp.csr_array((np.ones(rows), (labels, np.arange(rows))), shape=(m, rows))
+    sizes = np.bincount(labels, minlength=m)
+    sums = member[sizes > 0] @ points
+    centres: Array = (sums.toarray() if sp.issparse(sums) else sums) / sizes[sizes > 0, np.newaxis]
     _, first = np.unique(centres, axis=0, return_index=True)
     return np.ascontiguousarray(centres[np.sort(first)])
 
@@ -77,7 +86,9 @@ def standardised(X: Matrix, centre: Array, factor: Array) -> Matrix:
     centre, factor : float64 array, shape (d,)
     """
     if sp.issparse(X):
-        return sp.csr_array((X.data * factor[X.indices], X.indices, X.indptr), shape=X.shape)
+        # scikit-learn takes indices of 32 bits alone.
+        indices, indptr = X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int32, copy=False)
+        return sp.csr_array((X.data * factor[indices], indices, indptr), shape=X.shape)
     return (X - centre) * factor
 
 

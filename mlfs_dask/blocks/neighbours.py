@@ -9,8 +9,6 @@ should therefore lie around zero, and the callers see to that. Sparse rows need 
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,13 +31,21 @@ SINGLE_PRECISION = (1e-10, 1e12)
 #: Values of a tile of candidates, and of the differences that are held at a time.
 TILE_VALUES = 2**20
 
-#: Bytes that `NearestRows.add` allocates besides the state, at most.
-SCRATCH_BYTES = 8 * (4 * QUERY_ROWS * TILE_ROWS + 4 * TILE_VALUES)
+#: Pairs of sparse rows above which the compiled search is worth loading: up to there NumPy is done before.
+COMPILED_PAIRS = 2 * 10**6
+
+#: First row of a group that is not of the candidates.
+_ELSEWHERE = -(2**60)
 
 _DIGITS = 42
 
 #: Relative width within which a pair might still come before the k-th after rounding: a quarter of a step.
 _SLACK = 2.0 ** -(_DIGITS + 3)
+
+
+def scratch_bytes(columns: int) -> int:
+    """Bytes that `NearestRows.add` allocates besides the state, at most, for rows of so many values."""
+    return 8 * (2 * QUERY_ROWS * TILE_ROWS + 6 * max(TILE_VALUES, 64 * columns))
 
 
 class NearestRows:
@@ -49,8 +55,8 @@ class NearestRows:
     ----------
     Q : float64 ndarray or csr_array, shape (rows, d)
         The group. Kept, not copied.
-    first : int
-        Index of its first row in the whole matrix; a row is not its own neighbour.
+    first : int or None
+        Index of its first row among the candidates, where the group is of them: a row is not its own neighbour.
     k : int
         Neighbours of a row.
     compiled : bool
@@ -74,25 +80,15 @@ class NearestRows:
     array([16., 16.])
     """
 
-    def __init__(self, Q: Matrix, first: int, k: int, *, compiled: bool = False) -> None:
+    def __init__(self, Q: Matrix, first: int | None, k: int, *, compiled: bool = False) -> None:
         rows = Q.shape[0]
         self.Q = Q
-        self.first = first
+        self.first = _ELSEWHERE if first is None else first
         self.k = k
         self.indices = np.full((rows, k), -1, dtype=np.int64)
         self.distances = np.full((rows, k), np.inf)
         self._squares = _squares(Q)
         self._compiled = compiled and sp.issparse(Q)
-
-    def nearest(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Indices and squared distances of what was found, nearest first."""
-        return self.indices, self.distances
-
-    def copy(self) -> NearestRows:
-        """The same search, to go on with apart from this one."""
-        other = copy.copy(self)
-        other.indices, other.distances = self.indices.copy(), self.distances.copy()
-        return other
 
     def add(self, C: Matrix, start: int) -> None:
         """Consider rows `start` and following as neighbours.
@@ -199,118 +195,6 @@ class NearestRows:
         order = np.argsort(_rounded(norms[touched][:, np.newaxis] + found), axis=1, kind="stable")[:, : self.k]
         distances[touched] = np.take_along_axis(found, order, axis=1)
         indices[touched] = np.take_along_axis(which, order, axis=1)
-
-
-class RankedRows:
-    """The k nearest among given candidates, for each row of a group: what an approximate search proposes is ranked.
-
-    Parameters
-    ----------
-    Q : float64 ndarray or csr_array, shape (rows, d)
-        The group. Kept, not copied.
-    candidates : int array, shape (rows, c)
-        Indices of rows of the whole matrix, at least k different ones a row.
-    k : int
-        Neighbours of a row.
-    compiled : bool
-        As of `NearestRows`.
-
-    Notes
-    -----
-    Holds 24 c bytes a row. Distances and the order of ties are those of `NearestRows`.
-
-    Examples
-    --------
-    >>> rows = np.array([[0.0], [1.0], [1.0], [5.0]])
-    >>> ranked = RankedRows(rows, np.array([[3, 2], [0, 3], [3, 0], [0, 1]]), 1)
-    >>> ranked.add(rows, 0)
-    >>> ranked.nearest()
-    (array([[2],
-           [0],
-           [0],
-           [1]]), array([[ 1.],
-           [ 1.],
-           [ 1.],
-           [16.]]))
-    """
-
-    def __init__(self, Q: Matrix, candidates: NDArray[Any], k: int, *, compiled: bool = False) -> None:
-        self._compiled = compiled and sp.issparse(Q)
-        self.Q = Q
-        self.k = k
-        self._candidates = np.sort(candidates, axis=1)
-        self._order = np.argsort(self._candidates, axis=None, kind="stable")
-        self._sorted = self._candidates.ravel()[self._order]
-        self._distances = np.full(candidates.size, np.inf)
-
-    def copy(self) -> RankedRows:
-        """The same ranking, to go on with apart from this one."""
-        other = copy.copy(self)
-        other._distances = self._distances.copy()
-        return other
-
-    def add(self, C: Matrix, start: int) -> None:
-        """Take the distances from rows `start` and following.
-
-        Parameters
-        ----------
-        C : ndarray or csr_array, shape (rows, d)
-            float64, and centred and scaled as Q is.
-        start : int
-        """
-        low, high = np.searchsorted(self._sorted, (start, start + C.shape[0]))
-        pairs = self._order[low:high]
-        columns = self._sorted[low:high].astype(np.int64) - start
-        rows = pairs // self._candidates.shape[1]
-        self._distances[pairs] = _pair_distances(self.Q, C, rows, columns, compiled=self._compiled)
-
-    def nearest(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Indices and squared distances of the k nearest, nearest first."""
-        distances = self._distances.reshape(self._candidates.shape)
-        keys = _rounded(_squares(self.Q)[:, np.newaxis] + distances)
-        order = np.argsort(keys, axis=1, kind="stable")[:, : self.k]
-        indices = np.take_along_axis(self._candidates, order, axis=1).astype(np.int64)
-        return indices, np.take_along_axis(distances, order, axis=1)
-
-
-def merge_nearest(
-    Q: Matrix, parts: Sequence[tuple[NDArray[np.int64], NDArray[np.float64]]], k: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The k nearest of what searches among different rows have found for the same rows Q.
-
-    Parameters
-    ----------
-    Q : float64 ndarray or csr_array, shape (rows, d)
-    parts : sequence of (indices, distances)
-        As `NearestRows.nearest` gives them; −1 and infinity where fewer were found.
-    k : int
-    """
-    indices, distances = (np.concatenate(arrays, axis=1) for arrays in zip(*parts, strict=True))
-    by_index = np.argsort(indices, axis=1, kind="stable")
-    indices, distances = np.take_along_axis(indices, by_index, 1), np.take_along_axis(distances, by_index, 1)
-    keys = _rounded(_squares(Q)[:, np.newaxis] + distances)
-    order = np.argsort(keys, axis=1, kind="stable")[:, :k]
-    return np.take_along_axis(indices, order, axis=1), np.take_along_axis(distances, order, axis=1)
-
-
-def recall(found: NDArray[np.float64], exact: NDArray[np.float64], *, slack: float = 2.0**-40) -> float:
-    """Share of neighbours that are as near as the true ones, so that rows of equal distance stand for one another.
-
-    Parameters
-    ----------
-    found, exact : float64 array, shape (rows, k)
-        Distances of the rows found, and of the true neighbours; rising.
-    slack : float
-        Relative rounding.
-
-    Examples
-    --------
-    >>> recall(np.array([[1.0, 2.0], [1.0, 3.0]]), np.array([[1.0, 2.0], [1.0, 2.0]]))
-    0.75
-    """
-    if exact.size == 0:
-        return 1.0
-    return float((found <= exact[:, -1:] * (1 + slack)).mean())
 
 
 class _Right:

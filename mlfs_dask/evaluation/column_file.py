@@ -44,7 +44,7 @@ def new_column_file(folder: Path, n: int, k: int, dtype: Any) -> NDArray[Any]:
                 available=free_disk(folder),
                 cure="point TMPDIR to a folder on a disk with more room, or evaluate fewer features (--k-grid)",
             ) from error
-        return map_file(file, 0, (n, k), False, dtype, writable=True)
+        return map_file(file, (n, k), dtype)
 
 
 def reading_bytes(profile: Profile, columns: int) -> int:

@@ -12,16 +12,14 @@ from scipy import sparse as sp
 from mlfs_dask import runtime
 from mlfs_dask.blocks import isolation
 from mlfs_dask.blocks.forest import draw_sample, forest_seeds, grow_forest, mass_tables, sample_size
-from mlfs_dask.blocks.neighbours import SCRATCH_BYTES, NearestRows
+from mlfs_dask.blocks.neighbours import COMPILED_PAIRS, NearestRows, scratch_bytes
 from mlfs_dask.exact.fit import HeldArray
 from mlfs_dask.typing import Matrix
 
 Array = NDArray[np.float64]
 Found = tuple[NDArray[np.int64], NDArray[Any]]
 
-#: Pairs of sparse rows, and look-ups of masses, above which the compiled search is loaded: up to there NumPy is done
-#: before.
-COMPILED_PAIRS = 2 * 10**6
+#: Look-ups of masses above which the compiled search is loaded: up to there NumPy is done before.
 COMPILED_LOOKUPS = 10**9
 
 #: Rows that a thread searches for, at least.
@@ -86,14 +84,14 @@ def nearest_rows(Z: Matrix, k: int, *, threads: int = 1) -> Neighbours:
     def search(low: int, high: int) -> Found:
         nearest = NearestRows(Z[low:high], low, k, compiled=n * n > COMPILED_PAIRS)
         nearest.add(Z, 0)
-        return nearest.nearest()
+        return nearest.indices, nearest.distances
 
     return Neighbours(*_search("neighbours", search, n, k, threads))
 
 
 def held_arrays() -> list[HeldArray]:
     """What `nearest_rows` holds beside the rows in each of its threads, and what it gives."""
-    scratch = HeldArray("tiles of distances", str(SCRATCH_BYTES), "uint8")
+    scratch = HeldArray("tiles of distances", str(scratch_bytes(1)), "uint8")
     return [HeldArray("neighbours", "n k", "int64"), HeldArray("distances", "n k"), scratch]
 
 

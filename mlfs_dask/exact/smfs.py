@@ -19,7 +19,6 @@ from scipy import sparse as sp
 from mlfs_dask import checkpoints
 from mlfs_dask.blocks import isolation
 from mlfs_dask.blocks.proximal import row_norms
-from mlfs_dask.checkpoints import State
 from mlfs_dask.errors import DataError
 from mlfs_dask.exact import matrix
 from mlfs_dask.exact.fit import ExactFit, FeatureMoments, HeldArray, convergence_warning, one_blas_thread, save_state
@@ -27,31 +26,15 @@ from mlfs_dask.exact.graphs import Neighbours, least_mass_rows
 from mlfs_dask.exact.matrix import ScaledMatrix
 from mlfs_dask.solvers import label_recovery, row_sparse
 from mlfs_dask.solvers.label_recovery import Reconstruction, recover_labels
-from mlfs_dask.solvers.row_sparse import Step
+from mlfs_dask.solvers.row_sparse_regression import SET_FEATURES, RowSparseRegression
 from mlfs_dask.solvers.trace import LoopTrace
-from mlfs_dask.solvers.working_set import WorkingSet
 from mlfs_dask.typing import Matrix
 
 Array = NDArray[np.float64]
 
-#: β relative to the least one at which P is 0, chosen by `benchmarks/quality.py smfs`.
-BETA_FRACTION = 0.1
-
-#: Maximum number of reweightings of one P-step by X'SX, and the relative change of P at which they end.
-INNER_ITERATIONS = 10
-INNER_TOL = 0.01
-
 #: Relative residual of the conjugate gradients of a Y-step, and their maximum number of steps.
 LABEL_TOL = 1e-9
 LABEL_STEPS = 1000
-
-#: The same of a P-step above the Gram cap. Every step lowers the objective; the residual has to be smaller as the
-#: objective settles.
-FEATURE_TOL = 1e-2
-FEATURE_STEPS = 5
-
-#: Maximum number of features above the Gram cap that a P-step solves for at a time: 32 MiB of X'SX.
-SET_FEATURES = 2048
 
 #: Row norms up to so many ε count as zero.
 VANISHED = 1e3
@@ -134,10 +117,10 @@ def fit(
         alpha = float(s[s > 0].mean()) if (s > 0).any() else 1.0
     loop = _Loop(features, labels, free, s, Reconstruction(W), alpha, beta, inner_iterations, gram_cap, tol)
     trace = loop.run(max_iter)
-    scores = row_norms(loop.P)
+    scores = row_norms(loop.regression.P)
     extra: dict[str, Any] = {
         "alpha": alpha,
-        "beta": loop.beta,
+        "beta": loop.regression.beta,
         "gram": loop.G is not None,
         "graph": {"kind": "exact"},
         "forest_rows": forest.sample_rows,
@@ -146,7 +129,7 @@ def fit(
         "recovered_positives": int(((loop.Y > 0) & ~known).sum()),
         "constant_features": int((features.squares == 0).sum()),
     }
-    return ExactFit(scores, trace, extra, loop.Y, _warnings(trace, scores, loop.epsilon, max_iter))
+    return ExactFit(scores, trace, extra, loop.Y, _warnings(trace, scores, loop.regression.epsilon, max_iter))
 
 
 def held_arrays(*, sparse: bool, gram: bool) -> list[HeldArray]:
@@ -235,13 +218,10 @@ class _Loop:
     Attributes
     ----------
     Y : float64 array, shape (n, q)
-    P : float64 array, shape (d, q)
-    t : float64 array, shape (d,)
-        1 over the diagonal of D.
-    G : float64 array, shape (d, d), or None
-        X'SX.
     B : float64 array, shape (d, q)
         X'SY.
+    regression : RowSparseRegression
+        P, and X'SX or products with it.
     """
 
     def __init__(
@@ -260,131 +240,67 @@ class _Loop:
         self.X, self.Y, self.free, self.s = X, Y, free, s
         self.reconstruction = reconstruction
         self.alpha = alpha
-        self.inner_iterations = inner_iterations
         self.tol = tol
         # Labels of rows without weight have no part in P; where all others are known, P does not wait for Y.
         self.coupled = bool(free[s > 0].any())
-        self.diagonal: Array = X.squares * s.sum()  # about that of X'SX
         self.trace = Trace()
-        self.epsilon, self.feature_tol = 0.0, FEATURE_TOL
-        d, q = X.shape[1], Y.shape[1]
-        self.P = np.zeros((d, q))
-        self.t = np.full(d, 2.0 * np.sqrt(q))
-        self.GP: Array | None = None  # X'SX P above the Gram cap
-
         self.checkpoint = checkpoints.current()
         state = self.checkpoint.load()
         if state is not None:
-            self._restore(state)
+            self.trace, self.Y = Trace(**state.facts["trace"]), state.arrays["Y"]
         elif not self.coupled and free.any():
             self._recover(None)
         self.structure = reconstruction.error(self.Y)
+        d = X.shape[1]
         self.G = X.gram(s) if d <= gram_cap else None
         self.B: Array = self._backward() if state is None else state.arrays["B"]
-        if state is not None:
-            self.beta = float(state.facts["beta"])
-        elif beta is None:
-            self.beta = BETA_FRACTION * 2.0 * float(row_norms(self.B).max(initial=0.0))
-        else:
-            self.beta = float(beta)
+        self.regression = RowSparseRegression(
+            self.B,
+            beta=beta,
+            inner_iterations=inner_iterations,
+            gram=self.G,
+            diagonal=X.squares * s.sum(),
+            normal=self._normal,
+            gram_of=lambda columns: X.gram(s, columns),
+            max_features=min(gram_cap, SET_FEATURES),
+            state=None if state is None else state.arrays,
+        )
         self.weighted_labels = self._weighted(self.Y)
-        self.working: WorkingSet | None = None
-        max_rows = min(gram_cap, SET_FEATURES)
-        if self.G is None and self.beta > 0 and max_rows:
-            rows = {} if state is None else {name: state.arrays[name] for name in ("rows", "following")}
-            self.working = WorkingSet(lambda columns: X.gram(s, columns), d, max_rows, **rows)
 
     def run(self, max_iter: int) -> Trace:
         """Algorithm 1."""
-        trace = self.trace
+        trace, regression = self.trace, self.regression
         for iteration in range(trace.iterations + 1, max_iter + 1):
-            self._update_P()
-            fit = self._update_Y()
-            objective = (
-                fit + self.alpha * self.structure + self.beta * row_sparse.penalty(self.P, self.epsilon)
-            )  # Eq. 6
+            trace.regression_steps.append(regression.update(self.B))  # Eqs. 9 and 10
+            fit = self._update_Y()  # Eq. 13
+            objective = fit + self.alpha * self.structure + regression.penalty  # Eq. 6
 
             change = abs(trace.objective[-1] - objective) / max(abs(objective), 1e-300) if trace.objective else 1.0
             trace.objective.append(objective)
             trace.step.append(change)
             trace.report_progress(step=change)
-            # A P-step that is off by a residual r leaves the objective off by about r².
-            if change <= self.tol and self._has_settled(self.tol * objective):
+            if change <= self.tol and regression.has_settled(self.tol, objective):
                 trace.converged = True
                 break
-            self.feature_tol = min(self.feature_tol, 0.1 * float(np.sqrt(max(change, self.tol))))
+            regression.tighten(change, self.tol)
             if self.coupled and iteration < max_iter:
                 self.B = self._backward()
-            self._save()
-        if self.working is not None and self.GP is not None:
-            self.working.settle(self.P, self.GP, self.B, self.beta, self.epsilon)
+            save_state(self.checkpoint, {"Y": self.Y, "B": self.B, **regression.state()}, trace)
+        regression.finish(self.B)
         return trace
-
-    def _has_settled(self, gain: float) -> bool:
-        """Whether an exact P-step would gain no more than `gain`."""
-        if self.working is not None:
-            # Where not all features that matter fit the set, turns go on for as long as they change something.
-            return self.working.violation <= gain or len(self.working.rows) == self.working.max_rows
-        return self.G is not None or self.feature_tol <= 0.1 * np.sqrt(self.tol)
-
-    def _update_P(self) -> None:
-        """P by Eq. 10, D by Eq. 9, in turn."""
-        inner = self.inner_iterations
-        if self.working is not None and self.GP is not None:
-            self.working.settle(self.P, self.GP, self.B, self.beta, self.epsilon)
-            steps = self.working.step(
-                self.P,
-                self.GP,
-                self.B,
-                self.beta,
-                self.epsilon,
-                diagonal=self.diagonal,
-                max_iter=inner or INNER_ITERATIONS,
-                tol=INNER_TOL if inner is None else None,
-            )
-            self.trace.regression_steps.append(steps)
-            return
-        steps, default = 0, INNER_ITERATIONS if self.G is not None else 1
-        for _ in range(1 if self.working is not None else inner or default):
-            step = self._regress()  # Eq. 10
-            moved = float(np.linalg.norm(step.P - self.P))
-            self.P = step.P
-            steps += step.steps
-            self.epsilon = self.epsilon or row_sparse.smoothing(self.P)
-            self.t = row_sparse.weights(self.P, self.epsilon)  # Eq. 9
-            if self.beta == 0 or (inner is None and moved <= INNER_TOL * float(np.linalg.norm(self.P))):
-                break
-        self.trace.regression_steps.append(steps)
-
-    def _regress(self) -> Step:
-        if self.G is not None:
-            return row_sparse.solve_gram(self.G, self.B, self.beta, self.t, start=self.P)
-        return row_sparse.solve_products(
-            self._normal,
-            self.B,
-            self.beta,
-            self.t,
-            start=self.P,
-            diagonal=self.diagonal,
-            tol=self.feature_tol,
-            max_iter=FEATURE_STEPS,
-        )
 
     def _update_Y(self) -> float:
         """Y by Eq. 13, where P has a part in it. Gives Σ s_ii ‖xⁱP − yⁱ‖²."""
+        P, B = self.regression.P, self.B
         if self.G is not None and not self.coupled:
-            return self._fit(self.G @ self.P)
-        fitted = self.X.forward(self.P)
-        if self.working is not None:
-            self.GP = self.X.backward(self.s[:, np.newaxis] * fitted)
+            return float(np.vdot(P, self.G @ P) - 2.0 * np.vdot(P, B)) + self.weighted_labels
+        fitted = self.X.forward(P)
+        if self.regression.needs_product:
+            self.regression.GP = self.X.backward(self.s[:, np.newaxis] * fitted)
         if self.coupled:
             self._recover(fitted)
             self.structure = self.reconstruction.error(self.Y)
         return self._weighted(fitted - self.Y)
-
-    def _fit(self, GP: Array) -> float:
-        """Σ s_ii ‖xⁱP − yⁱ‖², by X'SX P."""
-        return float(np.vdot(self.P, GP) - 2.0 * np.vdot(self.P, self.B)) + self.weighted_labels
 
     def _recover(self, fitted: Array | None) -> None:
         found = recover_labels(
@@ -412,19 +328,6 @@ class _Loop:
     def _weighted(self, rows: Array) -> float:
         """Σ s_ii ‖rowⁱ‖²."""
         return float(self.s @ np.einsum("ij,ij->i", rows, rows))
-
-    def _save(self) -> None:
-        facts: dict[str, Any] = {"beta": self.beta, "epsilon": self.epsilon, "feature_tol": self.feature_tol}
-        arrays: dict[str, NDArray[Any]] = {"Y": self.Y, "P": self.P, "B": self.B}
-        if self.working is not None and self.GP is not None:
-            arrays |= {"GP": self.GP, "rows": self.working.rows, "following": self.working.following}
-        save_state(self.checkpoint, arrays, self.trace, **facts)
-
-    def _restore(self, state: State) -> None:
-        self.trace = Trace(**state.facts["trace"])
-        self.epsilon, self.feature_tol = state.facts["epsilon"], state.facts["feature_tol"]
-        self.Y, self.P, self.GP = state.arrays["Y"], state.arrays["P"], state.arrays.get("GP")
-        self.t = row_sparse.weights(self.P, self.epsilon)
 
 
 def _warnings(trace: Trace, scores: Array, epsilon: float, max_iter: int) -> list[Warning]:

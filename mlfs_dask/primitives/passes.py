@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask import caching, runtime
-from mlfs_dask.caching import Slot
+from mlfs_dask.caching import CacheEntry
 from mlfs_dask.errors import ClusterLostError
 from mlfs_dask.primitives.pass_plan import PassPlan, PassSizes, memory_cure, plan_pass
 from mlfs_dask.runtime import Resources
@@ -129,16 +129,16 @@ class SplittableStatistic(Statistic):
         """The result of all pieces, in their order."""
 
 
-def cache_slot(source: RowSource, statistic: Statistic) -> Slot:
-    """Where the result of a statistic is cached, if it is."""
+def cache_entry(source: RowSource, statistic: Statistic) -> CacheEntry:
+    """Cache entry of the result of a statistic."""
     if not isinstance(statistic, CacheableStatistic):
-        return Slot()
-    return caching.slot(source, statistic.kind, statistic.parameters, covers=statistic.covers)
+        return CacheEntry()
+    return caching.entry(source, statistic.kind, statistic.parameters, covers=statistic.covers)
 
 
 def is_cached(source: RowSource | Profile, statistic: Statistic) -> bool:
     """Whether the result of a statistic is in the cache."""
-    return isinstance(source, RowSource) and cache_slot(source, statistic).is_filled
+    return isinstance(source, RowSource) and cache_entry(source, statistic).is_filled
 
 
 @dataclass(frozen=True)
@@ -216,8 +216,8 @@ def run_pass(
     ClusterLostError
         The scheduler or all workers went away, or a worker was killed again and again.
     """
-    slots = [cache_slot(source, statistic) for statistic in statistics]
-    results = [_load(slot, statistic) for slot, statistic in zip(slots, statistics, strict=True)]
+    entries = [cache_entry(source, statistic) for statistic in statistics]
+    results = [_load(entry, statistic) for entry, statistic in zip(entries, statistics, strict=True)]
     missing = [i for i, result in enumerate(results) if result is None]
     if statistics and not missing:
         return results, NOT_READ
@@ -229,12 +229,12 @@ def run_pass(
         results[i] = result
         statistic = statistics[i]
         if isinstance(statistic, CacheableStatistic):
-            slots[i].save(statistic.to_arrays(result))
+            entries[i].save(statistic.to_arrays(result))
     return results, record
 
 
-def _load(slot: Slot, statistic: Statistic) -> Any:
-    arrays = slot.load()
+def _load(entry: CacheEntry, statistic: Statistic) -> Any:
+    arrays = entry.load()
     return None if arrays is None or not isinstance(statistic, CacheableStatistic) else statistic.from_arrays(arrays)
 
 
@@ -278,8 +278,8 @@ def pass_sizes(source: RowSource | Profile, statistics: Sequence[Statistic], res
         state_bytes=sum(s.state_bytes for s in statistics),
         scratch_bytes=sum(s.scratch_bytes(profile) for s in statistics),
         result_bytes=sum(s.result_bytes for s in statistics),
-        # Pickled and unpickled, parameters exist twice for a moment.
-        parameter_bytes=sum(s.parameter_bytes for s in statistics) * (1 if resources.client is None else 2),
+        # On a cluster parameters exist as they arrive, pickled, and as they are used; and those of the pass before may.
+        parameter_bytes=sum(s.parameter_bytes for s in statistics) * (1 if resources.client is None else 3),
         can_split=len(statistics) == 1 and isinstance(statistics[0], SplittableStatistic),
         compiled=any(s.compiled for s in statistics),
         loads_trees=any(s.loads_trees for s in statistics),
@@ -513,7 +513,7 @@ def _wait(future: Any, resources: Resources) -> Any:
             return future.result(timeout=min(5.0, resources.worker_wait / 2))
         except (TimeoutError, DaskTimeoutError):
             if future.done():
-                raise
+                return future.result()  # it ended while its result was on the way, or with this very error
         if client.status != "running":
             raise OSError(f"the connection to the scheduler is {client.status}")
         if client.nthreads():

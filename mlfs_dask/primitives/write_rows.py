@@ -76,11 +76,12 @@ class WriteLabels(Statistic):
         return {}
 
     def add(self, state: State, block: Block) -> None:
-        values, size, n = self.rule.labels(block), self.sink.chunk_rows, self.sink.shape[0]
+        values, size = self.rule.labels(block), self.sink.chunk_rows
         start, stop = block.start, block.start + len(values)
         # Whole chunks from row `first` up to row `last`; what lies before and behind belongs to one chunk each.
-        first = -(-start // size) * size
-        last = stop if stop == n else stop // size * size
+        first, last = -(-start // size) * size, stop // size * size
+        if start == stop:
+            return
         if first > last:  # the block lies inside one chunk
             self._keep(state, start, values)
             return

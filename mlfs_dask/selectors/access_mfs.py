@@ -115,7 +115,7 @@ class AccessMFS(IterativeSelector):
         "anchors": rows are near that belong to the same anchors; nothing grows with the number of rows. "exact": the
         paper's graph, with X and F in the memory of this process. "auto": exact up to 20 000 rows.
     n_anchors : int
-        Anchors, at most a quarter of the rows, and fewer where 64 MiB do not hold Z'X of as many.
+        Anchors, at most a quarter of the rows, and fewer where 32 MiB do not hold Z'X of as many.
     anchor_neighbors : int
         Nearest anchors that a row belongs to.
     k_p : int
@@ -430,8 +430,10 @@ class AccessMFS(IterativeSelector):
         if gram is not None:
             return GramRegression(gram), None
         d = len(scaling.factor)
-        Omega = np.random.default_rng(self._seed).standard_normal((d, min(SKETCH, d)))
-        Omega[scaling.factor == 0] = 0.0
+        varying = scaling.factor > 0
+        # More directions than features that vary would depend on one another.
+        Omega = np.zeros((d, min(SKETCH, int(varying.sum()))))
+        Omega[varying] = np.random.default_rng(self._seed).standard_normal((int(varying.sum()), Omega.shape[1]))
         directions = np.concatenate([Omega, M], axis=1)
         (image,) = passes.run("sketch of X'X", NormalProduct(scaling, directions))
         split = Omega.shape[1]

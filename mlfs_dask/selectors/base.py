@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask import checkpoints, runtime
 from mlfs_dask.blocks.sparse import columns_of_block
-from mlfs_dask.caching import noting
+from mlfs_dask.caching import record_hits
 from mlfs_dask.errors import DataError, UsageError, number_of
 from mlfs_dask.primitives.passes import CacheableStatistic, count_passes
 from mlfs_dask.primitives.row_sources import as_rows
@@ -253,7 +253,7 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         # NumPy and SciPy each bring a BLAS, whose idle threads keep the cores from the other's: one thread of each was
         # up to 15 times faster for loops that use both. Passes have threads of their own.
         passes = PassRunner(source, resources, plan)
-        with job, noting() as hits, runtime.one_blas_thread():
+        with job, record_hits() as hits, runtime.one_blas_thread():
             outcome = self._score(passes, k)
         records = passes.records
         for warning in outcome.warnings:

@@ -141,7 +141,7 @@ class IterativeSelector(BaseSelector):
             fit.scores,
             fit.trace,
             {"graph": {"kind": "exact"}, **fit.extra},
-            [*fit.warnings, *self._never_positive(positives)],
+            [*fit.warnings, *(self._never_positive(positives) if fit.scores.any() else [])],
         )
 
     def _refuse(self, moments: FeatureMoments, unknown: NDArray[np.integer[Any]]) -> None:

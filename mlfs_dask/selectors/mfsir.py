@@ -81,7 +81,7 @@ class MFSIR(IterativeSelector):
         "anchors": rows are near that belong to the same anchors; nothing grows with the number of rows. "exact": the
         paper's graph, with X, Y and V in the memory of this process. "auto": exact up to 20 000 rows.
     n_anchors : int
-        Anchors, at most a quarter of the rows, and fewer where 64 MiB do not hold as many.
+        Anchors, at most a quarter of the rows, and fewer where 32 MiB do not hold as many.
     anchor_neighbors : int
         Nearest anchors that a row belongs to.
     lambda_ : float, optional
@@ -262,8 +262,10 @@ class MFSIR(IterativeSelector):
             arrays.append(HeldArray("Krylov space", "2 d products block", first=products.name, last=products.name))
         if m:
             arrays.append(HeldArray("anchors", "2 m d", first="anchors"))
-            arrays.append(HeldArray("sample and its k-means", "sample d", first="anchors", last="anchors"))
-        sample = len(self._sampled(profile, m)) if m else 0
+            arrays.append(HeldArray("sample, standardised", "sample", "V1", first="anchors", last="anchors"))
+            arrays.append(HeldArray("k-means", "4 m d", first="anchors", last="anchors"))
+        sampled = len(self._sampled(profile, m)) if m else 0
+        stored = 12 * -(-profile.nonzeros // max(profile.n, 1)) if profile.sparse else 8 * d
         few, many = TYPICAL_ITERATIONS
         return Cost(
             steps=(first, "anchors", *([] if has_gram else [products]), start, loop),
@@ -275,7 +277,7 @@ class MFSIR(IterativeSelector):
                 "m": m,
                 "block": block,
                 "products": spectral.MAX_PRODUCTS,
-                "sample": 3 * sample,
+                "sample": 2 * sampled * stored,
             },
             arrays=arrays,
             loads_trees=m > 0,
@@ -322,6 +324,7 @@ class MFSIR(IterativeSelector):
             rho = self._largest_eigenvalue(passes, scaling, gram)
             U = anchor_values(sums.ZV, sums.masses)
             rho = self._update(at, sums, gram, rho)
+        before: tuple[Array, Array] | None = None  # W and X'X W of the iteration before, above the Gram cap
         for t in range(trace.iterations + 1, max_iter + 1):
             W = at.W
             rows = LatentRows(scaling, anchors, W, at.B, U, alpha, gamma, with_normal=gram is None)
@@ -332,6 +335,9 @@ class MFSIR(IterativeSelector):
             if trace.converged or t == max_iter:
                 break
             U = anchor_values(sums.ZV, sums.masses, U)
+            if gram is None:
+                rho = rho if before is None else corrected_rho(rho, W - before[0], sums.XXW - before[1])
+                before = W, sums.XXW
             rho = self._update(at, sums, gram, rho)
             trace.step.append(relative_step(W, at.W))
             if checkpoint.due():
@@ -493,6 +499,17 @@ def _of_sign(sums: LatentSums, T: Array, directions: Array) -> LatentSums:
         VY=sums.VY[chosen] * size[:, np.newaxis],
         ZV=sums.ZV[:, chosen] * size,
     )
+
+
+def corrected_rho(rho: float, change: Array, image: Array) -> float:
+    """ρ, or more where X'X, that made `image` of a change of W, has turned out to be larger.
+
+    >>> [corrected_rho(rho, np.array([[1.0]]), np.array([[4.0]])) for rho in (1.0, 5.0)]
+    [4.4, 5.0]
+    """
+    size = float(np.vdot(change, change))
+    needed = float(np.vdot(change, image)) / size if size > 0 else 0.0
+    return 1.1 * needed if needed > rho * (1 + 1e-6) else rho
 
 
 def relative_step(before: Array, now: Array) -> float:

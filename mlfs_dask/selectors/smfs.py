@@ -281,7 +281,16 @@ class SMFS(IterativeSelector):
         if has_gram:
             arrays.append(HeldArray("X'SX and its factors", f"{1 + row_sparse.SQUARE_MATRICES} d d", first="masses"))
         else:
-            steps.append(Reading("X'SX P", (product,), times=FEATURE_STEPS))
+            # Without a working set every P-step is one of conjugate gradients, whose residual is a product, too.
+            turns = FEATURE_STEPS + 1
+            steps.append(
+                Reading(
+                    "X'SX P",
+                    (product,),
+                    times=FEATURE_STEPS if some else turns * self.max_iter,
+                    typical=None if some else (turns * TYPICAL_ITERATIONS[0], turns * TYPICAL_ITERATIONS[1]),
+                )
+            )
             if some:
                 columns = np.arange(some)
                 steps.append(

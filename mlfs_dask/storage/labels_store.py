@@ -110,6 +110,11 @@ class LabelsStore:
             First row, at the beginning of a chunk.
         values : float array, shape (rows, q)
             Up to the end of a chunk, or to the last row of all.
+
+        Raises
+        ------
+        FileNotFoundError
+            The store was removed: after an interruption a worker may still be writing, and must not make it anew.
         """
         objects, encode = open_objects(self.place, self.storage_options), encoder(_COMPRESSOR)
         for low in range(0, len(values), self.chunk_rows):
@@ -117,4 +122,6 @@ class LabelsStore:
             for (name, dtype), content in zip(_ARRAYS, (part, part > self.threshold), strict=True):
                 chunk = np.zeros((self.chunk_rows, self.shape[1]), np.dtype(dtype).newbyteorder("<"))
                 chunk[: len(part)] = content  # the last one is as long as the others
+                if not objects.exists():
+                    raise FileNotFoundError(f"{self.place} was removed")
                 objects.write(f"{name}/c/{(start + low) // self.chunk_rows}/0", bytes(encode(chunk)))

@@ -86,7 +86,8 @@ def test_methods_with_a_loop_share_their_first_reading(store):
         {"method": "smfs", "params": loop},
         {"method": "access-mfs", "params": loop},
     ]
-    found = mlfs.run_batch({"stores": store, "methods": methods, "k": 2})
+    plan = {"stores": store, "methods": methods, "k": 2}
+    found, alone = mlfs.run_batch(plan), mlfs.run_batch(plan, cache=None)
     assert found.jobs["kind"].tolist() == ["shared"] + ["select"] * 4
     assert found.jobs["from_cache"].tolist()[1:] == [
         *["moments, labels, rows, gram"] * 2,
@@ -95,6 +96,8 @@ def test_methods_with_a_loop_share_their_first_reading(store):
     ]
     # mFSIR reads for its start and every iteration, SMFS twice before them.
     assert found.jobs["passes"].tolist() == [1, 4, 4, 5, 3]
+    assert alone.jobs["passes"].tolist() == [5, 5, 6, 4]
+    assert found.selections.to_csv() == alone.selections.to_csv()
 
 
 def test_another_number_of_features_takes_the_ranking_of_a_loop(store, tmp_path):

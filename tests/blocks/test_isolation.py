@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mlfs_dask.blocks import isolation_compiled
-from mlfs_dask.blocks.isolation import mass_landmarks, mass_points, mass_table, nearest_by_mass, tree_shape
+from mlfs_dask.blocks.isolation import mass_table, nearest_by_mass, tree_shape
 from tests.conftest import published
 
 
@@ -114,49 +114,3 @@ def test_the_authors_forest_gives_the_authors_masses():
     order = np.argsort(total, axis=1, kind="stable")[:, :15]
     assert indices.tolist() == order.tolist()
     assert masses.tolist() == np.take_along_axis(total, order, axis=1).astype(int).tolist()
-
-
-def test_points_of_rows_are_as_far_apart_as_their_common_mass_says():
-    rng = np.random.default_rng(0)
-    codes, tables = np.empty((5, 40), dtype=np.uint8), np.zeros((5, 6, 6), dtype=np.uint32)
-    for code, table in zip(codes, tables, strict=True):
-        left, right = random_tree(rng, 6)
-        shape = tree_shape(left, right)
-        code[...] = rng.integers(6, size=40)
-        mass_table(shape, np.bincount(code, minlength=6), table)
-    common = sum(table[np.ix_(code, code)].astype(float) for code, table in zip(codes, tables, strict=True))
-    own = np.diag(common)
-    # With all rows as landmarks and all dimensions nothing is lost: 2 common − own − own, up to one factor.
-    vectors, offset = mass_landmarks(codes, tables, 40, 40)
-    points = mass_points(codes, vectors, offset).astype(float)
-    squares = ((points[:, None] - points) ** 2).sum(axis=2)
-    expected = 2 * common - own - own[:, None]
-    assert squares == pytest.approx(expected * (squares.sum() / expected.sum()), rel=1e-3, abs=1e-5)
-    few, offset = mass_landmarks(codes[:, :10], tables, 40, 3)
-    assert mass_points(codes, few, offset).shape == (40, 3)
-
-
-def test_candidates_are_ranked_as_all_rows_are_and_neighbours_are_asked():
-    rng = np.random.default_rng(3)
-    codes = rng.integers(0, 4, size=(7, 30)).astype(np.uint8)
-    tables = rng.integers(1, 5, size=(7, 4, 4)).astype(np.uint32)
-    tables = tables + tables.transpose(0, 2, 1)
-    indices, masses = nearest_by_mass(codes, tables, 0, 30, 6)
-    by_row = np.ascontiguousarray(codes.T)
-    others = np.array([[j for j in range(30) if j != i] for i in range(30)])
-    found, best = np.empty((30, 6), np.int64), np.empty((30, 6), np.int64)
-    isolation_compiled.rank_candidates(by_row, tables, others, 0, 30, 6, found, best)
-    assert found.tolist() == indices.tolist()
-    assert best.tolist() == masses.tolist()
-    # From neighbours drawn at random, asked again and again, nothing is lost and much is gained.
-    guess = np.sort(np.argsort(rng.random((30, 29)), axis=1)[:, :6], axis=1)
-    start = np.take_along_axis(others, guess, axis=1)
-    isolation_compiled.rank_candidates(by_row, tables, start, 0, 30, 6, found, best)
-    before = best.sum()
-    for _ in range(6):
-        better, less = np.empty_like(found), np.empty_like(best)
-        isolation_compiled.ask_neighbours(by_row, tables, found, best, 0, 30, better, less)
-        assert (less <= best).all()
-        found, best = better, less
-    assert masses.sum() <= best.sum() < before
-    assert (best[:, -1] <= masses[:, -1]).mean() > 0.8

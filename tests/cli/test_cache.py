@@ -62,12 +62,14 @@ def test_a_loop_without_readings_reads_for_its_graph_alone_the_second_time(
 ) -> None:
     """The labels of the rows are known whole, so that the loop of SMFS reads nothing."""
     words = ("select", "smfs", tiny_store, "--missing", "coded", "--graph", "anchors", "--in-process")
-    words = (*words, "--cache", tmp_path / "cache")
-    first = run_json(*words, "-k", 2, "-o", tmp_path / "first")
+    cached = (*words, "--cache", tmp_path / "cache")
+    first = run_json(*cached, "-k", 2, "-o", tmp_path / "first")
     assert first["passes"] == 3
-    other = run_json(*words, "-k", 3, "--beta", 0.5, "-o", tmp_path / "second")
+    other = run_json(*cached, "-k", 3, "--beta", 0.5, "-o", tmp_path / "second")
     assert (other["passes"], other["bytes_read"]) == (2, first["bytes_read"] * 2 // 3)
     assert other["extra"]["from_cache"] == ["moments", "labels", "rows"]
+    assert run_json(*words, "-k", 3, "--beta", 0.5, "-o", tmp_path / "alone")["passes"] == 3
+    assert (tmp_path / "second/ranking.csv").read_bytes() == (tmp_path / "alone/ranking.csv").read_bytes()
 
 
 def test_the_cache_is_beside_the_store_unless_told_otherwise(

@@ -19,8 +19,10 @@ from click.testing import Result
 
 from mlfs_dask.doctor import Check
 from mlfs_dask.results import read_run
+from mlfs_dask.runtime import progress_to
 from mlfs_dask.storage.dataset import open_dataset
 from mlfs_dask.storage.readers.base import LabelSpec
+from tests.storage.stores import make_store
 
 Run = Callable[..., Result]
 RunJson = Callable[..., Any]
@@ -376,10 +378,16 @@ def test_what_does_not_fit_is_refused_before_it_runs(run: Run, tiny_store: Path,
     assert not out.exists()
 
 
-def test_recovered_labels_are_written_on_request(run: Run, run_json: RunJson, tiny_store: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("graph", ["anchors", "exact"])
+def test_recovered_labels_are_written_on_request(
+    run: Run, run_json: RunJson, tiny_store: Path, tmp_path: Path, graph: str
+) -> None:
     import zarr
 
+    from mlfs_dask.selectors.smfs import SMFS
+
     words = ("select", "smfs", tiny_store, "-k", "2", "-o", tmp_path / "run", "--in-process", "--n-trees", "10")
+    words += ("--graph", graph)
     run_json(*words)
     assert not (tmp_path / "run/labels.zarr").exists()
     assert "nothing was run" in run(*words, "--resume").stderr
@@ -388,10 +396,81 @@ def test_recovered_labels_are_written_on_request(run: Run, run_json: RunJson, ti
     group = zarr.open_group(tmp_path / "run/labels.zarr", mode="r")
     assert group["layers/positive"].shape == (record["n"], record["q"])
     assert group["var/_index"][...].tolist() == ["a", "b"]
+    dataset = open_dataset(tiny_store)
+    expected = SMFS(2, n_trees=10, graph=graph).fit(dataset).recover_labels(dataset)  # type: ignore[arg-type]
+    assert group["X"][...] == pytest.approx(expected, abs=1e-6)
+    assert group["layers/positive"][...].tolist() == (expected > SMFS.label_threshold).astype(int).tolist()
     assert "nothing was run" in run(*words, "--resume", "--write-labels").stderr
     refused = run("select", "elc", tiny_store, "-k", "2", "-o", tmp_path / "other", "--write-labels")
     assert refused.exit_code == 2
     assert "No such option" in refused.stderr
+
+
+@pytest.fixture
+def parted_store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """90 rows in partitions of 18, some labels unknown; a chunk of recovered labels has rows of two partitions."""
+    rng = np.random.default_rng(0)
+    Y = (rng.random((90, 3)) < 0.4).astype(np.int8)
+    X = rng.normal(size=(90, 9))
+    X[:, :3] += Y
+    Y[rng.random(Y.shape) < 0.3] = -1
+    path = make_store(tmp_path_factory.mktemp("parted") / "s.zarr", X, Y, partition_bytes=20 * 72)
+    assert np.diff(open_dataset(path).rows.row_offsets).tolist() == [18] * 5
+    monkeypatch.setattr("mlfs_dask.storage.labels_store._MIN_CHUNK_BYTES", 25 * 4 * 3)
+    return path
+
+
+WRITE_LABELS = ("-k", "2", "--graph", "anchors", "--n-trees", "10", "--max-iter", "3", "--write-labels")
+TWO_WORKERS = ("--workers", "2", "--memory-limit", "1GiB")
+
+
+@pytest.mark.cluster
+def test_workers_write_the_labels_that_they_recover(
+    run_json: RunJson, parted_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import zarr
+
+    words = ("select", "smfs", parted_store, *WRITE_LABELS)
+    run_json(*words, "-o", tmp_path / "here", "--in-process")
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("labels of rows in the client")
+
+    monkeypatch.setattr("mlfs_dask.storage.labels_store.LabelsStore.write", refuse)
+    run_json(*words, "-o", tmp_path / "there", *TWO_WORKERS)
+    here, there = (zarr.open_group(tmp_path / name / "labels.zarr", mode="r") for name in ("here", "there"))
+    assert here["X"].chunks == there["X"].chunks == (25, 3)
+    assert there["X"][...] == pytest.approx(here["X"][...], abs=1e-6)
+    assert np.ptp(there["X"][...], axis=0).all()
+    assert there["layers/positive"][...].tolist() == here["layers/positive"][...].tolist()
+    assert len(list((tmp_path / "there/labels.zarr/X/c").iterdir())) == 4
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["here", "there"]
+
+
+@pytest.mark.parametrize("where", [("--in-process",), pytest.param(TWO_WORKERS, marks=pytest.mark.cluster)])
+def test_interrupted_labels_leave_no_run_and_can_be_resumed(
+    run: Run, run_json: RunJson, parted_store: Path, tmp_path: Path, where: tuple[str, ...]
+) -> None:
+    import zarr
+
+    words = ("select", "smfs", parted_store, *WRITE_LABELS, "-o", tmp_path / "run", "--checkpoint-every", "0", *where)
+    written: list[Path] = []
+
+    def interrupt(event: dict[str, Any]) -> None:
+        # The reading of labels has ended, and its folder is not renamed yet.
+        if (event["kind"], event.get("label")) == ("pass-done", "labels"):
+            written.extend(tmp_path.glob(".run.*/labels.zarr/X/c/*/0"))
+            raise KeyboardInterrupt
+
+    with progress_to(interrupt):
+        stopped = run(*words, "--quiet")
+    assert stopped.exit_code == 130, stopped.stderr
+    assert len(written) == 4
+    assert [path.name for path in tmp_path.iterdir()] == [".run.checkpoint"]
+    resumed = run_json(*words, "--resume")
+    assert resumed["iterations"] == 3
+    assert zarr.open_group(tmp_path / "run/labels.zarr", mode="r")["X"].shape == (90, 3)
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 @pytest.mark.parametrize("method", ["mfsir", "smfs", "access-mfs"])

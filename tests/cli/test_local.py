@@ -33,7 +33,7 @@ except SystemExit as end:
 print(json.dumps({"loaded": sorted(heavy & set(sys.modules)), "bound": bound}))
 """
 
-NEVER = "dask,distributed,tornado,matplotlib,faiss,h5py"
+NEVER = "dask,distributed,tornado,matplotlib,h5py"
 #: What comes with scikit-learn as well, and scikit-learn with the trees and decompositions of some methods.
 NOT_WITHOUT_NEED = f"{NEVER},pandas,pyarrow,numba,llvmlite,sklearn,zarr,fsspec,rich,yaml,jinja2"
 

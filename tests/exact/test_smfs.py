@@ -15,6 +15,7 @@ from mlfs_dask.errors import DataError
 from mlfs_dask.exact import smfs
 from mlfs_dask.exact.graphs import least_mass_rows
 from mlfs_dask.exact.smfs import density_structure
+from mlfs_dask.solvers import row_sparse_regression
 from tests.exact.fits import fit_smfs, interrupted_and_resumed, real_data
 from tests.reference import smfs as twin
 
@@ -120,8 +121,8 @@ def test_above_the_gram_cap_it_comes_to_the_same_end(state, monkeypatch):
     assert without.trace.objective[-1] == pytest.approx(with_gram.trace.objective[-1], rel=1e-8)
     assert without.scores == pytest.approx(with_gram.scores, abs=1e-4 * with_gram.scores.max())
     # Solved as exactly, every step is the same.
-    monkeypatch.setattr(smfs, "FEATURE_TOL", 1e-13)
-    monkeypatch.setattr(smfs, "FEATURE_STEPS", 100)
+    monkeypatch.setattr(row_sparse_regression, "FEATURE_TOL", 1e-13)
+    monkeypatch.setattr(row_sparse_regression, "FEATURE_STEPS", 100)
     options |= {"max_iter": 8, "inner_iterations": 3}
     with_gram, without = fit_smfs(X, Y, **options), fit_smfs(X, Y, gram_cap=0, **options)
     assert without.trace.objective == pytest.approx(with_gram.trace.objective, rel=1e-9)

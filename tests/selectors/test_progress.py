@@ -1,29 +1,20 @@
-"""What the iterative selectors tell while they run: every reading and every long step, counted to its end."""
+"""What the iterative selectors tell while they run: every reading, counted to its end, and every iteration."""
 
 from __future__ import annotations
 
 import dask.array as da
-import numpy as np
 import pytest
 
-from mlfs_dask import MFSIR, SMFS, AccessMFS, runtime
+from mlfs_dask import runtime
 from mlfs_dask.cluster import connect
-from mlfs_dask.primitives import isolation
-from tests.selectors.test_graph_option import problem
+from tests.selectors.anchored import hide, problem, quiet
+from tests.selectors.test_anchored import MODULES
 
-SELECTORS = {
-    "mfsir": (MFSIR, {"max_iter": 3}),
-    "smfs": (SMFS, {"max_iter": 3, "n_trees": 10}),
-    "access-mfs": (AccessMFS, {"max_iter": 3}),
+FIRST = {
+    "mfsir": ["moments and sample", "start"],
+    "access-mfs": ["moments and sample"],
+    "smfs": ["moments and sample", "masses", "start"],
 }
-
-#: Stages that each method tells, by graph.
-SEARCHED = {
-    "mfsir": ["near points: centres", "near points: lists", "principal components"],
-    "smfs": ["near points: centres", "forest: growing", "masses: ranking", "masses: true neighbours of a sample"],
-    "access-mfs": ["near points: centres", "near points: ranking"],
-}
-SOLVED = {"mfsir": "latent labels", "smfs": "recovered labels", "access-mfs": "predicted labels"}
 
 
 def told(events):
@@ -46,46 +37,31 @@ def told(events):
     return labels
 
 
-@pytest.fixture
-def partly_known():
-    X, Y = problem(n=2600, d=8)
-    hidden = np.random.default_rng(1).random(len(Y)) < 0.5
-    return X, Y, np.where(hidden[:, np.newaxis], -1, Y).astype(np.int8)
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("graph", ["exact", "approximate"])
-@pytest.mark.parametrize("method", SELECTORS)
-def test_every_reading_and_every_search_is_counted_to_its_end(method, graph, partly_known, monkeypatch):
-    X, Y, hidden = partly_known
-    monkeypatch.setattr(isolation, "COMPILED_WORK", 0)  # as for many rows
-    make, parameters = SELECTORS[method]
+def events_of(method, lazily):
+    X, Y = problem(n=200)
+    some = Y if method == "mfsir" else hide(Y, "entries")
+    if lazily:
+        X, some = da.from_array(X, chunks=(70, -1)), da.from_array(some, chunks=(200, -1))
     events = []
     with runtime.progress_to(events.append), runtime.process_limits(threads=2):
-        selector = make(n_features_to_select=2, graph=graph, **parameters).fit(X, Y if method == "mfsir" else hidden)
-    labels = told(events)
-    stages = {label for kind, label in labels if kind == "stage"}
-    assert SOLVED[method] in stages
-    assert ("near points: centres" in stages) == (graph == "approximate")
-    if graph == "approximate":
-        assert stages >= set(SEARCHED[method])
-    elif method == "smfs":
-        assert "masses: comparing all rows" in stages
-    # What is told as a reading is one: of a search, as many as it has groups of rows.
-    assert len([kind for kind, _ in labels if kind == "pass"]) <= selector.report_.passes
+        quiet(MODULES[method].anchored(tol=0.0, max_iter=3), X, some)
+    return events
+
+
+def check(method, events):
+    passes = [label for kind, label in told(events) if kind == "pass"]
+    assert passes == FIRST[method] + 3 * ["rows"]
+    assert [event["number"] for event in events if event["kind"] == "step"] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("lazily", [False, True])
+@pytest.mark.parametrize("method", MODULES)
+def test_every_reading_is_counted_to_its_end(method, lazily):
+    check(method, events_of(method, lazily))
 
 
 @pytest.mark.cluster
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_workers_tell_where_they_are(partly_known, monkeypatch):
-    X, Y, hidden = partly_known
-    monkeypatch.setattr(isolation, "COMPILED_WORK", 0)
-    expected = {"mfsir": ("pass", "neighbours"), "smfs": ("stage", "masses: comparing all rows")}
+def test_workers_tell_where_they_are():
     with connect(workers=2, memory_limit=2**30):
-        for method, label in expected.items():
-            make, parameters = SELECTORS[method]
-            lazy = (da.from_array(A, chunks=(700, -1)) for A in (X, Y if method == "mfsir" else hidden))
-            events = []
-            with runtime.progress_to(events.append):
-                make(n_features_to_select=2, graph="exact", **parameters).fit(*lazy)
-            assert label in told(events)
+        for method in MODULES:
+            check(method, events_of(method, lazily=True))

@@ -1,57 +1,134 @@
-"""Recovered labels on disk: values, where they apply, names; opened by anndata; in shards; at a URL."""
+"""Recovered labels on disk: values, where they apply, names; opened by anndata; written in pieces; at a URL."""
 
 from __future__ import annotations
 
+import pickle
+import shutil
 import warnings
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import zarr
 
-from mlfs_dask.storage import recovered
-from mlfs_dask.storage.recovered import write_recovered_labels
+from mlfs_dask.storage import labels_store
+from mlfs_dask.storage.labels_store import LabelsStore
 
 
-def values(n=50, q=3):
+def values(n: int = 50, q: int = 3) -> np.ndarray[Any, Any]:
     return np.random.default_rng(0).uniform(-1, 1, size=(n, q))
 
 
-def test_anndata_opens_them(tmp_path):
+def create(place: object, **changes: Any) -> LabelsStore:
+    options: dict[str, Any] = {"threshold": 0.0, "partition_rows": 7, **changes}
+    return LabelsStore.create(str(place), options.pop("n", 50), options.pop("names", ["a", "b", "ü"]), **options)
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks are as long as partitions."""
+    monkeypatch.setattr(labels_store, "_MIN_CHUNK_BYTES", 0)
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("partition_rows", [7, 25, 50])
+def test_anndata_opens_it(tmp_path: Path, partition_rows: int) -> None:
     anndata = pytest.importorskip("anndata")
     F = values()
-    write_recovered_labels(str(tmp_path / "labels.zarr"), F, ["a", "b", "ü"], threshold=0.0)
+    create(tmp_path / "labels.zarr", partition_rows=partition_rows).write(0, F)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # anndata's own: integer row names
         found = anndata.read_zarr(tmp_path / "labels.zarr")
     assert found.X.dtype == np.float32
     assert np.asarray(found.X) == pytest.approx(F, abs=1e-6)
+    assert found.layers["positive"].dtype == np.int8
     assert found.layers["positive"].tolist() == (F > 0).astype(int).tolist()
     assert found.var_names.tolist() == ["a", "b", "ü"]
     assert found.obs_names.tolist() == [str(i) for i in range(50)]
 
 
-def test_shards_are_few_and_threshold_is_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(recovered, "_CHUNK_BYTES", 12 * 7)
-    monkeypatch.setattr(recovered, "_SHARD_CHUNKS", 3)
+@pytest.mark.usefixtures("small_chunks")
+def test_chunks_are_written_in_any_order_and_pieces(tmp_path: Path) -> None:
     F = values()
-    write_recovered_labels(str(tmp_path / "labels.zarr"), F, ["a", "b", "c"], threshold=0.5)
+    store = create(tmp_path / "labels.zarr", threshold=0.5)
+    assert (store.shape, store.chunk_rows) == ((50, 3), 7)
     group = zarr.open_group(tmp_path / "labels.zarr", mode="r")
-    assert group["X"].chunks == (7, 3)
-    assert group["X"].shards == (21, 3)
-    assert group["X"][...] == pytest.approx(F, abs=1e-6)
+    assert not group["X"][...].any()
+    for start, stop in ((42, 50), (0, 7), (14, 42), (7, 14), (14, 21)):  # one of them twice
+        store.write(start, F[start:stop])
+    assert group["X"].chunks == group["layers/positive"].chunks == (7, 3)
+    assert group["X"][...].tolist() == F.astype(np.float32).tolist()
     assert group["layers/positive"][...].tolist() == (F > 0.5).astype(int).tolist()
     assert group.attrs["mlfs"] == {"threshold": 0.5}
-    assert len(list((tmp_path / "labels.zarr/X/c").iterdir())) == 3
+    assert sorted(path.name for path in (tmp_path / "labels.zarr/X/c").iterdir()) == [str(i) for i in range(8)]
 
 
-def test_what_is_there_is_not_overwritten(tmp_path):
-    place = str(tmp_path / "labels.zarr")
-    write_recovered_labels(place, values(), ["a", "b", "c"], threshold=0.0)
-    with pytest.raises(FileExistsError):
-        write_recovered_labels(place, values(), ["a", "b", "c"], threshold=0.0)
+@pytest.mark.parametrize(
+    ("n", "q", "partition_rows", "expected"),
+    [
+        (10**7, 100, 30_000, 30_000),  # 12 MB
+        (10**7, 100, 10, 2**20 // 400),
+        (10**7, 100, 10**6, 2**25 // 400),
+        (50, 3, 7, 50),
+        (10**4, 10**7, 5, 1),
+    ],
+)
+def test_a_chunk_is_a_partition_within_bounds_of_its_bytes(
+    n: int, q: int, partition_rows: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Nowhere:
+        def exists(self) -> bool:
+            return False
+
+        def write(self, key: str, content: bytes) -> None:
+            pass
+
+    monkeypatch.setattr(labels_store, "open_objects", lambda place, options: Nowhere())
+    monkeypatch.setattr(labels_store, "row_numbers", lambda n: [])
+    monkeypatch.setattr(labels_store, "strings", lambda key, names: [])
+    found = LabelsStore.create("nowhere", n, range(q), threshold=0.0, partition_rows=partition_rows)  # type: ignore[arg-type]
+    assert found.chunk_rows == expected
 
 
-def test_a_url_will_do():
-    write_recovered_labels("memory://recovered/labels.zarr", values(), ["a", "b", "c"], threshold=0.0)
+def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
+    create(tmp_path / "labels.zarr").write(0, values())
+    with pytest.raises(FileExistsError, match=r"labels\.zarr is there already"):
+        create(tmp_path / "labels.zarr")
+    assert zarr.open_group(tmp_path / "labels.zarr", mode="r")["X"][...].any()
+
+
+def test_a_store_that_was_removed_is_not_made_anew(tmp_path: Path) -> None:
+    """An interrupted client removes it, and workers may be late."""
+    store = create(tmp_path / "labels.zarr")
+    shutil.rmtree(tmp_path / "labels.zarr")
+    with pytest.raises(FileNotFoundError, match="was removed"):
+        store.write(0, values())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_several_processes_write_at_the_same_time(tmp_path: Path) -> None:
+    F = values(500)
+    store = create(tmp_path / "labels.zarr", n=500)
+    assert pickle.loads(pickle.dumps(store)) == store
+    with ProcessPoolExecutor(3, mp_context=get_context("spawn")) as pool:
+        starts = range(0, 500, 28)
+        list(pool.map(store.write, starts, [F[start : start + 28] for start in starts]))
+    group = zarr.open_group(tmp_path / "labels.zarr", mode="r")
+    assert group["X"][...].tolist() == F.astype(np.float32).tolist()
+
+
+@pytest.mark.usefixtures("small_chunks")
+def test_a_url_will_do() -> None:
+    F = values()
+    store = create("memory://recovered/labels.zarr")
+    store.write(0, F[:49])
+    store.write(49, F[49:])
     group = zarr.open_group("memory://recovered/labels.zarr", mode="r")
-    assert group["layers/positive"][...].sum() == (values() > 0).sum()
+    assert group["X"][...].tolist() == F.astype(np.float32).tolist()
+    assert group["layers/positive"][...].sum() == (F > 0).sum()
+    with pytest.raises(FileExistsError):
+        create("memory://recovered/labels.zarr")

@@ -1,0 +1,271 @@
+"""Average precision of ML-kNN on what the iterative methods choose with anchors, beside the exact graphs.
+
+    python benchmarks/anchors.py quality                  # both graphs at the defaults, real sets
+    python benchmarks/anchors.py quality emotions birds   # two of them, a minute or two
+    python benchmarks/anchors.py grid                     # anchors and neighbours a row, four sets
+
+`mlfs.evaluate` judges: five folds of a fixed seed, k = 10, 30, 50 and 70 % of the features; the value of a fold is the
+mean over k, so that both graphs are compared fold by fold. Labels are known of all training rows, or of 30 % of them
+(not for mfsir, which takes no unknown labels); classifiers learn from all labels, so that the choice alone is judged.
+Where labelled rows are known in all labels, the graph of smfs has no part in its choice: it is also told 0 for all that
+is unknown, with 20 % of the positives missing, as in its paper.
+
+A cell (a set, a method, labels, a graph) runs in a process of its own, and leaves a file in the folder: an interrupted
+program goes on where it was. Before a cell is judged, one fit of the whole set is timed; where it takes longer than
+--fit-limit, or judging longer than --judge-limit, the cell is left out and the table says why. Results are printed and
+written to benchmarks/results/iterative/anchors-NAME.json. Sets are read from $MLFS_DATA, as in real_sets.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import measuring
+import numpy as np
+from real_sets import SETS, make_store
+from scipy import sparse as sp
+
+import mlfs_dask as mlfs
+from mlfs_dask.selectors import get_method
+
+KEPT = measuring.RESULTS / "iterative"
+
+JUDGED = {"folds": 5, "seed": 0, "k_grid": "10%,30%,50%,70%", "metrics": ["average_precision"]}
+
+STATES: dict[str, dict[str, Any]] = {
+    "all": {},
+    "rows": {"labelled_rows": 0.3, "classifier_labels": "full"},
+    "missing": {"labelled_rows": 0.3, "missing_labels": 0.2, "hidden_as": "zero", "classifier_labels": "full"},
+}
+STATE_NAMES = {"all": "all labels", "rows": "30 % of the rows", "missing": "20 % of positives missing"}
+
+#: Methods, and what they are told of the labels.
+QUALITY = (
+    ("mfsir", "all"),
+    ("smfs", "all"),
+    ("smfs", "rows"),
+    ("smfs", "missing"),
+    ("access-mfs", "all"),
+    ("access-mfs", "rows"),
+)
+GRID = (("mfsir", "all"), ("smfs", "missing"), ("access-mfs", "rows"))
+
+GRID_SETS = ("emotions", "yeast", "scene", "medical")
+GRID_ANCHORS = (100, 300, 1000)
+GRID_NEIGHBORS = (1, 3, 5)
+
+DESCRIPTIONS = {
+    "quality": "ML-kNN average precision, mean over k = 10, 30, 50, 70 % of the features and five folds; difference of "
+    "anchors to exact in points, ± its standard error over folds, or over sets in the rows of means. Seconds and "
+    "iterations are means of the fits on training rows, in process",
+    "grid": "The same with m anchors, of which a row belongs to s; mfsir with all labels, the others with those of 30 "
+    "% of the rows, and smfs without 20 % of their positives. m is at most a quarter of the training rows: 118 on "
+    "emotions, 195 on medical, 481 on yeast and scene",
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What one process judges. Anchors and neighbours are 0 for the exact graph."""
+
+    dataset: str
+    method: str
+    state: str
+    graph: str
+    n_anchors: int = 0
+    anchor_neighbors: int = 0
+
+    @property
+    def key(self) -> str:
+        """Name of its file."""
+        anchors = f".m{self.n_anchors}.s{self.anchor_neighbors}" if self.graph == "anchors" else ""
+        return f"{self.dataset}.{self.method}.{self.state}.{self.graph}{anchors}"
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """What the selector is told."""
+        if self.graph == "exact":
+            return {"graph": "exact"}
+        return {"graph": "anchors", "n_anchors": self.n_anchors, "anchor_neighbors": self.anchor_neighbors}
+
+
+def with_defaults(dataset: str, method: str, state: str) -> Cell:
+    """The cell with as many anchors and neighbours as the method has by default."""
+    defaults = get_method(method)().get_params()
+    return Cell(dataset, method, state, "anchors", defaults["n_anchors"], defaults["anchor_neighbors"])
+
+
+# ---------------------------------------------------------------------------------------------------------
+# In a process of its own
+
+
+def fit_once(cell: Cell, store: str) -> dict[str, Any]:
+    """Seconds of one fit on all rows, with labels as the cell has them."""
+    dataset = mlfs.open_dataset(store)
+    X, Y = (array.compute() for array in (dataset.X, dataset.Y))
+    X = sp.csr_array(X.to_scipy_sparse()) if hasattr(X, "to_scipy_sparse") else X
+    Y = np.array(Y.todense() if hasattr(Y, "todense") else Y, dtype=np.int8)
+    if cell.state != "all":
+        Y[np.random.default_rng(0).random(len(Y)) >= STATES[cell.state]["labelled_rows"]] = (
+            0 if cell.state == "missing" else -1
+        )
+    selector = get_method(cell.method)(10, random_state=0, **cell.params)
+    started = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        selector.fit(X, Y)
+    return {"fit_seconds": time.perf_counter() - started}
+
+
+def judge(cell: Cell, store: str) -> dict[str, Any]:
+    """Values of every fold, means over k, and what the fits took."""
+    told = ",".join(f"{name}={value}" for name, value in cell.params.items())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = mlfs.evaluate(store, f"{cell.method}:{told}", **JUDGED, **STATES[cell.state])
+    fits = found.fits
+    return {
+        "values": found.results.groupby("fold")["value"].mean().tolist(),
+        "seconds": float(fits["seconds"].mean()),
+        "iterations": float(fits["iterations"].mean()),
+        "most_iterations": int(fits["iterations"].max()),
+        "not_converged": int((~fits["converged"].astype(bool)).sum()),
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Cells, kept
+
+
+def run(cell: Cell, options: argparse.Namespace) -> dict[str, Any]:
+    """The result of a cell, from its file where it is there; what was left out under other limits is tried again."""
+    path = options.folder / "cells" / f"{cell.key}.json"
+    limits = [options.fit_limit, options.judge_limit]
+    if path.exists():
+        found: dict[str, Any] = json.loads(path.read_text())
+        if "skipped" not in found or found["limits"] == limits:
+            return found
+    store = make_store(cell.dataset, options.folder)
+    found = {}
+    for part, limit in (("fit_once", options.fit_limit), ("judge", options.judge_limit)):
+        command = [sys.executable, __file__, "cell", "--cell", json.dumps([part, asdict(cell), store])]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
+        except subprocess.TimeoutExpired:
+            what = "a fit" if part == "fit_once" else "judging"
+            found = {"skipped": f"{what} takes more than {limit:g} s", "limits": limits}
+            break
+        if done.returncode:
+            sys.exit(f"{cell.key}: {done.stderr}")
+        found |= json.loads(done.stdout.splitlines()[-1])
+    path.parent.mkdir(exist_ok=True)
+    partial = path.with_suffix(".part")
+    partial.write_text(json.dumps(found, indent=1) + "\n")
+    partial.replace(path)
+    told = found.get("skipped") or f"{np.mean(found['values']):.4f}, {found['seconds']:.2f} s a fit"
+    print(f"  {cell.key}: {told}", flush=True)
+    return found
+
+
+def quality(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Exact beside anchors, set by set, and means over the sets that have both."""
+    rows: dict[str, dict[str, Any]] = {}
+    of_method: dict[tuple[str, str], list[dict[str, Any]]] = {pair: [] for pair in QUALITY}
+    for name in options.sets or [name for name in SETS if name != "delicious"]:
+        for method, state in QUALITY:
+            cell = with_defaults(name, method, state)
+            exact, anchors = run(replace(cell, graph="exact"), options), run(cell, options)
+            row = beside(exact, anchors)
+            rows[f"{method}, {STATE_NAMES[state]}, {name}"] = row
+            if "difference" in row:
+                of_method[method, state].append(row)
+    ordered: dict[str, dict[str, Any]] = {}
+    for method, state in QUALITY:
+        start = f"{method}, {STATE_NAMES[state]}, "
+        ordered |= {label: row for label, row in rows.items() if label.startswith(start)}
+        if found := of_method[method, state]:
+            means = {name: float(np.mean([row[name] for row in found])) for name in ("exact", "anchors")}
+            ordered[f"{start}mean of {len(found)}"] = {**means, **spread([row["difference"] for row in found])}
+    return ordered
+
+
+def beside(exact: dict[str, Any], anchors: dict[str, Any]) -> dict[str, Any]:
+    """Both in one row: means, the difference fold by fold in points, and what the fits took."""
+    row: dict[str, Any] = {}
+    for graph, found in (("exact", exact), ("anchors", anchors)):
+        if "skipped" in found:
+            row["skipped"] = "; ".join(filter(None, (row.get("skipped"), f"{graph}: {found['skipped']}")))
+            continue
+        row[graph] = float(np.mean(found["values"]))
+        row[f"{graph}_seconds"], row[f"{graph}_iterations"] = found["seconds"], found["iterations"]
+    if "skipped" not in row:
+        row |= spread((100 * np.subtract(anchors["values"], exact["values"])).tolist())
+    return row
+
+
+def spread(points: Sequence[float]) -> dict[str, float | None]:
+    """Mean of differences and its standard error."""
+    error = float(np.std(points, ddof=1) / np.sqrt(len(points))) if len(points) > 1 else None
+    return {"difference": float(np.mean(points)), "error": error}
+
+
+def grid(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """A row for the exact graph, and one for every m and s."""
+    names = options.sets or GRID_SETS
+    rows: dict[str, dict[str, Any]] = {}
+    for method, state in GRID:
+        for label, cells in grid_cells(method, state, names):
+            found = [run(cell, options) for cell in cells]
+            values = {
+                name: float(np.mean(each["values"])) if "values" in each else None
+                for name, each in zip(names, found, strict=True)
+            }
+            row = rows[f"{method}, {label}"] = {"of_sets": values}
+            if all(value is not None for value in values.values()):
+                row["mean"] = float(np.mean(list(values.values())))
+                row["seconds"] = float(np.mean([each["seconds"] for each in found]))
+            exact = rows[f"{method}, exact"]["of_sets"]
+            both = [name for name in names if values[name] is not None and exact[name] is not None]
+            if label != "exact" and both:
+                row |= spread([100 * (values[name] - exact[name]) for name in both])
+    return rows
+
+
+def grid_cells(method: str, state: str, names: Sequence[str]) -> Iterator[tuple[str, list[Cell]]]:
+    """Labels of rows and their cells, the exact graph first."""
+    yield "exact", [Cell(name, method, state, "exact") for name in names]
+    for m in GRID_ANCHORS:
+        for s in GRID_NEIGHBORS:
+            yield f"m = {m}, s = {s}", [Cell(name, method, state, "anchors", m, s) for name in names]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", choices=["quality", "grid", "cell"], metavar="{quality,grid}")
+    parser.add_argument("sets", nargs="*", choices=[*SETS, []], help="default: all, or those of the grid")
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/mlfs-benchmarks/anchors"))
+    parser.add_argument("--fit-limit", type=float, default=60.0, help="seconds of one fit, imports included")
+    parser.add_argument("--judge-limit", type=float, default=1800.0, help="seconds of judging one cell")
+    parser.add_argument("--results", type=Path, default=KEPT, help="where anchors-NAME.json is written")
+    parser.add_argument("--cell", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.cell is not None:
+        part, cell, store = json.loads(options.cell)
+        print(json.dumps({"fit_once": fit_once, "judge": judge}[part](Cell(**cell), store)))
+        return
+    options.folder.mkdir(parents=True, exist_ok=True)
+    rows = {"quality": quality, "grid": grid}[options.table](options)
+    measuring.report("anchors", options.results, f"anchors-{options.table}", DESCRIPTIONS[options.table], rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""Anchors: how many, where, and the weights of rows by hand, against sorting all distances, at ties and in between."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse as sp
+
+from mlfs_dask.blocks.anchors import Anchors, anchor_bytes, anchor_values, count_anchors, place_anchors, standardised
+from mlfs_dask.blocks.heat_kernel import mean_degree
+from tests.reference.anchors import means_of_rows, row_weights, spread
+from tests.reference.mfsir import affinity
+
+
+def weigh(X, centres, s, centre=None, factor=None):
+    """Z of rows, which need not be standardised."""
+    d = X.shape[1]
+    centre = np.zeros(d) if centre is None else centre
+    anchors = Anchors(np.array(centres, float), centre, np.ones(d) if factor is None else factor, s)
+    return anchors.weigh(X).toarray()
+
+
+CONTAINERS = pytest.mark.parametrize("container", [np.array, sp.csr_array])
+
+
+@CONTAINERS
+@pytest.mark.parametrize(
+    ("x", "s", "weights"),
+    [
+        # Squared distances 1, 9, 25, 49 from anchors 0, 4, -4, 8.
+        (1.0, 1, [1, 0, 0, 0]),
+        (1.0, 2, [24 / 40, 16 / 40, 0, 0]),
+        (1.0, 3, [48 / 112, 40 / 112, 24 / 112, 0]),
+        (1.0, 9, [48 / 112, 40 / 112, 24 / 112, 0]),  # at most m - 1
+        # From 0: 0, 16, 16, 64. The second one is as far as the third: no weight.
+        (0.0, 2, [1, 0, 0, 0]),
+        (0.0, 3, [64 / 160, 48 / 160, 48 / 160, 0]),
+        # From 6: 36, 4, 100, 4.
+        (6.0, 2, [0, 0.5, 0, 0.5]),
+    ],
+)
+def test_weights_by_hand(container, x, s, weights):
+    found = weigh(container([[x]]), [[0.0], [4.0], [-4.0], [8.0]], s)
+    assert found[0] == pytest.approx(weights, abs=1e-14)
+
+
+@CONTAINERS
+def test_all_anchors_as_near_share_equally_the_first_ones(container):
+    corners = [[1.0, 0], [-1.0, 0], [0, 1.0], [0, -1.0]]
+    for scale in (1.0, 1e-9, 1e9):
+        found = weigh(container([[0.0, 0.0], [0.0, 0.0]]), scale * np.array(corners), 2)
+        assert found.tolist() == [[0.5, 0.5, 0, 0]] * 2
+
+
+@CONTAINERS
+def test_one_anchor_has_every_row_wholly(container):
+    assert weigh(container([[3.0], [-7.0]]), [[1.0]], 3).tolist() == [[1.0], [1.0]]
+
+
+@CONTAINERS
+@pytest.mark.parametrize("s", [1, 2, 3])
+def test_weights_are_continuous_where_the_nearest_anchors_change(container, s):
+    rng = np.random.default_rng(s)
+    centres = rng.normal(size=(6, 3))
+    a, b = rng.normal(size=(2, 3))
+    # On a line through the anchors' cells, the steps of the weights shrink with those of the row.
+    steps = []
+    for count in (200, 2000, 20000):
+        line = a + np.linspace(-3, 3, count)[:, np.newaxis] * b
+        Z = weigh(container(line), centres, s)
+        assert (np.count_nonzero(Z, axis=1) <= s).all()
+        assert Z.sum(axis=1) == pytest.approx(np.ones(count))
+        assert Z.min() >= 0
+        steps.append(np.abs(np.diff(Z, axis=0)).max())
+    if s > 1:
+        assert steps[1] < steps[0] / 3
+        assert steps[2] < steps[1] / 3
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_as_sorting_all_distances(data):
+    rng = np.random.default_rng(data.draw(st.integers(0, 10**6)))
+    n, d, m = (data.draw(st.integers(1, most)) for most in (40, 12, 20))
+    s = data.draw(st.integers(1, 22))
+    far = data.draw(st.sampled_from([0.0, 1e3, 1e8]))
+    X = (rng.normal(size=(n, d)) + far).astype(data.draw(st.sampled_from([np.float32, np.float64])))
+    centre, factor = X.mean(axis=0, dtype=np.float64), rng.uniform(0.1, 3, d) * (rng.random(d) < 0.9)
+    points = (X - centre) * factor
+    centres = points[rng.choice(n, size=m)] + 0.1 * rng.normal(size=(m, d))
+    assert weigh(X, centres, s, centre, factor) == pytest.approx(row_weights(points, centres, s), abs=1e-9)
+    if far == 0.0:
+        sparse = sp.csr_array(X * (rng.random((n, d)) < 0.5))
+        points = (sparse.toarray() - centre) * factor
+        found = weigh(sparse, centres, s, centre, factor)
+        assert found == pytest.approx(row_weights(points, centres, s), abs=1e-8)
+
+
+def test_anchors_travel_without_their_kernels_form():
+    anchors = Anchors(np.arange(6.0).reshape(3, 2), np.zeros(2), np.ones(2), 2)
+    empty = len(pickle.dumps(anchors))
+    row = np.array([[0.0, 1.0]])
+    expected = anchors.weigh(row).toarray()
+    assert len(pickle.dumps(anchors)) == empty
+    again = pickle.loads(pickle.dumps(anchors))
+    assert again.weigh(row).toarray().tolist() == expected.tolist()
+    assert anchors.nbytes == anchor_bytes(3, 2) == 128
+
+
+def test_values_of_anchors_minimise_the_spread():
+    rng = np.random.default_rng(0)
+    X, V = rng.normal(size=(30, 2)), rng.normal(size=(30, 3))
+    Z = row_weights(X, np.r_[X[:5], [[99.0, 99.0]]], 3)
+    U = anchor_values(Z.T @ V, Z.sum(axis=0), before=np.full((6, 3), 7.0))
+    assert pytest.approx(means_of_rows(Z, V, np.full((6, 3), 7.0))) == U
+    assert U[5].tolist() == [7.0] * 3
+    least = spread(Z, V, U)
+    for _ in range(20):
+        assert spread(Z, V, U + 1e-3 * rng.normal(size=U.shape)) > least
+    # tr V'(I - ZΛ⁻¹Z')V
+    L = np.eye(30) - Z[:, :5] @ np.diag(1 / Z[:, :5].sum(axis=0)) @ Z[:, :5].T
+    assert least == pytest.approx(np.trace(V.T @ L @ V))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "n", "width", "m"),
+    [
+        (300, 10**6, 10, 300),
+        (300, 40, 10, 10),
+        (300, 9, 10, 8),
+        (300, 5, 10, 5),
+        (9, 1000, 10, 9),
+        (300, 10**6, 2**20, 8),
+    ],
+)
+def test_how_many_anchors(wanted, n, width, m):
+    assert count_anchors(wanted, n, width) == m
+
+
+def test_anchors_are_means_of_the_points_near_them():
+    rng = np.random.default_rng(0)
+    points = np.repeat(10.0 * np.eye(4), 25, axis=0) + 0.1 * rng.normal(size=(100, 4))
+    means = np.array([points[25 * i : 25 * (i + 1)].mean(axis=0) for i in range(4)])
+    for container in (np.asarray, sp.csr_array):
+        found = place_anchors(container(points), 4, 0)
+        assert found[np.argmax(found, axis=0)] == pytest.approx(means, rel=1e-12, abs=1e-13)
+
+
+def test_points_that_are_the_same_have_one_anchor():
+    assert place_anchors(np.full((50, 3), 0.1), 10, 0).tolist() == [pytest.approx([0.1] * 3)]
+    some = place_anchors(np.repeat(np.eye(3), 20, axis=0), 10, 0)
+    assert sorted(some.tolist()) == sorted(np.eye(3).tolist())
+
+
+@pytest.mark.parametrize("kind", ["any", "pairs", "0/1"])
+def test_rounding_of_points_moves_no_anchor(kind):
+    """Points come from sums over partitions, whose last digits depend on the cut."""
+    rng = np.random.default_rng(0)
+    for seed in range(30):
+        points = rng.normal(size=(80, 6))
+        if kind == "pairs":
+            points[40:] = points[:40] + 0.01 * rng.normal(size=(40, 6))
+        if kind == "0/1":
+            points = (points > 0.5).astype(float) * (1.0 + 1e-8)
+        moved = points * (1 + 1e-15 * rng.normal(size=points.shape))
+        for container in (np.asarray, sp.csr_array):
+            expected = place_anchors(container(points), 20, seed)
+            assert place_anchors(container(moved), 20, seed) == pytest.approx(expected, rel=1e-12, abs=1e-13)
+
+
+def test_standardised_rows():
+    X, centre, factor = np.array([[1.0, 0.0], [3.0, 5.0]]), np.array([2.0, 5.0]), np.array([2.0, 0.0])
+    assert standardised(X, centre, factor).tolist() == [[-2, 0], [2, 0]]
+    assert standardised(sp.csr_array(X), centre, factor).toarray().tolist() == [[2, 0], [6, 0]]
+
+
+@pytest.mark.parametrize("k", [1, 3, 29, 100])
+def test_mean_degree_of_the_graph_of_eq_6(k):
+    X = np.random.default_rng(0).normal(size=(30, 3))
+    expected = affinity(X, min(k, 29), 1.5).sum(axis=1).mean()
+    for points in (X, sp.csr_array(X)):
+        assert mean_degree(points, k, 1.5**2) == pytest.approx(expected, rel=1e-12)
+    assert mean_degree(X[:1], k, 1.0) == 0.0

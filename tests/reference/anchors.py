@@ -1,0 +1,48 @@
+"""Anchor graphs by sorting all distances, a row at a time: what the twins of the anchored forms share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def simplex(distances, s, size=0.0):
+    """Weights of the s nearest anchors of a row, which reach zero at the next one; where all are as near, equal ones.
+
+    `size` is that of the numbers of which the distances are differences.
+    """
+    m = len(distances)
+    s = min(s, max(m - 1, 1))
+    order = np.argsort(distances, kind="stable")
+    z = np.zeros(m)
+    if m == 1:
+        z[0] = 1.0
+        return z
+    near, last = order[:s], distances[order[s]]
+    gaps = last - distances[near]
+    if gaps.sum() <= 1e-12 * s * (size + abs(last)):
+        z[near] = 1.0 / s
+    else:
+        z[near] = gaps / gaps.sum()
+    return z
+
+
+def row_weights(points, centres, s):
+    """Z, shape (n, m)."""
+    Z = np.zeros((len(points), len(centres)))
+    for i, x in enumerate(points):
+        Z[i] = simplex(((x - centres) ** 2).sum(axis=1), s, (x**2).sum())
+    return Z
+
+
+def means_of_rows(Z, V, before=None):
+    """U = Λ⁻¹Z'V; an anchor without rows keeps what it had, or has 0."""
+    U = np.zeros((Z.shape[1], V.shape[1])) if before is None else before.copy()
+    for a, mass in enumerate(Z.sum(axis=0)):
+        if mass > 0:
+            U[a] = Z[:, a] @ V / mass
+    return U
+
+
+def spread(Z, V, U):
+    """Σ_i Σ_a z_ia ‖v_i − u_a‖²."""
+    return sum(Z[i] @ ((V[i] - U) ** 2).sum(axis=1) for i in range(len(V)))

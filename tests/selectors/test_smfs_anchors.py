@@ -1,0 +1,102 @@
+"""SMFS with anchors: against its plain twin in every container and cut, and descent."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse as sp
+
+from mlfs_dask.blocks.forest import forest_seeds, grow_forest, to_float32
+from mlfs_dask.selectors.smfs import SMFS
+from tests.reference import smfs_anchors as twin
+from tests.selectors.anchored import NEAR, hide, problem, quiet
+
+#: Parameters of the selector that the twin does not take.
+OURS = ("n_anchors", "random_state", "standardise", "gram_cap", "inner_iterations")
+SMALL = {"n_trees": 20, "max_samples": 32, "n_anchors": 15}
+
+
+def anchored(**parameters):
+    return SMFS(1, graph="anchors", **SMALL | parameters)
+
+
+def masses(X, *, sparse=False, n_anchors=15, random_state=0):
+    """Of all rows with the landmarks that the selector draws, by its forest; n is at most 256."""
+    n = len(X)
+    X = sp.csr_array(X) if sparse else X
+    rng, grow = forest_seeds(random_state)
+    forest = grow_forest(X, n_trees=SMALL["n_trees"], max_samples=SMALL["max_samples"], seed=grow)
+    m = min(n, max(8, min(n_anchors, n // 4)))
+    landmarks = np.sort(rng.choice(n, size=m, replace=False))
+    return twin.landmark_masses(forest.trees, to_float32(X, forest.shift, forest.scale), landmarks)
+
+
+def expected(X, Y, *, sparse=False, **parameters):
+    """The twin's scores, objective and variables, with the forest and the landmarks of the selector."""
+    given = {name: value for name, value in parameters.items() if name not in OURS}
+    placed = {name: parameters[name] for name in ("n_anchors", "random_state") if name in parameters}
+    return twin.smfs(
+        X,
+        Y,
+        masses(X, sparse=sparse, **placed),
+        scale=parameters.get("standardise", True),
+        inner=parameters.get("inner_iterations"),
+        **given,
+    )
+
+
+def check(found, wanted, near=NEAR):
+    scores, objective, _ = wanted
+    assert found.report_.objective == pytest.approx(objective, rel=near["rel"], abs=near["abs"] * objective[0])
+    assert found.scores_ == pytest.approx(scores, rel=near["rel"], abs=near["abs"] * scores.max(initial=1e-300))
+
+
+PARAMETERS = {
+    "defaults": {},
+    "ten iterations": {"tol": 0.0, "max_iter": 10},
+    "own alpha and beta": {"alpha": 0.3, "beta": 0.5, "inner_iterations": 1},
+    "no graph": {"alpha": 0.0},
+    "large alpha": {"alpha": 100.0},
+    "not sparse": {"beta": 0.0},
+    "nearest landmark": {"anchor_neighbors": 1},
+    "more neighbours than landmarks": {"anchor_neighbors": 50},
+    "few landmarks": {"n_anchors": 8},
+    "zeros": {"missing": "zeros"},
+    "not scaled": {"standardise": False},
+    "seed": {"random_state": 7},
+}
+
+
+@pytest.mark.parametrize("by", ["nothing", "rows", "entries", "rows and entries"])
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_equals_the_plain_twin(name, by):
+    X, Y = problem(3)
+    Y = hide(Y, by)
+    check(quiet(anchored(**PARAMETERS[name]), X, Y), expected(X, Y, **PARAMETERS[name]))
+
+
+# ---------------------------------------------------------------- descent
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_the_objective_never_rises(data):
+    X, Y = problem(data.draw(st.integers(0, 10**6)), n=data.draw(st.integers(8, 90)), q=data.draw(st.integers(1, 5)))
+    by = data.draw(st.sampled_from(["nothing", "rows", "entries", "rows and entries"]))
+    Y = hide(Y, by)
+    Y[0, 0] = 1
+    X *= data.draw(st.sampled_from([1e-6, 1.0, 1e6]))
+    parameters = {
+        "alpha": data.draw(st.sampled_from([None, 0.0, 1e-2, 10.0])),
+        "beta": data.draw(st.sampled_from([None, 1e-3, 1.0])),
+        "missing": data.draw(st.sampled_from(["auto", "zeros"])),
+        "anchor_neighbors": data.draw(st.integers(1, 6)),
+        "gram_cap": data.draw(st.sampled_from([0, 4096])),  # a working set that is too small may raise it
+    }
+    found = quiet(anchored(tol=0.0, max_iter=10, **parameters), X, Y)
+    objective = np.array(found.report_.objective)
+    assert len(objective) == 10
+    assert (np.diff(objective) <= 1e-9 * objective[:-1] + 1e-12 * Y.size).all()
+    assert np.isfinite(found.scores_).all()
