@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -170,13 +170,16 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
         held = sum(size for size, first, last in spans if first <= i <= last)
         if isinstance(step, Reading):
             planned = plan_statistics(source, step.statistics, resources)
-            readings[step.name] = planned
-            peak_worker = max(peak_worker, planned.peak_worker_bytes)
             if resources.client is None:
-                held += planned.peak_worker_bytes - resources.process_bytes
+                held -= resources.process_bytes + (_libraries_of_both(cost, step, resources) if planned.tasks else 0)
+                room = resources.driver_limit - driver - held
+                planned = _with_threads_that_fit(planned, source, step.statistics, resources, room)
+                held += planned.peak_worker_bytes
             else:
                 messages = sum(s.parameter_bytes + s.result_bytes for s in step.statistics)
                 held += MESSAGE_COPIES * messages
+            readings[step.name] = planned
+            peak_worker = max(peak_worker, planned.peak_worker_bytes)
             if planned.tasks:
                 times = np.array([step.times, *np.minimum(step.typical or (step.times, step.times), step.times)])
                 totals += np.outer([1, planned.tasks, planned.bytes_read], times)
@@ -202,6 +205,24 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
         typical_bytes_read=(few_read, many_read) if iterates else None,
         readings=readings,
     )
+
+
+def _libraries_of_both(cost: Cost, step: Reading, resources: Resources) -> int:
+    """Bytes of what the driver and a reading in its process both load: they are there once."""
+    compiled = cost.compiled and any(statistic.compiled for statistic in step.statistics)
+    trees = cost.loads_trees and any(statistic.loads_trees for statistic in step.statistics)
+    return resources.compiled_bytes * compiled + resources.trees_bytes * trees
+
+
+def _with_threads_that_fit(
+    planned: PassPlan, source: RowSource | Profile, statistics: Sequence[Statistic], resources: Resources, room: int
+) -> PassPlan:
+    """A reading in process, with fewer threads where it would not fit beside the arrays that are held."""
+    for threads in range(planned.threads - 1, 0, -1):
+        if planned.peak_worker_bytes <= room:
+            break
+        planned = plan_statistics(source, statistics, replace(resources, threads_per_worker=threads))
+    return planned
 
 
 def _span(array: HeldArray, names: Sequence[str]) -> tuple[int, int]:

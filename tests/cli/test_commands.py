@@ -644,14 +644,14 @@ def test_demo_arguments(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
 
     def run_demo(*args: Any, **kwargs: Any) -> dict[str, Any]:
         calls.append((args, kwargs))
-        kwargs["tell"]("a step")
+        kwargs["log"]("a step")
         return {"page": "DIR/index.html", "seconds": 1.0}
 
     monkeypatch.setattr("mlfs_dask.demo.run_demo", run_demo)
     result = run("demo", "DIR", "--force")
     ((args, kwargs),) = calls
     assert args == ("DIR",)
-    assert {name: value for name, value in kwargs.items() if name != "tell"} == {"force": True}
+    assert {name: value for name, value in kwargs.items() if name != "log"} == {"force": True}
     assert result.stderr == "a step\n"
     assert result.stdout == "Open DIR/index.html (made in 1.0 s)\n"
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -290,3 +291,10 @@ def test_sigterm_is_handled_as_before_afterwards(run: Run, tiny_store: Path) -> 
 
 def test_the_group_serves_as_a_command_of_dask() -> None:
     assert mlfs.name == "mlfs"
+
+
+def test_every_package_is_installed() -> None:
+    root = Path(__file__).parent.parent.parent
+    settings = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]
+    found = {".".join(path.parent.relative_to(root).parts) for path in (root / "mlfs_dask").rglob("__init__.py")}
+    assert set(settings["packages"]) == found | {"mlfs_dask_cli"}

@@ -251,3 +251,35 @@ def test_a_plan_is_plain_data():
 def test_a_statistic_of_the_cache_declares_its_form():
     with pytest.raises(TypeError, match="abstract"):
         type("Half", (CacheableStatistic, Sized), {})()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_in_process_as_many_threads_read_as_fit_beside_the_arrays(threads):
+    resources = Resources(1, 3, 2**40, 0, process_bytes=PROCESS_BYTES)
+    cost = Cost([Reading("rows", (Sized(state=100 * MIB),))], {"m": 50 * MIB}, [mebibytes("X'X")])
+    alone = plan_statistics(source(), cost.steps[0].statistics, replace(resources, threads_per_worker=threads))
+    limit = 100 * MIB + 50 * MIB + alone.peak_worker_bytes - PROCESS_BYTES
+    plan = project(cost, source(), replace(resources, driver_limit=limit))
+    assert plan.readings["rows"].threads == threads
+    assert plan.peak_driver_bytes == limit
+    assert plan.notes == (() if threads == 3 else (f"memory is short: {threads} of 3 threads read",))
+    less = project(cost, source(), replace(resources, driver_limit=limit - 1))
+    assert less.readings["rows"].threads == max(threads - 1, 1)
+
+
+@dataclass(frozen=True)
+class Loading(Sized):
+    """Loads what the driver may have loaded, too."""
+
+    compiled = True
+    loads_trees = True
+
+
+def test_libraries_of_the_driver_and_of_its_readings_are_there_once():
+    def peak(statistic, **libraries):
+        return project(Cost([Reading("rows", (statistic,))], **libraries), source(), HERE).peak_driver_bytes
+
+    bare = peak(Sized())
+    assert peak(Loading()) == bare + COMPILED_BYTES + TREES_BYTES
+    assert peak(Sized(), compiled=True, loads_trees=True) == bare + COMPILED_BYTES + TREES_BYTES
+    assert peak(Loading(), compiled=True, loads_trees=True) == bare + COMPILED_BYTES + TREES_BYTES
