@@ -55,7 +55,7 @@ SETTLED = 1e-6
 SKETCH = 64
 
 #: Largest residual of the equation of W, relative to its right-hand side, with which the loop may end above the cap.
-RESIDUAL_TOL = 1e-2
+RESIDUAL_TOL = 1e-3
 
 #: Arrays of `RowPrediction` that change from one iteration to the next.
 _PREDICTION = ("W", "mean", "U", "T", "coupling")
