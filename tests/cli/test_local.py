@@ -113,6 +113,7 @@ def scores(run: Path) -> list[tuple[str, str]]:
         return [(row["feature_index"], row["score"]) for row in csv.DictReader(stream)]
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize(
     ("method", "options"),
     [("elc", []), ("mfsir", ["--checkpoint-every", "0", "--tol", "0", "--max-iter", "4", "--graph", "anchors"])],

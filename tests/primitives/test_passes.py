@@ -202,6 +202,7 @@ def test_graph_has_the_planned_tasks(fan_in):
     assert sums[1].tolist() == Y.sum(axis=0).tolist()
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("residence", ["process", "storage"])
 def test_an_interrupted_pass_stops_with_the_blocks_at_hand(residence):
     """Ctrl-C reaches the main thread alone; the threads that read must not go on to the end."""
@@ -219,11 +220,9 @@ def test_an_interrupted_pass_stops_with_the_blocks_at_hand(residence):
     statistics, resources = [Watched(4, 3, seconds=0.1)], Resources(1, 3, 2**32, 2**32)
     plan = replace(plan_statistics(source, statistics, resources), runs=((0, 34), (34, 67), (67, 100)))
     interrupter.start()
-    started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         run_pass(source, statistics, resources, plan=plan)
-    assert time.monotonic() - started < 2  # all 100 blocks would take more than 3 s
-    assert 3 <= len(read) < 20
+    assert 3 <= len(read) < 20  # of 100
     interrupter.join()
     at_the_end = len(read)
     time.sleep(0.3)
