@@ -369,7 +369,7 @@ class AccessMFS(IterativeSelector):
             U, T = anchor_values(sums.ZF, masses, prediction.U), anchor_values(sums.ZX @ W, masses, prediction.T)
             L_p = self._label_laplacian(sums.FF, duplicates)  # Eq. 25
             trace.objective.append(self._objective(sums, W, U, T, L_p, profile.n))
-            trace.report_progress(residual=trace.residual[-1] if trace.residual else 0.0)
+            trace.report_progress(**({"residual": trace.residual[-1]} if trace.residual else {}))
             if t > 1 and trace.change <= self.tol and (not trace.residual or trace.residual[-1] <= RESIDUAL_TOL):
                 trace.converged = True
             if not W.any():
