@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.blocks.products import label_pairs_block, label_sums_block, positives_block
 from mlfs_dask.primitives.passes import CacheableStatistic, State
+from mlfs_dask.solvers.duplicate_labels import group_columns
 from mlfs_dask.typing import Block, Profile
 
 
@@ -39,11 +40,7 @@ class LabelKnowledge(NamedTuple):
     @property
     def groups(self) -> NDArray[np.intp]:
         """Group of every label, shape (q,): labels of which the same is known; numbered by their first labels."""
-        _, first, group = np.unique(self.fingerprints, axis=1, return_index=True, return_inverse=True)
-        order = np.empty(len(first), dtype=np.intp)
-        order[np.argsort(first)] = np.arange(len(first))
-        result: NDArray[np.intp] = order[np.asarray(group).ravel()]
-        return result
+        return group_columns(self.fingerprints).group
 
 
 class Labels(CacheableStatistic):
