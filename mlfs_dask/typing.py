@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -160,3 +161,34 @@ class RowSource(ABC):
     def delayed_partition(self, partition: int) -> Any:
         """A Dask Delayed of a `RowSource` that streams one partition; where `residence` is "graph"."""
         raise TypeError(f"{type(self).__name__} is no Dask array")
+
+
+class HeldArray(NamedTuple):
+    """An array that the driver holds.
+
+    Attributes
+    ----------
+    name : str
+        As the method's paper calls it, or what it is.
+    shape : str
+        Size letters and numbers, separated by blanks: "d q", "2 d d".
+    dtype : str
+        NumPy's name.
+    first, last : str
+        Steps from which and to which it is held; empty: from the first, to the last.
+    """
+
+    name: str
+    shape: str
+    dtype: str = "f8"
+    first: str = ""
+    last: str = ""
+
+    def nbytes(self, sizes: Mapping[str, int]) -> int:
+        """Bytes of the array.
+
+        >>> HeldArray("W", "2 d q").nbytes({"d": 10, "q": 3})
+        480
+        """
+        factors = (int(word) if word.isdigit() else sizes[word] for word in self.shape.split())
+        return math.prod(factors) * np.dtype(self.dtype).itemsize

@@ -77,21 +77,6 @@ def place_anchors(points: Matrix, m: int, seed: int) -> Array:
     return np.ascontiguousarray(centres[np.sort(first)])
 
 
-def standardised(X: Matrix, centre: Array, factor: Array) -> Matrix:
-    """(x − centre) · factor as float64; of sparse rows x · factor, which are as far from one another.
-
-    Parameters
-    ----------
-    X : ndarray or csr_array, shape (rows, d)
-    centre, factor : float64 array, shape (d,)
-    """
-    if sp.issparse(X):
-        # scikit-learn takes indices of 32 bits alone.
-        indices, indptr = X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int32, copy=False)
-        return sp.csr_array((X.data * factor[indices], indices, indptr), shape=X.shape)
-    return (X - centre) * factor
-
-
 def anchor_values(ZV: Array, masses: Array, before: Array | None = None) -> Array:
     """U = Λ⁻¹Z'V, shape (m, c); an anchor to which no row belongs keeps its value of before, or has 0.
 

@@ -8,41 +8,18 @@ that results are the same bits in memory and from a file.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.array_files import drop_pages, is_mapped
+from mlfs_dask.primitives.scaling import Scaling
 from mlfs_dask.typing import Matrix
 
 #: Values of a block of rows, and the least number of its rows.
 BLOCK_VALUES = 2**20
 BLOCK_ROWS = 1024
-
-
-class Scaling(NamedTuple):
-    """What rows are shifted and multiplied by, feature by feature.
-
-    Attributes
-    ----------
-    centre, factor : float64 array, shape (k,)
-    """
-
-    centre: NDArray[np.float64]
-    factor: NDArray[np.float64]
-
-    def apply(self, X: Matrix) -> Matrix:
-        """(X − centre) · factor as a new float64 matrix. Sparse X is not centred: it would become dense."""
-        if sp.issparse(X):
-            scaled = sp.csr_array(X.astype(np.float64))
-            scaled.data *= self.factor[scaled.indices]
-            return scaled
-        scaled = X.astype(np.float64)
-        scaled -= self.centre
-        scaled *= self.factor
-        return scaled
 
 
 class ColumnSubset:
@@ -117,7 +94,7 @@ class ColumnSubset:
         return ColumnSubset(self._X, rows if self._rows is None else self._rows[rows], self.columns)
 
 
-def standard_scaling(subset: ColumnSubset) -> Scaling:
+def unit_variance_scaling(subset: ColumnSubset) -> Scaling:
     """Zero mean and unit variance over these rows; a constant column is centred only.
 
     Sparse rows are not centred. Centring changes neither distances nor what a model can fit.

@@ -13,7 +13,8 @@ from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.utils.validation import check_is_fitted
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.evaluation.column_subset import ColumnSubset, Scaling
+from mlfs_dask.evaluation.column_subset import ColumnSubset
+from mlfs_dask.primitives.scaling import Scaling
 from mlfs_dask.selectors.labels import label_matrix
 
 

@@ -22,8 +22,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_matrix
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.evaluation.column_subset import ColumnSubset, Scaling, mean_centring
+from mlfs_dask.evaluation.column_subset import ColumnSubset, mean_centring
 from mlfs_dask.evaluation.nearest import nearest_rows
+from mlfs_dask.primitives.scaling import Scaling
 from mlfs_dask.selectors.labels import label_matrix
 
 #: Entries (rows times labels) that are counted at a time.

@@ -20,12 +20,13 @@ from mlfs_dask import runtime
 from mlfs_dask.array_files import free_disk, scratch_folder
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.evaluation.column_file import column_dtype, reading_bytes
-from mlfs_dask.evaluation.column_subset import ColumnSubset, Scaling, mean_centring, standard_scaling
+from mlfs_dask.evaluation.column_subset import ColumnSubset, mean_centring, unit_variance_scaling
 from mlfs_dask.evaluation.inputs import SplitInputs
 from mlfs_dask.evaluation.metrics import Predictions, compute_metrics, metrics_bytes
 from mlfs_dask.evaluation.nearest import search_bytes
 from mlfs_dask.evaluation.protocols import Settings
 from mlfs_dask.evaluation.table import Table
+from mlfs_dask.primitives.scaling import Scaling
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Matrix
 
@@ -181,7 +182,7 @@ class Scorer:
         for k in ks:
             # The columns of the grid's largest k were read; all others are their beginning.
             train, test = ColumnSubset(X, part.classifier_rows, k), ColumnSubset(X, part.test, k)
-            scaling = standard_scaling(train) if self._settings.scale == "standard" else None
+            scaling = unit_variance_scaling(train) if self._settings.scale == "standard" else None
             for name in self._settings.classifiers:
                 scores = self._scores(name, train, test, part.classifier_Y, scaling, seed, plan, resources)
                 found = compute_metrics(Predictions(truth, scores), self._settings.metrics)

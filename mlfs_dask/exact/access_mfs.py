@@ -18,21 +18,21 @@ from scipy import sparse as sp
 
 from mlfs_dask import checkpoints
 from mlfs_dask.blocks.adaptive_graph import column_graph, neighbours_used, simplex_weights
+from mlfs_dask.blocks.duplicate_labels import DuplicateLabels, duplicate_labels
 from mlfs_dask.blocks.linear import LAPLACIAN_VALUES
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.checkpoints import State
 from mlfs_dask.errors import DataError
 from mlfs_dask.exact import graphs, matrix
-from mlfs_dask.exact.fit import ExactFit, FeatureMoments, HeldArray, convergence_warning, one_blas_thread, save_state
+from mlfs_dask.exact.fit import ExactFit, FeatureMoments, convergence_warning, one_blas_thread, save_state
 from mlfs_dask.exact.graphs import Neighbours, nearest_rows
 from mlfs_dask.exact.matrix import ScaledMatrix
 from mlfs_dask.solvers import label_propagation, uncorrelated
-from mlfs_dask.solvers.duplicate_labels import DuplicateLabels, duplicate_labels
 from mlfs_dask.solvers.label_propagation import propagate_labels
 from mlfs_dask.solvers.laplacian import Laplacian
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.solvers.uncorrelated import DiagonalPreconditioner, Projection
-from mlfs_dask.typing import Matrix
+from mlfs_dask.typing import HeldArray, Matrix
 
 Array = NDArray[np.float64]
 

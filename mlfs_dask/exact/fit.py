@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,24 +31,6 @@ class FeatureMoments(Protocol):
     @property
     def m2(self) -> Array:
         """Sum of squared deviations, shape (d,); exactly 0 for a constant feature."""
-
-
-class HeldArray(NamedTuple):
-    """An array that a fit holds at its peak, for the memory plan.
-
-    Attributes
-    ----------
-    name : str
-    shape : str
-        Sizes, separated by spaces: numbers, and the letters n, d and q; l latent labels, k neighbours of a row (one
-        more is searched for by Access-MFS), t trees, s rows a tree is grown on, m features of a working set, v stored
-        values of a sparse X, y those of Y.
-    dtype : str
-    """
-
-    name: str
-    shape: str
-    dtype: str = "float64"
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from mlfs_dask import runtime
 from mlfs_dask.blocks import isolation
 from mlfs_dask.blocks.forest import draw_sample, forest_seeds, grow_forest, mass_tables, sample_size
 from mlfs_dask.blocks.neighbours import COMPILED_PAIRS, NearestRows, scratch_bytes
-from mlfs_dask.exact.fit import HeldArray
-from mlfs_dask.typing import Matrix
+from mlfs_dask.typing import HeldArray, Matrix
 
 Array = NDArray[np.float64]
 Found = tuple[NDArray[np.int64], NDArray[Any]]

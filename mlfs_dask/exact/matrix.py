@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.linear import GRAM_ROWS, gram_block, laplacian_gram
-from mlfs_dask.exact.fit import FeatureMoments, HeldArray
+from mlfs_dask.exact.fit import FeatureMoments
 from mlfs_dask.solvers.laplacian import Laplacian
-from mlfs_dask.typing import Matrix
+from mlfs_dask.typing import HeldArray, Matrix
 
 Array = NDArray[np.float64]
 

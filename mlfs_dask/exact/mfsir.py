@@ -20,13 +20,13 @@ from mlfs_dask.blocks.factorisation import nonnegative_factors
 from mlfs_dask.blocks.heat_kernel import heat_kernel_graph
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.exact import graphs, matrix
-from mlfs_dask.exact.fit import ExactFit, FeatureMoments, HeldArray, convergence_warning, one_blas_thread, save_state
+from mlfs_dask.exact.fit import ExactFit, FeatureMoments, convergence_warning, one_blas_thread, save_state
 from mlfs_dask.exact.graphs import nearest_rows
 from mlfs_dask.exact.matrix import ScaledMatrix
 from mlfs_dask.solvers import blockwise, spectral
 from mlfs_dask.solvers.blockwise import Factors, Problem, Snapshot, Trace
 from mlfs_dask.solvers.laplacian import Laplacian
-from mlfs_dask.typing import Matrix
+from mlfs_dask.typing import HeldArray, Matrix
 
 Array = NDArray[np.float64]
 

@@ -21,14 +21,14 @@ from mlfs_dask.blocks import isolation
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.errors import DataError
 from mlfs_dask.exact import matrix
-from mlfs_dask.exact.fit import ExactFit, FeatureMoments, HeldArray, convergence_warning, one_blas_thread, save_state
+from mlfs_dask.exact.fit import ExactFit, FeatureMoments, convergence_warning, one_blas_thread, save_state
 from mlfs_dask.exact.graphs import Neighbours, least_mass_rows
 from mlfs_dask.exact.matrix import ScaledMatrix
 from mlfs_dask.solvers import label_recovery, row_sparse
 from mlfs_dask.solvers.label_recovery import Reconstruction, recover_labels
 from mlfs_dask.solvers.row_sparse_regression import SET_FEATURES, RowSparseRegression
 from mlfs_dask.solvers.trace import LoopTrace
-from mlfs_dask.typing import Matrix
+from mlfs_dask.typing import HeldArray, Matrix
 
 Array = NDArray[np.float64]
 

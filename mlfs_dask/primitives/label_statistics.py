@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask.blocks.duplicate_labels import group_columns
 from mlfs_dask.blocks.products import label_pairs_block, label_sums_block, positives_block
 from mlfs_dask.primitives.passes import CacheableStatistic, State
-from mlfs_dask.solvers.duplicate_labels import group_columns
 from mlfs_dask.typing import Block, Profile
 
 

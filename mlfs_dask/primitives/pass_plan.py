@@ -17,8 +17,9 @@ from mlfs_dask.typing import Profile
 #: Share of a worker's limit that a job may fill. Above it `distributed` pauses the worker.
 USABLE_SHARE = 0.8
 
-#: Tasks a slot gets in one pass when partials are small: enough to even out slow workers.
-RUNS_PER_SLOT = 6
+#: Tasks a slot gets in one pass when partials are small. A pass ends with its last task: with fewer, a worker waits
+#: long for the other (`benchmarks/iterative.py workers`).
+RUNS_PER_SLOT = 16
 
 #: At most so many partials go into one merge.
 MAX_FAN_IN = 8

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.anchors import Anchors, weigh_scratch_bytes
+from mlfs_dask.blocks.duplicate_labels import DuplicateLabels
 from mlfs_dask.blocks.linear import backward_block, forward_block, group_scratch_bytes, grouped_block, row_groups
 from mlfs_dask.primitives.passes import State, Statistic
 from mlfs_dask.primitives.scaling import Scaling
-from mlfs_dask.solvers.duplicate_labels import DuplicateLabels
 from mlfs_dask.typing import Block, Matrix, Profile
 
 Array = NDArray[np.float64]

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse as sp
 
 from mlfs_dask.primitives.moments import FeatureMoments
+from mlfs_dask.typing import Matrix
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,27 @@ class Scaling:
 
     centre: NDArray[np.float64]
     factor: NDArray[np.float64]
+
+    def apply(self, X: Matrix) -> Matrix:
+        """(x − centre) · factor as new float64 rows; sparse rows as x · factor, which are as far from one another.
+
+        Parameters
+        ----------
+        X : ndarray or csr_array, shape (rows, d)
+
+        Examples
+        --------
+        >>> Scaling(np.array([1.0]), np.array([2.0])).apply(np.array([[3], [1]])).tolist()
+        [[4.0], [0.0]]
+        """
+        if sp.issparse(X):
+            # scikit-learn takes indices of 32 bits alone.
+            indices, indptr = X.indices.astype(np.int32, copy=False), X.indptr.astype(np.int32, copy=False)
+            return sp.csr_array((X.data * self.factor[indices], indices, indptr), shape=X.shape)
+        scaled = X.astype(np.float64)
+        scaled -= self.centre
+        scaled *= self.factor
+        return scaled
 
     def scale_rows(self, W: NDArray[np.float64]) -> NDArray[np.float64]:
         """diag(factor) W of a (d, c) matrix: ((X − m) diag(f)) W = (X − m) (diag(f) W)."""

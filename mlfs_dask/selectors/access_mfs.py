@@ -19,6 +19,7 @@ from scipy import sparse as sp
 from mlfs_dask import checkpoints
 from mlfs_dask.blocks.adaptive_graph import column_graph
 from mlfs_dask.blocks.anchors import ANCHOR_NEIGHBORS, N_ANCHORS, anchor_values, place_anchors
+from mlfs_dask.blocks.duplicate_labels import DuplicateLabels
 from mlfs_dask.blocks.linear import forward_block
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.errors import DataError, UsageError
@@ -34,14 +35,13 @@ from mlfs_dask.primitives.sample import RowSample, SampledRows
 from mlfs_dask.primitives.scaling import Scaling, standard_scaling
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores, never_positive_warnings
-from mlfs_dask.selectors.costs import Cost, HeldArray, PassRunner, Reading
+from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.estimator import ConvergenceWarning
 from mlfs_dask.selectors.iterative import GraphKind, IterativeSelector, load_state, placeholder, save_state
 from mlfs_dask.selectors.options import check_parameters
-from mlfs_dask.solvers.duplicate_labels import DuplicateLabels
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.solvers.uncorrelated import GramRegression, NystromSketch, Smoothing, SubspaceRegression
-from mlfs_dask.typing import Matrix, Profile, RowSource
+from mlfs_dask.typing import HeldArray, Matrix, Profile, RowSource
 
 Array = NDArray[np.float64]
 
@@ -328,8 +328,9 @@ class AccessMFS(IterativeSelector):
         )
 
     def _exact_arrays(self, profile: Profile) -> tuple[dict[str, int], list[HeldArray]]:
-        arrays = exact_form.held_arrays(sparse=profile.sparse, gram=profile.d <= self.gram_cap, graph=self.theta > 0)
-        return {"k": self.k_s + 1}, [HeldArray(*array) for array in arrays]
+        return {"k": self.k_s + 1}, exact_form.held_arrays(
+            sparse=profile.sparse, gram=profile.d <= self.gram_cap, graph=self.theta > 0
+        )
 
     # ------------------------------------------------------------------ the method
 

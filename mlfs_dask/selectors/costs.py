@@ -7,10 +7,9 @@ makes the `Plan` of it: what `mlfs plan` prints, what is refused where it does n
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -19,42 +18,11 @@ from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.primitives.pass_plan import PassPlan
 from mlfs_dask.primitives.passes import PassRecord, Statistic, plan_statistics, run_pass
 from mlfs_dask.runtime import Resources
-from mlfs_dask.typing import Profile, RowSource
+from mlfs_dask.typing import HeldArray, Profile, RowSource
 
 #: Copies of a message that the driver holds while it is sent or arrives: pickled, in frames, and in the scheduler,
 #: which under a local cluster is this process too.
 MESSAGE_COPIES = 4
-
-
-class HeldArray(NamedTuple):
-    """An array that the driver holds.
-
-    Attributes
-    ----------
-    name : str
-        As the method's paper calls it, or what it is.
-    shape : str
-        Size letters and numbers, separated by blanks: "d q", "2 d d".
-    dtype : str
-        NumPy's name.
-    first, last : str
-        Steps from which and to which it is held; empty: from the first, to the last.
-    """
-
-    name: str
-    shape: str
-    dtype: str = "f8"
-    first: str = ""
-    last: str = ""
-
-    def nbytes(self, sizes: Mapping[str, int]) -> int:
-        """Bytes of the array.
-
-        >>> HeldArray("W", "2 d q").nbytes({"d": 10, "q": 3})
-        480
-        """
-        factors = (int(word) if word.isdigit() else sizes[word] for word in self.shape.split())
-        return math.prod(factors) * np.dtype(self.dtype).itemsize
 
 
 @dataclass(frozen=True)

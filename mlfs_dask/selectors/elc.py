@@ -24,11 +24,11 @@ from mlfs_dask.primitives.passes import CacheableStatistic
 from mlfs_dask.primitives.products import LabelMoments, LabelProducts, wants_compiled
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import BaseSelector, Scores, nothing_to_tell, rank, unknown_labels_error
-from mlfs_dask.selectors.costs import Cost, HeldArray, PassRunner, Reading
+from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.estimator import ConvergenceWarning
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers.padm import MATRICES, Solution, best_mask, solve_corrected, solve_published
-from mlfs_dask.typing import Profile, RowSource
+from mlfs_dask.typing import HeldArray, Profile, RowSource
 
 #: λ and β of the paper's own experiment (Appendix B; λ as in the authors' code), and its rule to stop.
 PUBLISHED_LAMBDA = 1e-3

@@ -28,9 +28,9 @@ from mlfs_dask.primitives.subsets import read_rows
 from mlfs_dask.primitives.write_rows import ArraySink, RowSink, WriteLabels
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
-from mlfs_dask.selectors.costs import Cost, HeldArray, PassRunner, Plan, Reading, project, require_driver
+from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, project, require_driver
 from mlfs_dask.solvers.trace import LoopTrace
-from mlfs_dask.typing import Matrix, Profile, RowSource
+from mlfs_dask.typing import HeldArray, Matrix, Profile, RowSource
 
 Array = NDArray[np.float64]
 

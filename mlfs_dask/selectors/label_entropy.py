@@ -34,9 +34,9 @@ from mlfs_dask.primitives.passes import CacheableStatistic
 from mlfs_dask.primitives.sample import RowSample, draw_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import BaseSelector, Scores, nothing_to_tell, unknown_labels_error
-from mlfs_dask.selectors.costs import Cost, HeldArray, PassRunner, Reading
+from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.options import check_parameters
-from mlfs_dask.typing import FeatureInfo, Profile, RowSource
+from mlfs_dask.typing import FeatureInfo, HeldArray, Profile, RowSource
 
 #: Stored values from which the compiled loops pay for their loading.
 COMPILE_FROM = 3_000_000

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask import checkpoints
-from mlfs_dask.blocks.anchors import ANCHOR_NEIGHBORS, N_ANCHORS, Anchors, anchor_values, place_anchors, standardised
+from mlfs_dask.blocks.anchors import ANCHOR_NEIGHBORS, N_ANCHORS, Anchors, anchor_values, place_anchors
 from mlfs_dask.blocks.factorisation import factors_from_pairs
 from mlfs_dask.blocks.heat_kernel import mean_degree
 from mlfs_dask.blocks.proximal import row_norms
@@ -31,13 +31,13 @@ from mlfs_dask.primitives.moments import FeatureMoments, Moments
 from mlfs_dask.primitives.sample import RowSample, SampledRows
 from mlfs_dask.primitives.scaling import Scaling, standard_scaling
 from mlfs_dask.selectors.base import Scores, never_positive_warnings
-from mlfs_dask.selectors.costs import Cost, HeldArray, PassRunner, Reading
+from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.estimator import ConvergenceWarning
 from mlfs_dask.selectors.iterative import GraphKind, IterativeSelector, load_state, placeholder, save_state
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers import spectral
 from mlfs_dask.solvers.blockwise import FEATURE_MATRICES, Factors, FeatureWeights, Trace, has_settled, unit_rows
-from mlfs_dask.typing import Matrix, Profile
+from mlfs_dask.typing import HeldArray, Matrix, Profile
 
 Array = NDArray[np.float64]
 
@@ -290,8 +290,7 @@ class MFSIR(IterativeSelector):
     def _exact_arrays(self, profile: Profile) -> tuple[dict[str, int], list[HeldArray]]:
         sizes = {"l": self._latent(profile.q), "k": self.n_neighbors if self.beta > 0 else 0}
         has_gram = profile.d <= self.gram_cap
-        arrays = exact_form.held_arrays(sparse=profile.sparse, gram=has_gram, graph=self.beta > 0)
-        return sizes, [HeldArray(*array) for array in arrays]
+        return sizes, exact_form.held_arrays(sparse=profile.sparse, gram=has_gram, graph=self.beta > 0)
 
     def first_statistics(self, source: Any, resources: Any) -> list[Any]:
         """What a fit reads first."""
@@ -354,7 +353,7 @@ class MFSIR(IterativeSelector):
 
     def _place_anchors(self, sample: SampledRows, m: int, scaling: Scaling) -> tuple[Anchors, float]:
         """Anchors by k-means, and γ = βc with the mean degree c of the graph of Eq. 6 on the sample."""
-        points = standardised(sample.X, scaling.centre, scaling.factor)
+        points = scaling.apply(sample.X)
         centres = place_anchors(points, min(m, points.shape[0]), self._seed)
         if sp.issparse(points):  # which are not centred
             centres -= scaling.centre * scaling.factor

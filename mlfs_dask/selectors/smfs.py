@@ -40,14 +40,14 @@ from mlfs_dask.primitives.sample import RowSample, SampledRows, draw_rows
 from mlfs_dask.primitives.scaling import Scaling, standard_scaling
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores, never_positive_warnings
-from mlfs_dask.selectors.costs import Cost, HeldArray, PassRunner, Reading
+from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.estimator import ConvergenceWarning
 from mlfs_dask.selectors.iterative import GraphKind, IterativeSelector, load_state, placeholder, save_state
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.row_sparse_regression import FEATURE_STEPS, SET_FEATURES, RowSparseRegression
 from mlfs_dask.solvers.trace import LoopTrace
-from mlfs_dask.typing import Matrix, Profile, RowSource
+from mlfs_dask.typing import HeldArray, Matrix, Profile, RowSource
 
 Array = NDArray[np.float64]
 
@@ -326,10 +326,9 @@ class SMFS(IterativeSelector):
         )
 
     def _exact_arrays(self, profile: Profile) -> tuple[dict[str, int], list[HeldArray]]:
-        arrays = exact_form.held_arrays(sparse=profile.sparse, gram=profile.d <= self.gram_cap)
         leaves = min(self.max_samples, profile.n)
         sizes = {"k": self.n_neighbors, "t": self.n_trees, "s": leaves, "m": self._max_features()}
-        return sizes, [HeldArray(*array) for array in arrays]
+        return sizes, exact_form.held_arrays(sparse=profile.sparse, gram=profile.d <= self.gram_cap)
 
     # ------------------------------------------------------------------ the method
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.anchors import Anchors, anchor_bytes, anchor_values, count_anchors, place_anchors, standardised
+from mlfs_dask.blocks.anchors import Anchors, anchor_bytes, anchor_values, count_anchors, place_anchors
 from mlfs_dask.blocks.heat_kernel import mean_degree
 from tests.reference.anchors import means_of_rows, row_weights, spread
 from tests.reference.mfsir import affinity
@@ -170,12 +170,6 @@ def test_rounding_of_points_moves_no_anchor(kind):
         for container in (np.asarray, sp.csr_array):
             expected = place_anchors(container(points), 20, seed)
             assert place_anchors(container(moved), 20, seed) == pytest.approx(expected, rel=1e-12, abs=1e-13)
-
-
-def test_standardised_rows():
-    X, centre, factor = np.array([[1.0, 0.0], [3.0, 5.0]]), np.array([2.0, 5.0]), np.array([2.0, 0.0])
-    assert standardised(X, centre, factor).tolist() == [[-2, 0], [2, 0]]
-    assert standardised(sp.csr_array(X), centre, factor).toarray().tolist() == [[2, 0], [6, 0]]
 
 
 @pytest.mark.parametrize("k", [1, 3, 29, 100])

@@ -10,7 +10,7 @@ from scipy import sparse as sp
 from sklearn.preprocessing import StandardScaler
 
 from mlfs_dask.evaluation.column_file import new_column_file
-from mlfs_dask.evaluation.column_subset import ColumnSubset, mean_centring, standard_scaling
+from mlfs_dask.evaluation.column_subset import ColumnSubset, mean_centring, unit_variance_scaling
 
 MODULE = "mlfs_dask.evaluation.column_subset"
 
@@ -43,7 +43,7 @@ def test_scaling_is_scikit_learns(sparse: bool, monkeypatch: pytest.MonkeyPatch)
     matrix = sp.csr_array(X) if sparse else X
     monkeypatch.setattr(f"{MODULE}.BLOCK_VALUES", 1)
     monkeypatch.setattr(f"{MODULE}.BLOCK_ROWS", 7)
-    found = standard_scaling(ColumnSubset(matrix)).apply(matrix)
+    found = unit_variance_scaling(ColumnSubset(matrix)).apply(matrix)
     expected = StandardScaler(with_mean=not sparse).fit_transform(X)
     np.testing.assert_allclose(found.toarray() if sparse else found, expected, rtol=1e-12, atol=1e-12)
 
@@ -56,7 +56,7 @@ def test_a_file_holds_the_same_rows_as_memory(tmp_path: Path, monkeypatch: pytes
     mapped[:] = X
     rows = np.random.default_rng(1).permutation(60)[:50]
     memory, file = ColumnSubset(X, rows, 3), ColumnSubset(mapped, rows, 3)
-    for scaling in (standard_scaling, mean_centring):
+    for scaling in (unit_variance_scaling, mean_centring):
         assert np.array_equal(scaling(memory).centre, scaling(file).centre)
         assert np.array_equal(scaling(memory).factor, scaling(file).factor)
     assert np.array_equal(dense(memory), dense(file))

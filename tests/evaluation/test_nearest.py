@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import sparse as sp
 
 from mlfs_dask.evaluation.column_file import new_column_file
-from mlfs_dask.evaluation.column_subset import ColumnSubset, mean_centring, standard_scaling
+from mlfs_dask.evaluation.column_subset import ColumnSubset, mean_centring, unit_variance_scaling
 from mlfs_dask.evaluation.nearest import nearest_rows, search_bytes
 
 MODULE = "mlfs_dask.evaluation.nearest"
@@ -83,7 +84,7 @@ def test_data_far_from_zero() -> None:
     # A few rows far off, beside which all others are near each other.
     X = np.concatenate([1e-3 * random.normal(size=(300, 3)), [[1e6, 0, 0], [0, -1e6, 0]]])
     rows = ColumnSubset(X)
-    unscaled = mean_centring(rows)._replace(centre=np.zeros(3))
+    unscaled = replace(mean_centring(rows), centre=np.zeros(3))
     near = nearest_rows(rows, 5, unscaled)
     assert np.array_equal(near[:300], by_definition(X, X, 5, True)[:300])
 
@@ -105,7 +106,7 @@ def test_a_file_gives_the_same_neighbours_as_memory(tmp_path: Path, monkeypatch:
     mapped[:] = X
     rows = np.random.default_rng(1).permutation(60)[:50]
     memory, file = ColumnSubset(X, rows, 3), ColumnSubset(mapped, rows, 3)
-    scaling = standard_scaling(memory)
+    scaling = unit_variance_scaling(memory)
     assert np.array_equal(nearest_rows(memory, 3, scaling, threads=2), nearest_rows(file, 3, scaling, threads=2))
 
 

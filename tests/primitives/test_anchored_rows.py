@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize
 
+from mlfs_dask.blocks.duplicate_labels import DuplicateLabels
 from mlfs_dask.blocks.isolation import tree_shape
 from mlfs_dask.blocks.latent_rows_compiled import sweep_nonnegative
 from mlfs_dask.blocks.mass_anchors import MassAnchors, landmark_dtype, landmark_tables
@@ -15,7 +16,6 @@ from mlfs_dask.blocks.predicted_rows_compiled import solve_rows
 from mlfs_dask.primitives.latent_rows import SWEEPS, latent_system
 from mlfs_dask.primitives.predicted_rows import PredictedSums, RowPrediction, settle_anchors
 from mlfs_dask.primitives.recovered_rows import RecoveredSums, settle_anchor_values
-from mlfs_dask.solvers.duplicate_labels import DuplicateLabels
 from tests.reference.anchors import means_of_rows, row_weights, simplex
 
 # ---------------------------------------------------------------- latent labels

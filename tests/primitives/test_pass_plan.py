@@ -44,8 +44,8 @@ def test_runs_cover_every_partition_once_in_order():
 def test_tasks_count_runs_merges_and_the_end():
     plan = plan_pass(profile(), cluster(), PassSizes(MIB, 0))
     assert plan.fan_in == MAX_FAN_IN
-    assert len(plan.runs) == 12
-    assert plan.tasks == 12 + 2 + 1 + 1  # 12 runs, merged 8 at a time, then 2, then the result
+    assert len(plan.runs) == 32
+    assert plan.tasks == 32 + 4 + 1 + 1  # 32 runs, merged 8 at a time, then 4, then the result
 
 
 def test_large_partials_mean_long_runs_and_narrow_merges():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import sparse as sp
 
 from mlfs_dask.primitives.moments import FeatureMoments
 from mlfs_dask.primitives.scaling import Scaling, standard_scaling
@@ -49,3 +50,10 @@ def test_the_scaling_of_some_features():
 def test_no_rows_are_scaled_by_nothing():
     scaling = standard_scaling(FeatureMoments(0, np.zeros(2), np.zeros(2)))
     assert scaling.factor.tolist() == [0, 0]
+
+
+def test_rows_are_scaled_and_sparse_ones_not_centred():
+    X, scaling = np.array([[1.0, 0.0], [3.0, 5.0]]), Scaling(np.array([2.0, 5.0]), np.array([2.0, 0.0]))
+    assert scaling.apply(X).tolist() == [[-2, 0], [2, 0]]
+    assert scaling.apply(sp.csr_array(X)).toarray().tolist() == [[2, 0], [6, 0]]
+    assert X.tolist() == [[1, 0], [3, 5]]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse as sp
 
-from mlfs_dask.solvers.duplicate_labels import DuplicateLabels, duplicate_labels
+from mlfs_dask.blocks.duplicate_labels import DuplicateLabels, duplicate_labels
 
 Y = np.array([[1, 0, 1, 0, 1, 0], [0, 0, 0, 1, 0, 0], [0, 0, 0, 0, 1, 0], [1, 0, 1, 0, 1, 0]], float)
 EVERY = np.ones((4, 1), bool)
