@@ -165,6 +165,11 @@ cluster_option_list = [
         "have gone.",
     ),
     click.option(
+        "--insecure",
+        is_flag=True,
+        help="Allow a scheduler without TLS beyond this machine; whoever reaches it can run code on its workers.",
+    ),
+    click.option(
         "--in-process", is_flag=True, help="One task after the other, in one thread of this process, for debugging."
     ),
 ]
@@ -179,6 +184,7 @@ CLUSTER_KEYWORDS = (
     "tls_cert",
     "tls_key",
     "wait",
+    "insecure",
     "in_process",
 )
 

@@ -8,22 +8,23 @@ every wait for a cluster has an end, and what ends it says what to do.
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import logging
 import os
 import signal
 import socket
-import sys
 import threading
 import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlfs_dask import runtime
+from mlfs_dask.admission import admission
+from mlfs_dask.block_sizes import register_sizes
 from mlfs_dask.errors import ClusterLostError, UsageError
 from mlfs_dask.runtime import Resources
 
@@ -35,9 +36,6 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_WAIT = runtime.WORKER_WAIT
 """Seconds that a missing scheduler or missing workers are waited for."""
-
-COMPARED_PACKAGES = ("mlfs-dask", "dask", "distributed", "numpy", "scipy", "zarr", "numba", "msgpack")
-"""Packages that client and workers should have in the same version."""
 
 
 @contextmanager
@@ -52,6 +50,7 @@ def connect(
     tls_cert: str | None = None,
     tls_key: str | None = None,
     wait: float = DEFAULT_WAIT,
+    insecure: bool = False,
     in_process: bool = False,
 ) -> Iterator[Client | None]:
     """Make a cluster current for the time of a `with` block.
@@ -66,7 +65,8 @@ def connect(
     scheduler_file : str, optional
         File in which a running scheduler has written its address.
     workers : int, optional
-        Number of local worker processes to start; they listen on the loopback interface alone.
+        Number of local worker processes to start; they listen on the loopback interface alone, by TLS with a
+        certificate that is made for this run.
     threads_per_worker : int, optional
         Threads of a local worker (default 1).
     memory_limit : int, optional
@@ -77,6 +77,9 @@ def connect(
     wait : float
         Seconds to wait for the scheduler and for its first worker; also how long a cluster that has lost
         every worker is given to get one back.
+    insecure : bool
+        Allow a scheduler without TLS that is not on this machine's loopback interface. Whoever reaches it can run code
+        as whoever runs its workers.
     in_process : bool
         Compute in this process, one task after the other, in one thread.
 
@@ -102,6 +105,7 @@ def connect(
         tls_cert=tls_cert,
         tls_key=tls_key,
         wait=wait,
+        insecure=insecure,
         in_process=in_process,
     )
     remote = scheduler is not None or scheduler_file is not None
@@ -113,13 +117,16 @@ def connect(
     with ExitStack() as stack:
         if remote:
             client = stack.enter_context(
-                _remote_client(scheduler, scheduler_file, _security(tls_ca_file, tls_cert, tls_key), wait)
+                _remote_client(
+                    scheduler, scheduler_file, _security(tls_ca_file, tls_cert, tls_key), wait, insecure=insecure
+                )
             )
         else:
             assert workers is not None  # local, or it had been done in process
             client = stack.enter_context(_local_client(workers, threads_per_worker or 1, memory_limit, wait))
-        _prepare_workers(client, local=not remote)
+        register_sizes()
         with client.as_current(), runtime.waiting_for_workers(wait), _translate_loss(client):
+            admission(client).workers()
             yield client
 
 
@@ -172,6 +179,7 @@ def _check_options(
     tls_cert: str | None = None,
     tls_key: str | None = None,
     wait: float = DEFAULT_WAIT,
+    insecure: bool = False,
     in_process: bool = False,
 ) -> None:
     tls = (tls_ca_file, tls_cert, tls_key)
@@ -201,6 +209,8 @@ def _check_options(
     for option, number in (("--workers", workers), ("--threads-per-worker", threads_per_worker)):
         if number is not None and number < 1:
             raise UsageError(f"{option} must be at least 1; it is {number}.")
+    if insecure and not remote:
+        raise UsageError("--insecure goes with --scheduler or --scheduler-file.")
     if wait <= 0:
         raise UsageError(f"--wait must be a positive number of seconds; it is {wait:g}.")
     if any(tls) and not all(tls):
@@ -245,7 +255,7 @@ def _security(ca_file: str | None, cert: str | None, key: str | None) -> Securit
 
 @contextmanager
 def _remote_client(
-    scheduler: str | None, scheduler_file: str | None, security: Security | None, wait: float
+    scheduler: str | None, scheduler_file: str | None, security: Security | None, wait: float, *, insecure: bool
 ) -> Iterator[Client]:
     from distributed.versions import VersionMismatchWarning
 
@@ -256,9 +266,11 @@ def _remote_client(
     logger.info("connecting to the scheduler at %s, for up to %g s", scheduler, wait)
     if security is not None and "://" not in scheduler:
         scheduler = f"tls://{scheduler}"
+    if not insecure:
+        _require_protection(scheduler)
     _wait_for_listener(scheduler, deadline, wait)
     with warnings.catch_warnings(), _without_logs_of_dask(), ExitStack() as stack:
-        # _prepare_workers compares the versions and says it in one line.
+        # `admission` compares the versions and says it in one line.
         warnings.simplefilter("ignore", VersionMismatchWarning)
         try:
             client = _new_client(
@@ -338,6 +350,37 @@ def _wait_for_listener(address: str, deadline: float, wait: float) -> None:
             return
 
 
+def _require_protection(address: str) -> None:
+    """Refuse a scheduler that anybody on the network can use.
+
+    Raises
+    ------
+    UsageError
+    """
+    from distributed.comm.addressing import parse_address, parse_host_port
+
+    try:
+        protocol, location = parse_address(address)
+        host, _ = parse_host_port(location)
+    except ValueError as error:
+        raise _no_address(address, error) from error
+    if protocol in ("tcp", "ws", "ucx") and not _is_loopback(host):
+        raise UsageError(
+            f"{address} is not encrypted, and whoever reaches such a scheduler can run code on its workers."
+            "\n  cure: start the cluster with TLS (deploy/ shows how) and give --tls-ca-file, --tls-cert and --tls-key;"
+            " or give --insecure where only you can reach its network."
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def _no_address(address: str, error: Exception) -> UsageError:
     return UsageError(
         f"{address!r} is no scheduler address ({error}); expected host:port, tcp://host:port or tls://host:port."
@@ -384,6 +427,7 @@ def _last_cause(error: BaseException) -> str:
 def _local_client(workers: int, threads_per_worker: int, memory_limit: int | None, wait: float) -> Iterator[Client]:
     import dask
     from distributed import LocalCluster
+    from distributed.security import Security
 
     if memory_limit is None:
         memory_limit = _share_of_memory(workers)
@@ -405,9 +449,12 @@ def _local_client(workers: int, threads_per_worker: int, memory_limit: int | Non
                     processes=True,
                     memory_limit=memory_limit,
                     host="127.0.0.1",
+                    # Any user of this machine can reach the loopback interface.
+                    protocol="tls",
+                    security=Security.temporary(),
                     dashboard_address=None,
                     worker_dashboard_address=None,
-                    # Without a dashboard an HTTP server is started all the same, and 8787 may be taken.
+                    # Without a dashboard an HTTP server without pages is started all the same, and 8787 may be taken.
                     scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
                     silence_logs=logging.ERROR,
                 )
@@ -425,6 +472,7 @@ def _local_client(workers: int, threads_per_worker: int, memory_limit: int | Non
                 f"of {workers} local workers {len(client.nthreads())} started within {wait:g} s."
                 "\n  cure: ask for fewer with --workers N, or wait longer with --wait SECONDS."
             ) from error
+        _ignore_interrupts(client)
         yield client
 
 
@@ -476,115 +524,31 @@ def local_settings(memory_limit: int, wait: float) -> dict[str, Any]:
         "distributed.worker.memory.pause": 0.9,
         "distributed.worker.memory.terminate": 0.97,
         "distributed.worker.profile.enabled": False,
+        "distributed.worker.http.routes": [],
+        "distributed.scheduler.http.routes": [],
+        # A frozen worker is given up after this time, and its tasks go to others.
+        "distributed.scheduler.worker-ttl": "60 s",
         "distributed.scheduler.no-workers-timeout": f"{wait} s",
     }
 
 
-# What every worker needs
+# What workers need
 
 
-def register_sizes() -> None:
-    """Tell Dask what sparse blocks weigh; by itself it books 56 bytes for each.
-
-    Dask asks a lazy registration only for a type that it has not met, so a type that is loaded already is registered
-    at once: it may have been weighed before.
-    """
-    from dask.sizeof import sizeof
-    from scipy.sparse import csr_array
-
-    sizeof.register(csr_array, _row_block_bytes)
-    if "sparse" in sys.modules:
-        _register_gcxs()
-    else:
-        # Importing it takes seconds, and most processes never see one of its arrays.
-        sizeof.register_lazy("sparse", _register_gcxs)
-
-
-def _register_gcxs() -> None:
-    from dask.sizeof import sizeof
-    from sparse import GCXS
-
-    sizeof.register(GCXS, _row_block_bytes)
-
-
-def _row_block_bytes(block: Any) -> int:
-    return int(block.data.nbytes + block.indices.nbytes + block.indptr.nbytes)
-
-
-def _prepare_worker(local: bool) -> dict[str, str]:
-    """Runs once in every worker; gives back the versions found there."""
-    import zarr
-
-    if local and threading.current_thread() is threading.main_thread():
-        # Ctrl-C on a terminal reaches every process of the group; the client alone answers it.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-    register_sizes()
-    # Worker threads already read side by side.
-    zarr.config.set({"async.concurrency": 2})
-    return versions()
-
-
-def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that client and workers should share."""
-    found = {"python": ".".join(map(str, sys.version_info[:3]))}
-    for name in COMPARED_PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = "absent"
-    return found
-
-
-def _prepare_workers(client: Client, *, local: bool) -> None:
+def _ignore_interrupts(client: Client) -> None:
+    """Ctrl-C on a terminal reaches every process of the group; the client alone answers it."""
     from distributed import WorkerPlugin
 
-    class PrepareWorker(WorkerPlugin):
-        """For workers that join later."""
+    class IgnoreInterrupts(WorkerPlugin):
+        """In local workers, and in those that replace one that died."""
 
-        name = "mlfs-dask"
+        name = "mlfs-interrupts"
 
         def setup(self, worker: Any) -> None:
-            _prepare_worker(local)
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-    register_sizes()
-    try:
-        found = client.run(_prepare_worker, local)
-        client.register_plugin(PrepareWorker())
-    except ImportError as error:
-        raise ClusterLostError(
-            f"a worker cannot import what it needs: {error}."
-            "\n  cure: install the same mlfs-dask on every worker as here."
-        ) from error
-    except Exception as error:
-        # A worker without the package cannot even unpickle the call, and says so in many ways.
-        if "mlfs_dask" in str(error):
-            raise ClusterLostError(
-                f"a worker cannot import mlfs_dask: {error}."
-                "\n  cure: install the same mlfs-dask on every worker as here."
-            ) from error
-        raise
-    for line in describe_mismatches(versions(), found):
-        logger.warning("%s", line)
-
-
-def describe_mismatches(here: dict[str, str], there: dict[str, dict[str, str]]) -> list[str]:
-    """One line for each package whose version differs between this process and some worker.
-
-    Examples
-    --------
-    >>> describe_mismatches({"zarr": "3.1.6"}, {"tcp://a": {"zarr": "3.1.6"}, "tcp://b": {"zarr": "3.0"}})
-    ['zarr is 3.1.6 here, 3.0 on 1 of 2 workers (tcp://b); install the same versions on every host']
-    """
-    lines = []
-    for name, version in here.items():
-        differing = {worker: found[name] for worker, found in there.items() if found[name] != version}
-        if differing:
-            others = ", ".join(sorted(set(differing.values())))
-            lines.append(
-                f"{name} is {version} here, {others} on {len(differing)} of {len(there)} workers"
-                f" ({min(differing)}); install the same versions on every host"
-            )
-    return lines
+    client.register_plugin(IgnoreInterrupts())
 
 
 # When the cluster goes away

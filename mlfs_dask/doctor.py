@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlfs_dask import runtime
-from mlfs_dask.cluster import connect, describe_mismatches, versions
+from mlfs_dask.admission import CURE, admission, describe_mismatches, versions
+from mlfs_dask.cluster import connect
 from mlfs_dask.errors import ClusterLostError, MlfsError, UsageError, number_of
 
 if TYPE_CHECKING:
@@ -180,9 +181,9 @@ def _check_workers(client: Client | None) -> Iterator[Check]:
         threads = number_of(runtime.current_resources().threads_per_worker, "thread")
         yield Check("cluster", "ok", f"none: the work is done by {threads} of this process")
         return
-    information = client.scheduler_info(n_workers=-1)
-    described = information["workers"]
-    yield Check("cluster", "ok", f"{len(described)} workers at {information['address']}")
+    described = admission(client).workers()
+    yield Check("cluster", "ok", f"{len(described)} workers at {client.scheduler_info()['address']}")
+    yield from (Check("left out", "fail", str(refused), f"{CURE}.") for refused in admission(client).refused)
     facts = {
         address: client.run(
             gather_facts,

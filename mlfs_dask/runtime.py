@@ -104,12 +104,15 @@ def current_resources(*, threads: int | None = None) -> Resources:
         count = threads or limits_here.threads or available_cores()
         held_here = max(PROCESS_BYTES, current_rss())
         return Resources(1, count, driver_limit, driver_limit, None, held_here, *_still_to_load(_loaded()))
-    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    from mlfs_dask.admission import admission  # loads the code digest, which a job of one process never needs
+
+    admitted = admission(client).workers()
+    workers = admitted.values()
     if not workers:
         return Resources(1, 1, driver_limit, driver_limit, client, worker_wait=_worker_wait.get())
     limits = [int(w["memory_limit"]) or driver_limit for w in workers]
-    held, loaded = _settled(client)
-    if not held:  # workers without this package, or busy leaving
+    held, loaded = _settled(client, list(admitted))
+    if not held:  # busy leaving
         held = [int(w.get("metrics", {}).get("memory", 0)) for w in workers]
     return Resources(
         len(limits),
@@ -164,10 +167,10 @@ def settle() -> tuple[int, frozenset[str]]:
     return current_rss(), _loaded()
 
 
-def _settled(client: Any) -> tuple[list[int], frozenset[str]]:
-    """Resident bytes of every worker once settled, and what all of them have loaded; none if they cannot tell."""
+def _settled(client: Any, workers: list[str]) -> tuple[list[int], frozenset[str]]:
+    """Resident bytes of these workers once settled, and what all of them have loaded; none if they cannot tell."""
     try:
-        found = client.run(settle, on_error="return").values()
+        found = client.run(settle, workers=workers, on_error="return").values()
     except (OSError, TimeoutError):
         return [], frozenset()
     told = [each for each in found if isinstance(each, tuple)]

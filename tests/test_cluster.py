@@ -24,13 +24,9 @@ from dask.sizeof import sizeof
 from scipy import sparse as scipy_sparse
 
 from mlfs_dask import runtime
-from mlfs_dask.cluster import (
-    connect,
-    describe_mismatches,
-    local_settings,
-    planned_resources,
-    register_sizes,
-)
+from mlfs_dask.admission import describe_mismatches
+from mlfs_dask.block_sizes import register_sizes
+from mlfs_dask.cluster import connect, local_settings, planned_resources
 from mlfs_dask.errors import ClusterLostError, UsageError
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
@@ -62,6 +58,9 @@ StartDask = Callable[..., subprocess.Popen[bytes]]
         ({"scheduler": "tls://a:1"}, "needs --tls-ca-file, --tls-cert and --tls-key"),
         ({"scheduler": "nonsense://a:1"}, "is no scheduler address"),
         ({"scheduler": "tcp://a:port"}, "is no scheduler address"),
+        ({"scheduler": "tcp://192.0.2.1:1"}, "is not encrypted, and whoever reaches such a scheduler"),
+        ({"scheduler": "a:1"}, "give --insecure"),
+        ({"workers": 1, "insecure": True}, "--insecure goes with --scheduler"),
     ],
 )
 def test_contradicting_options_are_refused(options: dict[str, object], message: str) -> None:
@@ -216,7 +215,7 @@ def test_local_workers(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.Mon
         assert (resources.workers, resources.threads_per_worker) == (2, 1)
         assert resources.memory_limit == 400 * 2**20
         assert client.submit(abs, -2).result() == 2
-        assert all(address.startswith("tcp://127.0.0.1:") for address in client.nthreads())
+        assert all(address.startswith("tls://127.0.0.1:") for address in client.nthreads())
         found = client.run(_state_of_worker)
         ours = listening() - before
         assert len(ours) >= 3
@@ -231,6 +230,58 @@ def test_local_workers(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.Mon
         assert state["spill"] is False
         assert state["csr_bytes"] > 8_000
     assert "starting 2 local workers with 0.4 GiB and 1 thread each" in caplog.text
+
+
+INTRUDER = """
+import os, sys, warnings
+from distributed import Client
+from distributed.security import Security
+
+warnings.simplefilter("ignore")
+certificate = Security.temporary()
+os.setuid(65534)
+for address, security in ((sys.argv[1], certificate), (sys.argv[1].replace("tls", "tcp"), None)):
+    try:
+        with Client(address, security=security, timeout=2) as client:
+            print("ran as", client.submit(os.getuid).result(timeout=5))
+    except (OSError, TimeoutError, RuntimeError) as error:
+        print("refused")
+"""
+
+
+@pytest.mark.cluster
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_of_the_machine_cannot_use_local_workers() -> None:
+    with connect(workers=1) as client:
+        assert client is not None
+        done = subprocess.run(
+            [sys.executable, "-c", INTRUDER, client.scheduler.address],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert client.submit(abs, -2).result() == 2
+    assert done.stdout.split("\n")[:2] == ["refused", "refused"], done.stderr
+
+
+@pytest.mark.cluster
+def test_local_workers_serve_no_pages() -> None:
+    from urllib.error import HTTPError
+    from urllib.request import urlopen
+
+    before = listening()
+    with connect(workers=1):
+        refused = 0
+        for address in listening() - before:
+            try:
+                urlopen(f"http://127.0.0.1:{address.port}/json/identity.json", timeout=5)
+                pytest.fail("told who it is")
+            except HTTPError as error:
+                refused += error.code == 404
+            except OSError:
+                pass  # speaks TLS
+        assert refused == 2
 
 
 def _state_of_worker() -> dict[str, object]:
@@ -301,17 +352,6 @@ def test_scheduler_file_cluster_that_comes_late_and_goes_away(tmp_path: Path, st
 
     with pytest.raises(ClusterLostError, match="went away"):
         lose_the_scheduler()
-
-
-@pytest.mark.cluster
-def test_a_worker_without_the_package(tmp_path: Path, start_dask: StartDask) -> None:
-    file, block = tmp_path / "scheduler.json", tmp_path / "block.py"
-    block.write_text("import sys\nsys.modules['mlfs_dask'] = sys.modules['mlfs_dask.cluster'] = None\n")
-    start_dask("scheduler", "--host", "127.0.0.1", "--port", 0, "--scheduler-file", file)
-    start_dask("worker", "--scheduler-file", file, "--nthreads", 1, "--preload", block)
-    missing = pytest.raises(ClusterLostError, match="install the same mlfs-dask on every worker")
-    with missing, connect(scheduler_file=str(file)):
-        pytest.fail("connected")
 
 
 INTERRUPTED_WHILE_CONNECTING = """

@@ -78,7 +78,7 @@ def test_a_slurm_job_runs_a_command_on_its_own_cluster(slurm_job: SlurmJob, stor
     assert job.returncode == 0, stderr
     assert "kept" in stdout
     assert read_run(str(tmp_path / "run")).feature_names[0] == "x"
-    assert not list(tmp_path.glob(".mlfs-scheduler-*")), "the scheduler's file was left behind"
+    assert not list(tmp_path.glob(".mlfs-*")), "the scheduler's file or the key was left behind"
 
 
 @pytest.mark.cluster
@@ -142,7 +142,7 @@ def test_manifests_agree_with_one_another() -> None:
     listed = found["Kustomization", ""]["resources"]
     files = {file.name for file in (DEPLOY / "kubernetes").glob("*.yaml")}
     assert set(listed) == files - {"kustomization.yaml", "job.yaml"}  # type: ignore[call-overload]
-    address = "tcp://mlfs-scheduler:8786"
+    address = "tls://mlfs-scheduler:8786"
     assert ("Service", "mlfs-scheduler") in found
     assert address in str(found["Deployment", "mlfs-workers"])
     assert address in str(found["Job", "mlfs-select"])
@@ -165,4 +165,4 @@ def test_the_job_of_kubernetes_is_a_command_that_parses() -> None:
     command = group.get_command(click.Context(group), words[1])
     assert command is not None
     parsed = command.make_context(words[1], words[2:])
-    assert parsed.params["scheduler"] == "tcp://mlfs-scheduler:8786"
+    assert parsed.params["scheduler"] == "tls://mlfs-scheduler:8786"

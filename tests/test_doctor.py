@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mlfs_dask import doctor
-from mlfs_dask.cluster import versions
+from mlfs_dask.admission import versions
 from mlfs_dask.doctor import Check, Facts, check_client, check_job, check_workers, examine, gather_facts, total_memory
 from mlfs_dask.errors import DataError, UsageError
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 import copy
 import logging
 import os
-import socket
 import time
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
@@ -23,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask import caching, runtime
+from mlfs_dask.admission import admission, process_name
 from mlfs_dask.caching import CacheEntry
 from mlfs_dask.errors import ClusterLostError
 from mlfs_dask.primitives.pass_plan import PassPlan, PassSizes, memory_cure, plan_pass
@@ -244,7 +244,7 @@ def _read(
     started = time.perf_counter()
     runtime.emit("pass", label=label, partitions=plan.runs[-1][1] if plan.runs else 0)
     if source.residence == "graph" or (resources.client is not None and source.residence == "storage"):
-        results, peaks = _compute(build_pass(source, statistics, plan), plan, resources)
+        results, peaks = _compute(lambda: build_pass(source, statistics, plan), plan, resources)
     else:
         results, peaks = _run_here(source, statistics, plan)
     seconds = time.perf_counter() - started
@@ -412,11 +412,6 @@ def _keep_largest(into: dict[str, int], other: dict[str, int]) -> None:
         into[name] = max(peak, into.get(name, 0))
 
 
-def process_name() -> str:
-    """Host and process id, the same for every task of a process."""
-    return f"{socket.gethostname()}:{os.getpid()}"
-
-
 def _run_here(source: RowSource, statistics: Sequence[Statistic], plan: PassPlan) -> tuple[list[Any], dict[str, int]]:
     """The same pass in threads of this process, merged in order as runs finish."""
     threads = min(plan.threads, len(plan.runs))
@@ -452,8 +447,8 @@ def _run_here(source: RowSource, statistics: Sequence[Statistic], plan: PassPlan
     return _finalize(statistics, merged)
 
 
-def _compute(graph: Delayed, plan: PassPlan, resources: Resources) -> Any:
-    """Compute the graph of a pass and bring its result to this process.
+def _compute(build: Callable[[], Delayed], plan: PassPlan, resources: Resources) -> Any:
+    """Compute the graph of a pass, made by `build`, and bring its result to this process.
 
     Raises
     ------
@@ -464,7 +459,22 @@ def _compute(graph: Delayed, plan: PassPlan, resources: Resources) -> Any:
         from dask.base import compute
 
         with runtime.TaskThreads(plan.threads, "mlfs-pass") as pool:
-            return compute(graph, scheduler="threads", pool=pool)[0]
+            return compute(build(), scheduler="threads", pool=pool)[0]
+    workers = admission(client)
+    while True:
+        try:
+            result, peaks = _compute_on_cluster(build(), plan, resources, workers.restriction())
+        except Exception:
+            if client.status != "running" or not workers.finds_strangers():
+                raise
+        else:
+            if workers.know(peaks):
+                return result, peaks
+        logger.warning("a worker that joined during the pass is left out; the pass is repeated")
+
+
+def _compute_on_cluster(graph: Delayed, plan: PassPlan, resources: Resources, restriction: Mapping[str, Any]) -> Any:
+    client = resources.client
     from distributed.comm.core import CommClosedError
     from distributed.scheduler import KilledWorker, NoValidWorkerError
 
@@ -479,7 +489,7 @@ def _compute(graph: Delayed, plan: PassPlan, resources: Resources) -> Any:
         with warnings.catch_warnings():
             # Parameters of a statistic, such as the weights of a million features, are some megabytes, and travel once.
             warnings.filterwarnings("ignore", message="Sending large graph")
-            future = client.compute(graph, optimize_graph=False)
+            future = client.compute(graph, optimize_graph=False, **restriction)
         return _wait(future, resources)
     except KilledWorker as error:
         raise ClusterLostError(

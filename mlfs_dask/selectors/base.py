@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask import checkpoints, runtime
+from mlfs_dask.admission import refused_workers
 from mlfs_dask.blocks.sparse import columns_of_block
 from mlfs_dask.caching import record_hits
 from mlfs_dask.errors import DataError, UsageError, number_of
@@ -284,7 +285,7 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
             converged=outcome.converged,
             objective=[float(value) for value in outcome.objective],
             versions=versions(),
-            extra={**outcome.extra, **({"from_cache": hits} if hits else {})},
+            extra={**outcome.extra, **_noted(from_cache=hits, refused_workers=refused_workers(resources.client))},
             warnings=[str(warning) for warning in outcome.warnings],
         )
         return self
@@ -567,6 +568,11 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
     return value if isinstance(value, (int, float, str, bool, type(None))) else str(value)
+
+
+def _noted(**facts: Any) -> dict[str, Any]:
+    """Those that are not empty."""
+    return {name: value for name, value in facts.items() if value}
 
 
 @functools.cache

@@ -391,7 +391,7 @@ def test_a_cluster_that_has_lost_every_worker_is_given_up_in_time(start_dask, tm
 
         monkeypatch.setattr(resources.client, "nthreads", counted)
         with pytest.raises(ClusterLostError) as caught:
-            passes._compute(delayed(time.sleep)(70), PassPlan(((0, 1),), 1, 1, 1, 0, 0), hasty)
+            passes._compute(lambda: delayed(time.sleep)(70), PassPlan(((0, 1),), 1, 1, 1, 0, 0), hasty)
         # It looks every 0.25 s for workers, and 0.5 s without any are too long.
         assert 1 <= sum(not found for found in looks) <= 4
     assert runtime.current_resources().worker_wait == runtime.WORKER_WAIT
