@@ -560,7 +560,7 @@ def _translate_loss(client: Client) -> Iterator[None]:
     from concurrent.futures import CancelledError
 
     from distributed.comm.core import CommClosedError
-    from distributed.scheduler import KilledWorker, NoValidWorkerError
+    from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
 
     try:
         yield
@@ -570,7 +570,7 @@ def _translate_loss(client: Client) -> Iterator[None]:
             "\n  cure: look into that worker's log; if it ran out of memory, give each worker more"
             " (--memory-limit, fewer --workers, or more at `dask worker`)."
         ) from error
-    except NoValidWorkerError as error:
+    except (NoValidWorkerError, NoWorkerError) as error:
         raise ClusterLostError(
             f"every worker of {_address(client)} went away."
             "\n  cure: look into the workers' logs (out of memory, end of the job's time), and start workers"

@@ -476,7 +476,7 @@ def _compute(build: Callable[[], Delayed], plan: PassPlan, resources: Resources)
 def _compute_on_cluster(graph: Delayed, plan: PassPlan, resources: Resources, restriction: Mapping[str, Any]) -> Any:
     client = resources.client
     from distributed.comm.core import CommClosedError
-    from distributed.scheduler import KilledWorker, NoValidWorkerError
+    from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
 
     emit = runtime.in_context(runtime.emit)  # events come in a thread of the client
 
@@ -498,7 +498,7 @@ def _compute_on_cluster(graph: Delayed, plan: PassPlan, resources: Resources, re
             f"{plan.peak_worker_bytes / 2**20:,.0f} MiB of {resources.memory_limit / 2**20:,.0f} MiB a worker."
             f"\n  cure: {memory_cure(resources)}; the worker's log tells the cause"
         ) from error
-    except NoValidWorkerError as error:
+    except (NoValidWorkerError, NoWorkerError) as error:
         # A scheduler may have a shorter limit of its own (distributed.scheduler.no-workers-timeout).
         raise _no_workers(resources) from error
     except (CancelledError, CommClosedError, OSError) as error:
