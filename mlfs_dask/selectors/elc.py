@@ -76,7 +76,9 @@ class ELC(BaseSelector):
     scores_ : float64 array, shape (d,)
         Of the variant "screen", Eq. 1 with its sign turned. Of the others: in [1, 2] for the chosen features, by
         their residual r_f (Eq. 14), and in [0, 0.5] for the others, by the screen, since the loop gives a feature
-        outside the mask no weight to be judged by. A constant feature is always last.
+        outside the mask no weight to be judged by: the step between 1 and 0.5 lies between two scales, and a chosen
+        feature at 1 has no weight either. A constant feature is always last. The record's `extra["score_scales"]`
+        names the scales, with the number of features on each, best first.
 
     Notes
     -----
@@ -186,6 +188,10 @@ class ELC(BaseSelector):
         scores = np.full(profile.d, -1.0)
         scores[varying] = combined_scores(solution.mask, solution.residual, screen[varying])
         extra |= _diagnostics(A, S, sums, rank(scores)[:k])
+        extra["score_scales"] = [
+            {"features": int(solution.mask.sum()), "scale": "residual in the loop (Eq. 14), 1: no weight"},
+            {"features": int((~solution.mask).sum()), "scale": "fit of the feature alone (Eq. 1)"},
+        ]
         extra["gap"] = solution.gap
         extra["swaps"] = solution.swaps
         warnings = []
