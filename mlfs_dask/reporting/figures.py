@@ -748,7 +748,7 @@ def web(
         axes.spines["polar"].set_visible(False)
         axes.tick_params(axis="y", labelsize=7)
         handles, labels = axes.get_legend_handles_labels()
-        axes.legend(handles, labels, loc="upper center", bbox_to_anchor=(0.5, -0.08), ncol=3)
+        axes.legend(handles, labels, loc="upper center", bbox_to_anchor=(0.5, -0.12), ncol=3)
 
     frame = pd.DataFrame(values, columns=list(runs))
     frame.insert(0, "dataset", list(datasets))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
@@ -26,7 +26,7 @@ from mlfs_dask.reporting.comparison_folder import anchor, figures_of
 from mlfs_dask.reporting.contents import Contents, LabelledRun, changed_params, read_contents
 from mlfs_dask.reporting.figures import Figure, Styles, inline_svg, write_figure
 from mlfs_dask.reporting.sections import Block, Section
-from mlfs_dask.reporting.summary import chosen_features, leading_case, summary
+from mlfs_dask.reporting.summary import best_features, chosen_features, leading_case, summary
 from mlfs_dask.reporting.tables import (
     Cell,
     Table,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 MAX_CURVES = 48
 """More curves are not drawn unless their metrics are named: nobody scrolls through them, and the page grows."""
 MAX_OPEN = 3
-"""Curves of one data set that are unfolded when the page opens."""
+"""Curves of one data set, and rankings, that are unfolded when the page opens."""
 MAX_LABELS = 24
 MAX_ROWS = 40
 """Rows of a table that is not folded when the page opens."""
@@ -196,7 +196,8 @@ def build(
         sections.extend(_judged(comparison, styles, metrics, suffix, notes))
     sections.append(_cost(contents.runs, compared))
     if contents.runs:
-        sections.append(_rankings(drawn, styles, image_shape))
+        shown = {figure.name for block in sections[0].blocks for figure in block.figures}
+        sections.append(_rankings(drawn, styles, image_shape, shown))
         if data:
             sections.append(_labels(contents.runs, drawn, notes))
     details.blocks.extend(_details(contents, drawn, styles))
@@ -543,7 +544,10 @@ def _stability_table(comparison: Comparison) -> Table:
     return Table(title, ["data set", "run", "sets", "Kuncheva", "Jaccard"], rows)
 
 
-def _rankings(runs: Sequence[LabelledRun], styles: Styles, image_shape: tuple[int, int] | None) -> Section:
+def _rankings(
+    runs: Sequence[LabelledRun], styles: Styles, image_shape: tuple[int, int] | None, shown: Collection[str]
+) -> Section:
+    """What each run chose; without the figures of the names `shown`, which the page has already."""
     section = Section("rankings", "Features")
     by_dataset: dict[str, list[LabelledRun]] = {}
     for labelled in runs:
@@ -558,13 +562,14 @@ def _rankings(runs: Sequence[LabelledRun], styles: Styles, image_shape: tuple[in
         scales = run.record.get("extra", {}).get("score_scales", ())
         figures = [
             draw.score_curve(labelled.label, run.scores, run.k, style, scales=scales, name=f"{name}-scores"),
-            draw.best_features(labelled.label, run.feature_names, run.scores, style, name=f"{name}-best"),
+            best_features(labelled, styles),
         ]
         if image_shape is not None:
             figures.append(
                 draw.image_map(labelled.label, run.ranking, run.scores, run.k, image_shape, name=f"{name}-map")
             )
-        section.blocks.append(Block(labelled.label, figures=figures, folded=number >= 8))
+        figures = [figure for figure in figures if figure.name not in shown]
+        section.blocks.append(Block(labelled.label, figures=figures, folded=number >= MAX_OPEN))
     return section
 
 

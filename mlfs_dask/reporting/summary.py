@@ -54,11 +54,8 @@ def summary(
 def chosen_features(runs: Sequence[LabelledRun], styles: Styles) -> Figure:
     """The best features of the first of some runs on one data set, with those that the others have chosen too."""
     first = runs[0]
-    name = anchor("chosen", first.label)
     if len(runs) == 1:
-        return draw.best_features(
-            first.label, first.run.feature_names, first.run.scores, styles.of(first.name), name=name
-        )
+        return best_features(first, styles)
     best = first.run.ranking[: min(first.run.k, MAX_DRAWN)]
     ranks: dict[str, NDArray[np.float64]] = {}
     for labelled in runs:
@@ -66,17 +63,36 @@ def chosen_features(runs: Sequence[LabelledRun], styles: Styles) -> Figure:
         places[labelled.run.ranking[: labelled.run.k]] = np.arange(1, labelled.run.k + 1)
         ranks.setdefault(labelled.name, places[best])
     return draw.features_by_rank(
-        first.run.feature_names[: len(best)], ranks, title=first.dataset, styles=styles, name=name
+        first.run.feature_names[: len(best)],
+        ranks,
+        title=first.dataset,
+        styles=styles,
+        name=anchor("chosen", first.label),
     )
 
 
+def best_features(labelled: LabelledRun, styles: Styles) -> Figure:
+    """The best features of a run, with their scores."""
+    names, scores = labelled.run.feature_names, labelled.run.scores
+    name = f"{anchor('ranking', labelled.label)}-best"
+    return draw.best_features(labelled.label, names, scores, styles.of(labelled.name), name=name)
+
+
 def _runs_alone(runs: Sequence[LabelledRun], styles: Styles) -> Block:
-    texts = ["How good these features are is not known here: `mlfs evaluate` tells."]
-    notes = [f"{_features(labelled)} {_cost_of(labelled)}" for labelled in runs[:MAX_RUNS]]
+    lines = [f"{_features(labelled)} {_cost_of(labelled)}" for labelled in runs[:MAX_RUNS]]
     if len(runs) > MAX_RUNS:
-        notes.append(f"The features of {len(runs) - MAX_RUNS} more runs are below.")
-    figures = [chosen_features(runs, styles)] if len({labelled.dataset for labelled in runs}) == 1 else []
-    return Block(texts=texts, notes=notes, figures=figures)
+        lines.append(f"The features of {len(runs) - MAX_RUNS} more runs are below.")
+    unknown = "How good these features are is not known here; the command mlfs evaluate tells."
+    if len({labelled.dataset for labelled in runs}) > 1:
+        return Block(texts=[unknown], notes=lines)
+    figures = [chosen_features(runs, styles)]
+    if len(runs) == 1:
+        return Block(texts=[*lines, unknown], figures=figures)
+    shared = set.intersection(*(set(labelled.run.ranking[: labelled.run.k].tolist()) for labelled in runs))
+    first = runs[0].run
+    names = [name for name, feature in zip(first.feature_names, first.ranking, strict=True) if feature in shared]
+    agreed = f"{len(runs)} runs on {runs[0].dataset} agree on {_named(names)}."
+    return Block(texts=[agreed, unknown], notes=lines, figures=figures)
 
 
 def _verdict(
@@ -103,14 +119,21 @@ def _verdict(
         figures.append(chosen_features([finished[0], *others], styles))
     notes = [_features(labelled) for labelled in finished]
     if not notes:
-        texts.append(f"Which features it chooses: run `mlfs select {methods[best]}`, and name its folder here too.")
+        texts.append(f"Which features it chooses: run mlfs select {methods[best]}, and name its folder here too.")
     return Block(texts=[text for text in texts if text], notes=notes, figures=figures)
 
 
 def _order(comparison: Comparison, case: tuple[str, str]) -> list[str]:
-    """Runs by average rank; then those without."""
-    ranks = of_case(comparison.ranks, *case).sort_values("average_rank", kind="stable")["run"].tolist()
-    return [*ranks, *(run for run in runs_of(comparison) if run not in ranks)]
+    """Runs by average rank, of the same rank by their means; then those without a rank."""
+    ranks = of_case(comparison.ranks, *case).set_index("run")["average_rank"]
+    means = of_case(comparison.means, *case).groupby("run")["mean"].mean()
+    sign = _sign(comparison, case[0])
+    ranked = sorted(ranks.index, key=lambda run: (ranks[run], -sign * means[run]))
+    return [*ranked, *(run for run in runs_of(comparison) if run not in ranked)]
+
+
+def _sign(comparison: Comparison, metric: str) -> int:
+    return 1 if comparison.metrics[metric]["better"] == "higher" else -1
 
 
 def _standing(comparison: Comparison, case: tuple[str, str], order: Sequence[str], selected: Sequence[str]) -> str:
@@ -125,13 +148,11 @@ def _standing(comparison: Comparison, case: tuple[str, str], order: Sequence[str
         spread = "" if np.isnan(row["std"]) else f" ± {row['std']:.3f}"
         text += f" on {datasets[0]}: {title} {row['mean']:.3f}{spread}, mean over {_averaged(comparison, case, row)}."
     else:
-        text += f" over {len(datasets)} data sets ({_listed(datasets)}) by {title}"
+        text += f" on {len(datasets)} data sets ({_listed(datasets)}) by {title}{_friedman(comparison, case)}."
         ranks = of_case(comparison.ranks, *case).set_index("run")["average_rank"]
-        if best in ranks:
-            others = _listed([f"{run} {ranks[run]:.2f}" for run in order if run in ranks and run != best])
-            text += f": its average rank is {ranks[best]:.2f}" + (f", {others}" if others else "")
-        text += "."
-    sign = 1 if comparison.metrics[case[0]]["better"] == "higher" else -1
+        if len(ranks):
+            text += f" Average ranks: {_listed([f'{run} {ranks[run]:.2f}' for run in order if run in ranks])}."
+    sign = _sign(comparison, case[0])
     methods = {run["run"]: run["method"] for run in comparison.record["runs"]}
     rivals = [*selected[1:2], *(run for run in order if methods[run] in (RANDOM, ALL))]
     compared = []
@@ -154,17 +175,18 @@ def _standing(comparison: Comparison, case: tuple[str, str], order: Sequence[str
         text += f" It is {'on average ' if len(datasets) > 1 else ''}{_listed(compared)}."
     if tested:
         text += f" Significance is that of paired t-tests over the folds, α = {comparison.record['alpha']:g}."
-    return f"{text} {_friedman(comparison, case)}".rstrip()
+    return text
 
 
 def _friedman(comparison: Comparison, case: tuple[str, str]) -> str:
+    """What Friedman's test says of the ranks, as the end of a sentence."""
     test = next(each for each in comparison.tests if (each["metric"], each["classifier"]) == case)
     if test["friedman"] is None:
         return ""
     p_value = test["friedman"]["f_p_value"]
     if p_value < test["alpha"]:
-        return f"Friedman's test tells the methods apart (p = {p_value:.3g})."
-    return f"Friedman's test does not tell the methods apart (p = {p_value:.3g}): their order may be chance."
+        return f", and the methods do differ (Friedman's test, p = {p_value:.3g})"
+    return f", but that may be chance (Friedman's test, p = {p_value:.3g})"
 
 
 def _averaged(comparison: Comparison, case: tuple[str, str], row: pd.Series) -> str:
@@ -210,9 +232,20 @@ def _cost_of(labelled: LabelledRun) -> str:
 
 def _features(labelled: LabelledRun) -> str:
     run = labelled.run
-    names = run.feature_names[: min(run.k, MAX_NAMED)]
-    more = [f"{run.k - len(names):,} more"] if run.k > len(names) else []
-    return f"{labelled.label} keeps {run.k:,} of {len(run.ranking):,} features, best first: {_listed([*names, *more])}."
+    return f"{labelled.label} keeps {_named(run.feature_names[: run.k])} of {len(run.ranking):,}."
+
+
+def _named(names: Sequence[str]) -> str:
+    """A number of features, and the first of them by name.
+
+    >>> _named(["sepal", "petal"]), _named([])
+    ('2 features (sepal and petal)', 'no features')
+    """
+    if not names:
+        return "no features"
+    more = [f"{len(names) - MAX_NAMED:,} more"] if len(names) > MAX_NAMED else []
+    features = "features" if len(names) > 1 else "feature"
+    return f"{len(names):,} {features} ({_listed([*names[:MAX_NAMED], *more])})"
 
 
 def _quality(comparison: Comparison, case: tuple[str, str], order: Sequence[str], styles: Styles, name: str) -> Figure:
@@ -231,8 +264,7 @@ def _quality(comparison: Comparison, case: tuple[str, str], order: Sequence[str]
             name=name,
         )
     best = means[means["best"]].groupby("dataset")["mean"].first()
-    sign = 1 if comparison.metrics[case[0]]["better"] == "higher" else -1
-    frame["value"] = sign * (frame["dataset"].map(best) - frame["mean"])
+    frame["value"] = _sign(comparison, case[0]) * (frame["dataset"].map(best) - frame["mean"])
     return draw.values_by_run(
         frame,
         title=title,
