@@ -524,7 +524,7 @@ def features_by_rank(
         f"Best first: {', '.join(features)}. {shared} of them were chosen by all.",
         data,
         draw,
-        size=(4.4, 1.3 + 0.2 * len(features)),
+        size=(4.4, 1.3 + 0.2 * max(len(features), 8)),  # room for the legend beneath few features
     )
 
 

@@ -165,7 +165,7 @@ def _standing(comparison: Comparison, case: tuple[str, str], order: Sequence[str
         words = f"{abs(margin):.3f} {'better' if margin > 0 else 'worse'} than {name}"
         if words.startswith("0.000"):
             words = f"as good as {name}"
-        if len(datasets) == 1:
+        elif len(datasets) == 1:
             pair = means.set_index("run").loc[[best, run]]
             if pair["best"].any() and pair["tied"].any():
                 words += " (not significant)"

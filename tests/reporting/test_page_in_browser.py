@@ -71,6 +71,7 @@ def test_tables_sort_by_keyboard(browser: Any, page: Path) -> None:
     from selenium.webdriver.common.keys import Keys
 
     shown(browser, page)
+    browser.execute_script("for (const details of document.querySelectorAll('details')) details.open = true")
     place = browser.execute_script(
         "return [...document.querySelectorAll('table')].findIndex((t) => t.caption.textContent === 'macro F1 ↑')"
     )
