@@ -15,6 +15,7 @@ exclude_patterns = ["_build"]
 
 myst_heading_anchors = 3
 highlight_language = "text"
+smartquotes = False  # a quoted value can be copied
 
 default_role = "code"  # `name` in a docstring
 autodoc_class_signature = "separated"

@@ -91,7 +91,7 @@ def _runs_alone(runs: Sequence[LabelledRun], styles: Styles) -> Block:
     shared = set.intersection(*(set(labelled.run.ranking[: labelled.run.k].tolist()) for labelled in runs))
     first = runs[0].run
     names = [name for name, feature in zip(first.feature_names, first.ranking, strict=True) if feature in shared]
-    agreed = f"{len(runs)} runs on {runs[0].dataset} agree on {_named(names)}."
+    agreed = f"{len(runs)} runs on {runs[0].dataset} agree on these features: {_first(names) or 'none'}."
     return Block(texts=[agreed, unknown], notes=lines, figures=figures)
 
 
@@ -232,20 +232,17 @@ def _cost_of(labelled: LabelledRun) -> str:
 
 def _features(labelled: LabelledRun) -> str:
     run = labelled.run
-    return f"{labelled.label} keeps {_named(run.feature_names[: run.k])} of {len(run.ranking):,}."
+    return f"{labelled.label} keeps {run.k:,} of {len(run.ranking):,} features: {_first(run.feature_names[: run.k])}."
 
 
-def _named(names: Sequence[str]) -> str:
-    """A number of features, and the first of them by name.
+def _first(names: Sequence[str]) -> str:
+    """The first of some features by name.
 
-    >>> _named(["sepal", "petal"]), _named([])
-    ('2 features (sepal and petal)', 'no features')
+    >>> _first(["a", "b", "c", "d", "e", "f", "g"])
+    'a, b, c, d, e and 2 more'
     """
-    if not names:
-        return "no features"
     more = [f"{len(names) - MAX_NAMED:,} more"] if len(names) > MAX_NAMED else []
-    features = "features" if len(names) > 1 else "feature"
-    return f"{len(names):,} {features} ({_listed([*names[:MAX_NAMED], *more])})"
+    return _listed([*names[:MAX_NAMED], *more])
 
 
 def _quality(comparison: Comparison, case: tuple[str, str], order: Sequence[str], styles: Styles, name: str) -> Figure:

@@ -76,9 +76,9 @@ class ELC(BaseSelector):
     scores_ : float64 array, shape (d,)
         Of the variant "screen", Eq. 1 with its sign turned. Of the others: in [1, 2] for the chosen features, by
         their residual r_f (Eq. 14), and in [0, 0.5] for the others, by the screen, since the loop gives a feature
-        outside the mask no weight to be judged by: the step between 1 and 0.5 lies between two scales, and a chosen
-        feature at 1 has no weight either. A constant feature is always last. The record's `extra["score_scales"]`
-        names the scales, with the number of features on each, best first.
+        outside the mask no weight to be judged by: the step from 1 to 0.5 lies between two scales and says nothing
+        about quality. A constant feature is always last. The record's `extra["score_scales"]` names the scales, with
+        the number of features on each, best first.
 
     Notes
     -----
@@ -189,8 +189,8 @@ class ELC(BaseSelector):
         scores[varying] = combined_scores(solution.mask, solution.residual, screen[varying])
         extra |= _diagnostics(A, S, sums, rank(scores)[:k])
         extra["score_scales"] = [
-            {"features": int(solution.mask.sum()), "scale": "residual in the loop (Eq. 14), 1: no weight"},
-            {"features": int((~solution.mask).sum()), "scale": "fit of the feature alone (Eq. 1)"},
+            {"features": int(solution.mask.sum()), "scale": "the residual in the loop (Eq. 14)"},
+            {"features": int((~solution.mask).sum()), "scale": "the fit of each alone (Eq. 1)"},
         ]
         extra["gap"] = solution.gap
         extra["swaps"] = solution.swaps

@@ -38,8 +38,7 @@ def test_one_data_set(folders: Folders) -> None:
     assert found.texts[3].startswith("Its run on all 40 rows took ")
     assert "1 pass over them" in found.texts[3]
     (note,) = found.notes
-    assert note.startswith("elc keeps 3 features (")
-    assert note.endswith(") of 6.")
+    assert note.startswith("elc keeps 3 of 6 features: ")
     quality, seconds, chosen = found.figures
     assert quality.data["run"].tolist() == ["elc", "label-entropy", "random", "all"]
     assert seconds.data["run"].tolist()[:2] == ["elc", "label-entropy"]
@@ -108,13 +107,13 @@ def test_runs_of_the_same_average_rank_go_by_their_means(tmp_path: Path) -> None
 def test_runs_without_an_evaluation(folders: Folders) -> None:
     (found,) = summary(read_contents(folders.runs).runs, [], [], Styles())
     agreed, unknown = found.texts
-    assert agreed.startswith("2 runs on tiny agree on ")
+    assert agreed.startswith("2 runs on tiny agree on these features: ")
     assert unknown == "How good these features are is not known here; the command mlfs evaluate tells."
     assert [note.split(" keeps ")[0] for note in found.notes] == ["elc", "label-entropy"]
     (figure,) = found.figures
     assert figure.name == "chosen-elc"
     (alone,) = summary(read_contents(folders.runs[:1]).runs, [], [], Styles())
-    assert alone.texts[0].startswith("elc keeps 3 features (")
+    assert alone.texts[0].startswith("elc keeps 3 of 6 features: ")
     assert alone.figures[0].title == "elc: best features"
     assert summary([], [], [], Styles()) == []
 
@@ -127,7 +126,7 @@ def test_a_run_from_the_cache_read_no_row(folders: Folders, tmp_path: Path) -> N
     assert found.texts[0].endswith(" s and read no row: what it needs of them was in the cache.")
 
 
-@pytest.mark.parametrize(("k", "words"), [(2, "near"), (6, "and 1 more) of 6.")])
+@pytest.mark.parametrize(("k", "words"), [(2, "near"), (6, " and 1 more.")])
 def test_a_sentence_names_few_features(folders: Folders, tmp_path: Path, k: int, words: str) -> None:
     run = select(folders.store, "label-entropy", tmp_path / "run", k=k)
     (found,) = summary(read_contents([run]).runs, [], [], Styles())
