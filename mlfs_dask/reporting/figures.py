@@ -352,7 +352,9 @@ def score_curve(
     names = [str(scale["scale"]) for scale in scales] or [""]
 
     def draw(axes: Axes) -> None:
-        for number, (part, label) in enumerate(zip(np.split(shown, np.searchsorted(shown, ends)), names, strict=False)):
+        for number, (part, label) in enumerate(
+            zip(np.split(shown, np.searchsorted(shown, ends[:-1])), names, strict=True)
+        ):
             axes.plot(part + 1, scores[part], color=style.colour, linestyle=DASHES[number % len(DASHES)], label=label)
         axes.axvline(k, color=QUIET, linestyle="--", lw=1)
         axes.annotate(

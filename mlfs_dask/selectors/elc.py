@@ -188,10 +188,13 @@ class ELC(BaseSelector):
         scores = np.full(profile.d, -1.0)
         scores[varying] = combined_scores(solution.mask, solution.residual, screen[varying])
         extra |= _diagnostics(A, S, sums, rank(scores)[:k])
-        extra["score_scales"] = [
-            {"features": int(solution.mask.sum()), "scale": "the residual in the loop (Eq. 14)"},
-            {"features": int((~solution.mask).sum()), "scale": "the fit of each alone (Eq. 1)"},
-        ]
+        kept = int(solution.mask.sum())
+        scales = {
+            "the residual in the loop (Eq. 14)": kept,
+            "the fit of each alone (Eq. 1)": len(varying) - kept,
+            "being constant": profile.d - len(varying),
+        }
+        extra["score_scales"] = [{"scale": scale, "features": count} for scale, count in scales.items() if count]
         extra["gap"] = solution.gap
         extra["swaps"] = solution.swaps
         warnings = []

@@ -160,7 +160,7 @@ def test_rows_in_memory_are_not_0_bytes(folders: Folders, tmp_path: Path) -> Non
 
 
 def test_a_score_of_two_scales_says_so(text: str) -> None:
-    assert "of 3 features the residual in the loop (Eq. 14); of 2 features the fit of each alone (Eq. 1)." in text
+    assert "of 3 features the residual in the loop (Eq. 14); of 2 features the fit of each alone (Eq. 1); of 1 " in text
 
 
 def test_redundancy_and_residual_are_those_of_diagnose(text: str, folders: Folders) -> None:
