@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -53,7 +54,8 @@ def run_page(page: Path, folder: Path, **variables: str) -> str:
         try:
             code = process.wait()
         finally:
-            os.killpg(process.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # nothing of the page runs any more
+                os.killpg(process.pid, signal.SIGKILL)
     text = printed.read_text(encoding="utf-8", errors="replace")
     assert code == 0, text[-4000:]
     return text
