@@ -9,14 +9,15 @@ export MLFS_DATA
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: help demo test test-floors lint clean
+.PHONY: help demo test test-floors lint docs clean
 
 help:
 	@echo "make demo         install, and run the whole way on the digits images into $(DEMO)/"
 	@echo "make test         install, and run the tests"
 	@echo "make test-floors  the tests with the oldest versions that pyproject.toml allows, in $(VENV)-floors"
 	@echo "make lint         ruff and mypy"
-	@echo "make clean        remove $(VENV), $(VENV)-floors and $(DEMO)"
+	@echo "make docs         the documentation site, in docs/_build/html"
+	@echo "make clean        remove $(VENV), $(VENV)-floors, $(DEMO) and docs/_build"
 
 # --group came with pip 25.1, which is newer than what many systems bring.
 $(VENV)/.pip:
@@ -37,6 +38,10 @@ $(VENV)/.lint: $(VENV)/.test pyproject.toml
 	$(PIP) install --group lint
 	@touch $@
 
+$(VENV)/.docs: $(VENV)/.demo pyproject.toml
+	$(PIP) install --group docs
+	@touch $@
+
 demo: $(VENV)/.demo
 	$(BIN)/mlfs demo $(DEMO) --force
 
@@ -47,6 +52,11 @@ lint: $(VENV)/.lint
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+# Warnings are errors: a link, a heading or a name that leads nowhere is one. -E reads all pages and docstrings anew.
+docs: $(VENV)/.docs
+	$(BIN)/sphinx-build -W --keep-going -E -q docs docs/_build/html
+	@echo "Open docs/_build/html/index.html"
 
 # pip has no "lowest versions" switch: the floors become a constraints file.
 $(VENV)-floors/.test: pyproject.toml
@@ -60,4 +70,4 @@ test-floors: $(VENV)-floors/.test
 	$(VENV)-floors/bin/python -m pytest $(ARGS)
 
 clean:
-	rm -rf $(VENV) $(VENV)-floors $(DEMO)
+	rm -rf $(VENV) $(VENV)-floors $(DEMO) docs/_build

@@ -140,6 +140,7 @@ def compare(
     order = list(dict.fromkeys(runs)) if runs is not None else present
     results = results[results["run"].isin(order)]
     methods = dict(zip(results["run"], results["method"], strict=True))
+    params = {run["run"]: run.get("params", {}) for each in loaded for run in each.record["runs"]}
     ranked = [run for run in order if methods[run] != ALL]
     if control is not None and control not in ranked:
         raise UsageError(f"{control!r} keeps all features and is not ranked; it cannot be the control.")
@@ -184,7 +185,7 @@ def compare(
         "alpha": alpha,
         "control": control,
         "k": k,
-        "runs": [{"run": run, "method": methods[run]} for run in order],
+        "runs": [{"run": run, "method": methods[run], "params": params[run]} for run in order],
         "datasets": [{"dataset": name, **_store_facts(each)} for each in loaded for name in _datasets(each)],
         "metrics": metrics,
         "classifiers": list(dict.fromkeys(results["classifier"])),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.comparison import FORMAT_VERSION, Comparison
 from mlfs_dask.reporting.figures import Figure, Styles, critical_differences, curve, stability_curve, web, write_figure
-from mlfs_dask.reporting.tables import cases, comparison_table, csv_text, has_all, markdown, runs_of, title_of
+from mlfs_dask.reporting.tables import cases, comparison_table, csv_text, has_all, markdown, of_case, runs_of, title_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,10 +65,7 @@ def write_comparison(path: str | Path, comparison: Comparison, *, force: bool = 
         for metric, classifier in cases(comparison):
             table = comparison_table(comparison, metric, classifier)
             stem = f"{metric}.{classifier}"
-            of = comparison.means[
-                (comparison.means["metric"] == metric) & (comparison.means["classifier"] == classifier)
-            ]
-            _write(aside / "tables" / f"{stem}.csv", csv_text(of))
+            _write(aside / "tables" / f"{stem}.csv", csv_text(of_case(comparison.means, metric, classifier)))
             _write(aside / "tables" / f"{stem}.md", f"{table.title}\n\n{markdown(table)}\n{_legend(comparison)}\n")
         _write(aside / TESTS, json.dumps(as_json(comparison.tests), indent=2, allow_nan=False) + "\n")
         for stem, panels in figures_of(comparison, Styles()):
@@ -102,8 +99,7 @@ def figures_of(comparison: Comparison, styles: Styles) -> Iterator[tuple[str, li
     runs = runs_of(comparison)
     for metric, classifier in cases(comparison):
         stem, title = f"{metric}.{classifier}", title_of(comparison, metric, classifier)
-        curves = comparison.curves
-        here = curves[(curves["metric"] == metric) & (curves["classifier"] == classifier)].dropna(subset="mean")
+        here = of_case(comparison.curves, metric, classifier).dropna(subset="mean")
         panels = [
             curve(
                 of, title=str(dataset), ylabel=title, styles=styles, name=anchor("curve", metric, classifier, dataset)
@@ -116,9 +112,8 @@ def figures_of(comparison: Comparison, styles: Styles) -> Iterator[tuple[str, li
         test = next(each for each in comparison.tests if (each["metric"], each["classifier"]) == (metric, classifier))
         if test["nemenyi_difference"] is None:
             continue
-        ranks = comparison.ranks
-        of_case = ranks[(ranks["metric"] == metric) & (ranks["classifier"] == classifier)]
-        average = dict(zip(of_case["run"], of_case["average_rank"], strict=True))
+        ranks = of_case(comparison.ranks, metric, classifier)
+        average = dict(zip(ranks["run"], ranks["average_rank"], strict=True))
         for with_control in (False, True) if test["control"] is not None else (False,):
             kind = "bonferroni-dunn" if with_control else "nemenyi"
             yield (
@@ -147,10 +142,9 @@ def figures_of(comparison: Comparison, styles: Styles) -> Iterator[tuple[str, li
 
 def _web(comparison: Comparison, test: dict[str, Any], runs: Sequence[str], title: str, styles: Styles) -> Figure:
     metric, classifier = test["metric"], test["classifier"]
-    means = comparison.means
-    of_case = means[(means["metric"] == metric) & (means["classifier"] == classifier)]
+    means = of_case(comparison.means, metric, classifier)
     ranked = [run for run in runs if run in test["runs"]]
-    table = of_case.pivot(index="dataset", columns="run", values="mean").loc[test["datasets"], ranked]
+    table = means.pivot(index="dataset", columns="run", values="mean").loc[test["datasets"], ranked]
     values: np.ndarray[Any, Any] = table.to_numpy(float)
     return web(
         test["datasets"],

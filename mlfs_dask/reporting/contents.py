@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -13,22 +13,29 @@ from mlfs_dask.evaluation.comparison import Comparison, compare
 from mlfs_dask.evaluation.results import BATCH, Evaluation, finished_jobs, read_eval
 from mlfs_dask.reporting.comparison_folder import read_comparison
 from mlfs_dask.results import Run, read_run, read_text
+from mlfs_dask.selectors import METHODS, get_method
+from mlfs_dask.selectors.options import key_of
 
 RUN, EVAL, COMPARE = "run.json", "eval.json", "compare.json"
 
 
 @dataclass(frozen=True)
 class LabelledRun:
-    """A finished run under the name that the page gives it.
+    """A finished run under the names that the page gives it.
 
     Attributes
     ----------
     label : str
-        Name of the folder.
+        The only one of its kind on the page: `name`, with data set, k and folder where runs differ in them.
+    name : str
+        Of the method and its parameters, as in evaluations; runs of one name have one colour.
+    folder : str
     run : Run
     """
 
     label: str
+    name: str
+    folder: str
     run: Run
 
     @property
@@ -39,8 +46,7 @@ class LabelledRun:
     @property
     def dataset(self) -> str:
         """Name of its store without the suffix."""
-        path = str(self.store.get("path", ""))
-        return PurePosixPath(path).name.removesuffix(".zarr") if path else "in memory"
+        return dataset_of(self.run)
 
 
 @dataclass
@@ -88,16 +94,18 @@ def read_contents(paths: Sequence[str | Path]) -> Contents:
     if not paths:
         raise UsageError("there is nothing to report: name a RUN, EVAL, CMP or BATCH folder.")
     contents = Contents()
+    runs: list[Run] = []
     for path in map(str, paths):
-        _add(contents, path)
-    contents.runs = _told_apart(contents.runs)
+        _add(contents, runs, path)
+    records = [each.record for each in contents.evaluations] + [each.record for each in contents.comparisons]
+    contents.runs = label_runs(runs, [run for record in records for run in record["runs"]])
     return contents
 
 
-def _add(contents: Contents, path: str) -> None:
+def _add(contents: Contents, runs: list[Run], path: str) -> None:
     kind = kind_of(path)
     if kind == RUN:
-        contents.runs.append(LabelledRun(PurePosixPath(path.rstrip("/")).name, read_run(path)))
+        runs.append(read_run(path))
     elif kind == EVAL:
         contents.evaluations.append(read_eval(path))
     elif kind == COMPARE:
@@ -109,7 +117,7 @@ def _add(contents: Contents, path: str) -> None:
                 "no job of this batch is finished.", file=path, cure="run `mlfs batch --resume`, then report again"
             )
         for job in finished:
-            _add(contents, str(job))
+            _add(contents, runs, str(job))
 
 
 def kind_of(path: str) -> str:
@@ -133,15 +141,74 @@ def kind_of(path: str) -> str:
     )
 
 
-def _told_apart(runs: list[LabelledRun]) -> list[LabelledRun]:
-    """Runs of one name get the name of the folder above as well, or a number."""
-    labels = [run.label for run in runs]
-    result: list[LabelledRun] = []
-    for run in runs:
-        label = run.label
-        if labels.count(label) > 1:
-            label = f"{PurePosixPath(run.run.path.rstrip('/')).parent.name}/{label}"
-        while any(other.label == label for other in result):
-            label += "′"
-        result.append(LabelledRun(label, run.run))
+def dataset_of(run: Run) -> str:
+    """Name of the store of a run, without the suffix."""
+    path = str((run.record.get("store") or {}).get("path", ""))
+    return PurePosixPath(path).name.removesuffix(".zarr") if path else "in memory"
+
+
+def label_runs(runs: Sequence[Run], evaluated: Iterable[Mapping[str, Any]]) -> list[LabelledRun]:
+    """Runs under names that are those of evaluations, and under labels that tell them apart.
+
+    Parameters
+    ----------
+    runs : sequence of Run
+    evaluated : iterable of mapping
+        `run`, `method` and `params` of what was evaluated.
+    """
+    evaluated = list(evaluated)
+    names = [run_name(str(run.record["method"]), run.record["params"], evaluated) for run in runs]
+    labels = names
+    if len({dataset_of(run) for run in runs}) > 1:
+        labels = [f"{name} on {dataset_of(run)}" for name, run in zip(names, runs, strict=True)]
+    kept: dict[str, set[int]] = {}
+    for label, run in zip(labels, runs, strict=True):
+        kept.setdefault(label, set()).add(run.k)
+    labels = [
+        f"{label}, k = {run.k}" if len(kept[label]) > 1 else label for label, run in zip(labels, runs, strict=True)
+    ]
+    folders = _folder_names(runs)
+    labels = [
+        f"{label} ({folder})" if labels.count(label) > 1 else label
+        for label, folder in zip(labels, folders, strict=True)
+    ]
+    return [LabelledRun(*each) for each in zip(labels, names, folders, runs, strict=True)]
+
+
+def run_name(method: str, params: Mapping[str, Any], evaluated: Iterable[Mapping[str, Any]]) -> str:
+    """Name of a method with its parameters: that of an evaluation of the same, else as `mlfs evaluate` spells it.
+
+    Examples
+    --------
+    >>> run_name("elc", {"variant": "published", "n_features_to_select": 5}, [])
+    'elc:variant=published'
+    """
+    changed = changed_params(method, params)
+    for other in evaluated:
+        if other["method"] == method and changed_params(method, other.get("params", {})) == changed:
+            return str(other["run"])
+    options = ",".join(f"{key_of(name)}={value}" for name, value in changed.items())
+    return f"{method}:{options}" if options else method
+
+
+def changed_params(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters that are not the method's defaults; how many features are kept, and the seed, have their own place."""
+    defaults = get_method(method)().get_params() if method in METHODS else {}
+    return {
+        name: value
+        for name, value in sorted(params.items())
+        if name not in ("n_features_to_select", "random_state") and (name not in defaults or value != defaults[name])
+    }
+
+
+def _folder_names(runs: Sequence[Run]) -> list[str]:
+    """Names of the folders; where they are alike with the name of the folder above, or a mark."""
+    paths = [PurePosixPath(run.path.rstrip("/")) for run in runs]
+    names = [path.name for path in paths]
+    result: list[str] = []
+    for path in paths:
+        name = f"{path.parent.name}/{path.name}" if names.count(path.name) > 1 else path.name
+        while name in result:
+            name += "′"
+        result.append(name)
     return result

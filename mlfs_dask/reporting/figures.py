@@ -1,12 +1,13 @@
 """Figures of runs and comparisons, drawn with matplotlib: as SVG that takes a page's colours, and as PNG and SVG files.
 
-Colours are those of Okabe and Ito, a little darker where white paper needs it, and fixed for a run over all figures;
-markers and dashes tell runs apart without colour.
+Colours are those of Okabe and Ito, a little darker where white paper needs it, and fixed for a method over all figures
+and pages; markers and dashes tell runs apart without colour.
 """
 
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import re
 import warnings
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,8 @@ SERIES = ("#0072b2", "#c44e00", "#00805e", "#b0508a", "#a87400", "#3a97d3", "#6b
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES = ("-", "--", "-.", ":")
 RANDOM = "random"
+ORDER = ("elc", "label-entropy", "mfsir", "smfs", "access-mfs", "enm", "gmm")
+"""The method of each colour; those that are most often seen together have the colours that differ most."""
 
 THEMED = {TEXT: "var(--text)", LINE: "var(--line)", QUIET: "var(--quiet)"} | {
     colour: f"var(--series-{number})" for number, colour in enumerate(SERIES)
@@ -80,23 +83,29 @@ class Style:
 
 @dataclass
 class Styles:
-    """One style a run, in the order in which runs are first met."""
+    """One style a run, on all figures: that of its method, or the next one that is free."""
 
     known: dict[str, Style] = field(default_factory=dict)
+    taken: set[int] = field(default_factory=set)
 
     def of(self, run: str, method: str | None = None) -> Style:
         """Style of a run; all features and chance are grey, whatever else there is."""
         if run not in self.known:
-            if method in (ALL, RANDOM):
-                self.known[run] = Style(QUIET, "", "--" if method == ALL else ":")
-            else:
-                number = sum(style.colour != QUIET for style in self.known.values())
-                self.known[run] = Style(
-                    SERIES[number % len(SERIES)],
-                    MARKERS[number % len(MARKERS)],
-                    DASHES[number // len(SERIES) % len(DASHES)],
-                )
+            self.known[run] = self._new(method)
         return self.known[run]
+
+    def _new(self, method: str | None) -> Style:
+        if method in (ALL, RANDOM):
+            return Style(QUIET, "", "--" if method == ALL else ":")
+        number = ORDER.index(method) if method in ORDER else 0
+        if number in self.taken:
+            number = next(free for free in itertools.count() if free not in self.taken)
+        self.taken.add(number)
+        return Style(
+            SERIES[number % len(SERIES)],
+            MARKERS[number % len(MARKERS)],
+            DASHES[number // len(SERIES) % len(DASHES)],
+        )
 
 
 @contextmanager
@@ -219,7 +228,7 @@ def write_figure(figures: Figure | Sequence[Figure], stem: Path, *, columns: int
 # What is drawn
 
 
-def convergence(run: str, objective: Sequence[float], styles: Styles, *, name: str) -> Figure:
+def convergence(run: str, objective: Sequence[float], style: Style, *, name: str) -> Figure:
     """The objective of a method's loop after every iteration."""
     import pandas as pd
 
@@ -227,12 +236,11 @@ def convergence(run: str, objective: Sequence[float], styles: Styles, *, name: s
     iterations = np.arange(1, len(values) + 1)
     positive = bool(len(values)) and bool((values > 0).all())
     logarithmic = positive and values.max() > 100 * values.min()
-    style = styles.of(run)
 
     def draw(axes: Axes) -> None:
         axes.plot(iterations, values, color=style.colour, marker=style.marker if len(values) < 60 else "")
         if logarithmic:
-            axes.set_yscale("log")
+            _logarithmic(axes, "y")
         axes.set_xlabel("iteration")
         axes.set_ylabel("objective")
         _whole_numbers(axes)
@@ -287,6 +295,18 @@ def curve(frame: pd.DataFrame, *, title: str, ylabel: str, styles: Styles, name:
     )
 
 
+def _logarithmic(axes: Axes, which: Literal["x", "y"]) -> None:
+    """A logarithmic axis with plain numbers: matplotlib's own labels are formulas, which `_look` keeps as text."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.set(**{f"{which}scale": "log"})
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    low, high = axis.get_data_interval()
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
 def _whole_numbers(axes: Axes) -> None:
     from matplotlib.ticker import MaxNLocator
 
@@ -306,17 +326,36 @@ def _legend_below(axes: Axes) -> None:
         )
 
 
-def score_curve(run: str, scores: NDArray[np.float64], k: int, styles: Styles, *, name: str) -> Figure:
-    """Scores in the order of the ranking, and where the choice ends."""
+def score_curve(
+    run: str,
+    scores: NDArray[np.float64],
+    k: int,
+    style: Style,
+    *,
+    scales: Sequence[Mapping[str, Any]] = (),
+    name: str,
+) -> Figure:
+    """Scores in the order of the ranking, and where the choice ends.
+
+    Parameters
+    ----------
+    scales : sequence of mapping
+        Where scores are not all on one scale: `scale` and number of `features` of each, best first. A line ends where
+        its scale does, for a step from one to the next says nothing of the features.
+    """
     import pandas as pd
 
     d = len(scores)
     # All of the first thousand, beyond them as many as a page can show.
     shown = np.unique(np.concatenate([np.arange(min(d, 1000)), np.linspace(0, d - 1, min(d, 1000)).astype(np.int64)]))
-    style = styles.of(run)
+    ends = np.cumsum([int(scale["features"]) for scale in scales]) if scales else np.array([d])
+    names = [str(scale["scale"]) for scale in scales] or [""]
 
     def draw(axes: Axes) -> None:
-        axes.plot(shown + 1, scores[shown], color=style.colour)
+        for number, (part, label) in enumerate(
+            zip(np.split(shown, np.searchsorted(shown, ends[:-1])), names, strict=True)
+        ):
+            axes.plot(part + 1, scores[part], color=style.colour, linestyle=DASHES[number % len(DASHES)], label=label)
         axes.axvline(k, color=QUIET, linestyle="--", lw=1)
         axes.annotate(
             f"k = {k}",
@@ -328,29 +367,37 @@ def score_curve(run: str, scores: NDArray[np.float64], k: int, styles: Styles, *
             ha="left" if k < 0.7 * d else "right",
         )
         if d > 500:
-            axes.set_xscale("log")
+            _logarithmic(axes, "x")
         axes.set_xlabel("rank")
         axes.set_ylabel("score")
+        _legend_below(axes)
 
+    caption = f"{run}: score by rank; the dashed line is where the choice of {k} ends."
+    if scales:
+        caption += (
+            " Scores are on scales of their own: "
+            + "; ".join(f"of {scale['features']} features {scale['scale']}" for scale in scales)
+            + ". The step from one scale to the next says nothing about quality."
+        )
     return Figure(
         name,
         f"{run}: scores",
-        f"{run}: score by rank; the dashed line is where the choice of {k} ends.",
+        caption,
         f"Scores fall from {scores[0]:.4g} at rank 1 to {scores[k - 1]:.4g} at rank {k} "
         f"and {scores[-1]:.4g} at rank {d}.",
         pd.DataFrame({"rank": shown + 1, "score": scores[shown]}),
         draw,
+        size=(4.4, 3.3 if scales else 3.0),
     )
 
 
-def best_features(run: str, names: Sequence[str], scores: NDArray[np.float64], styles: Styles, *, name: str) -> Figure:
+def best_features(run: str, names: Sequence[str], scores: NDArray[np.float64], style: Style, *, name: str) -> Figure:
     """The best features by name."""
     import pandas as pd
 
     count = min(MAX_NAMES, len(names))
     shown = [shortened(each) for each in names[:count]]
     values = scores[:count]
-    style = styles.of(run)
 
     def draw(axes: Axes) -> None:
         axes.barh(np.arange(count), values, color=style.colour, height=0.7)
@@ -381,6 +428,106 @@ def shortened(text: str, length: int = 22) -> str:
         return text
     half = (length - 1) // 2
     return f"{text[: length - 1 - half]}…{text[-half:]}"
+
+
+def values_by_run(
+    frame: pd.DataFrame,
+    *,
+    title: str,
+    xlabel: str,
+    caption: str,
+    styles: Styles,
+    logarithmic: bool = False,
+    form: str = ".3f",
+    name: str,
+) -> Figure:
+    """A value of every run, a row a run: the mean as a dot, with what it is the mean of.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        `run, dataset, value, std`, in the order of the rows. Of one data set a line is drawn of ± std; of several, a
+        small dot for each.
+    form : str
+        How the mean is written at the end of its row.
+    """
+    data = frame[["run", "dataset", "value", "std"]].reset_index(drop=True)
+    runs = list(dict.fromkeys(data["run"]))
+    means = data.groupby("run", sort=False)["value"].mean()
+    one = data["dataset"].nunique() == 1
+
+    def draw(axes: Axes) -> None:
+        for row, run in enumerate(runs):
+            of, style = data[data["run"] == run], styles.of(run)
+            if one:
+                axes.errorbar(means[run], row, xerr=of["std"].fillna(0), color=style.colour, lw=1.4, capsize=3)
+            else:
+                axes.plot(of["value"], [row] * len(of), "o", color=style.colour, markersize=4, alpha=0.45, lw=0)
+            axes.plot(means[run], row, style.marker or "o", color=style.colour, markersize=7)
+            axes.annotate(
+                format(means[run], form),
+                (1, row),
+                (5, 0),
+                xycoords=("axes fraction", "data"),
+                textcoords="offset points",
+                va="center",
+            )
+        axes.set_yticks(range(len(runs)), [shortened(run, 26) for run in runs])
+        axes.set_ylim(len(runs) - 0.5, -0.5)
+        if logarithmic:
+            _logarithmic(axes, "x")
+        axes.set_xlabel(xlabel)
+
+    return Figure(
+        name,
+        title,
+        caption,
+        f"{xlabel}: " + ", ".join(f"{run} {format(means[run], form)}" for run in runs) + ".",
+        data,
+        draw,
+        size=(4.4, 0.8 + 0.3 * len(runs)),
+    )
+
+
+def features_by_rank(
+    features: Sequence[str], ranks: Mapping[str, NDArray[np.float64]], *, title: str, styles: Styles, name: str
+) -> Figure:
+    """Which of the first run's best features the others have chosen too, and at which rank.
+
+    Parameters
+    ----------
+    features : sequence of str
+        Names, best first.
+    ranks : mapping of run -> float64 array, shape (features,)
+        Ranks from 1; NaN where the run has not chosen the feature.
+    """
+    import pandas as pd
+
+    runs = list(ranks)
+    data = pd.DataFrame({"feature": list(features), **{run: ranks[run] for run in runs}})
+
+    def draw(axes: Axes) -> None:
+        for number, run in enumerate(runs):
+            style = styles.of(run)
+            # Runs that agree would hide one another.
+            rows = np.arange(len(features)) + 0.6 * ((number + 0.5) / len(runs) - 0.5)
+            axes.plot(ranks[run], rows, style.marker, color=style.colour, markersize=5, label=run)
+        axes.set_yticks(range(len(features)), [shortened(feature) for feature in features])
+        axes.set_ylim(len(features) - 0.5, -0.5)
+        axes.set_xlabel("rank")
+        _whole_numbers(axes)
+        _legend_below(axes)
+
+    shared = int(np.isfinite(list(ranks.values())).all(axis=0).sum())
+    return Figure(
+        name,
+        title,
+        f"{title}: the best features of {runs[0]}, and the ranks of those that the others have chosen too.",
+        f"Best first: {', '.join(features)}. {shared} of them were chosen by all.",
+        data,
+        draw,
+        size=(4.4, 1.3 + 0.2 * max(len(features), 8)),  # room for the legend beneath few features
+    )
 
 
 def label_map(
@@ -603,7 +750,7 @@ def web(
         axes.spines["polar"].set_visible(False)
         axes.tick_params(axis="y", labelsize=7)
         handles, labels = axes.get_legend_handles_labels()
-        axes.legend(handles, labels, loc="upper center", bbox_to_anchor=(0.5, -0.08), ncol=3)
+        axes.legend(handles, labels, loc="upper center", bbox_to_anchor=(0.5, -0.12), ncol=3)
 
     frame = pd.DataFrame(values, columns=list(runs))
     frame.insert(0, "dataset", list(datasets))

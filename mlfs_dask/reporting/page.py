@@ -9,8 +9,8 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,9 +23,26 @@ from mlfs_dask.evaluation.comparison import Comparison
 from mlfs_dask.evaluation.results import Evaluation, splits_in_words
 from mlfs_dask.reporting import figures as draw
 from mlfs_dask.reporting.comparison_folder import anchor, figures_of
-from mlfs_dask.reporting.contents import Contents, LabelledRun, read_contents
+from mlfs_dask.reporting.contents import Contents, LabelledRun, changed_params, read_contents
 from mlfs_dask.reporting.figures import Figure, Styles, inline_svg, write_figure
-from mlfs_dask.reporting.tables import Cell, Table, cases, comparison_table, csv_text, frame_of, runs_table, title_of
+from mlfs_dask.reporting.sections import Block, Section
+from mlfs_dask.reporting.summary import best_features, chosen_features, leading_case, summary
+from mlfs_dask.reporting.tables import (
+    Cell,
+    Table,
+    bytes_cell,
+    cases,
+    comparison_table,
+    count_cell,
+    csv_text,
+    frame_of,
+    metrics_table,
+    number_cell,
+    read_cell,
+    seconds_cell,
+    text_cell,
+    title_of,
+)
 from mlfs_dask.results import appearing, check_permission, is_url
 
 if TYPE_CHECKING:
@@ -33,8 +50,8 @@ if TYPE_CHECKING:
 
 MAX_CURVES = 48
 """More curves are not drawn unless their metrics are named: nobody scrolls through them, and the page grows."""
-MAX_OPEN = 4
-"""Metrics that are unfolded when the page opens."""
+MAX_OPEN = 3
+"""Curves of one data set, and rankings, that are unfolded when the page opens."""
 MAX_LABELS = 24
 MAX_ROWS = 40
 """Rows of a table that is not folded when the page opens."""
@@ -43,39 +60,6 @@ MAX_RANKINGS = 24
 """Rankings of which figures are drawn; further ones are in the tables alone."""
 BROAD = 5.0
 """Width of a figure, in inches, from which it takes a row of its own."""
-
-
-@dataclass(frozen=True)
-class Block:
-    """A part of a section.
-
-    Attributes
-    ----------
-    title : str
-    texts, notes : sequences of str
-        Paragraphs; points in a list.
-    tables : sequence of (Table, str)
-        With the name of its CSV file.
-    figures : sequence of Figure
-    folded : bool or None
-        Whether it begins folded; None: it cannot be folded.
-    """
-
-    title: str = ""
-    texts: Sequence[str] = ()
-    notes: Sequence[str] = ()
-    tables: Sequence[Table] = ()
-    figures: Sequence[Figure] = ()
-    folded: bool | None = None
-
-
-@dataclass(frozen=True)
-class Section:
-    """A section of the page."""
-
-    anchor: str
-    title: str
-    blocks: list[Block] = field(default_factory=list)
 
 
 def report(
@@ -188,30 +172,36 @@ def build(
     """
     _require_shape(contents, image_shape)
     compared, notes = contents.compared()
+    for metric in metrics:
+        if not all(metric in comparison.metrics for comparison in compared):
+            known = dict.fromkeys(name for comparison in compared for name in comparison.metrics)
+            raise UsageError(f"no metric {metric!r} here. Known: {', '.join(known)}.")
     styles = Styles()
     for comparison in compared:
         for run in comparison.record["runs"]:
             styles.of(run["run"], run["method"])
     for labelled in contents.runs:
-        styles.of(labelled.label)
-    sections = [_what(contents)]
-    if notes:
-        sections[0].blocks.append(Block(notes=list(notes)))
+        styles.of(labelled.name, labelled.run.record["method"])
     drawn = _merge_same_rankings(contents.runs)
+    details = Section("details", "Details")
     if len(drawn) > MAX_RANKINGS:
         left = len(drawn) - MAX_RANKINGS
         notes.append(f"Figures of {left} of {len(drawn)} rankings are not drawn; name their RUN folders to see them.")
-        sections[0].blocks.append(Block(notes=notes[-1:]))
         drawn = drawn[:MAX_RANKINGS]
-    if contents.runs:
-        sections.append(_cost(contents.runs, drawn, styles))
-    for number, comparison in enumerate(compared):
-        suffix = f"-{number + 1}" if len(compared) > 1 else ""
+    if notes:
+        details.blocks.append(Block(notes=list(notes)))
+    sections = [Section("summary", "In short", summary(drawn, compared, metrics, styles))]
+    for number, comparison in enumerate(compared, start=1):
+        suffix = f"-{number}" if len(compared) > 1 else ""
         sections.extend(_judged(comparison, styles, metrics, suffix, notes))
+    sections.append(_cost(contents.runs, compared))
     if contents.runs:
-        sections.append(_rankings(drawn, styles, image_shape))
+        shown = {figure.name for block in sections[0].blocks for figure in block.figures}
+        sections.append(_rankings(drawn, styles, image_shape, shown))
         if data:
             sections.append(_labels(contents.runs, drawn, notes))
+    details.blocks.extend(_details(contents, drawn, styles))
+    sections.append(details)
     return [section for section in sections if section.blocks], notes
 
 
@@ -222,7 +212,7 @@ def _merge_same_rankings(runs: Sequence[LabelledRun]) -> list[LabelledRun]:
         run = labelled.run
         key = (labelled.dataset, labelled.store.get("digest"), run.ranking.tobytes(), run.scores.tobytes())
         by_ranking.setdefault(key, []).append(labelled)
-    return [replace(group[0], label=", ".join(each.label for each in group)) for group in by_ranking.values()]
+    return [replace(group[0], label=" and ".join(each.label for each in group)) for group in by_ranking.values()]
 
 
 def _require_shape(contents: Contents, shape: tuple[int, int] | None) -> None:
@@ -266,103 +256,88 @@ def _lead(contents: Contents) -> str:
     return f"{' and '.join(parts)} on {', '.join(_datasets(contents))}."
 
 
-def _text(value: object) -> Cell:
-    text = "" if value is None else str(value)
-    return Cell(text, text)
-
-
-def _count(value: float | None) -> Cell:
-    return Cell("", math.nan) if value is None else Cell(f"{value:,}", value)
-
-
-def _seconds(value: float | None) -> Cell:
-    if value is None or math.isnan(value):
-        return Cell("", math.nan)
-    return Cell(f"{value:.3f}" if value < 10 else f"{value:,.1f}", value)
-
-
-def _size(value: float | None) -> Cell:
-    if value is None or math.isnan(value):
-        return Cell("", math.nan)
-    shown, unit = float(value), "B"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if shown < 1024 or unit == "TiB":
-            break
-        shown /= 1024
-    return Cell(
-        f"{shown:,.0f} B" if unit == "B" else f"{shown:.3g} {unit}" if shown < 100 else f"{shown:.0f} {unit}",
-        float(value),
-    )
-
-
-def _number(value: float, form: str = ".4g") -> Cell:
-    return Cell("undefined" if math.isnan(value) else format(value, form), value)
-
-
 def _parameters(params: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} = {value}" for name, value in sorted(params.items()) if name != "n_features_to_select")
 
 
-def _changed(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters that are not the method's defaults."""
-    from mlfs_dask.selectors import METHODS, get_method
-
-    defaults = get_method(method)().get_params() if method in METHODS else {}
-    return {name: value for name, value in params.items() if name not in defaults or value != defaults[name]}
-
-
-def _what(contents: Contents) -> Section:
-    section = Section("what", "What was run")
-    if contents.runs:
-        rows = []
-        for labelled in contents.runs:
-            record = labelled.run.record
-            rows.append(
-                [
-                    _text(labelled.label),
-                    _text(record["method"]),
-                    _text(labelled.dataset),
-                    *(_count(record[size]) for size in ("n", "d", "q", "k")),
-                    _count(record.get("seed")),
-                    _text(_parameters(_changed(record["method"], record["params"]))),
-                ]
-            )
-        columns = ["run", "method", "data set", "rows", "features", "labels", "kept", "seed", "parameters changed"]
-        # All parameters stand once for all runs that have them.
-        distinct = {
-            (str(labelled.run.record["method"]), _parameters(labelled.run.record["params"])): None
-            for labelled in contents.runs
-        }
-        parameters = [[_text(method), _text(params)] for method, params in distinct]
-        section.blocks.append(
-            Block(tables=[Table("Runs", columns, rows), Table("Parameters", ["method", "parameters"], parameters)])
-        )
+def _details(contents: Contents, drawn: Sequence[LabelledRun], styles: Styles) -> list[Block]:
+    """What was evaluated and run, how the loops went, and last all parameters."""
+    blocks = []
     if contents.evaluations:
         rows = [_evaluation_row(group) for group in _by_settings(contents.evaluations)]
         columns = [
-            "data set",
-            "rows",
-            "features",
-            "labels",
-            "runs",
-            "classifiers",
-            "splits",
-            "numbers of features",
+            "data set", "rows", "features", "labels", "runs", "classifiers", "splits", "numbers of features",
             "protocol",
-        ]
+        ]  # fmt: skip
         warnings = [warning for evaluation in contents.evaluations for warning in evaluation.record.get("warnings", ())]
-        section.blocks.append(
+        blocks.append(
             Block(tables=[Table("Evaluations", columns, rows)], notes=list(dict.fromkeys(map(str, warnings))))
         )
     for comparison in contents.comparisons:
         rows = [
-            [_text(entry["dataset"]), *(_count(entry.get(size)) for size in ("n", "d", "q"))]
+            [text_cell(entry["dataset"]), *(count_cell(entry.get(size)) for size in ("n", "d", "q"))]
             for entry in comparison.record["datasets"]
         ]
-        section.blocks.append(
-            Block(tables=[Table("Data sets compared", ["data set", "rows", "features", "labels"], rows)])
+        blocks.append(Block(tables=[Table("Data sets compared", ["data set", "rows", "features", "labels"], rows)]))
+    if not contents.runs:
+        return blocks
+    rows = []
+    for labelled in contents.runs:
+        record = labelled.run.record
+        changed = changed_params(str(record["method"]), record["params"])
+        rows.append(
+            [
+                text_cell(labelled.label),
+                text_cell(labelled.folder),
+                text_cell(labelled.dataset),
+                *(count_cell(record[size]) for size in ("n", "d", "q", "k")),
+                count_cell(record.get("seed")),
+                text_cell(_parameters(changed)),
+            ]
         )
-    return section
+    columns = ["run", "folder", "data set", "rows", "features", "labels", "kept", "seed", "parameters changed"]
+    blocks.append(Block(tables=[Table("Runs", columns, rows), _planned(contents.runs)]))
+    convergence = []
+    for labelled in drawn:
+        objective = [value for value in labelled.run.record["objective"] if value is not None]
+        if len(objective) > 1:
+            name, style = anchor("convergence", labelled.label), styles.of(labelled.name)
+            convergence.append(draw.convergence(labelled.label, objective, style, name=name))
+    if convergence:
+        texts = ["The objectives of different methods are not comparable."]
+        blocks.append(Block("Convergence", texts=texts, figures=convergence))
+    # All parameters stand once for all runs that have them.
+    distinct = dict.fromkeys(
+        (str(labelled.run.record["method"]), _parameters(labelled.run.record["params"])) for labelled in contents.runs
+    )
+    parameters = [[text_cell(method), text_cell(params)] for method, params in distinct]
+    blocks.append(Block(tables=[Table("Parameters", ["method", "parameters"], parameters)]))
+    return blocks
+
+
+def _planned(runs: Sequence[LabelledRun]) -> Table:
+    rows = []
+    for labelled in runs:
+        record = labelled.run.record
+        plan = record["plan"]
+        rows.append(
+            [
+                text_cell(labelled.label),
+                count_cell(plan.get("passes")),
+                count_cell(record["passes"]),
+                bytes_cell(plan.get("bytes_read")),
+                read_cell(record["bytes_read"], record["passes"]),
+                bytes_cell(plan.get("peak_worker_bytes")),
+                bytes_cell(record["peak_worker_bytes"]),
+                bytes_cell(plan.get("peak_driver_bytes")),
+                bytes_cell(record["peak_driver_bytes"]),
+            ]
+        )
+    columns = [
+        "run", "passes, at most", "measured", "read, at most", "measured", "worker's peak, planned", "measured",
+        "driver's peak, planned", "measured",
+    ]  # fmt: skip
+    return Table("Planned and measured", columns, rows)
 
 
 def _by_settings(evaluations: Sequence[Evaluation]) -> list[list[Evaluation]]:
@@ -388,75 +363,71 @@ def _evaluation_row(group: Sequence[Evaluation]) -> list[Cell]:
             f"{name} {value}" for name, value in simulation.items() if value is not None
         )
     return [
-        _text(", ".join(map(str, evaluation.results["dataset"].unique()))),
-        *(_count(record["store"].get(size)) for size in ("n", "d", "q")),
-        _text(", ".join(run["run"] for each in group for run in each.record["runs"])),
-        _text(", ".join(record["classifiers"])),
-        _text(f"{splits_in_words(splits)}, seed {splits['seed']}"),
-        _text(", ".join(map(str, ks)) if len(ks) <= 6 else f"{len(ks)} from {min(ks)} to {max(ks)}"),
-        _text(protocol),
+        text_cell(", ".join(map(str, evaluation.results["dataset"].unique()))),
+        *(count_cell(record["store"].get(size)) for size in ("n", "d", "q")),
+        text_cell(", ".join(run["run"] for each in group for run in each.record["runs"])),
+        text_cell(", ".join(record["classifiers"])),
+        text_cell(f"{splits_in_words(splits)}, seed {splits['seed']}"),
+        text_cell(", ".join(map(str, ks)) if len(ks) <= 6 else f"{len(ks)} from {min(ks)} to {max(ks)}"),
+        text_cell(protocol),
     ]
 
 
-def _cost(runs: Sequence[LabelledRun], drawn: Sequence[LabelledRun], styles: Styles) -> Section:
-    rows, convergence = [], []
-    for labelled in runs:
-        record = labelled.run.record
-        plan = record["plan"]
-        loop = "none"
-        if record["converged"] is not None:
-            state = "converged" if record["converged"] else "did not converge"
-            loop = f"{state} after {record['iterations']:,} iterations"
-        rows.append(
+def _cost(runs: Sequence[LabelledRun], compared: Sequence[Comparison]) -> Section:
+    section = Section("cost", "Cost")
+    for comparison in compared:
+        if not len(comparison.times):
+            continue
+        rows = [
             [
-                _text(labelled.label),
-                _count(plan.get("passes")),
-                _count(record["passes"]),
-                _size(plan.get("bytes_read")),
-                _size(record["bytes_read"]),
-                _size(plan.get("peak_worker_bytes")),
-                _size(record["peak_worker_bytes"]),
-                _size(plan.get("peak_driver_bytes")),
-                _size(record["peak_driver_bytes"]),
-                _seconds(record["wall_seconds"]),
-                _text(loop),
+                text_cell(row.dataset), text_cell(row.run), count_cell(row.fits), seconds_cell(row.seconds_mean),
+                seconds_cell(row.seconds_std), number_cell(row.passes_mean),
+                read_cell(row.bytes_read_mean, row.passes_mean), bytes_cell(row.peak_worker_bytes),
+                bytes_cell(row.peak_driver_bytes),
             ]
-        )
-    for labelled in drawn:
-        objective = [value for value in labelled.run.record["objective"] if value is not None]
-        if len(objective) > 1:
-            convergence.append(
-                draw.convergence(labelled.label, objective, styles, name=anchor("convergence", labelled.label))
-            )
-    columns = [
-        "run", "passes, planned", "measured", "read, planned", "measured", "worker's peak, planned", "measured",
-        "driver's peak, planned", "measured", "seconds", "loop",
-    ]  # fmt: skip
-    blocks = [
-        Block(
-            texts=["Planned before anything ran, and measured. Iterative methods plan the most passes they may take."],
-            tables=[Table("Cost", columns, rows)],
-        )
-    ]
-    if convergence:
-        blocks.append(
+            for row in comparison.times.itertuples()
+        ]  # fmt: skip
+        columns = [
+            "data set", "run", "rankings", "seconds", "± std", "passes", "read", "worker's peak", "driver's peak",
+        ]  # fmt: skip
+        section.blocks.append(
             Block(
-                "Convergence",
-                texts=["The objectives of different methods are not comparable."],
-                figures=convergence,
+                texts=["Of learning one ranking on a training part: means, and the largest peaks."],
+                tables=[Table("Rankings of the evaluation", columns, rows)],
             )
         )
-    return Section("cost", "What it cost", blocks)
+    if runs:
+        rows = []
+        for labelled in runs:
+            record = labelled.run.record
+            loop = "none"
+            if record["converged"] is not None:
+                state = "converged" if record["converged"] else "did not converge"
+                loop = f"{state} after {record['iterations']:,} iterations"
+            rows.append(
+                [
+                    text_cell(labelled.label), seconds_cell(record["wall_seconds"]), count_cell(record["passes"]),
+                    read_cell(record["bytes_read"], record["passes"]), bytes_cell(record["peak_worker_bytes"]),
+                    bytes_cell(record["peak_driver_bytes"]), text_cell(loop),
+                ]
+            )  # fmt: skip
+        columns = ["run", "seconds", "passes", "read", "worker's peak", "driver's peak", "loop"]
+        section.blocks.append(
+            Block(
+                texts=["Of the finished runs, on all rows; what was planned stands in the details."],
+                tables=[Table("Finished runs", columns, rows)],
+            )
+        )
+    return section
 
 
 def _judged(
     comparison: Comparison, styles: Styles, metrics: Sequence[str], suffix: str, notes: list[str]
 ) -> list[Section]:
-    """Sections on how good the chosen features are: curves, tables with tests, stability, run time."""
-    for metric in metrics:
-        if metric not in comparison.metrics:
-            raise UsageError(f"no metric {metric!r} here. Known: {', '.join(comparison.metrics)}.")
-    shown = [case for case in cases(comparison) if not metrics or case[0] in metrics]
+    """Sections on how good the chosen features are: tables with tests, curves, stability."""
+    lead = leading_case(comparison, metrics)
+    # What the page goes by is first and open.
+    shown = [lead, *(case for case in cases(comparison) if case != lead and (not metrics or case[0] in metrics))]
     # Several comparisons may have a metric of the same data set; names are unique on a page.
     drawn = {
         stem: [replace(figure, name=figure.name + suffix) for figure in panels]
@@ -465,37 +436,15 @@ def _judged(
     datasets = ", ".join(dict.fromkeys(entry["dataset"] for entry in comparison.record["datasets"]))
     of = f" ({suffix[1:]}: {datasets})" if suffix else ""
     one = comparison.means["dataset"].nunique() == 1
-    curves = Section(f"curves{suffix}", f"Metrics against the number of features{of}")
-    panels = {case: drawn.get(f"curves.{case[0]}.{case[1]}", []) for case in shown}
-    kept = _cases_within(panels, MAX_CURVES if not metrics else math.inf)
-    if one:
-        curves.blocks.append(Block(figures=[figure for case in kept for figure in panels[case]]))
-    else:
-        curves.blocks.extend(
-            Block(title_of(comparison, *case), figures=panels[case], folded=number >= MAX_OPEN)
-            for number, case in enumerate(kept)
-        )
-    left = [title_of(comparison, *case) for case in shown if panels[case] and case not in kept]
-    if left:
-        note = f"Not drawn here: {', '.join(left)}; name metrics to see them."
-        curves.blocks.append(Block(texts=[note]))
-        notes.append(note)
-    if not any(panels.values()):
-        curves.blocks.clear()
-    tables = Section(f"tables{suffix}", f"Comparison{of}")
     record = comparison.record
     k = f"at {record['k']} features" if record["k"] is not None else "averaged over the numbers of features"
-    tables.blocks.append(
-        Block(
-            texts=[
-                f"Mean ± standard deviation over the folds, {k}. Bold is the best of a data set; a bullet marks what a "
-                f"paired t-test does not tell from it (α = {record['alpha']:g})."
-            ],
-            notes=comparison.notes,
-        )
+    text = (
+        f"Mean ± standard deviation over the folds, {k}. Bold is the best selection of a row; a bullet marks what a "
+        f"paired t-test does not tell from it (α = {record['alpha']:g})."
     )
+    tables = Section(f"quality{suffix}", f"Quality{of}", [Block(texts=[text], notes=comparison.notes)])
     if one:
-        tables.blocks.append(Block(tables=[runs_table(comparison, shown)]))
+        tables.blocks.append(Block(tables=[metrics_table(comparison, shown)]))
     for number, (metric, classifier) in enumerate(() if one else shown):
         stem = f"{metric}.{classifier}"
         figures = [
@@ -508,9 +457,28 @@ def _judged(
                 texts=_test_texts(test),
                 tables=[comparison_table(comparison, metric, classifier)],
                 figures=figures,
-                folded=number >= MAX_OPEN,
+                folded=number > 0,
             )
         )
+    curves = Section(f"curves{suffix}", f"Quality by number of features{of}")
+    panels = {case: drawn.get(f"curves.{case[0]}.{case[1]}", []) for case in shown}
+    kept = _cases_within(panels, MAX_CURVES if not metrics else math.inf)
+    if one:
+        figures = [figure for case in kept for figure in panels[case]]
+        if figures:
+            curves.blocks.append(Block(figures=figures[:MAX_OPEN]))
+        if len(figures) > MAX_OPEN:
+            curves.blocks.append(Block("Other metrics", figures=figures[MAX_OPEN:], folded=True))
+    else:
+        curves.blocks.extend(
+            Block(title_of(comparison, *case), figures=panels[case], folded=number > 0)
+            for number, case in enumerate(kept)
+        )
+    left = [title_of(comparison, *case) for case in shown if panels[case] and case not in kept]
+    if left:
+        note = f"Not drawn here: {', '.join(left)}; name metrics to see them."
+        curves.blocks.append(Block(texts=[note]))
+        notes.append(note)
     steady = Section(f"stability{suffix}", f"Stability of the chosen sets{of}")
     if "stability" in drawn:
         steady.blocks.append(
@@ -523,26 +491,7 @@ def _judged(
                 tables=[_stability_table(comparison)],
             )
         )
-    times = Section(f"times{suffix}", f"Run time{of}")
-    if len(comparison.times):
-        rows = [
-            [
-                _text(row.dataset), _text(row.run), _count(row.fits), _seconds(row.seconds_mean),
-                _seconds(row.seconds_std), _number(row.passes_mean), _size(row.bytes_read_mean),
-                _size(row.peak_worker_bytes), _size(row.peak_driver_bytes),
-            ]
-            for row in comparison.times.itertuples()
-        ]  # fmt: skip
-        columns = [
-            "data set", "run", "rankings", "seconds", "± std", "passes", "read", "worker's peak", "driver's peak",
-        ]  # fmt: skip
-        times.blocks.append(
-            Block(
-                texts=["Of learning one ranking on a training part: means, and the largest peaks."],
-                tables=[Table("Run time", columns, rows)],
-            )
-        )
-    return [curves, tables, steady, times]
+    return [tables, curves, steady]
 
 
 def _cases_within(panels: Mapping[tuple[str, str], Sequence[Figure]], maximum: float) -> list[tuple[str, str]]:
@@ -581,11 +530,11 @@ def _stability_table(comparison: Comparison) -> Table:
     groups = comparison.stability.dropna(subset="kuncheva").groupby(["dataset", "run"], sort=False)
     rows = [
         [
-            _text(row.dataset),
-            _text(row.run),
-            _count(row.sets),
-            _number(row.kuncheva, ".3f"),
-            _number(row.jaccard, ".3f"),
+            text_cell(row.dataset),
+            text_cell(row.run),
+            count_cell(row.sets),
+            number_cell(row.kuncheva, ".3f"),
+            number_cell(row.jaccard, ".3f"),
         ]
         for row in groups.agg(kuncheva=("kuncheva", "mean"), jaccard=("jaccard", "mean"), sets=("n_sets", "max"))
         .reset_index()
@@ -595,20 +544,32 @@ def _stability_table(comparison: Comparison) -> Table:
     return Table(title, ["data set", "run", "sets", "Kuncheva", "Jaccard"], rows)
 
 
-def _rankings(runs: Sequence[LabelledRun], styles: Styles, image_shape: tuple[int, int] | None) -> Section:
-    section = Section("rankings", "Rankings")
+def _rankings(
+    runs: Sequence[LabelledRun], styles: Styles, image_shape: tuple[int, int] | None, shown: Collection[str]
+) -> Section:
+    """What each run chose; without the figures of the names `shown`, which the page has already."""
+    section = Section("rankings", "Features")
+    by_dataset: dict[str, list[LabelledRun]] = {}
+    for labelled in runs:
+        by_dataset.setdefault(labelled.dataset, []).append(labelled)
+    if len(by_dataset) > 1:  # of one data set it stands in the summary
+        figures = [chosen_features(group, styles) for group in by_dataset.values() if len(group) > 1]
+        if figures:
+            section.blocks.append(Block("Who chooses what", figures=figures))
     for number, labelled in enumerate(runs):
-        run = labelled.run
+        run, style = labelled.run, styles.of(labelled.name)
         name = anchor("ranking", labelled.label)
+        scales = run.record.get("extra", {}).get("score_scales", ())
         figures = [
-            draw.score_curve(labelled.label, run.scores, run.k, styles, name=f"{name}-scores"),
-            draw.best_features(labelled.label, run.feature_names, run.scores, styles, name=f"{name}-best"),
+            draw.score_curve(labelled.label, run.scores, run.k, style, scales=scales, name=f"{name}-scores"),
+            best_features(labelled, styles),
         ]
         if image_shape is not None:
             figures.append(
                 draw.image_map(labelled.label, run.ranking, run.scores, run.k, image_shape, name=f"{name}-map")
             )
-        section.blocks.append(Block(labelled.label, figures=figures, folded=number >= 8))
+        figures = [figure for figure in figures if figure.name not in shown]
+        section.blocks.append(Block(labelled.label, figures=figures, folded=number >= MAX_OPEN))
     return section
 
 
@@ -631,8 +592,8 @@ def _labels(runs: Sequence[LabelledRun], drawn: Sequence[LabelledRun], notes: li
         for labelled, found in zip(group, space.sets, strict=True):
             rows.append(
                 [
-                    _text(labelled.label), _text(labelled.dataset), _count(labelled.run.k),
-                    _number(found.redundancy), _number(found.residual_correlation),
+                    text_cell(labelled.label), text_cell(labelled.dataset), count_cell(labelled.run.k),
+                    number_cell(found.redundancy), number_cell(found.residual_correlation),
                 ]
             )  # fmt: skip
             name = names.get(id(labelled.run))

@@ -57,6 +57,63 @@ class Table:
     footer: Sequence[Sequence[Cell]] = ()
 
 
+def text_cell(value: object) -> Cell:
+    """Words; nothing for None."""
+    text = "" if value is None else str(value)
+    return Cell(text, text)
+
+
+def count_cell(value: float | None) -> Cell:
+    """A whole number."""
+    return Cell("", math.nan) if value is None else Cell(f"{value:,}", value)
+
+
+def number_cell(value: float, form: str = ".4g") -> Cell:
+    """A number that may be undefined."""
+    return Cell("undefined" if math.isnan(value) else format(value, form), value)
+
+
+def seconds_cell(value: float | None) -> Cell:
+    """A time.
+
+    >>> seconds_cell(0.0335).text, seconds_cell(61.24).text
+    ('0.034', '61.2')
+    """
+    if value is None or math.isnan(value):
+        return Cell("", math.nan)
+    return Cell(f"{value:.3f}" if value < 10 else f"{value:,.1f}", value)
+
+
+def bytes_cell(value: float | None) -> Cell:
+    """A size.
+
+    >>> bytes_cell(345126).text, bytes_cell(60817408).text, bytes_cell(0).text
+    ('337 KiB', '58 MiB', 'none')
+    """
+    if value is None or math.isnan(value):
+        return Cell("", math.nan)
+    if value == 0:
+        return Cell("none", 0.0)
+    shown, unit = float(value), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if shown < 1024 or unit == "TiB":
+            break
+        shown /= 1024
+    return Cell(
+        f"{shown:,.0f} B" if unit == "B" else f"{shown:.3g} {unit}" if shown < 100 else f"{shown:.0f} {unit}",
+        float(value),
+    )
+
+
+def read_cell(value: float | None, passes: float) -> Cell:
+    """What passes read from a store.
+
+    >>> read_cell(0, 1).text, read_cell(0, 0).text, read_cell(345126, 1).text
+    ('rows in memory', 'none', '337 KiB')
+    """
+    return Cell("rows in memory", 0.0) if value == 0 and passes else bytes_cell(value)
+
+
 def cases(comparison: Comparison) -> list[tuple[str, str]]:
     """Pairs of metric and classifier, in the order in which they were evaluated."""
     frame = comparison.means[["metric", "classifier"]].drop_duplicates()
@@ -90,21 +147,21 @@ def comparison_table(comparison: Comparison, metric: str, classifier: str) -> Ta
     Win/tie/loss is that of the control against each other run where a control was named, otherwise that of each
     run against all others together.
     """
-    here = _of(comparison.means, metric, classifier)
+    here = of_case(comparison.means, metric, classifier)
     runs = runs_of(comparison)
     found = {(row.dataset, row.run): row for row in here.itertuples()}
     rows = [
-        [Cell(str(dataset), str(dataset)), *(_mean_cell(found.get((dataset, run))) for run in runs)]
+        [text_cell(dataset), *(_mean_cell(found.get((dataset, run))) for run in runs)]
         for dataset in dict.fromkeys(here["dataset"])
     ]
     footer: list[list[Cell]] = []
-    ranks = _of(comparison.ranks, metric, classifier)
+    ranks = of_case(comparison.ranks, metric, classifier)
     if len(ranks):
         by_run = dict(zip(ranks["run"], ranks["average_rank"], strict=True))
         lowest = min(by_run.values())
         footer.append(
             [
-                Cell("average rank", "average rank"),
+                text_cell("average rank"),
                 *(
                     Cell(f"{by_run[run]:.2f}", by_run[run], best=by_run[run] == lowest)
                     if run in by_run
@@ -117,7 +174,7 @@ def comparison_table(comparison: Comparison, metric: str, classifier: str) -> Ta
     return Table(title_of(comparison, metric, classifier), ["data set", *runs], rows, footer)
 
 
-def runs_table(comparison: Comparison, shown: Sequence[tuple[str, str]]) -> Table:
+def metrics_table(comparison: Comparison, shown: Sequence[tuple[str, str]]) -> Table:
     """Mean ± standard deviation of every run by every metric, on the one data set that was compared.
 
     Parameters
@@ -126,14 +183,18 @@ def runs_table(comparison: Comparison, shown: Sequence[tuple[str, str]]) -> Tabl
         Of one data set.
     shown : sequence of (metric, classifier)
     """
-    columns = [title_of(comparison, *case) for case in shown]
+    runs = runs_of(comparison)
     found = {(row.metric, row.classifier, row.run): row for row in comparison.means.itertuples()}
-    rows = [[Cell(run, run), *(_mean_cell(found.get((*case, run))) for case in shown)] for run in runs_of(comparison)]
+    rows = [
+        [text_cell(title_of(comparison, *case)), *(_mean_cell(found.get((*case, run))) for run in runs)]
+        for case in shown
+    ]
     (dataset,) = comparison.means["dataset"].unique()
-    return Table(f"Runs on {dataset}", ["run", *columns], rows)
+    return Table(f"Metrics on {dataset}", ["metric", *runs], rows)
 
 
-def _of(frame: pd.DataFrame, metric: str, classifier: str) -> pd.DataFrame:
+def of_case(frame: pd.DataFrame, metric: str, classifier: str) -> pd.DataFrame:
+    """The rows of one metric and classifier."""
     return frame[(frame["metric"] == metric) & (frame["classifier"] == classifier)]
 
 
@@ -148,7 +209,7 @@ def _mean_cell(row: object) -> Cell:
 
 
 def _win_rows(comparison: Comparison, metric: str, classifier: str, runs: Sequence[str]) -> list[list[Cell]]:
-    wins = _of(comparison.wins, metric, classifier)
+    wins = of_case(comparison.wins, metric, classifier)
     if not len(wins):
         return []
     control = comparison.record["control"]
@@ -164,7 +225,7 @@ def _win_rows(comparison: Comparison, metric: str, classifier: str, runs: Sequen
         else Cell("", math.nan)
         for run in runs
     ]
-    return [[Cell(name, name), *cells]]
+    return [[text_cell(name), *cells]]
 
 
 def markdown(table: Table) -> str:

@@ -76,7 +76,9 @@ class ELC(BaseSelector):
     scores_ : float64 array, shape (d,)
         Of the variant "screen", Eq. 1 with its sign turned. Of the others: in [1, 2] for the chosen features, by
         their residual r_f (Eq. 14), and in [0, 0.5] for the others, by the screen, since the loop gives a feature
-        outside the mask no weight to be judged by. A constant feature is always last.
+        outside the mask no weight to be judged by: the step from 1 to 0.5 lies between two scales and says nothing
+        about quality. A constant feature is always last. The record's `extra["score_scales"]` names the scales, with
+        the number of features on each, best first.
 
     Notes
     -----
@@ -186,6 +188,13 @@ class ELC(BaseSelector):
         scores = np.full(profile.d, -1.0)
         scores[varying] = combined_scores(solution.mask, solution.residual, screen[varying])
         extra |= _diagnostics(A, S, sums, rank(scores)[:k])
+        kept = int(solution.mask.sum())
+        scales = {
+            "the residual in the loop (Eq. 14)": kept,
+            "the fit of each alone (Eq. 1)": len(varying) - kept,
+            "being constant": profile.d - len(varying),
+        }
+        extra["score_scales"] = [{"scale": scale, "features": count} for scale, count in scales.items() if count]
         extra["gap"] = solution.gap
         extra["swaps"] = solution.swaps
         warnings = []

@@ -58,7 +58,8 @@ def test_every_method_and_its_options_are_in_the_manual(method: str) -> None:
 
 
 def test_the_manual_names_no_option_that_does_not_exist() -> None:
-    known = {"--help", "--version", "--group", "--no-nanny", "--local-directory"}
+    known = {"--help", "--version", "--group"}
+    known |= {"--host", "--port", "--nthreads", "--no-nanny", "--no-dashboard", "--local-directory"}  # Dask's commands
     for name in COMMANDS:
         known |= all_flags(name)
     group = command("select")

@@ -33,6 +33,14 @@ def only(comparison: Comparison, metric: str, dataset: str) -> dict[str, Any]:
     return {row.run: row for row in rows.itertuples()}
 
 
+def test_the_record_says_what_the_runs_are(tmp_path: Path) -> None:
+    """Runs elsewhere with the same method and parameters are known by them."""
+    runs = [{"run": "fast", "method": "elc", "params": {"max_iter": 9}, "learnt": "training part"}]
+    folder = write_evaluation(tmp_path / "a", "a", steady({"fast": 0.5}), runs=["fast"], record={"runs": runs})
+    (found,) = compare([folder]).record["runs"]
+    assert (found["run"], found["params"]) == ("fast", {"max_iter": 9})
+
+
 def test_means_are_over_folds_of_means_over_k(tmp_path: Path) -> None:
     table = {2: [0.1, 0.3], 4: [0.3, 0.7]}
     folder = write_evaluation(tmp_path / "a", "a", lambda run, metric, k, fold: table[k][fold], folds=2)

@@ -10,7 +10,7 @@ import pytest
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.reporting.contents import kind_of, read_contents
-from tests.reporting.conftest import Folders
+from tests.reporting.conftest import Folders, select
 
 
 def test_every_kind_is_known(folders: Folders) -> None:
@@ -38,7 +38,7 @@ def test_a_batch_is_its_finished_jobs(folders: Folders, tmp_path: Path) -> None:
     shutil.copytree(folders.evaluations[0], tmp_path / "jobs" / "two")
     (tmp_path / "jobs" / "failed").mkdir()
     contents = read_contents([tmp_path])
-    assert [run.label for run in contents.runs] == ["one"]
+    assert [run.folder for run in contents.runs] == ["one"]
     assert len(contents.evaluations) == 1
 
 
@@ -57,10 +57,48 @@ def test_evaluations_of_the_same_settings_are_compared(folders: Folders, tmp_pat
     ]
 
 
-def test_runs_of_one_name_are_told_apart(folders: Folders, tmp_path: Path) -> None:
+def changed(run: Path, place: Path, **params: object) -> Path:
+    """A copy of a run with other parameters."""
+    shutil.copytree(run, place)
+    record = json.loads((place / "run.json").read_text())
+    record["params"] |= params
+    (place / "run.json").write_text(json.dumps(record))
+    return place
+
+
+def test_a_run_has_the_name_that_evaluations_of_it_have(folders: Folders, tmp_path: Path) -> None:
+    """Whatever its folder is called: a method has one name on a page, and one colour."""
+    renamed = changed(folders.runs[0], tmp_path / "monday.run", random_state=3)
+    variant = changed(folders.runs[0], tmp_path / "variant", variant="screen")
+    other = changed(folders.runs[0], tmp_path / "other", lambda_=0.5)
+    evaluated = shutil.copytree(folders.evaluations[0], tmp_path / "eval")
+    record = json.loads((evaluated / "eval.json").read_text())
+    record["runs"].append({"run": "the screen", "method": "elc", "params": {"variant": "screen"}})
+    (evaluated / "eval.json").write_text(json.dumps(record))
+    contents = read_contents([renamed, variant, other, evaluated])
+    assert [run.name for run in contents.runs] == ["elc", "the screen", "elc:lambda=0.5"]
+    assert [run.label for run in contents.runs] == [run.name for run in contents.runs]
+    assert [run.folder for run in contents.runs] == ["monday.run", "variant", "other"]
+
+
+def test_labels_say_in_what_runs_differ(folders: Folders, tmp_path: Path) -> None:
+    more = select(folders.store, "elc", tmp_path / "more", k=5)
+    labels = [run.label for run in read_contents([folders.runs[0], more, folders.runs[1]]).runs]
+    assert labels == ["elc, k = 3", "elc, k = 5", "label-entropy"]
+    elsewhere = shutil.copytree(folders.runs[0], tmp_path / "elsewhere")
+    record = json.loads((elsewhere / "run.json").read_text())
+    record["store"]["path"] = "/far/away.zarr"
+    (elsewhere / "run.json").write_text(json.dumps(record))
+    found = read_contents([folders.runs[0], elsewhere]).runs
+    assert [run.label for run in found] == ["elc on tiny", "elc on away"]
+    assert [run.name for run in found] == ["elc", "elc"]
+
+
+def test_runs_of_one_folder_name_are_told_apart(folders: Folders, tmp_path: Path) -> None:
     shutil.copytree(folders.runs[0], tmp_path / "b" / "elc")
     contents = read_contents([folders.runs[0], tmp_path / "b" / "elc", tmp_path / "b" / "elc"])
-    assert [run.label for run in contents.runs] == [f"{folders.runs[0].parent.name}/elc", "b/elc", "b/elc′"]
+    above = folders.runs[0].parent.name
+    assert [run.label for run in contents.runs] == [f"elc ({above}/elc)", "elc (b/elc)", "elc (b/elc′)"]
 
 
 def test_what_is_no_folder_of_ours(tmp_path: Path) -> None:

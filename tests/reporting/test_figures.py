@@ -13,6 +13,7 @@ import pytest
 
 from mlfs_dask.reporting import figures
 from mlfs_dask.reporting.figures import QUIET, SERIES, Styles, inline_svg, write_figure
+from mlfs_dask.selectors import METHODS
 
 
 @pytest.fixture
@@ -39,6 +40,16 @@ def test_a_run_has_one_style_everywhere() -> None:
     assert styles.of("chance", "random").dash != styles.of("everything").dash
     many = [styles.of(str(number)) for number in range(20)]
     assert len({(style.colour, style.marker, style.dash) for style in [first, second, *many]}) == 22
+
+
+def test_a_method_has_one_colour_on_every_page() -> None:
+    assert set(figures.ORDER) == set(METHODS)
+    alone, last = Styles(), Styles()
+    for method in METHODS:
+        last.of(method, method)
+    assert alone.of("mfsir", "mfsir") == last.of("mfsir", "mfsir")
+    assert alone.of("elc", "elc").colour == SERIES[0]
+    assert alone.of("elc:variant=published", "elc").colour not in (SERIES[0], alone.of("mfsir").colour)
 
 
 def test_inline_figures_take_the_colours_of_the_page(curve: figures.Figure) -> None:
@@ -98,11 +109,69 @@ def test_panels_share_one_legend(curve: figures.Figure) -> None:
 
 def test_scores_of_many_features_are_thinned() -> None:
     scores = np.linspace(1, 0, 100_000)
-    figure = figures.score_curve("elc", scores, 500, Styles(), name="s")
+    figure = figures.score_curve("elc", scores, 500, Styles().of("elc"), name="s")
     assert len(figure.data) <= 2000
     assert figure.data["rank"].iloc[[0, 999, -1]].tolist() == [1, 1000, 100_000]
     assert "at rank 500" in figure.alt
     assert len(inline_svg(figure)) < 100_000
+
+
+@pytest.mark.parametrize(
+    "figure",
+    [
+        figures.score_curve("elc", np.linspace(1, 0, 2000), 5, Styles().of("elc"), name="s"),
+        figures.convergence("elc", np.geomspace(1e6, 0.02, 30).tolist(), Styles().of("elc"), name="c"),
+        figures.values_by_run(
+            pd.DataFrame({"run": ["a", "b"], "dataset": "x", "value": [0.003, 2.5], "std": [0.001, np.nan]}),
+            title="t",
+            xlabel="seconds",
+            caption="",
+            styles=Styles(),
+            logarithmic=True,
+            name="v",
+        ),
+    ],
+    ids=lambda figure: figure.name,
+)
+def test_ticks_are_plain_numbers(figure: figures.Figure) -> None:
+    ticks = re.findall(r"<text[^>]*>([^<]*)</text>", inline_svg(figure))
+    assert not [text for text in ticks if "$" in text or "\\" in text]
+    assert {"s": "1,000", "c": "10,000", "v": "0.1"}[figure.name] in ticks
+
+
+def test_scores_on_two_scales_are_two_lines() -> None:
+    """A line across the step would tell of a difference in quality that is not there."""
+    scales = [{"features": 2, "scale": "in the loop"}, {"features": 3, "scale": "alone"}]
+    scores = np.array([2.0, 1.0, 0.5, 0.2, 0.0])
+    figure = figures.score_curve("elc", scores, 2, Styles().of("elc"), scales=scales, name="s")
+    axes = figures._drawn([figure], 1).axes[0]
+    lines = {line.get_label(): line.get_xdata().tolist() for line in axes.get_lines()[:2]}
+    assert lines == {"in the loop": [1, 2], "alone": [3, 4, 5]}
+    assert "of 2 features in the loop; of 3 features alone. The step from one scale to the next says nothing" in (
+        figure.caption
+    )
+    plain = figures.score_curve("enm", scores, 2, Styles().of("enm"), name="s")
+    assert "scale" not in plain.caption
+    assert figures._drawn([plain], 1).axes[0].get_lines()[0].get_xdata().tolist() == [1, 2, 3, 4, 5]
+
+
+def test_values_by_run_have_a_dot_for_each_data_set() -> None:
+    frame = pd.DataFrame(
+        {"run": ["a", "a", "b", "b"], "dataset": ["x", "y"] * 2, "value": [1.0, 3.0, 5.0, 6.0], "std": 0.0}
+    )
+    figure = figures.values_by_run(frame, title="t", xlabel="gap", caption="", styles=Styles(), form=".1f", name="v")
+    assert figure.alt == "gap: a 2.0, b 5.5."
+    axes = figures._drawn([figure], 1).axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
+    assert [line.get_xdata().tolist() for line in axes.get_lines()] == [[1, 3], [2], [5, 6], [5.5]]
+
+
+def test_features_by_rank_show_who_agrees() -> None:
+    ranks = {"elc": np.array([1.0, 2.0]), "mfsir": np.array([np.nan, 7.0])}
+    figure = figures.features_by_rank(["f", "g"], ranks, title="set", styles=Styles(), name="r")
+    assert figure.alt == "Best first: f, g. 1 of them were chosen by all."
+    assert figure.data["mfsir"].dropna().tolist() == [7.0]
+    inline_svg(figure)
 
 
 def test_an_image_map_puts_features_where_they_lie() -> None:

@@ -91,16 +91,18 @@ def test_names_cannot_break_out(text: str) -> None:
 
 
 def test_sections(text: str) -> None:
+    """What is asked first comes first; parameters come last."""
     assert re.findall(r"<h2 [^>]*>([^<]*)", text) == [
-        "What was run",
-        "What it cost",
-        "Metrics against the number of features",
-        "Comparison",
+        "In short",
+        "Quality",
+        "Quality by number of features",
         "Stability of the chosen sets",
-        "Run time",
-        "Rankings",
+        "Cost",
+        "Features",
         "Features and labels",
+        "Details",
     ]
+    assert re.findall(r"<caption[^>]*>([^<]*)", text)[-1] == "Parameters"
 
 
 def test_a_csv_lies_behind_every_figure_and_table(read: Reader, text: str) -> None:
@@ -133,16 +135,32 @@ def test_tables_that_scroll_are_reached_by_keyboard(text: str) -> None:
 
 def test_cost_is_planned_and_measured(text: str, folders: Folders) -> None:
     record = read_run(str(folders.runs[0])).record
-    row = re.search(r'<th scope="row" class="short" data-value="elc">elc</th>(<td class="number".*?)</tr>', text)
-    assert row is not None
-    cost = text[text.index('id="cost"') :]
-    cells = re.findall(r'data-value="([^"]*)"', cost[: cost.index("</tr>", cost.index("<tbody>"))])
-    assert cells[:4] == [
-        "elc",
-        str(record["plan"]["passes"]),
-        str(record["passes"]),
-        f"{float(record['plan']['bytes_read'])}",
-    ]
+
+    def first_row(table: str) -> list[str]:
+        of = text[text.index(f">{table}</caption>") :]
+        body = of.index("<tbody>")
+        return re.findall(r'data-value="([^"]*)"', of[body : of.index("</tr>", body)])
+
+    measured = first_row("Finished runs")
+    assert measured[:4] == ["elc", str(record["wall_seconds"]), "1", str(float(record["bytes_read"]))]
+    planned = first_row("Planned and measured")
+    assert planned[:4] == ["elc", str(record["plan"]["passes"]), "1", str(float(record["plan"]["bytes_read"]))]
+
+
+def test_rows_in_memory_are_not_0_bytes(folders: Folders, tmp_path: Path) -> None:
+    """An evaluation learns from rows that it holds: it passes over them and reads no store."""
+    evaluation = shutil.copytree(folders.evaluations[0], tmp_path / "eval")
+    fits = (evaluation / "fits.csv").read_text()
+    assert ",1,1000," in fits
+    (evaluation / "fits.csv").write_text(fits.replace(",1,1000,", ",1,0,"))
+    report([evaluation], tmp_path / "p.html")
+    text = (tmp_path / "p.html").read_text()
+    assert ">rows in memory<" in text
+    assert ">0 B<" not in text
+
+
+def test_a_score_of_two_scales_says_so(text: str) -> None:
+    assert "of 3 features the residual in the loop (Eq. 14); of 2 features the fit of each alone (Eq. 1); of 1 " in text
 
 
 def test_redundancy_and_residual_are_those_of_diagnose(text: str, folders: Folders) -> None:
@@ -160,7 +178,7 @@ def test_a_store_that_is_gone_is_a_sentence(folders: Folders, tmp_path: Path) ->
     (tmp_path / "run" / "run.json").write_text(json.dumps(record))
     summary = report([tmp_path / "run"], tmp_path / "p.html")
     (note,) = summary["notes"]
-    assert note.startswith("run: ")
+    assert note.startswith("elc: ")
     assert "gone.zarr" in note
     assert "What needs the rows is left out" in (tmp_path / "p.html").read_text()
 
@@ -185,7 +203,7 @@ def test_no_store_is_read_without_data(folders: Folders, tmp_path: Path, monkeyp
 def test_one_evaluation_is_a_table_of_runs(folders: Folders, tmp_path: Path) -> None:
     report(folders.evaluations[:1], tmp_path / "p.html", metrics=["macro_f1"])
     text = (tmp_path / "p.html").read_text()
-    assert "Runs on tiny" in text
+    assert "Metrics on tiny" in text
     assert "macro F1 ↑" in text
     assert "Hamming loss" not in text
     assert "no test of ranks: Friedman" in text
@@ -199,7 +217,7 @@ def test_evaluations_that_do_not_go_together_are_shown_one_by_one(folders: Folde
         "The evaluations are shown one by one: two evaluations of 'tiny' do not have the same splits"
     )
     text = (tmp_path / "p.html").read_text()
-    assert "Comparison (2: tiny)" in text
+    assert "Quality (2: tiny)" in text
     assert "20% held out, seed 1" in text
     reader = Reader()
     reader.feed(text)
@@ -214,7 +232,7 @@ def test_many_curves_are_drawn_when_named(tmp_path: Path, monkeypatch: pytest.Mo
     assert report([folder], tmp_path / "p.html")["notes"] == ["Not drawn here: macro F1 ↑; name metrics to see them."]
     named = report([folder], tmp_path / "q.html", metrics=[metric["name"] for metric in METRICS])
     assert named["notes"] == []
-    assert named["figures"] == 3
+    assert named["figures"] == 5  # two curves, stability, and two in the summary
 
 
 def test_long_tables_are_folded_and_broad_ones_dense(
@@ -259,7 +277,8 @@ def test_a_ranking_is_drawn_once_however_many_features_were_kept(
 ) -> None:
     two = select(folders.store, "label-entropy", tmp_path / "two", k=2)
     told = report([*folders.runs, two], tmp_path / "page.html")
-    assert "label-entropy, two" in (tmp_path / "page.html").read_text()
+    both = "label-entropy, k = 3 and label-entropy, k = 2"
+    assert both in (tmp_path / "page.html").read_text()
     assert told["figures"] == report(folders.runs, tmp_path / "other.html")["figures"]
     assert told["notes"] == []
     monkeypatch.setattr("mlfs_dask.reporting.page.MAX_RANKINGS", 1)
@@ -267,8 +286,8 @@ def test_a_ranking_is_drawn_once_however_many_features_were_kept(
     assert told["notes"] == ["Figures of 1 of 2 rankings are not drawn; name their RUN folders to see them."]
     text = (tmp_path / "page.html").read_text()
     assert told["notes"][0] in text
-    assert "label-entropy, two" not in text
-    assert text.count(">two<") == 3  # in the tables of what was run, what it cost, and redundancy
+    assert both not in text
+    assert text.count(">label-entropy, k = 2<") == 4  # in the tables of cost, redundancy, runs and plans
 
 
 def test_figures_as_files(folders: Folders, tmp_path: Path) -> None:
@@ -321,4 +340,4 @@ def test_unknown_labels_have_no_correlations(tmp_path: Path) -> None:
     store = {"path": str(tmp_path / "x.zarr"), "digest": open_dataset(tmp_path / "x.zarr").digest}
     run = Run("run", np.array([0, 1]), np.array([1.0, 0.0]), ["f", "g"], {"store": store})
     with pytest.raises(Exception, match="some labels are unknown"):
-        _reachable(LabelledRun("run", run))
+        _reachable(LabelledRun("run", "run", "run", run))

@@ -71,6 +71,7 @@ def test_tables_sort_by_keyboard(browser: Any, page: Path) -> None:
     from selenium.webdriver.common.keys import Keys
 
     shown(browser, page)
+    browser.execute_script("for (const details of document.querySelectorAll('details')) details.open = true")
     place = browser.execute_script(
         "return [...document.querySelectorAll('table')].findIndex((t) => t.caption.textContent === 'macro F1 ↑')"
     )
@@ -131,7 +132,7 @@ def test_the_page_is_whole_without_scripts(browser: Any, page: Path) -> None:
     shown(browser, page, scripts=False)
     try:
         assert browser.find_elements(By.CSS_SELECTOR, "th button") == []
-        assert "What was run" in browser.find_element(By.TAG_NAME, "body").text
+        assert "In short" in browser.find_element(By.TAG_NAME, "body").text
         assert len(browser.find_elements(By.CSS_SELECTOR, "figure svg")) > 10
     finally:
         browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})

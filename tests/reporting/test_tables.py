@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from mlfs_dask.evaluation.comparison import compare
-from mlfs_dask.reporting.tables import Cell, Table, cases, comparison_table, csv_text, markdown, runs_table
+from mlfs_dask.reporting.tables import Cell, Table, cases, comparison_table, csv_text, markdown, metrics_table
 from tests.reporting.conftest import Folders
 
 
@@ -47,13 +47,14 @@ def test_without_a_control_each_run_is_counted_against_all(folders: Folders) -> 
     assert sum(map(int, entropy.split("/"))) == 6
 
 
-def test_one_data_set_is_a_table_of_runs(folders: Folders) -> None:
+def test_one_data_set_is_a_table_of_metrics(folders: Folders) -> None:
+    """A row a metric: as many columns as there are runs fit a page, as many as there are metrics do not."""
     comparison = compare(folders.evaluations[:1])
-    table = runs_table(comparison, cases(comparison))
-    assert table.title == "Runs on tiny"
-    assert list(table.columns) == ["run", "Hamming loss ↓", "macro F1 ↑"]
-    assert [row[0].text for row in table.rows] == ["elc", "label-entropy", "random", "all"]
-    assert table.rows[3][2].value > table.rows[0][2].value
+    table = metrics_table(comparison, cases(comparison))
+    assert table.title == "Metrics on tiny"
+    assert list(table.columns) == ["metric", "elc", "label-entropy", "random", "all"]
+    assert [row[0].text for row in table.rows] == ["Hamming loss ↓", "macro F1 ↑"]
+    assert table.rows[1][4].value > table.rows[1][1].value
 
 
 def test_csv_reads_back_to_the_same_bits() -> None:

@@ -76,6 +76,17 @@ def test_equals_the_plain_twin(variant, seed, k):
         assert found.report_.iterations == len(loop[3])
 
 
+@pytest.mark.parametrize("k", [3, 9])
+def test_scales_of_the_scores_are_told(k):
+    """Those of the chosen, of the others, and of the constant feature do not go together."""
+    found = ELC(k).fit(*problem(0))
+    scales = [(each["scale"], each["features"]) for each in found.report_.extra["score_scales"]]
+    chosen, others, constant = ("the residual in the loop (Eq. 14)", "the fit of each alone (Eq. 1)", "being constant")
+    assert scales == ([(chosen, 3), (others, 5), (constant, 1)] if k == 3 else [(chosen, 8), (constant, 1)])
+    assert sorted(found.scores_, reverse=True)[scales[0][1] - 1] >= 1
+    assert "score_scales" not in ELC(k, variant="screen").fit(*problem(0)).report_.extra
+
+
 def test_parameters_reach_the_loop():
     X, Y = problem(5)
     for parameters in ({"lambda_": 0.3}, {"beta": 0.2}, {"mask_iter": 2}, {"tol": 1e-2}):

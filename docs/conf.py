@@ -1,0 +1,28 @@
+"""Settings of the documentation site: `make docs` builds it into docs/_build/html.
+
+Sphinx, since it reads numpydoc docstrings as they are, and fails on a link that leads nowhere (`-W`). The pages stay
+Markdown (MyST), to be read on their own beside the code.
+"""
+
+from mlfs_dask import __version__
+
+project = "mlfs-dask"
+author = "the authors of mlfs-dask"
+version = release = __version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "numpydoc"]
+exclude_patterns = ["_build"]
+
+myst_heading_anchors = 3
+highlight_language = "text"
+smartquotes = False  # a quoted value can be copied
+
+default_role = "code"  # `name` in a docstring
+autodoc_class_signature = "separated"
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"  # the Parameters sections have them, in words
+numpydoc_show_class_members = False  # `:members:` says which
+
+html_theme = "furo"
+html_title = f"mlfs-dask {release}"
+html_copy_source = False

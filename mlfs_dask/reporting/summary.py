@@ -1,0 +1,301 @@
+"""What a page says first: which method is best here, by how much, at what cost, and which features it chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.evaluation.comparison import ALL, Comparison
+from mlfs_dask.reporting import figures as draw
+from mlfs_dask.reporting.comparison_folder import anchor
+from mlfs_dask.reporting.contents import LabelledRun
+from mlfs_dask.reporting.figures import RANDOM, Figure, Styles
+from mlfs_dask.reporting.sections import Block
+from mlfs_dask.reporting.tables import bytes_cell, cases, of_case, read_cell, runs_of, seconds_cell, title_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LEADING_METRIC = "average_precision"
+"""The metric that a page goes by where none is asked for: most of the papers report it."""
+MAX_NAMED = 5
+"""Features that a sentence names."""
+MAX_DRAWN = 12
+"""Features in the figure of a data set."""
+MAX_RUNS = 8
+"""Runs whose features are named, on a page without evaluations."""
+
+
+def leading_case(comparison: Comparison, metrics: Sequence[str]) -> tuple[str, str]:
+    """Metric and classifier that stand for all: the first metric asked for, else `LEADING_METRIC`, else the first."""
+    known = cases(comparison)
+    for metric in (*metrics[:1], LEADING_METRIC):
+        for case in known:
+            if case[0] == metric:
+                return case
+    return known[0]
+
+
+def summary(
+    runs: Sequence[LabelledRun], compared: Sequence[Comparison], metrics: Sequence[str], styles: Styles
+) -> list[Block]:
+    """The blocks that a page begins with: one a comparison, or one of the runs where nothing was evaluated."""
+    if compared:
+        return [
+            _verdict(comparison, runs, leading_case(comparison, metrics), styles, f"-{number}")
+            for number, comparison in enumerate(compared, start=1)
+        ]
+    return [_runs_alone(runs, styles)] if runs else []
+
+
+def chosen_features(runs: Sequence[LabelledRun], styles: Styles) -> Figure:
+    """The best features of the first of some runs on one data set, with those that the others have chosen too."""
+    first = runs[0]
+    if len(runs) == 1:
+        return best_features(first, styles)
+    best = first.run.ranking[: min(first.run.k, MAX_DRAWN)]
+    ranks: dict[str, NDArray[np.float64]] = {}
+    for labelled in runs:
+        places = np.full(len(labelled.run.ranking), np.nan)
+        places[labelled.run.ranking[: labelled.run.k]] = np.arange(1, labelled.run.k + 1)
+        ranks.setdefault(labelled.name, places[best])
+    return draw.features_by_rank(
+        first.run.feature_names[: len(best)],
+        ranks,
+        title=first.dataset,
+        styles=styles,
+        name=anchor("chosen", first.label),
+    )
+
+
+def best_features(labelled: LabelledRun, styles: Styles) -> Figure:
+    """The best features of a run, with their scores."""
+    names, scores = labelled.run.feature_names, labelled.run.scores
+    name = f"{anchor('ranking', labelled.label)}-best"
+    return draw.best_features(labelled.label, names, scores, styles.of(labelled.name), name=name)
+
+
+def _runs_alone(runs: Sequence[LabelledRun], styles: Styles) -> Block:
+    lines = [f"{_features(labelled)} {_cost_of(labelled)}" for labelled in runs[:MAX_RUNS]]
+    if len(runs) > MAX_RUNS:
+        lines.append(f"The features of {len(runs) - MAX_RUNS} more runs are below.")
+    unknown = "How good these features are is not known here; the command mlfs evaluate tells."
+    if len({labelled.dataset for labelled in runs}) > 1:
+        return Block(texts=[unknown], notes=lines)
+    figures = [chosen_features(runs, styles)]
+    if len(runs) == 1:
+        return Block(texts=[*lines, unknown], figures=figures)
+    shared = set.intersection(*(set(labelled.run.ranking[: labelled.run.k].tolist()) for labelled in runs))
+    first = runs[0].run
+    names = [name for name, feature in zip(first.feature_names, first.ranking, strict=True) if feature in shared]
+    agreed = f"{len(runs)} runs on {runs[0].dataset} agree on these features: {_first(names) or 'none'}."
+    return Block(texts=[agreed, unknown], notes=lines, figures=figures)
+
+
+def _verdict(
+    comparison: Comparison, runs: Sequence[LabelledRun], case: tuple[str, str], styles: Styles, suffix: str
+) -> Block:
+    means = of_case(comparison.means, *case).dropna(subset="mean")
+    datasets = list(dict.fromkeys(means["dataset"]))
+    methods = {run["run"]: run["method"] for run in comparison.record["runs"]}
+    order = _order(comparison, case)
+    selected = [run for run in order if methods[run] not in (ALL, RANDOM) and run in set(means["run"])]
+    if not selected:
+        return Block(texts=["No method was evaluated here that selects features."])
+    best = selected[0]
+    texts = [_standing(comparison, case, order, selected), _elsewhere(comparison, case, selected)]
+    texts.append(_seconds(comparison, selected))
+    finished = [labelled for labelled in runs if labelled.name == best and labelled.dataset in datasets]
+    if finished and len(datasets) == 1:
+        texts.append(_cost_of(finished[0]))
+    figures = [_quality(comparison, case, order, styles, anchor("quality", *case) + suffix)]
+    if len(comparison.times) > 1:
+        figures.append(_times(comparison, order, styles, f"seconds{suffix}"))
+    if finished and len(datasets) == 1:
+        others = [labelled for labelled in runs if labelled.name != best and labelled.dataset == datasets[0]]
+        figures.append(chosen_features([finished[0], *others], styles))
+    notes = [_features(labelled) for labelled in finished]
+    if not notes:
+        texts.append(f"Which features it chooses: run mlfs select {methods[best]}, and name its folder here too.")
+    return Block(texts=[text for text in texts if text], notes=notes, figures=figures)
+
+
+def _order(comparison: Comparison, case: tuple[str, str]) -> list[str]:
+    """Runs by average rank, of the same rank by their means; then those without a rank."""
+    ranks = of_case(comparison.ranks, *case).set_index("run")["average_rank"]
+    means = of_case(comparison.means, *case).groupby("run")["mean"].mean()
+    sign = _sign(comparison, case[0])
+    ranked = sorted(ranks.index, key=lambda run: (ranks[run], -sign * means[run]))
+    return [*ranked, *(run for run in runs_of(comparison) if run not in ranked)]
+
+
+def _sign(comparison: Comparison, metric: str) -> int:
+    return 1 if comparison.metrics[metric]["better"] == "higher" else -1
+
+
+def _standing(comparison: Comparison, case: tuple[str, str], order: Sequence[str], selected: Sequence[str]) -> str:
+    """Which method is best, and by how much."""
+    means = of_case(comparison.means, *case)
+    table = means.pivot(index="dataset", columns="run", values="mean")
+    datasets = list(table.index)
+    best, title = selected[0], title_of(comparison, *case)
+    text = f"{best} is the best of {len(selected)} methods" if len(selected) > 1 else f"{best} is the one method"
+    if len(datasets) == 1:
+        row = means[means["run"] == best].iloc[0]
+        spread = "" if np.isnan(row["std"]) else f" ± {row['std']:.3f}"
+        text += f" on {datasets[0]}: {title} {row['mean']:.3f}{spread}, mean over {_averaged(comparison, case, row)}."
+    else:
+        text += f" on {len(datasets)} data sets ({_listed(datasets)}) by {title}{_friedman(comparison, case)}."
+        ranks = of_case(comparison.ranks, *case).set_index("run")["average_rank"]
+        if len(ranks):
+            text += f" Average ranks: {_listed([f'{run} {ranks[run]:.2f}' for run in order if run in ranks])}."
+    sign = _sign(comparison, case[0])
+    methods = {run["run"]: run["method"] for run in comparison.record["runs"]}
+    rivals = [*selected[1:2], *(run for run in order if methods[run] in (RANDOM, ALL))]
+    compared = []
+    tested = False
+    for run in rivals:
+        if run not in table:
+            continue
+        name = {RANDOM: "random features", ALL: "all features"}.get(methods[run], run)
+        margin = sign * (table[best] - table[run]).mean()
+        words = f"{abs(margin):.3f} {'better' if margin > 0 else 'worse'} than {name}"
+        if words.startswith("0.000"):
+            words = f"as good as {name}"
+        elif len(datasets) == 1:
+            pair = means.set_index("run").loc[[best, run]]
+            if pair["best"].any() and pair["tied"].any():
+                words += " (not significant)"
+                tested = True
+        compared.append(words)
+    if compared:
+        text += f" It is {'on average ' if len(datasets) > 1 else ''}{_listed(compared)}."
+    if tested:
+        text += f" Significance is that of paired t-tests over the folds, α = {comparison.record['alpha']:g}."
+    return text
+
+
+def _friedman(comparison: Comparison, case: tuple[str, str]) -> str:
+    """What Friedman's test says of the ranks, as the end of a sentence."""
+    test = next(each for each in comparison.tests if (each["metric"], each["classifier"]) == case)
+    if test["friedman"] is None:
+        return ""
+    p_value = test["friedman"]["f_p_value"]
+    if p_value < test["alpha"]:
+        return f", and the methods do differ (Friedman's test, p = {p_value:.3g})"
+    return f", but that may be chance (Friedman's test, p = {p_value:.3g})"
+
+
+def _averaged(comparison: Comparison, case: tuple[str, str], row: pd.Series) -> str:
+    """Over what a mean is taken."""
+    curves = of_case(comparison.curves, *case)
+    ks = sorted(set(curves.loc[curves["run"] == row["run"], "k"]))
+    of_k = f"k = {_listed(list(map(str, ks)))}"
+    if len(ks) > 6:
+        of_k = f"{len(ks)} numbers of features from {ks[0]} to {ks[-1]}"
+    return f"{row['n_folds']} folds and {of_k}"
+
+
+def _elsewhere(comparison: Comparison, case: tuple[str, str], selected: Sequence[str]) -> str:
+    """By how many of the other metrics the best method is the best, too."""
+    others = [other for other in cases(comparison) if other != case]
+    if not others or len(selected) < 2:
+        return ""
+    firsts = sum(next(run for run in _order(comparison, other) if run in selected) == selected[0] for other in others)
+    metrics = "metrics" if len(comparison.record["classifiers"]) == 1 else "pairs of metric and classifier"
+    return f"It is also the best method by {firsts} of the {len(others)} other {metrics}."
+
+
+def _seconds(comparison: Comparison, selected: Sequence[str]) -> str:
+    seconds = comparison.times.groupby("run", sort=False)["seconds_mean"].mean()
+    timed = [run for run in selected if run in seconds]
+    if not timed:
+        return ""
+    words = [f"{seconds_cell(seconds[run]).text} s with {run}" for run in timed]
+    return f"Learning one ranking took {_listed(words)}."
+
+
+def _cost_of(labelled: LabelledRun) -> str:
+    record = labelled.run.record
+    text = f"Its run on all {record['n']:,} rows took {seconds_cell(record['wall_seconds']).text} s"
+    if not record["passes"]:
+        return f"{text} and read no row: what it needs of them was in the cache."
+    passes = f"{record['passes']} pass{'' if record['passes'] == 1 else 'es'}"
+    return (
+        f"{text} and {passes} over them ({read_cell(record['bytes_read'], record['passes']).text}); "
+        f"a worker held {bytes_cell(record['peak_worker_bytes']).text}."
+    )
+
+
+def _features(labelled: LabelledRun) -> str:
+    run = labelled.run
+    return f"{labelled.label} keeps {run.k:,} of {len(run.ranking):,} features: {_first(run.feature_names[: run.k])}."
+
+
+def _first(names: Sequence[str]) -> str:
+    """The first of some features by name.
+
+    >>> _first(["a", "b", "c", "d", "e", "f", "g"])
+    'a, b, c, d, e and 2 more'
+    """
+    more = [f"{len(names) - MAX_NAMED:,} more"] if len(names) > MAX_NAMED else []
+    return _listed([*names[:MAX_NAMED], *more])
+
+
+def _quality(comparison: Comparison, case: tuple[str, str], order: Sequence[str], styles: Styles, name: str) -> Figure:
+    """The metric of each run; of several data sets, how far each run lies behind the best."""
+    means = of_case(comparison.means, *case).dropna(subset="mean")
+    frame = means.assign(value=means["mean"]).set_index("run").loc[[run for run in order if run in set(means["run"])]]
+    frame = frame.reset_index()
+    title = title_of(comparison, *case)
+    if frame["dataset"].nunique() == 1:
+        return draw.values_by_run(
+            frame,
+            title=title,
+            xlabel=title,
+            caption=f"{title} on {frame['dataset'].iloc[0]}, best first: mean ± standard deviation over the folds.",
+            styles=styles,
+            name=name,
+        )
+    best = means[means["best"]].groupby("dataset")["mean"].first()
+    frame["value"] = _sign(comparison, case[0]) * (frame["dataset"].map(best) - frame["mean"])
+    return draw.values_by_run(
+        frame,
+        title=title,
+        xlabel=f"{title}: behind the best (0)",
+        caption=(
+            f"{title}, how far each run lies behind the best selection of a data set, in the order of average ranks: a "
+            "small dot for each data set, a large one for the mean."
+        ),
+        styles=styles,
+        name=name,
+    )
+
+
+def _times(comparison: Comparison, order: Sequence[str], styles: Styles, name: str) -> Figure:
+    times = comparison.times.rename(columns={"seconds_mean": "value", "seconds_std": "std"})
+    frame = times.set_index("run").loc[[run for run in order if run in set(times["run"])]].reset_index()
+    low, high = frame["value"].min(), frame["value"].max()
+    each = "mean ± standard deviation" if frame["dataset"].nunique() == 1 else "a small dot for each data set"
+    return draw.values_by_run(
+        frame,
+        title="Seconds for one ranking",
+        xlabel="seconds for one ranking",
+        caption=f"Seconds to learn one ranking from a training part: {each}.",
+        styles=styles,
+        logarithmic=bool(0 < 20 * low < high),
+        form=".3g",
+        name=name,
+    )
+
+
+def _listed(words: Sequence[str]) -> str:
+    """Words as a list in a sentence.
+
+    >>> _listed(["a", "b", "c"])
+    'a, b and c'
+    """
+    return ", ".join(words[:-1]) + (" and " if len(words) > 1 else "") + words[-1] if words else ""
