@@ -107,7 +107,9 @@ def _as_click(option: Option) -> click.Option:
     )
 
 
-def make_selector(method: str, params: dict[str, Any], *, k: int | float | None, seed: int | None) -> tuple[Any, bool]:
+def make_selector(
+    method: str, params: dict[str, Any], *, k: int | float | str | None, seed: int | None
+) -> tuple[Any, bool]:
     """The configured selector, and whether `seed` has a use in it."""
     from mlfs_dask.selectors import get_method
 

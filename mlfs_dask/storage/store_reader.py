@@ -417,6 +417,9 @@ class StoreRows(RowSource):
                 pool.shutdown(wait=True, cancel_futures=True)
                 reader.close()
 
+    def labels_only(self) -> RowSource:
+        return LabelRows(self)
+
     def all_labels(self) -> sp.csr_array:
         """Y of all rows, as int8, read without X."""
         labels = _Labels(self)
@@ -425,6 +428,44 @@ class StoreRows(RowSource):
         finally:
             labels.close()
         return sp.csr_array(sp.vstack(parts, format="csr"))
+
+
+@dataclass(frozen=True)
+class LabelRows(RowSource):
+    """The labels of a store's rows; X is not read and has no column.
+
+    Parameters
+    ----------
+    rows : StoreRows
+    """
+
+    rows: StoreRows
+
+    @property
+    def profile(self) -> Profile:
+        return self.rows.profile.labels_only()
+
+    @property
+    def row_offsets(self) -> NDArray[np.int64]:
+        return self.rows.row_offsets
+
+    @property
+    def place(self) -> str:
+        return self.rows.place
+
+    @property
+    def digest(self) -> str | None:
+        return self.rows.digest
+
+    def stream(self, first: int, last: int) -> Iterator[Block]:
+        """A block for each of the partitions first..last-1."""
+        labels = _Labels(self.rows)
+        try:
+            for i in range(first, last):
+                Y = labels.partition(i)
+                yield Block(int(self.row_offsets[i]), sp.csr_array((Y.shape[0], 0)), Y)
+        finally:
+            labels.close()
 
 
 class _Labels:
