@@ -1,8 +1,8 @@
 """Run folders: what a selection leaves behind, written whole or not at all.
 
-`ranking.csv` holds every feature, best first, with what shuffled and resampled rows say of it where they were asked for;
-`selected.txt` the names of the k best; `run.json` what was run, on what, and what it cost. A folder without `run.json` is
-no run.
+`ranking.csv` holds every feature, best first, with what shuffled and resampled rows say of it where there were any;
+`selected.txt` the names of the k best; `run.json` what was run, on what, and what it cost. A folder without `run.json`
+is no run.
 """
 
 from __future__ import annotations
