@@ -12,7 +12,7 @@ import mmap
 import os
 from collections.abc import Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -377,9 +377,6 @@ class StoreRows(RowSource):
         partition_bytes = 5 * int(np.diff(self.label_offsets).max(initial=0)) + 24 * partition_rows
         if self.Y.dense is not None:
             partition_bytes += partition_rows * self.Y.shape[1]
-            y_read = n * self.Y.shape[1]
-        else:
-            y_read = 5 * label_nonzeros + 8 * n
         return Profile(
             n=n,
             d=d,
@@ -392,8 +389,14 @@ class StoreRows(RowSource):
             block_rows=rows,
             block_bytes=x_bytes + y_bytes,
             buffer_bytes=2 * x_bytes + partition_bytes,
-            read_bytes=read + y_read,
+            read_bytes=read + self.label_bytes,
         )
+
+    @property
+    def label_bytes(self) -> int:
+        """Bytes read from storage by one pass over Y."""
+        n, q = self.Y.shape
+        return n * q if self.Y.dense is not None else 5 * int(self.label_offsets[-1]) + 8 * n
 
     def _dense_block_rows(self, layout: ArrayLayout) -> int:
         """Rows of a block: whole inner chunks where several fit, so that zarr-python decodes none twice."""
@@ -443,7 +446,7 @@ class LabelRows(RowSource):
 
     @property
     def profile(self) -> Profile:
-        return self.rows.profile.labels_only()
+        return replace(self.rows.profile.labels_only(), read_bytes=self.rows.label_bytes)
 
     @property
     def row_offsets(self) -> NDArray[np.int64]:
