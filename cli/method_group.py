@@ -114,7 +114,7 @@ def make_selector(
     from mlfs_dask.selectors import get_method
 
     selector = get_method(method)
-    seeded = SEED_PARAMETER in selector._get_param_names()
-    if seeded and seed is not None:
+    if SEED_PARAMETER in selector._get_param_names() and seed is not None:
         params = {**params, SEED_PARAMETER: seed}
-    return selector(n_features_to_select=k, **params), seeded
+    configured = selector(n_features_to_select=k, **params)
+    return configured, configured.is_random

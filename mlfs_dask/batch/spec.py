@@ -208,7 +208,7 @@ class _SpecReader:
         except UsageError as error:
             raise entries["method"].error(str(error)) from None
         options = {option.key: option for option in selector_options(selector)}
-        seeded = options.pop("random_state", None) is not None
+        options.pop("random_state", None)
         given = entries["params"].mapping(f"params of {method}", options) if "params" in entries else {}
         grid = {key: [_parameter(each, options[key]) for each in value.items()] for key, value in given.items()}
         for key, values in grid.items():
@@ -237,6 +237,7 @@ class _SpecReader:
             except UsageError as error:
                 raise entries.get("k", item).error(str(error)) from None
         own = self._seeds(entries["seeds"]) if "seeds" in entries else seeds
+        seeded = any(selector(k, **point.params).is_random for point in points for k in own_ks or [1])
         if "seeds" in entries and not seeded:
             raise entries["seeds"].error(f"{method} draws nothing at random", cure="leave seeds out")
         return points, own_ks, own if seeded else None

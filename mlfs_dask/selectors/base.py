@@ -228,6 +228,11 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
     def _check_parameters(self) -> None:
         """Refuse values that parameters cannot have, with UsageError."""
 
+    @property
+    def is_random(self) -> bool:
+        """Whether anything is drawn at random, with the parameters as they are."""
+        return "random_state" in self._get_param_names()
+
     def _accepts_missing_features(self) -> bool:
         """Whether X may hold NaN, with the parameters as they are."""
         return False

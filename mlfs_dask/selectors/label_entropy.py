@@ -74,6 +74,10 @@ class _CountingSelector(ResamplingSelector):
             raise UsageError(f"bins must be between 2 and {MAX_CODES}; got {self.bins}")
         self._check_values()
 
+    @property
+    def is_random(self) -> bool:
+        return self.binning == "quantile" or super().is_random
+
     def _accepts_missing_features(self) -> bool:
         return self.missing == "code"
 

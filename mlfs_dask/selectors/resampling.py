@@ -41,6 +41,10 @@ class ResamplingSelector(BaseSelector):
             raise UsageError(f"fdr must be below 1; got {self.fdr!r}")
 
     @property
+    def is_random(self) -> bool:
+        return len(self._planned_resampling()) > 1
+
+    @property
     def _shuffles(self) -> int:
         """Shuffles of the labels: the fewest by which a single feature can be discovered.
 
