@@ -38,8 +38,8 @@ SHOWN_LABELS = 5
 #: `n_features_to_select` where the data has to tell.
 AUTO = "auto"
 
-#: Share of the resamples whose ranks of a feature lie in its interval.
-RANK_COVERAGE = 0.9
+#: One in so many resamples lies below the interval of a feature's ranks, and one above.
+RANK_TAIL = 20
 
 
 @dataclass(frozen=True)
@@ -589,7 +589,7 @@ def rank_stability(scores: NDArray[np.float64], k: int) -> tuple[NDArray[np.int6
     Returns
     -------
     intervals : int64 array, shape (d, 2)
-        Ranks, from 1, between which lie `RANK_COVERAGE` of the ranks of each feature.
+        Ranks, from 1, of each feature, of which one in `RANK_TAIL` is left out at each end.
     frequency : float64 array, shape (d,)
         Share of the resamples in which each feature is among the k best.
 
@@ -606,7 +606,7 @@ def rank_stability(scores: NDArray[np.float64], k: int) -> tuple[NDArray[np.int6
         own[rank(of_resample)] = np.arange(1, d + 1)
     frequency = (ranks <= k).mean(axis=0)
     ranks.sort(axis=0)
-    outside = int(n_resamples * (1 - RANK_COVERAGE) / 2)
+    outside = n_resamples // RANK_TAIL
     return np.stack([ranks[outside], ranks[-1 - outside]], axis=1).astype(np.int64), frequency
 
 
