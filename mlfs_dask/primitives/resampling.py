@@ -179,6 +179,7 @@ class Resampled(SplittableStatistic):
             replicate = self.resampling.replicate(block, i)
             if replicate.X.shape[0]:
                 self.statistic.add(own, replicate)
+            del replicate  # before the next one is made
 
     def merge(self, into: State, other: State) -> None:
         for mine, theirs in zip(into, other, strict=True):
