@@ -92,14 +92,13 @@ class Resampling:
         """Replicate i of a block."""
         if i == 0:
             return block
-        start, X, Y = block
-        rows = X.shape[0]
+        start, rows = block.start, block.X.shape[0]
         key = int(np.random.SeedSequence([self.seed, i]).generate_state(1, np.uint64)[0])
         if i <= self.shuffles:
             assert self.pool is not None
-            return Block(start, X, self.pool[shuffled_places(start, rows, self.pool.shape[0], key)])
+            return block._replace(Y=self.pool[shuffled_places(start, rows, self.pool.shape[0], key)])
         drawn = np.repeat(np.arange(rows), poisson_counts(start, rows, key))
-        return Block(start, X[drawn], Y[drawn])
+        return block._replace(X=block.X[drawn], Y=block.Y[drawn])
 
 
 #: The rows as they are, alone.

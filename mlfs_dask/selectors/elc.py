@@ -91,7 +91,8 @@ class ELC(ResamplingSelector):
 
     Notes
     -----
-    One pass over X. Features are standardised with the population standard deviation, by algebra on sums. A
+    One pass over X, and one over the labels alone for "auto". Features are standardised with the population standard
+    deviation, by algebra on sums. A
     worker holds q * d + q² numbers of 8 bytes a running task, the driver about 8 * q * d and 6 * q². Unknown
     labels (-1) and missing features are refused. The record's `extra` gives the paper's redundancy R (Eq. 16)
     and residual label correlation C (Eq. 17) of the chosen set.
@@ -121,7 +122,7 @@ class ELC(ResamplingSelector):
     doi = "10.3390/app10228093"
     supervision = "supervised"
     choice_depends_on_k = True
-    passes = "1"
+    passes = "1 (+1 over the labels alone for -k auto)"
     memory = "worker: 8 bytes * (q * d + q²); driver: 8 bytes * (8 * q * d + 6 * q²)"
 
     def __init__(

@@ -331,8 +331,9 @@ class LabelEntropy(_CountingSelector):
     Notes
     -----
     One pass over X of a store; one more where minimum and maximum are not recorded, and one more for quantile
-    edges. A worker holds (p + 1) * sum of (codes - 1) counts of 4 bytes for p promising labels; tables that do
-    not fit are tiled over features, one pass each. Scores rest on integer counts and are the same bits for any
+    edges, and one over the labels alone for "auto". A worker holds (p + 1) * sum of (codes - 1) counts of 4 bytes for p
+    promising labels, for each shuffle and resample too; tables that do not fit are tiled over features, one pass
+    each. Scores rest on integer counts and are the same bits for any
     chunking and number of workers.
 
     References
@@ -355,7 +356,10 @@ class LabelEntropy(_CountingSelector):
     paper = "Lee & Kim 2016, Entropy 18, 405"
     doi = "10.3390/e18110405"
     supervision = "supervised"
-    passes = "1 (+1 for ranges of data without them, +1 for quantile edges; more when tiled)"
+    passes = (
+        "1 (+1 for ranges of data without them, +1 for quantile edges, +1 over the labels alone for -k auto; more when "
+        "tiled)"
+    )
     memory = "worker: 4 bytes * d * (codes - 1) * (p + 1)"
     aggregate = "sum"
 
