@@ -49,6 +49,12 @@ def _names(ctx: click.Context, option: click.Parameter, value: tuple[str, ...]) 
 @click.option("--scale", help="standard: zero mean and unit variance over the training rows (default); or none.")
 @click.option("--metrics", multiple=True, callback=_names, help="Metrics between commas (default: all).")
 @click.option("--k-grid", help="Numbers of features: 20, 10%, 1/6, 5:50:5, 10%:90%:10%, between commas.")
+@click.option(
+    "--choose-k",
+    is_flag=True,
+    help="Name the smallest number of features of the grid whose average precision (or the first of --metrics, without "
+    "it) is within one standard error of the best.",
+)
 @click.option("--split", help="kfold (default), holdout, stratified or given.")
 @click.option("--folds", type=int, help="Folds (default 5).")
 @click.option("--repeats", type=int, help="Times that the split is drawn again (default 1).")
@@ -96,6 +102,7 @@ def evaluate(
     protocol: str | None,
     print_protocol: bool,
     dry_run: bool,
+    choose_k: bool,
     groups: str | None,
     split_file: str | None,
     test_store: str | None,
@@ -116,7 +123,7 @@ def evaluate(
     from mlfs_dask.evaluation.experiment import Experiment
     from mlfs_dask.evaluation.inputs import Inputs
     from mlfs_dask.evaluation.protocols import make_settings
-    from mlfs_dask.evaluation.results import RECORD, write_eval
+    from mlfs_dask.evaluation.results import RECORD, check_standard_error, write_eval
     from mlfs_dask.evaluation.resume import PartialResults, partial_folder
     from mlfs_dask.evaluation.splits import read_groups, read_split
     from mlfs_dask.results import check_free
@@ -149,8 +156,10 @@ def evaluate(
             fold_of=None if split_file is None else read_split(split_file, n),
         )
         experiment = Experiment(inputs, candidates, protocol, **options)
+        plan = experiment.plan()
+        if choose_k:
+            check_standard_error(plan["splits"])
         if dry_run:
-            plan = experiment.plan()
             output.result(plan, _plan_text(plan))
             return
         assert place is not None
@@ -158,6 +167,8 @@ def evaluate(
         partial_results = None if folder is None else PartialResults(folder, experiment.job(), resume=resume)
         evaluation = experiment.run(partial_results)
     evaluation.record["command"] = command_line()
+    if choose_k:
+        evaluation.record["chosen_k"] = evaluation.choose_k().to_dict("records")
     write_eval(place, evaluation, force=force)
     if partial_results is not None:
         partial_results.remove()
@@ -191,6 +202,12 @@ def _print(place: str, evaluation: Any, output: Output) -> None:
     grid = f"k = {ks[0]}" if len(ks) == 1 else f"means over k = {', '.join(map(str, ks))}"
     if any(run["method"] == "all" for run in evaluation.record["runs"]):
         grid += f" (all: {evaluation.record['store']['d']})"
+    for choice in evaluation.record.get("chosen_k", ()):
+        text += (
+            f"\n{choice['run']}, {choice['classifier']}: k = {choice['k']}, the fewest features within one standard "
+            f"error ({choice['standard_error']:.4f}) of the best {choice['metric']} ({choice['best_mean']:.4f} with "
+            f"{choice['best_k']})"
+        )
     output.result(
         {"eval": place, **evaluation.record, "means": json.loads(means.to_json(orient="records", double_precision=15))},
         f"{text}\n{grid}; {splits_in_words(evaluation.record['splits'])}; written {place}",

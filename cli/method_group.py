@@ -107,12 +107,14 @@ def _as_click(option: Option) -> click.Option:
     )
 
 
-def make_selector(method: str, params: dict[str, Any], *, k: int | float | None, seed: int | None) -> tuple[Any, bool]:
+def make_selector(
+    method: str, params: dict[str, Any], *, k: int | float | str | None, seed: int | None
+) -> tuple[Any, bool]:
     """The configured selector, and whether `seed` has a use in it."""
     from mlfs_dask.selectors import get_method
 
     selector = get_method(method)
-    seeded = SEED_PARAMETER in selector._get_param_names()
-    if seeded and seed is not None:
+    if SEED_PARAMETER in selector._get_param_names() and seed is not None:
         params = {**params, SEED_PARAMETER: seed}
-    return selector(n_features_to_select=k, **params), seeded
+    configured = selector(n_features_to_select=k, **params)
+    return configured, configured.is_random

@@ -46,13 +46,24 @@ class Bytes(click.ParamType):
 
 
 class KeepCount(click.ParamType):
-    """How many features to keep: a count (20), or a fraction of them (0.1)."""
+    """How many features to keep: a count (20), or a fraction of them (0.1).
+
+    Parameters
+    ----------
+    auto : bool
+        Whether the data may have to tell (auto).
+    """
 
     name = "K"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | float:
+    def __init__(self, *, auto: bool = False) -> None:
+        self._auto = auto
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | float | str:
         if isinstance(value, int | float):
             return value
+        if self._auto and value == "auto":
+            return "auto"
         try:
             return int(value)
         except ValueError:
@@ -258,7 +269,8 @@ resume_option = click.option(
 keep_option = click.option(
     "-k",
     "k",
-    type=KeepCount(),
+    type=KeepCount(auto=True),
     required=True,
-    help="Features to keep: a count (20) or a fraction of them (0.1).",
+    help="Features to keep: a count (20), a fraction of them (0.1), or, with methods of one pass, auto: as many as go "
+    "with the labels more than by chance.",
 )

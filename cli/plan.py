@@ -9,13 +9,16 @@ import click
 
 from mlfs_dask.errors import number_of
 from mlfs_dask_cli.method_group import MethodGroup, make_selector
-from mlfs_dask_cli.options import cache_options, cluster_options, output_options, store_argument
+from mlfs_dask_cli.options import KeepCount, cache_options, cluster_options, output_options, store_argument
 from mlfs_dask_cli.output import Output, between, size, table
 
 
 def _make_command(name: str) -> click.Command:
     @click.command(name, help="Say what `mlfs select` with these options will cost; exit 4 if it cannot fit.")
     @store_argument
+    @click.option(
+        "-k", "k", type=KeepCount(auto=True), help="As of `mlfs select`; auto counts for shuffled labels too."
+    )
     @cache_options
     @cluster_options
     @output_options(progress=False)
@@ -43,6 +46,7 @@ def _plan(
     method: str,
     params: dict[str, Any],
     store: str,
+    k: int | float | str | None,
     cache: dict[str, Any],
     cluster: dict[str, Any],
     output: Output,
@@ -53,7 +57,8 @@ def _plan(
     from mlfs_dask.storage.dataset import open_dataset
 
     dataset = open_dataset(store)
-    selector, _ = make_selector(method, params, k=None, seed=None)
+    selector, _ = make_selector(method, params, k=k, seed=None)
+    selector.count_kept(dataset.shape[1], name="-k")
     resources = planned_resources(**cluster)
     with keep_statistics(**cache):
         projected = require_driver(selector.plan(dataset.rows, resources), resources, f"{method} in the driver process")

@@ -74,7 +74,7 @@ def _select(
     method: str,
     params: dict[str, Any],
     store: str,
-    k: int | float,
+    k: int | float | str,
     run: str,
     seed: int | None,
     resume: bool,
@@ -89,12 +89,11 @@ def _select(
     from mlfs_dask.checkpoints import Folder, checkpoint_place, keep_checkpoints
     from mlfs_dask.cluster import connect
     from mlfs_dask.results import RecoveredLabels, check_free, finished_run, has_labels, write_run
-    from mlfs_dask.selectors.base import count_kept
     from mlfs_dask.storage.dataset import open_dataset
 
     dataset = open_dataset(store)
-    count_kept(k, dataset.shape[1], name="-k")  # said in the command's words, before anything else
     selector, seeded = make_selector(method, params, k=k, seed=seed)
+    selector.count_kept(dataset.shape[1], name="-k")  # said in the command's words, before anything else
     if seed is not None and not seeded:
         output.note(f"mlfs: {method} draws nothing at random; --seed has no effect.")
     done = (
@@ -136,6 +135,7 @@ def _select(
             scores=selector.scores_,
             feature_names=dataset.feature_names,
             record=record,
+            columns=selector.ranking_columns(),
             labels=labels,
             force=force or done is not None,
         )

@@ -1,7 +1,8 @@
 """Run folders: what a selection leaves behind, written whole or not at all.
 
-`ranking.csv` holds every feature, best first; `selected.txt` the names of the k best; `run.json` what was
-run, on what, and what it cost. A folder without `run.json` is no run.
+`ranking.csv` holds every feature, best first, with what shuffled and resampled rows say of it where there were any;
+`selected.txt` the names of the k best; `run.json` what was run, on what, and what it cost. A folder without `run.json`
+is no run.
 """
 
 from __future__ import annotations
@@ -161,6 +162,7 @@ def write_run(
     scores: NDArray[np.floating[Any]],
     feature_names: Sequence[str] | NDArray[Any],
     record: Mapping[str, Any],
+    columns: Mapping[str, NDArray[Any]] | None = None,
     labels: RecoveredLabels | None = None,
     force: bool = False,
     storage_options: Mapping[str, Any] | None = None,
@@ -179,6 +181,8 @@ def write_run(
         Name of each feature, in the order of the features.
     record : mapping
         What goes into `run.json`; `record["k"]` names are selected.
+    columns : mapping of str to array, shape (d,), optional
+        Further columns of `ranking.csv`, in the order of the features.
     labels : RecoveredLabels, optional
         What goes into `labels.zarr`.
     force : bool
@@ -194,7 +198,7 @@ def write_run(
         If it cannot be written, for want of room or permission; nothing is left behind.
     """
     texts = {
-        RANKING: ranking_text(ranking, scores, feature_names),
+        RANKING: ranking_text(ranking, scores, feature_names, columns or {}),
         SELECTED: selected_text(feature_names[index] for index in ranking[: int(record["k"])]),
         RECORD: json.dumps(as_json(record), indent=2, allow_nan=False) + "\n",
     }
@@ -327,23 +331,23 @@ def ranking_text(
     ranking: NDArray[np.integer[Any]],
     scores: NDArray[np.floating[Any]],
     feature_names: Sequence[str] | NDArray[Any],
+    columns: Mapping[str, NDArray[Any]],
 ) -> str:
     r"""Text of `ranking.csv`; scores are written so that they read back to the same bits.
 
     Examples
     --------
     >>> import numpy as np
-    >>> ranking_text(np.array([1, 0]), np.array([0.5, 2.0]), ["a", 'b "c", d'])
-    'rank,feature_index,feature_name,score\n1,1,"b ""c"", d",2.0\n2,0,a,0.5\n'
+    >>> ranking_text(np.array([1, 0]), np.array([0.5, 2.0]), ["a", 'b "c", d'], {"q_value": np.array([1.0, 0.01])})
+    'rank,feature_index,feature_name,score,q_value\n1,1,"b ""c"", d",2.0,0.01\n2,0,a,0.5,1.0\n'
     """
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    order = ranking.tolist()
-    ordered_scores = scores[ranking].tolist()
+    writer.writerow([*COLUMNS, *columns])
+    values = (array[ranking].tolist() for array in (scores, *columns.values()))
     writer.writerows(
-        (rank, index, feature_names[index], score)
-        for rank, (index, score) in enumerate(zip(order, ordered_scores, strict=True), start=1)
+        (rank, index, feature_names[index], *own)
+        for rank, (index, *own) in enumerate(zip(ranking.tolist(), *values, strict=True), start=1)
     )
     return stream.getvalue()
 
@@ -369,14 +373,14 @@ def read_run(path: str, *, storage_options: Mapping[str, Any] | None = None) -> 
         raise DataError(f"this is not the record of a run ({error}).", file=f"{path}/{RECORD}", cure=_CURE) from error
     file = f"{path}/{RANKING}"
     rows = csv.reader(io.StringIO(read_text(path, RANKING, storage_options=storage_options), newline=""))
-    if tuple(next(rows, ())) != COLUMNS:
+    if tuple(next(rows, ()))[: len(COLUMNS)] != COLUMNS:
         raise DataError(f"expected the columns {', '.join(COLUMNS)}.", file=file, line=1, cure=_CURE)
     indices: list[int] = []
     names: list[str] = []
     scores: list[float] = []
     for expected, row in enumerate(rows, start=1):
         try:
-            rank, index, name, score = row
+            rank, index, name, score = row[: len(COLUMNS)]
             if int(rank) != expected:
                 raise ValueError(f"rank {rank} where {expected} was expected")
             indices.append(int(index))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -108,6 +108,18 @@ class Profile:
         """Stored values of X in the largest block, at most; of sparse X each has a column number of 4 bytes or more."""
         return min(self.block_bytes // (self.itemsize + 4 * self.sparse), self.nonzeros)
 
+    def labels_only(self) -> Profile:
+        """The profile of the labels of the same rows, without a feature."""
+        label_bytes = 5 * self.label_nonzeros + 8 * self.n
+        return replace(
+            self,
+            d=0,
+            sparse=True,
+            nonzeros=0,
+            block_bytes=label_bytes * self.block_rows // max(self.n, 1),
+            read_bytes=min(self.read_bytes, label_bytes),
+        )
+
 
 class RowSource(ABC):
     """Rows of X and Y in partitions; any run of partitions can be streamed.
@@ -137,6 +149,10 @@ class RowSource(ABC):
     @abstractmethod
     def stream(self, first: int, last: int) -> Iterator[Block]:
         """Blocks of partitions first..last-1 in row order."""
+
+    def labels_only(self) -> RowSource:
+        """The labels of the same rows in the same partitions, X having no column; these rows, where X must be read."""
+        return self
 
     @property
     def features(self) -> FeatureInfo:

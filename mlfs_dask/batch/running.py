@@ -280,7 +280,7 @@ class Batch:
     def _project_selection(self, job: Job, resources: Resources) -> JobProjection:
         selector = job.make_selector()
         dataset = self._datasets[job.store.name]
-        count_kept(job.k, dataset.rows.profile.d, name="k")
+        selector.count_kept(dataset.rows.profile.d, name="k")
         if selector.keeps_checkpoints and self._comes_after_its_ranking(job):
             return JobProjection(job.name, peak_driver_bytes=runtime.driver_bytes())
         plan = require_driver(selector.plan(dataset.rows, resources), resources, f"{job.name} in the driver process")
@@ -486,8 +486,8 @@ class Batch:
 
     def _run_selection(self, job: Job) -> dict[str, Any]:
         dataset, place = self._datasets[job.store.name], str(self._folder(job))
-        count_kept(job.k, dataset.rows.profile.d, name="k")  # as a plan spells it
         selector = job.make_selector()
+        selector.count_kept(dataset.rows.profile.d, name="k")  # as a plan spells it
         known = self._known_ranking(job, selector)
         if known is not None:
             return known
@@ -502,6 +502,7 @@ class Batch:
             scores=selector.scores_,
             feature_names=dataset.feature_names,
             record=record,
+            columns=selector.ranking_columns(),
             force=True,
         )
         states.remove()

@@ -22,8 +22,12 @@ _CHOICES = {
 }
 _PRECISION = "^precision_at_[1-9][0-9]*$"
 _K = {
-    "anyOf": [{"type": "integer", "minimum": 1}, {"type": "number", "exclusiveMinimum": 0, "maximum": 1}],
-    "description": "Features to keep: a count, or a fraction of them.",
+    "anyOf": [
+        {"type": "integer", "minimum": 1},
+        {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
+        {"const": "auto"},
+    ],
+    "description": "Features to keep: a count, a fraction of them, or auto with methods of one pass.",
 }
 
 

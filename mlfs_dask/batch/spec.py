@@ -20,6 +20,7 @@ from mlfs_dask.evaluation.table import dataset_name
 from mlfs_dask.fingerprints import digest_of
 from mlfs_dask.results import is_url
 from mlfs_dask.selectors import get_method
+from mlfs_dask.selectors.base import AUTO
 from mlfs_dask.selectors.options import Option, selector_options
 
 SPEC_KEYS = ("stores", "methods", "k", "seeds", "evaluation")
@@ -69,7 +70,7 @@ class Job:
         Of its folder.
     store : StoreEntry
     point : MethodPoint
-    k : int, float or None
+    k : int, float, "auto" or None
         Features to keep; None in an evaluation.
     seed : int or None
         None where nothing is drawn and no seed was given.
@@ -80,7 +81,7 @@ class Job:
     name: str
     store: StoreEntry
     point: MethodPoint
-    k: int | float | None
+    k: int | float | str | None
     seed: int | None
     evaluation: EvaluationEntry | None = None
 
@@ -196,8 +197,8 @@ class _SpecReader:
         return StoreEntry(name or dataset_name(path), path)
 
     def _method(
-        self, item: Item, ks: list[int | float], seeds: list[int] | None
-    ) -> tuple[list[MethodPoint], list[int | float], list[int] | None]:
+        self, item: Item, ks: list[int | float | str], seeds: list[int] | None
+    ) -> tuple[list[MethodPoint], list[int | float | str], list[int] | None]:
         entries = item.mapping("a method", METHOD_KEYS) if isinstance(item.value, dict) else {"method": item}
         if "method" not in entries:
             raise item.error("an entry of methods has no 'method'")
@@ -207,7 +208,7 @@ class _SpecReader:
         except UsageError as error:
             raise entries["method"].error(str(error)) from None
         options = {option.key: option for option in selector_options(selector)}
-        seeded = options.pop("random_state", None) is not None
+        options.pop("random_state", None)
         given = entries["params"].mapping(f"params of {method}", options) if "params" in entries else {}
         grid = {key: [_parameter(each, options[key]) for each in value.items()] for key, value in given.items()}
         for key, values in grid.items():
@@ -229,18 +230,27 @@ class _SpecReader:
                 raise _entry_named_in(text, given, entries.get("params", item)).error(text) from None
             text = ",".join(f"{key}={point[key]}" for key in shown)
             points.append(MethodPoint(f"{label}:{text}" if text else label, method, params))
+        own_ks = self._ks(entries["k"]) if "k" in entries else ks
+        if AUTO in own_ks:
+            try:
+                selector(n_features_to_select=AUTO).count_kept(1, name="k")
+            except UsageError as error:
+                raise entries.get("k", item).error(str(error)) from None
         own = self._seeds(entries["seeds"]) if "seeds" in entries else seeds
+        seeded = any(selector(k, **point.params).is_random for point in points for k in own_ks or [1])
         if "seeds" in entries and not seeded:
             raise entries["seeds"].error(f"{method} draws nothing at random", cure="leave seeds out")
-        return points, self._ks(entries["k"]) if "k" in entries else ks, own if seeded else None
+        return points, own_ks, own if seeded else None
 
-    def _ks(self, item: Item) -> list[int | float]:
-        found: list[int | float] = []
+    def _ks(self, item: Item) -> list[int | float | str]:
+        found: list[int | float | str] = []
         for each in _nonempty_items(item, "k"):
             k = each.value
             whole = isinstance(k, int) and not isinstance(k, bool) and k >= 1
-            if not whole and not (isinstance(k, float) and 0 < k <= 1):
-                raise each.error(f"k must be a count from 1, or a fraction of the features such as 0.1; got {k!r}")
+            if not whole and not (isinstance(k, float) and 0 < k <= 1) and k != AUTO:
+                raise each.error(
+                    f"k must be a count from 1, a fraction of the features such as 0.1, or auto; got {k!r}"
+                )
             found.append(k)
         _refuse_duplicates(item, found, "values of k are", "give each once")
         return found

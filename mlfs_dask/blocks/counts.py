@@ -286,7 +286,7 @@ def slots_of_rows(Y: sp.csr_array, slot_of_label: NDArray[np.int64], p: int, *, 
 
 def count_block(
     coder: BlockCoder, block: Block, slot_of_label: NDArray[np.int64], table: CountTable, *, compiled: bool
-) -> None:
+) -> NDArray[np.int64]:
     """Add one block to `table`, in place.
 
     Parameters
@@ -297,6 +297,11 @@ def count_block(
     table : CountTable
     compiled : bool
         Use the compiled loops. The counts are the same either way.
+
+    Returns
+    -------
+    int64 array, shape (p,)
+        Rows of the block that have each counted label.
     """
     lanes, lane_marginal, by_position, marginal = table
     p = by_position.shape[0]
@@ -321,6 +326,8 @@ def count_block(
             )
             by_position += (have.astype(np.int64) @ coded).toarray().astype(by_position.dtype)
             marginal += np.bincount(positions[kept], minlength=len(marginal)).astype(marginal.dtype)
+    positives: NDArray[np.int64] = np.diff(have.indptr).astype(np.int64)
+    return positives
 
 
 def _codes(coder: BlockCoder, X: NDArray[Any]) -> NDArray[np.uint8]:

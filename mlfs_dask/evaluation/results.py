@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlfs_dask.errors import DataError
+from mlfs_dask.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,6 +61,21 @@ FIT_COLUMNS = {
     "peak_worker_bytes": "int64",
 }
 
+CHOICE_COLUMNS = {
+    "dataset": "object",
+    "run": "object",
+    "classifier": "object",
+    "metric": "object",
+    "k": "int64",
+    "mean": "float64",
+    "best_k": "int64",
+    "best_mean": "float64",
+    "standard_error": "float64",
+}
+
+#: What k is chosen by, where it was computed.
+DEFAULT_METRIC = "average_precision"
+
 _CURE = "give the folder that `mlfs evaluate -o` wrote, or evaluate again."
 
 
@@ -92,6 +107,65 @@ class Evaluation:
         """Mean and standard deviation of every metric over repeats and folds, by dataset, run, classifier and k."""
         groups = self.results.groupby(["dataset", "run", "method", "classifier", "k", "metric"], sort=False)["value"]
         return groups.agg(["mean", "std", "count"]).reset_index()
+
+    def choose_k(self, metric: str | None = None) -> pd.DataFrame:
+        """The fewest features that are as good as the best number of them, by data set, run and classifier.
+
+        The smallest k whose mean is within one standard error of the best mean (Breiman, Friedman, Olshen and Stone
+        1984, "Classification and regression trees", section 3.4.3).
+
+        Parameters
+        ----------
+        metric : str, optional
+            "average_precision" by default, or the first metric where that was not computed.
+
+        Returns
+        -------
+        DataFrame
+            dataset, run, classifier, metric, k, mean, best_k, best_mean, standard_error (of the best mean).
+
+        Raises
+        ------
+        UsageError
+            The metric was not computed, or there is no standard error since there is one split only.
+        """
+        import pandas as pd
+
+        from mlfs_dask.evaluation.candidates import ALL
+
+        computed = {m["name"]: m["better"] for m in self.record["metrics"]}
+        if metric is None:
+            metric = DEFAULT_METRIC if DEFAULT_METRIC in computed else next(iter(computed))
+        if metric not in computed:
+            raise UsageError(
+                f"k cannot be chosen by {metric}, which was not computed; computed: {', '.join(computed)}."
+            )
+        sign = 1 if computed[metric] == "higher" else -1
+        means = self.means()
+        means = means[(means["metric"] == metric) & (means["method"] != ALL) & means["mean"].notna()]
+        rows = []
+        for (dataset, run, classifier), group in means.groupby(["dataset", "run", "classifier"], sort=False):
+            best = group.loc[(sign * group["mean"]).idxmax()]
+            check_standard_error(int(best["count"]))
+            error = best["std"] / best["count"] ** 0.5
+            close = group[sign * group["mean"] >= sign * best["mean"] - error]
+            k = close.loc[close["k"].idxmin()]
+            rows.append((dataset, run, classifier, metric, k["k"], k["mean"], best["k"], best["mean"], error))
+        return pd.DataFrame(rows, columns=list(CHOICE_COLUMNS)).astype(CHOICE_COLUMNS)
+
+
+def check_standard_error(n_splits: int) -> None:
+    """Refuse to choose a number of features by fewer than two splits.
+
+    Raises
+    ------
+    UsageError
+    """
+    if n_splits < 2:
+        raise UsageError(
+            "k is chosen by the standard error over splits, and there is one split only; "
+            "give --folds 5, or --repeats 5 with a hold-out."
+        )
 
 
 def write_eval(path: str, evaluation: Evaluation, *, force: bool = False) -> None:

@@ -38,6 +38,7 @@ from mlfs_dask.primitives.passes import (
     is_cached,
     pass_sizes,
 )
+from mlfs_dask.primitives.resampling import NOT_RESAMPLED, Resampled, Resampling
 from mlfs_dask.primitives.row_sources import count_labels, measure_features
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Block, FeatureInfo, Matrix, Profile, RowSource
@@ -62,10 +63,8 @@ class ContingencyCounts(CacheableStatistic, SplittableStatistic):
         Whether blocks are sparse.
     slot_of_label : int64 array, shape (q,)
         Slot of each counted label, -1 for the others.
-    label_positives : int64 array, shape (p,)
-        Positive entries of each slot's label.
     n : int
-        Rows in all. Counts are int32 while n < 2**31: no count can be larger than n.
+        Rows in all. Counts are int32 while n < 2**30: no count can be larger than n, nor, of resampled rows, than 2 n.
     aggregate : {"sum", "euclidean", "geometric"} or None
         How the p informations of a feature become one number; None: they do not, and what is kept of the pass serves
         any other that counts some of the same labels.
@@ -78,7 +77,6 @@ class ContingencyCounts(CacheableStatistic, SplittableStatistic):
     last: int
     sparse: bool
     slot_of_label: NDArray[np.int64]
-    label_positives: NDArray[np.int64]
     n: int
     aggregate: Aggregate | None
     compiled: bool = False
@@ -90,19 +88,22 @@ class ContingencyCounts(CacheableStatistic, SplittableStatistic):
         """Codes in the form the kernels want."""
         return BlockCoder(self.book, layout_counts(self.book, self.first, self.last, sparse=self.sparse))
 
-    @property
+    @cached_property
     def p(self) -> int:
         """Number of counted labels."""
-        return len(self.label_positives)
+        return int(np.count_nonzero(self.slot_of_label >= 0))
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """Type of a count."""
-        return np.dtype(np.int32 if self.n < 2**31 else np.int64)
+        return np.dtype(np.int32 if self.n < 2**30 else np.int64)
 
     @property
     def state_bytes(self) -> int:
-        return table_items(self.coder.layout, self.p) * self.dtype.itemsize
+        return self._state_bytes(table_items(self.coder.layout, self.p))
+
+    def _state_bytes(self, items: int) -> int:
+        return items * self.dtype.itemsize + 8 * (self.p + 1)
 
     @property
     def result_bytes(self) -> int:
@@ -114,7 +115,7 @@ class ContingencyCounts(CacheableStatistic, SplittableStatistic):
     @property
     def parameter_bytes(self) -> int:
         book = self.book
-        arrays = (book.edge_ptr, book.edges, book.has_missing, self.slot_of_label, self.label_positives)
+        arrays = (book.edge_ptr, book.edges, book.has_missing, self.slot_of_label)
         return sum(array.nbytes for array in arrays)
 
     @property
@@ -165,31 +166,42 @@ class ContingencyCounts(CacheableStatistic, SplittableStatistic):
         lanes = 0 if self.compiled else 3 * 8 * profile.block_rows * width
         return labels + lanes + 20 * profile.block_rows * by_position
 
-    def tile_sizes(self, source: RowSource | Profile, resources: Resources, n_tiles: int) -> PassSizes:
+    def tile_sizes(
+        self, source: RowSource | Profile, resources: Resources, n_tiles: int, resampling: Resampling
+    ) -> PassSizes:
         """The most that any of so many tiles of the features takes; the tiles themselves are not made."""
         profile = source if isinstance(source, Profile) else source.profile
+        larger, replicates = resampling.resampled_profile(profile), len(resampling)
         base, extra = divmod(self.book.d, n_tiles)
         tiles = np.arange(n_tiles + 1)
         first = tiles * base + np.minimum(tiles, extra)  # as `split_evenly` cuts
         items, by_position = tile_positions(self.book, first, sparse=self.sparse)
         width = base + (extra > 0)
+        scratch = self._scratch_bytes(larger, width, int(by_position.max()), int(self.book.n_codes.max()))
         return replace(
-            pass_sizes(source, [replace(self, first=0, last=1)], resources),
-            state_bytes=(self.p + 1) * int(items.max()) * self.dtype.itemsize,
-            scratch_bytes=self._scratch_bytes(profile, width, int(by_position.max()), int(self.book.n_codes.max())),
-            result_bytes=self._result_bytes(width),
+            pass_sizes(source, [Resampled(replace(self, first=0, last=1), resampling, profile)], resources),
+            state_bytes=replicates * self._state_bytes((self.p + 1) * int(items.max())),
+            scratch_bytes=scratch + resampling.copied_bytes(profile),
+            result_bytes=replicates * self._result_bytes(width),
         )
 
     def zero(self) -> State:
-        return empty_table(self.coder.layout, self.p, self.dtype)
+        table = empty_table(self.coder.layout, self.p, self.dtype)
+        return *table, np.zeros(self.p, np.int64), np.zeros(1, np.int64)
 
     def add(self, state: State, block: Block) -> None:
-        count_block(self.coder, block, self.slot_of_label, state, compiled=self.compiled)
+        *table, positives, rows = state
+        positives += count_block(self.coder, block, self.slot_of_label, tuple(table), compiled=self.compiled)
+        rows += block.X.shape[0]
 
     def split(self, state: State, pieces: int) -> list[State]:
-        """The tables of `pieces` runs of features, copied."""
+        """The tables of `pieces` runs of features, copied; each has all labels' positive rows."""
+        *table, positives, rows = state
         layout = self.coder.layout
-        return [part_of_table(layout, state, a, b) for a, b in split_evenly(layout.width, pieces)]
+        return [
+            (*part_of_table(layout, tuple(table), a, b), positives.copy(), rows.copy())
+            for a, b in split_evenly(layout.width, pieces)
+        ]
 
     def finalize_piece(self, state: State, piece: int, pieces: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """`finalize` of one run of features."""
@@ -208,22 +220,26 @@ class ContingencyCounts(CacheableStatistic, SplittableStatistic):
         return self._finalize_part(self.coder.layout, state)
 
     def _finalize_part(self, layout: CountLayout, state: State) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        *table, positives, rows = state
+        n = int(rows[0])
+        varying = (positives > 0) & (positives < n)
         n_codes = self.book.n_codes[layout.first : layout.last]
         information = np.zeros(layout.width if self.aggregate is not None else (self.p, layout.width))
         entropy = np.zeros(layout.width)
         for chosen in self._finalize_chunks(n_codes):
-            joint, marginal = code_planes(layout, state, chosen, int(n_codes[chosen].max()))
+            joint, marginal = code_planes(layout, tuple(table), chosen, int(n_codes[chosen].max()))
             reference = layout.reference[chosen]
             features = np.arange(len(reference))
-            marginal[reference, features] = self.n - marginal.sum(axis=0)
-            joint[reference, :, features] = (self.label_positives[:, None] - joint.sum(axis=0)).T
-            shared, entropy[chosen] = mutual_information(joint, marginal, self.label_positives, self.n)
-            information[..., chosen] = shared if self.aggregate is None else aggregate(shared, self.aggregate)
+            marginal[reference, features] = n - marginal.sum(axis=0)
+            joint[reference, :, features] = (positives[:, None] - joint.sum(axis=0)).T
+            shared, entropy[chosen] = mutual_information(joint, marginal, positives, n)
+            # A rare label may be absent from a replicate; its 0 would make every geometric mean 0.
+            information[..., chosen] = shared if self.aggregate is None else aggregate(shared[varying], self.aggregate)
         return information, entropy
 
     def _finalize_bytes(self, n_codes: int) -> int:
         """Bytes that turning the counts of one feature into entropies takes."""
-        return n_codes * (self.p + 1) * 8 + self.p * 40
+        return n_codes * (self.p + 1) * 8 + self.p * 48
 
     def _finalize_chunks(self, n_codes: NDArray[np.int64]) -> list[slice]:
         """Runs of features whose temporaries stay under FINALIZE_BYTES."""
@@ -238,7 +254,12 @@ class ContingencyCounts(CacheableStatistic, SplittableStatistic):
 
 
 def count_in_tiles(
-    counts: ContingencyCounts, source: RowSource | Profile, resources: Resources, *, n_tiles: int | None = None
+    counts: ContingencyCounts,
+    source: RowSource | Profile,
+    resources: Resources,
+    *,
+    n_tiles: int | None = None,
+    resampling: Resampling = NOT_RESAMPLED,
 ) -> list[ContingencyCounts]:
     """Statistics that count all features together: one, or the fewest tiles of features whose tables fit the workers.
 
@@ -250,6 +271,8 @@ def count_in_tiles(
     resources : Resources
     n_tiles : int, optional
         As found before.
+    resampling : Resampling
+        The replicates of the rows that a tile is counted for in one reading.
 
     Raises
     ------
@@ -259,17 +282,16 @@ def count_in_tiles(
     d = counts.book.d
     if n_tiles is None:
         n_tiles = 1
-        if not is_cached(source, counts):
+        if len(resampling) > 1 or not is_cached(source, counts):
             profile = source if isinstance(source, Profile) else source.profile
 
             def fits(n_tiles: int) -> bool:
-                return pass_fits(profile, resources, counts.tile_sizes(source, resources, n_tiles))
+                return pass_fits(profile, resources, counts.tile_sizes(source, resources, n_tiles, resampling))
 
             if not fits(1):
                 n_tiles = min(d, 1 + bisect.bisect_left(range(1, d + 1), True, key=fits))
-                plan_pass(
-                    profile, resources, counts.tile_sizes(source, resources, n_tiles)
-                )  # refuses what fits in no way
+                # Refuses what fits in no way.
+                plan_pass(profile, resources, counts.tile_sizes(source, resources, n_tiles, resampling))
     return [replace(counts, first=first, last=last) for first, last in split_evenly(d, n_tiles)]
 
 

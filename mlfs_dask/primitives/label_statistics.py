@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.blocks.duplicate_labels import group_columns
 from mlfs_dask.blocks.products import label_pairs_block, label_sums_block, positives_block
+from mlfs_dask.blocks.row_draws import row_bits
 from mlfs_dask.primitives.passes import CacheableStatistic, State
 from mlfs_dask.typing import Block, Profile
 
@@ -98,7 +99,7 @@ class Labels(CacheableStatistic):
         missing = np.diff(Y.indptr) - np.diff(P.indptr)
         partly = (missing > 0) & (missing < self.n_labels)
         sums.rows[...] += [has.sum(), (missing == self.n_labels).sum(), partly.sum(), (partly & has).sum()]
-        draws = _draws(block.start, Y.shape[0])
+        draws = row_bits(block.start, Y.shape[0])
         of_entry = np.repeat(draws, np.diff(Y.indptr))
         unknown = Y.data < 0
         np.add.at(sums.fingerprints[0], Y.indices[~unknown], of_entry[~unknown])
@@ -115,12 +116,3 @@ class Labels(CacheableStatistic):
 
     def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> LabelKnowledge:
         return LabelKnowledge(**{name: np.asarray(arrays[name]) for name in LabelKnowledge._fields})
-
-
-def _draws(start: int, rows: int) -> NDArray[np.uint64]:
-    """64 bits for each of some rows, from their numbers alone (SplitMix64, Steele, Lea & Flood 2014)."""
-    x = np.arange(start + 1, start + rows + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    result: NDArray[np.uint64] = x ^ (x >> np.uint64(31))
-    return result

@@ -53,6 +53,11 @@ class Statistic(ABC):
     loads_trees: bool = False
 
     @property
+    def can_split(self) -> bool:
+        """Whether its states can be cut (`SplittableStatistic`)."""
+        return False
+
+    @property
     @abstractmethod
     def state_bytes(self) -> int:
         """Bytes of one state."""
@@ -115,6 +120,10 @@ class CacheableStatistic(Statistic):
 
 class SplittableStatistic(Statistic):
     """A statistic whose large states can be cut into pieces that are merged and finished apart, where it is alone."""
+
+    @property
+    def can_split(self) -> bool:
+        return True
 
     @abstractmethod
     def split(self, state: State, pieces: int) -> list[State]:
@@ -280,7 +289,7 @@ def pass_sizes(source: RowSource | Profile, statistics: Sequence[Statistic], res
         result_bytes=sum(s.result_bytes for s in statistics),
         # On a cluster parameters exist as they arrive, pickled, and as they are used; and those of the pass before may.
         parameter_bytes=sum(s.parameter_bytes for s in statistics) * (1 if resources.client is None else 3),
-        can_split=len(statistics) == 1 and isinstance(statistics[0], SplittableStatistic),
+        can_split=len(statistics) == 1 and statistics[0].can_split,
         compiled=any(s.compiled for s in statistics),
         loads_trees=any(s.loads_trees for s in statistics),
         one_run_per_partition=isinstance(source, RowSource) and source.residence == "graph",

@@ -151,6 +151,9 @@ class ArrayRows(RowSource):
     def label_counts(self) -> NDArray[np.int64]:
         return count_labels(self._Y)
 
+    def labels_only(self) -> RowSource:
+        return ArrayRows(sp.csr_array((self.profile.n, 0)), self._Y)
+
     def stream(self, first: int, last: int) -> Iterator[Block]:
         rows = self._block_rows
         for i in range(first, last):
@@ -213,6 +216,11 @@ class DaskRows(RowSource):
     @property
     def row_offsets(self) -> NDArray[np.int64]:
         return self._row_offsets
+
+    def labels_only(self) -> RowSource:
+        import dask.array as da
+
+        return DaskRows(da.zeros((self.profile.n, 0), chunks=(self.X.chunks[0], (0,))), self.Y)
 
     def stream(self, first: int, last: int) -> Iterator[Block]:
         """Blocks computed one row chunk after another, by the default scheduler; passes use `delayed_partition`."""

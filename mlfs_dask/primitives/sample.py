@@ -114,7 +114,7 @@ class RowSample(CacheableStatistic):
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        return {"chosen": self.chosen}
+        return {"chosen": self.chosen, "features": self.profile.d}
 
     def to_arrays(self, result: SampledRows) -> dict[str, NDArray[Any]]:
         arrays = _matrix_to_arrays("X", result.X) | _matrix_to_arrays("Y", result.Y)

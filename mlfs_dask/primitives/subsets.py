@@ -21,7 +21,7 @@ from mlfs_dask.errors import DataError
 from mlfs_dask.fingerprints import digest_of
 from mlfs_dask.primitives.counts import Ranges
 from mlfs_dask.primitives.passes import PassRecord, State, Statistic, run_pass
-from mlfs_dask.primitives.row_sources import count_labels
+from mlfs_dask.primitives.row_sources import ArrayRows, count_labels
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Block, FeatureInfo, Matrix, Profile, RowSource
 
@@ -93,6 +93,9 @@ class RowSubset(RowSource):
     def label_counts(self) -> NDArray[np.int64]:
         return count_labels(self._Y)
 
+    def labels_only(self) -> RowSource:
+        return ArrayRows(sp.csr_array((self.profile.n, 0)), self._Y)
+
     def stream(self, first: int, last: int) -> Iterator[Block]:
         """Blocks of partitions first..last-1 in row order."""
         for block in self._source.stream(first, last):
@@ -145,6 +148,9 @@ class JoinedRows(RowSource):
     def features(self) -> FeatureInfo:
         # Ranges of all rows are those of no part; kinds are those of the first source.
         return FeatureInfo(n_categories=self._sources[0].features.n_categories)
+
+    def labels_only(self) -> RowSource:
+        return JoinedRows([source.labels_only() for source in self._sources])
 
     def stream(self, first: int, last: int) -> Iterator[Block]:
         """Blocks of partitions first..last-1 in row order."""

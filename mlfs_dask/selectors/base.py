@@ -36,6 +36,12 @@ from mlfs_dask.typing import Profile, RowSource
 #: Labels that a warning names.
 SHOWN_LABELS = 5
 
+#: `n_features_to_select` where the data has to tell.
+AUTO = "auto"
+
+#: One in so many resamples lies below the interval of a feature's ranks, and one above.
+RANK_TAIL = 20
+
 
 @dataclass(frozen=True)
 class Scores:
@@ -55,6 +61,12 @@ class Scores:
         Further facts for the record, as plain data.
     warnings : sequence of Warning
         What the caller of `fit` should be told.
+    q_values : float64 array, shape (d,), or None
+        Least false discovery rate at which each feature is discovered, with n_features_to_select="auto".
+    k : int or None
+        The number of features to keep, with n_features_to_select="auto".
+    resampled_scores : float64 array, shape (B, d), or None
+        Scores of resampled rows.
     """
 
     scores: NDArray[np.float64]
@@ -63,6 +75,9 @@ class Scores:
     objective: Sequence[float] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
     warnings: Sequence[Warning] = ()
+    q_values: NDArray[np.float64] | None = None
+    k: int | None = None
+    resampled_scores: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True)
@@ -145,6 +160,12 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
     n_features_in_ : int
     feature_names_in_ : object array, shape (d,)
         Only if X has names that are strings: a DataFrame or a Dataset.
+    q_values_ : float64 array, shape (d,)
+        Least false discovery rate at which each feature is discovered. Only with n_features_to_select="auto".
+    rank_intervals_ : int64 array, shape (d, 2)
+        Ranks, from 1, between which nine of ten resamples rank each feature. Only with resamples.
+    selection_frequency_ : float64 array, shape (d,)
+        Share of the resamples in which each feature is among the k best. Only with resamples.
     """
 
     #: Name on the command line.
@@ -166,10 +187,12 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
     keeps_checkpoints: ClassVar[bool] = False
     #: Whether the best 10 features are not the first 10 of the best 20: a choice is learnt for one k.
     choice_depends_on_k: ClassVar[bool] = False
+    #: Whether it learns from shuffled and resampled rows too (`mlfs_dask.selectors.resampling`).
+    resamples_rows: ClassVar[bool] = False
     #: Where a fit leaves `labels_`, (n, q): the value above which a label applies. None: labels are not recovered.
     label_threshold: ClassVar[float | None] = None
 
-    n_features_to_select: int | float | None
+    n_features_to_select: int | float | str | None
 
     #: Names of the labels of the last fit, where the container has any; for messages.
     _label_names: Any = None
@@ -200,11 +223,16 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         return ()
 
     def _score(self, passes: PassRunner, k: int) -> Scores:
-        """Run the method."""
+        """Run the method. With n_features_to_select="auto" `k` is d, and `Scores.k` is what is kept."""
         raise NotImplementedError
 
     def _check_parameters(self) -> None:
         """Refuse values that parameters cannot have, with UsageError."""
+
+    @property
+    def is_random(self) -> bool:
+        """Whether anything is drawn at random, with the parameters as they are."""
+        return "random_state" in self._get_param_names()
 
     def _accepts_missing_features(self) -> bool:
         """Whether X may hold NaN, with the parameters as they are."""
@@ -241,7 +269,7 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         self._check_parameters()
         source, store = self._open(X, y)
         profile = source.profile
-        k = count_kept(self.n_features_to_select, profile.d)
+        k = self.count_kept(profile.d)
         self._refuse_unknown_labels(source)
         resources = runtime.current_resources()
         plan = require_driver(self.plan(source, resources), resources, f"{self.method} in the driver process")
@@ -257,12 +285,19 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         with job, record_hits() as hits, runtime.one_blas_thread():
             outcome = self._score(passes, k)
         records = passes.records
+        k = k if outcome.k is None else outcome.k
         for warning in outcome.warnings:
             warnings.warn(warning, stacklevel=2)
         self.scores_ = outcome.scores
         self.ranking_ = rank(outcome.scores)
         self.support_ = np.zeros(profile.d, dtype=bool)
         self.support_[self.ranking_[:k]] = True
+        for name in ("q_values_", "rank_intervals_", "selection_frequency_"):  # of an earlier fit
+            self.__dict__.pop(name, None)
+        if outcome.q_values is not None:
+            self.q_values_ = outcome.q_values
+        if outcome.resampled_scores is not None:
+            self.rank_intervals_, self.selection_frequency_ = rank_stability(outcome.resampled_scores, k)
         if hasattr(self, "max_iter"):
             self.n_iter_ = max(1, outcome.iterations)  # scikit-learn expects at least one
         self.report_ = Report(
@@ -324,6 +359,16 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
             )
         return take_columns(X, np.flatnonzero(self.support_))
 
+    def ranking_columns(self) -> dict[str, NDArray[Any]]:
+        """What is known of each feature beside its score: further columns of `ranking.csv`, each of shape (d,)."""
+        columns: dict[str, NDArray[Any]] = {}
+        if hasattr(self, "q_values_"):
+            columns["q_value"] = self.q_values_
+        if hasattr(self, "rank_intervals_"):
+            low, high = self.rank_intervals_.T
+            columns |= {"rank_low": low, "rank_high": high, "selection_frequency": self.selection_frequency_}
+        return columns
+
     def _get_support_mask(self) -> NDArray[np.bool_]:
         from sklearn.utils.validation import check_is_fitted
 
@@ -383,6 +428,29 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
+    def count_kept(self, d: int, *, name: str = "n_features_to_select") -> int:
+        """Number of features to keep out of `d`; d with "auto", where the data has to tell.
+
+        Parameters
+        ----------
+        d : int
+        name : str
+            What the user calls it, for messages.
+
+        Raises
+        ------
+        UsageError
+        """
+        if self.n_features_to_select != AUTO:
+            return count_kept(self.n_features_to_select, d, name=name)
+        if not self.resamples_rows:
+            raise UsageError(
+                f"{name} cannot be 'auto' with {self.method}, which would have to learn again from every shuffle of "
+                "the labels. Give a count, or let held-out rows choose it: "
+                f"mlfs evaluate STORE {self.method} --choose-k"
+            )
+        return d
+
     def _refuse_unknown_labels(self, source: RowSource) -> None:
         counts = None if self.accepts_unknown_labels else source.label_counts
         if counts is not None and counts[0].any():
@@ -403,7 +471,7 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         )
 
 
-def count_kept(n_features_to_select: int | float | None, d: int, *, name: str = "n_features_to_select") -> int:
+def count_kept(n_features_to_select: int | float | str | None, d: int, *, name: str = "n_features_to_select") -> int:
     """Number of features to keep out of `d`.
 
     Parameters
@@ -423,10 +491,10 @@ def count_kept(n_features_to_select: int | float | None, d: int, *, name: str = 
     >>> count_kept(None, 7), count_kept(3, 7), count_kept(0.1, 7), count_kept(1.0, 7)
     (3, 3, 1, 7)
     """
-    value = n_features_to_select
+    value: Any = n_features_to_select
     if value is None:
         return max(1, d // 2)
-    number: Any = None if isinstance(value, (bool, np.bool_)) else value
+    number = None if isinstance(value, (bool, np.bool_, str)) else value
     if isinstance(number, numbers.Integral):
         if 1 <= value <= d:
             return int(value)
@@ -508,6 +576,39 @@ def rank(scores: NDArray[np.float64]) -> NDArray[np.int64]:
     array([1, 0, 2])
     """
     return np.argsort(-scores, kind="stable").astype(np.int64, copy=False)
+
+
+def rank_stability(scores: NDArray[np.float64], k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """How much ranks vary between resamples.
+
+    Parameters
+    ----------
+    scores : float64 array, shape (B, d)
+        Of every resample.
+    k : int
+
+    Returns
+    -------
+    intervals : int64 array, shape (d, 2)
+        Ranks, from 1, of each feature, of which one in `RANK_TAIL` is left out at each end.
+    frequency : float64 array, shape (d,)
+        Share of the resamples in which each feature is among the k best.
+
+    Examples
+    --------
+    >>> rank_stability(np.array([[3.0, 2.0, 1.0], [3.0, 1.0, 2.0]]), 2)
+    (array([[1, 1],
+           [2, 3],
+           [2, 3]]), array([1. , 0.5, 0.5]))
+    """
+    n_resamples, d = scores.shape
+    ranks = np.empty((n_resamples, d), dtype=np.int32)
+    for own, of_resample in zip(ranks, scores, strict=True):
+        own[rank(of_resample)] = np.arange(1, d + 1)
+    frequency = (ranks <= k).mean(axis=0)
+    ranks.sort(axis=0)
+    outside = n_resamples // RANK_TAIL
+    return np.stack([ranks[outside], ranks[-1 - outside]], axis=1).astype(np.int64), frequency
 
 
 def unknown_labels_error(selector: BaseSelector, unknown: NDArray[np.integer[Any]]) -> DataError:

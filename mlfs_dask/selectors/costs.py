@@ -39,12 +39,15 @@ class Reading:
         How often it is made at most.
     typical : (int, int) or None
         How often at least and at most it was made on real data; None: `times`.
+    labels_only : bool
+        Whether the labels alone are read.
     """
 
     name: str
     statistics: tuple[Statistic, ...]
     times: int = 1
     typical: tuple[int, int] | None = None
+    labels_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -137,11 +140,12 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
     for i, step in enumerate(cost.steps):
         held = sum(size for size, first, last in spans if first <= i <= last)
         if isinstance(step, Reading):
-            planned = plan_statistics(source, step.statistics, resources)
+            rows = source.labels_only() if step.labels_only else source
+            planned = plan_statistics(rows, step.statistics, resources)
             if resources.client is None:
                 held -= resources.process_bytes + (_libraries_of_both(cost, step, resources) if planned.tasks else 0)
                 room = resources.driver_limit - driver - held
-                planned = _with_threads_that_fit(planned, source, step.statistics, resources, room)
+                planned = _with_threads_that_fit(planned, rows, step.statistics, resources, room)
                 held += planned.peak_worker_bytes
             else:
                 messages = sum(s.parameter_bytes + s.result_bytes for s in step.statistics)
@@ -243,15 +247,16 @@ class PassRunner:
         self.plan = plan
         self.records: list[PassRecord] = []
 
-    def run(self, name: str, *statistics: Statistic) -> list[Any]:
+    def run(self, name: str, *statistics: Statistic, labels_only: bool = False) -> list[Any]:
         """Make the reading that the plan calls `name`, and give the results of `statistics` in their order.
+
+        With `labels_only` X is not read (`RowSource.labels_only`).
 
         Raises
         ------
         DoesNotFitError, ClusterLostError
         """
-        results, record = run_pass(
-            self.source, statistics, self.resources, label=name, plan=self.plan.readings.get(name)
-        )
+        source = self.source.labels_only() if labels_only else self.source
+        results, record = run_pass(source, statistics, self.resources, label=name, plan=self.plan.readings.get(name))
         self.records.append(record)
         return results

@@ -7,8 +7,9 @@ selection model towards eliminating noisy features", Applied Sciences 10 (2020) 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +23,12 @@ from mlfs_dask.blocks.label_space import (
 )
 from mlfs_dask.primitives.passes import CacheableStatistic
 from mlfs_dask.primitives.products import LabelMoments, LabelProducts, wants_compiled
+from mlfs_dask.primitives.resampling import Resampling, replicate_groups
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import BaseSelector, Scores, nothing_to_tell, rank, unknown_labels_error
+from mlfs_dask.selectors.base import Scores, nothing_to_tell, rank, unknown_labels_error
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.estimator import ConvergenceWarning
-from mlfs_dask.selectors.options import check_parameters
+from mlfs_dask.selectors.resampling import ResamplingSelector
 from mlfs_dask.solvers.padm import MATRICES, Solution, best_mask, solve_corrected, solve_published
 from mlfs_dask.typing import HeldArray, Profile, RowSource
 
@@ -43,7 +45,7 @@ CORRECTED_BETA = 1.0
 GAP_TOL = 1e-3
 
 
-class ELC(BaseSelector):
+class ELC(ResamplingSelector):
     """Feature selection by embedding label correlations (Wang et al. 2020).
 
     Chooses k features so that the correlations of the labels, seen through the chosen features, come close to the
@@ -51,9 +53,10 @@ class ELC(BaseSelector):
 
     Parameters
     ----------
-    n_features_to_select : int or float, optional
+    n_features_to_select : int, float or "auto", optional
         Number of features to keep, or a fraction of them; half by default. The choice depends on it: the best 10
-        are not the first 10 of the best 20.
+        are not the first 10 of the best 20. "auto": as many as have a better score of the variant "screen" than by
+        chance, at the false discovery rate `fdr`.
     variant : {"corrected", "published", "screen"}
         "corrected" solves what the paper set out to solve. "published" is Algorithm 1 as printed; on real data
         it stops after two passes with the features of "screen". "screen" ranks every feature alone by Eq. 1.
@@ -70,6 +73,14 @@ class ELC(BaseSelector):
         Stop of the corrected variant: relative change of W. The published one stops at ‖ΔW‖ <= 1e-4.
     max_iter : int
         Most iterations.
+    fdr : float
+        False discovery rate of n_features_to_select="auto": the share of features independent of the labels among those
+        that are counted.
+    resamples : int
+        Resamples of the rows (bootstrap) that give each feature's rank interval and selection frequency; the loop runs
+        for each.
+    random_state : int, optional
+        Seed of shuffles and of resamples.
 
     Attributes
     ----------
@@ -82,7 +93,8 @@ class ELC(BaseSelector):
 
     Notes
     -----
-    One pass over X. Features are standardised with the population standard deviation, by algebra on sums. A
+    One pass over X, and one over the labels alone for "auto". Features are standardised with the population standard
+    deviation, by algebra on sums. A
     worker holds q * d + q² numbers of 8 bytes a running task, the driver about 8 * q * d and 6 * q². Unknown
     labels (-1) and missing features are refused. The record's `extra` gives the paper's redundancy R (Eq. 16)
     and residual label correlation C (Eq. 17) of the chosen set.
@@ -112,12 +124,12 @@ class ELC(BaseSelector):
     doi = "10.3390/app10228093"
     supervision = "supervised"
     choice_depends_on_k = True
-    passes = "1"
+    passes = "1 (+1 over the labels alone for -k auto)"
     memory = "worker: 8 bytes * (q * d + q²); driver: 8 bytes * (8 * q * d + 6 * q²)"
 
     def __init__(
         self,
-        n_features_to_select: int | float | None = None,
+        n_features_to_select: int | float | Literal["auto"] | None = None,
         *,
         variant: Literal["corrected", "published", "screen"] = "corrected",
         lambda_: float | None = None,
@@ -125,6 +137,9 @@ class ELC(BaseSelector):
         mask_iter: int = 200,
         tol: float = 1e-3,
         max_iter: int = 5000,
+        fdr: float = 0.1,
+        resamples: int = 0,
+        random_state: int | None = None,
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.variant = variant
@@ -133,46 +148,86 @@ class ELC(BaseSelector):
         self.mask_iter = mask_iter
         self.tol = tol
         self.max_iter = max_iter
+        self.fdr = fdr
+        self.resamples = resamples
+        self.random_state = random_state
 
     def _check_parameters(self) -> None:
-        check_parameters(self, positive=("beta", "tol"), least={"mask_iter": 0})
+        self._check_values(positive=("beta", "tol"), least={"mask_iter": 0})
 
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
         profile = source if isinstance(source, Profile) else source.profile
         loop = 1 if self.variant == "screen" else MATRICES - 2
+        resampling = self._planned_resampling()
+        groups = self._readings(source, resampling, resources)
+        notes = [f"A is {profile.q:,} labels by {profile.d:,} features; the loop reads no data"]
+        arrays = []
+        if len(resampling) > 1:
+            arrays = [HeldArray("sums of replicates", "s", "u1", "loop"), *self._replicate_arrays(groups[0].name)]
+            notes.append(f"for {resampling.shuffles} shuffles and {resampling.resamples} resamples of the rows too")
         return Cost(
-            steps=[Reading("products", (self._statistic(profile),)), "loop"],
-            sizes={"d": profile.d, "q": profile.q},
+            steps=[*self._label_readings(profile), *groups, "loop"],
+            sizes={
+                "d": profile.d,
+                "q": profile.q,
+                "s": groups[0].statistics[0].result_bytes,
+                **self._replicate_sizes(profile),
+            },
             arrays=[
+                *arrays,
                 HeldArray("A and its sums", "2 q d", first="loop"),
                 HeldArray("W, U, V and their terms", f"{loop} q d", first="loop"),
                 HeldArray("S, Γ and their factors", "6 q q", first="loop"),
                 HeldArray("moments and scores", "12 d", first="loop"),
             ],
-            notes=[f"A is {profile.q:,} labels by {profile.d:,} features; the loop reads no data"],
+            notes=notes,
         )
 
     def first_statistics(self, source: RowSource, resources: Resources) -> Sequence[CacheableStatistic]:
-        return [self._statistic(source.profile)]
+        return [self._statistic(source.profile)] if len(self._planned_resampling()) == 1 else ()
 
     def _statistic(self, profile: Profile) -> LabelProducts:
         return LabelProducts(profile.d, profile.q, compiled=wants_compiled(profile))
 
-    def _score(self, passes: PassRunner, k: int) -> Scores:
-        profile = passes.source.profile
-        (sums,) = passes.run("products", self._statistic(profile))
-        self._check_sums(sums)
-        n, A = sums.n, standardised_products(sums.products, sums.std)
-        A[sums.positives == n] = 0.0  # a label that always occurs goes with no feature; its sums are rounding
-        constant = sums.m2 == 0
+    def _readings(self, source: Profile | RowSource, resampling: Resampling, resources: Resources) -> list[Reading]:
+        """The readings that sum all replicates of the rows, as many as fit in each."""
+        profile = source if isinstance(source, Profile) else source.profile
+        statistic = self._statistic(profile)
+        if len(resampling) == 1:
+            return [Reading("products", (statistic,))]
+        groups = replicate_groups(statistic, resampling, source, resources)
+        if len(groups) == 1:
+            return [Reading("products", tuple(groups))]
+        return [Reading(f"products {i}/{len(groups)}", (group,)) for i, group in enumerate(groups, start=1)]
 
-        S = label_similarity(sums.pairs, sums.positives)
-        screen = screen_scores(A, S, n)  # lower is better
+    def _sums(self, passes: PassRunner, resampling: Resampling) -> Iterator[LabelMoments]:
+        """The sums of every replicate of the rows, in their order."""
+        for reading in self._readings(passes.source, resampling, passes.resources):
+            (result,) = passes.run(reading.name, *reading.statistics)
+            yield from result if len(resampling) > 1 else [result]
+
+    def _score(self, passes: PassRunner, k: int) -> Scores:
+        resampling = self._resampling(passes)
+        sums = self._sums(passes, resampling)
+        observed = next(sums)
+        self._check_sums(observed)
+        terms = _terms(observed)
+        null = [-_terms(next(sums)).screen for _ in range(resampling.shuffles)]
+        discovered, q_values = self._discover(-terms.screen, np.array(null))
+        k = k if discovered is None else discovered
+        outcome = self._score_terms(observed, terms, k)
+        resampled = [self._score_terms(each, _terms(each), k).scores for each in sums]
+        return replace(
+            outcome, k=discovered, q_values=q_values, resampled_scores=np.stack(resampled) if resampled else None
+        )
+
+    def _score_terms(self, sums: LabelMoments, terms: _Terms, k: int) -> Scores:
+        A, S, screen, constant = terms
+        d = len(screen)
         if not A.any():
-            alike = int(np.count_nonzero((sums.positives == 0) | (sums.positives == n)))
-            warning = nothing_to_tell("ELC", constant=int(constant.sum()), d=profile.d, alike=alike, q=profile.q)
-            return Scores(np.zeros(profile.d), converged=True, warnings=[warning])
-        screen[constant] = screen.max() + 1.0
+            alike = int(np.count_nonzero((sums.positives == 0) | (sums.positives == sums.n)))
+            warning = nothing_to_tell("ELC", constant=int(constant.sum()), d=d, alike=alike, q=len(A))
+            return Scores(np.zeros(d), converged=True, warnings=[warning])
         extra: dict[str, Any] = {"constant_features": int(constant.sum())}
 
         if self.variant == "screen":
@@ -183,9 +238,9 @@ class ELC(BaseSelector):
 
         # A constant feature would enter the mask in place of one whose residual is above its own, which is 0.
         varying = np.flatnonzero(~constant)
-        whole = len(varying) == profile.d
-        solution = self._solve(A if whole else A[:, varying], label_factor(S, n), screen[varying], min(k, len(varying)))
-        scores = np.full(profile.d, -1.0)
+        whole, Gamma = len(varying) == d, label_factor(S, sums.n)
+        solution = self._solve(A if whole else A[:, varying], Gamma, screen[varying], min(k, len(varying)))
+        scores = np.full(d, -1.0)
         scores[varying] = combined_scores(solution.mask, solution.residual, screen[varying])
         extra |= _diagnostics(A, S, sums, rank(scores)[:k])
         kept = int(solution.mask.sum())
@@ -243,6 +298,37 @@ class ELC(BaseSelector):
         if sums.unknown.any():
             raise unknown_labels_error(self, sums.unknown)
         self._refuse_broken_features(sums.mean, sums.m2)
+
+
+class _Terms(NamedTuple):
+    """What follows from the sums of all rows.
+
+    Attributes
+    ----------
+    A : float64 array, shape (q, d)
+        Y'X of standardised features.
+    S : float64 array, shape (q, q)
+        Similarity of the labels.
+    screen : float64 array, shape (d,)
+        Eq. 1 for every single feature; lower is better.
+    constant : bool array, shape (d,)
+        Features that are constant; they come last in `screen`.
+    """
+
+    A: NDArray[np.float64]
+    S: NDArray[np.float64]
+    screen: NDArray[np.float64]
+    constant: NDArray[np.bool_]
+
+
+def _terms(sums: LabelMoments) -> _Terms:
+    """The terms of sums, whose products become A in place."""
+    A = standardised_products(sums.products, sums.std)
+    A[sums.positives == sums.n] = 0.0  # a label that always occurs goes with no feature; its sums are rounding
+    S = label_similarity(sums.pairs, sums.positives)
+    screen, constant = screen_scores(A, S, sums.n), sums.m2 == 0
+    screen[constant] = screen.max() + 1.0
+    return _Terms(A, S, screen, constant)
 
 
 def screen_scores(A: NDArray[np.float64], S: NDArray[np.float64], n: int) -> NDArray[np.float64]:

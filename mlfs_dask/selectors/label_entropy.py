@@ -30,12 +30,13 @@ from mlfs_dask.primitives.counts import (
     equal_width_book,
     quantile_book,
 )
-from mlfs_dask.primitives.passes import CacheableStatistic
+from mlfs_dask.primitives.passes import CacheableStatistic, Statistic
+from mlfs_dask.primitives.resampling import Resampled, Resampling
 from mlfs_dask.primitives.sample import RowSample, draw_rows
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import BaseSelector, Scores, nothing_to_tell, unknown_labels_error
+from mlfs_dask.selectors.base import Scores, nothing_to_tell, unknown_labels_error
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
-from mlfs_dask.selectors.options import check_parameters
+from mlfs_dask.selectors.resampling import ResamplingSelector
 from mlfs_dask.typing import FeatureInfo, HeldArray, Profile, RowSource
 
 #: Stored values from which the compiled loops pay for their loading.
@@ -53,22 +54,29 @@ QUANTILE_ROWS = 16384
 KEPT_BYTES = 256 * 2**20
 
 
-class _CountingSelector(BaseSelector):
-    """What the selectors from contingency counts share: codes, tiles, passes."""
+class _CountingSelector(ResamplingSelector):
+    """What the selectors from contingency counts share: codes, tiles, passes.
+
+    A feature is discovered by its information with the counted labels, the part of its score that depends on which rows
+    have them. Codes, and which labels are counted, are those of the rows as they are in every replicate.
+    """
 
     aggregate: ClassVar[Aggregate]
 
     bins: int
     binning: str
     missing: str
-    random_state: int | None
 
     def _check_parameters(self) -> None:
         if isinstance(self.bins, bool) or not isinstance(self.bins, (int, np.integer)):
             raise UsageError(f"bins must be a whole number; got {self.bins!r}")
         if not 2 <= self.bins <= MAX_CODES:
             raise UsageError(f"bins must be between 2 and {MAX_CODES}; got {self.bins}")
-        check_parameters(self, least={"random_state": 0})
+        self._check_values()
+
+    @property
+    def is_random(self) -> bool:
+        return self.binning == "quantile" or super().is_random
 
     def _accepts_missing_features(self) -> bool:
         return self.missing == "code"
@@ -91,11 +99,15 @@ class _CountingSelector(BaseSelector):
             features = replace(features, minimum=np.zeros(profile.d), maximum=np.ones(profile.d))
         # Quantile edges are at most as many as equal-width ones.
         counts = self._counts(source, self._equal_width_book(features), label_counts)
-        tiles = count_in_tiles(counts, source, resources)
+        resampling = self._planned_resampling()
+        tiles = count_in_tiles(counts, source, resources, resampling=resampling)
 
-        sizes = {"d": profile.d, "e": len(counts.book.edges), "t": tiles[0].result_bytes}
+        sizes = {"d": profile.d, "e": len(counts.book.edges), "t": tiles[0].result_bytes, "r": len(resampling)}
+        sizes |= self._replicate_sizes(profile)
         arrays = [HeldArray("ranges of features", "4 d")]
-        steps: list[Reading | str] = [] if known else [Reading("ranges", (Ranges(profile.d, profile.q),))]
+        steps: list[Reading | str] = [*self._label_readings(profile)]
+        if not known:
+            steps.append(Reading("ranges", (Ranges(profile.d, profile.q),)))
         if self.binning == "quantile":
             sample = self._row_sample(profile)
             steps.append(Reading("quantiles", (sample,)))
@@ -103,18 +115,25 @@ class _CountingSelector(BaseSelector):
             arrays.append(HeldArray("sampled rows", "2 s", "u1", "quantiles", "edges"))
         # Until edges and labels are known, the tiles are an estimate.
         name = COUNTS if known and self.binning == "equal-width" else "estimated counts"
-        readings = [Reading(_tile_name(i, len(tiles), name), (tile,)) for i, tile in enumerate(tiles)]
+        readings = [
+            Reading(_tile_name(i, len(tiles), name), (_replicated(tile, resampling, profile),))
+            for i, tile in enumerate(tiles)
+        ]
         arrays += [
             HeldArray("terms of edges", "6 e", first="edges", last="edges"),
             HeldArray("edges of codes", "e", first="edges"),
             HeldArray("offsets of edges", "d", first="edges"),
-            HeldArray("information and entropy of features", "2 d", first=readings[0].name),
+            HeldArray("information and entropy of features", "2 r d", first=readings[0].name),
             HeldArray("scores", "8 d", first="scores"),
         ]
+        if len(resampling) > 1:
+            arrays += self._replicate_arrays("scores")
         if counts.aggregate is None:
             # In process the readings themselves count what they return.
             arrays.append(HeldArray("information with every label", "t", "u1", first="scores"))
         note = f"counts of {counts.p} of {profile.q} labels"
+        if len(resampling) > 1:
+            note += f", for {resampling.shuffles} shuffles and {resampling.resamples} resamples of the rows too"
         if len(tiles) > 1:
             note += f", tiled over {len(tiles):,} groups of at most {-(-profile.d // len(tiles)):,} features"
         return Cost([*steps, "edges", *readings, "scores"], sizes, arrays, notes=[note])
@@ -122,6 +141,8 @@ class _CountingSelector(BaseSelector):
     def first_statistics(self, source: RowSource, resources: Resources) -> Sequence[CacheableStatistic]:
         features, label_counts = source.features, source.label_counts
         if self.binning == "quantile" or features.minimum is None or label_counts is None or label_counts[0].any():
+            return ()
+        if len(self._planned_resampling()) > 1:
             return ()
         counts = self._counts(source, self._equal_width_book(features), label_counts)
         tiles = count_in_tiles(counts, source, resources)
@@ -140,21 +161,19 @@ class _CountingSelector(BaseSelector):
         profile = source if isinstance(source, Profile) else source.profile
         if label_counts is None:
             counted = np.arange(self._n_counted(profile.q))
-            positives = np.zeros(len(counted), dtype=np.int64)
         else:
             counted = self._counted_labels(_label_entropies(label_counts, profile.n))
-            positives = label_counts[2][counted]
         slots = np.full(profile.q, -1, dtype=np.int64)
         slots[counted] = np.arange(len(counted))
         # Other scores, and other numbers of promising labels, come from the same information with every label.
-        whole = caching.is_on(source) and 8 * len(counted) * profile.d <= KEPT_BYTES
+        alone = len(self._planned_resampling()) == 1
+        whole = alone and caching.is_on(source) and 8 * len(counted) * profile.d <= KEPT_BYTES
         return ContingencyCounts(
             book=book,
             first=0,
             last=profile.d,
             sparse=profile.sparse,
             slot_of_label=slots,
-            label_positives=positives,
             n=profile.n,
             aggregate=None if whole else self.aggregate,
             compiled=profile.nonzeros >= COMPILE_FROM,
@@ -165,6 +184,7 @@ class _CountingSelector(BaseSelector):
     def _score(self, passes: PassRunner, k: int) -> Scores:
         source, profile = passes.source, passes.source.profile
         features, label_counts = source.features, source.label_counts
+        resampling = self._resampling(passes)
         if features.minimum is None or label_counts is None:
             ((ranges, label_counts),) = passes.run("ranges", Ranges(profile.d, profile.q))
             features = replace(ranges, n_categories=features.n_categories)
@@ -181,21 +201,33 @@ class _CountingSelector(BaseSelector):
         entropies = _label_entropies(label_counts, profile.n)
         counts = self._counts(source, book, label_counts)
         planned = sum(name.startswith(COUNTS) for name in passes.plan.readings)
-        tiles = count_in_tiles(counts, source, passes.resources, n_tiles=planned or None)
-        information, feature_entropy = np.empty(profile.d), np.empty(profile.d)
+        tiles = count_in_tiles(counts, source, passes.resources, n_tiles=planned or None, resampling=resampling)
+        information, feature_entropy = np.empty((2, len(resampling), profile.d))
         for i, tile in enumerate(tiles):
-            ((shared, own),) = passes.run(_tile_name(i, len(tiles)), tile)
+            (result,) = passes.run(_tile_name(i, len(tiles)), _replicated(tile, resampling, profile))
             part = slice(tile.first, tile.last)
-            information[part] = aggregate(shared, self.aggregate) if tile.aggregate is None else shared
-            feature_entropy[part] = own
+            for r, (shared, own) in enumerate(result if len(resampling) > 1 else [result]):
+                information[r, part] = aggregate(shared, self.aggregate) if tile.aggregate is None else shared
+                feature_entropy[r, part] = own
 
         rest = np.delete(entropies, counts.labels)
-        scores = self._combine(information, feature_entropy, rest)
-        constant, alike = (int(np.count_nonzero(entropy == 0)) for entropy in (feature_entropy, entropies))
+        scores, *resampled = (
+            self._combine(information[r], feature_entropy[r], rest)
+            for r in (0, *range(1 + resampling.shuffles, len(resampling)))
+        )
+        constant, alike = (int(np.count_nonzero(entropy == 0)) for entropy in (feature_entropy[0], entropies))
         warnings = []
         if constant == profile.d or alike == profile.q:
             warnings.append(nothing_to_tell(self.method, constant=constant, d=profile.d, alike=alike, q=profile.q))
-        return Scores(scores, extra={"counted_labels": counts.p, "tiles": len(tiles)}, warnings=warnings)
+        discovered, q_values = self._discover(information[0], information[1 : 1 + resampling.shuffles])
+        return Scores(
+            scores,
+            extra={"counted_labels": counts.p, "tiles": len(tiles)},
+            warnings=warnings,
+            k=discovered,
+            q_values=q_values,
+            resampled_scores=np.stack(resampled) if resampled else None,
+        )
 
     def _counted_labels(self, entropies: NDArray[np.float64]) -> NDArray[np.int64]:
         """Labels in order of falling entropy, ties by index (Algorithm 1, line 7)."""
@@ -248,6 +280,11 @@ class _CountingSelector(BaseSelector):
         return f if names is None else str(names[f])
 
 
+def _replicated(tile: ContingencyCounts, resampling: Resampling, profile: Profile) -> Statistic:
+    """The tile for every replicate of the rows; as it is where there is none."""
+    return tile if len(resampling) == 1 else Resampled(tile, resampling, profile)
+
+
 def _tile_name(i: int, n_tiles: int, name: str = COUNTS) -> str:
     """What the reading of one tile is called.
 
@@ -270,8 +307,9 @@ class LabelEntropy(_CountingSelector):
 
     Parameters
     ----------
-    n_features_to_select : int or float, optional
-        Number of features to keep, or a fraction of them; half by default.
+    n_features_to_select : int, float or "auto", optional
+        Number of features to keep, or a fraction of them; half by default. "auto": as many as have more information
+        with the counted labels than by chance, at the false discovery rate `fdr`.
     n_promising_labels : int or float
         Number of promising labels, or a fraction of the labels (rounded up). 1.0 gives the exact sum over all
         labels, 0 the bound.
@@ -282,14 +320,20 @@ class LabelEntropy(_CountingSelector):
         edges from a uniform sample of rows (one more pass).
     missing : {"error", "code"}
         Missing feature values are an error, or get a code of their own.
+    fdr : float
+        False discovery rate of n_features_to_select="auto": the share of features independent of the labels among those
+        that are counted.
+    resamples : int
+        Resamples of the rows (bootstrap) that give each feature's rank interval and selection frequency.
     random_state : int, optional
-        Seed of the sample of rows for quantile edges.
+        Seed of the sample of rows for quantile edges, of shuffles and of resamples.
 
     Notes
     -----
     One pass over X of a store; one more where minimum and maximum are not recorded, and one more for quantile
-    edges. A worker holds (p + 1) * sum of (codes - 1) counts of 4 bytes for p promising labels; tables that do
-    not fit are tiled over features, one pass each. Scores rest on integer counts and are the same bits for any
+    edges, and one over the labels alone for "auto". A worker holds (p + 1) * sum of (codes - 1) counts of 4 bytes for p
+    promising labels, for each shuffle and resample too; tables that do not fit are tiled over features, one pass
+    each. Scores rest on integer counts and are the same bits for any
     chunking and number of workers.
 
     References
@@ -312,18 +356,23 @@ class LabelEntropy(_CountingSelector):
     paper = "Lee & Kim 2016, Entropy 18, 405"
     doi = "10.3390/e18110405"
     supervision = "supervised"
-    passes = "1 (+1 for ranges of data without them, +1 for quantile edges; more when tiled)"
+    passes = (
+        "1 (+1 for ranges of data without them, +1 for quantile edges, +1 over the labels alone for -k auto; more when "
+        "tiled)"
+    )
     memory = "worker: 4 bytes * d * (codes - 1) * (p + 1)"
     aggregate = "sum"
 
     def __init__(
         self,
-        n_features_to_select: int | float | None = None,
+        n_features_to_select: int | float | Literal["auto"] | None = None,
         *,
         n_promising_labels: int | float = 0.2,
         bins: int = 2,
         binning: Literal["equal-width", "quantile"] = "equal-width",
         missing: Literal["error", "code"] = "error",
+        fdr: float = 0.1,
+        resamples: int = 0,
         random_state: int | None = None,
     ) -> None:
         self.n_features_to_select = n_features_to_select
@@ -331,6 +380,8 @@ class LabelEntropy(_CountingSelector):
         self.bins = bins
         self.binning = binning
         self.missing = missing
+        self.fdr = fdr
+        self.resamples = resamples
         self.random_state = random_state
 
     def _check_parameters(self) -> None:
@@ -379,33 +430,43 @@ class _AllLabels(_CountingSelector):
 
     def __init__(
         self,
-        n_features_to_select: int | float | None = None,
+        n_features_to_select: int | float | Literal["auto"] | None = None,
         *,
         bins: int = 2,
         binning: Literal["equal-width", "quantile"] = "equal-width",
         missing: Literal["error", "code"] = "error",
+        fdr: float = 0.1,
+        resamples: int = 0,
         random_state: int | None = None,
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.bins = bins
         self.binning = binning
         self.missing = missing
+        self.fdr = fdr
+        self.resamples = resamples
         self.random_state = random_state
 
 
 _ALL_LABELS_PARAMETERS = """
     Parameters
     ----------
-    n_features_to_select : int or float, optional
-        Number of features to keep, or a fraction of them; half by default.
+    n_features_to_select : int, float or "auto", optional
+        Number of features to keep, or a fraction of them; half by default. "auto": as many as have more information
+        with the counted labels than by chance, at the false discovery rate `fdr`.
     bins : int
         Codes that a numeric feature gets. Features that are 0/1 or categorical are used as they are.
     binning : {"equal-width", "quantile"}
         How numeric features are cut: equal width between minimum and maximum, or equal shares of the rows.
     missing : {"error", "code"}
         Missing feature values are an error, or get a code of their own.
+    fdr : float
+        False discovery rate of n_features_to_select="auto": the share of features independent of the labels among those
+        that are counted.
+    resamples : int
+        Resamples of the rows (bootstrap) that give each feature's rank interval and selection frequency.
     random_state : int, optional
-        Seed of the sample of rows for quantile edges.
+        Seed of the sample of rows for quantile edges, of shuffles and of resamples.
 
     Notes
     -----

@@ -12,7 +12,7 @@ import mmap
 import os
 from collections.abc import Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -377,9 +377,6 @@ class StoreRows(RowSource):
         partition_bytes = 5 * int(np.diff(self.label_offsets).max(initial=0)) + 24 * partition_rows
         if self.Y.dense is not None:
             partition_bytes += partition_rows * self.Y.shape[1]
-            y_read = n * self.Y.shape[1]
-        else:
-            y_read = 5 * label_nonzeros + 8 * n
         return Profile(
             n=n,
             d=d,
@@ -392,8 +389,14 @@ class StoreRows(RowSource):
             block_rows=rows,
             block_bytes=x_bytes + y_bytes,
             buffer_bytes=2 * x_bytes + partition_bytes,
-            read_bytes=read + y_read,
+            read_bytes=read + self.label_bytes,
         )
+
+    @property
+    def label_bytes(self) -> int:
+        """Bytes read from storage by one pass over Y."""
+        n, q = self.Y.shape
+        return n * q if self.Y.dense is not None else 5 * int(self.label_offsets[-1]) + 8 * n
 
     def _dense_block_rows(self, layout: ArrayLayout) -> int:
         """Rows of a block: whole inner chunks where several fit, so that zarr-python decodes none twice."""
@@ -417,6 +420,9 @@ class StoreRows(RowSource):
                 pool.shutdown(wait=True, cancel_futures=True)
                 reader.close()
 
+    def labels_only(self) -> RowSource:
+        return LabelRows(self)
+
     def all_labels(self) -> sp.csr_array:
         """Y of all rows, as int8, read without X."""
         labels = _Labels(self)
@@ -425,6 +431,44 @@ class StoreRows(RowSource):
         finally:
             labels.close()
         return sp.csr_array(sp.vstack(parts, format="csr"))
+
+
+@dataclass(frozen=True)
+class LabelRows(RowSource):
+    """The labels of a store's rows; X is not read and has no column.
+
+    Parameters
+    ----------
+    rows : StoreRows
+    """
+
+    rows: StoreRows
+
+    @property
+    def profile(self) -> Profile:
+        return replace(self.rows.profile.labels_only(), read_bytes=self.rows.label_bytes)
+
+    @property
+    def row_offsets(self) -> NDArray[np.int64]:
+        return self.rows.row_offsets
+
+    @property
+    def place(self) -> str:
+        return self.rows.place
+
+    @property
+    def digest(self) -> str | None:
+        return self.rows.digest
+
+    def stream(self, first: int, last: int) -> Iterator[Block]:
+        """A block for each of the partitions first..last-1."""
+        labels = _Labels(self.rows)
+        try:
+            for i in range(first, last):
+                Y = labels.partition(i)
+                yield Block(int(self.row_offsets[i]), sp.csr_array((Y.shape[0], 0)), Y)
+        finally:
+            labels.close()
 
 
 class _Labels:

@@ -139,6 +139,9 @@ BASE = "stores: a.zarr\nmethods: elc\nk: 5\n"
 
 #: What is no YAML, given twice, in all too little, or out of a selector's own bounds: the reader alone tells it.
 READER_ALONE = [
+    ("stores: a.zarr\nmethods:\n- method: elc\n  seeds: 1\nk: 5\n", 4, "elc draws nothing at random"),
+    ("stores: a.zarr\nmethods:\n- elc\n- method: smfs\n  k: auto\nk: 5\n", 5, "k cannot be 'auto' with smfs"),
+    ("stores: a.zarr\nmethods:\n- elc\n- smfs\nk: auto\n", 4, "k cannot be 'auto' with smfs"),
     ("", None, "the file is empty"),
     ("stores: [a.zarr\n", 2, "no valid YAML"),
     ("stores: a.zarr\nmethods: elc\n", 1, "the plan selects nothing and judges nothing"),
@@ -203,10 +206,9 @@ WRONG = [
         5,
         "variant must be one of corrected, published, screen; got 'old'",
     ),
-    ("stores: a.zarr\nmethods:\n- method: elc\n  seeds: 1\nk: 5\n", 4, "elc draws nothing at random"),
-    ("stores: a.zarr\nmethods: elc\nk: [5, 0]\n", 3, "k must be a count from 1, or a fraction"),
-    ("stores: a.zarr\nmethods: elc\nk: 1.5\n", 3, "k must be a count from 1, or a fraction"),
-    ("stores: a.zarr\nmethods: elc\nk: true\n", 3, "k must be a count from 1, or a fraction"),
+    ("stores: a.zarr\nmethods: elc\nk: [5, 0]\n", 3, "k must be a count from 1, a fraction"),
+    ("stores: a.zarr\nmethods: elc\nk: 1.5\n", 3, "k must be a count from 1, a fraction"),
+    ("stores: a.zarr\nmethods: elc\nk: true\n", 3, "k must be a count from 1, a fraction"),
     (BASE + "evaluation:\n  fold: 3\n", 5, "an evaluation has no key 'fold'\n  cure: did you mean 'folds'?"),
     (BASE + "evaluation:\n  folds: three\n", 5, "folds must be a whole number; got 'three'"),
     (BASE + "evaluation:\n  C: true\n", 5, "C must be a number; got True"),
@@ -241,6 +243,20 @@ def test_a_document_knows_the_line_of_every_value(tmp_path):
     assert found.value["k"].line == 17
     assert found.value["methods"].value[1].value["params"].value["variant"].line == 11
     assert found.plain() == yaml.safe_load(FULL) | {}
+
+
+def test_k_may_be_left_to_the_data_and_seeds_then_have_a_use(tmp_path):
+    methods = "- enm\n- method: elc\n  k: 5\n- method: gmm\n  k: 5\n  params: {resamples: 9}\n"
+    text = f"stores: a.zarr\nmethods:\n{methods}k: auto\nseeds: [1, 2]\n"
+    jobs = read_spec(write(tmp_path, text)).jobs
+    assert [(job.point.method, job.k, job.seed) for job in jobs] == [
+        ("enm", "auto", 1),
+        ("enm", "auto", 2),
+        ("elc", 5, None),
+        ("gmm", 5, 1),
+        ("gmm", 5, 2),
+    ]
+    jsonschema.Draft202012Validator(plan_schema()).validate(yaml.safe_load(text))
 
 
 # ---------------------------------------------------------------- the schema

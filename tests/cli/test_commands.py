@@ -242,6 +242,7 @@ def test_select_arguments(run: Run, monkeypatch: pytest.MonkeyPatch, replace: Re
     result = run(
         *("select", "label-entropy", "s.zarr", "-k", "0.5", "-o", tmp_path / "run", "--seed", "7", "--force"),
         *("--n-promising-labels", "3", "--bins", "4", "--binning", "quantile", "--missing", "code"),
+        *("--fdr", "0.2", "--resamples", "30"),
         *("--scheduler", "tls://a:1", "--tls-ca-file", "ca", "--tls-cert", "cert", "--tls-key", "key"),
         *("--wait", "5"),
     )
@@ -254,6 +255,8 @@ def test_select_arguments(run: Run, monkeypatch: pytest.MonkeyPatch, replace: Re
                 "bins": 4,
                 "binning": "quantile",
                 "missing": "code",
+                "fdr": 0.2,
+                "resamples": 30,
                 "random_state": 7,
             },
             dataset,
@@ -526,6 +529,62 @@ def test_a_seed_without_use_is_told(run: Run, tiny_store: Path, tmp_path: Path) 
     result = run("select", "elc", tiny_store, "-k", "1", "-o", tmp_path / "run", "--seed", "3")
     assert result.exit_code == 0
     assert "--seed has no effect" in result.stderr
+
+
+def test_a_seed_of_shuffles_has_a_use(run: Run, run_json: RunJson, tiny_store: Path, tmp_path: Path) -> None:
+    result = run("select", "elc", tiny_store, "-k", "1", "-o", tmp_path / "run", "--seed", "3", "--resamples", "4")
+    assert result.exit_code == 0
+    assert "--seed" not in result.stderr
+
+
+def test_auto_chooses_k_and_the_ranking_has_what_replicates_say(
+    run_json: RunJson, tiny_store: Path, tmp_path: Path
+) -> None:
+    words = ("enm", tiny_store, "-k", "auto", "--resamples", "10", "--fdr", "0.3")
+    planned = run_json("plan", *words)
+    assert planned["passes"] == 2
+    result = run_json("select", *words, "-o", tmp_path / "run", "--seed", "1")
+    assert result["passes"] == 2
+    assert result["bytes_read"] == planned["bytes_read"]
+    assert result["params"]["n_features_to_select"] == "auto"
+    assert result["selected"][:1] == ["same"]
+    assert result["k"] == len(result["selected"]) < 5
+    rows = list(csv.DictReader((tmp_path / "run" / "ranking.csv").read_text().splitlines()))
+    assert list(rows[0])[4:] == ["q_value", "rank_low", "rank_high", "selection_frequency"]
+    assert sum(float(row["q_value"]) <= 0.3 for row in rows) == result["k"]
+    assert (rows[0]["rank_low"], rows[0]["rank_high"], rows[0]["selection_frequency"]) == ("1", "1", "1.0")
+    assert read_run(str(tmp_path / "run")).k == result["k"]
+    again = run_json("select", *words, "-o", tmp_path / "run", "--seed", "1", "--resume")
+    assert again == {**result, "selected": again["selected"]}
+    moved = run_json("transform", tiny_store, tmp_path / "run", tmp_path / "chosen.zarr")
+    assert moved["k"] == result["k"]
+
+
+def test_nothing_to_discover_is_an_error_and_leaves_no_run(run: Run, tiny_store: Path, tmp_path: Path) -> None:
+    words = ("--n-promising-labels", "0", "-k", "auto", "-o", tmp_path / "run")  # the bound depends on no row's labels
+    result = run("select", "label-entropy", tiny_store, *words)
+    assert result.exit_code == 3
+    assert "no feature goes with the labels more than by chance" in result.stderr
+    assert "cure: keep a given number of features (-k)" in result.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("command", ["select", "plan"])
+@pytest.mark.parametrize("method", ["mfsir", "smfs", "access-mfs"])
+def test_auto_is_refused_by_methods_of_many_readings(
+    run: Run, tiny_store: Path, tmp_path: Path, method: str, command: str
+) -> None:
+    place = ("-o", tmp_path / "run") if command == "select" else ()
+    result = run(command, method, tiny_store, "-k", "auto", *place)
+    assert result.exit_code == 2
+    assert f"-k cannot be 'auto' with {method}" in result.stderr
+    assert f"mlfs evaluate STORE {method} --choose-k" in result.stderr
+
+
+def test_transform_takes_no_auto(run: Run, tiny_store: Path, tmp_path: Path) -> None:
+    result = run("transform", tiny_store, tmp_path / "run", tmp_path / "x.zarr", "-k", "auto")
+    assert result.exit_code == 2
+    assert "'auto' is neither a count" in result.stderr
 
 
 def test_quiet_says_nothing_but_the_result(run: Run, tiny_store: Path, tmp_path: Path) -> None:

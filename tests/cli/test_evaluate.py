@@ -192,3 +192,28 @@ def test_a_killed_evaluation_goes_on(tiny_store: Path, tmp_path: Path) -> None:
     assert watched.returncode == 0, watched.stderr
     assert not kept.exists()
     assert len(read_eval(place).results) == 2 * 8 * 5
+
+
+def test_k_is_chosen_and_recorded(run: Run, run_json: RunJson, tiny_store: Path, tmp_path: Path) -> None:
+    words = ("evaluate", tiny_store, "label-entropy", "random", "--k-grid", "1:3:1", "--folds", 3, "--choose-k")
+    printed = run(*words, "-o", tmp_path / "e")
+    assert printed.exit_code == 0
+    record = json.loads((tmp_path / "e" / "eval.json").read_text())
+    assert [(choice["run"], choice["metric"]) for choice in record["chosen_k"]] == [
+        ("label-entropy", "average_precision"),
+        ("random", "average_precision"),
+    ]
+    choice = record["chosen_k"][0]
+    assert choice["k"] in (1, 2, 3)
+    assert f"label-entropy, mlknn: k = {choice['k']}, the fewest features within one standard error" in printed.stdout
+    again = run_json(*words, "-o", tmp_path / "e", "--resume")
+    assert again["chosen_k"] == record["chosen_k"]
+    plain = run_json(*words[:-1], "-o", tmp_path / "plain")
+    assert "chosen_k" not in plain
+
+
+def test_one_split_chooses_no_k(run: Run, tiny_store: Path, tmp_path: Path) -> None:
+    result = run("evaluate", tiny_store, "elc", "--split", "holdout", "--choose-k", "-o", tmp_path / "e")
+    assert result.exit_code == 2
+    assert "there is one split only" in result.stderr
+    assert not (tmp_path / "e").exists()

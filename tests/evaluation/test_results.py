@@ -12,6 +12,7 @@ import pytest
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.experiment import evaluate
 from mlfs_dask.evaluation.results import Evaluation, read_eval, write_eval
+from tests.evaluation.evaluations import write_evaluation
 
 
 @pytest.fixture(scope="module")
@@ -82,3 +83,41 @@ def test_means(evaluation: Evaluation) -> None:
     row = means.query("run == 'elc' and k == 2 and metric == 'hamming_loss'").iloc[0]
     assert (row["mean"], row["count"]) == (pytest.approx(mine.mean()), 2)
     json.dumps(evaluation.record)
+
+
+VALUES = {
+    2: (0.60, 0.64, 0.62, 0.66),
+    4: (0.69, 0.71, 0.73, 0.71),
+    6: (0.70, 0.74, 0.72, 0.72),
+    8: (0.7, 0.7, 0.7, 0.7),
+}
+
+
+def test_the_fewest_features_within_one_standard_error_of_the_best(tmp_path: Path) -> None:
+    """Means .63, .71, .72 and .70 with a standard error of .00816 at the best: .71 is not within it, .712 is."""
+    near = {**VALUES, 4: (0.692, 0.712, 0.732, 0.712)}
+
+    def value(run: str, metric: str, k: int, fold: int) -> float | None:
+        found = (near if run == "mfsir" else VALUES).get(k, (1.0,) * 4)[fold]
+        return found if metric == "macro_f1" else 1 - found
+
+    place = write_evaluation(tmp_path / "e", "a", value, runs=("elc", "mfsir", "all"), grid=(2, 4, 6, 8))
+    found = read_eval(place)
+    for metric in ("macro_f1", "hamming_loss", None):
+        chosen = found.choose_k(metric)
+        assert chosen[["run", "classifier", "k", "best_k"]].to_numpy().tolist() == [
+            ["elc", "mlknn", 6, 6],
+            ["mfsir", "mlknn", 4, 6],
+        ]
+        assert chosen["standard_error"].tolist() == pytest.approx([0.00816, 0.00816], abs=1e-5)
+        assert set(chosen["metric"]) == {metric or "hamming_loss"}
+    best = chosen["best_mean"] if metric == "macro_f1" else 1 - chosen["best_mean"]
+    assert best.tolist() == pytest.approx([0.72, 0.72])
+
+
+def test_k_is_not_chosen_by_what_was_not_computed_or_by_one_split(tmp_path: Path) -> None:
+    found = read_eval(write_evaluation(tmp_path / "e", "a", lambda run, metric, k, fold: 0.5, folds=1))
+    with pytest.raises(UsageError, match="coverage, which was not computed; computed: hamming_loss, macro_f1"):
+        found.choose_k("coverage")
+    with pytest.raises(UsageError, match="there is one split only; give --folds 5"):
+        found.choose_k()

@@ -33,9 +33,7 @@ def problem(sparse, n=300, d=17, q=4):
     categories[[3, 11]] = 40, 25
     info = source.features
     book = equal_width_book(FeatureInfo(info.minimum, info.maximum, categories, info.n_missing), 3)
-    statistic = ContingencyCounts(
-        book, 0, d, sparse, np.arange(q), np.asarray((Y > 0).sum(axis=0)), n, "sum", compiled=False
-    )
+    statistic = ContingencyCounts(book, 0, d, sparse, np.arange(q), n, "sum", compiled=False)
     return source, statistic
 
 
@@ -59,8 +57,14 @@ def test_pieces_hold_the_whole_state_once(sparse):
     for block in source.stream(0, source.profile.partitions):
         statistic.add(state, block)
     parts = statistic.split(state, 4)
-    assert sum(a.nbytes for part in parts for a in part) == sum(a.nbytes for a in state) == statistic.state_bytes
-    assert sum(int(a.sum()) for part in parts for a in part) == sum(int(a.sum()) for a in state)
+    assert sum(a.nbytes for a in state) == statistic.state_bytes
+    # The rows that have each label, and all rows, are in every piece.
+    *table, positives, rows = state
+    assert sum(a.nbytes for *part, _, _ in parts for a in part) == sum(a.nbytes for a in table)
+    assert sum(int(a.sum()) for *part, _, _ in parts for a in part) == sum(int(a.sum()) for a in table)
+    for *_, own_positives, own_rows in parts:
+        assert own_positives.tolist() == positives.tolist()
+        assert own_rows.tolist() == rows.tolist() == [300]
 
 
 def test_large_states_are_merged_in_as_many_pieces_as_there_are_slots():

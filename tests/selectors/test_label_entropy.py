@@ -19,6 +19,7 @@ from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.primitives.counts import ContingencyCounts, count_in_tiles, equal_width_book, quantile_book
 from mlfs_dask.primitives.pass_plan import pass_fits, split_evenly
 from mlfs_dask.primitives.passes import plan_statistics
+from mlfs_dask.primitives.resampling import NOT_RESAMPLED, Resampled, Resampling
 from mlfs_dask.primitives.row_sources import ArrayRows, as_rows, measure_features
 from mlfs_dask.primitives.subsets import JoinedRows
 from mlfs_dask.runtime import Resources
@@ -94,9 +95,9 @@ def test_tiles_give_the_same_bits(threads):
     source = ArrayRows(X, as_labels(Y), block_bytes=4000)
     whole = LabelEntropy(3, n_promising_labels=1.0).fit(source)
     assert whole.report_.passes == 1
-    # One table of 40 features and 6 columns is 960 bytes a thread, beside edges (768 bytes) and scratch (40 + 24 a
-    # feature): leave room for less.
-    limit = int((runtime.PROCESS_BYTES + 768 + threads * (1000 + 960 // 3)) / 0.8)
+    # One table of 40 features and 6 columns is 960 bytes a thread, beside edges (728 bytes), the labels' positive rows
+    # (48) and scratch (40 + 24 a feature): leave room for less.
+    limit = int((runtime.PROCESS_BYTES + 728 + threads * (1048 + 960 // 3)) / 0.8)
     tight = Resources(1, threads, limit, 2**32)
     selector = LabelEntropy(3, n_promising_labels=1.0)
     source._profile = replace(source.profile, block_rows=1, block_bytes=8)  # no scratch
@@ -159,28 +160,29 @@ def test_tiles_are_the_fewest_that_fit(data):
     )
     p = data.draw(st.integers(0, 7))
     slots = np.where(np.arange(7) < p, np.arange(7), -1)
-    counts = ContingencyCounts(book, 0, d, sparse, slots, np.ones(p, dtype=np.int64), 10**6, "sum")
+    counts = ContingencyCounts(book, 0, d, sparse, slots, 10**6, "sum")
+    resampling = data.draw(st.sampled_from([NOT_RESAMPLED, Resampling(2, 0), Resampling(2, 3)]))
     client = data.draw(st.sampled_from([None, object()]))
     resources = Resources(2, data.draw(st.integers(1, 3)), 2**40, 2**40, client=client)
-    whole, one = (counts.tile_sizes(profile, resources, n).state_bytes for n in (1, d))
+    whole, one = (counts.tile_sizes(profile, resources, n, resampling).state_bytes for n in (1, d))
     spare = data.draw(st.integers(one // 2, 4 * whole + 10_000))
     tight = replace(resources, memory_limit=int((runtime.PROCESS_BYTES + spare) / 0.8))
 
     def plans(n_tiles):
-        tiles = [replace(counts, first=a, last=b) for a, b in split_evenly(d, n_tiles)]
-        assert counts.tile_sizes(profile, tight, n_tiles).state_bytes == max(t.state_bytes for t in tiles)
+        tiles = [Resampled(replace(counts, first=a, last=b), resampling, profile) for a, b in split_evenly(d, n_tiles)]
+        assert counts.tile_sizes(profile, tight, n_tiles, resampling).state_bytes == max(t.state_bytes for t in tiles)
         for tile in tiles:
             plan_statistics(profile, [tile], tight)
         return len(tiles)
 
     try:
-        found = len(count_in_tiles(counts, profile, tight))
+        found = len(count_in_tiles(counts, profile, tight, resampling=resampling))
     except DoesNotFitError:
         found = d + 1
     if found <= d:
         assert plans(found) == found
     if found > 1:
-        largest = counts.tile_sizes(profile, tight, found - 1)
+        largest = counts.tile_sizes(profile, tight, found - 1, resampling)
         assert not pass_fits(profile, tight, largest)
 
 

@@ -40,7 +40,10 @@ def test_every_method_is_a_name_of_the_package():
 
 def test_options_of_elc():
     found = options(get_method("elc"))
-    assert list(found) == ["variant", "lambda_", "beta", "mask_iter", "tol", "max_iter"]
+    assert list(found) == [
+        *("variant", "lambda_", "beta", "mask_iter", "tol", "max_iter"),
+        *("fdr", "resamples", "random_state"),
+    ]
     assert found["variant"].choices == ("corrected", "published", "screen")
     assert found["variant"].type_text == "corrected | published | screen"
     assert found["lambda_"].flag == "--lambda"

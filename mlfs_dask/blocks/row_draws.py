@@ -1,0 +1,82 @@
+"""Random draws for rows, from their numbers alone: the same for any chunks, partitions and workers."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: P(X <= x) of a Poisson variable of mean 1, for x = 0, 1, ...; beyond, it is 1 in float64.
+_POISSON_CDF = np.cumsum([math.exp(-1) / math.factorial(x) for x in range(18)])
+
+
+def row_bits(start: int, rows: int, key: int = 0) -> NDArray[np.uint64]:
+    """64 random bits for each of some rows (SplitMix64, Steele, Lea & Flood 2014).
+
+    Parameters
+    ----------
+    start, rows : int
+        Number of the first row, and how many there are.
+    key : int
+        Number of the stream, below 2**64.
+
+    Returns
+    -------
+    uint64 array, shape (rows,)
+
+    Examples
+    --------
+    >>> bool((row_bits(0, 5, key=3)[2:] == row_bits(2, 3, key=3)).all())
+    True
+    """
+    x = np.arange(start + 1, start + rows + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(key)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    result: NDArray[np.uint64] = x ^ (x >> np.uint64(31))
+    return result
+
+
+def poisson_counts(start: int, rows: int, key: int) -> NDArray[np.int64]:
+    """A draw from the Poisson distribution of mean 1 for each of some rows, shape (rows,).
+
+    Parameters
+    ----------
+    start, rows, key : int
+        As of `row_bits`.
+    """
+    uniform = (row_bits(start, rows, key) >> np.uint64(11)) * 2.0**-53
+    return np.searchsorted(_POISSON_CDF, uniform, side="right")
+
+
+def shuffled_places(start: int, rows: int, m: int, key: int) -> NDArray[np.int64]:
+    """For each of some rows a place in a list of m: every m rows from row 0 on get all places, each once.
+
+    Row i gets place (a (i mod m) + c) mod m, with a multiplier a that has no factor in common with m and is drawn for
+    the key, and a shift c that is drawn for the key and i // m.
+
+    Parameters
+    ----------
+    start, rows, key : int
+        As of `row_bits`.
+    m : int
+
+    Returns
+    -------
+    int64 array, shape (rows,)
+
+    Examples
+    --------
+    >>> sorted(shuffled_places(10, 5, 5, key=1).tolist())
+    [0, 1, 2, 3, 4]
+    """
+    random = np.random.default_rng(key)
+    multiplier = m
+    while math.gcd(multiplier, m) > 1:
+        multiplier = int(random.integers(1, m + 1))
+    block, place = np.divmod(np.arange(start, start + rows), m)
+    # Rows of few blocks are asked for at a time.
+    first = start // m
+    shifts = row_bits(first, (start + rows - 1) // m - first + 1, key) % np.uint64(m)
+    result: NDArray[np.int64] = (multiplier * place + shifts.astype(np.int64)[block - first]) % m
+    return result

@@ -1,0 +1,272 @@
+"""How many features to keep, and how far ranks can be trusted, from shuffled and resampled rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import dask.array as da
+import numpy as np
+import pytest
+from scipy import sparse as sp
+from sklearn.base import clone
+
+from mlfs_dask.blocks.sparse import as_labels
+from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.primitives import resampling as replicates
+from mlfs_dask.primitives.row_sources import ArrayRows
+from mlfs_dask.runtime import Resources
+from mlfs_dask.selectors import METHODS, get_method
+from mlfs_dask.selectors.base import rank_stability
+from mlfs_dask.selectors.costs import PassRunner, require_driver
+from mlfs_dask.selectors.elc import ELC
+from mlfs_dask.selectors.label_entropy import ENM, GMM, LabelEntropy
+from mlfs_dask.selectors.resampling import q_values
+from mlfs_dask.storage.convert import Options, convert_reader
+from mlfs_dask.storage.dataset import open_dataset
+from tests.storage.memory_reader import make_reader
+
+SELECTORS = [LabelEntropy(), LabelEntropy(n_promising_labels=1.0, bins=3), ENM(), GMM(), ELC(), ELC(variant="screen")]
+
+
+def problem(seed=0, n=300, d=40, q=4, planted=6, effect=1.2):
+    """Rows of `planted` features that depend on one label each; the others are normal, correlated, and some 0/1."""
+    rng = np.random.default_rng(seed)
+    Y = (rng.random((n, q)) < 0.3).astype(np.int8)
+    Y[:, 1] |= Y[:, 0] & (rng.random(n) < 0.5)
+    X = rng.normal(size=(n, d)) + 0.5 * rng.normal(size=(n, 1))
+    X[:, d // 2 :] = X[:, d // 2 :] > 1
+    X[:, :planted] += effect * Y[:, np.arange(planted) % q]
+    return X, Y
+
+
+def test_q_values_by_hand():
+    statistic = np.array([9.0, 5.0, 5.0, 1.0])
+    null = np.array([[2.0, 0.0, 1.0, 5.0], [3.0, 3.0, 0.5, 0.5]])
+    # p-values (1 + how many of 8 are as large) / 9: 1, 2, 2 and 6 of nine; then 4 p / rank, falling from the end.
+    assert q_values(statistic, null) == pytest.approx([8 / 27, 8 / 27, 8 / 27, 6 / 9])
+
+
+@pytest.mark.parametrize("selector", SELECTORS, ids=str)
+def test_planted_features_are_counted(selector):
+    X, Y = problem(n=1000)
+    found = clone(selector).set_params(n_features_to_select="auto", random_state=1).fit(X, Y)
+    k = found.report_.k
+    assert k == np.count_nonzero(found.q_values_ <= 0.1) == found.support_.sum()
+    assert found.report_.params["n_features_to_select"] == "auto"
+    if selector.method in ("enm", "elc"):
+        assert found.support_[:6].all()
+        assert 6 <= k <= 9
+
+
+@pytest.mark.parametrize(
+    ("selector", "planted"),
+    [
+        (ENM(), 0),
+        (ENM(), 6),
+        (LabelEntropy(n_promising_labels=2), 0),
+        (GMM(bins=3), 0),
+        (ELC(variant="screen"), 0),
+        (ELC(variant="screen"), 6),
+    ],
+    ids=str,
+)
+def test_the_false_discovery_rate_is_at_most_what_was_asked_for(selector, planted):
+    """200 data sets; with all features independent it is the share of data sets in which any is discovered.
+
+    The standard error of a rate of 0.1 is 0.021; with labels that are not shuffled it would be 1.
+    """
+    false = []
+    for seed in range(200):
+        X, Y = problem(seed, n=80, planted=planted)
+        try:
+            fitted = clone(selector).set_params(n_features_to_select="auto", random_state=seed).fit(X, Y)
+        except DataError:
+            false.append(0.0)
+            continue
+        discovered = np.flatnonzero(fitted.q_values_ <= 0.1)
+        false.append((discovered >= planted).mean())
+    assert np.mean(false) <= 0.1 + 2.5 * 0.021
+
+
+def test_the_false_discovery_rate_holds_with_labels_from_a_pool(monkeypatch):
+    monkeypatch.setattr(replicates, "POOL_ROWS", 256)
+    monkeypatch.setattr("mlfs_dask.primitives.sample.FEWEST_ROWS", 1)
+    false = []
+    for seed in range(120):
+        X, Y = problem(seed, n=1000, planted=0, d=20)
+        try:
+            ENM("auto", random_state=seed).fit(X, Y)
+        except DataError:
+            false.append(False)
+        else:
+            false.append(True)
+    assert np.mean(false) <= 0.1 + 2.5 * 0.027
+
+
+def test_no_discovery_is_an_error_with_a_cure():
+    X, Y = problem(planted=0)
+    with pytest.raises(DataError) as error:
+        ENM("auto", fdr=0.001).fit(X, Y)
+    assert "no feature goes with the labels more than by chance at a false discovery rate of 0.001" in str(error.value)
+    assert "--fdr" in str(error.value)
+
+
+@pytest.mark.parametrize("selector", SELECTORS, ids=str)
+def test_replicates_change_neither_scores_nor_ranking(selector):
+    X, Y = problem()
+    plain = clone(selector).set_params(n_features_to_select=7).fit(X, Y)
+    assert not hasattr(plain, "q_values_")
+    assert not hasattr(plain, "rank_intervals_")
+    assert plain.ranking_columns() == {}
+    found = clone(selector).set_params(n_features_to_select=7, resamples=20).fit(X, Y)
+    assert found.scores_.tobytes() == plain.scores_.tobytes()
+    assert found.report_.passes == plain.report_.passes == 1
+    assert not hasattr(found, "q_values_")
+    assert list(found.ranking_columns()) == ["rank_low", "rank_high", "selection_frequency"]
+    low, high = found.rank_intervals_.T
+    assert low.min() >= 1
+    assert high.max() <= X.shape[1]
+    assert (low <= high).all()
+    assert found.selection_frequency_.sum() == pytest.approx(7)
+    found.set_params(resamples=0).fit(X, Y)
+    assert not hasattr(found, "rank_intervals_")
+
+
+def test_intervals_hold_the_ranks_that_very_many_rows_would_give():
+    """240 intervals of features whose effects differ; ranks are whole numbers, so more than nine of ten hold theirs."""
+    inside, width, often = [], [], []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        Y = (rng.random((400, 1)) < 0.4).astype(np.int8)
+        X = rng.normal(size=(400, 12))
+        X[:, :6] += Y * np.linspace(2, 0.5, 6)
+        fitted = ENM(6, resamples=60, random_state=seed).fit(X, Y)
+        low, high = fitted.rank_intervals_[:6].T
+        inside.append((low <= np.arange(1, 7)) & (np.arange(1, 7) <= high))
+        width.append(high - low)
+        often.append(fitted.selection_frequency_)
+    assert np.mean(inside) >= 0.9
+    assert np.mean(width, axis=0).round(1).tolist() == pytest.approx([0.6, 1.0, 1.3, 1.3, 1.2, 1.9], abs=0.4)
+    assert np.mean(often, axis=0)[:4].min() > 0.95
+    assert np.mean(often, axis=0)[6:].max() < 0.2
+
+
+def test_ranks_by_hand():
+    scores = np.array([[3.0, 2.0, 1.0]] * 18 + [[1.0, 2.0, 3.0]] + [[1.0, 2.0, 2.0]])
+    intervals, frequency = rank_stability(scores, 1)
+    # Of 20 resamples the lowest and the highest rank of each feature are left out.
+    assert intervals.tolist() == [[1, 3], [2, 2], [2, 3]]
+    assert frequency.tolist() == [0.9, 0.05, 0.05]
+
+
+@pytest.mark.parametrize("selector", [LabelEntropy(n_promising_labels=2), ENM(), ELC(variant="screen")], ids=str)
+def test_the_same_for_any_container_cut_and_threads(selector, tmp_path):
+    X, Y = problem()
+    X = X.astype(np.float32)
+    selector = clone(selector).set_params(n_features_to_select="auto", resamples=5, random_state=4)
+    expected = clone(selector).fit(X, Y)
+    convert_reader(lambda: make_reader(X, Y), tmp_path / "s.zarr", options=Options(partition_bytes=5000))
+    dataset = open_dataset(tmp_path / "s.zarr")
+    assert dataset.rows.profile.partitions > 3
+    exact = selector.method != "elc"
+    for arguments in (
+        (sp.csr_array(X), Y),
+        (da.from_array(X, chunks=(37, 11)), da.from_array(Y, chunks=(50, -1))),
+        (ArrayRows(X, as_labels(Y), block_bytes=999),),
+        (dataset,),
+    ):
+        found = clone(selector).fit(*arguments)
+        assert found.q_values_.tolist() == expected.q_values_.tolist()
+        assert found.rank_intervals_.tolist() == expected.rank_intervals_.tolist() or not exact
+        assert np.abs(found.rank_intervals_ - expected.rank_intervals_).max() <= 1
+        assert found.report_.k == expected.report_.k
+
+
+def test_the_labels_are_read_once_and_the_features_once(tmp_path):
+    X, Y = problem()
+    convert_reader(lambda: make_reader(X.astype(np.float32), Y), tmp_path / "s.zarr")
+    dataset = open_dataset(tmp_path / "s.zarr")
+    report = ENM("auto", resamples=5).fit(dataset).report_
+    assert report.passes == 2
+    assert report.bytes_read == report.plan["bytes_read"]
+    assert report.bytes_read == dataset.rows.profile.read_bytes + dataset.rows.label_bytes
+    assert ENM(3, resamples=5).fit(dataset).report_.bytes_read == dataset.rows.profile.read_bytes
+
+
+@pytest.mark.parametrize("selector", [ENM("auto", resamples=6), ELC("auto", resamples=6)], ids=str)
+def test_what_does_not_fit_is_read_in_parts(selector):
+    X, Y = problem(d=400)
+    source = ArrayRows(X, as_labels(Y), block_bytes=10_000)
+    whole = clone(selector).fit(source)
+    wide = Resources(1, 1, 2**33, 2**33)
+    loose = selector.plan(source, wide)
+    assert len(loose.readings) == 2
+    spare = loose.peak_worker_bytes - wide.process_bytes
+    tight = replace(wide, memory_limit=int((wide.process_bytes + 0.4 * spare) / 0.8))
+    plan = require_driver(selector.plan(source, tight), tight, "here")
+    assert len(plan.readings) > 3
+    assert plan.passes == len(plan.readings)
+    assert plan.peak_worker_bytes <= 0.8 * tight.memory_limit
+    passes = PassRunner(source, tight, plan)
+    outcome = selector._score(passes, X.shape[1])
+    assert len(passes.records) == len(plan.readings)
+    assert outcome.k == whole.report_.k
+    assert outcome.q_values.tolist() == whole.q_values_.tolist()
+    intervals, frequency = rank_stability(outcome.resampled_scores, outcome.k)
+    assert intervals.tolist() == whole.rank_intervals_.tolist()
+    assert frequency.tolist() == whole.selection_frequency_.tolist()
+
+
+def test_a_plan_says_what_replicates_cost():
+    X, Y = problem(n=2000)
+    source = ArrayRows(X, as_labels(Y))
+    here = Resources(1, 1, 2**33, 2**33)
+    plans = [ENM(k, resamples=b).plan(source, here) for k, b in ((5, 0), (5, 50), ("auto", 0))]
+    assert [plan.passes for plan in plans] == [1, 1, 2]
+    assert "for 0 shuffles and 50 resamples of the rows too" in plans[1].notes[0]
+    assert "for 10 shuffles and 0 resamples" in plans[2].notes[0]
+    assert plans[0].peak_worker_bytes < plans[2].peak_worker_bytes < plans[1].peak_worker_bytes
+    assert plans[1].arrays["scores of resamples"] == 2 * 8 * 50 * 40
+    assert [len(ENM("auto", fdr=fdr)._label_readings(source.profile)) for fdr in (0.1, 0.5)] == [1, 1]
+    assert ENM("auto", fdr=0.03)._shuffles == 34
+
+
+def test_a_geometric_mean_leaves_out_labels_that_a_resample_lacks():
+    """A label of three rows is absent from one resample in twenty: it must not make all its scores 0."""
+    X, Y = problem(n=200, planted=6)
+    Y = np.hstack([Y, np.zeros((200, 8), dtype=np.int8)])
+    for label in range(4, 12):
+        Y[3 * label : 3 * label + 3, label] = 1
+    found = GMM(3, resamples=40, random_state=0).fit(X, Y)
+    source = ArrayRows(X, as_labels(Y))
+    outcome = GMM(3, resamples=40, random_state=0)
+    scores = outcome._score(PassRunner(source, here := Resources(1, 1, 2**33, 2**33), outcome.plan(source, here)), 3)
+    assert scores.resampled_scores.any(axis=1).all()
+    assert found.rank_intervals_[:, 0].max() > 1
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_auto_is_taken_or_refused_with_a_cure(name):
+    X, Y = problem(n=60, d=6, planted=6, effect=4)
+    selector = get_method(name)
+    if selector.resamples_rows:
+        assert selector("auto").fit(X, Y).report_.k >= 1
+        return
+    with pytest.raises(UsageError, match="'auto'") as error:
+        selector("auto").fit(X, Y)
+    assert f"mlfs evaluate STORE {name} --choose-k" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"fdr": 0}, "fdr must be a positive number; got 0"),
+        ({"fdr": 1.0}, "fdr must be below 1; got 1.0"),
+        ({"resamples": -1}, "resamples must be a whole number of at least 0; got -1"),
+        ({"n_features_to_select": "many"}, "n_features_to_select must be"),
+    ],
+)
+@pytest.mark.parametrize("selector", [ENM, ELC])
+def test_values_that_cannot_be_are_refused(selector, parameters, message):
+    with pytest.raises(UsageError, match=message):
+        selector(**parameters).fit(*problem(n=30))
