@@ -247,7 +247,7 @@ class ELC(ResamplingSelector):
         scales = {
             "the residual in the loop (Eq. 14)": kept,
             "the fit of each alone (Eq. 1)": len(varying) - kept,
-            "being constant": profile.d - len(varying),
+            "being constant": d - len(varying),
         }
         extra["score_scales"] = [{"scale": scale, "features": count} for scale, count in scales.items() if count]
         extra["gap"] = solution.gap
