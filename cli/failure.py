@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import shlex
@@ -12,7 +13,14 @@ from typing import Any
 
 import click
 
-from mlfs_dask.errors import DISK_FULL, DataError, DoesNotFitError, MlfsError
+from mlfs_dask.errors import (
+    DISK_FULL,
+    TOO_MANY_FILES,
+    TOO_MANY_FILES_CURE,
+    DataError,
+    DoesNotFitError,
+    MlfsError,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +50,8 @@ class Failure:
 #: Packages that speak to object stores; what they raise is of the network or of credentials, no fault of ours.
 REMOTE_STORAGE = frozenset({"aiobotocore", "aiohttp", "botocore", "gcsfs", "google", "s3fs"})
 
+MEMORY_CURE = "\n  cure: raise the limit (`ulimit -v unlimited`, or that of the job), or free memory"
+
 KINDS = {2: "usage", 3: "data", 4: "does_not_fit", 5: "cluster_lost"}
 
 
@@ -65,6 +75,10 @@ def describe_failure(error: BaseException, arguments: Sequence[str]) -> Failure 
     if _is_disk_full(error):
         cure = "" if "cure:" in str(error) else "\n  cure: make room, or give another place"
         return Failure("does_not_fit", 4, f"{_system_words(error)}{cure}")
+    if _is_out_of_memory(error):
+        return Failure("does_not_fit", 4, f"the system gave no more memory: {str(error) or 'no message'}{MEMORY_CURE}")
+    if isinstance(error, OSError) and error.errno in TOO_MANY_FILES:
+        return Failure("system", 1, f"{_system_words(error)}\n  cure: {TOO_MANY_FILES_CURE}", {"errno": error.errno})
     if isinstance(error, MlfsError):
         message = str(error)
         if error.exit_code == 5:
@@ -91,6 +105,20 @@ def describe_failure(error: BaseException, arguments: Sequence[str]) -> Failure 
             {"type": type(error).__name__},
         )
     return None
+
+
+def _is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether the system refused memory: for an array, the stack of a thread, or a library that was to be loaded."""
+    if isinstance(error, MlfsError):
+        return False
+    while error is not None:
+        text = str(error)
+        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+            return True
+        if "can't start new thread" in text or "failed to map segment" in text:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _is_disk_full(error: BaseException | None) -> bool:

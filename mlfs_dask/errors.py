@@ -8,6 +8,10 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterable
 
+#: What the system says where no further file can be opened, and what to do.
+TOO_MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE})
+TOO_MANY_FILES_CURE = "raise the limit of open files (`ulimit -n 1024`)"
+
 #: What the system says where a disk, or a share of it, is full.
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 

@@ -116,9 +116,9 @@ def check_free(
         If nothing may be written there.
     """
     if is_url(path):
-        from mlfs_dask.storage.object_store import require_writable  # a local run needs no store
+        from mlfs_dask.storage.object_store import require_writable  # as in `check_permission`
 
-        require_writable(path)
+        require_writable(path, storage_options)
         file_system, root = _file_system(path, storage_options)
         if not force and file_system.exists(f"{root}/{record}"):
             raise UsageError(f"{path} holds {what} already; --force replaces it.")
@@ -139,7 +139,10 @@ def check_free(
 
 
 def check_permission(place: Path) -> None:
-    """Refuse a place beside which nothing can be written: after hours of work it would be too late."""
+    """Refuse a place where nothing can be written, or nothing may: after hours of work it would be too late."""
+    from mlfs_dask.storage.object_store import require_writable  # reading results needs no store
+
+    require_writable(str(place))
     folder = next(parent for parent in place.absolute().parents if parent.exists())
     if not folder.is_dir():
         raise not_written(place, f"{folder} is no folder")

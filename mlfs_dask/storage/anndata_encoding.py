@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.storage.digest import ROOT_KEY
-from mlfs_dask.storage.object_store import Objects
 from mlfs_dask.storage.zarr_format import array_metadata, bytes_codecs, encoder, group_metadata
 
 Object: TypeAlias = tuple[str, bytes]
@@ -100,15 +99,15 @@ def strings(name: str, values: Sequence[str]) -> Iterator[Object]:
         yield f"{name}/c/{start // _CHUNK}", bytes(pack.encode(texts.encode(padded)))
 
 
-def read_vector(objects: Objects, name: str, metadata: Mapping[str, Any]) -> NDArray[Any] | None:
+def read_vector(read_object: Callable[[str], bytes], name: str, metadata: Mapping[str, Any]) -> NDArray[Any] | None:
     """Numbers or strings as `vector` and `strings` write them; None for what is written otherwise.
 
     Loading zarr-python for them would take a third of the time in which a small store is selected from.
 
     Parameters
     ----------
-    objects : Objects
-        Of the store.
+    read_object : function
+        Gives the bytes of an object of the store; raises FileNotFoundError where it is absent.
     name : str
     metadata : mapping
         The array's `zarr.json`.
@@ -131,7 +130,7 @@ def read_vector(objects: Objects, name: str, metadata: Mapping[str, Any]) -> NDA
     values = np.full(length, metadata["fill_value"], dtype)
     for number, start in enumerate(range(0, length, chunk)):
         try:
-            content = objects.read(f"{name}/c/{number}")
+            content = read_object(f"{name}/c/{number}")
         except FileNotFoundError:
             continue
         unpacked = last.decode(content)

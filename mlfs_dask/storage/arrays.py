@@ -42,7 +42,7 @@ def lazy_matrix(rows: StoreRows, matrix: MatrixLayout, stored: tuple[int, ...], 
     """
     boundaries = [int(row) for row in rows.row_offsets]
     graph: dict[Any, Any] = {
-        (name, part, 0): (_load, rows.location, matrix, row_range, stored_range)
+        (name, part, 0): (_load, rows.location, matrix, part, row_range, stored_range)
         for part, (row_range, stored_range) in enumerate(
             zip(itertools.pairwise(boundaries), itertools.pairwise(stored), strict=True)
         )
@@ -68,10 +68,11 @@ def _empty(dtype: np.dtype[Any]) -> tuple[Any, Any, Any]:
 def _load(
     location: StoreLocation,
     matrix: MatrixLayout,
+    partition: int,
     rows: tuple[int, int],
     stored: tuple[int, int],
 ) -> Any:
-    block = read_block(location, matrix, rows, stored)
+    block = read_block(location, matrix, partition, rows, stored)
     if matrix.dense is not None:
         return block
     return _gcxs(block, (rows[1] - rows[0], matrix.shape[1]))

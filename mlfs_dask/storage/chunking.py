@@ -20,14 +20,16 @@ PARTITION_BYTES = 64_000_000
 CHUNK_BYTES = 8 << 20
 """Most bytes of one inner chunk of a dense X: large enough to be read at full speed, small enough to reuse."""
 
-CHUNK_NONZEROS = 1 << 20
-"""Most nonzeros in one inner chunk of a sparse array: 4 MiB of indices."""
+CHUNK_NONZEROS = 1 << 18
+"""Most nonzeros in one inner chunk of a sparse array: 1 MiB of indices. Blocks begin and end within chunks, and a chunk
+is read whole, as its checksum is of all of it."""
 
 SMALL_CHUNK_BYTES = 1 << 20
 """Bytes of one inner chunk of row offsets and of dense labels."""
 
 INDEX_BYTES = 4
 OFFSET_BYTES = 8
+CHECKSUM_BYTES = 4
 
 PROCESS_BYTES = 190 << 20
 """Memory of a worker process apart from its batches: interpreter, NumPy, SciPy, and the libraries or compiled
@@ -74,10 +76,10 @@ class ArrayChunking:
 
     @property
     def bytes(self) -> int:
-        """Bytes on disk without a compressor: padded last chunks and shard indexes included."""
+        """Bytes on disk without a compressor: padded last chunks, checksums and shard indexes included."""
         chunks = -(-self.length // self.chunk)
-        index = self.shards * (16 * (self.shard // self.chunk) + 4)
-        return chunks * self.chunk * self.item_bytes + index
+        index = self.shards * (16 * (self.shard // self.chunk) + CHECKSUM_BYTES)
+        return chunks * (self.chunk * self.item_bytes + CHECKSUM_BYTES) + index
 
 
 @dataclass(frozen=True)

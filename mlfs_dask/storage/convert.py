@@ -62,7 +62,7 @@ from mlfs_dask.storage.object_store import (
 )
 from mlfs_dask.storage.readers.base import LabelSpec, Part, Reader, ReadOptions
 from mlfs_dask.storage.schema import COMPRESSORS, DTYPES, KINDS, STORAGES, Partitions, StoreSchema
-from mlfs_dask.storage.sources import Source, examine, sha256
+from mlfs_dask.storage.sources import Source, examine, require_unchanged, sha256
 from mlfs_dask.storage.spool import SpooledRows, data_path, spool_part, statistics_path
 from mlfs_dask.storage.statistics import Statistics
 from mlfs_dask.storage.verify import verify
@@ -291,6 +291,7 @@ def convert_reader(
             finally:
                 enough.set()
                 wait([recording])  # nothing is written there once it is left to others
+            require_unchanged(sources, storage_options)
             destination.publish(force=force)
     for warning in warnings:
         logger.warning(warning)
@@ -376,8 +377,8 @@ class Destination:
 
     @classmethod
     def of(cls, store: str | Path, storage_options: Mapping[str, Any] | None) -> Destination:
+        require_writable(str(store), storage_options)
         if is_url(store):
-            require_writable(str(store))
             remote = RemoteObjects(str(store), storage_options)
             mark = hashlib.sha256(str(store).encode()).hexdigest()[:16]
             return cls(str(store), None, remote, Path(tempfile.gettempdir()) / f"mlfs-{mark}.wip")

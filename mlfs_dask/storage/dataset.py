@@ -18,10 +18,17 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError, number_of
 from mlfs_dask.storage.anndata_encoding import read_vector
-from mlfs_dask.storage.digest import ROOT_KEY
+from mlfs_dask.storage.digest import ROOT_KEY, new_hash, root_is_intact
 from mlfs_dask.storage.object_store import RemoteObjects, is_url, local_path, not_readable, open_objects, read_schema
 from mlfs_dask.storage.schema import StoreSchema
-from mlfs_dask.storage.store_reader import ArrayLayout, MatrixLayout, StoreLocation, StoreRows
+from mlfs_dask.storage.store_reader import (
+    ArrayLayout,
+    MatrixLayout,
+    StoreLocation,
+    StoreRows,
+    has_checksums,
+    is_plain,
+)
 from mlfs_dask.typing import FeatureInfo
 
 if TYPE_CHECKING:
@@ -46,14 +53,18 @@ def open_dataset(store: str | Path, *, storage_options: Mapping[str, Any] | None
     Raises
     ------
     DataError
-        If there is no store, its format is newer than this version, or some of it is missing or cut off.
+        If there is no store, its format is newer than this version, its root metadata is damaged, or some of it is
+        missing or cut off.
 
     Notes
     -----
-    Damage within objects is found by `mlfs inspect --verify`, not here: that means reading everything.
+    Damage within other objects is found when they are read, or by `mlfs inspect --verify`: that means reading
+    everything.
     """
     objects = open_objects(store, storage_options)
     schema, root = read_schema(objects)
+    if not root_is_intact(root, schema.root_digest):
+        raise DataError(f"{ROOT_KEY} is damaged: it differs from what was written", file=objects.path, cure=_CURE)
     if isinstance(objects, RemoteObjects):
         objects.require_ranges()
     try:
@@ -63,7 +74,7 @@ def open_dataset(store: str | Path, *, storage_options: Mapping[str, Any] | None
     _check_objects(schema, present, objects.path)
     metadata = json.loads(root).get("consolidated_metadata", {}).get("metadata", {})
     path = objects.path if is_url(store) else str(local_path(store).absolute())
-    return Dataset(StoreLocation(path, dict(storage_options or {})), schema, metadata)
+    return Dataset(StoreLocation(path, dict(storage_options or {}), schema.root_digest), schema, metadata)
 
 
 def _check_objects(schema: StoreSchema, present: Mapping[str, int | None], path: str) -> None:
@@ -160,13 +171,22 @@ class Dataset:
 
     def _read(self, key: str) -> NDArray[Any]:
         try:
-            objects = open_objects(self._location.path, self._location.options)
-            found = read_vector(objects, key, self._metadata[key])
+            found = read_vector(self._read_object, key, self._metadata[key])
             return np.asarray(self._location.open_array(key)[:]) if found is None else found
         except PermissionError as error:
             raise not_readable(self.path, error) from error
         except (OSError, ValueError, RuntimeError, KeyError) as error:
+            self._location.require_unchanged()
             raise DataError(f"{key} is damaged: {error}", file=self.path, cure=_CURE) from error
+
+    def _read_object(self, key: str) -> bytes:
+        """The bytes of a small object, which have to be those that were written."""
+        content = open_objects(self._location.path, self._location.options).read(key)
+        digest = new_hash()
+        digest.update(content)
+        if digest.hexdigest() != self.schema.digests.get(key):
+            raise ValueError("it differs from what was written")
+        return content
 
     @cached_property
     def rows(self) -> StoreRows:
@@ -207,7 +227,8 @@ class Dataset:
                 dtype=np.dtype(document["data_type"]).newbyteorder("<").str,
                 shard_rows=document["chunk_grid"]["configuration"]["chunk_shape"][0],
                 chunk_rows=inner["chunk_shape"][0],
-                raw=[each["name"] for each in inner["codecs"]] == ["bytes"],
+                raw=is_plain(inner["codecs"]),
+                checksums=has_checksums(inner["codecs"]),
                 sharded=codec["name"] == "sharding_indexed",
                 fill_value=float(document["fill_value"]),
             )

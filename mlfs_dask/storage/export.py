@@ -142,7 +142,7 @@ def _counted(blocks: Blocks, n: int, d: int, q: int) -> Iterator[tuple[Matrix, c
 @contextlib.contextmanager
 def _staged(targets: Sequence[str], *, force: bool, storage_options: Mapping[str, Any]) -> Iterator[list[Path]]:
     """Temporary local files, moved to the targets, in this order, if the block ends well."""
-    require_writable(targets[-1])
+    require_writable(targets[-1], storage_options)
     remote = is_url(targets[-1])
     filesystem: Any = None
     if remote:

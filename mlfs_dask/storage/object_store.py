@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 from mlfs_dask import runtime
-from mlfs_dask.errors import DataError, MlfsError, UsageError
+from mlfs_dask.errors import TOO_MANY_FILES, TOO_MANY_FILES_CURE, DataError, MlfsError, UsageError
 from mlfs_dask.storage.digest import ROOT_KEY
 from mlfs_dask.storage.schema import StoreSchema
 
@@ -142,13 +142,16 @@ def is_url(path: str | Path) -> bool:
     return "://" in str(path) and not str(path).startswith("file://")
 
 
-def not_readable(store: str, error: PermissionError) -> MlfsError:
-    """What is said where permissions, and no damage, keep a store from being read."""
-    return MlfsError(
-        f"{store}: no permission to read {error.filename or 'it'}"
-        "\n  cure: check owner and mode of its files and folders, or your credentials for the URL, on every host"
-        " that reads it"
-    )
+def not_readable(store: str, error: OSError) -> MlfsError:
+    """What is said where the system, and no damage, keeps a store from being read."""
+    if isinstance(error, PermissionError):
+        problem = f"no permission to read {error.filename or 'it'}"
+        cure = "check owner and mode of its files and folders, or your credentials for the URL, on every host that"
+        cure += " reads it"
+    else:
+        problem = f"{error.filename or 'it'} cannot be read: {error.strerror or error}"
+        cure = TOO_MANY_FILES_CURE if error.errno in TOO_MANY_FILES else "check the disk or the network"
+    return MlfsError(f"{store}: {problem}\n  cure: {cure}")
 
 
 def is_web(path: str | Path) -> bool:
@@ -156,13 +159,28 @@ def is_web(path: str | Path) -> bool:
     return str(path).startswith(("http://", "https://"))
 
 
-def require_writable(path: str) -> None:
-    """Raise UsageError for a URL at which nothing can be written, before any work is done for it."""
+def require_writable(path: str, storage_options: Mapping[str, Any] | None = None) -> None:
+    """Raise UsageError for a place where nothing may be written, before any work is done for it.
+
+    That is a web address, and a place inside a store, which never changes.
+    """
     if is_web(path):
         raise UsageError(
             f"{path}: nothing can be written at a web address, only read"
             "\n  cure: give a local path, or the URL of an object store (s3://, gs://)"
         )
+    if is_url(path):
+        protocol, _, folder = path.partition("://")
+        folders = [f"{protocol}://{parent}" for parent in PurePosixPath(folder).parents if parent.name]
+    else:
+        place = local_path(path).parent.resolve()
+        folders = [str(parent) for parent in (place, *place.parents)]
+    for parent in folders:
+        try:
+            read_schema(open_objects(parent, storage_options))
+        except MlfsError:  # no store, or none that may be read
+            continue
+        raise UsageError(f"{path} is inside the store {parent}, which never changes\n  cure: give another place")
 
 
 def local_path(path: str | Path) -> Path:

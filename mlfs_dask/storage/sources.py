@@ -53,6 +53,17 @@ def examine(sources: Sequence[str | Path], storage_options: Mapping[str, Any] | 
     return found
 
 
+def require_unchanged(sources: Sequence[Source], storage_options: Mapping[str, Any] | None = None) -> None:
+    """Raise DataError for a source that is no longer what `examine` saw, after it was read."""
+    for source in sources:
+        if examine([source.path], storage_options) != [source]:
+            raise DataError(
+                "it was changed or replaced while it was read",
+                file=source.path,
+                cure="run the same command again, once nothing writes to it",
+            )
+
+
 def _examine_local(source: str) -> Source:
     path = local_path(source)
     try:
@@ -91,9 +102,15 @@ def _remote_source(url: str, filesystem: Any, path: str) -> Source:
     if info["type"] == "directory":
         entries = filesystem.find(path, detail=True)
         size = sum(int(entry["size"]) for entry in entries.values())
-        return Source(url, size, f"{len(entries)} objects")
+        marks = sorted(f"{name} {_mark(entry)}" for name, entry in entries.items())
+        return Source(url, size, hashlib.sha256("\n".join(marks).encode()).hexdigest())
+    return Source(url, int(info["size"] or 0), _mark(info))
+
+
+def _mark(info: Mapping[str, Any]) -> str:
+    """What the file system has that changes with the content of an object; "" where it has nothing of the kind."""
     marks = (info.get(name) for name in ("ETag", "etag", "mtime", "LastModified", "created"))
-    return Source(url, int(info["size"] or 0), str(next((mark for mark in marks if mark), "")))
+    return str(next((mark for mark in marks if mark), ""))
 
 
 def _files(path: Path) -> list[Path]:

@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.chunking import INDEX_BYTES, OFFSET_BYTES
+from mlfs_dask.storage.digest import crc32c
 from mlfs_dask.storage.readers.base import Batch, Part, Reader
 from mlfs_dask.storage.statistics import Statistics
 from mlfs_dask.typing import Matrix
@@ -240,7 +240,7 @@ def _are_intact(directory: Path, part: int, batches: Sequence[SpooledBatch], sta
         for batch in batches:
             file.seek(batch.offset)
             content = file.read(batch.end - batch.offset)
-            if google_crc32c.value(content) != batch.checksum:
+            if crc32c(content) != batch.checksum:
                 return False
             if statistics is not None:
                 arrays = {
@@ -402,7 +402,7 @@ def _append(
         padding = bytes(-content.nbytes % _ALIGNMENT)
         data.write(content)
         data.write(padding)
-        checksum = google_crc32c.extend(google_crc32c.extend(checksum, np.frombuffer(content, np.uint8)), padding)
+        checksum = crc32c(padding, crc32c(content, checksum))
     return SpooledBatch(
         offset=offset,
         rows=X.shape[0],

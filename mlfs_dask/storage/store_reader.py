@@ -4,12 +4,18 @@ A run of partitions is read block by block into two buffers that are filled in t
 a thread of its own fills the other. Uncompressed shards of a local store are read with positioned reads straight
 into the buffer, at the offsets their index gives; anything else goes through zarr-python. Nothing is kept between
 runs, and nothing is mapped: mapped pages would count against a worker's limit.
+
+No kernel sees what was not checked: every chunk by its CRC-32C (where the store has them), offsets and column indices
+by their order and range. At the end of a run the store's root is looked at again.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import mmap
 import os
+import struct
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -22,14 +28,17 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask import runtime
+from mlfs_dask.blocks.sparse import indices_fault, offsets_fault
 from mlfs_dask.errors import DataError
-from mlfs_dask.storage.object_store import not_readable
+from mlfs_dask.storage.digest import ROOT_KEY, crc32c, root_is_intact
+from mlfs_dask.storage.object_store import not_readable, open_objects
 from mlfs_dask.typing import Block, FeatureInfo, Profile, RowSource
 
 #: Bytes of X in one block. Two blocks are held at a time.
 BLOCK_BYTES = 16 * 2**20
 
 _ABSENT = 2**64 - 1  # offset and length of a chunk that a shard does not hold
+_CRC_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,8 @@ class ArrayLayout:
         Rows (first axis) of a shard and of an inner chunk.
     raw : bool
         Whether chunks are plain little-endian bytes, so that positioned reads give values.
+    checksums : bool
+        Whether the stored bytes of every chunk end with their CRC-32C.
     sharded : bool
         False: every chunk is a file of its own and has no index.
     fill_value : float
@@ -59,6 +70,7 @@ class ArrayLayout:
     shard_rows: int
     chunk_rows: int
     raw: bool
+    checksums: bool
     sharded: bool
     fill_value: float
 
@@ -72,11 +84,21 @@ class ArrayLayout:
         """Bytes of one row."""
         return self.row_items * np.dtype(self.dtype).itemsize
 
+    @property
+    def chunk_bytes(self) -> int:
+        """Bytes of one inner chunk, without its checksum."""
+        return self.chunk_rows * self.row_bytes
+
+    @property
+    def chunk_buffer_bytes(self) -> int:
+        """Bytes that an `ArrayReader` holds for a chunk of which a block takes a part."""
+        return self.chunk_bytes if self.raw and self.checksums else 0
+
     @classmethod
     def of(cls, array: Any, key: str) -> ArrayLayout:
         """The layout of a `zarr.Array` whose chunks cover whole rows."""
         metadata = array.metadata
-        raw, sharded = False, False
+        raw, sharded, checksums = False, False, False
         chunk = metadata.chunk_grid.chunk_shape
         shard = chunk
         if metadata.zarr_format == 3:
@@ -85,13 +107,15 @@ class ArrayLayout:
                 inner = codecs[0]["configuration"]
                 sharded = True
                 chunk = tuple(inner["chunk_shape"])
+                codecs = inner["codecs"]
                 raw = (
-                    _is_plain(inner["codecs"])
+                    is_plain(codecs)
                     and inner.get("index_location", "end") == "end"
                     and [c["name"] for c in inner["index_codecs"]] == ["bytes", "crc32c"]
                 )
             else:
-                raw = _is_plain(codecs)
+                raw = is_plain(codecs)
+            checksums = has_checksums(codecs)
             raw = raw and metadata.chunk_key_encoding.to_dict() == {
                 "name": "default",
                 "configuration": {"separator": "/"},
@@ -104,22 +128,33 @@ class ArrayLayout:
             int(shard[0]),
             int(chunk[0]),
             raw and whole,
+            checksums,
             sharded,
             float(array.fill_value or 0),
         )
 
 
-def _is_plain(codecs: list[dict[str, Any]]) -> bool:
-    if len(codecs) != 1 or codecs[0]["name"] != "bytes":
-        return False
-    return bool(codecs[0].get("configuration", {}).get("endian", "little") == "little")
+def has_checksums(codecs: list[dict[str, Any]]) -> bool:
+    """Whether the codecs of a chunk end with its CRC-32C."""
+    return bool(codecs[-1]["name"] == "crc32c")
+
+
+def is_plain(codecs: list[dict[str, Any]]) -> bool:
+    """Whether a chunk is plain little-endian bytes, a checksum after it apart."""
+    first, *others = codecs[:-1] if has_checksums(codecs) else codecs
+    little = first.get("configuration", {}).get("endian", "little") == "little"
+    return bool(first["name"] == "bytes" and little and not others)
 
 
 class StoreLocation(NamedTuple):
-    """Where a store is: a local path, or a URL with the options of its file system."""
+    """Where a store is: a local path, or a URL with the options of its file system; and which one was there.
+
+    `root_digest` is that of the root metadata as the store was opened; "" where none is known.
+    """
 
     path: str
     options: dict[str, Any]
+    root_digest: str = ""
 
     @property
     def local(self) -> Path | None:
@@ -135,6 +170,63 @@ class StoreLocation(NamedTuple):
         options = self.options if self.local is None else None
         return zarr.open_array(f"{self.path.rstrip('/')}/{key}", mode="r", storage_options=options)
 
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """A reading of the store, which has to be the same one at the end of it.
+
+        Raises
+        ------
+        DataError
+            Another one is there, which also explains what looked like damage while it was read, or none.
+        """
+        try:
+            yield
+        except DataError:
+            self.require_unchanged()
+            raise
+        self.require_unchanged()
+
+    def require_unchanged(self) -> None:
+        """Raise DataError unless the store that was opened is still there."""
+        if not self.root_digest:
+            return
+        try:
+            root = open_objects(self.path, self.options).read(ROOT_KEY)
+        except FileNotFoundError:
+            root = b""
+        except PermissionError as error:
+            raise not_readable(self.path, error) from error
+        if not root_is_intact(root, self.root_digest):
+            raise DataError(
+                "the store was replaced while it was read" if root else "the store was removed while it was read",
+                file=self.path,
+                cure="run the same command again, once nothing writes to the store",
+            )
+
+    @contextlib.contextmanager
+    def partition(self, number: int, rows: tuple[int, int]) -> Iterator[None]:
+        """The reading of one partition, whose number a damaged array is reported with.
+
+        Parameters
+        ----------
+        number : int
+        rows : (int, int)
+            First row, and the row after the last.
+
+        Raises
+        ------
+        DataError
+        """
+        try:
+            yield
+        except _Damage as damage:
+            raise DataError(
+                f"the store is damaged: {damage}, in partition {number} (rows {rows[0]:,} to {rows[1] - 1:,}, counted"
+                " from 0)",
+                file=f"{self.path}/{damage.key}",
+                cure="restore a copy, or convert the sources again; `mlfs inspect --verify` tells all that is damaged",
+            ) from damage.__cause__
+
     def exists(self, key: str) -> bool:
         """Whether the store holds an object of that name."""
         if self.local is not None:
@@ -143,6 +235,14 @@ class StoreLocation(NamedTuple):
 
         files, root = fsspec.core.url_to_fs(self.path, **self.options)
         return bool(files.exists(f"{root.rstrip('/')}/{key}"))
+
+
+class _Damage(Exception):
+    """What is wrong with an array; `StoreLocation.partition` says where."""
+
+    def __init__(self, key: str, problem: str) -> None:
+        super().__init__(problem)
+        self.key = key
 
 
 class ArrayReader:
@@ -155,109 +255,138 @@ class ArrayReader:
         self._direct = layout.raw and self._folder is not None
         self._file: tuple[int, int] | None = None  # shard number, descriptor
         self._index: NDArray[np.uint64] | None = None
+        self._chunk: NDArray[np.uint8] | None = None
+        self._in_chunk: tuple[int, int] | None = None  # shard, and the chunk of it that `_chunk` holds
         self._array: Any = None
         self._present = -1  # shard that is known to be there, when zarr-python reads
 
     def read(self, start: int, stop: int, out: NDArray[Any]) -> None:
-        """Fill `out` (stop - start rows, contiguous) with rows start..stop-1."""
+        """Fill `out` (stop - start rows, contiguous) with rows start..stop-1, every chunk checked by its checksum."""
         if stop <= start:
             return
-        if not self._direct:
-            if self._array is None:
-                self._array = self._location.open_array(self.layout.key)
-            for shard in range(start // self.layout.shard_rows, -(-stop // self.layout.shard_rows)):
-                if shard != self._present and not self._location.exists(self._key(shard)):
-                    raise self._damaged(f"{self._key(shard)} is missing")
-                self._present = shard
-            try:
-                out[...] = self._array[start:stop]
-            except PermissionError as error:
-                raise not_readable(self._location.path, error) from error
-            except (OSError, ValueError, RuntimeError) as error:
-                raise self._damaged(str(error)) from error
-            return
-        layout = self.layout
-        view = out.reshape(-1).view(np.uint8).data
-        done = 0
-        while start < stop:
-            # The longest run of rows that lies in one piece on disk.
-            offset, rows = self._locate(start, stop)
-            size = rows * layout.row_bytes
-            piece = view[done : done + size]
-            if offset < 0:
-                np.frombuffer(piece, dtype=layout.dtype)[...] = layout.fill_value
+        if not 0 <= start < stop <= self.layout.shape[0]:
+            raise self.damage(f"entries {start} to {stop - 1} are referred to, of {self.layout.shape[0]}")
+        with self._system_errors():
+            if self._direct:
+                self._read_direct(start, stop, out)
             else:
-                self._read_at(offset, piece)
-            done += size
+                self._read_by_zarr(start, stop, out)
+
+    @contextlib.contextmanager
+    def _system_errors(self) -> Iterator[None]:
+        """Tell damage from what the system refuses: permission, too many open files, no memory."""
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise self.damage(str(error)) from error
+        except OSError as error:
+            if error.errno is None or error.errno == errno.EIO:
+                raise self.damage(str(error)) from error
+            raise not_readable(self._location.path, error) from error
+
+    def _read_by_zarr(self, start: int, stop: int, out: NDArray[Any]) -> None:
+        if self._array is None:
+            self._array = self._location.open_array(self.layout.key)
+        for shard in range(start // self.layout.shard_rows, -(-stop // self.layout.shard_rows)):
+            if shard != self._present and not self._location.exists(self._key(shard)):
+                raise self.damage(f"{self._key(shard)} is missing")
+            self._present = shard
+        try:
+            out[...] = self._array[start:stop]
+        except (ValueError, RuntimeError) as error:
+            raise self.damage(str(error).rstrip(".")) from error
+
+    def _read_direct(self, start: int, stop: int, out: NDArray[Any]) -> None:
+        layout = self.layout
+        view = out.reshape(-1).view(np.uint8)
+        while start < stop:
+            shard, within = divmod(start, layout.shard_rows)
+            chunk, inside = divmod(within, layout.chunk_rows)
+            rows = min(layout.chunk_rows - inside, stop - start)
+            size = rows * layout.row_bytes
+            self._open(shard)
+            self._read_part(shard, chunk, inside * layout.row_bytes, view[:size])
+            view = view[size:]
             start += rows
 
-    def _locate(self, start: int, stop: int) -> tuple[int, int]:
-        """(byte offset in the open shard file or -1, rows) of the piece that begins at row `start`."""
+    def _read_part(self, shard: int, chunk: int, begin: int, part: NDArray[np.uint8]) -> None:
+        """Fill `part` with bytes of a chunk of the open shard, from byte `begin` of it on."""
         layout = self.layout
-        shard, within = divmod(start, layout.shard_rows)
-        self._open(shard)
-        last = min(stop - start + within, layout.shard_rows)
+        offset = self._offset(shard, chunk)
+        if offset is None:
+            part.view(layout.dtype)[...] = layout.fill_value
+        elif not layout.checksums:
+            self._read_at(offset + begin, part)
+        elif len(part) == layout.chunk_bytes:
+            self._read_checked(shard, chunk, offset, part)
+        else:
+            # Blocks end within chunks; the next one takes the rest.
+            if self._in_chunk != (shard, chunk):
+                self._in_chunk = None
+                if self._chunk is None:
+                    self._chunk = _buffer(layout.chunk_bytes, "u1")
+                self._read_checked(shard, chunk, offset, self._chunk)
+                self._in_chunk = (shard, chunk)
+            assert self._chunk is not None
+            part[:] = self._chunk[begin : begin + len(part)]
+
+    def _offset(self, shard: int, chunk: int) -> int | None:
+        """Where a chunk begins in the open shard's file; None where it is not stored."""
         if self._index is None:
-            return within * layout.row_bytes, last - within
-        chunk, inside = divmod(within, layout.chunk_rows)
+            return 0
         offset, size = (int(i) for i in self._index[chunk])
-        rows = min(layout.chunk_rows - inside, last - within)
         if offset == _ABSENT:
-            return -1, rows
-        chunk_bytes = layout.chunk_rows * layout.row_bytes
-        if size != chunk_bytes:
-            raise self._damaged(f"chunk {chunk} of shard {shard} has {size} bytes, not {chunk_bytes}")
-        at = offset + inside * layout.row_bytes
-        while within + rows < last:
-            chunk += 1
-            following = int(self._index[chunk, 0])
-            if following != offset + chunk_bytes:
-                break
-            offset = following
-            rows += min(layout.chunk_rows, last - within - rows)
-        return at, rows
+            return None
+        expected = self.layout.chunk_bytes + _CRC_BYTES * self.layout.checksums
+        if size != expected:
+            raise self.damage(f"chunk {chunk} of shard {shard} has {size} bytes, not {expected}")
+        return offset
 
     def _open(self, shard: int) -> None:
         if self._file is not None and self._file[0] == shard:
             return
         self.close()
         assert self._folder is not None
-        try:
-            descriptor = os.open(self._folder / self._key(shard), os.O_RDONLY)
-        except PermissionError as error:
-            raise not_readable(self._location.path, error) from error
-        except OSError as error:
-            raise self._damaged(str(error)) from error
+        descriptor = os.open(self._folder / self._key(shard), os.O_RDONLY)
         self._file = (shard, descriptor)
         self._index = None
         if self.layout.sharded:
             chunks = self.layout.shard_rows // self.layout.chunk_rows
             size = os.fstat(descriptor).st_size
-            footer = 16 * chunks + 4
+            footer = 16 * chunks + _CRC_BYTES
             if size < footer:
-                raise self._damaged(f"shard {shard} ends before its index")
-            table = os.pread(descriptor, 16 * chunks, size - footer)
+                raise self.damage(f"shard {shard} ends before its index")
+            content = os.pread(descriptor, footer, size - footer)
+            table = content[:-_CRC_BYTES]
+            if struct.pack("<I", crc32c(table)) != content[-_CRC_BYTES:]:
+                raise self.damage(f"the index of shard {shard} differs from its checksum")
             self._index = np.frombuffer(table, dtype="<u8").reshape(chunks, 2)
 
     def _key(self, shard: int) -> str:
         """Name of a shard. Zarr takes an absent one for zeros; a store of ours has them all."""
         return "/".join([self.layout.key, "c", str(shard)] + ["0"] * (len(self.layout.shape) - 1))
 
-    def _read_at(self, offset: int, piece: memoryview) -> None:
-        assert self._file is not None
-        done = 0
-        while done < len(piece):
-            count = os.preadv(self._file[1], [piece[done:]], offset + done)
-            if count == 0:
-                raise self._damaged(f"shard {self._file[0]} ends early")
-            done += count
+    def _read_checked(self, shard: int, chunk: int, offset: int, out: NDArray[np.uint8]) -> None:
+        """Read a whole chunk and compare it with the checksum that follows it."""
+        stored = np.empty(1, "<u4")
+        self._read_at(offset, out)
+        self._read_at(offset + len(out), stored.view(np.uint8))
+        if crc32c(out.data) != stored[0]:
+            raise self.damage(f"chunk {chunk} of shard {shard} differs from its checksum")
 
-    def _damaged(self, problem: str) -> DataError:
-        return DataError(
-            f"the store is damaged: {problem}",
-            file=f"{self._location.path}/{self.layout.key}",
-            cure="run `mlfs inspect --verify` and convert the sources again",
-        )
+    def _read_at(self, offset: int, out: NDArray[np.uint8]) -> None:
+        assert self._file is not None
+        piece = out.data
+        while len(piece):
+            count = os.preadv(self._file[1], [piece], offset)
+            if count == 0:
+                raise self.damage(f"shard {self._file[0]} ends early")
+            piece = piece[count:]
+            offset += count
+
+    def damage(self, problem: str) -> Exception:
+        """What to raise for a fault of the array within `StoreLocation.partition`."""
+        return _Damage(self.layout.key, problem)
 
     def close(self) -> None:
         """Close the open shard."""
@@ -282,6 +411,11 @@ class MatrixLayout:
     data: ArrayLayout | None = None
     indices: ArrayLayout | None = None
     indptr: ArrayLayout | None = None
+
+    @property
+    def arrays(self) -> tuple[ArrayLayout, ...]:
+        """The arrays that there are."""
+        return tuple(each for each in (self.dense, self.data, self.indices, self.indptr) if each is not None)
 
 
 @dataclass(frozen=True)
@@ -373,10 +507,11 @@ class StoreRows(RowSource):
             rows = max(1, min(partition_rows, int(x_bytes / mean_row)))
             read = nonzeros * (itemsize + 4) + 8 * n
         y_bytes = 5 * label_nonzeros // max(n, 1) * rows + 8 * rows
-        # Of labels and row pointers a whole partition is held, X in two buffers.
+        # Of labels and row pointers a whole partition is held, X in two buffers, of each array a chunk.
         partition_bytes = 5 * int(np.diff(self.label_offsets).max(initial=0)) + 24 * partition_rows
         if self.Y.dense is not None:
             partition_bytes += partition_rows * self.Y.shape[1]
+        partition_bytes += sum(array.chunk_buffer_bytes for array in (*self.X.arrays, *self.Y.arrays))
         return Profile(
             n=n,
             d=d,
@@ -399,17 +534,17 @@ class StoreRows(RowSource):
         return n * q if self.Y.dense is not None else 5 * int(self.label_offsets[-1]) + 8 * n
 
     def _dense_block_rows(self, layout: ArrayLayout) -> int:
-        """Rows of a block: whole inner chunks where several fit, so that zarr-python decodes none twice."""
+        """Rows of a block: whole inner chunks where several fit, so that none is decoded or checked twice."""
         rows = max(1, self.block_bytes // max(layout.row_bytes, 1))
         if rows >= layout.chunk_rows:
             return rows // layout.chunk_rows * layout.chunk_rows
-        return rows if layout.raw else layout.chunk_rows
+        return rows if layout.raw and not layout.checksums else layout.chunk_rows
 
     def stream(self, first: int, last: int) -> Iterator[Block]:
         """Blocks of partitions first..last-1 in row order, each valid until the next one is asked for."""
         reader = _DenseRun(self) if self.X.dense is not None else _SparseRun(self)
         tasks = reader.blocks(first, last)
-        with runtime.ThreadPool(1, thread_name_prefix="mlfs-read") as pool:
+        with self.location.reading(), runtime.ThreadPool(1, thread_name_prefix="mlfs-read") as pool:
             try:
                 ahead: Future[Block | None] = pool.submit(next, tasks, None)
                 while (block := ahead.result()) is not None:
@@ -425,11 +560,8 @@ class StoreRows(RowSource):
 
     def all_labels(self) -> sp.csr_array:
         """Y of all rows, as int8, read without X."""
-        labels = _Labels(self)
-        try:
+        with self.location.reading(), contextlib.closing(_Labels(self)) as labels:
             parts = [labels.partition(i) for i in range(len(self.row_offsets) - 1)]
-        finally:
-            labels.close()
         return sp.csr_array(sp.vstack(parts, format="csr"))
 
 
@@ -462,13 +594,10 @@ class LabelRows(RowSource):
 
     def stream(self, first: int, last: int) -> Iterator[Block]:
         """A block for each of the partitions first..last-1."""
-        labels = _Labels(self.rows)
-        try:
+        with self.rows.location.reading(), contextlib.closing(_Labels(self.rows)) as labels:
             for i in range(first, last):
                 Y = labels.partition(i)
                 yield Block(int(self.row_offsets[i]), sp.csr_array((Y.shape[0], 0)), Y)
-        finally:
-            labels.close()
 
 
 class _Labels:
@@ -483,20 +612,23 @@ class _Labels:
 
     def partition(self, i: int) -> sp.csr_array:
         start, stop = (int(r) for r in self._rows.row_offsets[i : i + 2])
-        shape = (stop - start, self._rows.Y.shape[1])
-        if self._dense is not None:
-            values = np.empty(shape, dtype=self._dense.layout.dtype)
-            self._dense.read(start, stop, values)
-            return sp.csr_array(values.astype(np.int8, copy=False))
-        assert self._data is not None
-        assert self._indices is not None
-        assert self._indptr is not None
-        indptr, low, high = _read_indptr(self._indptr, start, stop)
-        data = np.empty(high - low, dtype=self._data.layout.dtype)
-        indices = np.empty(high - low, dtype=self._indices.layout.dtype)
-        self._data.read(low, high, data)
-        self._indices.read(low, high, indices)
-        return _csr(data, indices, indptr, shape)
+        with self._rows.location.partition(i, (start, stop)):
+            if self._dense is not None:
+                values = np.empty((stop - start, self._rows.Y.shape[1]), dtype=self._dense.layout.dtype)
+                self._dense.read(start, stop, values)
+                _check_labels(self._dense, values)
+                return sp.csr_array(values.astype(np.int8, copy=False))
+            assert self._data is not None
+            assert self._indices is not None
+            assert self._indptr is not None
+            low, high = (int(offset) for offset in self._rows.label_offsets[i : i + 2])
+            indptr = _read_indptr(self._indptr, (start, stop), (low, high))
+            data = np.empty(high - low, dtype=self._data.layout.dtype)
+            indices = np.empty(high - low, dtype=self._indices.layout.dtype)
+            self._data.read(low, high, data)
+            _check_labels(self._data, data)
+            _read_indices(self._indices, low, indptr, self._rows.Y.shape[1], indices, first_row=start)
+            return _csr(data, indices, indptr, (stop - start, self._rows.Y.shape[1]))
 
     def close(self) -> None:
         for reader in (self._dense, self._data, self._indices, self._indptr):
@@ -504,19 +636,43 @@ class _Labels:
                 reader.close()
 
 
-def _read_indptr(reader: ArrayReader, start: int, stop: int) -> tuple[NDArray[np.int64], int, int]:
-    """Row pointers of rows start..stop-1 from 0, and where their values begin and end."""
-    indptr = np.empty(stop - start + 1, dtype=np.int64)
-    reader.read(start, stop + 1, indptr)
-    low, high = int(indptr[0]), int(indptr[-1])
-    indptr -= low
-    return indptr, low, high
+def _check_labels(reader: ArrayReader, values: NDArray[Any]) -> None:
+    low, high = values.min(initial=0), values.max(initial=0)
+    if low < -1 or high > 1:
+        raise reader.damage(f"it holds the label {low if low < -1 else high}, which can be 1, 0 or -1")
+
+
+def _read_indptr(reader: ArrayReader, rows: tuple[int, int], stored: tuple[int, int]) -> NDArray[np.int64]:
+    """Offsets of rows[0] up to rows[1], counted from the first; their values lie in `stored`."""
+    indptr = np.empty(rows[1] - rows[0] + 1, dtype=np.int64)
+    reader.read(rows[0], rows[1] + 1, indptr)
+    fault = offsets_fault(indptr, *stored, first_row=rows[0])
+    if fault is not None:
+        raise reader.damage(fault)
+    indptr -= stored[0]
+    return indptr
+
+
+def _read_indices(
+    reader: ArrayReader,
+    start: int,
+    indptr: NDArray[np.int64],
+    columns: int,
+    out: NDArray[Any],
+    *,
+    first_row: int,
+) -> None:
+    """Fill `out` with the column indices of some rows, the first of which lies at `start`."""
+    reader.read(start, start + len(out), out)
+    fault = indices_fault(indptr, out, columns, first_row=first_row)
+    if fault is not None:
+        raise reader.damage(fault)
 
 
 def _csr(data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[np.int64], shape: tuple[int, int]) -> sp.csr_array:
     """A canonical CSR matrix of the arrays as they are."""
     matrix = sp.csr_array((data, indices, indptr.astype(np.int32)), shape=shape)
-    # The store is written sorted and without repeats: SciPy need not look.
+    # `_read_indices` has looked: SciPy need not.
     matrix.has_canonical_format = True
     return matrix
 
@@ -528,7 +684,11 @@ def _buffer(items: int, dtype: str) -> NDArray[Any]:
     page faults low, every run's reader thread would leave its buffers behind in another arena.
     """
     size = max(items * np.dtype(dtype).itemsize, 1)
-    return np.frombuffer(mmap.mmap(-1, size), dtype=np.uint8)[: items * np.dtype(dtype).itemsize].view(dtype)
+    try:
+        space = mmap.mmap(-1, size)
+    except OSError as error:
+        raise MemoryError(f"{size:,} bytes for rows that are read") from error
+    return np.frombuffer(space, dtype=np.uint8)[: items * np.dtype(dtype).itemsize].view(dtype)
 
 
 class _DenseRun:
@@ -551,7 +711,8 @@ class _DenseRun:
                 high = min(low + height, stop)
                 out = buffers[turn][: high - low]
                 turn = 1 - turn
-                self._reader.read(low, high, out)
+                with self._rows.location.partition(i, (start, stop)):
+                    self._reader.read(low, high, out)
                 yield Block(low, out, Y[low - start : high - start])
 
     def close(self) -> None:
@@ -581,7 +742,9 @@ class _SparseRun:
             start, stop = (int(r) for r in rows.row_offsets[i : i + 2])
             if stop == start:
                 continue
-            indptr, begin, _ = _read_indptr(self._indptr, start, stop)
+            begin, end = (int(offset) for offset in rows.nonzero_offsets[i : i + 2])
+            with rows.location.partition(i, (start, stop)):
+                indptr = _read_indptr(self._indptr, (start, stop), (begin, end))
             Y = self._labels.partition(i)
             low = 0
             while low < stop - start:
@@ -590,10 +753,11 @@ class _SparseRun:
                 a, b = int(indptr[low]), int(indptr[high])
                 data, indices = buffers[turn].take(b - a)
                 turn = 1 - turn
-                self._data.read(begin + a, begin + b, data)
-                self._indices.read(begin + a, begin + b, indices)
-                X = _csr(data, indices, indptr[low : high + 1] - a, (high - low, rows.X.shape[1]))
-                yield Block(start + low, X, Y[low:high])
+                offsets = indptr[low : high + 1] - a
+                with rows.location.partition(i, (start, stop)):
+                    self._data.read(begin + a, begin + b, data)
+                    _read_indices(self._indices, begin + a, offsets, rows.X.shape[1], indices, first_row=start + low)
+                yield Block(start + low, _csr(data, indices, offsets, (high - low, rows.X.shape[1])), Y[low:high])
                 low = high
 
     def close(self) -> None:
@@ -617,13 +781,17 @@ class _SparseBuffer:
         return self._data[:count], self._indices[:count]
 
 
-def read_block(location: StoreLocation, matrix: MatrixLayout, rows: tuple[int, int], stored: tuple[int, int]) -> Any:
-    """Some rows of a matrix, in one piece.
+def read_block(
+    location: StoreLocation, matrix: MatrixLayout, partition: int, rows: tuple[int, int], stored: tuple[int, int]
+) -> Any:
+    """One partition of a matrix, in one piece.
 
     Parameters
     ----------
     location : StoreLocation
     matrix : MatrixLayout
+    partition : int
+        Its number, for messages.
     rows : (int, int)
         First row, and the row after the last.
     stored : (int, int)
@@ -633,23 +801,22 @@ def read_block(location: StoreLocation, matrix: MatrixLayout, rows: tuple[int, i
     -------
     ndarray or tuple (data, indices, indptr)
         Row offsets count from 0.
+
+    Raises
+    ------
+    DataError
     """
-    if matrix.dense is not None:
-        return _read_rows(location, matrix.dense, *rows)
-    assert matrix.data is not None
-    assert matrix.indices is not None
-    assert matrix.indptr is not None
-    indptr = _read_rows(location, matrix.indptr, rows[0], rows[1] + 1) - stored[0]
-    data = _read_rows(location, matrix.data, *stored)
-    indices = _read_rows(location, matrix.indices, *stored)
-    return data, indices, indptr
-
-
-def _read_rows(location: StoreLocation, layout: ArrayLayout, start: int, stop: int) -> NDArray[Any]:
-    out = np.empty((stop - start, *layout.shape[1:]), layout.dtype)
-    reader = ArrayReader(location, layout)
-    try:
-        reader.read(start, stop, out)
-    finally:
-        reader.close()
-    return out
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(location.reading())
+        stack.enter_context(location.partition(partition, rows))
+        readers = [stack.enter_context(contextlib.closing(ArrayReader(location, array))) for array in matrix.arrays]
+        if matrix.dense is not None:
+            (reader,) = readers
+            values = np.empty((rows[1] - rows[0], *matrix.dense.shape[1:]), matrix.dense.dtype)
+            reader.read(*rows, values)
+            return values
+        data, indices = (np.empty(stored[1] - stored[0], reader.layout.dtype) for reader in readers[:2])
+        indptr = _read_indptr(readers[2], rows, stored)
+        readers[0].read(*stored, data)
+        _read_indices(readers[1], stored[0], indptr, matrix.shape[1], indices, first_row=rows[0])
+        return data, indices, indptr

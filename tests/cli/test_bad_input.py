@@ -245,3 +245,27 @@ def test_a_full_disk(small_disk: Callable[[str], Path], run: Run, store: Path, t
     assert done.exit_code == 4
     assert "run: it cannot be written: No space left on device\n  cure: check the folder" in done.stderr
     assert [path.name for path in full_disk.iterdir()] == ["other"]
+
+
+@pytest.mark.parametrize("place", ["run", "var/deep/run"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("convert", "{store}/../in.csv", "{place}.zarr", "--label-columns", "sky,sea"),
+        ("select", "elc", "{store}", "-k", "1", "-o", "{place}"),
+        ("transform", "{store}", "{run}", "{place}.npz"),
+        ("transform", "{store}", "{run}", "{place}.zarr"),
+        ("evaluate", "{store}", "random", "--folds", "2", "-o", "{place}"),
+        ("report", "{run}", "-o", "{place}.html"),
+    ],
+)
+def test_nothing_is_written_into_a_store(
+    store: Path, tmp_path: Path, run: Run, run_json: RunJson, words: tuple[str, ...], place: str
+) -> None:
+    if "{run}" in words:
+        run_json("select", "elc", store, "-k", "1", "-o", tmp_path / "run")
+    before = sorted(store.rglob("*"))
+    result = run(*(word.format(store=store, run=tmp_path / "run", place=store / place) for word in words))
+    assert result.exit_code == 2, result.stderr
+    assert f"is inside the store {store}, which never changes\n  cure: give another place" in result.stderr
+    assert sorted(store.rglob("*")) == before

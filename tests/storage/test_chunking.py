@@ -112,8 +112,9 @@ def test_shapes_for_any_input(
 
 
 def test_bytes_on_disk() -> None:
-    # 10 rows of 8 bytes in chunks of 4: 3 chunks, 2 shards of 2 chunks with 16 bytes a chunk + 4 each.
-    assert ArrayChunking(length=10, chunk=4, shard=8, item_bytes=8).bytes == 3 * 4 * 8 + 2 * (2 * 16 + 4)
+    # 10 rows of 8 bytes in chunks of 4: 3 chunks with 4 bytes of checksum, 2 shards of 2 chunks with 16 bytes a chunk
+    # + 4 each.
+    assert ArrayChunking(length=10, chunk=4, shard=8, item_bytes=8).bytes == 3 * (4 * 8 + 4) + 2 * (2 * 16 + 4)
 
 
 @pytest.mark.parametrize(

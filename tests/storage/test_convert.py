@@ -24,7 +24,9 @@ from mlfs_dask.storage import convert as module
 from mlfs_dask.storage.chunking import ConversionPlan
 from mlfs_dask.storage.convert import Conversion, Options, convert, convert_reader
 from mlfs_dask.storage.dataset import open_dataset
-from mlfs_dask.storage.readers.base import LabelSpec
+from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.detect import open_source
+from mlfs_dask.storage.sources import examine, require_unchanged
 from mlfs_dask.storage.spool import data_path
 from mlfs_dask.storage.verify import verify
 from tests.storage.memory_reader import MemoryReader, make_reader
@@ -724,6 +726,32 @@ def test_a_source_that_does_not_exist(tmp_path: Path) -> None:
             workers=1,
         )
     assert left_behind(tmp_path) == ["a.csv"]
+
+
+def test_a_source_that_is_changed_while_it_is_read(tmp_path: Path) -> None:
+    source = write_csv(tmp_path / "a.csv")
+
+    def open_and_change() -> Any:
+        reader = open_source([str(source)], options=ReadOptions(labels=LabelSpec(columns=("sky", "sea"))))
+        with source.open("a") as file:
+            file.write("1,2,0,1\n")
+        return reader
+
+    with pytest.raises(DataError, match=r"a\.csv: it was changed or replaced while it was read\n  cure: run the same"):
+        convert_reader(open_and_change, tmp_path / "out.zarr", sources=examine([source]), workers=1)
+    assert left_behind(tmp_path) == ["a.csv"]
+
+
+def test_a_folder_at_a_url_that_is_changed() -> None:
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    memory.pipe({"/changed/a": b"1", "/changed/b": b"2"})
+    sources = examine(["memory://changed"])
+    require_unchanged(sources)
+    memory.pipe_file("/changed/b", b"3")
+    with pytest.raises(DataError, match="memory://changed: it was changed or replaced"):
+        require_unchanged(sources)
 
 
 def test_changed_sources_do_not_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

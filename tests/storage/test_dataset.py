@@ -19,6 +19,7 @@ import mlfs_dask
 from mlfs_dask.errors import DataError, MlfsError
 from mlfs_dask.storage.anndata_encoding import read_vector
 from mlfs_dask.storage.dataset import Dataset, open_dataset
+from mlfs_dask.storage.digest import seal_root
 from mlfs_dask.storage.inspect import inspect_store
 from mlfs_dask.storage.object_store import open_objects, read_schema
 from mlfs_dask.storage.store_reader import StoreLocation
@@ -159,7 +160,10 @@ def test_small_arrays_are_read_as_zarr_reads_them(tmp_path: Path, monkeypatch: p
     path = make_store(tmp_path / "out.zarr", *sample(sparse=False))
     metadata = json.loads((path / "zarr.json").read_text())["consolidated_metadata"]["metadata"]
     for key in VECTORS:
-        found, expected = read_vector(open_objects(path), key, metadata[key]), zarr.open_array(path / key, mode="r")[:]
+        found, expected = (
+            read_vector(open_objects(path).read, key, metadata[key]),
+            zarr.open_array(path / key, mode="r")[:],
+        )
         assert isinstance(expected, np.ndarray)
         assert found is not None
         assert found.dtype == expected.dtype
@@ -172,7 +176,7 @@ def test_small_arrays_that_others_wrote_are_left_to_zarr(tmp_path: Path) -> None
     expected = open_dataset(path).features.minimum
     zarr.create_array(path / "var/min", shape=(12,), dtype="f8", compressors=None, overwrite=True)[:] = expected
     metadata = {"var/min": json.loads((path / "var/min/zarr.json").read_text())}
-    assert read_vector(open_objects(path), "var/min", metadata["var/min"]) is None
+    assert read_vector(open_objects(path).read, "var/min", metadata["var/min"]) is None
     dataset = Dataset(StoreLocation(str(path), {}), read_schema(open_objects(path))[0], metadata)
     assert np.array_equal(dataset._read("var/min"), expected, equal_nan=True)
 
@@ -213,9 +217,10 @@ def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def change_root(path: Path, change: Any) -> None:
+    """Change the root metadata as another writer might have: its digest fits."""
     document = json.loads((path / "zarr.json").read_bytes())
     change(document)
-    (path / "zarr.json").write_text(json.dumps(document))
+    (path / "zarr.json").write_bytes(seal_root(document))
 
 
 def test_an_unknown_format_version(tmp_path: Path) -> None:

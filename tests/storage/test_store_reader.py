@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse as sp
+from zarr.codecs import Crc32cCodec
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.store_reader import ArrayLayout, ArrayReader, MatrixLayout, StoreLocation, StoreRows
@@ -96,12 +98,13 @@ def collect(source, first=0, last=None):
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("shard", [6, None], ids=["sharded", "plain chunks"])
-@pytest.mark.parametrize("compressors", [None, "auto"], ids=["raw", "compressed"])
+@pytest.mark.parametrize("compressors", [None, Crc32cCodec(), "auto"], ids=["raw", "checksums", "compressed"])
 def test_blocks_are_the_rows(tmp_path, sparse, shard, compressors):
     X, Y = matrices()
     source = make_store(tmp_path, X, Y, (10, 11, 27), sparse=sparse, shard=shard, compressors=compressors)
     layout = source.X.data if sparse else source.X.dense
-    assert layout.raw == (compressors is None)
+    assert layout.raw == (compressors != "auto")
+    assert layout.checksums == isinstance(compressors, Crc32cCodec)
     found_X, found_Y = collect(source)
     assert np.array_equal(found_X, X)
     assert np.array_equal(found_Y, Y)
@@ -155,7 +158,9 @@ def test_any_rows_of_any_chunks(tmp_path_factory, data):
     values = np.arange(1, n * width + 1, dtype=np.int32).reshape(n, width)
     values[data.draw(st.lists(st.integers(0, n - 1)))] = 0
     folder = tmp_path_factory.mktemp("chunks")
-    layout = write_array(zarr.open_group(folder, mode="w"), "a", values, chunk=chunk, shard=shard)
+    compressors = data.draw(st.sampled_from([None, Crc32cCodec()]))
+    group = zarr.open_group(folder, mode="w")
+    layout = write_array(group, "a", values, chunk=chunk, shard=shard, compressors=compressors)
     reader = ArrayReader(StoreLocation(str(folder), {}), layout)
     for _ in range(3):
         start = data.draw(st.integers(0, n))
@@ -166,20 +171,26 @@ def test_any_rows_of_any_chunks(tmp_path_factory, data):
     reader.close()
 
 
-def test_chunks_that_follow_one_another_are_one_read(tmp_path, monkeypatch):
+@pytest.mark.parametrize("sparse", [False, True])
+def test_every_chunk_is_read_once(tmp_path, monkeypatch, sparse):
+    """Also those within which blocks end, and of which checksums need all."""
     import os
 
-    values = np.arange(1, 49, dtype=np.int32).reshape(24, 2)
-    layout = write_array(zarr.open_group(tmp_path, mode="w"), "a", values, chunk=2, shard=12)
-    calls = []
+    X, Y = matrices(n=60)
+    source = make_store(tmp_path, X, Y, (), sparse=sparse, shard=30, compressors=Crc32cCodec(), block_bytes=200)
+    assert (source.X.data or source.X.dense).checksums
+    offsets = []
     plain = os.preadv
-    monkeypatch.setattr(os, "preadv", lambda *args: calls.append(args) or plain(*args))
-    reader = ArrayReader(StoreLocation(str(tmp_path), {}), layout)
-    out = np.empty((24, 2), dtype=np.int32)
-    reader.read(0, 24, out)
-    reader.close()
-    assert np.array_equal(out, values)
-    assert len(calls) == 2  # one a shard
+
+    def preadv(descriptor, buffers, offset):
+        offsets.append((Path(f"/proc/self/fd/{descriptor}").readlink(), offset))
+        return plain(descriptor, buffers, offset)
+
+    monkeypatch.setattr(os, "preadv", preadv)
+    found_X, found_Y = collect(source)
+    assert np.array_equal(found_X, X)
+    assert np.array_equal(found_Y, Y)
+    assert len(offsets) == len(set(offsets))
 
 
 @pytest.mark.parametrize("cut", [0, 3, 30, 60])

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import zarr
-from zarr.codecs import BloscCodec, ZstdCodec
+from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
 from mlfs_dask.storage.chunking import ArrayChunking
 from mlfs_dask.storage.digest import hash_file
@@ -68,15 +68,17 @@ def test_same_bytes_as_zarr(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("compressor", "codec"),
+    ("compressor", "codecs"),
     [
-        ("none", None),
-        ("zstd", ZstdCodec(level=1)),
-        ("lz4", BloscCodec(cname="lz4", clevel=5, shuffle="shuffle", typesize=4)),
+        ("none", ()),
+        ("zstd", (ZstdCodec(level=1),)),
+        ("lz4", (BloscCodec(cname="lz4", clevel=5, shuffle="shuffle", typesize=4),)),
     ],
 )
 @pytest.mark.parametrize("columns", [None, 3])
-def test_same_metadata_as_zarr(tmp_path: Path, compressor: str, codec: object, columns: int | None) -> None:
+def test_same_metadata_as_zarr(
+    tmp_path: Path, compressor: str, codecs: tuple[object, ...], columns: int | None
+) -> None:
     spec = ArraySpec("a/b", ArrayChunking(17, 2, 10, 12), "float32", columns, compressor, {"k": "v"})
     zarr.create_group(tmp_path).create_array(
         "a/b",
@@ -84,7 +86,7 @@ def test_same_metadata_as_zarr(tmp_path: Path, compressor: str, codec: object, c
         chunks=(2, *spec.tail),
         shards=(10, *spec.tail),
         dtype="float32",
-        compressors=codec,
+        compressors=[*codecs, Crc32cCodec()],
         fill_value=0,
         attributes={"k": "v"},
     )

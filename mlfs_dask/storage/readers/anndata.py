@@ -25,7 +25,7 @@ from mlfs_dask.storage.readers.encoded import (
     texts_of,
 )
 from mlfs_dask.storage.readers.label_columns import find_column
-from mlfs_dask.storage.readers.matrix import MatrixReader, Pair, Rows, matrix_reader, open_random
+from mlfs_dask.storage.readers.matrix import MatrixReader, Pair, Rows, damage_in, matrix_reader, open_random
 
 _LABELS = "obsm/labels"
 _DEFAULTS = ReadOptions()
@@ -55,7 +55,7 @@ def open_anndata(path: str, options: ReadOptions = _DEFAULTS) -> MatrixReader:
             f"{path}: AnnData keeps labels apart from features, so --labels and --n-labels say nothing\n"
             "  cure: --key y=obsm/NAME, or --label-columns with columns of obs"
         )
-    with _open_root(path, options) as root:
+    with _open_root(path, options) as root, damage_in(path, "a name or a category"):
         _element(root, options.keys.get("x", "X"), path)
         feature_names = index_of(root["var"]) if "var" in root else None
         label_names = _label_names(root, options, path)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.storage.readers.matrix import CsrRows, DenseRows, FlatRows, Rows, SpooledRows
+from mlfs_dask.storage.readers.matrix import CsrRows, DenseRows, FlatRows, Rows, SpooledRows, damage_in
 
 _SPARSE = ("csr_matrix", "csc_matrix")
 
@@ -45,7 +45,9 @@ def rows_of(node: Any, *, file: str, what: str) -> Rows:
     kind = encoding_of(node)
     if kind in _SPARSE:
         shape = tuple(int(size) for size in node.attrs["shape"])
-        data, indices, indptr = node["data"], node["indices"], np.asarray(node["indptr"][...])
+        data, indices = node["data"], node["indices"]
+        with damage_in(file, f"{what}/indptr"):
+            indptr = np.asarray(node["indptr"][...])
         rows = CsrRows if kind == "csr_matrix" else SpooledRows
         return rows(data, indices, indptr, (shape[0], shape[1]), file=file)
     raise DataError(

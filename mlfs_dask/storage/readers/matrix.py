@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 
-from mlfs_dask.errors import DataError
+from mlfs_dask.errors import DataError, MlfsError
 from mlfs_dask.storage.readers.base import Batch, Header, Part
 from mlfs_dask.storage.readers.compressed_io import open_source
 from mlfs_dask.storage.readers.label_columns import find_column, label_block, sparse_label_block
@@ -586,6 +586,23 @@ def open_random(path: str, storage_options: dict[str, Any]) -> Iterator[BinaryIO
 
 
 @contextlib.contextmanager
+def damage_in(path: str, what: str) -> Iterator[None]:
+    """Say what cannot be read where h5py, zarr or a codec finds a checksum or a chunk to be wrong."""
+    try:
+        yield
+    except MlfsError:
+        raise
+    except (OSError, ValueError, RuntimeError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # the system's own words: no permission, disk full
+        raise DataError(
+            f"{what} cannot be read: {error}",
+            file=path,
+            cure="the file is damaged: restore a copy, or write it again",
+        ) from error
+
+
+@contextlib.contextmanager
 def opened(opener: Opener) -> Iterator[Sequence[Pair]]:
     """The pairs of a source, closed at the end."""
     with opener() as pairs:
@@ -638,11 +655,9 @@ class MatrixReader:
                     local = row - before
                     end = min(X.reach(local, batch_bytes), Y.reach(local, batch_bytes))
                     end = min(end, length, stop - before)
-                    yield Batch(
-                        self._features(X.take(local, end), row),
-                        self._labels(Y.take(local, end), row),
-                        before + end,
-                    )
+                    with damage_in(self.path, f"rows {row + 1:,} to {before + end:,}"):
+                        features, labels = X.take(local, end), Y.take(local, end)
+                    yield Batch(self._features(features, row), self._labels(labels, row), before + end)
                     row = before + end
                 before += length
 
