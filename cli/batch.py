@@ -14,9 +14,13 @@ from mlfs_dask_cli.progress import show_progress
 
 
 @click.command()
-@click.argument("plan", metavar="PLAN.yaml", required=False)
+@click.argument("plan", metavar="PLAN.yaml", type=click.Path(), required=False)
 @click.option(
-    "-o", "place", metavar="DIR", help="Folder of the jobs and the tables (default: PLAN.batch, in the working folder)."
+    "-o",
+    "place",
+    metavar="DIR",
+    type=click.Path(),
+    help="Folder of the jobs and the tables (default: PLAN.batch, in the working folder).",
 )
 @click.option("--dry-run", is_flag=True, help="Check the file, print jobs, passes, bytes and memory, and stop.")
 @click.option("--schema", is_flag=True, help="Print the JSON schema of PLAN.yaml, and stop.")
@@ -70,7 +74,10 @@ def batch(
     ):
         output.note(_projection_text(batch.project(current_resources())))
         batch.begin()
-        batch.run(lambda job, state: output.note(f"mlfs: {job}: {state}"))
+        numbers = {job.name: number for number, job in enumerate(batch.spec.jobs, start=1)}
+        batch.run(
+            lambda job, state: output.note(f"mlfs: job {numbers[job]} of {len(numbers)}, {job}: {state}"),
+        )
     _print(place, batch, output)
     batch.require_success()
 

@@ -9,8 +9,15 @@ from mlfs_dask_cli.output import Output
 
 
 @click.command(short_help="Compare runs over data sets: tables, ranks, tests, stability.")
-@click.argument("evaluations", metavar="EVAL...", nargs=-1, required=True)
-@click.option("-o", "comparison", metavar="CMP", required=True, help="Folder to write; it appears when complete.")
+@click.argument("evaluations", metavar="EVAL...", type=click.Path(), nargs=-1, required=True)
+@click.option(
+    "-o",
+    "comparison",
+    metavar="CMP",
+    type=click.Path(),
+    required=True,
+    help="Folder to write; it appears when complete.",
+)
 @click.option("--run", "runs", metavar="LABEL", multiple=True, help="Compare this run; repeated, these in this order.")
 @click.option("--control", metavar="LABEL", help="Compare the others with this run by Bonferroni-Dunn.")
 @click.option("-k", "k", metavar="K", type=int, help="Compare at this number of features, not the mean over all.")

@@ -29,8 +29,8 @@ def read_names(values: tuple[str, ...]) -> tuple[str, ...]:
 
 
 @click.command(short_help="Multi-label files to a store.")
-@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
-@click.argument("store", metavar="STORE")
+@click.argument("sources", metavar="SOURCE...", type=click.Path(), nargs=-1, required=True)
+@click.argument("store", metavar="STORE", type=click.Path())
 @click.option("--labels", "labels_xml", metavar="FILE.xml", help="Mulan's XML file that names the labels.")
 @click.option(
     "--label-columns",

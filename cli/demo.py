@@ -9,7 +9,7 @@ from mlfs_dask_cli.output import Output
 
 
 @click.command(short_help="The whole way on images of digits.")
-@click.argument("directory", metavar="DIR")
+@click.argument("directory", metavar="DIR", type=click.Path())
 @force_option
 @output_options(progress=False)
 def demo(directory: str, force: bool, output: Output) -> None:

@@ -25,9 +25,11 @@ def _names(ctx: click.Context, option: click.Parameter, value: tuple[str, ...]) 
 
 
 @click.command()
-@click.argument("store", metavar="STORE", required=False)
-@click.argument("candidates", metavar="CANDIDATE...", nargs=-1)
-@click.option("-o", "place", metavar="EVAL", help="Folder or URL to write; it appears when complete.")
+@click.argument("store", metavar="STORE", type=click.Path(), required=False)
+@click.argument("candidates", metavar="CANDIDATE...", type=click.Path(), nargs=-1)
+@click.option(
+    "-o", "place", metavar="EVAL", type=click.Path(), help="Folder or URL to write; it appears when complete."
+)
 @click.option("--name", help="Name of the data set in the tables (default: that of the store).")
 @click.option(
     "--protocol",
@@ -38,6 +40,7 @@ def _names(ctx: click.Context, option: click.Parameter, value: tuple[str, ...]) 
 @click.option("--dry-run", is_flag=True, help="Check everything, print what would be done, and stop.")
 @click.option(
     "--classifier",
+    "--classifiers",
     "classifiers",
     multiple=True,
     callback=_names,

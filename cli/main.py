@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -20,8 +20,11 @@ from typing import Any, NoReturn, TextIO
 
 import click
 
+from mlfs_dask.errors import spell_parameters_as
+from mlfs_dask_cli import leave_at_once
 from mlfs_dask_cli.failure import describe_failure, report_failure
 from mlfs_dask_cli.options import ARGUMENTS
+from mlfs_dask_cli.output import print_line
 
 COMMANDS = (
     "convert",
@@ -55,7 +58,8 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        return resolve_or_suggest(super().resolve_command, ctx, args, COMMANDS, "command")
+        refuse_unknown(ctx, args[0], COMMANDS, "command")
+        return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[ARGUMENTS] = list(args)
@@ -65,7 +69,7 @@ class LazyGroup(click.Group):
         # Here and not in main(): `dask mlfs` enters by the group, not by our console script.
         arguments = ctx.meta[ARGUMENTS]
         try:
-            with _terminate_as_interrupt(), plain_warnings(quiet="--quiet" in arguments):
+            with spell_parameters_as("option"), _terminate_as_interrupt(), plain_warnings(quiet="--quiet" in arguments):
                 return super().invoke(ctx)
         except (click.exceptions.Exit, click.Abort):
             raise
@@ -81,20 +85,12 @@ def _leave(code: int) -> NoReturn:
     raise click.exceptions.Exit(code)
 
 
-def resolve_or_suggest(
-    resolve: Callable[..., tuple[str | None, click.Command | None, list[str]]],
-    ctx: click.Context,
-    args: list[str],
-    names: Sequence[str],
-    what: str,
-) -> tuple[str | None, click.Command | None, list[str]]:
-    """Resolve a sub-command; where there is none, say which names come closest."""
+def refuse_unknown(ctx: click.Context, name: str, names: Sequence[str], what: str) -> None:
+    """Refuse the name of a sub-command that there is not, and say which names come closest."""
     from mlfs_dask.errors import closest
 
-    name = args[0]
-    if name in names:
-        return resolve(ctx, args)
-    raise click.UsageError(f"no such {what}: {name!r}. {closest(name, names)}", ctx)
+    if name not in names and not ctx.resilient_parsing:  # which completes what is typed
+        raise click.UsageError(f"no such {what}: {name!r}. {closest(name, names)}", ctx)
 
 
 @contextmanager
@@ -107,6 +103,8 @@ def _terminate_as_interrupt() -> Iterator[None]:
     def interrupt(signum: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
+    if signal.getsignal(signal.SIGINT) is leave_at_once:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     before = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
@@ -136,7 +134,7 @@ def plain_warnings(*, quiet: bool) -> Iterator[None]:
             if not issubclass(category, UserWarning) or not _is_ours(filename):
                 show(message, category, filename, lineno, file, line)
             elif not quiet:
-                click.echo(f"mlfs: {message}", err=True)
+                print_line(f"mlfs: {message}")
 
         warnings.showwarning = show_plainly
         yield
@@ -155,7 +153,9 @@ def _version(ctx: click.Context, option: click.Parameter, value: bool) -> None:
         ctx.exit()
 
 
-@click.group(cls=LazyGroup, name="mlfs", context_settings={"max_content_width": 100})
+@click.group(
+    cls=LazyGroup, name="mlfs", context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]}
+)
 @click.option(
     "--version",
     is_flag=True,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from mlfs_dask_cli.main import resolve_or_suggest
+from mlfs_dask_cli.main import refuse_unknown
 
 if TYPE_CHECKING:
     from mlfs_dask.selectors.options import Option
@@ -17,33 +18,47 @@ SEED_PARAMETER = "random_state"
 
 
 class SelectorValue(click.ParamType):
-    """A value of a selector's parameter, read as its annotation says."""
+    """A value of a parameter of one selector or more, read as the annotation of each says.
 
-    def __init__(self, option: Option) -> None:
-        self.name = option.type_text
-        self._option = option
+    It is converted to the value for every selector, by the selector's name.
+    """
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
+    def __init__(self, options: dict[str, Option]) -> None:
+        self.name = " | ".join(dict.fromkeys(option.type_text for option in options.values()))
+        self._options = options
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
         from mlfs_dask.errors import UsageError
 
         try:
-            return self._option.parse(value)
+            return {method: option.parse(str(value)) for method, option in self._options.items()}
         except UsageError as error:
             self.fail(str(error), param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        choices = dict.fromkeys(choice for option in self._options.values() for choice in option.choices)
+        return [CompletionItem(choice) for choice in choices if choice.startswith(incomplete)]
 
 
 class MethodGroup(click.Group):
     """`mlfs NAME METHOD STORE ...`: METHOD is looked up among the selectors when it is given.
 
-    `make_command(method)` gives the command that is the same for every method; it is called with the method's
-    name and the dict of its parameters as `method` and `params`.
+    Parameters
+    ----------
+    make_command : callable
+        ``make_command(selectors)`` gives the command for selector classes, or for none, what all have. It is called
+        with `methods`, the parameters that were given for every method, by the method's name.
+    several : bool
+        Whether METHOD may be several, with commas between.
     """
 
-    def __init__(self, *args: Any, make_command: Callable[[str], click.Command], **kwargs: Any) -> None:
-        super().__init__(*args, subcommand_metavar="METHOD STORE [OPTIONS]", **kwargs)
+    def __init__(
+        self, *args: Any, make_command: Callable[[Sequence[Any]], click.Command], several: bool = False, **kwargs: Any
+    ) -> None:
+        metavar = "METHOD[,METHOD...] STORE [OPTIONS]" if several else "METHOD STORE [OPTIONS]"
+        super().__init__(*args, subcommand_metavar=metavar, options_metavar=None, **kwargs)
         self._make_command = make_command
+        self._several = several
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         from mlfs_dask.selectors import METHODS
@@ -51,41 +66,68 @@ class MethodGroup(click.Group):
         return sorted(METHODS)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        from mlfs_dask.selectors import METHODS
-
-        if name not in METHODS:
-            return None
-        from mlfs_dask.selectors import get_method
+        from mlfs_dask.selectors import METHODS, get_method
         from mlfs_dask.selectors.options import selector_options
 
-        selector = get_method(name)
-        command = self._make_command(name)
-        own = [option for option in selector_options(selector) if option.name != SEED_PARAMETER]
+        names = self._names(name)
+        if not names or not METHODS.keys() >= set(names):
+            return None
+        selectors = {each: get_method(each) for each in names}
+        command = self._make_command(list(selectors.values()))
+        options: dict[str, dict[str, Option]] = {}
+        for method, selector in selectors.items():
+            for option in selector_options(selector):
+                if option.name != SEED_PARAMETER:
+                    options.setdefault(option.name, {})[method] = option
         command.params = [
             *[p for p in command.params if isinstance(p, click.Argument)],
-            *[_as_click(option) for option in own],
+            *[_as_click(each) for each in options.values()],
             *[p for p in command.params if not isinstance(p, click.Argument)],
         ]
         inner = command.callback
         assert inner is not None
 
         def call(**kwargs: Any) -> Any:
-            params = {option.name: kwargs.pop(option.name) for option in own}
-            return inner(method=name, params=params, **kwargs)
+            methods: dict[str, dict[str, Any]] = {method: {} for method in selectors}
+            for option in options:
+                for method, value in (kwargs.pop(option) or {}).items():
+                    methods[method][option] = value
+            return inner(methods=methods, **kwargs)
 
         command.callback = call
-        command.help = f"{command.help}\n\n{selector.title}: {selector.paper}"
+        described = [f"{selector.title}: {selector.paper}" for selector in selectors.values()]
+        command.help = "\n\n".join([command.help or "", *described])
         return command
 
+    def _names(self, text: str) -> list[str]:
+        from mlfs_dask.selectors import method_name
+
+        return [method_name(name) for name in (text.split(",") if self._several else [text])]
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if args and args[0].startswith("-") and args[0] not in ctx.help_option_names:
+        if args and args[0].startswith("-") and args[0] not in ctx.help_option_names and not ctx.resilient_parsing:
             raise click.UsageError(f"the method comes before its options, and {args[0]!r} came first.", ctx)
         return super().parse_args(ctx, args)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        return resolve_or_suggest(super().resolve_command, ctx, args, self.list_commands(ctx), "method")
+        names = self._names(args[0])
+        for name in names:
+            refuse_unknown(ctx, name, self.list_commands(ctx), "method")
+            if names.count(name) > 1:
+                raise click.UsageError(f"{args[0]!r} names {name} twice.", ctx)
+        return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names alone: to look at the commands as well would import all of them."""
+        before, comma, last = incomplete.rpartition(",") if self._several else ("", "", incomplete)
+        given = self._names(before)
+        return [
+            CompletionItem(before + comma + name)
+            for name in self.list_commands(ctx)
+            if name.startswith(last.lower()) and name not in given
+        ]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         # Names alone: what a method is stands in its class, and importing all of them takes seconds.
@@ -95,26 +137,39 @@ class MethodGroup(click.Group):
                 f"`mlfs methods` describes them; `{ctx.command_path} METHOD --help` shows a method's options."
             )
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The methods, and then the options that all of them have."""
+        self.format_commands(ctx, formatter)
+        options = [param for param in self._make_command([]).get_params(ctx) if isinstance(param, click.Option)]
+        with formatter.section("Options of every method"):
+            formatter.write_dl([record for option in options if (record := option.get_help_record(ctx)) is not None])
 
-def _as_click(option: Option) -> click.Option:
+
+def _as_click(options: dict[str, Option]) -> click.Option:
+    """The click option of a parameter that one selector has, or several, by their names."""
+    first = next(iter(options.values()))
+    kind = SelectorValue(options)
+    same = all(option.default == first.default for option in options.values())
+    default = first.default if same else None  # each selector then has its own
     return click.Option(
-        [option.flag, option.name],
-        type=SelectorValue(option),
-        default=option.default,
-        show_default=option.default is not None,
-        help=option.help,
-        metavar=option.type_text.upper().replace(" ", ""),
+        [first.flag, first.name],
+        type=kind,
+        default=default,
+        show_default=default is not None,
+        help=first.help,
+        metavar=kind.name.upper().replace(" ", ""),
     )
 
 
 def make_selector(
     method: str, params: dict[str, Any], *, k: int | float | str | None, seed: int | None
 ) -> tuple[Any, bool]:
-    """The configured selector, and whether `seed` has a use in it."""
+    """The configured selector, its values checked, and whether `seed` has a use in it."""
     from mlfs_dask.selectors import get_method
 
     selector = get_method(method)
     if SEED_PARAMETER in selector._get_param_names() and seed is not None:
         params = {**params, SEED_PARAMETER: seed}
     configured = selector(n_features_to_select=k, **params)
+    configured._check_parameters()
     return configured, configured.is_random

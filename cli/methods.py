@@ -2,29 +2,45 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from mlfs_dask_cli.options import output_options
 from mlfs_dask_cli.output import Output
 
+#: Columns of the text about one method.
+WIDTH = 80
+
+
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from mlfs_dask.selectors import METHODS
+
+    return [CompletionItem(name) for name in sorted(METHODS) if name.startswith(incomplete.lower())]
+
 
 @click.command(short_help="List the selectors, their costs and options.")
+@click.argument("method", metavar="[METHOD]", required=False, shell_complete=_complete)
 @output_options(progress=False)
-def methods(output: Output) -> None:
-    """List every selector: name, paper, supervision, passes, memory, options."""
+def methods(method: str | None, output: Output) -> None:
+    """List every selector: name, paper, supervision, passes, memory, options; or describe METHOD with its options."""
     from mlfs_dask.selectors import METHODS, get_method
 
-    listed = [_describe(name, get_method(name)) for name in sorted(METHODS)]
+    if method is not None:
+        described = _describe(get_method(method))
+        output.result(described, _long_text(described))
+        return
+    listed = [_describe(get_method(name)) for name in sorted(METHODS)]
     output.result({"methods": listed}, "\n\n".join(map(_text, listed)))
 
 
-def _describe(name: str, selector: Any) -> dict[str, Any]:
+def _describe(selector: Any) -> dict[str, Any]:
     from mlfs_dask.selectors.options import selector_options
 
     return {
-        "name": name,
+        "name": selector.method,
         "title": selector.title,
         "paper": selector.paper,
         "doi": selector.doi,
@@ -45,19 +61,22 @@ def _describe(name: str, selector: Any) -> dict[str, Any]:
 
 
 def _text(method: dict[str, Any]) -> str:
-    lines = [f"{method['name']}  {method['title']}"]
-    lines += [
-        f"  {label:<12} {method[key]}"
-        for label, key in (
-            ("paper", "paper"),
-            ("doi", "doi"),
-            ("supervision", "supervision"),
-            ("passes", "passes"),
-            ("memory", "memory"),
-        )
-    ]
     options = " ".join(f"{o['option']} {_shown(o['default'])}" for o in method["options"])
-    lines.append(f"  {'options':<12} {options}")
+    return f"{_facts(method)}\n  {'options':<12} {options}"
+
+
+def _long_text(method: dict[str, Any]) -> str:
+    """One method, every option with its help."""
+    lines = [_facts(method), "", "options of `mlfs select` and `mlfs plan`:"]
+    for option in method["options"]:
+        lines.append(f"  {option['option']} {option['type']} (default: {_shown(option['default'])})")
+        lines += textwrap.wrap(option["help"], WIDTH, initial_indent="      ", subsequent_indent="      ")
+    return "\n".join(lines)
+
+
+def _facts(method: dict[str, Any]) -> str:
+    lines = [f"{method['name']}  {method['title']}"]
+    lines += [f"  {name:<12} {method[name]}" for name in ("paper", "doi", "supervision", "passes", "memory")]
     return "\n".join(lines)
 
 

@@ -11,11 +11,12 @@ import functools
 import logging
 import shlex
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
 import click
 
-from mlfs_dask_cli.output import Output
+from mlfs_dask_cli.output import Output, print_line
 
 Decorated = Callable[..., Any]
 
@@ -46,7 +47,7 @@ class Bytes(click.ParamType):
 
 
 class KeepCount(click.ParamType):
-    """How many features to keep: a count (20), or a fraction of them (0.1).
+    """How many features to keep: a count (20), or a share of them (10%, 0.1, 1/6).
 
     Parameters
     ----------
@@ -64,17 +65,16 @@ class KeepCount(click.ParamType):
             return value
         if self._auto and value == "auto":
             return "auto"
+        text = str(value).strip()
         try:
-            return int(value)
-        except ValueError:
-            pass
-        try:
-            fraction = float(value)
-        except ValueError:
-            self.fail(f"{value!r} is neither a count (20) nor a fraction of the features (0.1).")
-        if not 0 < fraction <= 1:
-            self.fail(f"{value!r}: a fraction lies between 0 and 1; a count has no decimal point.")
-        return fraction
+            if text.lstrip("+-").isdigit():
+                return int(text)
+            share = Fraction(text.removesuffix("%").rstrip()) / (100 if text.endswith("%") else 1)
+        except (ValueError, ZeroDivisionError):
+            self.fail(f"{value!r} is neither a count (20) nor a share of the features (10%, 0.1, 1/6).")
+        if not 0 < share <= 1:
+            self.fail(f"{value!r}: a share of the features lies between 0 and 100%; a count has no decimal point.")
+        return float(share)
 
 
 def _stack(command: Decorated, options: Sequence[Callable[[Decorated], Decorated]]) -> Decorated:
@@ -126,11 +126,16 @@ def output_options(*, progress: bool) -> Callable[[Decorated], Decorated]:
     return decorate
 
 
+class _LineHandler(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        print_line(self.format(record))
+
+
 def set_logging(verbosity: int, *, quiet: bool) -> None:
     """Send the package's log to standard error: warnings; with -v steps; with -vv everything."""
     levels = (logging.WARNING, logging.INFO, logging.DEBUG)
     level = logging.ERROR if quiet else levels[min(verbosity, 2)]
-    handler = logging.StreamHandler()
+    handler = _LineHandler()
     handler.setFormatter(logging.Formatter("mlfs: %(message)s"))
     for name in ("mlfs_dask", "mlfs_dask_cli"):
         logger = logging.getLogger(name)
@@ -256,7 +261,7 @@ def command_line() -> str:
     return "mlfs " + shlex.join(click.get_current_context().meta[ARGUMENTS])
 
 
-store_argument = click.argument("store", metavar="STORE")
+store_argument = click.argument("store", metavar="STORE", type=click.Path())
 force_option = click.option(
     "--force", is_flag=True, help="Replace what is there, at the end, when the new is complete."
 )
@@ -271,6 +276,6 @@ keep_option = click.option(
     "k",
     type=KeepCount(auto=True),
     required=True,
-    help="Features to keep: a count (20), a fraction of them (0.1), or, with methods of one pass, auto: as many as go "
-    "with the labels more than by chance.",
+    help="Features to keep: a count (20), a share of them (10%, 0.1, 1/6), or, with methods of one pass, auto: "
+    "as many as go with the labels more than by chance.",
 )

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import click
+
+
+def print_line(text: str) -> None:
+    """Print a line on standard error as it is now: while a bar is shown, that is above the bar."""
+    # Not `err=True`, for which Click writes to the stream that a bar has put its own in front of.
+    click.echo(text, file=sys.stderr)
 
 
 @dataclass(frozen=True)
@@ -35,7 +42,7 @@ class Output:
     def note(self, text: str) -> None:
         """Print a line for people on standard error."""
         if not self.quiet:
-            click.echo(text, err=True)
+            print_line(text)
 
 
 def _plain(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -13,8 +13,8 @@ from mlfs_dask_cli.options import KeepCount, cache_options, cluster_options, out
 from mlfs_dask_cli.output import Output, between, size, table
 
 
-def _make_command(name: str) -> click.Command:
-    @click.command(name, help="Say what `mlfs select` with these options will cost; exit 4 if it cannot fit.")
+def _make_command(selectors: Sequence[Any]) -> click.Command:
+    @click.command("plan", help="Say what `mlfs select` with these options will cost; exit 4 if it cannot fit.")
     @store_argument
     @click.option(
         "-k", "k", type=KeepCount(auto=True), help="As of `mlfs select`; auto counts for shuffled labels too."
@@ -43,8 +43,7 @@ def _bounded(maximum: str, typical: tuple[int, int] | None, form: Callable[[int]
 
 def _plan(
     *,
-    method: str,
-    params: dict[str, Any],
+    methods: dict[str, dict[str, Any]],
     store: str,
     k: int | float | str | None,
     cache: dict[str, Any],
@@ -56,9 +55,10 @@ def _plan(
     from mlfs_dask.selectors.costs import require_driver
     from mlfs_dask.storage.dataset import open_dataset
 
+    ((method, params),) = methods.items()
     dataset = open_dataset(store)
     selector, _ = make_selector(method, params, k=k, seed=None)
-    selector.count_kept(dataset.shape[1], name="-k")
+    selector.count_kept(dataset.shape[1])
     resources = planned_resources(**cluster)
     with keep_statistics(**cache):
         projected = require_driver(selector.plan(dataset.rows, resources), resources, f"{method} in the driver process")

@@ -26,8 +26,8 @@ class ImageShape(click.ParamType):
 
 
 @click.command(short_help="One page about runs, evaluations, comparisons and batches.")
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
-@click.option("-o", "page", metavar="FILE", required=True, help="HTML file to write.")
+@click.argument("paths", metavar="PATH...", type=click.Path(), nargs=-1, required=True)
+@click.option("-o", "page", metavar="FILE", type=click.Path(), required=True, help="HTML file to write.")
 @click.option("--title", metavar="TEXT", help="Heading of the page.")
 @click.option(
     "--metric", "metrics", metavar="NAME", multiple=True, help="Show this metric; repeated, these (default: all)."

@@ -1,7 +1,8 @@
-"""`mlfs select`: rank the features of a store with a method, and write a run folder."""
+"""`mlfs select`: rank the features of a store with a method or several, and write a run folder for each."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -39,13 +40,22 @@ checkpoint_option = click.option(
 )
 
 
-def _make_command(name: str) -> click.Command:
-    from mlfs_dask.selectors import get_method
-
-    @click.command(name, help="Rank the features of STORE and write the run folder RUN.")
+def _make_command(selectors: Sequence[Any]) -> click.Command:
+    @click.command(
+        "select",
+        help="Rank the features of STORE and write the run folder RUN"
+        + ("/METHOD for each method; options go to every method that has them." if len(selectors) > 1 else "."),
+    )
     @store_argument
     @keep_option
-    @click.option("-o", "run", metavar="RUN", required=True, help="Folder or URL to write; it appears when complete.")
+    @click.option(
+        "-o",
+        "run",
+        metavar="RUN",
+        type=click.Path(),
+        required=True,
+        help="Folder or URL to write; it appears when complete. With several methods: RUN/METHOD for each.",
+    )
     @seed_option
     @resume_option
     @force_option
@@ -55,24 +65,104 @@ def _make_command(name: str) -> click.Command:
     def command(**kwargs: Any) -> None:
         _select(**kwargs)
 
-    selector = get_method(name)
-    if selector.keeps_checkpoints:
+    if any(selector.keeps_checkpoints for selector in selectors):
         command = checkpoint_option(command)
-    return labels_option(command) if selector.label_threshold is not None else command
+    return labels_option(command) if any(selector.label_threshold is not None for selector in selectors) else command
 
 
 select = MethodGroup(
     name="select",
     short_help="Rank the features of a store and write a run folder.",
     make_command=_make_command,
-    help="Rank the features of STORE with METHOD and write a run folder.",
+    several=True,
+    help="Rank the features of STORE with METHOD and write a run folder. With several methods between commas what they "
+    "all begin with is read once, and each has a run folder of its own, RUN/METHOD.",
 )
+
+
+class _Selection:
+    """The selection of one method: checked, and then run unless a run of the same kind is there already."""
+
+    def __init__(
+        self,
+        dataset: Any,
+        selector: Any,
+        run: str,
+        *,
+        resume: bool,
+        force: bool,
+        write_labels: bool,
+        checkpoint_every: float | None,
+        output: Output,
+    ) -> None:
+        from mlfs_dask.checkpoints import Folder, checkpoint_place
+        from mlfs_dask.results import check_free, finished_run, has_labels
+
+        self.selector, self.run, self._dataset = selector, run, dataset
+        self._resume = resume
+        self._write_labels = write_labels and selector.label_threshold is not None
+        self._checkpoint_every = checkpoint_every if selector.keeps_checkpoints else None
+        self._states = Folder(checkpoint_place(run))
+        self.record: dict[str, Any] | None = None
+        self._names: list[str] = []
+        found = None
+        if resume:
+            found = finished_run(run, method=selector.method, params=selector.get_params(False), digest=dataset.digest)
+        if found is not None and (has_labels(run) or not self._write_labels):
+            self._states.remove()  # of a run that was killed between its last file and its end
+            output.note(f"mlfs: {run} is complete already; nothing was run.")
+            self.record, self._names = found.record, found.feature_names
+            return
+        self._force = force or found is not None
+        check_free(run, force=self._force)
+        if self._checkpoint_every is not None and not resume and self._states.holds_state:
+            output.note(f"mlfs: {self._states} holds where an earlier run stopped; --resume would go on from there.")
+
+    def fit(self) -> None:
+        """Fit the selector and write the run folder."""
+        from mlfs_dask.checkpoints import keep_checkpoints
+        from mlfs_dask.results import RecoveredLabels, write_run
+
+        dataset, selector = self._dataset, self.selector
+        every = self._checkpoint_every
+        kept = nullcontext() if every is None else keep_checkpoints(self._states, every=every, resume=self._resume)
+        with kept:
+            selector.fit(dataset)
+            record = selector.report_.to_dict()
+            labels = None
+            if self._write_labels:
+                profile = dataset.rows.profile
+                labels = RecoveredLabels(
+                    write=lambda store: selector.write_labels(dataset, store),
+                    n=profile.n,
+                    names=dataset.label_names,
+                    threshold=float(selector.label_threshold),
+                    partition_rows=-(-profile.n // profile.partitions),
+                )
+            write_run(
+                self.run,
+                ranking=selector.ranking_,
+                scores=selector.scores_,
+                feature_names=dataset.feature_names,
+                record=record,
+                columns=selector.ranking_columns(),
+                labels=labels,
+                force=self._force,
+            )
+        if every is not None:
+            self._states.remove()
+        self.record = record
+        self._names = [str(dataset.feature_names[index]) for index in selector.ranking_[: record["k"]]]
+
+    def result(self) -> dict[str, Any]:
+        """What `--json` prints."""
+        assert self.record is not None
+        return {"run": self.run, "selected": self._names[: self.record["k"]], **self.record}
 
 
 def _select(
     *,
-    method: str,
-    params: dict[str, Any],
+    methods: dict[str, dict[str, Any]],
     store: str,
     k: int | float | str,
     run: str,
@@ -85,86 +175,89 @@ def _select(
     write_labels: bool = False,
     checkpoint_every: float | None = None,
 ) -> None:
+    from mlfs_dask import runtime
     from mlfs_dask.caching import cache as keep_statistics
-    from mlfs_dask.checkpoints import Folder, checkpoint_place, keep_checkpoints
     from mlfs_dask.cluster import connect
-    from mlfs_dask.results import RecoveredLabels, check_free, finished_run, has_labels, write_run
     from mlfs_dask.storage.dataset import open_dataset
 
     dataset = open_dataset(store)
-    selector, seeded = make_selector(method, params, k=k, seed=seed)
-    selector.count_kept(dataset.shape[1], name="-k")  # said in the command's words, before anything else
-    if seed is not None and not seeded:
-        output.note(f"mlfs: {method} draws nothing at random; --seed has no effect.")
-    done = (
-        finished_run(run, method=method, params=selector.get_params(False), digest=dataset.digest) if resume else None
-    )
-    if done is not None and (has_labels(run) or not write_labels):
-        Folder(checkpoint_place(run)).remove()  # of a run that was killed between its last file and its end
-        output.note(f"mlfs: {run} is complete already; nothing was run.")
-        _print(output, run, done.record, done.feature_names)
-        return
-    check_free(run, force=force or done is not None)
-    states = Folder(checkpoint_place(run))
-    if checkpoint_every is not None and not resume and states.holds_state:
-        output.note(f"mlfs: {states} holds where an earlier run stopped; --resume would go on from there.")
-    kept = (
-        nullcontext() if checkpoint_every is None else keep_checkpoints(states, every=checkpoint_every, resume=resume)
-    )
-    with (
-        connect(**cluster),
-        show_progress(output),
-        kept,
-        keep_statistics(**cache),
-    ):
-        selector.fit(dataset)
-        record = selector.report_.to_dict()
-        labels = None
-        if write_labels:
-            profile = dataset.rows.profile
-            labels = RecoveredLabels(
-                write=lambda store: selector.write_labels(dataset, store),
-                n=profile.n,
-                names=dataset.label_names,
-                threshold=float(selector.label_threshold),
-                partition_rows=-(-profile.n // profile.partitions),
-            )
-        write_run(
-            run,
-            ranking=selector.ranking_,
-            scores=selector.scores_,
-            feature_names=dataset.feature_names,
-            record=record,
-            columns=selector.ranking_columns(),
-            labels=labels,
-            force=force or done is not None,
-        )
-    if checkpoint_every is not None:
-        states.remove()
-    chosen = [str(dataset.feature_names[index]) for index in selector.ranking_[: record["k"]]]
-    _print(output, run, record, chosen)
+    selections = []
+    for method, params in methods.items():
+        selector, seeded = make_selector(method, params, k=k, seed=seed)
+        selector.count_kept(dataset.shape[1])  # before anything else
+        if seed is not None and not seeded:
+            output.note(f"mlfs: {method} draws nothing at random; --seed has no effect.")
+        place = run if len(methods) == 1 else f"{run.rstrip('/')}/{method}"
+        options = {"resume": resume, "force": force, "write_labels": write_labels, "output": output}
+        selections.append(_Selection(dataset, selector, place, checkpoint_every=checkpoint_every, **options))
+    missing = [selection for selection in selections if selection.record is None]
+    shared = None
+    if missing:
+        with (
+            connect(**cluster),
+            show_progress(output),
+            keep_statistics(**cache),
+        ):
+            if len(missing) > 1:
+                shared = _read_shared(dataset, [selection.selector for selection in missing])
+            for selection in missing:
+                if len(selections) > 1:
+                    number, name = selections.index(selection) + 1, selection.selector.method
+                    runtime.emit("job", number=number, total=len(selections), name=name)
+                selection.fit()
+    results = [selection.result() for selection in selections]
+    texts = [_text(result) for result in results]
+    if len(results) == 1:
+        output.result(results[0], texts[0])
+    else:
+        if shared is not None:
+            read = f"{size(shared['bytes_read'])} for {', '.join(shared['statistics'])}"
+            texts.insert(0, table([("read together", read), ("seconds", f"{shared['seconds']:.3f}")]))
+        output.result({"shared": shared, "runs": results}, "\n\n".join(texts))
 
 
-def _print(output: Output, run: str, record: dict[str, Any], names: list[str]) -> None:
-    chosen = names[: record["k"]]
+def _read_shared(dataset: Any, selectors: Sequence[Any]) -> dict[str, Any] | None:
+    """Refuse what will not fit before anything is read, and then read what the selectors begin with.
+
+    Returns what was read and what it took; None where each selector reads for itself.
+    """
+    from mlfs_dask.batch.sharing import read_shared, shared_statistics
+    from mlfs_dask.runtime import current_resources
+    from mlfs_dask.selectors.costs import require_driver
+
+    resources = current_resources()
+    for selector in selectors:
+        plan = selector.plan(dataset.rows, resources)
+        require_driver(plan, resources, f"{selector.method} in the driver process")
+    shared = shared_statistics(dataset.rows, selectors, resources)
+    record = read_shared(dataset.rows, shared, resources) if shared else None
+    if record is None:
+        return None
+    kinds = [statistic.kind for statistic in shared]
+    return {"statistics": kinds, "bytes_read": record.bytes_read, "seconds": record.seconds}
+
+
+def _text(result: dict[str, Any]) -> str:
+    chosen = result["selected"]
     shown = ", ".join(chosen[:8]) + (", ..." if len(chosen) > 8 else "")
-    worker, driver = size(record["peak_worker_bytes"]), size(record["peak_driver_bytes"])
-    planned = size(record["plan"]["peak_worker_bytes"])
+    worker, driver = size(result["peak_worker_bytes"]), size(result["peak_driver_bytes"])
+    planned = size(result["plan"]["peak_worker_bytes"])
     # What the cache held was not computed: no worker did anything.
     passes, peak = "none: nothing was read", f"{driver} on the driver"
-    if record["passes"]:
-        passes = f"{record['passes']} ({size(record['bytes_read'])} read, {number_of(record['tasks'], 'task')})"
+    if result["passes"]:
+        passes = f"{result['passes']} ({size(result['bytes_read'])} read, {number_of(result['tasks'], 'task')})"
         peak = f"{worker} a worker (planned {planned}), {peak}"
     rows: list[tuple[str, str]] = [
-        ("kept", f"{record['k']:,} of {number_of(record['d'], 'feature')}: {shown}"),
+        ("method", result["method"]),
+        ("kept", f"{result['k']:,} of {number_of(result['d'], 'feature')}: {shown}"),
         ("passes", passes),
-        ("seconds", f"{record['wall_seconds']:.3f}"),
+        ("seconds", f"{result['wall_seconds']:.3f}"),
         ("peak", peak),
     ]
-    if "from_cache" in record.get("extra", {}):
-        rows.append(("from the cache", ", ".join(record["extra"]["from_cache"])))
-    if record["converged"] is not None:
-        state = "converged" if record["converged"] else "did not converge"
-        rows.append(("loop", f"{state} after {number_of(record['iterations'], 'iteration')}"))
-    rows.append(("written", run))
-    output.result({"run": run, "selected": chosen, **record}, table(rows))
+    if "from_cache" in result.get("extra", {}):
+        rows.append(("from the cache", ", ".join(result["extra"]["from_cache"])))
+    if result["converged"] is not None:
+        state = "converged" if result["converged"] else "did not converge"
+        rows.append(("loop", f"{state} after {number_of(result['iterations'], 'iteration')}"))
+    rows.append(("written", result["run"]))
+    return table(rows)

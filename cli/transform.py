@@ -20,13 +20,13 @@ from mlfs_dask_cli.progress import show_progress
 
 @click.command(short_help="The chosen columns as a new store, or as a file.")
 @store_argument
-@click.argument("run", metavar="RUN")
-@click.argument("destination", metavar="DEST")
+@click.argument("run", metavar="RUN", type=click.Path())
+@click.argument("destination", metavar="DEST", type=click.Path())
 @click.option(
     "-k",
     "k",
     type=KeepCount(),
-    help="Keep the best K of the ranking, a count or a fraction (default: as many as the run chose).",
+    help="Keep the best K of the ranking, a count or a share (default: as many as the run chose).",
 )
 @resume_option
 @force_option

@@ -1,6 +1,6 @@
 """`python -m mlfs_dask` is `mlfs`."""
 
-from mlfs_dask_cli.main import main
+from mlfs_dask_cli import start
 
 if __name__ == "__main__":
-    main()
+    start()

@@ -284,7 +284,7 @@ class FolderEntry(CacheEntry):
             self._folder.mkdir(parents=True, exist_ok=True)
             _write_tag(self._folder)
             aside.mkdir()
-            with runtime.stage(f"cache: {self._kind}"):
+            with runtime.stage("saving to the cache"):
                 self._write(aside, arrays)
             for left in reversed(range(_TRIES)):
                 if self._path.exists() and not self._is_complete():

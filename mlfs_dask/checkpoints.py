@@ -97,7 +97,7 @@ class FolderCheckpoint(Checkpoint):
     def save(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         started = time.monotonic()
         try:
-            with runtime.stage("checkpoint"):
+            with runtime.stage("saving a checkpoint"):
                 self.folder.write(_STATE, self.key, arrays, facts)
         except Exception as error:  # a full disk, or any error of an object store client: the job can continue
             if not isinstance(error, OSError) and not self.folder.is_remote:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from mlfs_dask import runtime
 from mlfs_dask.admission import admission
 from mlfs_dask.block_sizes import register_sizes
-from mlfs_dask.errors import ClusterLostError, UsageError
+from mlfs_dask.errors import ClusterLostError, UsageError, parameter
 from mlfs_dask.runtime import Resources
 
 if TYPE_CHECKING:
@@ -183,42 +183,46 @@ def _check_options(
     in_process: bool = False,
 ) -> None:
     tls = (tls_ca_file, tls_cert, tls_key)
+    tls_options = [parameter(name) for name in ("tls_ca_file", "tls_cert", "tls_key")]
     places = {
-        "--scheduler": scheduler is not None,
-        "--scheduler-file": scheduler_file is not None,
-        "--workers": workers is not None,
-        "--in-process": in_process,
+        parameter("scheduler"): scheduler is not None,
+        parameter("scheduler_file"): scheduler_file is not None,
+        parameter("workers"): workers is not None,
+        parameter("in_process"): in_process,
     }
     named = [name for name, given in places.items() if given]
     if len(named) > 1:
         raise UsageError(f"{' and '.join(named)} name different places to compute; give one.")
     remote = scheduler is not None or scheduler_file is not None
     if remote and (threads_per_worker is not None or memory_limit is not None):
-        option = "--memory-limit" if memory_limit is not None else "--threads-per-worker"
+        option = parameter("memory_limit" if memory_limit is not None else "threads_per_worker")
         raise UsageError(
             f"{option} is for local workers; those of a running cluster have theirs already."
             "\n  cure: give it to `dask worker` where the workers are started."
         )
     if in_process and threads_per_worker is not None:
-        raise UsageError("--threads-per-worker has no meaning with --in-process.")
+        raise UsageError(f"{parameter('threads_per_worker')} has no meaning with {parameter('in_process')}.")
     if threads_per_worker is not None and workers is None:
         raise UsageError(
-            "--threads-per-worker is for local workers, and none are asked for."
-            "\n  cure: give --workers N too, or leave it out: this process then has a thread for every core."
+            f"{parameter('threads_per_worker')} is for local workers, and none are asked for."
+            f"\n  cure: give {parameter('workers')} as well, or leave it out: this process has a thread a core."
         )
-    for option, number in (("--workers", workers), ("--threads-per-worker", threads_per_worker)):
+    for option, number in ((parameter("workers"), workers), (parameter("threads_per_worker"), threads_per_worker)):
         if number is not None and number < 1:
             raise UsageError(f"{option} must be at least 1; it is {number}.")
     if insecure and not remote:
-        raise UsageError("--insecure goes with --scheduler or --scheduler-file.")
+        raise UsageError(
+            f"{parameter('insecure')} goes with {parameter('scheduler')} or {parameter('scheduler_file')}."
+        )
     if wait <= 0:
-        raise UsageError(f"--wait must be a positive number of seconds; it is {wait:g}.")
+        raise UsageError(f"{parameter('wait')} must be a positive number of seconds; it is {wait:g}.")
     if any(tls) and not all(tls):
-        options = ("--tls-ca-file", "--tls-cert", "--tls-key")
-        missing = [name for name, value in zip(options, tls, strict=True) if not value]
-        raise UsageError(f"TLS needs all three of {', '.join(options)}; missing: {', '.join(missing)}.")
+        missing = [name for name, value in zip(tls_options, tls, strict=True) if not value]
+        raise UsageError(f"TLS needs all three of {', '.join(tls_options)}; missing: {', '.join(missing)}.")
     if any(tls) and not remote:
-        raise UsageError("TLS options go with --scheduler or --scheduler-file; local workers need none.")
+        raise UsageError(
+            f"TLS options go with {parameter('scheduler')} or {parameter('scheduler_file')}; local workers need none."
+        )
     for path in tls:
         if path is not None and not Path(path).is_file():
             raise UsageError(f"no such file: {path} (a TLS option names it).")
@@ -228,7 +232,7 @@ def _check_options(
         import dask
 
         if not dask.config.get("distributed.comm.tls.ca-file", None):
-            raise UsageError(f"the address {scheduler} needs --tls-ca-file, --tls-cert and --tls-key.")
+            raise UsageError(f"the address {scheduler} needs {', '.join(tls_options[:2])} and {tls_options[2]}.")
 
 
 # The three places to compute

@@ -5,8 +5,11 @@ Every message says what was expected, what came, and what to do about it.
 
 from __future__ import annotations
 
+import contextlib
 import errno
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
+from typing import Literal
 
 #: What the system says where no further file can be opened, and what to do.
 TOO_MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE})
@@ -40,6 +43,52 @@ def closest(name: str, known: Iterable[str]) -> str:
     names = list(known)
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     return f"Did you mean {' or '.join(close)}?" if close else f"Known: {', '.join(names)}."
+
+
+#: Parameters of Python that an option, or a key of a plan, has another name for.
+_NAMES = {"n_features_to_select": "k", "fold_of": "split_file"}
+
+_spelling: ContextVar[Literal["python", "option", "key"]] = ContextVar("spelling", default="python")
+
+
+@contextlib.contextmanager
+def spell_parameters_as(spelling: Literal["option", "key"]) -> Iterator[None]:
+    """Spell parameters in messages as options of the command line, or as keys of a plan, inside the with-block."""
+    token = _spelling.set(spelling)
+    try:
+        yield
+    finally:
+        _spelling.reset(token)
+
+
+def parameter(name: str, value: object = None) -> str:
+    """A parameter, with a value where one is given, as whoever reads the message would write it.
+
+    Parameters
+    ----------
+    name : str
+        In Python.
+    value : optional
+
+    Examples
+    --------
+    >>> parameter("lambda_"), parameter("graph", "exact")
+    ('lambda_', "graph='exact'")
+    >>> with spell_parameters_as("option"):
+    ...     parameter("lambda_"), parameter("max_iter"), parameter("graph", "exact"), parameter("C")
+    ('--lambda', '--max-iter', '--graph exact', '-C')
+    >>> with spell_parameters_as("key"):
+    ...     parameter("lambda_"), parameter("graph", "exact"), parameter("n_features_to_select")
+    ('lambda', 'graph: exact', 'k')
+    """
+    spelling = _spelling.get()
+    if spelling == "python":
+        return name if value is None else f"{name}={value!r}"
+    name = _NAMES.get(name, name.strip("_"))
+    if spelling == "key":
+        return name if value is None else f"{name}: {value}"
+    flag = f"-{name}" if len(name) == 1 else "--" + name.replace("_", "-")
+    return flag if value is None else f"{flag} {value}"
 
 
 class MlfsError(Exception):

@@ -278,6 +278,8 @@ def appearing(place: Path) -> Iterator[Path]:
     MlfsError
         Something cannot be written, for want of room or permission; nothing is left behind.
     """
+    if place.is_symlink():
+        place = place.resolve()  # the link stays, and what it points to is replaced
     aside = place.with_name(f".{place.name}.{uuid.uuid4().hex[:8]}")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -321,13 +323,15 @@ def _move_into_place(aside: Path, place: Path) -> None:
         aside.replace(place)
         return
     old = place.with_name(f".{place.name}.{uuid.uuid4().hex[:8]}.old")
-    place.rename(old)
     try:
+        place.rename(old)
         aside.rename(place)
-    except OSError:
-        old.rename(place)
-        raise
-    shutil.rmtree(old)
+        shutil.rmtree(old)
+    finally:  # of Ctrl-C, too
+        if place.exists():
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            old.rename(place)
 
 
 def ranking_text(

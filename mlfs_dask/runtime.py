@@ -460,9 +460,15 @@ _lock = threading.Lock()
 def progress_to(sink: ProgressSink) -> Iterator[None]:
     """Send progress events of this thread, and of those that it starts here, to `sink` inside the with-block.
 
-    An event is a dict with "kind": "pass" (a reading of the data begins: label, partitions), "partitions" (`done` more
-    are finished), "pass-done"; "stage" (work that reads no data: label, parts, unit), "parts", "stage-done"; or "step"
-    (one iteration of a loop: number, objective...).
+    An event is a dict with "kind":
+
+    - "job" (one of several selections or evaluations begins: number from 1, total, name);
+    - "ranking" (an evaluation begins to learn and score one: number from 1, total, candidate, repeat, fold);
+    - "fit" (a selector begins: method, readings, max_iterations, typical_iterations);
+    - "step" (an iteration of its loop has ended: number, objective...);
+    - "pass" (a reading of the data begins: label, partitions), "partitions" (`done` more are finished), "pass-done";
+    - "stage" (other work that may take long begins: label, parts, unit), "parts", "stage-done";
+    - "convert" (stage "read" or "write": parts_done of parts).
     """
     token = _sinks.set((*_sinks.get(), sink))
     try:
@@ -482,11 +488,12 @@ def emit(kind: str, **fields: Any) -> None:
 
 @contextlib.contextmanager
 def stage(label: str, parts: int | None = None, *, unit: str = "parts") -> Iterator[Callable[[], None]]:
-    """Tell of work inside the with-block that reads no data and may take long: a search, a solve, the writing of state.
+    """Tell of work inside the with-block that is no pass and may take long: a search, a solve, the writing of state.
 
     Parameters
     ----------
     label : str
+        What is done, as a progress line says it: "growing a forest".
     parts : int, optional
         How many there are to do; None where nobody knows.
     unit : str

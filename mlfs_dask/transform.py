@@ -125,7 +125,7 @@ def chosen_columns(run: Run, k: int | float | None) -> NDArray[np.int64]:
     """Indices of the best k features, rising."""
     from mlfs_dask.selectors.base import count_kept
 
-    kept = run.k if k is None else count_kept(k, len(run.ranking), name="k (-k)")
+    kept = run.k if k is None else count_kept(k, len(run.ranking), name="k")
     return np.sort(run.ranking[:kept])
 
 
@@ -143,10 +143,10 @@ def _check_origin(dataset: Dataset, run: Run, store: str) -> None:
 
 def _blocks(dataset: Dataset, columns: NDArray[np.int64]) -> Iterator[tuple[Matrix, csr_array]]:
     rows = dataset.rows
-    runtime.emit("pass", label="writing", partitions=rows.profile.partitions)
-    for partition in range(rows.profile.partitions):
-        for block in rows.stream(partition, partition + 1):
-            # Copies: the block's own arrays are overwritten by the next one.
-            X = block.X.take(columns, axis=1) if isinstance(block.X, np.ndarray) else block.X[:, columns]
-            yield X, block.Y.copy()
-        runtime.emit("partitions", done=1)
+    with runtime.stage("writing", rows.profile.partitions, unit="partitions") as report_progress:
+        for partition in range(rows.profile.partitions):
+            for block in rows.stream(partition, partition + 1):
+                # Copies: the block's own arrays are overwritten by the next one.
+                X = block.X.take(columns, axis=1) if isinstance(block.X, np.ndarray) else block.X[:, columns]
+                yield X, block.Y.copy()
+            report_progress()

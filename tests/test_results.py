@@ -92,6 +92,19 @@ def test_an_earlier_run_is_kept_without_force_and_replaced_with_it(tmp_path: Pat
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
 
 
+def test_behind_a_symbolic_link_the_run_is_replaced_and_the_link_stays(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    write(tmp_path / "runs" / "first")
+    link = tmp_path / "latest"
+    link.symlink_to("runs/first")
+    write(link, record=record(method="other"), force=True)
+    assert link.readlink() == Path("runs/first")
+    assert read_run(str(tmp_path / "runs" / "first")).record["method"] == "other"
+    assert sorted(p.name for p in tmp_path.rglob("*")) == sorted(
+        ["latest", "runs", "first", "ranking.csv", "run.json", "selected.txt"]
+    )
+
+
 @pytest.mark.parametrize("kind", ["file", "folder"])
 def test_what_is_no_run_is_never_replaced(tmp_path: Path, kind: str) -> None:
     place = tmp_path / "precious"
@@ -155,6 +168,35 @@ def test_failure_of_the_last_rename_brings_the_old_run_back(tmp_path: Path, monk
     with pytest.raises(MlfsError, match="lost"):
         write(run, record=record(method="other"), force=True)
     assert read_run(str(run)).record["method"] == "elc"
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize("moment", ["rename of the old", "rename of the new", "removal of the old"])
+def test_an_interrupt_at_the_end_leaves_one_whole_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    run = tmp_path / "run"
+    write(run)
+    rename, rmtree, calls = Path.rename, results.shutil.rmtree, []
+
+    def interrupted_rename(self: Path, target: Path) -> Path:
+        calls.append("old" if self == run else "new")
+        renamed = rename(self, target)
+        if moment == f"rename of the {calls[-1]}" and len(calls) <= 2:
+            raise KeyboardInterrupt
+        return renamed
+
+    def interrupted_rmtree(path: Path, **options: Any) -> None:
+        if moment == "removal of the old" and "rmtree" not in calls:
+            calls.append("rmtree")
+            raise KeyboardInterrupt
+        rmtree(path, **options)
+
+    monkeypatch.setattr(Path, "rename", interrupted_rename)
+    monkeypatch.setattr(results.shutil, "rmtree", interrupted_rmtree)
+    with pytest.raises(KeyboardInterrupt):
+        write(run, record=record(method="other"), force=True)
+    assert read_run(str(run)).record["method"] == ("elc" if moment == "rename of the old" else "other")
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
 
 

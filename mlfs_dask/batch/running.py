@@ -25,16 +25,17 @@ import numpy as np
 
 from mlfs_dask import caching, runtime
 from mlfs_dask._version import __version__
-from mlfs_dask.batch.spec import BatchSpec, Job, StoreEntry, read_spec, without_dashes
+from mlfs_dask.batch.sharing import read_shared, shared_statistics
+from mlfs_dask.batch.spec import BatchSpec, Job, StoreEntry, read_spec
 from mlfs_dask.checkpoints import Folder, checkpoint_place, keep_checkpoints
-from mlfs_dask.errors import ClusterLostError, DataError, DoesNotFitError, MlfsError, UsageError
+from mlfs_dask.errors import ClusterLostError, MlfsError, UsageError, spell_parameters_as
 from mlfs_dask.evaluation import results as evaluations
 from mlfs_dask.evaluation.candidates import ALL, RANDOM, Candidate
 from mlfs_dask.evaluation.experiment import Experiment
 from mlfs_dask.evaluation.inputs import Inputs
 from mlfs_dask.evaluation.resume import PartialResults, partial_folder
 from mlfs_dask.fingerprints import code_digest, digest_of
-from mlfs_dask.primitives.passes import cache_entry, is_cached, plan_statistics, run_pass
+from mlfs_dask.primitives.passes import cache_entry
 from mlfs_dask.results import RECORD, as_json, is_url, read_run, write_run
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import count_kept
@@ -260,7 +261,7 @@ class Batch:
         for store in self.spec.stores:
             jobs = [job for job in self._jobs_of(store) if not self._is_done(job)]
             found.done += len(self._jobs_of(store)) - len(jobs)
-            with caching.assume_cached():
+            with caching.assume_cached(), spell_parameters_as("key"):
                 found.jobs += self._project_store(store, jobs, resources)
         return found
 
@@ -280,7 +281,7 @@ class Batch:
     def _project_selection(self, job: Job, resources: Resources) -> JobProjection:
         selector = job.make_selector()
         dataset = self._datasets[job.store.name]
-        selector.count_kept(dataset.rows.profile.d, name="k")
+        selector.count_kept(dataset.rows.profile.d)
         if selector.keeps_checkpoints and self._comes_after_its_ranking(job):
             return JobProjection(job.name, peak_driver_bytes=runtime.driver_bytes())
         plan = require_driver(selector.plan(dataset.rows, resources), resources, f"{job.name} in the driver process")
@@ -331,6 +332,8 @@ class Batch:
             Another process runs a batch in the folder.
         """
         if self._place.exists() and not self._resume:
+            if self._place.is_symlink():
+                self._checked_place = self._place.resolve()  # the link stays
             os.close(_lock_folder(self._place))
             old = self._place.with_name(f".{self._place.name}.{uuid.uuid4().hex[:8]}.old")
             self._place.rename(old)
@@ -352,7 +355,8 @@ class Batch:
         ClusterLostError
         """
         try:
-            self._run_all(report_state)
+            with spell_parameters_as("key"):
+                self._run_all(report_state)
             self._write_record("failed" if self.failures else "done")
         finally:
             self._unlock()
@@ -407,6 +411,7 @@ class Batch:
         self._read_shared(store, missing)
         for job in missing:
             started = time.perf_counter()
+            runtime.emit("job", number=self.spec.jobs.index(job) + 1, total=len(self.spec.jobs), name=job.name)
             try:
                 record = self._run_selection(job) if job.evaluation is None else self._run_evaluation(job)
                 self._rows[job.name] = _row(job, "done") | _facts(record)
@@ -427,17 +432,10 @@ class Batch:
         """Read in one pass what two selections or more begin with."""
         dataset, resources = self._datasets[store.name], runtime.current_resources()
         shared = self._shared_statistics(dataset, jobs, resources)
-        if not shared:
+        record = read_shared(dataset.rows, shared, resources) if shared else None
+        if record is None:
             return
         name = f"{store.name}.shared"
-        try:
-            _, record = run_pass(dataset.rows, shared, resources, label="shared")
-        except ClusterLostError:
-            raise
-        except MlfsError as error:
-            # Each job reads for itself, and tells what is wrong.
-            logger.info("nothing is shared on %s: %s", store.name, error)
-            return
         self._rows[name] = dict.fromkeys(JOB_COLUMNS) | {
             "job": name,
             "kind": "shared",
@@ -452,42 +450,13 @@ class Batch:
         self._write_jobs()
 
     def _shared_statistics(self, dataset: Dataset, jobs: Sequence[Job], resources: Resources) -> list[Any]:
-        """What to read together: every statistic once, in its largest form; nothing where one job alone would read."""
-        rows = dataset.rows
-        if not caching.is_on(rows):
-            return []
-        largest: dict[str, Any] = {}
-        asked = 0
-        for job in jobs:
-            if job.evaluation is not None:
-                continue
-            try:
-                wanted = job.make_selector().first_statistics(rows, resources)
-            except (UsageError, DataError, DoesNotFitError):
-                continue  # reported when it is its turn
-            wanted = [statistic for statistic in wanted if not is_cached(rows, statistic)]
-            asked += bool(wanted)
-            for statistic in wanted:
-                key = f"{statistic.kind}-{digest_of(statistic.parameters)}"
-                # The information with more labels holds that with fewer.
-                if key not in largest or statistic.result_bytes > largest[key].result_bytes:
-                    largest[key] = statistic
-        if asked < 2:
-            return []
-        shared: list[Any] = list(largest.values())
-        while shared:
-            try:
-                plan_statistics(rows, shared, resources)
-                break
-            except DoesNotFitError:
-                # The jobs that need it read it by themselves.
-                shared.remove(max(shared, key=lambda statistic: statistic.state_bytes))
-        return shared
+        selectors = (job.make_selector() for job in jobs if job.evaluation is None)
+        return shared_statistics(dataset.rows, selectors, resources)
 
     def _run_selection(self, job: Job) -> dict[str, Any]:
         dataset, place = self._datasets[job.store.name], str(self._folder(job))
         selector = job.make_selector()
-        selector.count_kept(dataset.rows.profile.d, name="k")  # as a plan spells it
+        selector.count_kept(dataset.rows.profile.d)
         known = self._known_ranking(job, selector)
         if known is not None:
             return known
@@ -757,7 +726,7 @@ def _project_or_problem(name: str, project: Callable[[], JobProjection]) -> JobP
     try:
         return project()
     except MlfsError as error:
-        return JobProjection(name, problem=without_dashes(error), exit_code=error.exit_code)
+        return JobProjection(name, problem=str(error), exit_code=error.exit_code)
 
 
 def _ranking_of(job: Job) -> tuple[str, str, int | None]:

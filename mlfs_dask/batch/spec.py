@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mlfs_dask.batch.spec_io import Item, as_document, read_document
-from mlfs_dask.errors import UsageError
+from mlfs_dask.errors import UsageError, spell_parameters_as
 from mlfs_dask.evaluation.candidates import ALL, RANDOM
 from mlfs_dask.evaluation.protocols import Settings, make_settings
 from mlfs_dask.evaluation.table import dataset_name
@@ -146,9 +146,10 @@ def read_spec(plan: str | Path | Mapping[str, Any]) -> BatchSpec:
     DataError
         With the line of what is wrong, and the closest name where one is not known.
     """
-    if isinstance(plan, Mapping):
-        return _SpecReader(as_document(plan), Path()).spec()
-    return _SpecReader(read_document(plan), Path(plan).parent).spec()
+    with spell_parameters_as("key"):
+        if isinstance(plan, Mapping):
+            return _SpecReader(as_document(plan), Path()).spec()
+        return _SpecReader(read_document(plan), Path(plan).parent).spec()
 
 
 class _SpecReader:
@@ -205,6 +206,7 @@ class _SpecReader:
         method = entries["method"].text("method")
         try:
             selector = get_method(method)
+            method = selector.method
         except UsageError as error:
             raise entries["method"].error(str(error)) from None
         options = {option.key: option for option in selector_options(selector)}
@@ -226,14 +228,14 @@ class _SpecReader:
             try:
                 selector(n_features_to_select=1, **params)._check_parameters()
             except UsageError as error:
-                text = _spell_as_keys(error, options.values())
+                text = str(error)
                 raise _entry_named_in(text, given, entries.get("params", item)).error(text) from None
             text = ",".join(f"{key}={point[key]}" for key in shown)
             points.append(MethodPoint(f"{label}:{text}" if text else label, method, params))
         own_ks = self._ks(entries["k"]) if "k" in entries else ks
         if AUTO in own_ks:
             try:
-                selector(n_features_to_select=AUTO).count_kept(1, name="k")
+                selector(n_features_to_select=AUTO).count_kept(1)
             except UsageError as error:
                 raise entries.get("k", item).error(str(error)) from None
         own = self._seeds(entries["seeds"]) if "seeds" in entries else seeds
@@ -271,7 +273,7 @@ class _SpecReader:
         try:
             make_settings(protocol, options)
         except UsageError as error:
-            text = without_dashes(error)
+            text = str(error)
             raise _entry_named_in(text, entries, item).error(text) from None
         name = entries["name"].text("name") if "name" in entries else protocol or "evaluation"
         own = self._seeds(entries["seeds"]) if "seeds" in entries else seeds or [0]
@@ -326,7 +328,7 @@ def _parameter(item: Item, option: Option) -> Any:
         try:
             return option.parse(value)
         except UsageError as error:
-            raise item.error(str(error).replace(option.flag, option.key, 1)) from None
+            raise item.error(str(error)) from None
     kinds: Any = option.types + ((int,) if float in option.types else ())
     if value is None and option.optional:
         return None
@@ -364,16 +366,3 @@ def _entry_named_in(text: str, entries: Mapping[str, Item], otherwise: Item) -> 
     text = text.replace("-", "_")
     named = [(found.start(), name) for name in entries if (found := re.search(rf"\b{re.escape(name)}\b", text))]
     return entries[min(named)[1]] if named else otherwise
-
-
-def _spell_as_keys(error: Exception, options: Iterable[Option]) -> str:
-    """The text of an error of a selector, its parameters spelt as they are in a plan."""
-    text = str(error)
-    for option in options:
-        text = re.sub(rf"\b{option.name}\b", option.key, text)
-    return text
-
-
-def without_dashes(error: Exception) -> str:
-    """The text of an error, options spelt as they are in a plan."""
-    return re.sub(r"(?<![\w-])--(?=[a-zA-Z])", "", str(error))

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mlfs_dask.errors import UsageError, closest
+from mlfs_dask.errors import UsageError, closest, spell_parameters_as
 from mlfs_dask.results import RECORD, Run, is_url, read_run
-from mlfs_dask.selectors import METHODS, get_method
+from mlfs_dask.selectors import METHODS, get_method, method_name
 from mlfs_dask.selectors.base import plain
 from mlfs_dask.selectors.options import key_of, selector_options
 
@@ -80,8 +80,12 @@ def read_candidate(text: str | Candidate) -> Candidate:
         if options:
             raise UsageError(f"the candidate {name!r} takes no parameters; got {text!r}.")
         return Candidate(name, name)
-    if name in METHODS:
-        return Candidate(text, name, _read_params(name, options))
+    method = method_name(name)
+    if method in METHODS:
+        with spell_parameters_as("key"):
+            params = _read_params(method, options)
+            get_method(method)(n_features_to_select=1, **params)._check_parameters()
+        return Candidate(method + text[len(name) :], method, params)
     if is_url(text) or (Path(text) / RECORD).is_file():
         return candidate_of_run(read_run(text))
     known = closest(name, [*METHODS, RANDOM, ALL])

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.array_files import free_disk, map_file
-from mlfs_dask.errors import DoesNotFitError
+from mlfs_dask.errors import DoesNotFitError, parameter
 from mlfs_dask.typing import Profile
 
 
@@ -42,7 +42,8 @@ def new_column_file(folder: Path, n: int, k: int, dtype: Any) -> NDArray[Any]:
                 f"columns of all rows, in the scratch folder {folder}",
                 projected=size,
                 available=free_disk(folder),
-                cure="point TMPDIR to a folder on a disk with more room, or evaluate fewer features (--k-grid)",
+                cure="point TMPDIR to a folder on a disk with more room, or evaluate fewer features "
+                f"({parameter('k_grid')})",
             ) from error
         return map_file(file, (n, k), dtype)
 

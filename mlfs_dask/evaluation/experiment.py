@@ -17,7 +17,7 @@ import numpy as np
 
 from mlfs_dask import runtime
 from mlfs_dask._version import __version__
-from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.errors import DataError, UsageError, number_of, parameter
 from mlfs_dask.evaluation.candidates import ALL, RANDOM, Candidate, read_candidates
 from mlfs_dask.evaluation.grids import Grid, GridPoint, read_grid
 from mlfs_dask.evaluation.inputs import Inputs, SplitInputs, split_inputs
@@ -206,6 +206,12 @@ class Experiment:
         widest = table.d if any(s.method == ALL for s in self._candidates) else self._grid.largest
         longest = max((len(split.train) for split in self._splits), default=0)
         most = max((len(split.test) for split in self._splits), default=0)
+        shortest = min((len(split.train) for split in self._splits), default=0)
+        if "mlknn" in self._settings.classifiers and self._settings.n_neighbors > shortest:
+            raise UsageError(
+                f"{parameter('n_neighbors')} is {self._settings.n_neighbors:,}, and the smallest training part has "
+                f"{number_of(shortest, 'row')}; give fewer."
+            )
         self._planned_bytes = runtime.driver_bytes()
         plan = self._scoring = plan_scoring(self._settings, table, widest, longest, most, self._resources)
         self._planned_bytes += plan.held_bytes
@@ -221,7 +227,7 @@ class Experiment:
             minutes = search_minutes(longest, most, widest, threads)
             self._warn(
                 f"ML-kNN learns from {plan.knn_rows:,} of up to {longest:,} training rows, drawn at random: among all "
-                f"of them every search would take some {minutes} min (--max-train-rows {longest}: it does)."
+                f"of them every search would take some {minutes} min ({parameter('max_train_rows', longest)}: it does)."
             )
 
     def _warn(self, text: str) -> None:
@@ -281,23 +287,21 @@ class Experiment:
                 if "values" not in facts:
                     if part is None:
                         part = split_inputs(self._settings, self._table, split)
-                    began = time.perf_counter()
-                    facts = self._learn(candidate, part, facts, name)
-                    learnt = time.perf_counter()
-                    n_warnings = len(self._scorer.warnings)
-                    facts["values"] = self._values(candidate, part, facts)
-                    facts["warnings"] = self._scorer.warnings[n_warnings:]
-                    if self._partial_results:
-                        self._partial_results.save(name, facts)
                     runtime.emit(
-                        "step",
-                        part=f"{done + 1} of {total}",
+                        "ranking",
+                        number=done + 1,
+                        total=total,
                         candidate=candidate.run,
                         repeat=split.repeat,
                         fold=split.fold,
-                        learning_s=learnt - began,
-                        judging_s=time.perf_counter() - learnt,
                     )
+                    facts = self._learn(candidate, part, facts, name)
+                    n_warnings = len(self._scorer.warnings)
+                    with runtime.stage("scoring"):
+                        facts["values"] = self._values(candidate, part, facts)
+                    facts["warnings"] = self._scorer.warnings[n_warnings:]
+                    if self._partial_results:
+                        self._partial_results.save(name, facts)
                 done += 1
                 outcomes[split.repeat, split.fold, candidate.run] = facts
         return self._tables(outcomes)

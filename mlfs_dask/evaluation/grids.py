@@ -10,7 +10,7 @@ import re
 from fractions import Fraction
 from typing import NamedTuple
 
-from mlfs_dask.errors import UsageError
+from mlfs_dask.errors import UsageError, parameter
 
 _FORMS = "numbers (20), percents (10%), shares (1/6) and ranges FIRST:LAST:STEP of them (10%:90%:10%), between commas"
 
@@ -74,7 +74,9 @@ too_large=(15, 20, 25, 30, 35, 40, 45, 50))
             else:
                 too_large.append(int(value))
     if not points:
-        raise UsageError(f"--k-grid {text}: every number is above the {d} features there are; give smaller ones.")
+        raise UsageError(
+            f"{parameter('k_grid')} {text}: every number is above the {d} features there are; give smaller ones."
+        )
     return Grid(tuple(points.values()), tuple(too_large))
 
 
@@ -84,10 +86,12 @@ def _values(item: str, text: str) -> list[tuple[Fraction, bool]]:
     if len(ends) == 1:
         return ends
     if len(ends) != 3 or len({is_share for _, is_share in ends}) > 1:
-        raise UsageError(f"--k-grid {text}: {item!r} is no range FIRST:LAST:STEP of numbers, or of shares.")
+        raise UsageError(
+            f"{parameter('k_grid')} {text}: {item!r} is no range FIRST:LAST:STEP of numbers, or of shares."
+        )
     (first, is_share), (last, _), (step, _) = ends
     if first > last:
-        raise UsageError(f"--k-grid {text}: the range {item} is empty; its first value is above its last.")
+        raise UsageError(f"{parameter('k_grid')} {text}: the range {item} is empty; its first value is above its last.")
     return [(first + i * step, is_share) for i in range(int((last - first) / step) + 1)]
 
 
@@ -101,7 +105,9 @@ def _value(part: str, text: str) -> tuple[Fraction, bool]:
     elif re.fullmatch(r"\d+", part):
         value, is_share = Fraction(int(part)), False
     else:
-        raise UsageError(f"--k-grid {text}: {part!r} is nothing that can be read; give {_FORMS}.")
+        raise UsageError(f"{parameter('k_grid')} {text}: {part!r} is nothing that can be read; give {_FORMS}.")
     if value <= 0 or (is_share and value > 1):
-        raise UsageError(f"--k-grid {text}: {part} is not between {'0 and 100%' if is_share else '1 and d'}.")
+        raise UsageError(
+            f"{parameter('k_grid')} {text}: {part} is not between {'0 and 100%' if is_share else '1 and d'}."
+        )
     return value, is_share

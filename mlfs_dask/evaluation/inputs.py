@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.errors import DataError
+from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.evaluation.protocols import Settings
 from mlfs_dask.evaluation.simulation import simulate
 from mlfs_dask.evaluation.splits import Split, repeat_seed
@@ -84,7 +84,7 @@ def split_inputs(settings: Settings, table: Table, split: Split) -> SplitInputs:
     if not len(test):
         raise DataError(
             f"every test row of fold {split.fold} has an unknown label (-1)",
-            cure="test on rows whose labels are known (--split-file), or complete their labels",
+            cure=f"test on rows whose labels are known ({parameter('fold_of')}), or complete their labels",
         )
     if len(classifier_rows) < 2:
         raise DataError(

@@ -77,7 +77,7 @@ def nearest_rows(
         indices[low:high] = group.indices
 
     with (
-        runtime.stage("neighbours", groups, unit="groups") as done,
+        runtime.stage("searching neighbours", groups, unit="groups") as done,
         runtime.one_blas_thread(),
         runtime.TaskThreads(threads, "mlfs-search") as pool,
     ):

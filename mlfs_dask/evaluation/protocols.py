@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from mlfs_dask.errors import UsageError, closest
+from mlfs_dask.errors import UsageError, closest, parameter
 from mlfs_dask.evaluation.metrics import DEFAULT_METRICS, get_metric
 from mlfs_dask.evaluation.simulation import check_simulation
 from mlfs_dask.evaluation.splits import KINDS
@@ -79,22 +79,23 @@ class Settings:
             ("classifier_labels", ("simulated", "full")),
         ):
             if getattr(self, name) not in known:
-                raise UsageError(f"{_flag(name)} must be one of {', '.join(known)}; got {getattr(self, name)!r}.")
+                raise UsageError(f"{parameter(name)} must be one of {', '.join(known)}; got {getattr(self, name)!r}.")
         if not self.classifiers or set(self.classifiers) - set(CLASSIFIERS):
             raise UsageError(
-                f"--classifier must be one or more of {', '.join(CLASSIFIERS)}; got {', '.join(self.classifiers)!r}."
+                f"{parameter('classifiers')} must be one or more of {', '.join(CLASSIFIERS)}; "
+                f"got {', '.join(self.classifiers)!r}."
             )
         for metric in self.metrics:
             get_metric(metric)
         for name in ("n_neighbors", "max_train_rows"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise UsageError(f"{_flag(name)} must be at least 1; got {value}.")
+                raise UsageError(f"{parameter(name)} must be at least 1; got {value}.")
         for name in ("smoothing", "C"):
             if not getattr(self, name) > 0:
-                raise UsageError(f"{_flag(name)} must be above 0; got {getattr(self, name)}.")
+                raise UsageError(f"{parameter(name)} must be above 0; got {getattr(self, name)}.")
         if self.seed < 0:
-            raise UsageError(f"--seed must not be negative; got {self.seed}.")
+            raise UsageError(f"{parameter('seed')} must not be negative; got {self.seed}.")
         check_simulation(self.missing_labels, self.labelled_rows)
 
     @property
@@ -105,10 +106,6 @@ class Settings:
     def to_dict(self) -> dict[str, Any]:
         """As plain data."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
-
-
-def _flag(name: str) -> str:
-    return "-C" if name == "C" else "--" + name.replace("_", "-")
 
 
 @dataclass(frozen=True)

@@ -45,18 +45,13 @@ class PartialResults:
 
     def __init__(self, place: Path, job: Mapping[str, Any], *, resume: bool) -> None:
         self._place = place
-        text = json.dumps(as_json(job), sort_keys=True)
-        if not (resume and self._same(text)):
+        self._job = json.dumps(as_json(job), sort_keys=True)
+        if not (resume and self._is_same_job()):
             shutil.rmtree(place, ignore_errors=True)
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise not_written(place, error.strerror or str(error)) from error
-        self._write(place / _JOB, text)
 
-    def _same(self, text: str) -> bool:
+    def _is_same_job(self) -> bool:
         try:
-            return (self._place / _JOB).read_text() == text
+            return (self._place / _JOB).read_text() == self._job
         except OSError:
             return False
 
@@ -72,7 +67,13 @@ class PartialResults:
         return found if isinstance(found, dict) else None
 
     def save(self, name: str, facts: Mapping[str, Any]) -> None:
-        """Save plain data under a name."""
+        """Save plain data under a name. The folder is made with the first: what is refused at once leaves none."""
+        if not self._place.exists():
+            try:
+                self._place.mkdir(parents=True)
+                self._write(self._place / _JOB, self._job)
+            except OSError as error:
+                raise not_written(self._place, error.strerror or str(error)) from error
         self._write(self._file(name), json.dumps(as_json(facts)))
 
     @staticmethod

@@ -18,7 +18,7 @@ from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.array_files import free_disk, scratch_folder
-from mlfs_dask.errors import DoesNotFitError
+from mlfs_dask.errors import DoesNotFitError, parameter
 from mlfs_dask.evaluation.column_file import column_dtype, reading_bytes
 from mlfs_dask.evaluation.column_subset import ColumnSubset, mean_centring, unit_variance_scaling
 from mlfs_dask.evaluation.inputs import SplitInputs
@@ -115,8 +115,8 @@ def plan_scoring(
         f"scoring {columns:,} columns of {table.n:,} rows with {table.q:,} labels",
         projected=besides + (as_read if table.held else 0) + runtime.driver_bytes(),
         available=resources.driver_limit,
-        cure="score fewer features (--k-grid) or leave out `all`, let classifiers learn from fewer rows "
-        "(--max-train-rows), or run on a machine with more memory"
+        cure=f"score fewer features ({parameter('k_grid')}) or leave out `all`, let classifiers learn from fewer rows "
+        f"({parameter('max_train_rows')}), or run on a machine with more memory"
         + ("" if folder is None else f"; the columns themselves may take a file of {as_read:,} bytes in {folder}"),
     )
 

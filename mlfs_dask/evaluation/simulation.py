@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.errors import UsageError
+from mlfs_dask.errors import UsageError, parameter
 
 
 class Simulated(NamedTuple):
@@ -80,9 +80,13 @@ def check_simulation(missing_labels: float, labelled_rows: float) -> None:
     UsageError
     """
     if not 0 <= missing_labels < 1:
-        raise UsageError(f"--missing-labels is a share of the positives, from 0 and below 1; got {missing_labels}.")
+        raise UsageError(
+            f"{parameter('missing_labels')} is a share of the positives, from 0 and below 1; got {missing_labels}."
+        )
     if not 0 < labelled_rows <= 1:
-        raise UsageError(f"--labelled-rows is a share of the rows, above 0 and at most 1; got {labelled_rows}.")
+        raise UsageError(
+            f"{parameter('labelled_rows')} is a share of the rows, above 0 and at most 1; got {labelled_rows}."
+        )
 
 
 def as_unknown(Y: sp.csr_array, labelled: NDArray[np.bool_]) -> sp.csr_array:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.errors import DataError, UsageError, parameter
 
 _Pair = tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]]]
 
@@ -92,7 +92,7 @@ def make_splits(
         raise UsageError(f"groups go with the splits kfold and holdout, not with {kind}.")
     if kind == "given":
         if given is None:
-            raise UsageError("the split 'given' needs to know which rows are test rows; give --split-file.")
+            raise UsageError(f"the split 'given' needs to know which rows are test rows; give {parameter('fold_of')}.")
         yield from _given(given)
         return
     _check_counts(kind, n if groups is None else len(np.unique(groups)), folds, repeats, test_size)
@@ -109,12 +109,12 @@ def make_splits(
 
 def _check_counts(kind: str, units: int, folds: int, repeats: int, test_size: float) -> None:
     if repeats < 1:
-        raise UsageError(f"--repeats must be at least 1; got {repeats}.")
+        raise UsageError(f"{parameter('repeats')} must be at least 1; got {repeats}.")
     if kind == "holdout":
         if not 0 < test_size < 1:
-            raise UsageError(f"--test-size is a share between 0 and 1; got {test_size}.")
+            raise UsageError(f"{parameter('test_size')} is a share between 0 and 1; got {test_size}.")
     elif not 2 <= folds <= units:
-        raise UsageError(f"--folds must be from 2 to the {units} rows or groups there are; got {folds}.")
+        raise UsageError(f"{parameter('folds')} must be from 2 to the {units} rows or groups there are; got {folds}.")
 
 
 def _scikit_pairs(

@@ -22,7 +22,7 @@ from mlfs_dask.blocks.duplicate_labels import DuplicateLabels, duplicate_labels
 from mlfs_dask.blocks.linear import LAPLACIAN_VALUES
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.checkpoints import State
-from mlfs_dask.errors import DataError
+from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.exact import graphs, matrix
 from mlfs_dask.exact.fit import ExactFit, FeatureMoments, convergence_warning, one_blas_thread, save_state
 from mlfs_dask.exact.graphs import Neighbours, nearest_rows
@@ -444,7 +444,8 @@ def _warnings(trace: Trace, scores: Array, tol: float, max_iter: int) -> list[Wa
         found.append(
             convergence_warning(
                 f"Access-MFS did not converge in {max_iter} iterations (the last one changed the objective by "
-                f"{trace.change:.1e} of it, and tol is {tol:g}). Increase max_iter, or tol."
+                f"{trace.change:.1e} of it, and {parameter('tol')} is {tol:g}). "
+                f"Increase {parameter('max_iter')}, or {parameter('tol')}."
             )
         )
     if not trace.solved:

@@ -85,7 +85,7 @@ def nearest_rows(Z: Matrix, k: int, *, threads: int = 1) -> Neighbours:
         nearest.add(Z, 0)
         return nearest.indices, nearest.distances
 
-    return Neighbours(*_search("neighbours", search, n, k, threads))
+    return Neighbours(*_search("searching neighbours", search, n, k, threads))
 
 
 def held_arrays() -> list[HeldArray]:
@@ -129,9 +129,9 @@ def least_mass_rows(
     rng, grow = forest_seeds(seed)
     row_bytes = 8 * -(-X.nnz // n) + 8 if sp.issparse(X) else 4 * d
     chosen = draw_sample(n, sample_size(n, row_bytes, n_trees=n_trees, max_samples=max_samples), rng)
-    with runtime.stage("forest: growing"):
+    with runtime.stage("growing a forest"):
         forest = grow_forest(X[chosen], n_trees=n_trees, max_samples=max_samples, seed=grow)
-    with runtime.stage("masses: counting"):
+    with runtime.stage("counting masses"):
         codes = np.ascontiguousarray(forest.leaf_numbers(X).T)
         tables = mass_tables(forest.shapes, codes)
 
@@ -144,7 +144,7 @@ def least_mass_rows(
         isolation_compiled.nearest_by_mass(codes, tables, low, high, k, indices, masses)
         return indices, masses
 
-    indices, masses = _search("masses: comparing all rows", search, n, k, threads)
+    indices, masses = _search("comparing rows", search, n, k, threads)
     return MassNeighbours(Neighbours(indices, masses / (n_trees * n)), len(chosen))
 
 

@@ -19,6 +19,7 @@ from mlfs_dask import checkpoints
 from mlfs_dask.blocks.factorisation import nonnegative_factors
 from mlfs_dask.blocks.heat_kernel import heat_kernel_graph
 from mlfs_dask.blocks.proximal import row_norms
+from mlfs_dask.errors import parameter
 from mlfs_dask.exact import graphs, matrix
 from mlfs_dask.exact.fit import ExactFit, FeatureMoments, convergence_warning, one_blas_thread, save_state
 from mlfs_dask.exact.graphs import nearest_rows
@@ -185,6 +186,6 @@ def _warnings(trace: Trace, found: Factors, tol: float, max_iter: int) -> list[W
     return [
         convergence_warning(
             f"mFSIR did not converge in {max_iter} iterations (the last one lowered the objective by more than "
-            f"{tol:g} of it). Increase max_iter, or tol."
+            f"{tol:g} of it). Increase {parameter('max_iter')}, or {parameter('tol')}."
         )
     ]

@@ -19,7 +19,7 @@ from scipy import sparse as sp
 from mlfs_dask import checkpoints
 from mlfs_dask.blocks import isolation
 from mlfs_dask.blocks.proximal import row_norms
-from mlfs_dask.errors import DataError
+from mlfs_dask.errors import DataError, parameter
 from mlfs_dask.exact import matrix
 from mlfs_dask.exact.fit import ExactFit, FeatureMoments, convergence_warning, one_blas_thread, save_state
 from mlfs_dask.exact.graphs import Neighbours, least_mass_rows
@@ -350,6 +350,6 @@ def _warnings(trace: Trace, scores: Array, epsilon: float, max_iter: int) -> lis
     return [
         convergence_warning(
             f"SMFS did not converge in {max_iter} iterations (the last one changed the objective by "
-            f"{trace.step[-1]:.1e} of it). Increase max_iter, or tol."
+            f"{trace.step[-1]:.1e} of it). Increase {parameter('max_iter')}, or {parameter('tol')}."
         )
     ]

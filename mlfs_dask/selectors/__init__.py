@@ -26,8 +26,17 @@ METHODS: dict[str, str] = {
 }
 
 
+def method_name(name: str) -> str:
+    """A method's name as it stands in `METHODS`, however it is written.
+
+    >>> method_name("ELC"), method_name("label_entropy")
+    ('elc', 'label-entropy')
+    """
+    return name.lower().replace("_", "-")
+
+
 def get_method(name: str) -> type[BaseSelector]:
-    """The selector class of a name.
+    """The selector class of a name, in upper or lower case.
 
     Raises
     ------
@@ -35,7 +44,7 @@ def get_method(name: str) -> type[BaseSelector]:
         There is no such method; the closest names are told.
     """
     try:
-        module, _, attribute = METHODS[name].partition(":")
+        module, _, attribute = METHODS[method_name(name)].partition(":")
     except KeyError:
         raise UsageError(f"there is no method {name!r}. {closest(name, METHODS)} `mlfs methods` lists all.") from None
     found: type[BaseSelector] = getattr(importlib.import_module(module), attribute)

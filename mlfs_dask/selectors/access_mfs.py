@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask import checkpoints
+from mlfs_dask import checkpoints, runtime
 from mlfs_dask.blocks.adaptive_graph import column_graph
 from mlfs_dask.blocks.anchors import ANCHOR_NEIGHBORS, N_ANCHORS, anchor_values, place_anchors
 from mlfs_dask.blocks.duplicate_labels import DuplicateLabels
 from mlfs_dask.blocks.linear import forward_block
 from mlfs_dask.blocks.proximal import row_norms
-from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.errors import DataError, UsageError, parameter
 from mlfs_dask.exact import access_mfs as exact_form
 from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.primitives.gram import GRAM_CAP, Gram, NormalProduct, scale_gram
@@ -200,6 +200,7 @@ class AccessMFS(IterativeSelector):
     paper = "Huang et al. 2024, arXiv:2406.12193"
     doi = "10.48550/arXiv.2406.12193"
     supervision = "semi-supervised: labels may be unknown"
+    typical_iterations = TYPICAL_ITERATIONS
     passes = "1 + 1 an iteration (above the Gram cap one more); with the exact graph 1"
     memory = (
         "worker: 8 bytes * (2 d q + d m) (8 d² more below the Gram cap); driver: the same and 24 d² bytes (above the "
@@ -254,9 +255,11 @@ class AccessMFS(IterativeSelector):
     def _check_parameters(self) -> None:
         check_parameters(self, least={"gram_cap": 0, "random_state": 0})
         if self.solver_tol is not None and not 1e-12 <= self.solver_tol <= 0.1:
-            raise UsageError(f"solver_tol must be a number from 1e-12 to 0.1; got {self.solver_tol!r}")
+            raise UsageError(f"{parameter('solver_tol')} must be a number from 1e-12 to 0.1; got {self.solver_tol!r}")
         if self.variant == "published_code" and self.graph == "anchors":
-            raise UsageError("variant='published_code' has the exact graph: give graph='exact'")
+            raise UsageError(
+                f"{parameter('variant', 'published_code')} has the exact graph: give {parameter('graph', 'exact')}"
+            )
 
     def _uses_anchors(self, n: int) -> bool:
         return self.variant == "corrected" and super()._uses_anchors(n)
@@ -472,7 +475,8 @@ class AccessMFS(IterativeSelector):
         XW = np.empty((sample.X.shape[0], W.shape[1]))
         forward_block(sample.X, scaling.scale_rows(W), scaling.centre, XW)
         F, _ = prediction.predict(XW, *prediction.labels(sample.Y))
-        points = place_anchors(np.concatenate([F, XW], axis=1), min(m, len(F)), self._seed)
+        with runtime.stage("placing anchors"):
+            points = place_anchors(np.concatenate([F, XW], axis=1), min(m, len(F)), self._seed)
         return replace(prediction, U=points[:, :q].copy(), T=points[:, q:].copy())
 
     def _label_laplacian(self, FF: Array, duplicates: DuplicateLabels) -> Array:
@@ -537,6 +541,7 @@ class AccessMFS(IterativeSelector):
         return [
             ConvergenceWarning(
                 f"Access-MFS did not converge in {self.max_iter} iterations (the last one changed the objective by "
-                f"{trace.change:.1e} of it, and tol is {self.tol:g}). Increase max_iter, or tol."
+                f"{trace.change:.1e} of it, and {parameter('tol')} is {self.tol:g}). "
+                f"Increase {parameter('max_iter')}, or {parameter('tol')}."
             )
         ]

@@ -15,6 +15,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from fractions import Fraction
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -24,7 +25,7 @@ from mlfs_dask import checkpoints, runtime
 from mlfs_dask.admission import refused_workers
 from mlfs_dask.blocks.sparse import columns_of_block
 from mlfs_dask.caching import record_hits
-from mlfs_dask.errors import DataError, UsageError, number_of
+from mlfs_dask.errors import DataError, UsageError, number_of, parameter
 from mlfs_dask.primitives.passes import CacheableStatistic, count_passes
 from mlfs_dask.primitives.row_sources import as_rows
 from mlfs_dask.runtime import Resources
@@ -181,6 +182,8 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
     passes: ClassVar[str]
     #: How memory grows, in words, with the size letters.
     memory: ClassVar[str]
+    #: Iterations of its loop on real data, the least and the most; None where there is no loop.
+    typical_iterations: ClassVar[tuple[int, int] | None] = None
     #: Whether labels may hold -1.
     accepts_unknown_labels: ClassVar[bool] = False
     #: Whether its loop leaves checkpoints (`mlfs_dask.checkpoints`), from which a fit can go on.
@@ -278,7 +281,13 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         # Of methods that keep checkpoints no score depends on how many features are kept.
         loop = {name: value for name, value in params.items() if name != "n_features_to_select"}
         job = checkpoints.job(method=self.method, params=loop, digest=(store or {}).get("digest"))
-        runtime.emit("fit", method=self.method)
+        runtime.emit(
+            "fit",
+            method=self.method,
+            readings=plan.passes,
+            max_iterations=getattr(self, "max_iter", None),
+            typical_iterations=self.typical_iterations,
+        )
         # NumPy and SciPy each bring a BLAS, whose idle threads keep the cores from the other's: one thread of each was
         # up to 15 times faster for loops that use both. Passes have threads of their own.
         passes = PassRunner(source, resources, plan)
@@ -428,25 +437,23 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
-    def count_kept(self, d: int, *, name: str = "n_features_to_select") -> int:
+    def count_kept(self, d: int) -> int:
         """Number of features to keep out of `d`; d with "auto", where the data has to tell.
 
         Parameters
         ----------
         d : int
-        name : str
-            What the user calls it, for messages.
 
         Raises
         ------
         UsageError
         """
         if self.n_features_to_select != AUTO:
-            return count_kept(self.n_features_to_select, d, name=name)
+            return count_kept(self.n_features_to_select, d)
         if not self.resamples_rows:
             raise UsageError(
-                f"{name} cannot be 'auto' with {self.method}, which would have to learn again from every shuffle of "
-                "the labels. Give a count, or let held-out rows choose it: "
+                f"{parameter('n_features_to_select')} cannot be 'auto' with {self.method}, which would have to "
+                "learn again from every shuffle of the labels. Give a count, or let held-out rows choose it: "
                 f"mlfs evaluate STORE {self.method} --choose-k"
             )
         return d
@@ -480,7 +487,7 @@ def count_kept(n_features_to_select: int | float | str | None, d: int, *, name: 
         A count from 1 to d; a fraction in (0, 1], of which at least one feature comes; None for half.
     d : int
     name : str
-        What the user calls it, for messages.
+        What Python calls it, for messages.
 
     Raises
     ------
@@ -494,6 +501,7 @@ def count_kept(n_features_to_select: int | float | str | None, d: int, *, name: 
     value: Any = n_features_to_select
     if value is None:
         return max(1, d // 2)
+    name = parameter(name)
     number = None if isinstance(value, (bool, np.bool_, str)) else value
     if isinstance(number, numbers.Integral):
         if 1 <= value <= d:
@@ -506,7 +514,8 @@ def count_kept(n_features_to_select: int | float | str | None, d: int, *, name: 
             "Give a count, a fraction in (0, 1], or None for half of the features."
         )
     if isinstance(number, numbers.Real) and 0 < value <= 1:
-        return max(1, int(d * float(value)))
+        # The fraction that was meant: 0.29 * 100 is less than 29 in floating point.
+        return max(1, int(d * Fraction(float(value)).limit_denominator(10**9)))
     raise UsageError(f"{name} must be a count, a fraction in (0, 1], or None for half of the features; got {value!r}.")
 
 

@@ -21,6 +21,7 @@ from mlfs_dask.blocks.label_space import (
     residual_correlation,
     standardised_products,
 )
+from mlfs_dask.errors import parameter
 from mlfs_dask.primitives.passes import CacheableStatistic
 from mlfs_dask.primitives.products import LabelMoments, LabelProducts, wants_compiled
 from mlfs_dask.primitives.resampling import Resampling, replicate_groups
@@ -124,6 +125,7 @@ class ELC(ResamplingSelector):
     doi = "10.3390/app10228093"
     supervision = "supervised"
     choice_depends_on_k = True
+    typical_iterations = (160, 630)
     passes = "1 (+1 over the labels alone for -k auto)"
     memory = "worker: 8 bytes * (q * d + q²); driver: 8 bytes * (8 * q * d + 6 * q²)"
 
@@ -255,7 +257,7 @@ class ELC(ResamplingSelector):
         warnings = []
         if not solution.converged:
             text = f"ELC did not converge in {self.max_iter} iterations (‖W − U‖/‖W‖ = {solution.gap[-1]:.1e}). "
-            warnings.append(ConvergenceWarning(text + "Increase max_iter, or beta."))
+            warnings.append(ConvergenceWarning(text + f"Increase {parameter('max_iter')}, or {parameter('beta')}."))
         return Scores(
             scores,
             iterations=len(solution.objective),

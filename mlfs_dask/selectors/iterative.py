@@ -18,7 +18,7 @@ from scipy import sparse as sp
 from mlfs_dask import runtime
 from mlfs_dask.blocks.anchors import ROWS_PER_ANCHOR, count_anchors
 from mlfs_dask.checkpoints import Arrays, Checkpoint, State
-from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.errors import DataError, UsageError, parameter
 from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.primitives.moments import FeatureMoments, Moments
 from mlfs_dask.primitives.passes import PassRecord, records_from_facts, records_to_facts, run_pass
@@ -120,7 +120,7 @@ class IterativeSelector(BaseSelector):
         plan = project(self.cost(source, resources), source, resources)
         n = (source if isinstance(source, Profile) else source.profile).n
         if not self._uses_anchors(n):
-            cure = "take --graph anchors, which holds nothing that grows with the number of rows"
+            cure = f"take {parameter('graph', 'anchors')}, which holds nothing that grows with the number of rows"
             require_driver(plan, resources, f"the exact graph of {self.method} in this process", cure=cure)
         return plan
 
@@ -217,7 +217,7 @@ class IterativeSelector(BaseSelector):
         if len(self.labels_) != n:
             raise DataError(
                 f"the exact graph has labels of the {len(self.labels_):,} rows that were fitted, and X has {n:,}",
-                cure="fit with graph='anchors' for labels of other rows",
+                cure=f"fit with {parameter('graph', 'anchors')} for labels of other rows",
             )
         rows = max(1, 2**22 // self.labels_.shape[1]) // sink.chunk_rows * sink.chunk_rows or sink.chunk_rows
         for start in range(0, n, rows):

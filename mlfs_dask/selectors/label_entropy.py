@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from mlfs_dask import caching
 from mlfs_dask.blocks.counts import MAX_CODES, CodeBook
 from mlfs_dask.blocks.entropy import entropy_of_counts
-from mlfs_dask.errors import DataError, UsageError, number_of
+from mlfs_dask.errors import DataError, UsageError, number_of, parameter
 from mlfs_dask.primitives.counts import (
     Aggregate,
     ContingencyCounts,
@@ -69,9 +69,9 @@ class _CountingSelector(ResamplingSelector):
 
     def _check_parameters(self) -> None:
         if isinstance(self.bins, bool) or not isinstance(self.bins, (int, np.integer)):
-            raise UsageError(f"bins must be a whole number; got {self.bins!r}")
+            raise UsageError(f"{parameter('bins')} must be a whole number; got {self.bins!r}")
         if not 2 <= self.bins <= MAX_CODES:
-            raise UsageError(f"bins must be between 2 and {MAX_CODES}; got {self.bins}")
+            raise UsageError(f"{parameter('bins')} must be between 2 and {MAX_CODES}; got {self.bins}")
         self._check_values()
 
     @property
@@ -259,7 +259,7 @@ class _CountingSelector(ResamplingSelector):
                 f"X contains NaN: {number_of(int(missing.sum()), 'missing value')} in "
                 + number_of(int((missing > 0).sum()), "feature"),
                 column=self._feature_name(missing > 0),
-                cure="choose missing='code' (--missing code) to give them a code of their own, or fill them in",
+                cure=f"choose {parameter('missing', 'code')} to give them a code of their own, or fill them in",
             )
         if features.n_categories is not None:
             n_codes = features.n_categories + (0 if missing is None else (missing > 0))
@@ -389,14 +389,17 @@ class LabelEntropy(_CountingSelector):
         value = self.n_promising_labels
         whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
         if not (whole and value >= 0) and not (isinstance(value, (float, np.floating)) and 0 <= value <= 1):
-            raise UsageError(f"n_promising_labels must be a count from 0 or a fraction from 0.0 to 1.0; got {value!r}")
+            raise UsageError(
+                f"{parameter('n_promising_labels')} must be a count from 0 or a fraction from 0.0 to 1.0; got {value!r}"
+            )
 
     def _n_counted(self, q: int) -> int:
         value: Any = self.n_promising_labels
         if isinstance(value, (int, np.integer)):
             if value > q:
                 raise UsageError(
-                    f"n_promising_labels is {value}, but there are {q} labels; give at most {q}, or 1.0 for all"
+                    f"{parameter('n_promising_labels')} is {value}, but there are {q} labels; give at most {q}, "
+                    "or 1.0 for all"
                 )
             return int(value)
         # A product such as 0.1 * 30 lies a rounding error above 3 and must not count as 4.

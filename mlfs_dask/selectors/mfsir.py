@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask import checkpoints
+from mlfs_dask import checkpoints, runtime
 from mlfs_dask.blocks.anchors import ANCHOR_NEIGHBORS, N_ANCHORS, Anchors, anchor_values, place_anchors
 from mlfs_dask.blocks.factorisation import factors_from_pairs
 from mlfs_dask.blocks.heat_kernel import mean_degree
 from mlfs_dask.blocks.proximal import row_norms
-from mlfs_dask.errors import UsageError
+from mlfs_dask.errors import UsageError, parameter
 from mlfs_dask.exact import mfsir as exact_form
 from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.primitives.gram import GRAM_CAP, Gram, NormalProduct, scale_gram
@@ -149,6 +149,7 @@ class MFSIR(IterativeSelector):
     paper = "Mansouri, Benabdeslem & Benkabou 2024, arXiv:2411.11436"
     doi = "10.48550/arXiv.2411.11436"
     supervision = "supervised"
+    typical_iterations = TYPICAL_ITERATIONS
     passes = "2 + 1 an iteration (above the Gram cap some 10 more); with the exact graph 1"
     memory = (
         "worker: 8 bytes * (2 d l + 2 d m) (8 d² more below the Gram cap); driver: the same and 80 d l bytes; with the "
@@ -200,7 +201,10 @@ class MFSIR(IterativeSelector):
         least = {"gram_cap": 0, "random_state": 0}
         check_parameters(self, positive=("lambda_", "eta", "omega"), least=least)
         if self.step == "fixed" and self.graph == "anchors":
-            raise UsageError("step='fixed' is the published form, which has the exact graph: give graph='exact'")
+            raise UsageError(
+                f"{parameter('step', 'fixed')} is the published form, which has the exact graph: "
+                f"give {parameter('graph', 'exact')}"
+            )
 
     def _uses_anchors(self, n: int) -> bool:
         return self.step == "blockwise" and super()._uses_anchors(n)
@@ -209,7 +213,7 @@ class MFSIR(IterativeSelector):
         if self.n_latent is None:
             return q // 2 + 1  # the paper leaves it open but for l < q
         if self.n_latent > q:
-            raise UsageError(f"n_latent is {self.n_latent}, but there are {q} labels; give at most {q}")
+            raise UsageError(f"{parameter('n_latent')} is {self.n_latent}, but there are {q} labels; give at most {q}")
         return int(self.n_latent)
 
     def _steps(self, d: int) -> int:
@@ -354,7 +358,8 @@ class MFSIR(IterativeSelector):
     def _place_anchors(self, sample: SampledRows, m: int, scaling: Scaling) -> tuple[Anchors, float]:
         """Anchors by k-means, and γ = βc with the mean degree c of the graph of Eq. 6 on the sample."""
         points = scaling.apply(sample.X)
-        centres = place_anchors(points, min(m, points.shape[0]), self._seed)
+        with runtime.stage("placing anchors"):
+            centres = place_anchors(points, min(m, points.shape[0]), self._seed)
         if sp.issparse(points):  # which are not centred
             centres -= scaling.centre * scaling.factor
         # The mean squared distance over all pairs is 2 Σ var_f, and a standardised feature has variance 1.
@@ -442,7 +447,7 @@ class MFSIR(IterativeSelector):
         )
 
     def _never_positive(self, positives: NDArray[np.int64]) -> list[Warning]:
-        counts = " and counts in n_latent, half of the labels and one more: leave it out of Y"
+        counts = f" and counts in {parameter('n_latent')}, half of the labels and one more: leave it out of Y"
         consequence = f"Such a label tells nothing of any feature{counts if self.n_latent is None else ''}."
         return never_positive_warnings(self, "mFSIR", positives, consequence)
 
@@ -459,7 +464,7 @@ class MFSIR(IterativeSelector):
         return [
             ConvergenceWarning(
                 f"mFSIR did not converge in {self.max_iter} iterations (the last one lowered the objective by more "
-                f"than {self.tol:g} of it). Increase max_iter, or tol."
+                f"than {self.tol:g} of it). Increase {parameter('max_iter')}, or {parameter('tol')}."
             )
         ]
 

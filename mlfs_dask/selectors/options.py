@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from mlfs_dask.errors import UsageError
+from mlfs_dask.errors import UsageError, parameter
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Option:
         if self.choices:
             if text in self.choices:
                 return text
-            raise UsageError(f"{self.flag} must be one of {', '.join(self.choices)}; got {text!r}.")
+            raise UsageError(f"{parameter(self.name)} must be one of {', '.join(self.choices)}; got {text!r}.")
         if self.optional and text.lower() == "none":
             return None
         for kind in (bool, int, float, str):
@@ -79,7 +79,7 @@ class Option:
                     return _READ[kind](text)
                 except ValueError:
                     continue
-        raise UsageError(f"{self.flag} must be {self.type_text}; got {text!r}.")
+        raise UsageError(f"{parameter(self.name)} must be {self.type_text}; got {text!r}.")
 
 
 def key_of(spelling: str) -> str:
@@ -120,13 +120,13 @@ def selector_options(selector: type) -> list[Option]:
     annotations = typing.get_type_hints(constructor)
     texts = parameter_texts(inspect.getdoc(selector) or "")
     options = []
-    for name, parameter in inspect.signature(constructor).parameters.items():
+    for name, declared in inspect.signature(constructor).parameters.items():
         if name in ("self", "n_features_to_select"):
             continue
         if name not in texts:
             raise TypeError(f"{selector.__name__}: parameter {name!r} is not documented")
         kinds, choices, optional = _read_annotation(annotations[name], f"{selector.__name__}.{name}")
-        options.append(Option(name, kinds, parameter.default, choices, optional, texts[name]))
+        options.append(Option(name, kinds, declared.default, choices, optional, texts[name]))
     return options
 
 
@@ -154,18 +154,18 @@ def check_parameters(selector: Any, *, positive: Collection[str] = (), least: Ma
             continue
         if option.choices:
             if value not in option.choices:
-                raise UsageError(f"{name} must be {_alternatives(option.choices)}; got {value!r}")
+                raise UsageError(f"{parameter(name)} must be {_alternatives(option.choices)}; got {value!r}")
         elif option.types == (bool,):
             if not isinstance(value, (bool, np.bool_)):
-                raise UsageError(f"{name} must be true or false; got {value!r}")
+                raise UsageError(f"{parameter(name)} must be true or false; got {value!r}")
         elif option.types == (int,):
             lowest = least.get(name, 1)
             if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < lowest:
-                raise UsageError(f"{name} must be a whole number of at least {lowest}; got {value!r}")
+                raise UsageError(f"{parameter(name)} must be a whole number of at least {lowest}; got {value!r}")
         elif option.types == (float,):
             sign = "positive" if name in positive else "non-negative"
             if not is_number(value) or value < 0 or (value == 0 and name in positive):
-                raise UsageError(f"{name} must be a {sign} number; got {value!r}")
+                raise UsageError(f"{parameter(name)} must be a {sign} number; got {value!r}")
 
 
 @functools.cache

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.errors import DataError, UsageError, parameter
 from mlfs_dask.primitives.resampling import Resampling, draw_pool, label_sample
 from mlfs_dask.selectors.base import AUTO, BaseSelector
 from mlfs_dask.selectors.costs import PassRunner, Reading
@@ -38,7 +38,7 @@ class ResamplingSelector(BaseSelector):
         least = {"resamples": 0, "random_state": 0, **(least or {})}
         check_parameters(self, positive=("fdr", *positive), least=least)
         if self.fdr >= 1:
-            raise UsageError(f"fdr must be below 1; got {self.fdr!r}")
+            raise UsageError(f"{parameter('fdr')} must be below 1; got {self.fdr!r}")
 
     @property
     def is_random(self) -> bool:
@@ -107,7 +107,8 @@ class ResamplingSelector(BaseSelector):
             raise DataError(
                 f"no feature goes with the labels more than by chance at a false discovery rate of {self.fdr:g} "
                 f"(of the best feature it is {found.min():.2g})",
-                cure="keep a given number of features (-k), raise the rate (--fdr), or take data with more rows",
+                cure=f"keep a given number of features ({parameter('n_features_to_select')}), "
+                f"raise the rate ({parameter('fdr')}), or take data with more rows",
             )
         return k, found
 

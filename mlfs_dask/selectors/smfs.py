@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask import checkpoints
+from mlfs_dask import checkpoints, runtime
 from mlfs_dask.blocks.anchors import FEWEST_ANCHORS, N_ANCHORS
 from mlfs_dask.blocks.forest import Forest, forest_seeds, grow_forest, sample_size
 from mlfs_dask.blocks.isolation import TreeShape
 from mlfs_dask.blocks.mass_anchors import MassAnchors, landmark_dtype, landmark_tables
 from mlfs_dask.blocks.proximal import row_norms
-from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.errors import DataError, UsageError, parameter
 from mlfs_dask.exact import smfs as exact_form
 from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.primitives.gram import GRAM_CAP, NormalProduct, WeightedGram
@@ -170,6 +170,7 @@ class SMFS(IterativeSelector):
     paper = "Xu & Zhao 2020, IEEE Access 8, 71219-71230"
     doi = "10.1109/ACCESS.2020.2987922"
     supervision = "semi-supervised: labels may be unknown or missing"
+    typical_iterations = (8, 20)
     passes = "3 + at most 1 an iteration (above the Gram cap 2, and some 6 at first); with the exact graph 1"
     memory = (
         "worker: 8 bytes * (2 d q + 2 m²) + 1024 * trees * m (8 d² more below the Gram cap); driver: the same and "
@@ -222,9 +223,12 @@ class SMFS(IterativeSelector):
     def _check_parameters(self) -> None:
         check_parameters(self, least={"gram_cap": 0, "random_state": 0})
         if self.max_samples > 2**16:
-            raise UsageError(f"max_samples must be at most {2**16}; got {self.max_samples}")
+            raise UsageError(f"{parameter('max_samples')} must be at most {2**16}; got {self.max_samples}")
         if self.consistency == "none" and self.graph == "anchors":
-            raise UsageError("consistency='none' is the published form, which has the exact graph: give graph='exact'")
+            raise UsageError(
+                f"{parameter('consistency', 'none')} is the published form, which has the exact graph: "
+                f"give {parameter('graph', 'exact')}"
+            )
 
     def _uses_anchors(self, n: int) -> bool:
         return self.consistency == "observed" and super()._uses_anchors(n)
@@ -424,7 +428,8 @@ class SMFS(IterativeSelector):
         """Landmarks among the sampled rows, with the masses of all leaves, and X'SX below the Gram cap."""
         profile = passes.source.profile
         rng, grow = forest_seeds(self._seed)
-        forest = grow_forest(sample.X, n_trees=self.n_trees, max_samples=self.max_samples, seed=grow)
+        with runtime.stage("growing a forest"):
+            forest = grow_forest(sample.X, n_trees=self.n_trees, max_samples=self.max_samples, seed=grow)
         counts, *grams = passes.run(
             "masses", LeafCounts(forest), *([WeightedGram(scaling, weights)] if profile.d <= self.gram_cap else [])
         )
@@ -497,13 +502,13 @@ class SMFS(IterativeSelector):
                 )
             ]
         if scores.max() <= VANISHED * epsilon:
-            return [UserWarning("SMFS went to P = 0: beta is too large. Scores are what is left of P.")]
+            return [UserWarning(f"SMFS went to P = 0: {parameter('beta')} is too large. Scores are what is left of P.")]
         if trace.converged:
             return []
         return [
             ConvergenceWarning(
                 f"SMFS did not converge in {self.max_iter} iterations (the last one changed the objective by "
-                f"{trace.step[-1]:.1e} of it). Increase max_iter, or tol."
+                f"{trace.step[-1]:.1e} of it). Increase {parameter('max_iter')}, or {parameter('tol')}."
             )
         ]
 

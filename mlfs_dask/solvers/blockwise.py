@@ -216,7 +216,7 @@ def solve_blockwise(
         before = weights.W
         weights.descend(C, weight_steps)
         F = problem.products.forward(weights.W)
-        with runtime.stage("latent labels", label_steps, unit="steps") as report_progress:
+        with runtime.stage("solving for latent labels", label_steps, unit="steps") as report_progress:
             for _ in range(label_steps):
                 label_step(problem, at, F)
                 report_progress()

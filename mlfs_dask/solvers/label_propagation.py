@@ -103,7 +103,7 @@ def propagate_labels(
         scale = diagonal[:, np.newaxis] + known + sigma[columns]
         return np.asarray(R / np.maximum(scale, np.finfo(np.float64).tiny))
 
-    with runtime.stage("predicted labels", unit="steps") as report_progress:
+    with runtime.stage("predicting labels", unit="steps") as report_progress:
         found = cg.conjugate_gradients(
             operator,
             target @ E,

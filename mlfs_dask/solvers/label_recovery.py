@@ -106,7 +106,7 @@ def recover_labels(
         report_progress()
         return np.asarray((alpha * reconstruction.normal(V) + weights * V) * mask[:, columns])
 
-    with runtime.stage("recovered labels", unit="steps") as report_progress:
+    with runtime.stage("recovering labels", unit="steps") as report_progress:
         found = cg.conjugate_gradients(
             operator,
             right,

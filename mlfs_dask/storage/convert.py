@@ -383,6 +383,8 @@ class Destination:
             mark = hashlib.sha256(str(store).encode()).hexdigest()[:16]
             return cls(str(store), None, remote, Path(tempfile.gettempdir()) / f"mlfs-{mark}.wip")
         final = Path.cwd() / local_path(store)
+        if final.is_symlink() and final.exists():
+            final = final.resolve()  # the link stays, and the store that it points to is replaced
         return cls(str(store), final, None, final.with_name(f".{final.name}.wip"))
 
     def check_free(self, *, force: bool) -> None:
@@ -399,8 +401,7 @@ class Destination:
             return
         if not force:
             raise UsageError(f"{self.store} exists\n  cure: choose another name, or pass --force")
-        replaceable = final.is_dir() and not final.is_symlink()
-        if not replaceable or not ((final / ROOT_KEY).is_file() or not any(final.iterdir())):
+        if not final.is_dir() or not ((final / ROOT_KEY).is_file() or not any(final.iterdir())):
             raise UsageError(
                 f"{self.store} exists and is not a store, so --force does not replace it"
                 "\n  cure: choose another name, or remove it yourself"

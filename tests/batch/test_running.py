@@ -12,7 +12,7 @@ import pytest
 
 import mlfs_dask as mlfs
 from mlfs_dask import caching, runtime
-from mlfs_dask.batch import running
+from mlfs_dask.batch import sharing
 from mlfs_dask.batch.running import Batch, BatchFailedError
 from mlfs_dask.batch.spec import read_spec
 from mlfs_dask.errors import ClusterLostError, DataError, UsageError
@@ -327,14 +327,14 @@ def test_places_that_are_taken(store, tmp_path):
 def test_shared_readings_that_do_not_fit_together_are_fewer(store, tmp_path, monkeypatch):
     from mlfs_dask.errors import DoesNotFitError
 
-    inner = running.plan_statistics
+    inner = sharing.plan_statistics
 
     def plan_one(source, statistics, resources):
         if len(statistics) > 1:
             raise DoesNotFitError("two", projected=2, available=1, cure="one")
         return inner(source, statistics, resources)
 
-    monkeypatch.setattr(running, "plan_statistics", plan_one)
+    monkeypatch.setattr(sharing, "plan_statistics", plan_one)
     found = mlfs.run_batch({"stores": store, "methods": ["enm", "gmm", "elc"], "k": 2}, tmp_path / "out")
     assert found.jobs["passes"].sum() == 2
     assert found.jobs["state"].eq("done").all()

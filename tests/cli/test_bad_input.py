@@ -159,8 +159,8 @@ def test_a_store_of_a_later_version(command: tuple[str, ...], run: Run, store: P
         ("3", "between 1 and the number of features, 2; got 3"),
         ("0", "at least 1; got 0"),
         ("-1", "at least 1; got -1"),
-        ("1.5", "a fraction lies between 0 and 1"),
-        ("many", "neither a count (20) nor a fraction"),
+        ("1.5", "a share of the features lies between 0 and 100%"),
+        ("many", "neither a count (20) nor a share"),
     ],
 )
 def test_counts_that_cannot_be_kept(k: str, message: str, run: Run, store: Path, tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_k_of_a_transform(run: Run, run_json: RunJson, store: Path, tmp_path: Pa
     run_json("select", "label-entropy", store, "-k", "1", "-o", tmp_path / "run")
     done = run("transform", store, tmp_path / "run", tmp_path / "chosen.svm", "-k", "9")
     assert done.exit_code == 2
-    assert "k (-k) must be between 1 and the number of features, 2; got 9." in done.stderr
+    assert "mlfs: -k must be between 1 and the number of features, 2; got 9." in done.stderr
 
 
 @pytest.mark.cluster

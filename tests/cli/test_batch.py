@@ -101,6 +101,7 @@ def test_a_batch_leaves_jobs_and_tables(run_json: Any, run: Callable[..., Any], 
     resumed = run("batch", plan, "-o", out, "--in-process", "--resume")
     assert resumed.exit_code == 0, resumed.stderr
     assert resumed.stderr.count("done already") == 1 + 13
+    assert "\nmlfs: job 13 of 13, " in resumed.stderr
     assert "0 to run, 13 done already" in resumed.stderr
 
 

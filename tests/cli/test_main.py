@@ -84,7 +84,7 @@ def test_console_script_and_dask_entry_point() -> None:
     points = {
         (point.group, point.name): point.value for point in importlib.metadata.distribution("mlfs-dask").entry_points
     }
-    assert points["console_scripts", "mlfs"] == "mlfs_dask_cli.main:main"
+    assert points["console_scripts", "mlfs"] == "mlfs_dask_cli:start"
     assert points["dask_cli", "mlfs"] == "mlfs_dask_cli.main:mlfs"
 
 
@@ -94,11 +94,17 @@ def test_console_script_and_dask_entry_point() -> None:
         (["slect"], "no such command: 'slect'. Did you mean select"),
         (["nonsense"], "no such command: 'nonsense'. Known: convert, inspect"),
         (["select", "elk"], "no such method: 'elk'. Did you mean elc"),
+        (["select", "elc,gm", "x.zarr"], "no such method: 'gm'. Did you mean gmm"),
+        (["select", "elc,ELC", "x.zarr"], "'elc,ELC' names elc twice"),
+        (["plan", "elc,gmm", "x.zarr"], "no such method: 'elc,gmm'"),
+        (["select", "elc,gmm", "x.zarr", "-o", "x", "-k", "3", "--n-anchors", "9"], "No such option '--n-anchors'"),
+        (["select", "elc", "x.zarr", "-o", "x", "-k", "1/0"], "neither a count (20) nor a share"),
+        (["select", "elc", "x.zarr", "-o", "x", "-k", "110%"], "lies between 0 and 100%"),
         (["select", "-k", "3", "elc"], "the method comes before its options, and '-k' came first"),
         (["select", "elc", "x.zarr", "-o", "x", "-k", "3", "--bta", "1"], "--beta"),
         (["select", "elc", "x.zarr", "-o", "x"], "Missing option '-k'"),
-        (["select", "elc", "x.zarr", "-o", "x", "-k", "many"], "'many' is neither a count (20) nor a fraction"),
-        (["select", "elc", "x.zarr", "-o", "x", "-k", "1.5"], "a fraction lies between 0 and 1"),
+        (["select", "elc", "x.zarr", "-o", "x", "-k", "many"], "'many' is neither a count (20) nor a share"),
+        (["select", "elc", "x.zarr", "-o", "x", "-k", "1.5"], "a share of the features lies between 0 and 100%"),
         (["select", "elc", "x.zarr", "-o", "x", "-k", "3", "--variant", "new"], "--variant must be one of corrected"),
         (["select", "elc", "x.zarr", "-o", "x", "-k", "3", "--max-iter", "few"], "--max-iter must be int"),
         (["plan", "elc", "x.zarr", "--memory-limit", "lots"], "'lots' is no size; write bytes or a unit"),

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import io
+import itertools
 import json
+import os
+import pty
+import re
+import struct
+import subprocess
 import sys
+import termios
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -15,7 +25,7 @@ from mlfs_dask import runtime
 from mlfs_dask_cli.convert import read_names
 from mlfs_dask_cli.options import Bytes, KeepCount
 from mlfs_dask_cli.output import Output, size, table
-from mlfs_dask_cli.progress import JsonLines, PlainLines, show_progress
+from mlfs_dask_cli.progress import JsonLines, PlainLines, Status, show_progress
 
 
 @pytest.mark.parametrize(
@@ -40,7 +50,20 @@ def test_no_sizes(text: str) -> None:
         Bytes().convert(text, None, None)
 
 
-@pytest.mark.parametrize(("text", "value"), [("20", 20), ("0.1", 0.1), ("1.0", 1.0), ("1", 1), ("1e-1", 0.1)])
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("20", 20),
+        ("0.1", 0.1),
+        ("1.0", 1.0),
+        ("1", 1),
+        ("1e-1", 0.1),
+        ("10%", 0.1),
+        ("1/6", 1 / 6),
+        ("12.5 %", 0.125),
+        ("100%", 1.0),
+    ],
+)
 def test_counts_and_fractions(text: str, value: float) -> None:
     found = KeepCount().convert(text, None, None)
     assert (found, type(found)) == (value, type(value))
@@ -84,15 +107,145 @@ def test_names_from_the_command_line(tmp_path: Path) -> None:
 
 # Progress
 
-EVENTS = [
-    {"kind": "pass", "label": "counts", "partitions": 4},
-    {"kind": "partitions", "done": 1},
-    {"kind": "partitions", "done": 2},
-    {"kind": "pass-done", "label": "counts", "seconds": 2.0},
-    {"kind": "step", "number": 3, "objective": 0.1234567},
-    {"kind": "convert", "stage": "read", "rows": 100},
-    {"kind": "convert", "stage": "write", "parts_done": 2, "parts": 5},
-]
+FIT = {"kind": "fit", "method": "mfsir", "readings": 102, "max_iterations": 100, "typical_iterations": (10, 46)}
+PASS = {"kind": "pass", "label": "X'SX P", "partitions": 4}
+
+
+class Clock:
+    """Seconds that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def lines_after(*events: tuple[float, dict[str, Any]], width: int | None = None) -> list[str]:
+    """The status line after each event at its second."""
+    clock = Clock()
+    status, lines = Status(clock), []
+    for second, event in events:
+        clock.now = second
+        status(event)
+        lines.append(status.line(width))
+    return lines
+
+
+def steps(first: int, last: int, seconds: float) -> list[tuple[float, dict[str, Any]]]:
+    """Iterations of so many seconds each, from second 10 on."""
+    return [
+        (10 + seconds * (number - first), {"kind": "step", "number": number, "objective": 2.9e-28, "residual": 0.04})
+        for number in range(first, last + 1)
+    ]
+
+
+def test_a_reading_says_how_far_it_is_and_what_is_left() -> None:
+    elc = {"kind": "fit", "method": "enm", "readings": 2, "max_iterations": None, "typical_iterations": None}
+    assert lines_after(
+        (0, elc),
+        (2, PASS),
+        (10, {"kind": "partitions", "done": 2}),
+        (18, {"kind": "partitions", "done": 2}),
+        (20, {"kind": "pass-done", "label": "X'SX P", "seconds": 18.0}),
+        (4000, PASS),
+    ) == [
+        "enm; 0:00 elapsed",
+        "enm: reading 0%; 0:02 elapsed",
+        "enm: reading 50%; 0:10 elapsed, about 0:30 left",  # of two readings
+        "enm: reading 100%; 0:18 elapsed, about 0:18 left",
+        "enm; 0:20 elapsed, about 0:20 left",
+        "enm: reading 0%; 1:06:40 elapsed, about 1:06:40 left",
+    ]
+
+
+def test_a_loop_says_its_iteration_how_many_there_may_be_and_what_is_left_at_most() -> None:
+    lines = lines_after((0, FIT), (1, PASS), (9, {"kind": "partitions", "done": 2}), *steps(1, 7, 10.0), (70, PASS))
+    assert lines[2] == "mfsir: reading 50%; 0:09 elapsed"  # nobody knows yet how long an iteration takes
+    assert lines[3].startswith("mfsir: iteration 1 of at most 100 (typically 10 to 46), reading 50%; 0:10 elapsed")
+    assert "left" not in lines[3]
+    assert lines[-1] == (
+        "mfsir: iteration 7 of at most 100 (typically 10 to 46), reading 0%; 1:10 elapsed, up to 6:30 left"
+    )
+
+
+def test_a_loop_that_takes_longer_than_usual_may_take_all_its_iterations() -> None:
+    assert lines_after((0, FIT), *steps(1, 46, 1.0))[-1].endswith("up to 0:54 left")
+
+
+def test_a_loop_that_was_resumed_is_timed_from_there() -> None:
+    assert lines_after((0, FIT), *steps(40, 42, 10.0))[-1].endswith("up to 0:40 left")
+
+
+@pytest.mark.parametrize(
+    ("width", "line"),
+    [
+        (120, "mfsir: iteration 7 of at most 100 (typically 10 to 46), reading 0%; 1:10 elapsed, up to 6:30 left"),
+        (85, "mfsir: iteration 7 of at most 100 (typically 10 to 46); 1:10 elapsed, up to 6:30 left"),
+        (80, "mfsir: iteration 7 of at most 100 (typically 10 to 46); 1:10, up to 6:30 left"),
+        (75, "iteration 7 of at most 100 (typically 10 to 46); 1:10, up to 6:30 left"),
+        (50, "iteration 7 of at most 100; 1:10, up to 6:30 left"),
+        (40, "mfsir: reading 0%; 1:10, up to 6:30 left"),
+        (10, "reading 0%; 1:10, up to 6:30 left"),
+    ],
+)
+def test_what_matters_less_gives_way_on_a_narrow_terminal(width: int, line: str) -> None:
+    assert lines_after((0, FIT), *steps(1, 7, 10.0), (70, PASS), width=width)[-1] == line
+
+
+def test_jobs_and_rankings_are_counted_and_timed_together() -> None:
+    job = {"kind": "job", "total": 5, "name": "yeast.mfsir.k10"}
+    ranking = {"kind": "ranking", "total": 4, "candidate": "elc", "repeat": 0, "fold": 1}
+    lines = lines_after(
+        (10, {**job, "number": 3}),  # two were done by an earlier command
+        (20, {**job, "number": 4}),
+        (20, FIT),
+        (30, {**job, "number": 5}),
+        (34, {**ranking, "number": 1}),
+        (40, {**ranking, "number": 3}),
+    )
+    assert lines == [
+        "job 3 of 5; 0:10 elapsed",
+        "job 4 of 5; 0:20 elapsed, about 0:20 left",
+        "job 4 of 5, mfsir; 0:20 elapsed, about 0:20 left",
+        "job 5 of 5; 0:30 elapsed, about 0:10 left",
+        "job 5 of 5, ranking 1 of 4; 0:34 elapsed, about 0:12 left",
+        "job 5 of 5, ranking 3 of 4; 0:40 elapsed, about 0:06 left",
+    ]
+
+
+def test_stages_are_named_with_their_share_where_it_is_known() -> None:
+    assert lines_after(
+        (0, {"kind": "stage", "label": "comparing rows", "parts": 8, "unit": "parts"}),
+        (4, {"kind": "parts", "done": 2}),
+        (5, {"kind": "stage-done", "label": "comparing rows", "seconds": 5.0}),
+        (5, {"kind": "pass", "label": "rows", "partitions": 1}),
+        (5, {"kind": "stage", "label": "growing a forest", "parts": None, "unit": "parts"}),
+        (6, {"kind": "convert", "stage": "read", "rows": 100}),
+        (6, {"kind": "convert", "stage": "write", "parts_done": 2, "parts": 5}),
+    ) == [
+        "comparing rows 0%; 0:00 elapsed",
+        "comparing rows 25%; 0:04 elapsed, about 0:12 left",
+        "starting; 0:05 elapsed",
+        "reading; 0:05 elapsed",
+        "growing a forest; 0:05 elapsed",
+        "growing a forest; 0:06 elapsed",
+        "writing 40%; 0:06 elapsed",
+    ]
+
+
+def test_the_share_of_all_that_is_known() -> None:
+    status = Status()
+    assert status.fraction is None
+    for event in ({**FIT, "kind": "job", "number": 2, "total": 4}, FIT, PASS, {"kind": "partitions", "done": 4}):
+        status(event)
+    assert status.fraction == 1 / 4  # a loop has not begun with its first reading
+    for event in ({**FIT, "kind": "job", "number": 2, "total": 4}, FIT, {"kind": "step", "number": 23}):
+        status(event)
+    assert status.fraction == (1 + 23 / 46) / 4
+
+
+EVENTS = [FIT, PASS, {"kind": "partitions", "done": 1}, {"kind": "step", "number": 3, "objective": 0.125}]
 
 
 def test_json_lines() -> None:
@@ -102,66 +255,28 @@ def test_json_lines() -> None:
         sink(event)
     lines = [json.loads(line) for line in stream.getvalue().splitlines()]
     assert [{name: value for name, value in line.items() if name != "seconds"} for line in lines] == [
-        {name: value for name, value in event.items() if name != "seconds"} for event in EVENTS
-    ]
-    assert lines[3]["seconds"] == 2.0
-
-
-def test_plain_lines_come_at_most_every_few_seconds() -> None:
-    stream, now = io.StringIO(), [0.0]
-    sink = PlainLines(stream, interval=5.0, clock=lambda: now[0])
-    times = [0.0, 4.0, 6.0, 8.0, 12.0, 20.0, 30.0]
-    for event, moment in zip(EVENTS, times, strict=True):
-        now[0] = moment
-        sink(event)
-    assert stream.getvalue().splitlines() == [
-        "counts: 3 of 4 partitions (6 s)",
-        "iteration 3, objective 0.123457 (12 s)",
-        "writing: 2 of 5 parts (30 s)",
+        {**FIT, "typical_iterations": [10, 46]},
+        *EVENTS[1:],
     ]
 
 
-def test_lines_of_passes_tell_what_the_last_iteration_told() -> None:
-    """Steps are few and passes many: a line that waits for a step would hardly ever come."""
-    stream, now = io.StringIO(), [0.0]
-    sink = PlainLines(stream, interval=5.0, clock=lambda: now[0])
-    sink({"kind": "step", "number": 4, "objective": 2.5, "residual": 0.25, "step": 0.001})
-    sink({"kind": "pass", "label": "X W", "partitions": 4})
-    now[0] = 6.0
-    sink({"kind": "partitions", "done": 1})
-    now[0] = 12.0
-    sink({"kind": "pass-done", "label": "X W", "seconds": 2.0})
-    assert stream.getvalue().splitlines() == [
-        "X W: 1 of 4 partitions; iteration 4, objective 2.5, residual 0.25, step 0.001 (6 s)",
-        "X W: done in 2.0 s; iteration 4, objective 2.5, residual 0.25, step 0.001 (12 s)",
-    ]
-    sink({"kind": "fit", "method": "smfs"})
-    now[0] = 18.0
-    sink({"kind": "pass-done", "label": "X W", "seconds": 1.0})
-    assert stream.getvalue().splitlines()[-1] == "X W: done in 1.0 s (18 s)"
-
-
-def test_lines_of_stages_name_their_parts() -> None:
-    stream, now = io.StringIO(), [0.0]
-    sink = PlainLines(stream, interval=5.0, clock=lambda: now[0])
-    events = [
-        {"kind": "pass", "label": "components", "partitions": 26},
-        {"kind": "stage", "label": "near points: lists", "parts": 8, "unit": "parts"},
-        {"kind": "parts", "done": 1},
-        {"kind": "parts", "done": 1},
-        {"kind": "stage-done", "label": "near points: lists", "seconds": 12.25},
-        {"kind": "stage", "label": "predicted labels", "parts": None, "unit": "steps"},
-        {"kind": "parts", "done": 1},
-    ]
-    for event, moment in zip(events, [0.0, 6.0, 8.0, 12.0, 18.25, 20.0, 26.0], strict=True):
-        now[0] = moment
-        sink(event)
-    assert stream.getvalue().splitlines() == [
-        "near points: lists: begun (0 s)",
-        "near points: lists: 2 of 8 parts (6 s)",
-        "near points: lists: done in 12.2 s (12 s)",
-        "predicted labels: 1 steps (6 s)",
-    ]
+def test_plain_lines_come_rarer_the_longer_it_takes() -> None:
+    stream, clock = io.StringIO(), Clock()
+    sink = PlainLines(stream, clock=clock)
+    sink(FIT)
+    printed = []
+    for second in range(2000):
+        clock.now = float(second)
+        sink({"kind": "step", "number": 1 + second // 60, "objective": 0.125})
+        if stream.getvalue():
+            printed.append(second)
+            assert stream.getvalue().startswith(f"mlfs: mfsir: iteration {1 + second // 60} of at most 100 (typically")
+            assert stream.getvalue().count("\n") == 1
+            stream.seek(0)
+            stream.truncate()
+    assert printed[:4] == [5, 10, 15, 20]
+    assert max(b - a for a, b in itertools.pairwise(printed)) == 60
+    assert len(printed) < 60
 
 
 @pytest.mark.parametrize(("progress", "lines"), [("json", 1), ("none", 0), ("plain", 0), ("auto", 0)])
@@ -176,54 +291,58 @@ def test_forms_of_progress(
     assert len(captured.err.splitlines()) == lines
 
 
-def test_a_terminal_gets_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("columns", [50, 80, 120])
+def test_a_terminal_gets_one_line_that_is_not_cut(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     stream.isatty = lambda: True  # type: ignore[method-assign]
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", str(columns))
     with show_progress(Output(progress="auto")):
-        runtime.emit("pass", label="counts", partitions=2)
-    assert "counts" in stream.getvalue()
-    assert not stream.getvalue().startswith("{")
+        for event in EVENTS:
+            runtime.emit(**event)  # type: ignore[arg-type]
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue()).replace("\r", "\n").splitlines()
+    assert max(map(len, shown)) <= columns
+    assert not [line for line in shown if "…" in line]
+    assert [line for line in shown if "iteration 3 of at most 100" in line and ("typically" in line) == (columns > 50)]
 
 
-def test_the_bar_shows_every_kind_of_event(monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", stream)
-    # As on a terminal.
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setenv("TERM", "xterm")
-    shown = []
-    for events in (EVENTS[:3], EVENTS[:5], EVENTS, [*EVENTS[:5], {"kind": "pass", "label": "X W", "partitions": 7}]):
-        with show_progress(Output(progress="bar")):
-            for event in events:
-                runtime.emit(**event)  # type: ignore[arg-type]
-        shown.append(stream.getvalue())
-        stream.truncate(0)
-    assert "counts" in shown[0]
-    assert "3/4" in shown[0]
-    assert "iteration 3, objective 0.123457" in shown[1]
-    assert "writing" in shown[2]
-    assert "2/5" in shown[2]
-    assert "X W" in shown[3]
-    assert "iteration 3, objective 0.123457" in shown[3]
+def test_lines_for_people_stand_above_the_bar() -> None:
+    """On a terminal: a note, a warning, a log line and the result, none of them on the line of the bar."""
+    program = (
+        "import logging, warnings\n"
+        "from mlfs_dask import runtime\n"
+        "from mlfs_dask_cli.options import set_logging\n"
+        "from mlfs_dask_cli.output import Output\n"
+        "from mlfs_dask_cli.progress import show_progress\n"
+        "set_logging(1, quiet=False)\n"
+        "output = Output()\n"
+        "with show_progress(output):\n"
+        "    runtime.emit('pass', label='counts', partitions=2)\n"
+        "    output.note('a note')\n"
+        "    logging.getLogger('mlfs_dask').info('a log line')\n"
+        "output.result({}, 'the result')\n"
+    )
+    shown = on_a_terminal([sys.executable, "-c", program])
+    # What a line shows in the end: after the last return to its beginning.
+    lines = [line.rstrip("\r").rpartition("\r")[2] for line in shown.split("\n")]
+    assert [line for line in lines if line in ("a note", "mlfs: a log line", "the result")] == [
+        "a note",
+        "mlfs: a log line",
+        "the result",
+    ]
 
 
-def test_the_bar_shows_stages_with_parts_and_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", stream)
-    for name, value in {"FORCE_COLOR": "1", "COLUMNS": "100", "TERM": "xterm"}.items():
-        monkeypatch.setenv(name, value)
-    shown = []
-    for parts in (7, None):
-        with show_progress(Output(progress="bar")):
-            runtime.emit("pass", label="counts", partitions=4)
-            with runtime.stage("masses: ranking", parts) as done:
-                done()
-                done()
-        shown.append(stream.getvalue())
-        stream.truncate(0)
-    assert "masses: ranking" in shown[0]
-    assert "2/7" in shown[0]
-    assert "2/?" in shown[1]
+def on_a_terminal(words: list[str], columns: int = 80) -> str:
+    """What a program writes to a terminal, without the codes that set colours."""
+    parent, child = pty.openpty()
+    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    process = subprocess.Popen(words, stdin=child, stdout=child, stderr=child, env={**os.environ, "TERM": "xterm"})
+    os.close(child)
+    written = b""
+    with contextlib.suppress(OSError):  # the terminal is closed: the end
+        while piece := os.read(parent, 65536):
+            written += piece
+    os.close(parent)
+    assert process.wait() == 0, written
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", written.decode())

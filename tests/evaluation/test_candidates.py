@@ -56,7 +56,7 @@ def test_finished_runs(tmp_path: Path) -> None:
     [
         ("elk", "Did you mean elc"),
         ("elc:lambada=1", "no parameter 'lambada'. Did you mean lambda\\?"),
-        ("elc:variant=odd", "--variant must be one of"),
+        ("elc:variant=odd", "^variant must be one of"),
         ("elc:max-iter=3,max_iter=4", "elc:max-iter=3,max_iter=4 gives max_iter twice"),
         ("elc:lambda", "no parameter 'lambda'"),
         ("random:seed=1", "takes no parameters"),

@@ -238,7 +238,8 @@ def test_ml_knn_learns_from_a_sample_of_too_many_rows(store: Path, monkeypatch: 
     monkeypatch.setattr("mlfs_dask.evaluation.scoring.SEARCH_WORK", 64 * 30 * (30 + 45))
     options: dict[str, Any] = {"folds": 2, "k_grid": "2"}
     with pytest.warns(
-        UserWarning, match="learns from 30 of up to 45 training rows, drawn at random.*some 1 min.*rows 45: it does"
+        UserWarning,
+        match="learns from 30 of up to 45 training rows, drawn at random.*some 1 min .max_train_rows=45: it does",
     ):
         found = evaluate(store, "elc", **options)
     assert given == [30, 30]
@@ -409,7 +410,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_learnt(store: Path, mon
         pytest.raises(DoesNotFitError, match="scoring 4 columns of 90 rows") as error,
     ):
         evaluate(store, "elc")
-    assert "--max-train-rows" in str(error.value)
+    assert "max_train_rows" in str(error.value)
     assert not seen.parts
 
 

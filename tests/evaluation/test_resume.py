@@ -30,5 +30,11 @@ def test_parts_of_another_job_are_not_taken_up(tmp_path: Path, job: dict[str, in
     assert PartialResults(tmp_path / "p", job, resume=resume).load("elc 0 0") is None
 
 
+def test_what_saves_nothing_leaves_nothing(tmp_path: Path) -> None:
+    partial_results = PartialResults(tmp_path / "p", {"seed": 1}, resume=False)
+    assert partial_results.load("elc 0 0") is None
+    assert not (tmp_path / "p").exists()
+
+
 def test_nothing_is_kept_beside_a_url() -> None:
     assert partial_folder("s3://bucket/a.eval") is None

@@ -48,7 +48,7 @@ def test_columns_go_to_a_file_before_a_model_is_given_up(tmp_path: Path) -> None
 def test_what_fits_nowhere_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DoesNotFitError, match="scoring 100 columns of 1,000,000 rows") as error:
         plan(250 * MB)
-    assert "--max-train-rows" in str(error.value)
+    assert "max_train_rows" in str(error.value)
     assert "a file of 400,000,000 bytes" in str(error.value)
     assert plan(1000 * MB).folder is not None
     monkeypatch.setattr("mlfs_dask.evaluation.scoring.free_disk", lambda _: 10**8)

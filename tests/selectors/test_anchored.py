@@ -471,7 +471,7 @@ def test_auto_fits_with_anchors_beyond_its_rows(method, monkeypatch):
 def test_an_exact_graph_beyond_memory_is_refused(method):
     resources = Resources(1, 1, 2**33, 2**30)
     selector = get_method(method)(5, graph="exact")
-    with pytest.raises(DoesNotFitError, match=r"cure: take --graph anchors, which holds nothing that grows with"):
+    with pytest.raises(DoesNotFitError, match=r"cure: take graph='anchors', which holds nothing that grows with"):
         selector.plan(larger(profile_of(sparse=False), 10**7), resources)
     assert get_method(method)(5, graph="anchors").plan(larger(profile_of(sparse=False), 10**7), resources).passes > 2
 

@@ -285,7 +285,7 @@ def test_missing_values_are_an_error_or_a_code():
     told = r"column 4 \(counted from 0\): X contains NaN: 1 missing value in 1 feature"
     with pytest.raises(DataError, match=told) as caught:
         LabelEntropy(3).fit(X, Y)
-    assert "--missing code" in str(caught.value)
+    assert "choose missing='code' to" in str(caught.value)
     found = LabelEntropy(3, missing="code", n_promising_labels=1.0).fit(X, Y)
     codes = (np.nanmin(X, axis=0) + np.nanmax(X, axis=0)) / 2 < X
     expected = twin.label_entropy(np.where(np.isnan(X), 2, codes), Y, n_promising_labels=1.0, bins=3)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import mlfs_dask
-from mlfs_dask.errors import UsageError
+from mlfs_dask.errors import UsageError, spell_parameters_as
 from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask.selectors.options import Option, check_parameters, parameter_texts, selector_options
 
@@ -75,15 +75,22 @@ def test_texts_become_values(types, optional, text, value):
 @pytest.mark.parametrize(
     ("option", "text", "message"),
     [
-        (Option("max_iter", (int,), 1, (), False, ""), "2.5", "--max-iter must be int; got '2.5'"),
-        (Option("lambda_", (int, float), 1, (), True, ""), "a", "--lambda must be int . float . none; got 'a'"),
-        (Option("flag", (bool,), True, (), False, ""), "maybe", "--flag must be bool; got 'maybe'"),
-        (Option("step", (str,), "a", ("a", "b"), False, ""), "c", "--step must be one of a, b; got 'c'"),
+        (Option("max_iter", (int,), 1, (), False, ""), "2.5", "^max_iter must be int; got '2.5'"),
+        (Option("lambda_", (int, float), 1, (), True, ""), "a", "^lambda_ must be int . float . none; got 'a'"),
+        (Option("flag", (bool,), True, (), False, ""), "maybe", "^flag must be bool; got 'maybe'"),
+        (Option("step", (str,), "a", ("a", "b"), False, ""), "c", "^step must be one of a, b; got 'c'"),
     ],
 )
 def test_other_texts_are_refused(option, text, message):
     with pytest.raises(UsageError, match=message):
         option.parse(text)
+
+
+def test_messages_spell_a_parameter_as_their_reader_does():
+    option = Option("lambda_", (float,), 1, (), False, "")
+    for spelling, message in (("option", "^--lambda must be float"), ("key", "^lambda must be float")):
+        with spell_parameters_as(spelling), pytest.raises(UsageError, match=message):
+            option.parse("a")
 
 
 def test_a_class_that_cannot_be_read_is_an_error_of_the_class():

@@ -383,6 +383,17 @@ def test_force_replaces_only_with_a_complete_store(tmp_path: Path) -> None:
     assert left_behind(tmp_path) == ["out.zarr"]
 
 
+def test_behind_a_symbolic_link_the_store_is_replaced_and_the_link_stays(tmp_path: Path) -> None:
+    X, Y = data()
+    run(tmp_path, make_reader(X, Y))
+    link = tmp_path / "latest.zarr"
+    link.symlink_to("out.zarr")
+    convert_reader(lambda: make_reader(X + 1, Y), link, workers=1, force=True)
+    assert link.readlink() == Path("out.zarr")
+    np.testing.assert_array_equal(open_dataset(tmp_path / "out.zarr").X.compute(), X + 1)
+    assert left_behind(tmp_path) == ["latest.zarr", "out.zarr"]
+
+
 @pytest.mark.parametrize("kind", ["file", "folder"])
 def test_force_replaces_no_other_files(tmp_path: Path, kind: str) -> None:
     target = tmp_path / "out.zarr"

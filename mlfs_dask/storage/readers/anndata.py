@@ -98,10 +98,11 @@ def _open_root(path: str, options: ReadOptions) -> Iterator[Any]:
 
 
 def _element(root: Any, key: str, path: str) -> Any:
-    if key in root:
+    inside = not {".", ".."} & set(key.split("/"))
+    if inside and key in root:
         return root[key]
     above, _, _ = key.rpartition("/")
-    where = root[above] if above and above in root else root
+    where = root[above] if inside and above and above in root else root
     there = ", ".join(f"{above}/{name}" if where is not root else name for name in where) or "nothing"
     raise DataError(
         f"there is no {key}; there is {there}",

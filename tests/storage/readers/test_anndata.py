@@ -132,6 +132,15 @@ def test_no_labels(write) -> None:
     assert "--label-columns" in str(caught.value)
 
 
+@pytest.mark.parametrize("key", ["../X", "layers/../X", "./X", "obsm/../../X"])
+def test_a_key_does_not_lead_out_of_its_group(write, key) -> None:
+    source = write(annotated())
+    for name in ("x", "y", "label_names"):
+        with pytest.raises(DataError, match=r"there is no .*X; there is .*obsm") as caught:
+            open_anndata(source, ReadOptions(keys={name: key}))
+        assert "--key " in str(caught.value)
+
+
 def test_no_such_layer(write) -> None:
     with pytest.raises(DataError, match="there is no layers/raw; there is ") as caught:
         open_anndata(write(annotated()), ReadOptions(keys={"x": "layers/raw"}))

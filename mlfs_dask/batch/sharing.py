@@ -1,0 +1,71 @@
+"""What several selections of a store read first is read in one pass, into the cache, where each of them finds it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from mlfs_dask import caching
+from mlfs_dask.errors import ClusterLostError, DataError, DoesNotFitError, MlfsError, UsageError
+from mlfs_dask.fingerprints import digest_of
+from mlfs_dask.primitives.passes import CacheableStatistic, PassRecord, is_cached, plan_statistics, run_pass
+from mlfs_dask.runtime import Resources
+from mlfs_dask.typing import RowSource
+
+logger = logging.getLogger(__name__)
+
+
+def shared_statistics(rows: RowSource, selectors: Iterable[Any], resources: Resources) -> list[CacheableStatistic]:
+    """What to read together: every statistic once, in its largest form; nothing where one selector alone would read.
+
+    Parameters
+    ----------
+    rows : RowSource
+    selectors : iterable of BaseSelector
+    resources : Resources
+    """
+    if not caching.is_on(rows):
+        return []
+    largest: dict[str, CacheableStatistic] = {}
+    readers = 0
+    for selector in selectors:
+        try:
+            wanted = selector.first_statistics(rows, resources)
+        except (UsageError, DataError, DoesNotFitError):
+            continue  # its own fit will tell
+        wanted = [statistic for statistic in wanted if not is_cached(rows, statistic)]
+        readers += bool(wanted)
+        for statistic in wanted:
+            key = f"{statistic.kind}-{digest_of(statistic.parameters)}"
+            # The information with more labels holds that with fewer.
+            if key not in largest or statistic.result_bytes > largest[key].result_bytes:
+                largest[key] = statistic
+    if readers < 2:
+        return []
+    shared = list(largest.values())
+    while shared:
+        try:
+            plan_statistics(rows, shared, resources)
+            break
+        except DoesNotFitError:
+            # The selectors that need it read it by themselves.
+            shared.remove(max(shared, key=lambda statistic: statistic.state_bytes))
+    return shared
+
+
+def read_shared(rows: RowSource, statistics: Sequence[CacheableStatistic], resources: Resources) -> PassRecord | None:
+    """Read statistics in one pass, into the cache. None where that fails: each selector then reads for itself.
+
+    Raises
+    ------
+    ClusterLostError
+    """
+    try:
+        return run_pass(rows, statistics, resources, label="shared")[1]
+    except ClusterLostError:
+        raise
+    except MlfsError as error:
+        # Each fit will tell what is wrong.
+        logger.info("nothing is shared: %s", error)
+        return None

@@ -1,0 +1,84 @@
+"""Several methods in one command: one reading, a run folder each."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from mlfs_dask.runtime import progress_to
+
+Run = Callable[..., Result]
+RunJson = Callable[..., Any]
+
+FILES = ("ranking.csv", "selected.txt")
+
+
+def test_methods_share_a_reading_and_rank_as_they_do_alone(
+    run: Run, run_json: RunJson, tiny_store: Path, tmp_path: Path
+) -> None:
+    events: list[dict[str, Any]] = []
+    with progress_to(events.append):
+        found = run_json("select", "elc,ENM,gmm", tiny_store, "-k", "40%", "-o", tmp_path / "all", "--cache", tmp_path)
+    assert [each["method"] for each in found["runs"]] == ["elc", "enm", "gmm"]
+    assert sorted(found["shared"]["statistics"]) == ["information", "products"]
+    assert found["shared"]["bytes_read"] > 0
+    assert [event["label"] for event in events if event["kind"] == "pass"] == ["shared"]
+    assert [(e["number"], e["total"], e["name"]) for e in events if e["kind"] == "job"] == [
+        (1, 3, "elc"),
+        (2, 3, "enm"),
+        (3, 3, "gmm"),
+    ]
+    assert sorted(path.name for path in (tmp_path / "all").iterdir()) == ["elc", "enm", "gmm"]
+    for each in found["runs"]:
+        assert each["passes"] == 0
+        assert each["run"] == str(tmp_path / "all" / each["method"])
+        run_json("select", each["method"], tiny_store, "-k", 2, "-o", tmp_path / each["method"])
+        for file in FILES:
+            assert (tmp_path / "all" / each["method"] / file).read_bytes() == (
+                tmp_path / each["method"] / file
+            ).read_bytes()
+
+
+def test_an_option_goes_to_the_methods_that_have_it(run_json: RunJson, tiny_store: Path, tmp_path: Path) -> None:
+    words = ("select", "elc,mfsir,gmm", tiny_store, "-k", 2, "-o", tmp_path / "all", "--seed", 3, "--bins", 4)
+    elc, mfsir, gmm = run_json(*words, "--max-iter", 50, "--lambda", 0.5, "--n-latent", 1)["runs"]
+    assert (elc["params"]["max_iter"], elc["params"]["lambda_"]) == (50, 0.5)
+    assert (mfsir["params"]["max_iter"], mfsir["params"]["lambda_"]) == (50, 0.5)
+    assert (mfsir["params"]["n_latent"], mfsir["seed"]) == (1, 3)
+    assert (gmm["params"]["bins"], gmm["seed"]) == (4, 3)
+    # What was not given is each method's own default.
+    assert (elc["params"]["beta"], mfsir["params"]["beta"]) == (None, 1.0)
+
+
+def test_what_is_complete_is_not_run_again(run: Run, run_json: RunJson, tiny_store: Path, tmp_path: Path) -> None:
+    words = ("select", "elc,gmm", tiny_store, "-k", 2, "-o", tmp_path / "all")
+    run_json("select", "gmm", tiny_store, "-k", 2, "-o", tmp_path / "all" / "gmm")
+    before = (tmp_path / "all" / "gmm" / "run.json").read_bytes()
+    refused = run(*words)
+    assert refused.exit_code == 2
+    assert "all/gmm holds a run already" in refused.stderr
+    assert not (tmp_path / "all" / "elc").exists()
+    resumed = run(*words, "--resume")
+    assert resumed.exit_code == 0
+    assert "all/gmm is complete already" in resumed.stderr
+    assert resumed.stdout.count("written") == 2
+    assert "read together" not in resumed.stdout
+    assert (tmp_path / "all" / "gmm" / "run.json").read_bytes() == before
+    assert json.loads((tmp_path / "all" / "elc" / "run.json").read_bytes())["method"] == "elc"
+    shown = run(*words, "--force", "--cache", tmp_path).stdout
+    assert re.match(r"read together +[\d.]+ \w+ for (products, information|information, products)\n", shown)
+
+
+@pytest.mark.parametrize("option", [("--max-iter", 0), ("--memory-limit", "1MB")])
+def test_what_cannot_run_is_refused_before_the_first_method_does(
+    run: Run, tiny_store: Path, tmp_path: Path, option: tuple[object, ...]
+) -> None:
+    result = run("select", "gmm,elc", tiny_store, "-k", 2, "-o", tmp_path / "all", *option)
+    assert result.exit_code == (2 if option[0] == "--max-iter" else 4)
+    assert not (tmp_path / "all").exists()
