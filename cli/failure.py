@@ -111,7 +111,9 @@ def _is_out_of_memory(error: BaseException | None) -> bool:
     """Whether the system refused memory: for an array, the stack of a thread, or a library that was to be loaded."""
     if isinstance(error, MlfsError):
         return False
-    while error is not None:
+    seen: set[int] = set()  # an error that was raised again may stand behind itself
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
         text = str(error)
         if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
             return True

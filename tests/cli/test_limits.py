@@ -77,3 +77,11 @@ def test_memory_that_is_refused(error: BaseException) -> None:
     assert failure.exit_code == 4
     assert "the system gave no more memory" in failure.message
     assert "cure: " in failure.message
+
+
+def test_an_error_that_stands_behind_itself() -> None:
+    error = ValueError("raised again")
+    error.__cause__ = caused(ValueError("between"), error)
+    failure = describe_failure(error, ())
+    assert failure is not None
+    assert failure.kind == "unexpected"
