@@ -20,7 +20,8 @@ FloatArray: TypeAlias = NDArray[np.floating[Any]]
 IntArray: TypeAlias = NDArray[np.integer[Any]]
 Matrix: TypeAlias = Any
 """An ndarray or a csr_array; SciPy carries no types that would tell the two apart."""
-Seed: TypeAlias = int | np.random.Generator | None
+Seed: TypeAlias = int | np.random.Generator | np.random.RandomState | None
+"""What `random_state` may be; None is the seed 0."""
 
 
 class Block(NamedTuple):

@@ -32,22 +32,18 @@ from mlfs_dask.primitives.counts import (
 )
 from mlfs_dask.primitives.passes import CacheableStatistic, Statistic
 from mlfs_dask.primitives.resampling import Resampled, Resampling
-from mlfs_dask.primitives.sample import RowSample, draw_rows
+from mlfs_dask.primitives.sample import QUANTILE_ROWS, RowSample, draw_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores, nothing_to_tell, unknown_labels_error
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.resampling import ResamplingSelector
-from mlfs_dask.typing import FeatureInfo, HeldArray, Profile, RowSource
+from mlfs_dask.typing import FeatureInfo, HeldArray, Profile, RowSource, Seed
 
 #: Stored values from which the compiled loops pay for their loading.
 COMPILE_FROM = 3_000_000
 
 #: What the readings that count are called.
 COUNTS = "counts"
-
-#: Rows of the sample that quantile edges come from: the share of rows below an edge is then right within 0.4 % (one
-#: standard error).
-QUANTILE_ROWS = 16384
 
 #: Most bytes of information, of every feature with every counted label, that are kept for other jobs; above, what one
 #: selection needs is kept.
@@ -65,7 +61,7 @@ class _CountingSelector(ResamplingSelector):
 
     bins: int
     binning: str
-    missing: str
+    missing: Literal["error", "code", "mean", "median"]
 
     def _check_parameters(self) -> None:
         if isinstance(self.bins, bool) or not isinstance(self.bins, (int, np.integer)):
@@ -77,9 +73,6 @@ class _CountingSelector(ResamplingSelector):
     @property
     def is_random(self) -> bool:
         return self.binning == "quantile" or super().is_random
-
-    def _accepts_missing_features(self) -> bool:
-        return self.missing == "code"
 
     # ------------------------------------------------------------------ which labels are counted
 
@@ -138,7 +131,7 @@ class _CountingSelector(ResamplingSelector):
             note += f", tiled over {len(tiles):,} groups of at most {-(-profile.d // len(tiles)):,} features"
         return Cost([*steps, "edges", *readings, "scores"], sizes, arrays, notes=[note])
 
-    def first_statistics(self, source: RowSource, resources: Resources) -> Sequence[CacheableStatistic]:
+    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[CacheableStatistic]:
         features, label_counts = source.features, source.label_counts
         if self.binning == "quantile" or features.minimum is None or label_counts is None or label_counts[0].any():
             return ()
@@ -152,7 +145,7 @@ class _CountingSelector(ResamplingSelector):
         return equal_width_book(features, self.bins, code_missing=self.missing == "code")
 
     def _row_sample(self, profile: Profile) -> RowSample:
-        return RowSample(draw_rows(profile, QUANTILE_ROWS, self.random_state or 0), profile)
+        return RowSample(draw_rows(profile, QUANTILE_ROWS, self._seed), profile)
 
     def _counts(
         self, source: Profile | RowSource, book: CodeBook, label_counts: NDArray[np.int64] | None
@@ -259,7 +252,8 @@ class _CountingSelector(ResamplingSelector):
                 f"X contains NaN: {number_of(int(missing.sum()), 'missing value')} in "
                 + number_of(int((missing > 0).sum()), "feature"),
                 column=self._feature_name(missing > 0),
-                cure="choose missing='code' (--missing code) to give them a code of their own, or fill them in",
+                cure="choose missing='code' (--missing code) to give them a code of their own, 'mean' or 'median' to "
+                "fill them in, or leave the feature out",
             )
         if features.n_categories is not None:
             n_codes = features.n_categories + (0 if missing is None else (missing > 0))
@@ -318,23 +312,24 @@ class LabelEntropy(_CountingSelector):
     binning : {"equal-width", "quantile"}
         How numeric features are cut: equal width between minimum and maximum, or equal shares of the rows, with
         edges from a uniform sample of rows (one more pass).
-    missing : {"error", "code"}
-        Missing feature values are an error, or get a code of their own.
+    missing : {"error", "code", "mean", "median"}
+        Missing feature values are an error, get a code of their own, or are filled with the feature's mean or its
+        median, which is that of 16 384 rows drawn at random where there are more.
     fdr : float
         False discovery rate of n_features_to_select="auto": the share of features independent of the labels among those
         that are counted.
     resamples : int
         Resamples of the rows (bootstrap) that give each feature's rank interval and selection frequency.
-    random_state : int, optional
+    random_state : int, Generator or RandomState, optional
         Seed of the sample of rows for quantile edges, of shuffles and of resamples.
 
     Notes
     -----
-    One pass over X of a store; one more where minimum and maximum are not recorded, and one more for quantile
-    edges, and one over the labels alone for "auto". A worker holds (p + 1) * sum of (codes - 1) counts of 4 bytes for p
-    promising labels, for each shuffle and resample too; tables that do not fit are tiled over features, one pass
-    each. Scores rest on integer counts and are the same bits for any
-    chunking and number of workers.
+    One pass over X of a store; one more where minimum and maximum are not recorded, one more for quantile edges, one
+    more for what missing values are filled with, and one over the labels alone for "auto". A worker holds (p + 1) * sum
+    of (codes - 1) counts of 4 bytes for p promising labels, for each shuffle and resample too; tables that do not fit
+    are tiled over features, one pass each. Scores rest on integer counts and are the same bits for any chunking and
+    number of workers.
 
     References
     ----------
@@ -370,10 +365,10 @@ class LabelEntropy(_CountingSelector):
         n_promising_labels: int | float = 0.2,
         bins: int = 2,
         binning: Literal["equal-width", "quantile"] = "equal-width",
-        missing: Literal["error", "code"] = "error",
+        missing: Literal["error", "code", "mean", "median"] = "error",
         fdr: float = 0.1,
         resamples: int = 0,
-        random_state: int | None = None,
+        random_state: Seed = None,
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.n_promising_labels = n_promising_labels
@@ -434,10 +429,10 @@ class _AllLabels(_CountingSelector):
         *,
         bins: int = 2,
         binning: Literal["equal-width", "quantile"] = "equal-width",
-        missing: Literal["error", "code"] = "error",
+        missing: Literal["error", "code", "mean", "median"] = "error",
         fdr: float = 0.1,
         resamples: int = 0,
-        random_state: int | None = None,
+        random_state: Seed = None,
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.bins = bins
@@ -458,14 +453,15 @@ _ALL_LABELS_PARAMETERS = """
         Codes that a numeric feature gets. Features that are 0/1 or categorical are used as they are.
     binning : {"equal-width", "quantile"}
         How numeric features are cut: equal width between minimum and maximum, or equal shares of the rows.
-    missing : {"error", "code"}
-        Missing feature values are an error, or get a code of their own.
+    missing : {"error", "code", "mean", "median"}
+        Missing feature values are an error, get a code of their own, or are filled with the feature's mean or its
+        median, which is that of 16 384 rows drawn at random where there are more.
     fdr : float
         False discovery rate of n_features_to_select="auto": the share of features independent of the labels among those
         that are counted.
     resamples : int
         Resamples of the rows (bootstrap) that give each feature's rank interval and selection frequency.
-    random_state : int, optional
+    random_state : int, Generator or RandomState, optional
         Seed of the sample of rows for quantile edges, of shuffles and of resamples.
 
     Notes

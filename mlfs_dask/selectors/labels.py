@@ -92,7 +92,8 @@ def _numbers(array: NDArray[Any]) -> NDArray[Any] | None:
 
 def _is_entry(values: NDArray[Any]) -> NDArray[np.bool_]:
     """Where values are 1, 0 or -1."""
-    return (values == 0) | (values == 1) | (values == -1)
+    found: NDArray[np.bool_] = (values == 0) | (values == 1) | (values == -1)
+    return found
 
 
 def _is_absent(value: Any) -> bool:
@@ -103,7 +104,7 @@ def _is_absent(value: Any) -> bool:
 def _without_two_signs(entries: NDArray[Any]) -> NDArray[Any]:
     """Entries 1, 0 and -1; where they are 1 and -1 alone, these mean positive and negative."""
     if (entries == -1).any() and (entries == 1).any() and not (entries == 0).any():
-        return entries == 1
+        return np.asarray(entries == 1)
     return entries
 
 

@@ -18,7 +18,7 @@ from mlfs_dask.primitives.resampling import Resampling, draw_pool, label_sample
 from mlfs_dask.selectors.base import AUTO, BaseSelector
 from mlfs_dask.selectors.costs import PassRunner, Reading
 from mlfs_dask.selectors.options import check_parameters
-from mlfs_dask.typing import HeldArray, Profile
+from mlfs_dask.typing import HeldArray, Profile, Seed
 
 #: What the reading of the labels that shuffles draw from is called.
 LABELS = "labels"
@@ -31,7 +31,7 @@ class ResamplingSelector(BaseSelector):
 
     fdr: float
     resamples: int
-    random_state: int | None
+    random_state: Seed
 
     def _check_values(self, *, positive: Collection[str] = (), least: Mapping[str, int] | None = None) -> None:
         """`check_parameters`, those of resampling included."""
@@ -42,7 +42,7 @@ class ResamplingSelector(BaseSelector):
 
     @property
     def is_random(self) -> bool:
-        return len(self._planned_resampling()) > 1
+        return len(self._planned_resampling()) > 1 or self.missing == "median"
 
     @property
     def _shuffles(self) -> int:
@@ -51,10 +51,6 @@ class ResamplingSelector(BaseSelector):
         Its p-value is at least 1/(1 + B d), and Benjamini and Hochberg ask for fdr/d.
         """
         return math.ceil(1 / self.fdr) if self.n_features_to_select == AUTO else 0
-
-    @property
-    def _seed(self) -> int:
-        return self.random_state or 0
 
     def _planned_resampling(self) -> Resampling:
         """The replicates of a fit, without the labels that shuffles draw from."""

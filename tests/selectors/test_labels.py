@@ -101,7 +101,7 @@ def test_tables_of_text():
     pd = pytest.importorskip("pandas")
     table = pd.DataFrame({"wet": ["no", None, "yes"], "cold": [0, 1, -1], "warm": pd.array([1, None, 0], dtype="Int8")})
     assert label_matrix(table).toarray().tolist() == [[0, 0, 1], [-1, 1, -1], [1, -1, 0]]
-    with pytest.raises(DataError, match="column 'cold' must hold classes; .* for example 0.5"):
+    with pytest.raises(DataError, match=r"column 'cold' must hold classes; .* for example 0.5"):
         label_matrix(pd.DataFrame({"wet": ["no", "yes"], "cold": [0.5, 1]}))
 
 
