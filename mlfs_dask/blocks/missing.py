@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
@@ -12,8 +10,8 @@ from mlfs_dask.blocks.linear import dense_tiles
 from mlfs_dask.typing import Matrix
 
 
-def present_sums_block(X: Matrix) -> NDArray[np.float64]:
-    """Sum of the values of each feature that are not NaN, shape (d,).
+def present_sums_block(X: Matrix, weights: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    """Sum of the values of each feature that are not NaN, shape (d,); `weights`, (rows,), says how often rows count.
 
     >>> present_sums_block(np.array([[1.0, 5.0], [2.0, np.nan]]))
     array([3., 5.])
@@ -21,12 +19,28 @@ def present_sums_block(X: Matrix) -> NDArray[np.float64]:
     d = X.shape[1]
     if isinstance(X, np.ndarray):
         sums = np.zeros(d)
-        for _, tile in dense_tiles(X, None):
-            sums += np.nansum(tile, axis=0)
+        for part, tile in dense_tiles(X, None):
+            present = np.where(np.isnan(tile), 0.0, tile)
+            sums += present.sum(axis=0) if weights is None else weights[part] @ present
         return sums
     present = ~np.isnan(X.data)
-    counted: NDArray[Any] = np.bincount(X.indices[present], weights=X.data[present], minlength=d)
-    return counted.astype(np.float64, copy=False)
+    values = X.data if weights is None else X.data * np.repeat(weights, np.diff(X.indptr))
+    sums = np.bincount(X.indices[present], weights=values[present], minlength=d)
+    return np.asarray(sums, dtype=np.float64)
+
+
+def missing_weights_block(X: Matrix, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sum of the weights of the rows in which each feature is NaN, shape (d,).
+
+    >>> missing_weights_block(np.array([[np.nan, 5.0], [2.0, np.nan]]), np.array([0.5, 2.0]))
+    array([0.5, 2. ])
+    """
+    if isinstance(X, np.ndarray):
+        return np.asarray(weights @ np.isnan(X))
+    missing = np.isnan(X.data)
+    of_values = np.repeat(weights, np.diff(X.indptr))
+    sums = np.bincount(X.indices[missing], weights=of_values[missing], minlength=X.shape[1])
+    return np.asarray(sums, dtype=np.float64)
 
 
 def fill_block(X: Matrix, fill: NDArray[np.float64]) -> Matrix:
@@ -53,8 +67,15 @@ def fill_block(X: Matrix, fill: NDArray[np.float64]) -> Matrix:
     return filled
 
 
-def column_medians(sample: Matrix, columns: NDArray[np.intp], default: NDArray[np.float64]) -> NDArray[np.float64]:
+def column_medians(
+    sample: Matrix,
+    columns: NDArray[np.intp],
+    default: NDArray[np.float64],
+    weights: NDArray[np.float64] | None = None,
+) -> NDArray[np.float64]:
     """Median of the values of some features that are not NaN, shape (d,); `default` for the others, and without values.
+
+    `weights`, shape (rows,), says how often the rows of the sample count.
 
     Examples
     --------
@@ -67,7 +88,20 @@ def column_medians(sample: Matrix, columns: NDArray[np.intp], default: NDArray[n
     by_column = sample if dense else sample.tocsc()
     for f in columns:
         column = by_column[:, f] if dense else by_column[:, [f]].toarray().ravel()
-        present = column[~np.isnan(column)].astype(np.float64)
-        if len(present):
-            medians[f] = np.median(present)
+        present = ~np.isnan(column)
+        if present.any():
+            values = column[present].astype(np.float64)
+            medians[f] = np.median(values) if weights is None else _weighted_median(values, weights[present])
     return medians
+
+
+def _weighted_median(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+    """The middle of the values, each repeated as often as its weight says; between two middle ones their mean.
+
+    >>> _weighted_median(np.array([5.0, 1.0, 2.0]), np.array([1.0, 1.0, 2.0]))
+    2.0
+    """
+    order = np.argsort(values)
+    below = np.cumsum(weights[order])
+    low, high = (int(np.searchsorted(below, below[-1] / 2, side=side)) for side in ("left", "right"))
+    return float((values[order[low]] + values[order[high]]) / 2)

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.blocks.missing import column_medians, fill_block, present_sums_block
+from mlfs_dask.blocks.missing import column_medians, fill_block, missing_weights_block, present_sums_block
 from mlfs_dask.fingerprints import digest_of
 from mlfs_dask.primitives.passes import CacheableStatistic, State
 from mlfs_dask.primitives.row_sources import measure_features
@@ -78,8 +78,11 @@ class MeansOfPresent(CacheableStatistic):
         assert info.n_missing is not None
         some = info.n_missing < block.X.shape[0]
         with np.errstate(over="ignore", invalid="ignore"):  # infinite values are refused by what reads them next
-            sums += present_sums_block(block.X)
-        present += block.X.shape[0] - info.n_missing
+            sums += present_sums_block(block.X, block.weights)
+        if block.weights is None:
+            present += block.X.shape[0] - info.n_missing
+        else:
+            present += block.weights.sum() - missing_weights_block(block.X, block.weights)
         missing += info.n_missing
         np.minimum(low, info.minimum, out=low, where=some)
         np.maximum(high, info.maximum, out=high, where=some)
@@ -112,13 +115,19 @@ def fill_statistics(profile: Profile, missing: str, seed: int) -> list[Cacheable
     return means + ([RowSample(draw_rows(profile, QUANTILE_ROWS, seed), profile)] if missing == "median" else [])
 
 
-def fill_values(results: Sequence[Any]) -> NDArray[np.float64] | None:
+def fill_values(
+    statistics: Sequence[Any], results: Sequence[Any], weights: NDArray[np.float64] | None = None
+) -> NDArray[np.float64] | None:
     """What missing features are filled with, shape (d,); None where none is missing.
 
     Parameters
     ----------
+    statistics : sequence of Statistic
+        `fill_statistics`.
     results : sequence
-        Of `fill_statistics`, in their order.
+        Theirs, in their order.
+    weights : float64 array, shape (n,), optional
+        Of the rows.
 
     Notes
     -----
@@ -128,8 +137,9 @@ def fill_values(results: Sequence[Any]) -> NDArray[np.float64] | None:
     if not means.n_missing.any():
         return None
     fill: NDArray[np.float64] = means.mean
-    for sample in samples:
-        fill = column_medians(sample.X, np.flatnonzero(means.n_missing), fill)
+    for statistic, sample in zip(statistics[1:], samples, strict=True):
+        chosen = None if weights is None else weights[statistic.chosen]
+        fill = column_medians(sample.X, np.flatnonzero(means.n_missing), fill, chosen)
     return fill
 
 
@@ -173,6 +183,10 @@ class FilledRows(RowSource):
     @property
     def label_counts(self) -> NDArray[np.int64] | None:
         return self._source.label_counts
+
+    @property
+    def weights(self) -> NDArray[np.float64] | None:
+        return self._source.weights
 
     @cached_property
     def digest(self) -> str | None:
