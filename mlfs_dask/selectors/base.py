@@ -29,6 +29,7 @@ from mlfs_dask.errors import DataError, UsageError, number_of
 from mlfs_dask.primitives.missing import FILL_READING, FilledRows, fill_statistics, fill_values
 from mlfs_dask.primitives.passes import CacheableStatistic, count_passes, is_cached, run_pass
 from mlfs_dask.primitives.row_sources import as_rows
+from mlfs_dask.primitives.weights import weighted_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.containers import is_dask_array, is_dataset, open_container, open_matrix
 from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, project, require_driver
@@ -227,7 +228,7 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         statistics = tuple(self._fill_statistics(source))
         fill: NDArray[np.float64] | None = np.full(source.profile.d, np.nan)
         if all(is_cached(source, statistic) for statistic in statistics):
-            fill = fill_values(run_pass(source, statistics, resources)[0])
+            fill = fill_values(statistics, run_pass(source, statistics, resources)[0], source.weights)
         filled = source if fill is None else FilledRows(source, fill)
         cost = self.cost(filled, resources)
         first = Reading(FILL_READING, statistics, source=source)
@@ -281,7 +282,9 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         """Read what missing features are filled with; the readings that follow find it in their places."""
         self._fill = None
         if self._fills(passes.source):
-            self._fill = fill_values(passes.run(FILL_READING, *self._fill_statistics(passes.source)))
+            statistics = self._fill_statistics(passes.source)
+            results = passes.run(FILL_READING, *statistics)
+            self._fill = fill_values(statistics, results, passes.source.weights)
             passes.source = self._filled(passes.source)
 
     def _filled(self, source: RowSource) -> RowSource:
@@ -318,16 +321,21 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         DoesNotFitError
             The job is projected not to fit the memory; nothing has been read.
         """
+        return self._fit_with_seed(X, y)
+
+    def _fit_with_seed(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         self._check_parameters()
         self._fit_seed = draw_seed(getattr(self, "random_state", None))
         try:
-            return self._fit(X, y)
+            return self._fit(X, y, sample_weight)
         finally:
             del self._fit_seed
 
-    def _fit(self, X: Any, y: Any) -> Self:
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
         started = time.perf_counter()
         source, store = self._open(X, y)
+        n = source.profile.n
+        source = weighted_rows(source, sample_weight)
         profile = source.profile
         k = self.count_kept(profile.d)
         self._refuse_unknown_labels(source)
@@ -367,7 +375,7 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
             method=self.method,
             params=params,
             store=store,
-            n=profile.n,
+            n=n,
             d=profile.d,
             q=profile.q,
             k=k,

@@ -192,7 +192,8 @@ class ELC(ResamplingSelector):
         return [self._statistic(source.profile)] if len(self._planned_resampling()) == 1 else ()
 
     def _statistic(self, profile: Profile) -> LabelProducts:
-        return LabelProducts(profile.d, profile.q, compiled=wants_compiled(profile))
+        weighted = profile.weight is not None
+        return LabelProducts(profile.d, profile.q, compiled=wants_compiled(profile), weighted=weighted)
 
     def _readings(self, source: Profile | RowSource, resampling: Resampling, resources: Resources) -> list[Reading]:
         """The readings that sum all replicates of the rows, as many as fit in each."""
@@ -336,7 +337,7 @@ def _terms(sums: LabelMoments) -> _Terms:
     return _Terms(A, S, screen, constant)
 
 
-def screen_scores(A: NDArray[np.float64], S: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+def screen_scores(A: NDArray[np.float64], S: NDArray[np.float64], n: int | float) -> NDArray[np.float64]:
     """Eq. 1 for every single feature, without its constant: ‖a_f‖⁴/n⁴ − 2 a_f'S a_f/n². Lower is better.
 
     Parameters
@@ -368,7 +369,7 @@ def screen_order(screen: NDArray[np.float64]) -> NDArray[np.int64]:
     return places
 
 
-def label_factor(S: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+def label_factor(S: NDArray[np.float64], n: int | float) -> NDArray[np.float64]:
     """Γ = nΦΣ^{1/2} (after Eq. 2), with eigenvalues in falling order.
 
     S is not positive semidefinite (labels that never meet have similarity 0): negative eigenvalues count as 0. An

@@ -100,7 +100,7 @@ class _CountingSelector(ResamplingSelector):
         arrays = [HeldArray("ranges of features", "4 d")]
         steps: list[Reading | str] = [*self._label_readings(profile)]
         if not known:
-            steps.append(Reading("ranges", (Ranges(profile.d, profile.q),)))
+            steps.append(Reading("ranges", (self._ranges(profile),)))
         if self.binning == "quantile":
             sample = self._row_sample(profile)
             steps.append(Reading("quantiles", (sample,)))
@@ -144,18 +144,21 @@ class _CountingSelector(ResamplingSelector):
     def _equal_width_book(self, features: FeatureInfo) -> CodeBook:
         return equal_width_book(features, self.bins, code_missing=self.missing == "code")
 
+    def _ranges(self, profile: Profile) -> Ranges:
+        return Ranges(profile.d, profile.q, weighted=profile.weight is not None)
+
     def _row_sample(self, profile: Profile) -> RowSample:
         return RowSample(draw_rows(profile, QUANTILE_ROWS, self._seed), profile)
 
     def _counts(
-        self, source: Profile | RowSource, book: CodeBook, label_counts: NDArray[np.int64] | None
+        self, source: Profile | RowSource, book: CodeBook, label_counts: NDArray[Any] | None
     ) -> ContingencyCounts:
         """The statistic that counts all features at once; label counts that are not known are all 0."""
         profile = source if isinstance(source, Profile) else source.profile
         if label_counts is None:
             counted = np.arange(self._n_counted(profile.q))
         else:
-            counted = self._counted_labels(_label_entropies(label_counts, profile.n))
+            counted = self._counted_labels(_label_entropies(label_counts, profile.total))
         slots = np.full(profile.q, -1, dtype=np.int64)
         slots[counted] = np.arange(len(counted))
         # Other scores, and other numbers of promising labels, come from the same information with every label.
@@ -167,9 +170,10 @@ class _CountingSelector(ResamplingSelector):
             last=profile.d,
             sparse=profile.sparse,
             slot_of_label=slots,
-            n=profile.n,
+            n=profile.total,
             aggregate=None if whole else self.aggregate,
-            compiled=profile.nonzeros >= COMPILE_FROM,
+            compiled=profile.nonzeros >= COMPILE_FROM and profile.weight is None,
+            weighted=profile.weight is not None,
         )
 
     # ------------------------------------------------------------------ run
@@ -179,7 +183,7 @@ class _CountingSelector(ResamplingSelector):
         features, label_counts = source.features, source.label_counts
         resampling = self._resampling(passes)
         if features.minimum is None or label_counts is None:
-            ((ranges, label_counts),) = passes.run("ranges", Ranges(profile.d, profile.q))
+            ((ranges, label_counts),) = passes.run("ranges", self._ranges(profile))
             features = replace(ranges, n_categories=features.n_categories)
         assert label_counts is not None
         if label_counts[0].any():
@@ -188,10 +192,12 @@ class _CountingSelector(ResamplingSelector):
         if self.binning == "equal-width":
             book = self._equal_width_book(features)
         else:
-            ((sample, _),) = passes.run("quantiles", self._row_sample(profile))
-            book = quantile_book(sample, features, self.bins, code_missing=self.missing == "code")
+            statistic = self._row_sample(profile)
+            ((sample, _),) = passes.run("quantiles", statistic)
+            weights = None if source.weights is None else source.weights[statistic.chosen]
+            book = quantile_book(sample, features, self.bins, code_missing=self.missing == "code", weights=weights)
 
-        entropies = _label_entropies(label_counts, profile.n)
+        entropies = _label_entropies(label_counts, profile.total)
         counts = self._counts(source, book, label_counts)
         planned = sum(name.startswith(COUNTS) for name in passes.plan.readings)
         tiles = count_in_tiles(counts, source, passes.resources, n_tiles=planned or None, resampling=resampling)
@@ -288,7 +294,7 @@ def _tile_name(i: int, n_tiles: int, name: str = COUNTS) -> str:
     return name if n_tiles == 1 else f"{name} {i + 1}/{n_tiles}"
 
 
-def _label_entropies(label_counts: NDArray[np.int64], n: int) -> NDArray[np.float64]:
+def _label_entropies(label_counts: NDArray[Any], n: int | float) -> NDArray[np.float64]:
     positives = label_counts[2]
     return entropy_of_counts(np.stack([positives, n - positives]), n)
 
