@@ -63,7 +63,7 @@ def weighted_rows(source: RowSource, sample_weight: Any) -> RowSource:
         )
     total = float(weights.sum())
     if total == 0:
-        raise DataError("sample_weight is 0 for every row", cure="give some rows a weight above 0")
+        raise DataError("all sample weights are zero", cure="give some rows a weight above 0")
     if (weights == 1).all():
         return source
     unit = math.ldexp(1.0, math.frexp(total)[1] - 52)

@@ -129,7 +129,7 @@ def test_ranges_are_not_known_where_rows_are_left_out():
         (np.where(np.arange(60) == 7, -1.0, 1.0), r"numbers from 0; row 7 has -1.0 \(counted from 0\)\n  cure: give 0"),
         (np.where(np.arange(60) == 7, np.nan, 1.0), "row 7 has nan"),
         (np.where(np.arange(60) == 7, np.inf, 1.0), "row 7 has inf"),
-        (np.zeros(60), "sample_weight is 0 for every row\n  cure: give some rows"),
+        (np.zeros(60), "all sample weights are zero\n  cure: give some rows"),
     ],
 )
 def test_impossible_weights_are_refused(weights, message):
