@@ -12,6 +12,7 @@ import functools
 import importlib.metadata
 import numbers
 import platform
+import sys
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -198,7 +199,7 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
     label_threshold: ClassVar[float | None] = None
 
     n_features_to_select: int | float | str | None
-    missing: str
+    missing: str = "error"
 
     #: What the last fit has filled missing features with; None where none was missing.
     _fill: NDArray[np.float64] | None = None
@@ -358,7 +359,7 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         records = passes.records
         k = k if outcome.k is None else outcome.k
         for warning in outcome.warnings:
-            warnings.warn(warning, stacklevel=2)
+            warnings.warn(warning, stacklevel=_caller_level())
         self.scores_ = outcome.scores
         self.ranking_ = rank(outcome.scores)
         self.support_ = np.zeros(profile.d, dtype=bool)
@@ -557,6 +558,14 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
             cure="choose missing='mean' or 'median' (--missing mean), fill missing values in before (for example with "
             "sklearn.impute.SimpleImputer), or leave the feature out; infinite ones have to be replaced",
         )
+
+
+def _caller_level() -> int:
+    """The stack level of the line outside this package that led to `fit`, for its warnings."""
+    level, frame = 0, sys._getframe(1)
+    while frame.f_globals["__name__"].startswith("mlfs_dask.") and frame.f_back is not None:
+        level, frame = level + 1, frame.f_back
+    return level + 1
 
 
 def count_kept(n_features_to_select: int | float | str | None, d: int, *, name: str = "n_features_to_select") -> int:
