@@ -50,6 +50,10 @@ def _names(ctx: click.Context, option: click.Parameter, value: tuple[str, ...]) 
 @click.option("--smoothing", type=float, help="Added to every count of ML-kNN (default 1).")
 @click.option("-C", "C", type=float, help="Inverse weight of the penalty of logistic regressions (default 1).")
 @click.option("--scale", help="standard: zero mean and unit variance over the training rows (default); or none.")
+@click.option(
+    "--missing",
+    help="Missing features: error (default), or mean or median of the training rows, for classifiers and for methods.",
+)
 @click.option("--metrics", multiple=True, callback=_names, help="Metrics between commas (default: all).")
 @click.option("--k-grid", help="Numbers of features: 20, 10%, 1/6, 5:50:5, 10%:90%:10%, between commas.")
 @click.option(

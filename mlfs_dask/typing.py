@@ -20,7 +20,8 @@ FloatArray: TypeAlias = NDArray[np.floating[Any]]
 IntArray: TypeAlias = NDArray[np.integer[Any]]
 Matrix: TypeAlias = Any
 """An ndarray or a csr_array; SciPy carries no types that would tell the two apart."""
-Seed: TypeAlias = int | np.random.Generator | None
+Seed: TypeAlias = int | np.random.Generator | np.random.RandomState | None
+"""What `random_state` may be; None is the seed 0."""
 
 
 class Block(NamedTuple):
@@ -35,11 +36,14 @@ class Block(NamedTuple):
         buffer that the next block overwrites: a kernel keeps no reference.
     Y : csr_array of int8, shape (rows, q)
         Canonical, entries 1 and -1 only; an absent entry is 0.
+    weights : float64 array, shape (rows,), or None
+        How often each row counts; None: once. Only statistics that are asked for it look at it.
     """
 
     start: int
     X: Matrix
     Y: csr_array
+    weights: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,8 @@ class Profile:
         Bytes that the reader holds while it streams a partition (its buffers, the blocks included).
     read_bytes : int
         Bytes read from storage by one pass over X and Y (0 for data in memory).
+    weight : float or None
+        Sum of the weights of the rows; None where every row counts once.
     """
 
     n: int
@@ -102,6 +108,12 @@ class Profile:
     block_bytes: int
     buffer_bytes: int
     read_bytes: int
+    weight: float | None = None
+
+    @property
+    def total(self) -> int | float:
+        """How many rows count: n, or the sum of their weights."""
+        return self.n if self.weight is None else self.weight
 
     @property
     def block_values(self) -> int:
@@ -162,6 +174,11 @@ class RowSource(ABC):
     @property
     def label_counts(self) -> NDArray[np.int64] | None:
         """(3, q): unknown, negative, positive entries of each label, if known without a pass."""
+        return None
+
+    @property
+    def weights(self) -> NDArray[np.float64] | None:
+        """(n,): how often each row counts; None: once."""
         return None
 
     @property

@@ -322,10 +322,10 @@ SMALL = {
 }
 BOTH_FORMS = [
     ("smfs", "unknown", {}),
-    ("smfs", "known", {"missing": "coded"}),
+    ("smfs", "known", {"unknown_labels": "coded"}),
     ("smfs", "unknown", {"gram_cap": 0}),
     ("smfs", "unknown", {"gram_cap": 4}),
-    ("smfs", "known", {"gram_cap": 4, "missing": "coded"}),
+    ("smfs", "known", {"gram_cap": 4, "unknown_labels": "coded"}),
     ("mfsir", "known", {}),
     ("mfsir", "known", {"gram_cap": 0}),
     ("mfsir", "known", {"beta": 0.0}),

@@ -17,6 +17,7 @@ _SEEDS = {"type": "integer", "minimum": 0}
 _CHOICES = {
     "split": KINDS,
     "scale": ("standard", "none"),
+    "missing": ("error", "mean", "median"),
     "hidden_as": ("unknown", "zero"),
     "classifier_labels": ("simulated", "full"),
 }

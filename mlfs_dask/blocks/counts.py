@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.typing import Block
+from mlfs_dask.typing import Block, Matrix
 
 #: A dense feature with more codes than this is counted by position, the others in byte lanes.
 LANE_CODES = 16
@@ -286,7 +286,7 @@ def slots_of_rows(Y: sp.csr_array, slot_of_label: NDArray[np.int64], p: int, *, 
 
 def count_block(
     coder: BlockCoder, block: Block, slot_of_label: NDArray[np.int64], table: CountTable, *, compiled: bool
-) -> NDArray[np.int64]:
+) -> NDArray[Any]:
     """Add one block to `table`, in place.
 
     Parameters
@@ -300,12 +300,14 @@ def count_block(
 
     Returns
     -------
-    int64 array, shape (p,)
+    int64 array, shape (p,), or float64 of weighted rows
         Rows of the block that have each counted label.
     """
     lanes, lane_marginal, by_position, marginal = table
     p = by_position.shape[0]
     have = slots_of_rows(block.Y, slot_of_label, p, compiled=compiled)
+    if block.weights is not None:
+        return _count_weights(coder, block.X, have, block.weights, table)
     if lanes.shape[1]:
         if compiled:
             _count_lanes_compiled(coder, block.X, have, lanes, lane_marginal)
@@ -328,6 +330,29 @@ def count_block(
             marginal += np.bincount(positions[kept], minlength=len(marginal)).astype(marginal.dtype)
     positives: NDArray[np.int64] = np.diff(have.indptr).astype(np.int64)
     return positives
+
+
+def _count_weights(
+    coder: BlockCoder, X: Matrix, have: sp.csr_array, weights: NDArray[np.float64], table: CountTable
+) -> NDArray[np.float64]:
+    """`count_block` of weighted rows: a table of float64 holds sums of their weights."""
+    lanes, lane_marginal, by_position, marginal = table
+    labels = sp.csr_array((weights[have.indices], have.indices, have.indptr), shape=have.shape)
+    if lanes.shape[1]:
+        codes = _codes(coder, X)
+        for v in range(lanes.shape[1]):
+            is_code = (codes == v + 1).astype(np.float64)
+            lane_marginal[v] += weights @ is_code
+            lanes[:, v] += labels @ is_code
+    if by_position.shape[1]:
+        indptr, positions = _positions(coder, X, compiled=False)
+        kept = positions >= 0
+        ptr = np.concatenate(([0], np.cumsum(kept)))[indptr]
+        shape = X.shape[0], len(marginal)
+        coded = sp.csr_array((np.ones(int(ptr[-1])), positions[kept], ptr), shape=shape)
+        by_position += (labels @ coded).toarray()
+        marginal += weights @ coded
+    return np.asarray(labels.sum(axis=1), dtype=np.float64)
 
 
 def _codes(coder: BlockCoder, X: NDArray[Any]) -> NDArray[np.uint8]:
@@ -473,14 +498,16 @@ def code_planes(
     Returns
     -------
     joint : int64 array, shape (n_codes, p, features)
+        float64 of a table of weights, as `marginal` is.
     marginal : int64 array, shape (n_codes, features)
         Both zero at the reference code, which the caller fills in by subtraction.
     """
     lanes, lane_marginal, by_position, position_marginal = table
     p = by_position.shape[0]
     start, stop, _ = chosen.indices(layout.width)
-    joint = np.zeros((n_codes, p, stop - start), dtype=np.int64)
-    marginal = np.zeros((n_codes, stop - start), dtype=np.int64)
+    dtype = np.result_type(by_position, np.int64)
+    joint = np.zeros((n_codes, p, stop - start), dtype)
+    marginal = np.zeros((n_codes, stop - start), dtype)
     planes = min(lanes.shape[1], n_codes - 1)
     if planes:
         joint[1 : planes + 1] = lanes[:, :planes, start:stop].transpose(1, 0, 2)

@@ -19,19 +19,19 @@ def count_log_count(counts: NDArray[Any]) -> NDArray[np.float64]:
     [0.0, 0.0]
     """
     values = counts.astype(np.float64)
-    logs = np.log(np.maximum(values, 1.0))
+    logs = np.log(np.where(values > 0, values, 1.0))
     logs *= values
     return logs
 
 
-def entropy_of_counts(counts: NDArray[Any], n: int) -> NDArray[np.float64]:
+def entropy_of_counts(counts: NDArray[Any], n: int | float) -> NDArray[np.float64]:
     """Entropy of each column of a table of counts over states.
 
     Parameters
     ----------
-    counts : int array, shape (states, ...)
+    counts : int or float array, shape (states, ...)
         Summing to n over the first axis.
-    n : int
+    n : int or float
 
     >>> entropy_of_counts(np.array([[2, 4], [2, 0]]), 4).round(6).tolist()
     [0.693147, 0.0]
@@ -44,24 +44,24 @@ def entropy_of_counts(counts: NDArray[Any], n: int) -> NDArray[np.float64]:
     return entropy
 
 
-def rounding_error(n: int) -> float:
+def rounding_error(n: int | float) -> float:
     """What an entropy of n rows may be off by: smaller ones are taken as zero."""
-    return float(16 * np.finfo(np.float64).eps * max(np.log(n), 1.0))
+    return float(16 * np.finfo(np.float64).eps * max(abs(np.log(n)), 1.0))
 
 
 def mutual_information(
-    joint: NDArray[np.int64], marginal: NDArray[np.int64], label_positives: NDArray[np.int64], n: int
+    joint: NDArray[Any], marginal: NDArray[Any], label_positives: NDArray[Any], n: int | float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """M(f; l) = H(f) + H(l) - H(f, l) and H(f) from contingency counts.
 
     Parameters
     ----------
     joint : int64 array, shape (codes, p, w)
-        Rows that have the code and the label, every code included.
+        Rows that have the code and the label, every code included; of weighted rows float64, as the others.
     marginal : int64 array, shape (codes, w)
         Rows that have the code.
     label_positives : int64 array, shape (p,)
-    n : int
+    n : int or float
 
     Returns
     -------

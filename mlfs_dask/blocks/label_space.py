@@ -91,7 +91,7 @@ def redundancy(correlations: NDArray[np.float64], selected: Sequence[int] | NDAr
 
 
 def residual_correlation(
-    A: NDArray[np.float64], S: NDArray[np.float64], n: int, selected: Sequence[int] | NDArray[Any]
+    A: NDArray[np.float64], S: NDArray[np.float64], n: int | float, selected: Sequence[int] | NDArray[Any]
 ) -> float:
     """Label correlation that a set of features does not hold, C (Eq. 17); lower is better.
 
@@ -101,8 +101,8 @@ def residual_correlation(
         Y'X with X standardised.
     S : float64 array, shape (q, q)
         Label similarity.
-    n : int
-        Rows.
+    n : int or float
+        Rows, or the sum of their weights.
     selected : int or bool array
         The k' features of the set.
 
@@ -123,7 +123,7 @@ def residual_correlation(
     return float(np.sum((chosen @ chosen.T / n**2 - S) ** 2) / (k * (k - 1)))
 
 
-def label_correlations(A: NDArray[np.float64], positives: NDArray[Any], n: int) -> NDArray[np.float64]:
+def label_correlations(A: NDArray[np.float64], positives: NDArray[Any], n: int | float) -> NDArray[np.float64]:
     """Pearson correlation of every label with every feature, shape (q, d).
 
     Parameters
@@ -132,15 +132,15 @@ def label_correlations(A: NDArray[np.float64], positives: NDArray[Any], n: int) 
         Y'X with X standardised (population standard deviation; constant features 0).
     positives : int array, shape (q,)
         Rows that have the label.
-    n : int
-        Rows.
+    n : int or float
+        Rows, or the sum of their weights.
 
     Examples
     --------
     >>> label_correlations(np.array([[1.0]]), np.array([1]), 2)
     array([[1.]])
     """
-    share = np.asarray(positives, dtype=np.float64) / max(n, 1)
+    share = np.asarray(positives, dtype=np.float64) / (n or 1)
     deviation = n * np.sqrt(share * (1.0 - share))  # n times the population standard deviation of y
     factor = np.zeros_like(deviation)
     np.divide(1.0, deviation, out=factor, where=deviation > 0)

@@ -20,14 +20,17 @@ from mlfs_dask.typing import Matrix
 
 
 class ColumnMoments(NamedTuple):
-    """Moments of columns about an origin; all arrays have shape (d,)."""
+    """Moments of columns about an origin; all arrays have shape (d,).
 
-    counts: NDArray[np.int64]
+    `counts` are int64, or of weighted rows float64: sums of their weights.
+    """
+
+    counts: NDArray[Any]
     mean: NDArray[np.float64]
     m2: NDArray[np.float64]
 
 
-def moments_block(X: Matrix, origin: NDArray[np.float64]) -> ColumnMoments:
+def moments_block(X: Matrix, origin: NDArray[np.float64], weights: NDArray[np.float64] | None = None) -> ColumnMoments:
     """Count, mean and M2 of the stored values of each column, less the origin.
 
     Parameters
@@ -35,10 +38,12 @@ def moments_block(X: Matrix, origin: NDArray[np.float64]) -> ColumnMoments:
     X : ndarray or csr_array, shape (rows, d)
         Of a sparse block only stored values count; `add_zeros` brings the others in, once, at the end.
     origin : float64 array, shape (d,)
+    weights : float64 array, shape (rows,), optional
+        How often each row counts; above 0.
 
     Returns
     -------
-    count : int64 array, shape (d,)
+    count : int64 array, shape (d,), or float64 where rows have weights
     mean, m2 : float64 array, shape (d,)
         Zero where the count is zero; NaN where a value is NaN or infinite.
 
@@ -50,27 +55,39 @@ def moments_block(X: Matrix, origin: NDArray[np.float64]) -> ColumnMoments:
     rows, d = X.shape
     with np.errstate(over="ignore", invalid="ignore"):
         if isinstance(X, sp.csr_array):
-            return _sparse_moments(X.data, X.indices, origin)
+            of_values = None if weights is None else np.repeat(weights, np.diff(X.indptr))
+            return _sparse_moments(X.data, X.indices, origin, of_values)
         if rows == 0:
             return ColumnMoments(np.zeros(d, np.int64), np.zeros(d), np.zeros(d))
         first = X[0].astype(np.float64)
         deviation = X - first
+        if weights is not None:
+            total = weights.sum()
+            mean = weights @ deviation / total
+            deviation -= mean
+            return ColumnMoments(np.full(d, total), first - origin + mean, weights @ (deviation * deviation))
         mean = deviation.sum(axis=0) / rows
         deviation -= mean
         m2 = np.asarray(np.einsum("ij,ij->j", deviation, deviation), dtype=np.float64)
         return ColumnMoments(np.full(d, rows, np.int64), first - origin + mean, m2)
 
 
-def _sparse_moments(values: NDArray[Any], columns: NDArray[Any], origin: NDArray[np.float64]) -> ColumnMoments:
+def _sparse_moments(
+    values: NDArray[Any], columns: NDArray[Any], origin: NDArray[np.float64], weights: NDArray[np.float64] | None
+) -> ColumnMoments:
     d = len(origin)
-    count = np.bincount(columns, minlength=d).astype(np.int64)
-    present = np.maximum(count, 1)
+    count = np.bincount(columns, weights=weights, minlength=d).astype(np.int64 if weights is None else np.float64)
+    present = np.where(count > 0, count, 1)
     first = origin.copy()
     first[columns[::-1]] = values[::-1]  # the last assignment stays: the first value of each column
     deviation = values - first[columns]
-    mean = np.bincount(columns, weights=deviation, minlength=d) / present
+    counted = deviation if weights is None else weights * deviation
+    mean = np.bincount(columns, weights=counted, minlength=d) / present
     deviation -= mean[columns]
-    m2 = np.bincount(columns, weights=deviation * deviation, minlength=d).astype(np.float64, copy=False)
+    squares = deviation * deviation
+    if weights is not None:
+        squares *= weights
+    m2 = np.bincount(columns, weights=squares, minlength=d).astype(np.float64, copy=False)
     return ColumnMoments(count, first - origin + mean, m2)
 
 
@@ -86,7 +103,8 @@ def merge_moments(into: ColumnMoments, other: ColumnMoments) -> None:
     """
     count, mean, m2 = into
     more, other_mean, other_m2 = other
-    total = np.maximum(count + more, 1)
+    total = count + more
+    total = np.where(total > 0, total, 1)
     with np.errstate(over="ignore", invalid="ignore"):
         delta = other_mean - mean
         # Where nothing was counted yet the mean is taken over as it is: a constant stays exactly constant.
@@ -95,7 +113,7 @@ def merge_moments(into: ColumnMoments, other: ColumnMoments) -> None:
     count += more
 
 
-def add_zeros(moments: ColumnMoments, rows: int, origin: NDArray[np.float64]) -> ColumnMoments:
+def add_zeros(moments: ColumnMoments, rows: int | float, origin: NDArray[np.float64]) -> ColumnMoments:
     """Moments over all `rows` rows, those included in which nothing was stored, as new arrays.
 
     Examples

@@ -36,7 +36,7 @@ def label_products_block(X: Matrix, Y: sp.csr_array, shift: NDArray[np.float64])
     ----------
     X : ndarray or csr_array, shape (rows, d)
     Y : csr_array of int8, shape (rows, q)
-        Positive entries only.
+        Positive entries only; of weighted rows float64, their weights (`weighted_block`).
     shift : float64 array, shape (d,)
 
     Returns
@@ -60,16 +60,31 @@ def label_products_block(X: Matrix, Y: sp.csr_array, shift: NDArray[np.float64])
         return np.asarray(products)
 
 
-def label_sums_block(Y: sp.csr_array) -> NDArray[np.int64]:
-    """Number of entries of each label, shape (q,)."""
+def weighted_block(Y: sp.csr_array, weights: NDArray[np.float64] | None) -> sp.csr_array:
+    """The entries of Y with the weight of their row in their places; Y itself where rows have none.
+
+    >>> weighted_block(sp.csr_array(np.array([[1, -1], [0, 1]], dtype=np.int8)), np.array([0.5, 2.0])).toarray()
+    array([[0.5, 0.5],
+           [0. , 2. ]])
+    """
+    if weights is None:
+        return Y
+    return sp.csr_array((np.repeat(weights, np.diff(Y.indptr)), Y.indices, Y.indptr), shape=Y.shape)
+
+
+def label_sums_block(Y: sp.csr_array) -> NDArray[Any]:
+    """Number of entries of each label, shape (q,), as int64; of weighted entries (float64) the sum of their weights."""
+    if Y.dtype.kind == "f":
+        return np.bincount(Y.indices, weights=Y.data, minlength=Y.shape[1])
     return np.bincount(Y.indices, minlength=Y.shape[1]).astype(np.int64)
 
 
-def label_pairs_block(Y: sp.csr_array) -> NDArray[np.int64]:
+def label_pairs_block(Y: sp.csr_array, weighted: sp.csr_array | None = None) -> NDArray[Any]:
     """Number of rows that have both labels of each pair, shape (q, q).
 
-    Y holds positive entries only. Sums are int64: an int8 product of 1 000 ones would be −24.
+    Y holds positive entries only, and `weighted` the weights of their rows. Sums are int64, or float64 of weights: an
+    int8 product of 1 000 ones would be −24.
     """
-    wide = Y.astype(np.int64)
-    pairs: Any = wide.T @ wide
+    other = Y.astype(np.int64) if weighted is None else weighted
+    pairs: Any = Y.astype(other.dtype).T @ other
     return np.asarray(pairs.toarray())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,12 @@ class Candidate:
         if "random_state" in selector._get_param_names():
             params.setdefault("random_state", seed)
         return selector(n_features_to_select=k, **params)
+
+    def with_default(self, name: str, value: Any) -> Candidate:
+        """The candidate with a parameter of its method, where that is learnt here and was not given another value."""
+        if self.finished is not None or self.method in (RANDOM, ALL):
+            return self
+        return replace(self, params={name: value, **self.params})
 
     def to_record(self) -> dict[str, Any]:
         """As `eval.json` holds it."""

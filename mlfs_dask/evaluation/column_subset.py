@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.array_files import drop_pages, is_mapped
+from mlfs_dask.blocks.missing import fill_block
+from mlfs_dask.primitives.missing import MeansOfPresent
 from mlfs_dask.primitives.scaling import Scaling
-from mlfs_dask.typing import Matrix
+from mlfs_dask.typing import Block, Matrix
 
 #: Values of a block of rows, and the least number of its rows.
 BLOCK_VALUES = 2**20
@@ -33,6 +35,8 @@ class ColumnSubset:
         Which rows, in this order (default: all).
     columns : int, optional
         How many of the columns (default: all).
+    fill : float64 array, shape (columns of X,), optional
+        What takes the places of missing values.
 
     Attributes
     ----------
@@ -48,9 +52,17 @@ class ColumnSubset:
     (2, array([4, 0]))
     """
 
-    def __init__(self, X: Matrix, rows: NDArray[np.int64] | None = None, columns: int | None = None) -> None:
+    def __init__(
+        self,
+        X: Matrix,
+        rows: NDArray[np.int64] | None = None,
+        columns: int | None = None,
+        *,
+        fill: NDArray[np.float64] | None = None,
+    ) -> None:
         self._X = X
         self._rows = rows
+        self._fill = fill
         self._mapped = not sp.issparse(X) and is_mapped(X)
         self.columns = int(X.shape[1]) if columns is None else columns
         self.sparse = bool(sp.issparse(X))
@@ -78,7 +90,18 @@ class ColumnSubset:
         if self._mapped:
             X = np.array(X)
             drop_pages()
-        return X
+        return X if self._fill is None else fill_block(X, self._fill[: self.columns])
+
+    def column(self, f: int) -> NDArray[np.float64]:
+        """One column of all rows."""
+        X = (
+            self._X[:, [f]]
+            if self._rows is None
+            else self._X[self._rows][:, [f]]
+            if self.sparse
+            else self._X[self._rows, f]
+        )
+        return np.asarray(X.toarray() if self.sparse else X, dtype=np.float64).ravel()
 
     def block(self, number: int) -> tuple[int, Matrix]:
         """The first row of a block, and its rows."""
@@ -91,7 +114,33 @@ class ColumnSubset:
 
     def take(self, rows: NDArray[np.int64]) -> ColumnSubset:
         """Some of these rows."""
-        return ColumnSubset(self._X, rows if self._rows is None else self._rows[rows], self.columns)
+        return ColumnSubset(self._X, rows if self._rows is None else self._rows[rows], self.columns, fill=self._fill)
+
+
+def missing_fill(subset: ColumnSubset, missing: str) -> NDArray[np.float64] | None:
+    """What missing values of these columns are filled with: mean or median of the others, 0 where there are none.
+
+    Parameters
+    ----------
+    subset : ColumnSubset
+    missing : {"mean", "median"}
+
+    Returns
+    -------
+    float64 array, shape (columns,), or None where nothing is missing
+    """
+    statistic = MeansOfPresent(subset.columns)
+    state = statistic.zero()
+    for start, X in subset.blocks():
+        statistic.add(state, Block(start, X, sp.csr_array((X.shape[0], 0), dtype=np.int8)))
+    fill, n_missing = statistic.finalize(state)
+    if not n_missing.any():
+        return None
+    if missing == "median":
+        for f in np.flatnonzero((n_missing > 0) & (n_missing < len(subset))):
+            values = subset.column(int(f))
+            fill[f] = np.median(values[~np.isnan(values)])
+    return fill
 
 
 def unit_variance_scaling(subset: ColumnSubset) -> Scaling:

@@ -138,6 +138,8 @@ class Experiment:
         self._candidates = read_candidates(
             [candidates] if isinstance(candidates, str | Candidate) else list(candidates)
         )
+        if settings.missing != "error":
+            self._candidates = [candidate.with_default("missing", settings.missing) for candidate in self._candidates]
         self._table = table = open_table(inputs.data, inputs.labels, name=inputs.name, test=inputs.test)
         self._protocol = protocol
         self._partial_results: PartialResults | None = None
@@ -370,7 +372,7 @@ class Experiment:
         low = 0
         for high, columns in sorted(learnt.items()):
             ks = [point.k for point in self._points(candidate) if low < point.k <= high]
-            X = self._table.columns(columns, self._resources, self._scoring.folder)
+            X = self._table.columns(columns, self._resources, self._scoring.folder, self._settings.missing)
             values += self._scorer.values(X, part, ks, self._table.Y, seed, self._scoring, self._resources)
             low = high
         return values

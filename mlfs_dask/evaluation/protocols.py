@@ -39,6 +39,9 @@ class Settings:
     metrics : tuple of str
     scale : {"standard", "none"}
         `standard`: zero mean and unit variance over the training rows, for the classifiers.
+    missing : {"error", "mean", "median"}
+        What becomes of missing features. Classifiers have the mean, or the median, of the training rows in their
+        places, and so have methods that are learnt here, unless their own parameter says otherwise.
     missing_labels, labelled_rows : float
         Share of the training rows' positives that is dropped; share of the training rows that keep labels.
     hidden_as : {"unknown", "zero"}
@@ -64,6 +67,7 @@ class Settings:
     k_grid: str | None = None
     metrics: tuple[str, ...] = DEFAULT_METRICS
     scale: str = "standard"
+    missing: str = "error"
     missing_labels: float = 0.0
     labelled_rows: float = 1.0
     hidden_as: str = "unknown"
@@ -75,6 +79,7 @@ class Settings:
         for name, known in (
             ("split", KINDS),
             ("scale", ("standard", "none")),
+            ("missing", ("error", "mean", "median")),
             ("hidden_as", ("unknown", "zero")),
             ("classifier_labels", ("simulated", "full")),
         ):

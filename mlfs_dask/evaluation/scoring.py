@@ -20,7 +20,7 @@ from mlfs_dask import runtime
 from mlfs_dask.array_files import free_disk, scratch_folder
 from mlfs_dask.errors import DoesNotFitError, parameter
 from mlfs_dask.evaluation.column_file import column_dtype, reading_bytes
-from mlfs_dask.evaluation.column_subset import ColumnSubset, mean_centring, unit_variance_scaling
+from mlfs_dask.evaluation.column_subset import ColumnSubset, mean_centring, missing_fill, unit_variance_scaling
 from mlfs_dask.evaluation.inputs import SplitInputs
 from mlfs_dask.evaluation.metrics import Predictions, compute_metrics, metrics_bytes
 from mlfs_dask.evaluation.nearest import search_bytes
@@ -178,10 +178,13 @@ class Scorer:
         resources : Resources
         """
         truth = Y[part.test]
+        fill = None
+        if self._settings.missing != "error":
+            fill = missing_fill(ColumnSubset(X, part.classifier_rows, max(ks)), self._settings.missing)
         rows: list[list[Any]] = []
         for k in ks:
             # The columns of the grid's largest k were read; all others are their beginning.
-            train, test = ColumnSubset(X, part.classifier_rows, k), ColumnSubset(X, part.test, k)
+            train, test = (ColumnSubset(X, rows, k, fill=fill) for rows in (part.classifier_rows, part.test))
             scaling = unit_variance_scaling(train) if self._settings.scale == "standard" else None
             for name in self._settings.classifiers:
                 scores = self._scores(name, train, test, part.classifier_Y, scaling, seed, plan, resources)

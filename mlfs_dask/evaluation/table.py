@@ -126,7 +126,13 @@ class Table:
         source, record = row_subset(self.source, rows, Y, resources)
         return source, [record]
 
-    def columns(self, columns: NDArray[np.int64], resources: Resources, folder: Path | None = None) -> Matrix:
+    def columns(
+        self,
+        columns: NDArray[np.int64],
+        resources: Resources,
+        folder: Path | None = None,
+        missing: str = "error",
+    ) -> Matrix:
         """Columns of all rows in the order given: by one reading, unless they were the last ones read.
 
         Parameters
@@ -135,6 +141,8 @@ class Table:
         resources : Resources
         folder : Path, optional
             For a file that holds them, where memory is short.
+        missing : str
+            "error": missing values are refused. Any other: they are let through.
 
         Returns
         -------
@@ -148,10 +156,10 @@ class Table:
         mark = columns.tobytes()
         if self._read is None or self._read[0] != mark:
             self._read = None
-            self._read = mark, self._take(columns, resources, folder)
+            self._read = mark, self._take(columns, resources, folder, missing)
         return self._read[1]
 
-    def _take(self, columns: NDArray[np.int64], resources: Resources, folder: Path | None) -> Matrix:
+    def _take(self, columns: NDArray[np.int64], resources: Resources, folder: Path | None, missing: str) -> Matrix:
         if self._X is None:
             dtype = column_dtype(self.source.profile)
             shape = self.n, len(columns)
@@ -167,12 +175,16 @@ class Table:
             values = block.data if sp.issparse(block) else block
             if np.isfinite(values.sum(dtype=np.float64)) or np.isfinite(values).all():
                 continue
-            wrong = ~np.isfinite(block.toarray() if sp.issparse(block) else block).all(axis=0)
-            raise DataError(
-                f"feature {int(columns[np.flatnonzero(wrong)[0]])} has missing or infinite values",
-                cure="fill them in before conversion (for example with sklearn.impute.SimpleImputer), or leave the "
-                "feature out (mlfs convert --drop)",
-            )
+            dense = block.toarray() if sp.issparse(block) else block
+            refused, what = ~np.isfinite(dense).all(axis=0), "missing or infinite values"
+            if missing != "error":
+                refused, what = np.isinf(dense).any(axis=0), "infinite values"
+            if refused.any():
+                raise DataError(
+                    f"feature {int(columns[np.flatnonzero(refused)[0]])} has {what}",
+                    cure="fill missing values in (--missing mean, --missing median), replace infinite ones before "
+                    "conversion, or leave the feature out (mlfs convert --drop)",
+                )
         return X
 
 

@@ -102,7 +102,7 @@ def fit(
     mu: float,
     k_s: int,
     k_p: int,
-    missing: Literal["coded", "zeros"],
+    unknown_labels: Literal["coded", "zeros"],
     standardise: bool,
     inner_iterations: int,
     solver_tol: float | None,
@@ -135,7 +135,7 @@ def fit(
         A value of X is too large to be squared.
     """
     published = variant == "published_code"
-    positive, known = known_labels(Y, zeros_are_unknown=published or missing == "zeros")
+    positive, known = known_labels(Y, zeros_are_unknown=published or unknown_labels == "zeros")
     # The authors' code has a column for every label.
     duplicates = DuplicateLabels(np.arange(Y.shape[1])) if published else duplicate_labels(positive, known)
     positive, known = duplicates.collapse_labels(positive, known)

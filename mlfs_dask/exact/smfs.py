@@ -70,7 +70,7 @@ def fit(
     n_neighbors: int,
     n_trees: int,
     max_samples: int,
-    missing: Literal["auto", "coded", "zeros"],
+    unknown_labels: Literal["auto", "coded", "zeros"],
     consistency: Literal["observed", "none"],
     standardise: bool,
     inner_iterations: int | None,
@@ -100,7 +100,7 @@ def fit(
     DataError
         No label is known.
     """
-    labels, known, s = known_labels(Y, missing)
+    labels, known, s = known_labels(Y, unknown_labels)
     forest = least_mass_rows(
         X,
         n_neighbors,
@@ -147,14 +147,16 @@ def held_arrays(*, sparse: bool, gram: bool) -> list[HeldArray]:
     return held
 
 
-def known_labels(Y: sp.csr_array, missing: Literal["auto", "coded", "zeros"]) -> tuple[Array, NDArray[np.bool_], Array]:
+def known_labels(
+    Y: sp.csr_array, unknown_labels: Literal["auto", "coded", "zeros"]
+) -> tuple[Array, NDArray[np.bool_], Array]:
     """Y as 1 and −1 (n, q), which entries are known (n, q), and the diagonal of S of Eq. 7 (n,).
 
     Parameters
     ----------
     Y : csr_array, shape (n, q)
         1 for positive labels, −1 for unknown ones.
-    missing : {"auto", "coded", "zeros"}
+    unknown_labels : {"auto", "coded", "zeros"}
 
     Raises
     ------
@@ -167,7 +169,7 @@ def known_labels(Y: sp.csr_array, missing: Literal["auto", "coded", "zeros"]) ->
     array([[ True,  True],
            [False,  True]])
     """
-    coded = missing == "coded" or (missing == "auto" and bool((Y.data < 0).any()))
+    coded = unknown_labels == "coded" or (unknown_labels == "auto" and bool((Y.data < 0).any()))
     entries = Y.toarray()
     positive = entries > 0
     known = entries >= 0 if coded else positive

@@ -63,13 +63,16 @@ class ContingencyCounts(CacheableStatistic, SplittableStatistic):
         Whether blocks are sparse.
     slot_of_label : int64 array, shape (q,)
         Slot of each counted label, -1 for the others.
-    n : int
-        Rows in all. Counts are int32 while n < 2**30: no count can be larger than n, nor, of resampled rows, than 2 n.
+    n : int or float
+        Rows in all, or the sum of their weights. Counts are int32 while n < 2**30: no count can be larger than n, nor,
+        of resampled rows, than 2 n. Those of weights are float64.
     aggregate : {"sum", "euclidean", "geometric"} or None
         How the p informations of a feature become one number; None: they do not, and what is kept of the pass serves
         any other that counts some of the same labels.
     compiled : bool
         Count with the compiled loops.
+    weighted : bool
+        Whether rows have weights.
     """
 
     book: CodeBook
@@ -77,9 +80,10 @@ class ContingencyCounts(CacheableStatistic, SplittableStatistic):
     last: int
     sparse: bool
     slot_of_label: NDArray[np.int64]
-    n: int
+    n: int | float
     aggregate: Aggregate | None
     compiled: bool = False
+    weighted: bool = False
 
     kind = "information"
 
@@ -96,7 +100,7 @@ class ContingencyCounts(CacheableStatistic, SplittableStatistic):
     @property
     def dtype(self) -> np.dtype[Any]:
         """Type of a count."""
-        return np.dtype(np.int32 if self.n < 2**30 else np.int64)
+        return np.dtype(np.float64 if self.weighted else np.int32 if self.n < 2**30 else np.int64)
 
     @property
     def state_bytes(self) -> int:
@@ -187,12 +191,13 @@ class ContingencyCounts(CacheableStatistic, SplittableStatistic):
 
     def zero(self) -> State:
         table = empty_table(self.coder.layout, self.p, self.dtype)
-        return *table, np.zeros(self.p, np.int64), np.zeros(1, np.int64)
+        counted = np.float64 if self.weighted else np.int64
+        return *table, np.zeros(self.p, counted), np.zeros(1, counted)
 
     def add(self, state: State, block: Block) -> None:
         *table, positives, rows = state
         positives += count_block(self.coder, block, self.slot_of_label, tuple(table), compiled=self.compiled)
-        rows += block.X.shape[0]
+        rows += block.X.shape[0] if block.weights is None else block.weights.sum()
 
     def split(self, state: State, pieces: int) -> list[State]:
         """The tables of `pieces` runs of features, copied; each has all labels' positive rows."""
@@ -221,7 +226,7 @@ class ContingencyCounts(CacheableStatistic, SplittableStatistic):
 
     def _finalize_part(self, layout: CountLayout, state: State) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         *table, positives, rows = state
-        n = int(rows[0])
+        n = rows[0].item()
         varying = (positives > 0) & (positives < n)
         n_codes = self.book.n_codes[layout.first : layout.last]
         information = np.zeros(layout.width if self.aggregate is not None else (self.p, layout.width))
@@ -317,10 +322,13 @@ class Ranges(Statistic):
     Parameters
     ----------
     d, q : int
+    weighted : bool
+        Whether rows have weights; the counts of labels are sums of these then, of float64.
     """
 
     d: int
     q: int
+    weighted: bool = False
 
     @property
     def state_bytes(self) -> int:
@@ -338,7 +346,7 @@ class Ranges(Statistic):
             np.full(self.d, np.inf),
             np.full(self.d, -np.inf),
             np.zeros(self.d, dtype=np.int64),
-            np.zeros((3, self.q), dtype=np.int64),
+            np.zeros((3, self.q), dtype=np.float64 if self.weighted else np.int64),
         )
 
     def add(self, state: State, block: Block) -> None:
@@ -351,14 +359,14 @@ class Ranges(Statistic):
         np.minimum(low, info.minimum, out=low, where=some)
         np.maximum(high, info.maximum, out=high, where=some)
         missing += info.n_missing
-        labels += count_labels(block.Y)
+        labels += count_labels(block.Y, block.weights)
 
     def merge(self, into: State, other: State) -> None:
         np.minimum(into[0], other[0], out=into[0])
         np.maximum(into[1], other[1], out=into[1])
         super().merge(into[2:], other[2:])
 
-    def finalize(self, state: State) -> tuple[FeatureInfo, NDArray[np.int64]]:
+    def finalize(self, state: State) -> tuple[FeatureInfo, NDArray[Any]]:
         """The features' record and the (3, q) label counts."""
         low, high, missing, labels = state
         empty = low > high
@@ -401,7 +409,14 @@ def equal_width_book(features: FeatureInfo, bins: int, *, code_missing: bool = T
     return CodeBook(ptr.astype(np.int64), edges.astype(np.float64), missing)
 
 
-def quantile_book(sample: Matrix, features: FeatureInfo, bins: int, *, code_missing: bool = True) -> CodeBook:
+def quantile_book(
+    sample: Matrix,
+    features: FeatureInfo,
+    bins: int,
+    *,
+    code_missing: bool = True,
+    weights: NDArray[np.float64] | None = None,
+) -> CodeBook:
     """Codes that hold about equal shares of a sample's values.
 
     Edge j is the smallest value that at least j/bins of the values present do not exceed; edges that coincide, or
@@ -414,6 +429,8 @@ def quantile_book(sample: Matrix, features: FeatureInfo, bins: int, *, code_miss
         With minimum and maximum over all rows.
     bins : int
     code_missing : bool
+    weights : float64 array, shape (m,), optional
+        Of the rows of the sample.
     """
     uniform = equal_width_book(features, 2, code_missing=code_missing)
     assert features.maximum is not None
@@ -424,9 +441,11 @@ def quantile_book(sample: Matrix, features: FeatureInfo, bins: int, *, code_miss
         own = uniform.edges[uniform.edge_ptr[f] : uniform.edge_ptr[f + 1]]
         if (categories is None or categories[f] == 0) and len(own):
             values = column.astype(np.float64)
-            values = values[~np.isnan(values)]
+            present = ~np.isnan(values)
+            values = values[present]
             if len(values):
-                edges = np.quantile(values, shares, method="inverted_cdf")
+                counted = None if weights is None else weights[present]
+                edges = np.quantile(values, shares, method="inverted_cdf", weights=counted)
                 own = np.unique(edges[edges < features.maximum[f]])
         pieces.append(own)
     ptr = np.concatenate(([0], np.cumsum([len(piece) for piece in pieces])))

@@ -29,6 +29,9 @@ Array = NDArray[np.float64]
 #: Most features for which a method forms a d × d matrix unless told otherwise: 128 MiB of float64.
 GRAM_CAP = 4096
 
+#: Values that are not finite spoil their own feature's sums, by which they are found and refused (`Moments`).
+_QUIET = np.errstate(over="ignore", invalid="ignore")
+
 
 class Gram(CacheableStatistic):
     """Statistic: (X − mean)'(X − mean), shape (d, d).
@@ -61,6 +64,7 @@ class Gram(CacheableStatistic):
         d = self.n_features
         return np.zeros(1, np.int64), np.zeros(d), np.zeros(d), np.zeros((d, d))
 
+    @_QUIET
     def add(self, state: State, block: Block) -> None:
         rows, shift, sums, G = state
         X = block.X
@@ -77,6 +81,7 @@ class Gram(CacheableStatistic):
             gram_block(X[part], None, shift if shift.any() else None, G)
         sums += np.ones(X.shape[0]) @ X  # `X.sum` of float32 has float32's digits
 
+    @_QUIET
     def merge(self, into: State, other: State) -> None:
         if not other[0][0]:
             return
@@ -94,6 +99,7 @@ class Gram(CacheableStatistic):
             G += across.T
         sums += other_sums + more[0] * move
 
+    @_QUIET
     def finalize(self, state: State) -> Array:
         rows, _, sums, G = state
         result: Array = np.outer(sums, sums / max(int(rows[0]), 1))

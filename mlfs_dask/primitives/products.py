@@ -16,6 +16,7 @@ from mlfs_dask.blocks.products import (
     label_products_block,
     label_sums_block,
     positives_block,
+    weighted_block,
 )
 from mlfs_dask.primitives.moments import first_values, moments_scratch_bytes, moved
 from mlfs_dask.primitives.passes import CacheableStatistic, State
@@ -29,15 +30,15 @@ COMPILED_WORK = 300_000_000
 class _Sums(NamedTuple):
     """Names for the arrays of a state."""
 
-    rows: NDArray[np.int64]  # (1,)
-    counts: NDArray[np.int64]  # (d,): stored values
+    rows: NDArray[Any]  # (1,)
+    counts: NDArray[Any]  # (d,): stored values
     mean: NDArray[np.float64]  # (d,): of stored values, less the shift
     m2: NDArray[np.float64]  # (d,): of stored values
     shift: NDArray[np.float64]  # (d,)
     products: NDArray[np.float64]  # (q, d): sums of x - shift
-    positives: NDArray[np.int64]  # (q,)
-    unknown: NDArray[np.int64]  # (q,)
-    pairs: NDArray[np.int64]  # (q, q)
+    positives: NDArray[Any]  # (q,)
+    unknown: NDArray[Any]  # (q,)
+    pairs: NDArray[Any]  # (q, q)
 
     @property
     def moments(self) -> ColumnMoments:
@@ -46,11 +47,11 @@ class _Sums(NamedTuple):
 
 @dataclass(frozen=True)
 class LabelMoments:
-    """Sums over all rows, centred.
+    """Sums over all rows, centred. Of weighted rows what is counted is a sum of their weights, and float64.
 
     Attributes
     ----------
-    n : int
+    n : int or float
         Rows.
     mean, m2 : float64 array, shape (d,)
         Of every feature; M2 is exactly 0 for a constant one.
@@ -62,18 +63,18 @@ class LabelMoments:
         Rows that have both labels.
     """
 
-    n: int
+    n: int | float
     mean: NDArray[np.float64]
     m2: NDArray[np.float64]
     products: NDArray[np.float64]
-    positives: NDArray[np.int64]
-    unknown: NDArray[np.int64]
-    pairs: NDArray[np.int64]
+    positives: NDArray[Any]
+    unknown: NDArray[Any]
+    pairs: NDArray[Any]
 
     @property
     def std(self) -> NDArray[np.float64]:
         """Population standard deviation, shape (d,)."""
-        return np.sqrt(self.m2 / max(self.n, 1))
+        return np.sqrt(self.m2 / (self.n or 1))
 
 
 class LabelProducts(CacheableStatistic):
@@ -88,14 +89,17 @@ class LabelProducts(CacheableStatistic):
     n_features, n_labels : int
     compiled : bool
         Use the compiled kernels. To be decided once per job (`wants_compiled`), never per block.
+    weighted : bool
+        Whether rows have weights.
     """
 
     kind = "products"
 
-    def __init__(self, n_features: int, n_labels: int, *, compiled: bool = False) -> None:
+    def __init__(self, n_features: int, n_labels: int, *, compiled: bool = False, weighted: bool = False) -> None:
         self.n_features = n_features
         self.n_labels = n_labels
         self.compiled = compiled
+        self.weighted = weighted
 
     @property
     def state_bytes(self) -> int:
@@ -117,30 +121,30 @@ class LabelProducts(CacheableStatistic):
         return labels + own + 8 * profile.block_rows * d * (not profile.sparse) + moments_scratch_bytes(profile)
 
     def zero(self) -> State:
-        d, q = self.n_features, self.n_labels
+        d, q, counted = self.n_features, self.n_labels, np.float64 if self.weighted else np.int64
         return tuple(
             _Sums(
-                rows=np.zeros(1, np.int64),
-                counts=np.zeros(d, np.int64),
+                rows=np.zeros(1, counted),
+                counts=np.zeros(d, counted),
                 mean=np.zeros(d),
                 m2=np.zeros(d),
                 shift=np.zeros(d),
                 products=np.zeros((q, d)),
-                positives=np.zeros(q, np.int64),
-                unknown=np.zeros(q, np.int64),
-                pairs=np.zeros((q, q), np.int64),
+                positives=np.zeros(q, counted),
+                unknown=np.zeros(q, counted),
+                pairs=np.zeros((q, q), counted),
             )
         )
 
     def add(self, state: State, block: Block) -> None:
         s = _Sums(*state)
-        X, Y = block.X, block.Y
-        before = int(s.rows[0])
+        X, Y, weights = block.X, block.Y, block.weights
+        before = s.rows[0].item()
         if X.shape[0] == 0:
             return
         if before == 0:
             s.shift[:] = first_values(X)
-        s.rows[0] = before + X.shape[0]
+        s.rows[0] = before + (X.shape[0] if weights is None else weights.sum())
         # A Dask array may mix sparse blocks, which count stored values from zero, with dense ones, whose kernel
         # counts rows.
         mixed = bool((s.counts != before).any()) if isinstance(X, np.ndarray) else bool(s.shift.any())
@@ -148,12 +152,13 @@ class LabelProducts(CacheableStatistic):
             _add_compiled(s, X, Y)
             return
         P = positives_block(Y)
-        merge_moments(s.moments, moments_block(X, s.shift))
-        np.add(s.products, label_products_block(X, P, s.shift), out=s.products)
-        sums = label_sums_block(P)
+        weighted = weighted_block(P, weights)
+        merge_moments(s.moments, moments_block(X, s.shift, weights))
+        np.add(s.products, label_products_block(X, weighted, s.shift), out=s.products)
+        sums = label_sums_block(weighted)
         np.add(s.positives, sums, out=s.positives)
-        np.add(s.unknown, label_sums_block(Y) - sums, out=s.unknown)
-        np.add(s.pairs, label_pairs_block(P), out=s.pairs)
+        np.add(s.unknown, label_sums_block(weighted_block(Y, weights)) - sums, out=s.unknown)
+        np.add(s.pairs, label_pairs_block(P, None if weights is None else weighted), out=s.pairs)
 
     def merge(self, into: State, other: State) -> None:
         a, b = _Sums(*into), _Sums(*other)
@@ -174,12 +179,12 @@ class LabelProducts(CacheableStatistic):
         return {name: np.asarray(value) for name, value in vars(result).items()}
 
     def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> LabelMoments:
-        values: dict[str, Any] = {**arrays, "n": int(arrays["n"])}
+        values: dict[str, Any] = {**arrays, "n": arrays["n"].item()}
         return LabelMoments(**values)
 
     def finalize(self, state: State) -> LabelMoments:
         s = _Sums(*state)
-        n = int(s.rows[0])
+        n = s.rows[0].item()
         _, mean, m2 = add_zeros(s.moments, n, s.shift)
         # A new array: the state belongs to Dask, and the task may run twice.
         centred = s.products.copy()
@@ -208,5 +213,7 @@ def wants_compiled(profile: Profile) -> bool:
 
     The two paths round differently in the last digits, so it may depend on sizes, never on chunks.
     """
+    if profile.weight is not None:
+        return False  # the compiled kernels count every row once
     cardinality = profile.label_nonzeros / max(profile.n, 1)
     return profile.nonzeros * (2 + cardinality) > COMPILED_WORK

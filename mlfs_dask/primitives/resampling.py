@@ -98,7 +98,8 @@ class Resampling:
             assert self.pool is not None
             return block._replace(Y=self.pool[shuffled_places(start, rows, self.pool.shape[0], key)])
         drawn = np.repeat(np.arange(rows), poisson_counts(start, rows, key))
-        return block._replace(X=block.X[drawn], Y=block.Y[drawn])
+        weights = None if block.weights is None else block.weights[drawn]
+        return block._replace(X=block.X[drawn], Y=block.Y[drawn], weights=weights)
 
 
 #: The rows as they are, alone.

@@ -41,7 +41,7 @@ from mlfs_dask.selectors.iterative import GraphKind, IterativeSelector, load_sta
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.solvers.uncorrelated import GramRegression, NystromSketch, Smoothing, SubspaceRegression
-from mlfs_dask.typing import HeldArray, Matrix, Profile, RowSource
+from mlfs_dask.typing import HeldArray, Matrix, Profile, RowSource, Seed
 
 Array = NDArray[np.float64]
 
@@ -120,7 +120,7 @@ class AccessMFS(IterativeSelector):
         Nearest anchors that a row belongs to.
     k_p : int
         Neighbours of a label in its graph; at most the number of labels less two are used.
-    missing : {"coded", "zeros"}
+    unknown_labels : {"coded", "zeros"}
         Which labels are unknown. "coded": the entries -1. "zeros": those, and all labels of rows without a positive
         one, as in the paper's experiments.
     standardise : bool
@@ -139,7 +139,10 @@ class AccessMFS(IterativeSelector):
         Relative change of the objective at which the loop stops.
     max_iter : int
         Most iterations.
-    random_state : int, optional
+    missing : {"error", "mean", "median"}
+        Missing feature values are an error, or are filled with the feature's mean or its median, which is that of
+        16 384 rows drawn at random where there are more.
+    random_state : int, Generator or RandomState, optional
         Seed of the sample of rows and of its k-means, from which the first anchors come; of the exact form that of the
         W with which the first graph is made; 0 by default.
 
@@ -160,7 +163,7 @@ class AccessMFS(IterativeSelector):
     one more. With m anchors a worker holds 8 (2 d q + d m) bytes, and 8 d² more in the first reading where X'X is
     formed; the driver the same and 24 d², or above the cap some 120 d q.
 
-    The exact form reads X once and holds X, n (73 q + 24 k_s) bytes and 24 d². Missing features are refused.
+    The exact form reads X once and holds X, n (73 q + 24 k_s) bytes and 24 d².
 
     The objective of the record is Eq. 8 without its two terms α‖S‖² and β‖P‖²: α and β are chosen anew with every
     graph, for exactly k_s and k_p neighbours, so that the terms compare with no others. They are in the record's
@@ -177,7 +180,7 @@ class AccessMFS(IterativeSelector):
     The authors' program differs from their paper. μ is not in the equation of F; D is updated once an iteration;
     distances of rows weigh ‖f_i − f_j‖² by half; 0.01 is added to the sum of a row's weights; rows without a positive
     label are unlabelled; the objective, a logarithm, halves λ‖W‖ and θ tr(F'LF); the loop ends when it rises or changes
-    by less than 0.01. It takes features scaled to [0, 1] (scale them and give standardise=False). Of `missing`,
+    by less than 0.01. It takes features scaled to [0, 1] (scale them and give standardise=False). Of `unknown_labels`,
     `inner_iterations` and `tol` nothing is used. It has the exact graph.
 
     References
@@ -224,14 +227,15 @@ class AccessMFS(IterativeSelector):
         n_anchors: int = N_ANCHORS,
         anchor_neighbors: int = ANCHOR_NEIGHBORS,
         k_p: int = 5,
-        missing: Literal["coded", "zeros"] = "coded",
+        unknown_labels: Literal["coded", "zeros"] = "coded",
         standardise: bool = True,
         inner_iterations: int = 1,
         solver_tol: float | None = None,
         gram_cap: int = GRAM_CAP,
         tol: float = 1e-6,
         max_iter: int = 100,
-        random_state: int | None = None,
+        missing: Literal["error", "mean", "median"] = "error",
+        random_state: Seed = None,
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.variant = variant
@@ -243,13 +247,14 @@ class AccessMFS(IterativeSelector):
         self.n_anchors = n_anchors
         self.anchor_neighbors = anchor_neighbors
         self.k_p = k_p
-        self.missing = missing
+        self.unknown_labels = unknown_labels
         self.standardise = standardise
         self.inner_iterations = inner_iterations
         self.solver_tol = solver_tol
         self.gram_cap = gram_cap
         self.tol = tol
         self.max_iter = max_iter
+        self.missing = missing
         self.random_state = random_state
 
     def _check_parameters(self) -> None:
@@ -270,7 +275,7 @@ class AccessMFS(IterativeSelector):
         d, q = profile.d, profile.q
         statistics: list[Any] = [
             LabelProducts(d, q, compiled=wants_compiled(profile)),
-            Labels(q, unlabelled_without_positive=self.missing == "zeros"),
+            Labels(q, unlabelled_without_positive=self.unknown_labels == "zeros"),
         ]
         if self.theta > 0:
             statistics.append(RowSample(self._sampled(profile, self._n_anchors(profile, d)), profile))
@@ -278,7 +283,7 @@ class AccessMFS(IterativeSelector):
             statistics.append(Gram(d))
         return statistics
 
-    def first_statistics(self, source: RowSource, resources: Resources) -> list[Any]:
+    def _first_reading(self, source: RowSource, resources: Resources) -> list[Any]:
         """What a fit reads first."""
         profile = source.profile
         return self._first_statistics(profile) if self._uses_anchors(profile.n) else []
@@ -401,7 +406,7 @@ class AccessMFS(IterativeSelector):
         scores = row_norms(W)
         extra: dict[str, Any] = {
             "gram": gram is not None,
-            "labelled_rows": int(profile.n - labels.rows[1] if self.missing == "coded" else labels.rows[0]),
+            "labelled_rows": int(profile.n - labels.rows[1] if self.unknown_labels == "coded" else labels.rows[0]),
             "constant_features": int((scaling.factor == 0).sum()),
             "distinct_labels": duplicates.count,
             "graph": None,
@@ -419,7 +424,7 @@ class AccessMFS(IterativeSelector):
         ------
         DataError
         """
-        unlabelled = n - labels.rows[0] if self.missing == "zeros" else labels.rows[1]
+        unlabelled = n - labels.rows[0] if self.unknown_labels == "zeros" else labels.rows[1]
         if unlabelled == n:
             everything = labels.rows[1] == n
             raise DataError(
@@ -468,7 +473,7 @@ class AccessMFS(IterativeSelector):
             float(self.theta),
             self.anchor_neighbors,
             duplicates,
-            self.missing == "zeros",
+            self.unknown_labels == "zeros",
         )
         if sample is None:
             return prediction
@@ -509,14 +514,14 @@ class AccessMFS(IterativeSelector):
             mu=float(self.mu),
             k_s=self.k_s,
             k_p=self.k_p,
-            missing=self.missing,
+            unknown_labels=self.unknown_labels,
             standardise=self.standardise,
             inner_iterations=self.inner_iterations,
             solver_tol=self.solver_tol,
             gram_cap=self.gram_cap,
             tol=self.tol,
             max_iter=self.max_iter,
-            random_state=self.random_state,
+            random_state=self._seed,
         )
 
     def _never_positive(self, positives: NDArray[np.int64]) -> list[Warning]:

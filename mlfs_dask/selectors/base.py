@@ -7,14 +7,16 @@ computes the scores (`_score`); validation, ranking, transform and the record ar
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib.metadata
 import numbers
 import platform
+import sys
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from typing import Any, ClassVar, Self
 
@@ -26,12 +28,16 @@ from mlfs_dask.admission import refused_workers
 from mlfs_dask.blocks.sparse import columns_of_block
 from mlfs_dask.caching import record_hits
 from mlfs_dask.errors import DataError, UsageError, number_of, parameter
-from mlfs_dask.primitives.passes import CacheableStatistic, count_passes
+from mlfs_dask.primitives.missing import FILL_READING, FilledRows, fill_statistics, fill_values
+from mlfs_dask.primitives.passes import CacheableStatistic, count_passes, is_cached, run_pass
 from mlfs_dask.primitives.row_sources import as_rows
+from mlfs_dask.primitives.weights import weighted_rows
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, project, require_driver
+from mlfs_dask.selectors.containers import is_dask_array, is_dataset, open_container, open_matrix
+from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, project, require_driver
 from mlfs_dask.selectors.estimator import Estimator
 from mlfs_dask.selectors.labels import label_matrix
+from mlfs_dask.selectors.options import GENERATORS, draw_seed
 from mlfs_dask.typing import Profile, RowSource
 
 #: Labels that a warning names.
@@ -160,7 +166,7 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         Iterations, of methods that have a loop.
     n_features_in_ : int
     feature_names_in_ : object array, shape (d,)
-        Only if X has names that are strings: a DataFrame or a Dataset.
+        Only if X has names that are strings: a table, AnnData, a Dataset or its X.
     q_values_ : float64 array, shape (d,)
         Least false discovery rate at which each feature is discovered. Only with n_features_to_select="auto".
     rank_intervals_ : int64 array, shape (d, 2)
@@ -196,9 +202,16 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
     label_threshold: ClassVar[float | None] = None
 
     n_features_to_select: int | float | str | None
+    missing: str = "error"
+
+    #: What the last fit has filled missing features with; None where none was missing.
+    _fill: NDArray[np.float64] | None = None
 
     #: Names of the labels of the last fit, where the container has any; for messages.
     _label_names: Any = None
+
+    #: Seed of the fit that runs.
+    _fit_seed: int | None = None
 
     # ------------------------------------------------------------------ for subclasses
 
@@ -214,7 +227,16 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         DoesNotFitError
             When no plan fits the workers.
         """
-        return project(self.cost(source, resources), source, resources)
+        if not isinstance(source, RowSource) or not self._fills(source):
+            return project(self.cost(source, resources), source, resources)
+        statistics = tuple(self._fill_statistics(source))
+        fill: NDArray[np.float64] | None = np.full(source.profile.d, np.nan)
+        if all(is_cached(source, statistic) for statistic in statistics):
+            fill = fill_values(statistics, run_pass(source, statistics, resources)[0], source.weights)
+        filled = source if fill is None else FilledRows(source, fill)
+        cost = self.cost(filled, resources)
+        first = Reading(FILL_READING, statistics, source=source)
+        return project(replace(cost, steps=[first, *cost.steps]), filled, resources)
 
     def first_statistics(self, source: RowSource, resources: Resources) -> Sequence[CacheableStatistic]:
         """What a fit reads first, so that jobs on one store can read it together; empty where it has to be asked.
@@ -223,6 +245,10 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         ------
         DoesNotFitError
         """
+        return self._fill_statistics(source) if self._fills(source) else self._first_reading(source, resources)
+
+    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[CacheableStatistic]:
+        """What a fit reads first of rows that lack nothing, or of rows whose missing values are filled in."""
         return ()
 
     def _score(self, passes: PassRunner, k: int) -> Scores:
@@ -237,9 +263,37 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         """Whether anything is drawn at random, with the parameters as they are."""
         return "random_state" in self._get_param_names()
 
-    def _accepts_missing_features(self) -> bool:
-        """Whether X may hold NaN, with the parameters as they are."""
-        return False
+    @property
+    def _seed(self) -> int:
+        """Where whatever is random begins. A generator is asked once a fit, and not at all for a plan."""
+        if self._fit_seed is not None:
+            return self._fit_seed
+        return draw_seed(copy.deepcopy(getattr(self, "random_state", None)))
+
+    # ------------------------------------------------------------------ missing features
+
+    def _fills(self, source: RowSource) -> bool:
+        """Whether missing features are to be filled in, and may be there."""
+        if self.missing not in ("mean", "median"):
+            return False
+        n_missing = source.features.n_missing
+        return n_missing is None or bool(n_missing.any())
+
+    def _fill_statistics(self, source: RowSource) -> list[CacheableStatistic]:
+        return fill_statistics(source.profile, self.missing, self._seed)
+
+    def _fill_missing(self, passes: PassRunner) -> None:
+        """Read what missing features are filled with; the readings that follow find it in their places."""
+        self._fill = None
+        if self._fills(passes.source):
+            statistics = self._fill_statistics(passes.source)
+            results = passes.run(FILL_READING, *statistics)
+            self._fill = fill_values(statistics, results, passes.source.weights)
+            passes.source = self._filled(passes.source)
+
+    def _filled(self, source: RowSource) -> RowSource:
+        """The rows with the values that the last fit has found in the places of missing ones."""
+        return source if self._fill is None else FilledRows(source, self._fill)
 
     # ------------------------------------------------------------------ scikit-learn's side
 
@@ -249,11 +303,14 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         Parameters
         ----------
         X : array-like, shape (n, d)
-            NumPy, SciPy sparse, pandas, a Dask array (of NumPy, `sparse` or SciPy blocks), or a Dataset.
-            Sparse stays sparse. Dask arrays may be chunked along both axes; the result does not depend on it.
+            NumPy, SciPy sparse, pandas, a Dask array (of NumPy, `sparse` or SciPy blocks), a data frame of Dask,
+            AnnData, a Dataset, or the path or URL of a store. Sparse stays sparse. Dask arrays may be chunked along
+            both axes; the result does not depend on it.
         y : array-like, shape (n, q) or (n,)
-            Labels 1, 0, and -1 for unknown. One-dimensional y holds classes and counts as one 0/1 label per
-            class (of which two are each other's complement when there are two). None with a Dataset.
+            Labels 1, 0, and -1 for unknown; where dense labels are 1 and -1 alone, -1 is negative. A single column may
+            hold classes, among which -1 is unknown, too: two of them are one label, and of more each is a label. None
+            with a Dataset, and with AnnData whose labels are in `obsm["labels"]`; of AnnData also the name of a column
+            of `obs`.
 
         Returns
         -------
@@ -268,9 +325,21 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         DoesNotFitError
             The job is projected not to fit the memory; nothing has been read.
         """
-        started = time.perf_counter()
+        return self._fit_with_seed(X, y)
+
+    def _fit_with_seed(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         self._check_parameters()
+        self._fit_seed = draw_seed(getattr(self, "random_state", None))
+        try:
+            return self._fit(X, y, sample_weight)
+        finally:
+            del self._fit_seed
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
+        started = time.perf_counter()
         source, store = self._open(X, y)
+        n = source.profile.n
+        source = weighted_rows(source, sample_weight)
         profile = source.profile
         k = self.count_kept(profile.d)
         self._refuse_unknown_labels(source)
@@ -278,6 +347,8 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         plan = require_driver(self.plan(source, resources), resources, f"{self.method} in the driver process")
         runtime.reset_peak_rss()
         params = {name: plain(value) for name, value in sorted(self.get_params(False).items())}
+        if isinstance(getattr(self, "random_state", None), GENERATORS):
+            params["random_state"] = self._seed  # with which the fit can be made again
         # Of methods that keep checkpoints no score depends on how many features are kept.
         loop = {name: value for name, value in params.items() if name != "n_features_to_select"}
         job = checkpoints.job(method=self.method, params=loop, digest=(store or {}).get("digest"))
@@ -292,11 +363,12 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         # up to 15 times faster for loops that use both. Passes have threads of their own.
         passes = PassRunner(source, resources, plan)
         with job, record_hits() as hits, runtime.one_blas_thread():
+            self._fill_missing(passes)
             outcome = self._score(passes, k)
         records = passes.records
         k = k if outcome.k is None else outcome.k
         for warning in outcome.warnings:
-            warnings.warn(warning, stacklevel=2)
+            warnings.warn(warning, stacklevel=_caller_level())
         self.scores_ = outcome.scores
         self.ranking_ = rank(outcome.scores)
         self.support_ = np.zeros(profile.d, dtype=bool)
@@ -313,11 +385,11 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
             method=self.method,
             params=params,
             store=store,
-            n=profile.n,
+            n=n,
             d=profile.d,
             q=profile.q,
             k=k,
-            seed=plain(getattr(self, "random_state", None)),
+            seed=params.get("random_state"),
             passes=count_passes(records),
             tasks=sum(record.tasks for record in records),
             bytes_read=sum(record.bytes_read for record in records),
@@ -340,8 +412,8 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         Parameters
         ----------
         X : array-like, shape (n, d)
-            Any container that `fit` takes. Dask arrays stay lazy and sparse blocks stay sparse; of a Dataset
-            the columns of its X come back as a Dask array.
+            Any container that `fit` takes. Dask arrays stay lazy and sparse blocks stay sparse. Of a Dataset, and of
+            a data frame of Dask, the columns come back as a Dask array; of AnnData, as those of its X.
 
         Returns
         -------
@@ -349,14 +421,15 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         """
         from sklearn.utils.validation import check_is_fitted
 
-        if is_dataset(X):
-            check_is_fitted(self)
-            X = X.X
-        if not is_dask_array(X):
-            return super().transform(X)
         check_is_fitted(self)
+        X, names = open_matrix(X)
+        if names is not None:
+            self._check_names(names)
+        lazy = is_dask_array(X)
+        if names is None and not lazy:
+            return super().transform(X)
         config = getattr(self, "_sklearn_output_config", {}).get("transform", "default")
-        if config != "default":
+        if lazy and config != "default":
             raise UsageError(
                 f"set_output(transform={config!r}) needs all rows in memory, and X is a Dask array. "
                 "Use set_output(transform='default'), or pass X.compute()."
@@ -366,7 +439,8 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
                 f"X has {X.shape[1] if X.ndim == 2 else 'no'} features, but {type(self).__name__} is "
                 f"expecting {self.n_features_in_} features as input"
             )
-        return take_columns(X, np.flatnonzero(self.support_))
+        columns = np.flatnonzero(self.support_)
+        return take_columns(X, columns) if lazy else columns_of_block(X, columns)
 
     def ranking_columns(self) -> dict[str, NDArray[Any]]:
         """What is known of each feature beside its score: further columns of `ranking.csv`, each of shape (d,)."""
@@ -391,7 +465,7 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = self._accepts_missing_features()
+        tags.input_tags.allow_nan = self.missing != "error"
         tags.target_tags.required = True
         tags.target_tags.multi_output = True
         return tags
@@ -400,13 +474,12 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
 
     def _open(self, X: Any, y: Any) -> tuple[RowSource, dict[str, Any] | None]:
         """The rows of X and y; sets `n_features_in_` and `feature_names_in_`."""
+        X, y, feature_names, label_names = open_container(X, y)
         if y is None and (is_dataset(X) or isinstance(X, RowSource)):
             source = as_rows(X)
-            names = getattr(X, "feature_names", None)
-            self._set_features(source.profile.d, names)
-            self._label_names = getattr(X, "label_names", None)
+            self._set_features(source.profile.d, feature_names)
+            self._label_names = label_names
             return source, store_of(X)
-        self._label_names = getattr(y, "columns", None)
         if y is None:
             raise DataError(
                 f"This {type(self).__name__} estimator requires y to be passed, but the target y is None",
@@ -415,12 +488,14 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         if is_dask_array(X):
             if X.ndim != 2:
                 raise DataError(f"Expected 2D array, got {X.ndim}D Dask array instead")
-            self._set_features(int(X.shape[1]), None)
+            self._set_features(int(X.shape[1]), feature_names)
         else:
             from sklearn.utils.validation import validate_data
 
             # NaN and infinity are found in the pass itself, not in a reading of their own.
             X = validate_data(self, X, accept_sparse="csr", ensure_all_finite=False)
+            if feature_names is not None:
+                self._set_features(int(X.shape[1]), feature_names)
         Y = y if is_dask_array(y) and y.ndim == 2 else label_matrix(y)
         source = as_rows(X, Y)
         if source.profile.n < 1 or source.profile.d < 1 or source.profile.q < 1:
@@ -428,6 +503,9 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
                 f"X has shape {(source.profile.n, source.profile.d)} and Y {source.profile.q} columns; "
                 "at least one row, feature and label are needed"
             )
+        # A column of classes may have become several labels.
+        several = label_names is not None and len(label_names) == source.profile.q
+        self._label_names = label_names if several else None
         return source, store_of(source)
 
     def _set_features(self, d: int, names: Any) -> None:
@@ -458,6 +536,16 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
             )
         return d
 
+    def _check_names(self, names: Any) -> None:
+        """Refuse columns of other names than those that were fitted, as scikit-learn does for tables."""
+        fitted = getattr(self, "feature_names_in_", None)
+        if fitted is None or np.array_equal(fitted, np.asarray([str(name) for name in names], dtype=object)):
+            return
+        raise DataError(
+            "The feature names should match those that were passed during fit.",
+            cure="give the same columns in the same order",
+        )
+
     def _refuse_unknown_labels(self, source: RowSource) -> None:
         counts = None if self.accepts_unknown_labels else source.label_counts
         if counts is not None and counts[0].any():
@@ -474,8 +562,17 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
             "X contains NaN or infinity, or values too large for float64 sums, in "
             + number_of(int(broken.sum()), "feature"),
             column=f if names is None else str(names[f]),
-            cure="fill in missing values (for example with sklearn.impute.SimpleImputer), or leave the feature out",
+            cure="choose missing='mean' or 'median' (--missing mean), fill missing values in before (for example with "
+            "sklearn.impute.SimpleImputer), or leave the feature out; infinite ones have to be replaced",
         )
+
+
+def _caller_level() -> int:
+    """The stack level of the line outside this package that led to `fit`, for its warnings."""
+    level, frame = 0, sys._getframe(1)
+    while frame.f_globals["__name__"].startswith("mlfs_dask.") and frame.f_back is not None:
+        level, frame = level + 1, frame.f_back
+    return level + 1
 
 
 def count_kept(n_features_to_select: int | float | str | None, d: int, *, name: str = "n_features_to_select") -> int:
@@ -632,16 +729,6 @@ def unknown_labels_error(selector: BaseSelector, unknown: NDArray[np.integer[Any
         cure="drop those rows or labels, set unknown entries to 0, or use a method that takes missing labels "
         "(`mlfs methods` tells which do)",
     )
-
-
-def is_dask_array(array: Any) -> bool:
-    """Whether `array` is a Dask array, without importing Dask."""
-    return hasattr(array, "__dask_graph__") and hasattr(array, "to_delayed")
-
-
-def is_dataset(X: Any) -> bool:
-    """Whether X is an opened store, which carries its labels and names."""
-    return hasattr(X, "rows") and hasattr(X, "feature_names")
 
 
 def store_of(X: Any) -> dict[str, Any] | None:

@@ -41,6 +41,8 @@ class Reading:
         How often at least and at most it was made on real data; None: `times`.
     labels_only : bool
         Whether the labels alone are read.
+    source : RowSource or None
+        What it reads where that is not the source of the job.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Reading:
     times: int = 1
     typical: tuple[int, int] | None = None
     labels_only: bool = False
+    source: RowSource | None = None
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,7 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
     for i, step in enumerate(cost.steps):
         held = sum(size for size, first, last in spans if first <= i <= last)
         if isinstance(step, Reading):
-            rows = source.labels_only() if step.labels_only else source
+            rows = source.labels_only() if step.labels_only else step.source or source
             planned = plan_statistics(rows, step.statistics, resources)
             if resources.client is None:
                 held -= resources.process_bytes + (_libraries_of_both(cost, step, resources) if planned.tasks else 0)

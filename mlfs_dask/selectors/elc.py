@@ -31,7 +31,7 @@ from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.estimator import ConvergenceWarning
 from mlfs_dask.selectors.resampling import ResamplingSelector
 from mlfs_dask.solvers.padm import MATRICES, Solution, best_mask, solve_corrected, solve_published
-from mlfs_dask.typing import HeldArray, Profile, RowSource
+from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed
 
 #: λ and β of the paper's own experiment (Appendix B; λ as in the authors' code), and its rule to stop.
 PUBLISHED_LAMBDA = 1e-3
@@ -74,14 +74,17 @@ class ELC(ResamplingSelector):
         Stop of the corrected variant: relative change of W. The published one stops at ‖ΔW‖ <= 1e-4.
     max_iter : int
         Most iterations.
+    missing : {"error", "mean", "median"}
+        Missing feature values are an error, or are filled with the feature's mean or its median, which is that of
+        16 384 rows drawn at random where there are more.
     fdr : float
         False discovery rate of n_features_to_select="auto": the share of features independent of the labels among those
         that are counted.
     resamples : int
         Resamples of the rows (bootstrap) that give each feature's rank interval and selection frequency; the loop runs
         for each.
-    random_state : int, optional
-        Seed of shuffles and of resamples.
+    random_state : int, Generator or RandomState, optional
+        Seed of shuffles, of resamples, and of the sample of rows for medians.
 
     Attributes
     ----------
@@ -94,11 +97,11 @@ class ELC(ResamplingSelector):
 
     Notes
     -----
-    One pass over X, and one over the labels alone for "auto". Features are standardised with the population standard
-    deviation, by algebra on sums. A
-    worker holds q * d + q² numbers of 8 bytes a running task, the driver about 8 * q * d and 6 * q². Unknown
-    labels (-1) and missing features are refused. The record's `extra` gives the paper's redundancy R (Eq. 16)
-    and residual label correlation C (Eq. 17) of the chosen set.
+    One pass over X, one over the labels alone for "auto", and one over X for what missing values are filled with.
+    Features are standardised with the population standard deviation, by algebra on sums. A worker holds q * d + q²
+    numbers of 8 bytes a running task, the driver about 8 * q * d and 6 * q². Unknown labels (-1) are refused. The
+    record's `extra` gives the paper's redundancy R (Eq. 16) and residual label correlation C (Eq. 17) of the chosen
+    set.
 
     What the corrected variant changes: signs in Eqs. 7-9 that agree with Eq. 5; τ as the reciprocal of the
     spectral radius, and no update of it; λ and β on the scale of the data; S clipped to be positive semidefinite,
@@ -139,9 +142,10 @@ class ELC(ResamplingSelector):
         mask_iter: int = 200,
         tol: float = 1e-3,
         max_iter: int = 5000,
+        missing: Literal["error", "mean", "median"] = "error",
         fdr: float = 0.1,
         resamples: int = 0,
-        random_state: int | None = None,
+        random_state: Seed = None,
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.variant = variant
@@ -150,6 +154,7 @@ class ELC(ResamplingSelector):
         self.mask_iter = mask_iter
         self.tol = tol
         self.max_iter = max_iter
+        self.missing = missing
         self.fdr = fdr
         self.resamples = resamples
         self.random_state = random_state
@@ -185,11 +190,12 @@ class ELC(ResamplingSelector):
             notes=notes,
         )
 
-    def first_statistics(self, source: RowSource, resources: Resources) -> Sequence[CacheableStatistic]:
+    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[CacheableStatistic]:
         return [self._statistic(source.profile)] if len(self._planned_resampling()) == 1 else ()
 
     def _statistic(self, profile: Profile) -> LabelProducts:
-        return LabelProducts(profile.d, profile.q, compiled=wants_compiled(profile))
+        weighted = profile.weight is not None
+        return LabelProducts(profile.d, profile.q, compiled=wants_compiled(profile), weighted=weighted)
 
     def _readings(self, source: Profile | RowSource, resampling: Resampling, resources: Resources) -> list[Reading]:
         """The readings that sum all replicates of the rows, as many as fit in each."""
@@ -333,7 +339,7 @@ def _terms(sums: LabelMoments) -> _Terms:
     return _Terms(A, S, screen, constant)
 
 
-def screen_scores(A: NDArray[np.float64], S: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+def screen_scores(A: NDArray[np.float64], S: NDArray[np.float64], n: int | float) -> NDArray[np.float64]:
     """Eq. 1 for every single feature, without its constant: ‖a_f‖⁴/n⁴ − 2 a_f'S a_f/n². Lower is better.
 
     Parameters
@@ -365,7 +371,7 @@ def screen_order(screen: NDArray[np.float64]) -> NDArray[np.int64]:
     return places
 
 
-def label_factor(S: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+def label_factor(S: NDArray[np.float64], n: int | float) -> NDArray[np.float64]:
     """Γ = nΦΣ^{1/2} (after Eq. 2), with eigenvalues in falling order.
 
     S is not positive semidefinite (labels that never meet have similarity 0): negative eigenvalues count as 0. An

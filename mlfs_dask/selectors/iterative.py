@@ -28,7 +28,7 @@ from mlfs_dask.primitives.subsets import read_rows
 from mlfs_dask.primitives.write_rows import ArraySink, RowSink, WriteLabels
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
-from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, project, require_driver
+from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, require_driver
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.typing import HeldArray, Matrix, Profile, RowSource
 
@@ -117,7 +117,7 @@ class IterativeSelector(BaseSelector):
         DoesNotFitError
             When no plan fits the workers, or the exact form does not fit this process.
         """
-        plan = project(self.cost(source, resources), source, resources)
+        plan = super().plan(source, resources)
         n = (source if isinstance(source, Profile) else source.profile).n
         if not self._uses_anchors(n):
             cure = f"take {parameter('graph', 'anchors')}, which holds nothing that grows with the number of rows"
@@ -186,7 +186,7 @@ class IterativeSelector(BaseSelector):
         float64 array, shape (n, q)
             After a fit with the exact graph these are `labels_`. With anchors they take one reading of X.
         """
-        source, _ = self._open(X, y)
+        source = self._filled(self._open(X, y)[0])
         sink = ArraySink(source.profile.n, source.profile.q)
         self._write_labels(source, sink, runtime.own_resources(runtime.current_resources()))
         return sink.values
@@ -204,7 +204,7 @@ class IterativeSelector(BaseSelector):
         ------
         DoesNotFitError, ClusterLostError
         """
-        source, _ = self._open(X, y)
+        source = self._filled(self._open(X, y)[0])
         self._write_labels(source, sink, runtime.current_resources())
 
     def _write_labels(self, source: RowSource, sink: RowSink, resources: Resources) -> None:
@@ -232,10 +232,6 @@ class IterativeSelector(BaseSelector):
     def _sampled(self, profile: Profile, m: int) -> NDArray[np.int64]:
         """The rows among which m anchors are placed."""
         return draw_rows(profile, ROWS_PER_ANCHOR * m, self._seed, max_bytes=SAMPLE_BYTES)
-
-    @property
-    def _seed(self) -> int:
-        return int(self.random_state or 0)
 
 
 def placeholder(*shape: int) -> Array:

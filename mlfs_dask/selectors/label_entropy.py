@@ -32,22 +32,18 @@ from mlfs_dask.primitives.counts import (
 )
 from mlfs_dask.primitives.passes import CacheableStatistic, Statistic
 from mlfs_dask.primitives.resampling import Resampled, Resampling
-from mlfs_dask.primitives.sample import RowSample, draw_rows
+from mlfs_dask.primitives.sample import QUANTILE_ROWS, RowSample, draw_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores, nothing_to_tell, unknown_labels_error
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.resampling import ResamplingSelector
-from mlfs_dask.typing import FeatureInfo, HeldArray, Profile, RowSource
+from mlfs_dask.typing import FeatureInfo, HeldArray, Profile, RowSource, Seed
 
 #: Stored values from which the compiled loops pay for their loading.
 COMPILE_FROM = 3_000_000
 
 #: What the readings that count are called.
 COUNTS = "counts"
-
-#: Rows of the sample that quantile edges come from: the share of rows below an edge is then right within 0.4 % (one
-#: standard error).
-QUANTILE_ROWS = 16384
 
 #: Most bytes of information, of every feature with every counted label, that are kept for other jobs; above, what one
 #: selection needs is kept.
@@ -65,7 +61,7 @@ class _CountingSelector(ResamplingSelector):
 
     bins: int
     binning: str
-    missing: str
+    missing: Literal["error", "code", "mean", "median"]
 
     def _check_parameters(self) -> None:
         if isinstance(self.bins, bool) or not isinstance(self.bins, (int, np.integer)):
@@ -77,9 +73,6 @@ class _CountingSelector(ResamplingSelector):
     @property
     def is_random(self) -> bool:
         return self.binning == "quantile" or super().is_random
-
-    def _accepts_missing_features(self) -> bool:
-        return self.missing == "code"
 
     # ------------------------------------------------------------------ which labels are counted
 
@@ -107,7 +100,7 @@ class _CountingSelector(ResamplingSelector):
         arrays = [HeldArray("ranges of features", "4 d")]
         steps: list[Reading | str] = [*self._label_readings(profile)]
         if not known:
-            steps.append(Reading("ranges", (Ranges(profile.d, profile.q),)))
+            steps.append(Reading("ranges", (self._ranges(profile),)))
         if self.binning == "quantile":
             sample = self._row_sample(profile)
             steps.append(Reading("quantiles", (sample,)))
@@ -138,7 +131,7 @@ class _CountingSelector(ResamplingSelector):
             note += f", tiled over {len(tiles):,} groups of at most {-(-profile.d // len(tiles)):,} features"
         return Cost([*steps, "edges", *readings, "scores"], sizes, arrays, notes=[note])
 
-    def first_statistics(self, source: RowSource, resources: Resources) -> Sequence[CacheableStatistic]:
+    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[CacheableStatistic]:
         features, label_counts = source.features, source.label_counts
         if self.binning == "quantile" or features.minimum is None or label_counts is None or label_counts[0].any():
             return ()
@@ -151,18 +144,21 @@ class _CountingSelector(ResamplingSelector):
     def _equal_width_book(self, features: FeatureInfo) -> CodeBook:
         return equal_width_book(features, self.bins, code_missing=self.missing == "code")
 
+    def _ranges(self, profile: Profile) -> Ranges:
+        return Ranges(profile.d, profile.q, weighted=profile.weight is not None)
+
     def _row_sample(self, profile: Profile) -> RowSample:
-        return RowSample(draw_rows(profile, QUANTILE_ROWS, self.random_state or 0), profile)
+        return RowSample(draw_rows(profile, QUANTILE_ROWS, self._seed), profile)
 
     def _counts(
-        self, source: Profile | RowSource, book: CodeBook, label_counts: NDArray[np.int64] | None
+        self, source: Profile | RowSource, book: CodeBook, label_counts: NDArray[Any] | None
     ) -> ContingencyCounts:
         """The statistic that counts all features at once; label counts that are not known are all 0."""
         profile = source if isinstance(source, Profile) else source.profile
         if label_counts is None:
             counted = np.arange(self._n_counted(profile.q))
         else:
-            counted = self._counted_labels(_label_entropies(label_counts, profile.n))
+            counted = self._counted_labels(_label_entropies(label_counts, profile.total))
         slots = np.full(profile.q, -1, dtype=np.int64)
         slots[counted] = np.arange(len(counted))
         # Other scores, and other numbers of promising labels, come from the same information with every label.
@@ -174,9 +170,10 @@ class _CountingSelector(ResamplingSelector):
             last=profile.d,
             sparse=profile.sparse,
             slot_of_label=slots,
-            n=profile.n,
+            n=profile.total,
             aggregate=None if whole else self.aggregate,
-            compiled=profile.nonzeros >= COMPILE_FROM,
+            compiled=profile.nonzeros >= COMPILE_FROM and profile.weight is None,
+            weighted=profile.weight is not None,
         )
 
     # ------------------------------------------------------------------ run
@@ -186,7 +183,7 @@ class _CountingSelector(ResamplingSelector):
         features, label_counts = source.features, source.label_counts
         resampling = self._resampling(passes)
         if features.minimum is None or label_counts is None:
-            ((ranges, label_counts),) = passes.run("ranges", Ranges(profile.d, profile.q))
+            ((ranges, label_counts),) = passes.run("ranges", self._ranges(profile))
             features = replace(ranges, n_categories=features.n_categories)
         assert label_counts is not None
         if label_counts[0].any():
@@ -195,10 +192,12 @@ class _CountingSelector(ResamplingSelector):
         if self.binning == "equal-width":
             book = self._equal_width_book(features)
         else:
-            ((sample, _),) = passes.run("quantiles", self._row_sample(profile))
-            book = quantile_book(sample, features, self.bins, code_missing=self.missing == "code")
+            statistic = self._row_sample(profile)
+            ((sample, _),) = passes.run("quantiles", statistic)
+            weights = None if source.weights is None else source.weights[statistic.chosen]
+            book = quantile_book(sample, features, self.bins, code_missing=self.missing == "code", weights=weights)
 
-        entropies = _label_entropies(label_counts, profile.n)
+        entropies = _label_entropies(label_counts, profile.total)
         counts = self._counts(source, book, label_counts)
         planned = sum(name.startswith(COUNTS) for name in passes.plan.readings)
         tiles = count_in_tiles(counts, source, passes.resources, n_tiles=planned or None, resampling=resampling)
@@ -259,7 +258,8 @@ class _CountingSelector(ResamplingSelector):
                 f"X contains NaN: {number_of(int(missing.sum()), 'missing value')} in "
                 + number_of(int((missing > 0).sum()), "feature"),
                 column=self._feature_name(missing > 0),
-                cure=f"choose {parameter('missing', 'code')} to give them a code of their own, or fill them in",
+                cure=f"choose {parameter('missing', 'code')} to give them a code of their own, 'mean' or 'median' to "
+                "fill them in, or leave the feature out",
             )
         if features.n_categories is not None:
             n_codes = features.n_categories + (0 if missing is None else (missing > 0))
@@ -294,7 +294,7 @@ def _tile_name(i: int, n_tiles: int, name: str = COUNTS) -> str:
     return name if n_tiles == 1 else f"{name} {i + 1}/{n_tiles}"
 
 
-def _label_entropies(label_counts: NDArray[np.int64], n: int) -> NDArray[np.float64]:
+def _label_entropies(label_counts: NDArray[Any], n: int | float) -> NDArray[np.float64]:
     positives = label_counts[2]
     return entropy_of_counts(np.stack([positives, n - positives]), n)
 
@@ -318,23 +318,24 @@ class LabelEntropy(_CountingSelector):
     binning : {"equal-width", "quantile"}
         How numeric features are cut: equal width between minimum and maximum, or equal shares of the rows, with
         edges from a uniform sample of rows (one more pass).
-    missing : {"error", "code"}
-        Missing feature values are an error, or get a code of their own.
+    missing : {"error", "code", "mean", "median"}
+        Missing feature values are an error, get a code of their own, or are filled with the feature's mean or its
+        median, which is that of 16 384 rows drawn at random where there are more.
     fdr : float
         False discovery rate of n_features_to_select="auto": the share of features independent of the labels among those
         that are counted.
     resamples : int
         Resamples of the rows (bootstrap) that give each feature's rank interval and selection frequency.
-    random_state : int, optional
+    random_state : int, Generator or RandomState, optional
         Seed of the sample of rows for quantile edges, of shuffles and of resamples.
 
     Notes
     -----
-    One pass over X of a store; one more where minimum and maximum are not recorded, and one more for quantile
-    edges, and one over the labels alone for "auto". A worker holds (p + 1) * sum of (codes - 1) counts of 4 bytes for p
-    promising labels, for each shuffle and resample too; tables that do not fit are tiled over features, one pass
-    each. Scores rest on integer counts and are the same bits for any
-    chunking and number of workers.
+    One pass over X of a store; one more where minimum and maximum are not recorded, one more for quantile edges, one
+    more for what missing values are filled with, and one over the labels alone for "auto". A worker holds (p + 1) * sum
+    of (codes - 1) counts of 4 bytes for p promising labels, for each shuffle and resample too; tables that do not fit
+    are tiled over features, one pass each. Scores rest on integer counts and are the same bits for any chunking and
+    number of workers.
 
     References
     ----------
@@ -370,10 +371,10 @@ class LabelEntropy(_CountingSelector):
         n_promising_labels: int | float = 0.2,
         bins: int = 2,
         binning: Literal["equal-width", "quantile"] = "equal-width",
-        missing: Literal["error", "code"] = "error",
+        missing: Literal["error", "code", "mean", "median"] = "error",
         fdr: float = 0.1,
         resamples: int = 0,
-        random_state: int | None = None,
+        random_state: Seed = None,
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.n_promising_labels = n_promising_labels
@@ -437,10 +438,10 @@ class _AllLabels(_CountingSelector):
         *,
         bins: int = 2,
         binning: Literal["equal-width", "quantile"] = "equal-width",
-        missing: Literal["error", "code"] = "error",
+        missing: Literal["error", "code", "mean", "median"] = "error",
         fdr: float = 0.1,
         resamples: int = 0,
-        random_state: int | None = None,
+        random_state: Seed = None,
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.bins = bins
@@ -461,14 +462,15 @@ _ALL_LABELS_PARAMETERS = """
         Codes that a numeric feature gets. Features that are 0/1 or categorical are used as they are.
     binning : {"equal-width", "quantile"}
         How numeric features are cut: equal width between minimum and maximum, or equal shares of the rows.
-    missing : {"error", "code"}
-        Missing feature values are an error, or get a code of their own.
+    missing : {"error", "code", "mean", "median"}
+        Missing feature values are an error, get a code of their own, or are filled with the feature's mean or its
+        median, which is that of 16 384 rows drawn at random where there are more.
     fdr : float
         False discovery rate of n_features_to_select="auto": the share of features independent of the labels among those
         that are counted.
     resamples : int
         Resamples of the rows (bootstrap) that give each feature's rank interval and selection frequency.
-    random_state : int, optional
+    random_state : int, Generator or RandomState, optional
         Seed of the sample of rows for quantile edges, of shuffles and of resamples.
 
     Notes

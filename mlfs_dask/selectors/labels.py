@@ -1,15 +1,23 @@
-"""Labels as users give them, checked and turned into one form: sparse int8, 1 = positive, -1 = unknown."""
+"""Labels as users give them, checked and turned into one form: sparse int8, 1 = positive, -1 = unknown.
+
+A matrix of numbers holds 1, 0 and -1. A single column, and every column of a table of text, may hold classes instead:
+two classes are one label, and of more each is a label.
+"""
 
 from __future__ import annotations
 
+import numbers
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.sparse import as_labels, as_matrix
+from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError
+
+#: What an entry of a label matrix may be where it is written as text.
+_WRITTEN_ENTRIES = {"1": 1, "1.0": 1, "True": 1, "0": 0, "0.0": 0, "False": 0, "-1": -1, "-1.0": -1}
 
 
 def label_matrix(y: Any) -> sp.csr_array:
@@ -18,8 +26,11 @@ def label_matrix(y: Any) -> sp.csr_array:
     Parameters
     ----------
     y : array-like, shape (n, q) or (n,)
-        Two-dimensional: entries 1, 0 or -1 (unknown). One-dimensional: classes of any type; every class
-        becomes a 0/1 label, in sorted order. A one-dimensional Dask array is computed.
+        Entries 1, 0 or -1 (unknown). In a dense `y` of 1 and -1 alone -1 is negative. A single column, of shape (n,) or
+        (n, 1), may hold classes, among which the number -1 is unknown, as in `sklearn.semi_supervised`; so may every
+        column of a table that holds text. None and NaN are unknown there. Two classes are one label, which the rows of
+        the second one have, in sorted order; of more, or of one, each is a label. A one-dimensional Dask array is
+        computed.
 
     Raises
     ------
@@ -31,64 +42,119 @@ def label_matrix(y: Any) -> sp.csr_array:
     >>> label_matrix([[1, 0], [0, -1]]).toarray()
     array([[ 1,  0],
            [ 0, -1]], dtype=int8)
-    >>> label_matrix(["cat", "dog", "cat"]).toarray()
-    array([[1, 0],
-           [0, 1],
-           [1, 0]], dtype=int8)
+    >>> label_matrix(["cat", "dog", "cat"]).toarray().ravel()
+    array([0, 1, 0], dtype=int8)
+    >>> label_matrix([2, 5, 3, -1]).toarray()
+    array([[ 1,  0,  0],
+           [ 0,  0,  1],
+           [ 0,  1,  0],
+           [-1, -1, -1]], dtype=int8)
     """
     if sp.issparse(y) or type(y).__module__.partition(".")[0] == "sparse":
         return as_labels(y)
     names = getattr(y, "columns", None)
     array = np.asarray(y)
-    if array.ndim == 1:
-        return _indicators(array)
-    if array.ndim != 2:
+    if array.ndim not in (1, 2):
         raise DataError(
             f"Y must be two-dimensional, (rows, labels), or one-dimensional with classes; got shape {array.shape}",
             cure="reshape it to (rows, labels)",
         )
-    matrix = as_matrix(array)
-    _check_entries(matrix, names)
-    return as_labels(matrix)
+    if array.dtype.kind == "c":
+        raise DataError("Complex data not supported", cure="give classes")
+    if array.ndim == 1 or array.shape[1] == 1:
+        return _column_labels(array.ravel(), "one-dimensional y")
+    matrix = _numbers(array)
+    if matrix is not None:
+        _check_entries(matrix, names)
+        return as_labels(_without_two_signs(matrix))
+    columns = [_column_labels(array[:, i], _column_name(i, names)) for i in range(array.shape[1])]
+    return sp.csr_array(sp.hstack(columns, format="csr"))
+
+
+def _column_name(column: int, names: Any) -> str:
+    return f"column {column}" if names is None else f"column {str(names[column])!r}"
+
+
+def _numbers(array: NDArray[Any]) -> NDArray[Any] | None:
+    """`array` as numbers, if it holds nothing else; entries of a label matrix may be written as text."""
+    if array.dtype.kind in "biuf":
+        return array
+    if array.dtype.kind not in "OU":
+        return None
+    values = array.ravel().tolist()
+    kinds = {type(value) for value in values}
+    if all(issubclass(kind, (numbers.Real, np.bool_)) for kind in kinds):
+        return array.astype(np.float64)
+    if kinds <= {str, np.str_} and set(values) <= _WRITTEN_ENTRIES.keys():
+        return np.array([_WRITTEN_ENTRIES[value] for value in values], dtype=np.int8).reshape(array.shape)
+    return None
+
+
+def _is_entry(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where values are 1, 0 or -1."""
+    found: NDArray[np.bool_] = (values == 0) | (values == 1) | (values == -1)
+    return found
+
+
+def _is_absent(value: Any) -> bool:
+    """Whether a value among others of any type stands for none: None, NaN or pandas' NA."""
+    return value is None or type(value).__name__ == "NAType" or (isinstance(value, float) and value != value)
+
+
+def _without_two_signs(entries: NDArray[Any]) -> NDArray[Any]:
+    """Entries 1, 0 and -1; where they are 1 and -1 alone, these mean positive and negative."""
+    if (entries == -1).any() and (entries == 1).any() and not (entries == 0).any():
+        return np.asarray(entries == 1)
+    return entries
 
 
 def _check_entries(matrix: NDArray[Any], names: Any) -> None:
     """Refuse anything but 1, 0, -1, naming the column, the value and the cure."""
-    good = (matrix == 0) | (matrix == 1) | (matrix == -1)
+    good = _is_entry(matrix)
     if good.all():
         return
     row, column = (int(i) for i in np.argwhere(~good)[0])
-    name = f"column {str(names[column])!r}" if names is not None else f"column {column}"
     value = matrix[row, column]
-    if matrix.shape[1] == 1:
-        cure = "pass classes as a one-dimensional array, y.ravel()"
-    elif np.isnan(value):
+    cure = "binarise it, for example with Y > threshold; write unknown labels as -1"
+    if np.isnan(value):
         cure = "write unknown labels as -1"
-    else:
-        cure = "binarise it, for example with Y > threshold; write unknown labels as -1"
-    raise DataError(f"Y must be 0/1; {name} holds {value} (row {row}; counted from 0)", cure=cure)
+    raise DataError(
+        f"Y must be 0/1; {_column_name(column, names)} holds {value} (row {row}; counted from 0)", cure=cure
+    )
 
 
-def _indicators(classes: NDArray[Any]) -> sp.csr_array:
-    """One 0/1 column per class."""
-    if classes.dtype.kind == "c":
-        raise DataError("Complex data not supported", cure="give classes")
-    if classes.dtype.kind == "f":
-        real = ~np.isfinite(classes) | (classes != np.floor(classes))
-        if real.any():
-            value = classes[int(np.flatnonzero(real)[0])]
+def _column_labels(values: NDArray[Any], place: str) -> sp.csr_array:
+    """The labels of one column, which holds the entries of a label or classes; shape (n, labels)."""
+    n = len(values)
+    unknown = np.zeros(n, dtype=bool)
+    if values.dtype.kind == "O":
+        unknown[:] = [_is_absent(value) for value in values.tolist()]
+    classes = values[~unknown]
+    found = _numbers(classes)
+    if found is not None:
+        if _is_entry(found).all():
+            entries = np.full((n, 1), -1, dtype=np.int8)
+            entries[~unknown, 0] = _without_two_signs(found)
+            return as_labels(entries)
+        continuous = ~np.isfinite(found) | (found != np.floor(found))
+        if continuous.any():
+            value = found[int(np.flatnonzero(continuous)[0])]
             raise DataError(
-                f"one-dimensional y must hold classes; Unknown label type: continuous, for example {value}",
+                f"{place} must hold classes; Unknown label type: continuous, for example {value}",
                 cure="give classes, or 0/1 labels of shape (rows, labels)",
             )
+        unknown[~unknown] = found == -1
+        classes = found[found != -1]
     try:
-        found, codes = np.unique(classes, return_inverse=True)
+        names, codes = np.unique(classes, return_inverse=True)
     except TypeError:
-        raise DataError(
-            "one-dimensional y mixes types that cannot be put in order", cure="give classes of one type"
-        ) from None
-    n = len(classes)
-    return sp.csr_array(
-        (np.ones(n, dtype=np.int8), codes.astype(np.int32), np.arange(n + 1, dtype=np.int64)),
-        shape=(n, len(found)),
-    )
+        raise DataError(f"{place} mixes types that cannot be put in order", cure="give classes of one type") from None
+    rows = np.flatnonzero(~unknown)
+    if len(names) == 2:
+        rows, codes, names = rows[codes == 1], codes[codes == 1] - 1, names[1:]
+    q = len(names)
+    absent = np.flatnonzero(unknown)
+    row = np.concatenate([rows, np.repeat(absent, q)])
+    column = np.concatenate([codes, np.tile(np.arange(q), len(absent))]).astype(np.int32)
+    entries = np.concatenate([np.ones(len(rows), np.int8), np.full(q * len(absent), -1, np.int8)])
+    return as_labels(sp.coo_array((entries, (row, column)), shape=(n, q)))

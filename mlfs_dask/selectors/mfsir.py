@@ -37,7 +37,7 @@ from mlfs_dask.selectors.iterative import GraphKind, IterativeSelector, load_sta
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers import spectral
 from mlfs_dask.solvers.blockwise import FEATURE_MATRICES, Factors, FeatureWeights, Trace, has_settled, unit_rows
-from mlfs_dask.typing import HeldArray, Matrix, Profile
+from mlfs_dask.typing import HeldArray, Matrix, Profile, Seed
 
 Array = NDArray[np.float64]
 
@@ -105,7 +105,10 @@ class MFSIR(IterativeSelector):
         Relative change of the objective in one iteration at which the blockwise form stops.
     max_iter : int
         Most iterations.
-    random_state : int, optional
+    missing : {"error", "mean", "median"}
+        Missing feature values are an error, or are filled with the feature's mean or its median, which is that of
+        16 384 rows drawn at random where there are more.
+    random_state : int, Generator or RandomState, optional
         Seed of the sample of rows and of its k-means, from which the anchors come, and of the random start of the fixed
         form; 0 by default.
 
@@ -121,7 +124,7 @@ class MFSIR(IterativeSelector):
     the same, and 80 d l.
 
     The exact form reads X once and holds X, 8 d² bytes where X'X is formed, and 8 n (6 l + 4 n_neighbors) bytes.
-    Unknown labels (-1) and missing features are refused.
+    Unknown labels (-1) are refused.
 
     What the blockwise form changes: steps by block, rows of V being blocks of their own (with anchors a row of V is
     solved for); a balanced start G = 1,
@@ -176,7 +179,8 @@ class MFSIR(IterativeSelector):
         gram_cap: int = GRAM_CAP,
         tol: float = 1e-3,
         max_iter: int = 100,
-        random_state: int | None = None,
+        missing: Literal["error", "mean", "median"] = "error",
+        random_state: Seed = None,
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.alpha = alpha
@@ -195,6 +199,7 @@ class MFSIR(IterativeSelector):
         self.gram_cap = gram_cap
         self.tol = tol
         self.max_iter = max_iter
+        self.missing = missing
         self.random_state = random_state
 
     def _check_parameters(self) -> None:
@@ -296,7 +301,7 @@ class MFSIR(IterativeSelector):
         has_gram = profile.d <= self.gram_cap
         return sizes, exact_form.held_arrays(sparse=profile.sparse, gram=has_gram, graph=self.beta > 0)
 
-    def first_statistics(self, source: Any, resources: Any) -> list[Any]:
+    def _first_reading(self, source: Any, resources: Any) -> list[Any]:
         """What a fit reads first."""
         profile = source.profile
         return self._first_statistics(profile) if self._uses_anchors(profile.n) else []
@@ -443,7 +448,7 @@ class MFSIR(IterativeSelector):
             gram_cap=self.gram_cap,
             tol=self.tol,
             max_iter=self.max_iter,
-            random_state=self.random_state,
+            random_state=self._seed,
         )
 
     def _never_positive(self, positives: NDArray[np.int64]) -> list[Warning]:

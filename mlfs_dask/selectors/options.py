@@ -15,6 +15,10 @@ from typing import Any
 import numpy as np
 
 from mlfs_dask.errors import UsageError, parameter
+from mlfs_dask.typing import Seed
+
+#: Values of `random_state` that have no form in text.
+GENERATORS = (np.random.Generator, np.random.RandomState)
 
 
 @dataclass(frozen=True)
@@ -108,8 +112,8 @@ def selector_options(selector: type) -> list[Option]:
     Parameters
     ----------
     selector : type
-        Its `__init__` is annotated with bool, int, float, str, None and Literal of strings, and its class
-        docstring documents every parameter.
+        Its `__init__` is annotated with bool, int, float, str, None, Literal of strings and the generators of random
+        numbers, which only Python can give; its class docstring documents every parameter.
 
     Raises
     ------
@@ -150,7 +154,7 @@ def check_parameters(selector: Any, *, positive: Collection[str] = (), least: Ma
     least = least or {}
     for option in _options_of(typing.cast(Hashable, type(selector))):
         name, value = option.name, getattr(selector, option.name)
-        if option.optional and value is None:
+        if (option.optional and value is None) or isinstance(value, GENERATORS):
             continue
         if option.choices:
             if value not in option.choices:
@@ -179,6 +183,19 @@ def _alternatives(choices: tuple[str, ...]) -> str:
     return f"{', '.join(others)} or {last}" if others else last
 
 
+def draw_seed(random_state: Seed) -> int:
+    """The seed of a fit: a whole number as it is, 0 for None, and a number drawn from a generator.
+
+    >>> draw_seed(None), draw_seed(7), draw_seed(np.random.RandomState(0)), draw_seed(np.random.default_rng(0))
+    (0, 7, 209652396, 1826701615)
+    """
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31 - 1))
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31))
+    return int(random_state or 0)
+
+
 def is_number(value: Any) -> bool:
     """Whether a value is a finite number, and no truth value."""
     number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
@@ -195,7 +212,7 @@ def _read_annotation(annotation: Any, place: str) -> tuple[tuple[type, ...], tup
             choices += typing.get_args(member)
         elif member in _READ:
             kinds.append(member)
-        elif member is not type(None):
+        elif member is not type(None) and member not in GENERATORS:
             raise TypeError(f"{place}: an option cannot be made of {member}")
     return tuple(kinds or (str,)), tuple(choices), type(None) in members
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,20 +19,41 @@ from mlfs_dask.primitives.resampling import Resampling, draw_pool, label_sample
 from mlfs_dask.selectors.base import AUTO, BaseSelector
 from mlfs_dask.selectors.costs import PassRunner, Reading
 from mlfs_dask.selectors.options import check_parameters
-from mlfs_dask.typing import HeldArray, Profile
+from mlfs_dask.typing import HeldArray, Profile, Seed
 
 #: What the reading of the labels that shuffles draw from is called.
 LABELS = "labels"
 
 
 class ResamplingSelector(BaseSelector):
-    """What selectors that learn from shuffled and resampled rows share."""
+    """Base class of selectors whose scores follow from sums over the rows: with weights, of shuffles, of resamples."""
 
     resamples_rows = True
 
     fdr: float
     resamples: int
-    random_state: int | None
+    random_state: Seed
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Score all features and choose the best.
+
+        Parameters
+        ----------
+        X, y
+            As of `BaseSelector.fit`.
+        sample_weight : array-like, shape (n,), optional
+            How often each row counts, from 0; 1 by default. A weight of 2 is the row twice. With weights rows are
+            counted by NumPy in place of the compiled loops, and `LabelEntropy`, `ENM` and `GMM` make one more pass.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        DataError, UsageError, DoesNotFitError
+        """
+        return super().fit(X, y) if sample_weight is None else self._fit_with_seed(X, y, sample_weight)
 
     def _check_values(self, *, positive: Collection[str] = (), least: Mapping[str, int] | None = None) -> None:
         """`check_parameters`, those of resampling included."""
@@ -42,7 +64,7 @@ class ResamplingSelector(BaseSelector):
 
     @property
     def is_random(self) -> bool:
-        return len(self._planned_resampling()) > 1
+        return len(self._planned_resampling()) > 1 or self.missing == "median"
 
     @property
     def _shuffles(self) -> int:
@@ -51,10 +73,6 @@ class ResamplingSelector(BaseSelector):
         Its p-value is at least 1/(1 + B d), and Benjamini and Hochberg ask for fdr/d.
         """
         return math.ceil(1 / self.fdr) if self.n_features_to_select == AUTO else 0
-
-    @property
-    def _seed(self) -> int:
-        return self.random_state or 0
 
     def _planned_resampling(self) -> Resampling:
         """The replicates of a fit, without the labels that shuffles draw from."""

@@ -47,7 +47,7 @@ from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.row_sparse_regression import FEATURE_STEPS, SET_FEATURES, RowSparseRegression
 from mlfs_dask.solvers.trace import LoopTrace
-from mlfs_dask.typing import HeldArray, Matrix, Profile, RowSource
+from mlfs_dask.typing import HeldArray, Matrix, Profile, RowSource, Seed
 
 Array = NDArray[np.float64]
 
@@ -105,7 +105,7 @@ class SMFS(IterativeSelector):
         Trees of the isolation forest.
     max_samples : int
         Rows on which a tree is grown.
-    missing : {"auto", "coded", "zeros"}
+    unknown_labels : {"auto", "coded", "zeros"}
         What is unknown. "coded": entries -1. "zeros": every entry that is not 1, the paper's setting; a row is then
         labelled if it has a positive label. "auto": "coded" where Y holds a -1, else "zeros".
     consistency : {"observed", "none"}
@@ -123,7 +123,10 @@ class SMFS(IterativeSelector):
         Relative change of the objective at which the loop stops.
     max_iter : int
         Most iterations.
-    random_state : int, optional
+    missing : {"error", "mean", "median"}
+        Missing feature values are an error, or are filled with the feature's mean or its median, which is that of
+        16 384 rows drawn at random where there are more.
+    random_state : int, Generator or RandomState, optional
         Seed of the forest; 0 by default.
 
     Attributes
@@ -144,7 +147,7 @@ class SMFS(IterativeSelector):
     and 8 d² more where X'SX is formed, the driver the same and 24 d².
 
     The exact form reads X once and holds X, n (18 q + 36 k) bytes and 24 d²; its search for neighbours takes about
-    n² trees / 5·10⁹ seconds on a core. Missing features are refused.
+    n² trees / 5·10⁹ seconds on a core.
 
     What is corrected or settled: known entries stay (`consistency`); negative known ones are −1 in Y, unknown ones of
     labelled rows start from Eq. 4; D starts at 1/(2√q), which the published random start is on average; ε of
@@ -193,14 +196,15 @@ class SMFS(IterativeSelector):
         anchor_neighbors: int = LANDMARK_NEIGHBORS,
         n_trees: int = 100,
         max_samples: int = 256,
-        missing: Literal["auto", "coded", "zeros"] = "auto",
+        unknown_labels: Literal["auto", "coded", "zeros"] = "auto",
         consistency: Literal["observed", "none"] = "observed",
         standardise: bool = True,
         inner_iterations: int | None = None,
         gram_cap: int = GRAM_CAP,
         tol: float = 1e-4,
         max_iter: int = 45,
-        random_state: int | None = None,
+        missing: Literal["error", "mean", "median"] = "error",
+        random_state: Seed = None,
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.alpha = alpha
@@ -211,13 +215,14 @@ class SMFS(IterativeSelector):
         self.anchor_neighbors = anchor_neighbors
         self.n_trees = n_trees
         self.max_samples = max_samples
-        self.missing = missing
+        self.unknown_labels = unknown_labels
         self.consistency = consistency
         self.standardise = standardise
         self.inner_iterations = inner_iterations
         self.gram_cap = gram_cap
         self.tol = tol
         self.max_iter = max_iter
+        self.missing = missing
         self.random_state = random_state
 
     def _check_parameters(self) -> None:
@@ -244,7 +249,7 @@ class SMFS(IterativeSelector):
     def _first_statistics(self, profile: Profile) -> list[Any]:
         return [Moments(profile.d), Labels(profile.q), RowSample(self._forest_rows(profile), profile)]
 
-    def first_statistics(self, source: RowSource, resources: Resources) -> list[Any]:
+    def _first_reading(self, source: RowSource, resources: Resources) -> list[Any]:
         """What a fit reads first."""
         profile = source.profile
         return self._first_statistics(profile) if self._uses_anchors(profile.n) else []
@@ -341,7 +346,7 @@ class SMFS(IterativeSelector):
         profile, checkpoint, max_iter = passes.source.profile, checkpoints.current(), int(self.max_iter)
         moments, labels, sample = passes.run("moments and sample", *self._first_statistics(profile))
         self._refuse(moments, np.zeros(profile.q, np.int64))
-        coded = self.missing == "coded" or (self.missing == "auto" and bool(labels.unknown.any()))
+        coded = self.unknown_labels == "coded" or (self.unknown_labels == "auto" and bool(labels.unknown.any()))
         self._require_known(labels, profile.n, coded=coded)
         scaling = standard_scaling(moments) if self.standardise else Scaling(np.zeros(profile.d), np.ones(profile.d))
         weights = 1.0 / np.maximum(labels.positive, 1)  # Eq. 7: a row weighs by how rare its positive labels are
@@ -474,14 +479,14 @@ class SMFS(IterativeSelector):
             n_neighbors=self.n_neighbors,
             n_trees=self.n_trees,
             max_samples=self.max_samples,
-            missing=self.missing,
+            unknown_labels=self.unknown_labels,
             consistency=self.consistency,
             standardise=self.standardise,
             inner_iterations=self.inner_iterations,
             gram_cap=self.gram_cap,
             tol=self.tol,
             max_iter=self.max_iter,
-            random_state=self.random_state,
+            random_state=self._seed,
         )
 
     def _never_positive(self, positives: NDArray[np.int64]) -> list[Warning]:

@@ -9,19 +9,32 @@ import dask.array as da
 import numpy as np
 import sparse
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+from numpy.typing import NDArray
 
 from mlfs_dask.storage.store_reader import MatrixLayout, StoreLocation, StoreRows, read_block
 
 
 class StoreLayer(MaterializedLayer):
-    """The graph of an untouched array of a store; it remembers the rows that passes read faster."""
+    """The graph of an untouched array of a store; it remembers the rows that passes read faster, and the names."""
 
-    def __init__(self, mapping: dict[Any, Any], rows: StoreRows) -> None:
+    def __init__(self, mapping: dict[Any, Any], rows: StoreRows, names: str) -> None:
         super().__init__(mapping)
         self.rows = rows
+        self._names = names
+
+    @property
+    def column_names(self) -> NDArray[Any]:
+        """Names of the columns, read from the store: the graph travels without them."""
+        from mlfs_dask.storage.dataset import open_dataset  # which makes arrays of this module
+
+        location = self.rows.location
+        found: NDArray[Any] = getattr(open_dataset(location.path, storage_options=location.options), self._names)
+        return found
 
 
-def lazy_matrix(rows: StoreRows, matrix: MatrixLayout, stored: tuple[int, ...], name: str) -> da.Array:
+def lazy_matrix(
+    rows: StoreRows, matrix: MatrixLayout, stored: tuple[int, ...], name: str, *, column_names: str
+) -> da.Array:
     """A Dask array over one matrix of a store.
 
     Parameters
@@ -34,6 +47,8 @@ def lazy_matrix(rows: StoreRows, matrix: MatrixLayout, stored: tuple[int, ...], 
         Its stored entries before each partition.
     name : str
         Of the array; the same for the same content at the same place.
+    column_names : str
+        Attribute of `Dataset` that names the columns.
 
     Returns
     -------
@@ -53,7 +68,7 @@ def lazy_matrix(rows: StoreRows, matrix: MatrixLayout, stored: tuple[int, ...], 
     dtype = np.dtype(layout.dtype)
     meta = np.empty((0, 0), dtype) if matrix.dense else _gcxs(_empty(dtype), (0, 0))
     return da.Array(
-        HighLevelGraph({name: StoreLayer(graph, rows)}, {name: set()}),
+        HighLevelGraph({name: StoreLayer(graph, rows, column_names)}, {name: set()}),
         name,
         chunks=chunks,
         dtype=dtype,

@@ -246,13 +246,15 @@ class Dataset:
     def X(self) -> da.Array:
         from mlfs_dask.storage.arrays import lazy_matrix  # a pass over `rows` needs no dask.array
 
-        return lazy_matrix(self.rows, self.rows.X, self.schema.partitions.nonzeros, self._token("X"))
+        stored = self.schema.partitions.nonzeros
+        return lazy_matrix(self.rows, self.rows.X, stored, self._token("X"), column_names="feature_names")
 
     @cached_property
     def Y(self) -> da.Array:
         from mlfs_dask.storage.arrays import lazy_matrix  # as above
 
-        return lazy_matrix(self.rows, self.rows.Y, self.schema.partitions.label_nonzeros, self._token("Y"))
+        stored = self.schema.partitions.label_nonzeros
+        return lazy_matrix(self.rows, self.rows.Y, stored, self._token("Y"), column_names="label_names")
 
     def _token(self, name: str) -> str:
         """Name of a lazy array: equal only for the same content at the same place, cut alike."""

@@ -27,7 +27,7 @@ NOT_GIVEN = dict.fromkeys(
     (
         *("classifiers", "n_neighbors", "smoothing", "C", "scale", "metrics", "k_grid", "split", "folds", "repeats"),
         *("test_size", "missing_labels", "labelled_rows", "hidden_as", "unlabelled_test", "classifier_labels"),
-        *("max_train_rows", "seed"),
+        *("max_train_rows", "seed", "missing"),
     )
 )
 
@@ -67,7 +67,7 @@ def test_options(run: Run, tiny_store: Path, tmp_path: Path, called: list[tuple[
         *("--scale", "none", "--metrics", "one_error, coverage", "--k-grid", "1:3:1", "--split", "holdout"),
         *("--folds", 4, "--repeats", 2, "--test-size", 0.3, "--missing-labels", 0.1, "--labelled-rows", 0.5),
         *("--hidden-as", "zero", "--unlabelled-test", "--classifier-labels", "full", "--max-train-rows", 9),
-        *("--seed", 7, "--groups", groups, "--split-file", split, "--test-store", tiny_store),
+        *("--missing", "median", "--seed", 7, "--groups", groups, "--split-file", split, "--test-store", tiny_store),
     )
     (((inputs, candidates, protocol), kwargs),) = called
     assert (inputs.name, candidates, protocol) == ("t", ("elc",), "mfsir")
@@ -93,6 +93,7 @@ def test_options(run: Run, tiny_store: Path, tmp_path: Path, called: list[tuple[
         "classifier_labels": "full",
         "max_train_rows": 9,
         "seed": 7,
+        "missing": "median",
     }
 
 

@@ -10,7 +10,7 @@ from scipy import sparse as sp
 from sklearn.preprocessing import StandardScaler
 
 from mlfs_dask.evaluation.column_file import new_column_file
-from mlfs_dask.evaluation.column_subset import ColumnSubset, mean_centring, unit_variance_scaling
+from mlfs_dask.evaluation.column_subset import ColumnSubset, mean_centring, missing_fill, unit_variance_scaling
 
 MODULE = "mlfs_dask.evaluation.column_subset"
 
@@ -46,6 +46,27 @@ def test_scaling_is_scikit_learns(sparse: bool, monkeypatch: pytest.MonkeyPatch)
     found = unit_variance_scaling(ColumnSubset(matrix)).apply(matrix)
     expected = StandardScaler(with_mean=not sparse).fit_transform(X)
     np.testing.assert_allclose(found.toarray() if sparse else found, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_missing_values_are_filled_in(sparse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{MODULE}.BLOCK_VALUES", 1)
+    monkeypatch.setattr(f"{MODULE}.BLOCK_ROWS", 7)
+    random = np.random.default_rng(0)
+    X = np.where(random.random((60, 5)) < 0.4, 0.0, random.normal(size=(60, 5)))
+    X[random.random(X.shape) < 0.2] = np.nan
+    X[:, 3] = np.nan
+    matrix, rows = sp.csr_array(X) if sparse else X, random.permutation(60)[:40]
+    for how, function in (("mean", np.nanmean), ("median", np.nanmedian)):
+        fill = missing_fill(ColumnSubset(matrix, rows, 4), how)
+        assert fill is not None
+        expected = np.append(function(X[rows][:, :3], axis=0), 0.0)
+        assert fill == pytest.approx(expected, rel=1e-14)
+        subset = ColumnSubset(matrix, rows, 3, fill=fill).take(np.array([4, 2, 9]))
+        assert subset.sparse == sparse
+        wanted = X[rows[[4, 2, 9]]][:, :3]
+        assert np.array_equal(dense(subset), np.where(np.isnan(wanted), fill[:3], wanted))
+    assert missing_fill(ColumnSubset(np.eye(3)), "mean") is None
 
 
 def test_a_file_holds_the_same_rows_as_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

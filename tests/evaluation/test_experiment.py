@@ -421,6 +421,39 @@ def test_missing_feature_values_are_refused() -> None:
         evaluate(X, "all", labels=Y, folds=2, k_grid="2")
 
 
+@pytest.mark.parametrize("how", ["mean", "median"])
+@pytest.mark.parametrize("held", [False, True])
+def test_missing_features_are_filled_from_the_training_rows(
+    how: str, held: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, Y = planted()
+    X[np.random.default_rng(1).random(X.shape) < 0.2] = np.nan
+    fold_of = np.where(np.arange(N) % 3 == 0, 0, -1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        values = (np.nanmean if how == "mean" else np.nanmedian)(X[fold_of < 0], axis=0)
+    options: dict[str, Any] = {"fold_of": fold_of, "k_grid": "2,4", "classifiers": ("mlknn", "logistic")}
+    candidates = ["elc", "label-entropy", "all"]
+    filled = make_store(tmp_path / "filled.zarr", np.where(np.isnan(X), values, X), Y, partition_bytes=2048)
+    holes = make_store(tmp_path / "holes.zarr", X, Y, partition_bytes=2048)
+    if not held:
+        monkeypatch.setattr("mlfs_dask.evaluation.table._HELD_SHARE", 0.0)
+    expected = evaluate(filled, candidates, **options)
+    found = evaluate(holes, candidates, missing=how, **options)
+    assert found.rankings["feature_index"].tolist() == expected.rankings["feature_index"].tolist()
+    assert found.results["value"].tolist() == pytest.approx(expected.results["value"].tolist(), abs=1e-12, nan_ok=True)
+    assert [run["params"] for run in found.record["runs"]] == [{"missing": how}] * 2 + [{}]
+    own = evaluate(holes, "label-entropy:missing=code", missing=how, **options)
+    assert own.record["runs"][0]["params"] == {"missing": "code"}
+
+
+def test_infinite_features_are_refused_where_missing_ones_are_filled_in() -> None:
+    X, Y = planted()
+    X[3, 1], X[5, 2] = np.inf, np.nan
+    with pytest.raises(DataError, match="feature 1 has infinite values"):
+        evaluate(X, "all", labels=Y, folds=2, k_grid="2", missing="mean")
+
+
 def test_what_cannot_be(store: Path, tmp_path: Path) -> None:
     X, Y = planted()
     run = finish(tmp_path / "a.elc", store)

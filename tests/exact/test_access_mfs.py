@@ -367,8 +367,8 @@ def test_zeros_may_stand_for_unknown_rows():
     Y[(Y == 0).all(axis=1), 0] = 1
     zeros = np.maximum(Y, 0)
     coded = fit_access(X, Y).scores.tolist()
-    assert fit_access(X, zeros, missing="zeros").scores.tolist() == coded
-    assert fit_access(X, Y, missing="zeros").scores.tolist() == coded
+    assert fit_access(X, zeros, unknown_labels="zeros").scores.tolist() == coded
+    assert fit_access(X, Y, unknown_labels="zeros").scores.tolist() == coded
     assert fit_access(X, zeros).extra["labelled_rows"] == 70
 
 
@@ -417,7 +417,7 @@ def test_labels_of_which_nothing_is_known_are_refused():
     with pytest.raises(DataError, match=r"no row of Y has a known label\n.*give labels 1 and 0 for some rows"):
         fit_access(X, np.full_like(Y, -1))
     with pytest.raises(DataError, match="no row of Y has a known label that is positive"):
-        fit_access(X, np.zeros_like(Y), missing="zeros")
+        fit_access(X, np.zeros_like(Y), unknown_labels="zeros")
 
 
 def test_above_the_cap_nothing_has_d_times_d_numbers():

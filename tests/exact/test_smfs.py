@@ -163,7 +163,7 @@ def test_planted_features_are_found_from_few_labels():
 
 def test_known_labels_stay():
     X, Y = problem()
-    known = fit_smfs(X, Y, missing="coded", tol=0.0, max_iter=6, **SMALL)
+    known = fit_smfs(X, Y, unknown_labels="coded", tol=0.0, max_iter=6, **SMALL)
     assert known.extra["unknown_entries"] == 0
     assert known.labels.tolist() == np.where(Y == 1, 1.0, -1.0).tolist()
     labels = hidden(Y)
@@ -181,7 +181,7 @@ def test_without_penalty_it_is_weighted_least_squares():
     F = np.where(Y == 1, 1.0, -1.0)
     P = np.linalg.solve(Z.T @ (s[:, None] * Z), Z.T @ (s[:, None] * F))
     for beta, near in ((0.0, 1e-9), (1e-9, 1e-6)):
-        found = fit_smfs(X, Y, beta=beta, missing="coded", **SMALL)
+        found = fit_smfs(X, Y, beta=beta, unknown_labels="coded", **SMALL)
         assert found.scores[:-1] == pytest.approx(np.linalg.norm(P, axis=1), rel=near)
         assert found.scores[-1] == 0
 
@@ -208,14 +208,14 @@ def test_strong_structure_makes_labels_equal_their_neighbours():
 @pytest.mark.parametrize("gram_cap", [0, 100])
 def test_all_rows_labelled(gram_cap):
     X, Y = problem()
-    found = fit_smfs(X, Y, missing="coded", gram_cap=gram_cap, beta=0.3, tol=1e-13, max_iter=2000, **SMALL)
+    found = fit_smfs(X, Y, unknown_labels="coded", gram_cap=gram_cap, beta=0.3, tol=1e-13, max_iter=2000, **SMALL)
     assert found.extra["labelled_rows"] == (Y == 1).any(axis=1).sum()
     assert found.extra["unknown_entries"] == found.extra["recovered_positives"] == 0
     # Nothing is left but a regression with a row-sparse penalty, at whose optimum ∇‖XP − F‖²_S is −β pⁱ/‖pⁱ‖.
     s = weights_of_rows(Y)
     Z = (X - X.mean(axis=0))[:, :-1] / X.std(axis=0)[:-1]
     F = np.where(Y == 1, 1.0, -1.0)
-    P = twin.smfs(X, Y, graph(X), missing="coded", beta=0.3, iterations=2000)[1]
+    P = twin.smfs(X, Y, graph(X), unknown_labels="coded", beta=0.3, iterations=2000)[1]
     assert found.scores == pytest.approx(np.linalg.norm(P, axis=1), abs=1e-4 * found.scores.max())
     P = P[:-1]
     slope = 2 * Z.T @ (s[:, np.newaxis] * (Z @ P - F))
@@ -343,7 +343,7 @@ def test_the_seed_settles_the_forest():
 def test_warnings():
     X, Y = problem()
     for x, labels, parameters, text in (
-        (X, Y, {"beta": 1e9, "missing": "coded"}, "SMFS went to P = 0: beta is too large"),
+        (X, Y, {"beta": 1e9, "unknown_labels": "coded"}, "SMFS went to P = 0: beta is too large"),
         (X, np.where(Y == 1, -1, 0), {}, "SMFS can tell no feature from another: no row has a known positive label"),
         (np.ones_like(X), Y, {}, "SMFS can tell no feature from another"),
         (X, Y, {"max_iter": 1}, "SMFS did not converge in 1 iterations"),

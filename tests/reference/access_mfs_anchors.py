@@ -82,7 +82,7 @@ def access_mfs(
     mu=1.0,
     k_p=5,
     anchor_neighbors=3,
-    missing="coded",
+    unknown_labels="coded",
     scale=True,
     inner_iterations=1,
     tol=1e-6,
@@ -95,7 +95,7 @@ def access_mfs(
     X = standardise(X) if scale else X - X.mean(axis=0)
     n, d = X.shape
     known = np.asarray(Y) >= 0
-    if missing == "zeros":
+    if unknown_labels == "zeros":
         known = known & (Y == 1).any(axis=1)[:, np.newaxis]
     Y = (np.asarray(Y) == 1).astype(float)
     q = Y.shape[1]

@@ -29,9 +29,9 @@ def neighbour_weights(xi, k):
     return W
 
 
-def known_entries(Y, missing):
+def known_entries(Y, unknown_labels):
     """Which entries are known: those that are not −1, or, where zeros are missing, the ones."""
-    coded = missing == "coded" or (missing == "auto" and (Y == -1).any())
+    coded = unknown_labels == "coded" or (unknown_labels == "auto" and (Y == -1).any())
     return Y != -1 if coded else Y == 1
 
 
@@ -42,7 +42,7 @@ def smfs(
     *,
     alpha=None,
     beta=None,
-    missing="auto",
+    unknown_labels="auto",
     consistency="observed",
     standardise=True,
     inner=None,
@@ -56,7 +56,7 @@ def smfs(
         X = X - X.mean(axis=0)
         sd = X.std(axis=0)
         X = np.array([X[:, f] / sd[f] if sd[f] > 1e-12 else 0 * X[:, f] for f in range(d)]).T
-    known = known_entries(Y, missing)
+    known = known_entries(Y, unknown_labels)
     c = [sum(Y[:, j] == 1) for j in range(q)]
     s = np.array([sum(1 / c[j] for j in range(q) if Y[i, j] == 1) for i in range(n)])  # Eq. 7
     S = np.diag(s)

@@ -57,7 +57,7 @@ def smfs(
     anchor_neighbors=5,
     alpha=None,
     beta=None,
-    missing="auto",
+    unknown_labels="auto",
     scale=True,
     inner=None,
     tol=1e-4,
@@ -67,7 +67,7 @@ def smfs(
     X = standardise(X) if scale else np.asarray(X, dtype=float)
     Y = np.asarray(Y)
     (n, d), q = X.shape, Y.shape[1]
-    known = known_entries(Y, missing)
+    known = known_entries(Y, unknown_labels)
     told = known.any(axis=1)
     c = [sum(Y[:, j] == 1) for j in range(q)]
     s = np.array([sum(1 / c[j] for j in range(q) if Y[i, j] == 1) for i in range(n)])  # Eq. 7

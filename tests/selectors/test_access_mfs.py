@@ -41,8 +41,8 @@ def test_zeros_may_stand_for_unknown_rows(graph):
     Y[(Y == 0).all(axis=1), 0] = 1
     zeros = np.maximum(Y, 0)
     coded = quiet(AccessMFS(graph=graph), X, Y)
-    assert quiet(AccessMFS(graph=graph, missing="zeros"), X, zeros).scores_.tolist() == coded.scores_.tolist()
-    assert quiet(AccessMFS(graph=graph, missing="zeros"), X, Y).scores_.tolist() == coded.scores_.tolist()
+    assert quiet(AccessMFS(graph=graph, unknown_labels="zeros"), X, zeros).scores_.tolist() == coded.scores_.tolist()
+    assert quiet(AccessMFS(graph=graph, unknown_labels="zeros"), X, Y).scores_.tolist() == coded.scores_.tolist()
     assert quiet(AccessMFS(graph=graph), X, zeros).report_.extra["labelled_rows"] == 70
 
 
@@ -66,14 +66,14 @@ def test_labels_that_are_all_unknown_are_refused(graph):
     with pytest.raises(DataError, match=r"no row of Y has a known label\n.*give labels 1 and 0 for some rows"):
         AccessMFS(graph=graph).fit(X, np.full_like(Y, -1))
     with pytest.raises(DataError, match="no row of Y has a known label that is positive"):
-        AccessMFS(graph=graph, missing="zeros").fit(X, np.zeros_like(Y))
+        AccessMFS(graph=graph, unknown_labels="zeros").fit(X, np.zeros_like(Y))
 
 
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
         ({"variant": "new"}, "variant must be 'corrected' or 'published_code'; got 'new'"),
-        ({"missing": "no"}, "missing must be 'coded' or 'zeros'; got 'no'"),
+        ({"unknown_labels": "no"}, "unknown_labels must be 'coded' or 'zeros'; got 'no'"),
         ({"standardise": "yes"}, "standardise must be true or false; got 'yes'"),
         ({"lambda_": -1}, "lambda_ must be a non-negative number; got -1"),
         ({"theta": "a"}, "theta must be a non-negative number; got 'a'"),

@@ -57,7 +57,7 @@ PARAMETERS = {
     "nearest label": {"k_p": 1},
     "D to its end": {"inner_iterations": 20},
     "not scaled": {"standardise": False},
-    "zeros": {"missing": "zeros"},
+    "zeros": {"unknown_labels": "zeros"},
     "seed": {"random_state": 7},
 }
 

@@ -38,10 +38,10 @@ FORMS = {
     "mfsir without X'X": ("mfsir", "nothing", {"tol": 0.0, "max_iter": 4, "gram_cap": 0}),
     "access-mfs of rows": ("access-mfs", "rows", {"max_iter": 4}),
     "access-mfs of entries": ("access-mfs", "rows and entries", {"max_iter": 4}),
-    "access-mfs of zeros": ("access-mfs", "nothing", {"max_iter": 4, "missing": "zeros"}),
+    "access-mfs of zeros": ("access-mfs", "nothing", {"max_iter": 4, "unknown_labels": "zeros"}),
     "smfs of rows": ("smfs", "rows", {"tol": 0.0, "max_iter": 4}),
     "smfs of entries": ("smfs", "rows and entries", {"tol": 0.0, "max_iter": 4}),
-    "smfs of zeros": ("smfs", "nothing", {"tol": 0.0, "max_iter": 4, "missing": "zeros"}),
+    "smfs of zeros": ("smfs", "nothing", {"tol": 0.0, "max_iter": 4, "unknown_labels": "zeros"}),
 }
 
 forms = pytest.mark.parametrize("form", FORMS)

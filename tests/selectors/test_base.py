@@ -317,3 +317,19 @@ def test_columns_without_names_are_counted_alike_in_x_and_y():
     assert caught.value.column == 2
     with pytest.raises(DataError, match=r"column 1 holds 5 \(row 2; counted from 0\)"):
         ELC().fit(X, np.where(np.arange(8).reshape(4, 2) == 5, 5, Y))
+
+
+@pytest.mark.parametrize("make", [np.random.default_rng, np.random.RandomState])
+def test_generators_of_random_numbers_give_a_seed_that_is_recorded(make):
+    X, Y = problem()
+    selector = SMFS(3, n_trees=10, max_iter=2, tol=0.9, random_state=make(0))
+    first, second = clone(selector).fit(X, Y), selector.fit(X, Y)
+    assert first.scores_.tolist() == second.scores_.tolist()
+    seed = second.report_.seed
+    assert isinstance(seed, int)
+    assert second.report_.params["random_state"] == seed
+    assert second.scores_.tolist() == clone(selector).set_params(random_state=seed).fit(X, Y).scores_.tolist()
+    assert selector.fit(X, Y).report_.seed != seed  # the generator goes on, as scikit-learn's do
+    before = clone(selector)
+    selector.plan(ArrayRows(X, as_labels(Y)), runtime.current_resources())
+    assert selector.fit(X, Y).report_.seed == before.fit(X, Y).report_.seed

@@ -68,7 +68,7 @@ def test_of_many_labels_without_a_positive_row_the_first_are_named():
 
 @pytest.mark.parametrize("method", ["mfsir", "smfs", "access-mfs"])
 def test_where_no_label_has_a_positive_row_one_warning_says_so(method):
-    known = {} if method == "mfsir" else {"missing": "coded"}
+    known = {} if method == "mfsir" else {"unknown_labels": "coded"}
     selector, told = fit_and_told(method, 0 * Y, **known)
     assert told == []
     assert ["tell no feature from another" in text for text in selector.report_.warnings] == [True]

@@ -39,13 +39,70 @@ def test_booleans():
     assert label_matrix(Y == 1).toarray().tolist() == (Y == 1).astype(int).tolist()
 
 
-def test_classes_of_any_type():
-    expected = [[1, 0], [0, 1], [1, 0]]
-    for classes in (["a", "b", "a"], [3, 7, 3], [-1.0, 1.0, -1.0], [False, True, False]):
+@pytest.mark.parametrize(
+    "classes",
+    [
+        ["a", "b", "a"],
+        [3, 7, 3],
+        [-1.0, 1.0, -1.0],
+        [False, True, False],
+        [0, 1, 0],
+        ["0", "1", "0"],
+        np.array([0, 1, 0], dtype=object),
+    ],
+)
+def test_two_classes_are_one_label_in_either_shape(classes):
+    for y in (classes, np.reshape(classes, (3, 1))):
+        assert label_matrix(y).toarray().tolist() == [[0], [1], [0]]
+
+
+def test_of_more_classes_each_is_a_label():
+    expected = [[0, 1, 0], [1, 0, 0], [0, 0, 1]]
+    for classes in (["b", "a", "c"], [5, 2, 7], [1.0, 0.0, 2.0], np.array([[5], [2], [7]])):
         assert label_matrix(classes).toarray().tolist() == expected
-    assert label_matrix(["a", "a"]).toarray().tolist() == [[1], [1]]
     pd = pytest.importorskip("pandas")
-    assert label_matrix(pd.Series(["x", "y", "x"], dtype="category")).toarray().tolist() == expected
+    assert label_matrix(pd.Series(["y", "x", "z"], dtype="category")).toarray().tolist() == expected
+    assert label_matrix(["a", "a"]).toarray().tolist() == [[1], [1]]
+    assert label_matrix([0, 0]).toarray().tolist() == [[0], [0]]
+
+
+@pytest.mark.parametrize(
+    ("y", "expected"),
+    [
+        ([0, 1, -1], [[0], [1], [-1]]),
+        ([2, -1, 5, 3], [[1, 0, 0], [-1, -1, -1], [0, 0, 1], [0, 1, 0]]),
+        ([3, -1, 7], [[0], [-1], [1]]),
+        (np.array(["no", None, "yes"], dtype=object), [[0], [-1], [1]]),
+        (np.array(["a", np.nan, "b", "c"], dtype=object), [[1, 0, 0], [-1, -1, -1], [0, 1, 0], [0, 0, 1]]),
+        ([-1, -1], [[-1], [-1]]),
+    ],
+)
+def test_minus_one_is_unknown_among_classes(y, expected):
+    """As in `sklearn.semi_supervised`."""
+    assert label_matrix(y).toarray().tolist() == expected
+
+
+def test_one_and_minus_one_alone_are_positive_and_negative():
+    signs = np.array([[1, -1], [-1, 1], [1, 1]])
+    for y in (signs, signs.tolist(), signs.astype(float), signs.astype(str)):
+        assert label_matrix(y).toarray().tolist() == [[1, 0], [0, 1], [1, 1]]
+    assert label_matrix(signs[:, 0]).toarray().tolist() == [[1], [0], [1]]
+    signs[0, 1] = 0
+    assert label_matrix(signs).toarray().tolist() == signs.tolist()
+    # A sparse matrix has zeros that are not stored.
+    assert label_matrix(sp.csr_array([[1, -1], [-1, 1]])).toarray().tolist() == [[1, -1], [-1, 1]]
+
+
+def test_tables_of_text():
+    assert label_matrix(Y.astype(str)).toarray().tolist() == Y.tolist()
+    assert label_matrix(Y.astype(str).astype(object)).toarray().tolist() == Y.tolist()
+    weather = [["yes", "sun"], ["no", "rain"], ["yes", "snow"]]
+    assert label_matrix(weather).toarray().tolist() == [[1, 0, 0, 1], [0, 1, 0, 0], [1, 0, 1, 0]]
+    pd = pytest.importorskip("pandas")
+    table = pd.DataFrame({"wet": ["no", None, "yes"], "cold": [0, 1, -1], "warm": pd.array([1, None, 0], dtype="Int8")})
+    assert label_matrix(table).toarray().tolist() == [[0, 0, 1], [-1, 1, -1], [1, -1, 0]]
+    with pytest.raises(DataError, match=r"column 'cold' must hold classes; .* for example 0.5"):
+        label_matrix(pd.DataFrame({"wet": ["no", "yes"], "cold": [0.5, 1]}))
 
 
 @pytest.mark.parametrize(
@@ -56,10 +113,7 @@ def test_classes_of_any_type():
             r"Y must be 0/1; column 1 holds 0.5 \(row 0; counted from 0\)\n  cure: binarise it, for example",
         ),
         (np.array([[1, 0], [2, 0]]), r"Y must be 0/1; column 0 holds 2 \(row 1; counted from 0\)"),
-        (
-            np.array([[0], [2]]),
-            r"column 0 holds 2 \(row 1; counted from 0\)\n  cure: pass classes as a one-dimensional array",
-        ),
+        (np.array([[0], [0.5]]), "one-dimensional y must hold classes; Unknown label type: continuous, .* 0.5"),
         (
             np.array([[np.nan, 1.0]]),
             r"column 0 holds nan \(row 0; counted from 0\)\n  cure: write unknown labels as -1",

@@ -57,7 +57,7 @@ def test_iterations_are_told_and_recorded(tmp_path, graph):
 def test_penalty_beyond_the_largest_useful_one_leaves_nothing(graph):
     X, Y = problem()
     with pytest.warns(UserWarning, match=r"SMFS went to P = 0: beta is too large"):
-        SMFS(3, graph=graph, beta=1e9, missing="coded", **SMALL).fit(X, Y)
+        SMFS(3, graph=graph, beta=1e9, unknown_labels="coded", **SMALL).fit(X, Y)
 
 
 @pytest.mark.parametrize("graph", ["exact", "anchors"])
@@ -81,7 +81,7 @@ def test_no_positive_label_at_all_is_told(graph):
         ({"n_neighbors": 0}, "n_neighbors must be a whole number of at least 1; got 0"),
         ({"n_trees": 1.5}, "n_trees must be a whole number of at least 1; got 1.5"),
         ({"max_samples": 2**17}, "max_samples must be at most 65536; got 131072"),
-        ({"missing": "some"}, "missing must be 'auto', 'coded' or 'zeros'; got 'some'"),
+        ({"unknown_labels": "some"}, "unknown_labels must be 'auto', 'coded' or 'zeros'; got 'some'"),
         ({"consistency": "yes"}, "consistency must be 'observed' or 'none'; got 'yes'"),
         ({"standardise": 2}, "standardise must be true or false; got 2"),
         ({"gram_cap": -1}, "gram_cap must be a whole number of at least 0; got -1"),

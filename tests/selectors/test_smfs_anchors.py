@@ -63,7 +63,7 @@ PARAMETERS = {
     "nearest landmark": {"anchor_neighbors": 1},
     "more neighbours than landmarks": {"anchor_neighbors": 50},
     "few landmarks": {"n_anchors": 8},
-    "zeros": {"missing": "zeros"},
+    "zeros": {"unknown_labels": "zeros"},
     "not scaled": {"standardise": False},
     "seed": {"random_state": 7},
 }
@@ -91,7 +91,7 @@ def test_the_objective_never_rises(data):
     parameters = {
         "alpha": data.draw(st.sampled_from([None, 0.0, 1e-2, 10.0])),
         "beta": data.draw(st.sampled_from([None, 1e-3, 1.0])),
-        "missing": data.draw(st.sampled_from(["auto", "zeros"])),
+        "unknown_labels": data.draw(st.sampled_from(["auto", "zeros"])),
         "anchor_neighbors": data.draw(st.integers(1, 6)),
         "gram_cap": data.draw(st.sampled_from([0, 4096])),  # a working set that is too small may raise it
     }

@@ -1,0 +1,107 @@
+"""Missing values (NaN) of one block: sums over what is present, and what is filled in. Sparse blocks stay sparse."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask.blocks.linear import dense_tiles
+from mlfs_dask.typing import Matrix
+
+
+def present_sums_block(X: Matrix, weights: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    """Sum of the values of each feature that are not NaN, shape (d,); `weights`, (rows,), says how often rows count.
+
+    >>> present_sums_block(np.array([[1.0, 5.0], [2.0, np.nan]]))
+    array([3., 5.])
+    """
+    d = X.shape[1]
+    if isinstance(X, np.ndarray):
+        sums = np.zeros(d)
+        for part, tile in dense_tiles(X, None):
+            present = np.where(np.isnan(tile), 0.0, tile)
+            sums += present.sum(axis=0) if weights is None else weights[part] @ present
+        return sums
+    present = ~np.isnan(X.data)
+    values = X.data if weights is None else X.data * np.repeat(weights, np.diff(X.indptr))
+    sums = np.bincount(X.indices[present], weights=values[present], minlength=d)
+    return np.asarray(sums, dtype=np.float64)
+
+
+def missing_weights_block(X: Matrix, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Sum of the weights of the rows in which each feature is NaN, shape (d,).
+
+    >>> missing_weights_block(np.array([[np.nan, 5.0], [2.0, np.nan]]), np.array([0.5, 2.0]))
+    array([0.5, 2. ])
+    """
+    if isinstance(X, np.ndarray):
+        return np.asarray(weights @ np.isnan(X))
+    missing = np.isnan(X.data)
+    of_values = np.repeat(weights, np.diff(X.indptr))
+    sums = np.bincount(X.indices[missing], weights=of_values[missing], minlength=X.shape[1])
+    return np.asarray(sums, dtype=np.float64)
+
+
+def fill_block(X: Matrix, fill: NDArray[np.float64]) -> Matrix:
+    """X with `fill`, shape (d,), in the places of NaN; X itself where there is none.
+
+    Examples
+    --------
+    >>> fill_block(np.array([[1.0, 5.0], [2.0, np.nan]]), np.array([0.0, 7.0]))
+    array([[1., 5.],
+           [2., 7.]])
+    """
+    values = X if isinstance(X, np.ndarray) else X.data
+    if values.dtype.kind != "f":
+        return X
+    missing = np.isnan(values)
+    if not missing.any():
+        return X
+    if isinstance(X, np.ndarray):
+        return np.where(missing, fill.astype(X.dtype), X)
+    filled = sp.csr_array(
+        (np.where(missing, fill.astype(values.dtype)[X.indices], values), X.indices, X.indptr), X.shape
+    )
+    filled.has_canonical_format = True
+    return filled
+
+
+def column_medians(
+    sample: Matrix,
+    columns: NDArray[np.intp],
+    default: NDArray[np.float64],
+    weights: NDArray[np.float64] | None = None,
+) -> NDArray[np.float64]:
+    """Median of the values of some features that are not NaN, shape (d,); `default` for the others, and without values.
+
+    `weights`, shape (rows,), says how often the rows of the sample count.
+
+    Examples
+    --------
+    >>> sample = np.array([[1.0, 5.0, np.nan], [2.0, np.nan, np.nan], [9.0, 7.0, np.nan]])
+    >>> column_medians(sample, np.array([1, 2]), np.array([4.0, 4.0, 4.0]))
+    array([4., 6., 4.])
+    """
+    medians = default.astype(np.float64)
+    dense = isinstance(sample, np.ndarray)
+    by_column = sample if dense else sample.tocsc()
+    for f in columns:
+        column = by_column[:, f] if dense else by_column[:, [f]].toarray().ravel()
+        present = ~np.isnan(column)
+        if present.any():
+            values = column[present].astype(np.float64)
+            medians[f] = np.median(values) if weights is None else _weighted_median(values, weights[present])
+    return medians
+
+
+def _weighted_median(values: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+    """The middle of the values, each repeated as often as its weight says; between two middle ones their mean.
+
+    >>> _weighted_median(np.array([5.0, 1.0, 2.0]), np.array([1.0, 1.0, 2.0]))
+    2.0
+    """
+    order = np.argsort(values)
+    below = np.cumsum(weights[order])
+    low, high = (int(np.searchsorted(below, below[-1] / 2, side=side)) for side in ("left", "right"))
+    return float((values[order[low]] + values[order[high]]) / 2)

@@ -1,0 +1,214 @@
+"""Missing features, filled in while rows are read: with their mean, from one reading before, or with their median.
+
+An exact median needs all values of a feature in order, which no bounded state holds. It is therefore that of a uniform
+sample of rows, as quantile edges are, and exact where the sample has all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.blocks.missing import column_medians, fill_block, missing_weights_block, present_sums_block
+from mlfs_dask.fingerprints import digest_of
+from mlfs_dask.primitives.passes import CacheableStatistic, State
+from mlfs_dask.primitives.row_sources import measure_features
+from mlfs_dask.primitives.sample import QUANTILE_ROWS, RowSample, draw_rows
+from mlfs_dask.typing import Block, FeatureInfo, Profile, RowSource
+
+Missing: TypeAlias = Literal["error", "mean", "median"]
+"""What becomes of missing features: they are refused, or filled in."""
+
+#: What the reading is called that finds what missing features are filled with.
+FILL_READING = "means of features"
+
+
+class PresentMeans(NamedTuple):
+    """Of the values that are not missing.
+
+    Attributes
+    ----------
+    mean : float64 array, shape (d,)
+        Exactly the value of a feature that has only one; 0 for a feature without values.
+    n_missing : int64 array, shape (d,)
+    """
+
+    mean: NDArray[np.float64]
+    n_missing: NDArray[np.int64]
+
+
+class MeansOfPresent(CacheableStatistic):
+    """Statistic: `PresentMeans` of X.
+
+    Parameters
+    ----------
+    n_features : int
+    """
+
+    kind = "means of present values"
+
+    def __init__(self, n_features: int) -> None:
+        self.n_features = n_features
+
+    @property
+    def state_bytes(self) -> int:
+        return 40 * self.n_features
+
+    @property
+    def result_bytes(self) -> int:
+        return 16 * self.n_features
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        return 2 * profile.block_bytes + 24 * self.n_features
+
+    def zero(self) -> State:
+        d = self.n_features
+        return np.zeros(d), np.zeros(d), np.zeros(d, np.int64), np.full(d, np.inf), np.full(d, -np.inf)
+
+    def add(self, state: State, block: Block) -> None:
+        sums, present, missing, low, high = state
+        info = measure_features(block.X)
+        assert info.minimum is not None
+        assert info.maximum is not None
+        assert info.n_missing is not None
+        some = info.n_missing < block.X.shape[0]
+        with np.errstate(over="ignore", invalid="ignore"):  # infinite values are refused by what reads them next
+            sums += present_sums_block(block.X, block.weights)
+        if block.weights is None:
+            present += block.X.shape[0] - info.n_missing
+        else:
+            present += block.weights.sum() - missing_weights_block(block.X, block.weights)
+        missing += info.n_missing
+        np.minimum(low, info.minimum, out=low, where=some)
+        np.maximum(high, info.maximum, out=high, where=some)
+
+    def merge(self, into: State, other: State) -> None:
+        with np.errstate(invalid="ignore"):
+            super().merge(into[:3], other[:3])
+        np.minimum(into[3], other[3], out=into[3])
+        np.maximum(into[4], other[4], out=into[4])
+
+    def finalize(self, state: State) -> PresentMeans:
+        sums, present, missing, low, high = state
+        some = present > 0
+        mean = np.zeros(self.n_features)
+        np.divide(sums, present, out=mean, where=some)
+        # A sum of equal values is rounded: the mean of a constant feature has to be its value.
+        np.clip(mean, low, high, out=mean, where=some)
+        return PresentMeans(mean, missing)
+
+    def to_arrays(self, result: PresentMeans) -> dict[str, NDArray[Any]]:
+        return result._asdict()
+
+    def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> PresentMeans:
+        return PresentMeans(arrays["mean"], arrays["n_missing"])
+
+
+def fill_statistics(profile: Profile, missing: str, seed: int) -> list[CacheableStatistic]:
+    """What is read to know what missing features are filled with; one reading gives all of it."""
+    means: list[CacheableStatistic] = [MeansOfPresent(profile.d)]
+    return means + ([RowSample(draw_rows(profile, QUANTILE_ROWS, seed), profile)] if missing == "median" else [])
+
+
+def fill_values(
+    statistics: Sequence[Any], results: Sequence[Any], weights: NDArray[np.float64] | None = None
+) -> NDArray[np.float64] | None:
+    """What missing features are filled with, shape (d,); None where none is missing.
+
+    Parameters
+    ----------
+    statistics : sequence of Statistic
+        `fill_statistics`.
+    results : sequence
+        Theirs, in their order.
+    weights : float64 array, shape (n,), optional
+        Of the rows.
+
+    Notes
+    -----
+    A feature without a value in the sample of rows is filled with its mean.
+    """
+    means, *samples = results
+    if not means.n_missing.any():
+        return None
+    fill: NDArray[np.float64] = means.mean
+    for statistic, sample in zip(statistics[1:], samples, strict=True):
+        chosen = None if weights is None else weights[statistic.chosen]
+        fill = column_medians(sample.X, np.flatnonzero(means.n_missing), fill, chosen)
+    return fill
+
+
+class FilledRows(RowSource):
+    """Rows of another source, with values in the places of those that are missing.
+
+    Parameters
+    ----------
+    source : RowSource
+    fill : float64 array, shape (d,)
+        It travels to the workers with the source.
+    """
+
+    def __init__(self, source: RowSource, fill: NDArray[np.float64]) -> None:
+        self._source = source
+        self._fill = fill
+        self.residence = source.residence
+
+    @cached_property
+    def profile(self) -> Profile:
+        whole = self._source.profile
+        # What is filled in makes a copy of the block.
+        return replace(whole, buffer_bytes=whole.buffer_bytes + whole.block_bytes)
+
+    @property
+    def row_offsets(self) -> NDArray[np.int64]:
+        return self._source.row_offsets
+
+    def labels_only(self) -> RowSource:
+        return self._source.labels_only()
+
+    @property
+    def features(self) -> FeatureInfo:
+        known = self._source.features
+        if known.minimum is None or known.maximum is None:
+            return FeatureInfo(n_categories=known.n_categories)
+        # Means and medians lie between minimum and maximum; without a value there is none of these.
+        low, high = (np.where(np.isnan(bound), self._fill, bound) for bound in (known.minimum, known.maximum))
+        return replace(known, minimum=low, maximum=high, n_missing=np.zeros(len(low), dtype=np.int64))
+
+    @property
+    def label_counts(self) -> NDArray[np.int64] | None:
+        return self._source.label_counts
+
+    @property
+    def weights(self) -> NDArray[np.float64] | None:
+        return self._source.weights
+
+    @cached_property
+    def digest(self) -> str | None:
+        whole = self._source.digest
+        return None if whole is None else digest_of({"source": whole, "fill": self._fill})
+
+    @property
+    def place(self) -> str | None:
+        return self._source.place
+
+    def stream(self, first: int, last: int) -> Iterator[Block]:
+        """Blocks of partitions first..last-1 in row order."""
+        for block in self._source.stream(first, last):
+            yield block._replace(X=fill_block(block.X, self._fill))
+
+    def delayed_partition(self, partition: int) -> Any:
+        from dask.delayed import delayed
+
+        return delayed(FilledRows, pure=False)(self._source.delayed_partition(partition), self._delayed_fill)
+
+    @cached_property
+    def _delayed_fill(self) -> Any:
+        from dask.delayed import delayed
+
+        return delayed(self._fill, pure=False)

@@ -1,0 +1,172 @@
+"""Rows that count more or less than once, for methods whose scores are sums over the rows.
+
+A weight of 2 is the row twice, and a weight of 0 is no row. Weights are rounded to multiples of about 2⁻⁵² of their
+sum, so that float64 sums of them are exact: what is counted is the same for any chunks and workers, as counts of rows
+are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.errors import DataError
+from mlfs_dask.fingerprints import digest_of
+from mlfs_dask.typing import Block, FeatureInfo, Profile, RowSource
+
+
+def weighted_rows(source: RowSource, sample_weight: Any) -> RowSource:
+    """The rows of a source with weights; the source itself where all of them are 1.
+
+    Parameters
+    ----------
+    source : RowSource
+    sample_weight : array-like, shape (n,), or None
+
+    Raises
+    ------
+    DataError
+        A weight is negative or no number, there are not n of them, or all are 0.
+
+    Examples
+    --------
+    >>> from mlfs_dask.primitives.row_sources import as_rows
+    >>> source = as_rows(np.eye(3), np.eye(3))
+    >>> weighted_rows(source, [1, 1, 1]) is source
+    True
+    >>> [(block.X.shape, block.weights) for block in weighted_rows(source, [2, 0, 0.5]).stream(0, 1)]
+    [((2, 3), array([2. , 0.5]))]
+    """
+    if sample_weight is None:
+        return source
+    n = source.profile.n
+    weights = np.asarray(sample_weight, dtype=np.float64)
+    if weights.ndim == 0:
+        weights = np.full(n, float(weights))
+    if weights.shape != (n,):
+        raise DataError(
+            f"sample_weight must have shape ({n},), a weight for every row; got {weights.shape}",
+            cure="give as many weights as rows, or None",
+        )
+    wrong = ~(np.isfinite(weights) & (weights >= 0))
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        raise DataError(
+            f"sample_weight must hold numbers from 0; row {row} has {weights[row]} (counted from 0)",
+            cure="give 0 to rows that do not count",
+        )
+    total = float(weights.sum())
+    if total == 0:
+        raise DataError("all sample weights are zero", cure="give some rows a weight above 0")
+    if (weights == 1).all():
+        return source
+    unit = math.ldexp(1.0, math.frexp(total)[1] - 52)
+    return WeightedRows(source, np.rint(weights / unit) * unit)
+
+
+class WeightedRows(RowSource):
+    """The rows of another source that have a weight above 0, with their weights.
+
+    Parameters
+    ----------
+    source : RowSource
+    weights : float64 array, shape (m,)
+        Of m consecutive rows of the source, such that sums of them are exact (`weighted_rows`).
+    first : int
+        The first of these rows.
+    n_before : int
+        Rows before it that have a weight above 0.
+    row_offsets : int64 array, shape (partitions + 1,), optional
+        Of the weighted rows, where these rows are one partition of more.
+    """
+
+    def __init__(
+        self,
+        source: RowSource,
+        weights: NDArray[np.float64],
+        *,
+        first: int = 0,
+        n_before: int = 0,
+        row_offsets: NDArray[np.int64] | None = None,
+    ) -> None:
+        self._source = source
+        self._weights = weights
+        self._first = first
+        self._n_before = n_before
+        self._row_offsets = self._counted[source.row_offsets] if row_offsets is None else row_offsets
+        self.residence = source.residence
+
+    @cached_property
+    def _counted(self) -> NDArray[np.int64]:
+        """(m + 1,): rows of weight above 0 before each row, and all of them."""
+        return self._n_before + np.concatenate(([0], np.cumsum(self._weights > 0)))
+
+    @cached_property
+    def profile(self) -> Profile:
+        whole, n = self._source.profile, int(self._counted[-1])
+        share = n / max(whole.n, 1)
+        return replace(
+            whole,
+            n=n,
+            nonzeros=math.ceil(whole.nonzeros * share),
+            label_nonzeros=math.ceil(whole.label_nonzeros * share),
+            # Rows without weight are left out of a copy of their block.
+            buffer_bytes=whole.buffer_bytes + (whole.block_bytes if n < whole.n else 0) + 16 * whole.block_rows,
+            weight=float(self._weights.sum()),
+        )
+
+    @property
+    def row_offsets(self) -> NDArray[np.int64]:
+        return self._row_offsets
+
+    def labels_only(self) -> RowSource:
+        return WeightedRows(self._source.labels_only(), self._weights)
+
+    @property
+    def features(self) -> FeatureInfo:
+        known = self._source.features
+        # Minimum and maximum may be those of rows that do not count.
+        return known if self.profile.n == self._source.profile.n else FeatureInfo(n_categories=known.n_categories)
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        return self._weights[self._weights > 0]
+
+    @cached_property
+    def digest(self) -> str | None:
+        whole = self._source.digest
+        return None if whole is None else digest_of({"source": whole, "weights": self._weights})
+
+    @property
+    def place(self) -> str | None:
+        return self._source.place
+
+    def stream(self, first: int, last: int) -> Iterator[Block]:
+        """Blocks of partitions first..last-1 in row order."""
+        for block in self._source.stream(first, last):
+            low = block.start - self._first
+            weights = self._weights[low : low + block.X.shape[0]]
+            start = int(self._counted[low])
+            counted = np.flatnonzero(weights)
+            if len(counted) == len(weights):
+                yield Block(start, block.X, block.Y, weights)
+            elif len(counted):
+                yield Block(start, block.X[counted], block.Y[counted], weights[counted])
+
+    def delayed_partition(self, partition: int) -> Any:
+        from dask.delayed import delayed
+
+        low, high = (int(row) - self._first for row in self._source.row_offsets[partition : partition + 2])
+        return delayed(WeightedRows, pure=False)(
+            self._source.delayed_partition(partition),
+            self._weights[low:high],
+            first=low + self._first,
+            n_before=int(self._counted[low]),
+            row_offsets=self._row_offsets,
+        )

@@ -1,0 +1,140 @@
+"""Stores by path, AnnData, and data frames of Dask: the same scores as of arrays, and the names that they bring."""
+
+from __future__ import annotations
+
+import dask.array as da
+import numpy as np
+import pytest
+from scipy import sparse as sp
+
+import mlfs_dask
+from mlfs_dask.errors import DataError
+from mlfs_dask.selectors.elc import ELC
+from mlfs_dask.selectors.label_entropy import LabelEntropy
+from mlfs_dask.storage.readers.base import LabelSpec
+
+N, D, Q = 60, 8, 3
+NAMES = [f"feature {f}" for f in range(D)]
+LABELS = ["sky", "sea", "sun"]
+
+
+def problem():
+    rng = np.random.default_rng(0)
+    Y = (rng.random((N, Q)) < 0.4).astype(np.int8)
+    X = np.where(rng.random((N, D)) < 0.6, rng.normal(size=(N, D)), 0.0)
+    X[:, 2:5] += 2 * Y
+    return X, Y
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """A store of `problem`."""
+    X, Y = problem()
+    folder = tmp_path_factory.mktemp("store")
+    lines = [",".join([*NAMES, *LABELS])]
+    lines += [",".join(map(repr, [*x, *map(int, y)])) for x, y in zip(X.tolist(), Y.tolist(), strict=True)]
+    (folder / "data.csv").write_text("\n".join(lines))
+    mlfs_dask.convert(folder / "data.csv", folder / "data.zarr", labels=LabelSpec(count=Q))
+    return folder / "data.zarr"
+
+
+def check(found, X, expected_names=NAMES):
+    """The selector has learnt what it learns from the arrays, and `transform` gives their columns and names."""
+    expected = ELC(3).fit(*problem())
+    assert found.scores_ == pytest.approx(expected.scores_, rel=1e-9, abs=1e-10)
+    assert found.feature_names_in_.tolist() == expected_names
+    assert found.get_feature_names_out().tolist() == [expected_names[f] for f in np.flatnonzero(expected.support_)]
+    columns = found.transform(X)
+    columns = columns.compute() if isinstance(columns, da.Array) else columns
+    columns = columns.toarray() if sp.issparse(columns) else columns
+    assert columns == pytest.approx(problem()[0][:, expected.support_])
+
+
+@pytest.mark.parametrize("kind", [str, lambda path: path])
+def test_a_store_by_its_path(store, kind):
+    found = ELC(3).fit(kind(store))
+    check(found, kind(store))
+    assert found.report_.store == {"path": str(store), "digest": mlfs_dask.open_dataset(store).digest}
+
+
+def test_arrays_of_a_store_keep_its_names(store):
+    dataset = mlfs_dask.open_dataset(store)
+    check(ELC(3).fit(dataset.X, dataset.Y), dataset.X)
+    check(ELC(3).fit(dataset.X, problem()[1]), dataset)
+    check(ELC(3).fit(dataset, problem()[1]), dataset)
+    assert not hasattr(ELC(3).fit(dataset.X[:, ::-1], dataset.Y), "feature_names_in_")
+    unknown = da.where(dataset.Y == 1, -1, dataset.Y)
+    with pytest.raises(DataError, match="first in column 0 of Y"):
+        ELC(3).fit(dataset.X, unknown)
+
+
+def test_no_store_at_the_path(tmp_path):
+    with pytest.raises(DataError, match=r"absent\.zarr"):
+        ELC(3).fit(tmp_path / "absent.zarr")
+
+
+@pytest.mark.parametrize("container", [np.asarray, sp.csr_matrix])
+def test_anndata_brings_labels_and_names(container):
+    ad, pd = pytest.importorskip("anndata"), pytest.importorskip("pandas")
+    X, Y = problem()
+    obs = pd.DataFrame({"kind": pd.Categorical(np.array(["a", "b", "c"])[np.arange(N) % 3]), "sea": Y[:, 1] == 1})
+    obs.index = obs.index.astype(str)
+    adata = ad.AnnData(container(X), obs=obs, var=pd.DataFrame(index=NAMES))
+    with pytest.raises(DataError, match=r"no labels in obsm\['labels'\]\n  cure: fit\(adata, 'COLUMN'\)"):
+        ELC(3).fit(adata)
+    with pytest.raises(DataError, match=r"no column 'kin'\n  cure: name one of 'kind', 'sea'"):
+        ELC(3).fit(adata, "kin")
+    assert ELC(3).fit(adata, "kind").report_.q == 3
+    assert ELC(3).fit(adata, adata.obs[["sea", "kind"]]).report_.q == 4
+    for labels in (Y, sp.csr_matrix(Y), pd.DataFrame(Y, columns=LABELS, index=adata.obs_names)):
+        adata.obsm["labels"] = labels
+        check(ELC(3).fit(adata), adata)
+    check(ELC(3).fit(adata, Y), adata)
+    assert ELC(3).fit(adata, "sea").scores_ == pytest.approx(ELC(3).fit(X, Y[:, 1]).scores_)
+    with pytest.raises(DataError, match="feature names should match"):
+        ELC(3).fit(adata).transform(adata[:, ::-1])
+
+
+@pytest.mark.filterwarnings("ignore:Transforming to str index")  # names of rows are numbers in a store
+def test_a_store_opened_by_anndata(store):
+    ad = pytest.importorskip("anndata")
+    adata = ad.read_zarr(store)
+    selector = ELC(3).fit(adata)
+    check(selector, adata)
+    assert selector._label_names.tolist() == LABELS
+
+
+def test_anndata_in_a_file_is_refused(tmp_path):
+    ad = pytest.importorskip("anndata")
+    X, Y = problem()
+    ad.AnnData(X, obsm={"labels": Y}).write_h5ad(tmp_path / "data.h5ad")
+    adata = ad.read_h5ad(tmp_path / "data.h5ad", backed="r")
+    with pytest.raises(DataError, match=r"holds X in a file\n  cure: fit\(adata.to_memory\(\)\)"):
+        ELC(3).fit(adata)
+    adata.file.close()
+
+
+def test_data_frames_of_dask():
+    dd, pd = pytest.importorskip("dask.dataframe"), pytest.importorskip("pandas")
+    X, Y = problem()
+    frame = dd.from_pandas(pd.DataFrame(X, columns=NAMES), npartitions=3)
+    labels = pd.DataFrame(Y, columns=LABELS)
+    for y in (Y, labels, dd.from_pandas(labels, npartitions=2), dd.from_pandas(labels.astype(str), npartitions=2)):
+        check(ELC(3).fit(frame, y), frame)
+    classes = np.array(["a", "b", "c"])[np.arange(N) % 3]
+    found = LabelEntropy(3).fit(frame, dd.from_pandas(pd.Series(classes), npartitions=2))
+    assert found.scores_.tolist() == LabelEntropy(3).fit(X, classes).scores_.tolist()
+    unknown = labels.assign(sea=-labels.sea)
+    with pytest.raises(DataError, match="first in label 'sea', column 1 of Y"):
+        ELC(3).fit(frame, dd.from_pandas(unknown, npartitions=2))
+    with pytest.raises(DataError, match="feature names should match"):
+        ELC(3).fit(frame, Y).transform(frame[NAMES[::-1]])
+
+
+def test_a_table_of_classes_has_no_names_of_labels():
+    """The one column has become three labels."""
+    pd = pytest.importorskip("pandas")
+    X, _ = problem()
+    table = pd.DataFrame({"kind": np.r_[np.arange(N - 1) % 3 + 1, -1]})
+    with pytest.raises(DataError, match=r"3 unknown entries \(-1\) in 3 of its labels, first in column 0 of Y"):
+        ELC(3).fit(X, table)
