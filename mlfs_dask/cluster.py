@@ -371,8 +371,9 @@ def _require_protection(address: str) -> None:
     if protocol in ("tcp", "ws", "ucx") and not _is_loopback(host):
         raise UsageError(
             f"{address} is not encrypted, and whoever reaches such a scheduler can run code on its workers."
-            "\n  cure: start the cluster with TLS (deploy/ shows how) and give --tls-ca-file, --tls-cert and --tls-key;"
-            " or give --insecure where only you can reach its network."
+            f"\n  cure: start the cluster with TLS (deploy/ shows how) and give {parameter('tls_ca_file')}, "
+            f"{parameter('tls_cert')} and {parameter('tls_key')}; or give {parameter('insecure')} where only you "
+            "can reach its network."
         )
 
 

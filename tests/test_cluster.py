@@ -59,8 +59,8 @@ StartDask = Callable[..., subprocess.Popen[bytes]]
         ({"scheduler": "nonsense://a:1"}, "is no scheduler address"),
         ({"scheduler": "tcp://a:port"}, "is no scheduler address"),
         ({"scheduler": "tcp://192.0.2.1:1"}, "is not encrypted, and whoever reaches such a scheduler"),
-        ({"scheduler": "a:1"}, "give --insecure"),
-        ({"workers": 1, "insecure": True}, "--insecure goes with --scheduler"),
+        ({"scheduler": "a:1"}, "give insecure"),
+        ({"workers": 1, "insecure": True}, "insecure goes with scheduler"),
     ],
 )
 def test_contradicting_options_are_refused(options: dict[str, object], message: str) -> None:
