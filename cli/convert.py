@@ -40,6 +40,12 @@ def read_names(values: tuple[str, ...]) -> tuple[str, ...]:
 )
 @click.option("--n-labels", metavar="N", type=click.IntRange(min=1), help="The last N columns are labels.")
 @click.option("--labels-first", is_flag=True, help="With --n-labels: the first N columns are.")
+@click.option(
+    "--labels-unknown", type=click.Choice(["-1"]), help="A label -1 is unknown (default: where there are 0s, too)."
+)
+@click.option(
+    "--labels-negative", type=click.Choice(["-1"]), help="A label -1 is negative (default: where no label is 0)."
+)
 @click.option("--format", help="Format of the sources (default: by name and content).")
 @click.option(
     "--key",
@@ -87,6 +93,8 @@ def convert(
     label_columns: tuple[str, ...],
     n_labels: int | None,
     labels_first: bool,
+    labels_unknown: str | None,
+    labels_negative: str | None,
     format: str | None,
     keys: tuple[str, ...],
     drop: tuple[str, ...],
@@ -115,6 +123,8 @@ def convert(
         raise click.UsageError("--labels, --label-columns and --n-labels exclude one another; give one.")
     if labels_first and n_labels is None:
         raise click.UsageError("--labels-first goes with --n-labels.")
+    if labels_unknown and labels_negative:
+        raise click.UsageError("--labels-unknown -1 and --labels-negative -1 exclude one another; give one.")
 
     from mlfs_dask.storage import convert as library
     from mlfs_dask.storage.readers.base import LabelSpec
@@ -130,6 +140,7 @@ def convert(
                 count=n_labels,
                 first=labels_first,
             ),
+            minus_one="unknown" if labels_unknown else "negative" if labels_negative else None,
             format=format,
             keys=_read_keys(keys),
             workers=workers,

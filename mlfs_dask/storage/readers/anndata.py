@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.storage.readers.base import ReadOptions
+from mlfs_dask.storage.readers.base import MinusOne, ReadOptions
 from mlfs_dask.storage.readers.encoded import (
     ColumnRows,
     columns_of,
@@ -60,6 +60,8 @@ def open_anndata(path: str, options: ReadOptions = _DEFAULTS) -> MatrixReader:
         feature_names = index_of(root["var"]) if "var" in root else None
         label_names = _label_names(root, options, path)
         categories = _categories(root)
+        # A store of ours has unknown labels alone as -1.
+        minus_one: MinusOne | None = "unknown" if "mlfs" in root.attrs else None
     opener = functools.partial(_open_pair, path, options)
     return matrix_reader(
         path,
@@ -67,6 +69,7 @@ def open_anndata(path: str, options: ReadOptions = _DEFAULTS) -> MatrixReader:
         feature_names=feature_names,
         label_names=label_names,
         categories=categories,
+        minus_one=minus_one,
         drop=options.drop,
     )
 

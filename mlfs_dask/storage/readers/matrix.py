@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.storage.readers.base import Batch, Header, Part
+from mlfs_dask.storage.readers.base import Batch, Header, MinusOne, Part
 from mlfs_dask.storage.readers.compressed_io import open_source
 from mlfs_dask.storage.readers.label_columns import find_column, label_block, sparse_label_block
 from mlfs_dask.typing import Matrix
@@ -614,7 +614,6 @@ class MatrixReader:
     _enterable: bool
     _step: int
     _kept: tuple[int, ...] | None = None
-    _minus_one_is_negative: bool = False
     in_threads: bool = False
 
     def parts(self, part_bytes: int) -> list[Part]:
@@ -664,8 +663,6 @@ class MatrixReader:
                 file=self.path,
                 cure="code the labels as 0 and 1 (-1 = unknown) and write the file again",
             )
-        if self._minus_one_is_negative:
-            Y = without_negatives(Y)
         names = self.header.label_names
 
         def place(offset: int) -> dict[str, Any]:
@@ -676,15 +673,6 @@ class MatrixReader:
         return sparse_label_block(Y, names=names, file=self.path, place=place)
 
 
-def without_negatives(Y: Matrix) -> Matrix:
-    """Labels in {-1, 1} as {0, 1}."""
-    if isinstance(Y, np.ndarray):
-        return np.where(Y == -1, np.zeros((), Y.dtype), Y)
-    Y = Y.copy()
-    Y.data[Y.data == -1] = 0
-    return Y
-
-
 def matrix_reader(
     path: str,
     opener: Opener,
@@ -692,6 +680,7 @@ def matrix_reader(
     feature_names: tuple[str, ...] | None = None,
     label_names: tuple[str, ...] | None = None,
     categories: dict[int, tuple[str, ...]] | None = None,
+    minus_one: MinusOne | None = None,
     drop: Sequence[str] = (),
 ) -> MatrixReader:
     """Open once, check that the shapes agree, and make the reader. `drop`: features to leave out.
@@ -726,6 +715,7 @@ def matrix_reader(
                 n_features=d,
                 n_labels=q,
                 n_rows=sum(X.shape[0] for X, _ in pairs),
+                minus_one=minus_one,
             ),
             path=path,
             _opener=opener,
@@ -769,8 +759,3 @@ def _without_features(reader: MatrixReader, d: int, drop: Sequence[str]) -> Matr
         ),
         _kept=tuple(kept),
     )
-
-
-def minus_one_is_negative(reader: MatrixReader) -> MatrixReader:
-    """Read labels in {-1, 1} as {0, 1}, which is what the absence of 0 from all of Y says."""
-    return replace(reader, _minus_one_is_negative=True)

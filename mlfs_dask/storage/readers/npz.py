@@ -178,7 +178,7 @@ class _Archive:
                 yield cls(path, file, archive)
 
     def matrices(self) -> list[str]:
-        """Keys of 2-D arrays and of sparse matrices, the unnamed one as ""."""
+        """Keys of sparse matrices, the unnamed one as "", and of arrays that are matrices by shape or by name."""
         prefixes = [name.removesuffix("indptr") for name in self._members if name.endswith("indptr")]
         sparse = [p for p in prefixes if all(p + field in self.names for field in _SPARSE[:4])]
         taken = {p + field for p in sparse for field in (*_SPARSE, "_is_array")}
@@ -187,7 +187,7 @@ class _Archive:
             for name in self._members
             if name not in taken
             and name not in ("feature_names", "label_names", "categories")
-            and len(self._layout(name).shape) in (1, 2)
+            and (len(self._layout(name).shape) in (1, 2) or name in (*X_KEYS, *Y_KEYS))
         ]
         return [prefix.removesuffix("_") for prefix in sparse] + dense
 

@@ -25,7 +25,13 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers.base import Batch, Header, LabelSpec, Part, ReadOptions
-from mlfs_dask.storage.readers.label_columns import bad_label, label_block, split_columns, unique_names
+from mlfs_dask.storage.readers.label_columns import (
+    bad_label,
+    is_nameless,
+    label_block,
+    split_columns,
+    unique_names,
+)
 from mlfs_dask.storage.readers.matrix import SMALL_BYTES, FileArray, fortran_rows, open_random
 
 logger = logging.getLogger(__name__)
@@ -252,18 +258,18 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
         rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
         group_bytes = [metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)]
         stored = json.loads((schema.metadata or {}).get(_METADATA_KEY, b"{}"))
+        index = dict.fromkeys(_index_columns(schema, names), "is the index of a pandas table")
+        for column, name in enumerate(names):
+            if is_nameless(name) and column not in index and (content := _content(file, schema.field(column))):
+                index[column] = f"has no name and holds {content}"
     unique_names(names, file=path)
     labels = options.labels
     if labels == LabelSpec() and "labels" in stored:
         labels = LabelSpec(columns=tuple(stored["labels"]))
-    index = [name for name in _row_names(schema, names) if name not in (*(labels.columns or ()), *options.drop)]
-    if index:
-        logger.warning("%s: %s not read: it is the index of a pandas table, and names rows", path, ", ".join(index))
-    kept = [column for column, name in enumerate(names) if name not in index]
-    features, label_columns = (
-        [kept[place] for place in places]
-        for places in split_columns([names[column] for column in kept], labels, drop=options.drop, file=path)
-    )
+    features, label_columns = split_columns(names, labels, drop=options.drop, ignored=index, file=path)
+    for column, what in index.items():
+        if column not in label_columns and names[column] not in options.drop:
+            logger.warning("%s: column %r %s: it is left out", path, names[column], what)
     texts = frozenset(column for column in (*features, *label_columns) if _is_text(schema.field(column), path))
     reader = ParquetReader(
         header=Header(
@@ -296,10 +302,29 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
     return reader.with_categories(categories) if categories else reader
 
 
-def _row_names(schema: Any, names: Sequence[str]) -> list[str]:
+def _index_columns(schema: Any, names: Sequence[str]) -> list[int]:
     """Columns that pandas wrote for the index of a table, which says nothing about the rows."""
     described = schema.pandas_metadata or {}
-    return [name for name in described.get("index_columns", ()) if isinstance(name, str) and name in names]
+    found = described.get("index_columns", ())
+    return [column for column, name in enumerate(names) if name in found]
+
+
+def _content(file: Any, column: Any) -> str:
+    """What is in a column without a name: "row numbers" (0, 1, 2... or 1, 2, 3...), "nothing", or "" for data."""
+    if not _is_number(column.type):
+        return ""
+    numbers = empty = True
+    row = first = 0
+    for batch in file.iter_batches(batch_size=_SCAN_ROWS, columns=[column.name]):
+        values = _numbers(batch.column(0))
+        if not row:
+            first = int((values[:1] == 1).any())
+        numbers = numbers and np.array_equal(values, np.arange(row, row + len(values)) + first)
+        empty = empty and bool(np.isnan(values).all())
+        if not (numbers or empty):
+            return ""
+        row += len(values)
+    return "row numbers" if numbers else "nothing"
 
 
 @contextlib.contextmanager

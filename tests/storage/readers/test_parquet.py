@@ -44,12 +44,32 @@ def test_the_index_of_a_pandas_table_is_no_feature(tmp_path: Path, caplog: pytes
         table.rename_axis(name).to_parquet(path)
         caplog.clear()
         assert open_parquet(str(path), LAST).header.feature_names == ("a",)
-        assert f"{stored} not read: it is the index of a pandas table" in caplog.text
+        assert caplog.messages == [f"{path}: column {stored!r} is the index of a pandas table: it is left out"]
         for drop in ((), (stored,)):
             X, Y = read_all(open_parquet(str(path), ReadOptions(labels=LabelSpec(columns=("y",)), drop=drop)))
             assert (X.tolist(), Y.tolist()) == ([[1.0], [2.0]], [[0], [1]])
     table.reset_index(drop=True).to_parquet(path)
     assert open_parquet(str(path), LAST).header.feature_names == ("a",)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("name", ["", "Unnamed: 0", "__index_level_0__"])
+def test_row_numbers_without_a_name_are_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, first: int
+) -> None:
+    path = save(tmp_path, **{name: np.arange(25) + first, "a": np.arange(25) / 4, "y": np.arange(25) % 2})
+    reader = open_parquet(path, LAST)
+    assert caplog.messages == [f"{path}: column {name!r} has no name and holds row numbers: it is left out"]
+    assert (reader.header.feature_names, reader.header.label_names) == (("a",), ("y",))
+    np.testing.assert_array_equal(read_all(reader)[0][:, 0], np.arange(25) / 4)
+
+
+def test_data_without_a_name_is_refused(tmp_path: Path) -> None:
+    path = save(tmp_path, **{"a": np.arange(3), "": [1, 2, 4], "y": [0, 1, 0]})
+    with pytest.raises(DataError, match="column 2 has no name"):
+        open_parquet(path, LAST)
+    empty = save(tmp_path, **{"a": np.arange(3), "y": [0, 1, 0], "": [None, None, None]})
+    assert open_parquet(empty, LAST).header.label_names == ("y",)
 
 
 def test_many_columns_go_through_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
