@@ -30,6 +30,7 @@ COMMANDS = (
     "plan",
     "select",
     "transform",
+    "annotate",
     "evaluate",
     "compare",
     "report",

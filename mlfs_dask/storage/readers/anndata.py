@@ -60,8 +60,8 @@ def open_anndata(path: str, options: ReadOptions = _DEFAULTS) -> MatrixReader:
         feature_names = index_of(root["var"]) if "var" in root else None
         label_names = _label_names(root, options, path)
         categories = _categories(root)
-        # A store of ours has unknown labels alone as -1.
-        minus_one: MinusOne | None = "unknown" if "mlfs" in root.attrs else None
+        # Stores and files of ours have unknown labels alone as -1.
+        minus_one: MinusOne | None = "unknown" if "uns/mlfs" in root else None
     opener = functools.partial(_open_pair, path, options)
     return matrix_reader(
         path,

@@ -56,7 +56,8 @@ def open_npz(paths: str | Sequence[str], options: ReadOptions = _DEFAULTS) -> Ma
         labels, target, targets, or the only one there is. A sparse matrix under the key K is five arrays
         K_data, K_indices, K_indptr, K_shape, K_format; without a key, as `scipy.sparse.save_npz` writes it,
         it is X.
-        Arrays `feature_names` and `label_names` are used when present.
+        Arrays `feature_names` and `label_names` are used when present; where there is an `unknown_label`, as `mlfs
+        transform` writes it, -1 is unknown.
 
     Raises
     ------
@@ -69,6 +70,8 @@ def open_npz(paths: str | Sequence[str], options: ReadOptions = _DEFAULTS) -> Ma
     names: dict[str, Any] = {}
     if paths[0].lower().endswith(".npz"):
         with _Archive.open(paths[0], options) as archive:
+            if "unknown_label" in archive.names:
+                names["minus_one"] = "unknown"
             for key in ("feature_names", "label_names"):
                 if key in archive.names:
                     names[key] = tuple(str(name) for name in archive.small(key).ravel())
