@@ -110,8 +110,8 @@ def convert(
 ) -> None:
     """Convert SOURCE files (several are concatenated) to the store STORE.
 
-    Reads Mulan and Meka ARFF, svmlight, XMLC text, CSV, TSV, Parquet, .npz, .mat, .h5ad and .zarr, packed
-    (.gz, .xz, .bz2, .zst) or not, from paths or URLs.
+    Reads Mulan and Meka ARFF, svmlight, XMLC text, CSV, TSV, Parquet, Feather, .npz, MatrixMarket, .mat, .h5ad and
+    .zarr, text also packed (.gz, .xz, .bz2, .zst), from paths or URLs.
 
     \b
       mlfs convert emotions.arff emotions.zarr --labels emotions.xml

@@ -38,9 +38,9 @@ def open_anndata(path: str, options: ReadOptions = _DEFAULTS) -> MatrixReader:
     ----------
     path : str
     options : ReadOptions
-        `labels.columns` are columns of `obs`. `keys` may hold ``x`` (default X; ``layers/NAME``), ``y`` (default
-        obsm/labels; a matrix or a data frame) and ``label_names`` (an array of texts; default the data frame's
-        columns, uns/mlfs/label_names, or uns/label_names).
+        `labels.columns` are columns of `obs`, of true and false or categorical (see `ColumnRows`). `keys` may hold
+        ``x`` (default X; ``layers/NAME``), ``y`` (default obsm/labels; a matrix or a data frame) and ``label_names``
+        (an array of texts; default the data frame's columns, uns/mlfs/label_names, or uns/label_names).
 
     Raises
     ------
@@ -131,7 +131,7 @@ def _label_columns(root: Any, options: ReadOptions, path: str) -> tuple[Any, tup
 def _label_names(root: Any, options: ReadOptions, path: str) -> tuple[str, ...] | None:
     frame = _label_columns(root, options, path)
     if frame is not None:
-        return frame[1]
+        return ColumnRows(*frame, file=path).label_names
     key = options.keys.get("label_names")
     if key is not None:
         return texts_of(_element(root, key, path))

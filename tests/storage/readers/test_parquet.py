@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from pyarrow import parquet
+from pyarrow import feather, parquet
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.readers import parquet as parquet_module
@@ -26,6 +26,11 @@ def save(tmp_path: Path, group: int = 10, **columns: object) -> str:
     return str(tmp_path / "t.parquet")
 
 
+def save_feather(tmp_path: Path, group: int = 10, compression: str = "lz4", **columns: object) -> str:
+    feather.write_feather(pa.table(columns), tmp_path / "t.feather", chunksize=group, compression=compression)
+    return str(tmp_path / "t.feather")
+
+
 def test_rows_in_any_split(tmp_path: Path) -> None:
     values = np.arange(95) / 7
     reader = open_parquet(save(tmp_path, a=values, b=np.arange(95), y=np.arange(95) % 2), LAST)
@@ -35,6 +40,39 @@ def test_rows_in_any_split(tmp_path: Path) -> None:
     assert reader.header.n_rows == 95
     check_splits(reader)
     np.testing.assert_array_equal(read_all(reader)[0][:, 0], values)
+
+
+@pytest.mark.parametrize("compression", ["lz4", "uncompressed"])
+@pytest.mark.parametrize("small", [1 << 24, 500])
+def test_feather_is_read_as_parquet_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str, small: int
+) -> None:
+    monkeypatch.setattr(parquet_module, "SMALL_BYTES", small)
+    columns = {
+        "a": pa.array([None, *np.arange(94) / 7]),
+        "s": np.array(["c", "a", "b"])[np.arange(95) % 3],
+        "k": pa.array(np.array(["u", "v"])[np.arange(95) % 2]).dictionary_encode(),
+        "y": pa.array(np.arange(95) % 2 == 1),
+        "z": np.array(["no", "yes"])[np.arange(95) % 2],
+    }
+    options = ReadOptions(labels=LabelSpec(count=2))
+    expected = read_all(open_parquet(save(tmp_path, **columns), options))
+    reader = open_parquet(save_feather(tmp_path, compression=compression, **columns), options)
+    assert reader.header == open_parquet(str(tmp_path / "t.parquet"), options).header
+    assert len(reader.parts(1)) == 10
+    np.testing.assert_array_equal(read_all(reader), expected)
+    check_splits(reader)
+
+
+def test_feather_that_is_damaged_or_old(tmp_path: Path) -> None:
+    path = Path(save_feather(tmp_path, a=np.arange(100), y=np.arange(100) % 2))
+    content = path.read_bytes()
+    path.write_bytes(content[:-20])
+    with pytest.raises(DataError, match="it is no Feather file, or cut off"):
+        open_parquet(str(path), LAST)
+    path.write_bytes(b"FEA1" + content)
+    with pytest.raises(DataError, match="it is Feather of version 1"):
+        open_parquet(str(path), LAST)
 
 
 def test_the_index_of_a_pandas_table_is_no_feature(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
