@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,8 @@ from mlfs_dask_cli.options import Bytes, command_line, force_option, output_opti
 from mlfs_dask_cli.output import Output
 from mlfs_dask_cli.progress import show_progress
 from mlfs_dask_cli.summary import store_summary, summary_text
+
+_STANDARD_INPUT = "-"
 
 
 def read_names(values: tuple[str, ...]) -> tuple[str, ...]:
@@ -111,7 +117,7 @@ def convert(
     """Convert SOURCE files (several are concatenated) to the store STORE.
 
     Reads Mulan and Meka ARFF, svmlight, XMLC text, CSV, TSV, Parquet, Feather, .npz, MatrixMarket, .mat, .h5ad and
-    .zarr, text also packed (.gz, .xz, .bz2, .zst), from paths or URLs.
+    .zarr, text also packed (.gz, .xz, .bz2, .zst), from paths, URLs, or standard input (-).
 
     \b
       mlfs convert emotions.arff emotions.zarr --labels emotions.xml
@@ -126,13 +132,16 @@ def convert(
     if labels_unknown and labels_negative:
         raise click.UsageError("--labels-unknown -1 and --labels-negative -1 exclude one another; give one.")
 
+    if resume and _STANDARD_INPUT in sources:
+        raise click.UsageError("standard input cannot be read again: --resume goes with files.")
+
     from mlfs_dask.storage import convert as library
     from mlfs_dask.storage.readers.base import LabelSpec
 
     options: dict[str, Any] = {} if partition_size is None else {"partition_bytes": partition_size}
-    with show_progress(output):
+    with show_progress(output), contextlib.ExitStack() as stack:
         conversion = library.convert(
-            list(sources),
+            [stack.enter_context(_standard_input()) if source == _STANDARD_INPUT else source for source in sources],
             store,
             labels=LabelSpec(
                 xml=labels_xml,
@@ -160,6 +169,16 @@ def convert(
         "warnings": list(conversion.warnings),
     }
     output.result(summary, summary_text(summary))
+
+
+@contextlib.contextmanager
+def _standard_input() -> Iterator[str]:
+    """A temporary file of what comes from standard input: readers look at a file more than once."""
+    with tempfile.TemporaryDirectory(prefix="mlfs-") as folder:
+        path = Path(folder) / "standard-input"
+        with path.open("wb") as file:
+            shutil.copyfileobj(click.get_binary_stream("stdin"), file, 1 << 20)
+        yield str(path)
 
 
 def _read_keys(keys: tuple[str, ...]) -> dict[str, str]:

@@ -242,7 +242,8 @@ def convert(
         drop=options.drop,
     )
     paths = [str(source) for source in sources]
-    files = [*paths, *([options.labels.xml] if options.labels.xml else [])]
+    beside = (options.labels.xml, options.keys.get("labels"))
+    files = [*paths, *(path for path in beside if path)]
     return convert_reader(
         lambda: open_source(paths, options=read, format=format),
         store,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import re
 import subprocess
@@ -169,6 +170,19 @@ def test_convert_and_inspect(run: Run, run_json: RunJson, tiny_csv: Path, tmp_pa
     assert refused.exit_code == 2
     assert "--force" in refused.stderr
     assert run_json("convert", tiny_csv, store, "--label-columns", "a", "--force")["q"] == 1
+
+
+def test_convert_of_standard_input(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, text in enumerate((b"x,a\n1,0\n2,1\n", gzip.compress(b"0 1:5\n1 2:3\n"))):
+        store = tmp_path / f"{number}.zarr"
+        monkeypatch.setenv("TMPDIR", str(tmp_path))
+        command = [sys.executable, "-m", "mlfs_dask", "convert", "-", str(store), *(("--n-labels", "1") * (not number))]
+        done = subprocess.run(command, input=text, capture_output=True, check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert open_dataset(store).shape == ((2, 1), (2, 2))[number]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.zarr", "1.zarr"]
+    refused = run("convert", "-", tmp_path / "t.zarr", "--resume")
+    assert (refused.exit_code, "standard input cannot be read again" in refused.stderr) == (2, True)
 
 
 def test_minus_one_is_said_and_settled(run: Run, tmp_path: Path) -> None:

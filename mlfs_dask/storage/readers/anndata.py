@@ -24,8 +24,8 @@ from mlfs_dask.storage.readers.encoded import (
     rows_of,
     texts_of,
 )
-from mlfs_dask.storage.readers.label_columns import find_column
-from mlfs_dask.storage.readers.matrix import MatrixReader, Pair, Rows, matrix_reader, open_random
+from mlfs_dask.storage.readers.label_columns import check_distinct, find_column
+from mlfs_dask.storage.readers.matrix import MatrixReader, Pair, Rows, matrix_reader, open_hdf5
 
 _LABELS = "obsm/labels"
 _DEFAULTS = ReadOptions()
@@ -85,19 +85,8 @@ def _open_root(path: str, options: ReadOptions) -> Iterator[Any]:
             raise DataError(f"there is no Zarr group: {error}", file=path, cure="check the path") from error
         yield root
         return
-    import h5py
-
-    with open_random(path, options.storage_options) as file:
-        try:
-            hdf5 = h5py.File(file, "r")
-        except OSError as error:
-            raise DataError(
-                f"it is no HDF5 file, or damaged or cut off: {error}",
-                file=path,
-                cure="fetch or write it again",
-            ) from error
-        with hdf5:
-            yield hdf5
+    with open_hdf5(path, options.storage_options) as hdf5:
+        yield hdf5
 
 
 def _element(root: Any, key: str, path: str) -> Any:
@@ -120,7 +109,8 @@ def _label_columns(root: Any, options: ReadOptions, path: str) -> tuple[Any, tup
     if options.labels.columns is not None:
         frame = _element(root, "obs", path)
         known = columns_of(frame)
-        chosen = {find_column(known, name, "label", file=path) for name in options.labels.columns}
+        chosen = [find_column(known, name, "label", file=path) for name in options.labels.columns]
+        check_distinct(chosen, options.labels.columns, file=path)
         return frame, tuple(known[index] for index in sorted(chosen))
     node = _element(root, options.keys.get("y", _LABELS), path)
     if is_array(node) or not is_dataframe(node):

@@ -612,6 +612,22 @@ def open_random(path: str, storage_options: dict[str, Any]) -> Iterator[BinaryIO
 
 
 @contextlib.contextmanager
+def open_hdf5(path: str, storage_options: dict[str, Any]) -> Iterator[Any]:
+    """An HDF5 file, local or at a URL."""
+    import h5py
+
+    with open_random(path, storage_options) as file:
+        try:
+            hdf5 = h5py.File(file, "r")
+        except OSError as error:
+            raise DataError(
+                f"it is no HDF5 file, or damaged or cut off: {error}", file=path, cure="fetch or write it again"
+            ) from error
+        with hdf5:
+            yield hdf5
+
+
+@contextlib.contextmanager
 def opened(opener: Opener) -> Iterator[Sequence[Pair]]:
     """The pairs of a source, closed at the end."""
     with opener() as pairs:
