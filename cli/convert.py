@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,8 @@ from mlfs_dask_cli.options import Bytes, command_line, force_option, output_opti
 from mlfs_dask_cli.output import Output
 from mlfs_dask_cli.progress import show_progress
 from mlfs_dask_cli.summary import store_summary, summary_text
+
+_STANDARD_INPUT = "-"
 
 
 def read_names(values: tuple[str, ...]) -> tuple[str, ...]:
@@ -40,6 +46,12 @@ def read_names(values: tuple[str, ...]) -> tuple[str, ...]:
 )
 @click.option("--n-labels", metavar="N", type=click.IntRange(min=1), help="The last N columns are labels.")
 @click.option("--labels-first", is_flag=True, help="With --n-labels: the first N columns are.")
+@click.option(
+    "--labels-unknown", type=click.Choice(["-1"]), help="A label -1 is unknown (default: where there are 0s, too)."
+)
+@click.option(
+    "--labels-negative", type=click.Choice(["-1"]), help="A label -1 is negative (default: where no label is 0)."
+)
 @click.option("--format", help="Format of the sources (default: by name and content).")
 @click.option(
     "--key",
@@ -87,6 +99,8 @@ def convert(
     label_columns: tuple[str, ...],
     n_labels: int | None,
     labels_first: bool,
+    labels_unknown: str | None,
+    labels_negative: str | None,
     format: str | None,
     keys: tuple[str, ...],
     drop: tuple[str, ...],
@@ -102,8 +116,8 @@ def convert(
 ) -> None:
     """Convert SOURCE files (several are concatenated) to the store STORE.
 
-    Reads Mulan and Meka ARFF, svmlight, XMLC text, CSV, TSV, Parquet, .npz, .mat, .h5ad and .zarr, packed
-    (.gz, .xz, .bz2, .zst) or not, from paths or URLs.
+    Reads Mulan and Meka ARFF, svmlight, XMLC text, CSV, TSV, Parquet, Feather, .npz, MatrixMarket, .mat, .h5ad and
+    .zarr, text also packed (.gz, .xz, .bz2, .zst), from paths, URLs, or standard input (-).
 
     \b
       mlfs convert emotions.arff emotions.zarr --labels emotions.xml
@@ -115,14 +129,19 @@ def convert(
         raise click.UsageError("--labels, --label-columns and --n-labels exclude one another; give one.")
     if labels_first and n_labels is None:
         raise click.UsageError("--labels-first goes with --n-labels.")
+    if labels_unknown and labels_negative:
+        raise click.UsageError("--labels-unknown -1 and --labels-negative -1 exclude one another; give one.")
+
+    if resume and _STANDARD_INPUT in sources:
+        raise click.UsageError("standard input cannot be read again: --resume goes with files.")
 
     from mlfs_dask.storage import convert as library
     from mlfs_dask.storage.readers.base import LabelSpec
 
     options: dict[str, Any] = {} if partition_size is None else {"partition_bytes": partition_size}
-    with show_progress(output):
+    with show_progress(output), contextlib.ExitStack() as stack:
         conversion = library.convert(
-            list(sources),
+            [stack.enter_context(_standard_input()) if source == _STANDARD_INPUT else source for source in sources],
             store,
             labels=LabelSpec(
                 xml=labels_xml,
@@ -130,6 +149,7 @@ def convert(
                 count=n_labels,
                 first=labels_first,
             ),
+            minus_one="unknown" if labels_unknown else "negative" if labels_negative else None,
             format=format,
             keys=_read_keys(keys),
             workers=workers,
@@ -149,6 +169,16 @@ def convert(
         "warnings": list(conversion.warnings),
     }
     output.result(summary, summary_text(summary))
+
+
+@contextlib.contextmanager
+def _standard_input() -> Iterator[str]:
+    """A temporary file of what comes from standard input: readers look at a file more than once."""
+    with tempfile.TemporaryDirectory(prefix="mlfs-") as folder:
+        path = Path(folder) / "standard-input"
+        with path.open("wb") as file:
+            shutil.copyfileobj(click.get_binary_stream("stdin"), file, 1 << 20)
+        yield str(path)
 
 
 def _read_keys(keys: tuple[str, ...]) -> dict[str, str]:

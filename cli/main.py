@@ -33,6 +33,7 @@ COMMANDS = (
     "plan",
     "select",
     "transform",
+    "annotate",
     "evaluate",
     "compare",
     "report",

@@ -36,7 +36,8 @@ def transform(
 ) -> None:
     """Write the columns of STORE that RUN chose, with all rows and labels, to DEST.
 
-    DEST is a new store, or by its suffix .npz, .svm, .parquet, or .arff (with an .xml beside it).
+    DEST is a new store, or by its suffix .npz, .h5ad, .svm, .csv, .parquet, or .arff (with an .xml beside it); text
+    also with .gz behind it.
     """
     from mlfs_dask import transform as library
 

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mlfs_dask import runtime
-from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.errors import DataError
 from mlfs_dask.results import Run, read_run
 from mlfs_dask.storage.convert import convert
 from mlfs_dask.storage.dataset import Dataset, open_dataset
-from mlfs_dask.storage.export import export_rows, known_suffixes
+from mlfs_dask.storage.export import export_format, export_rows
 from mlfs_dask.typing import Matrix
 
 
@@ -83,17 +83,15 @@ def write_chosen(
     UsageError
         If k or the suffix is none that can be, or the destination exists and `force` is not given.
     """
-    suffix = PurePosixPath(destination).suffix.lower()
-    if suffix not in ("", ".zarr", *known_suffixes().split(", ")):
-        raise UsageError(
-            f"{destination}: cannot write {suffix}; a store ends in .zarr, a file in one of {known_suffixes()}."
-        )
+    to_store = PurePosixPath(destination).suffix.lower() in ("", ".zarr")
+    if not to_store:
+        export_format(destination)
     dataset = open_dataset(store)
     found = read_run(run)
     _check_origin(dataset, found, store)
     columns = chosen_columns(found, k)
     names = [str(name) for name in dataset.feature_names[columns]]
-    if suffix in ("", ".zarr"):
+    if to_store:
         left_out = np.delete(dataset.feature_names, columns)
         conversion = convert(
             store,
@@ -123,10 +121,14 @@ def write_chosen(
 
 def chosen_columns(run: Run, k: int | float | None) -> NDArray[np.int64]:
     """Indices of the best k features, rising."""
+    return np.sort(run.ranking[: count_chosen(run, k)])
+
+
+def count_chosen(run: Run, k: int | float | None) -> int:
+    """Number of features to take of a ranking: a count, a fraction, or as many as the run chose."""
     from mlfs_dask.selectors.base import count_kept
 
-    kept = run.k if k is None else count_kept(k, len(run.ranking), name="k")
-    return np.sort(run.ranking[:kept])
+    return run.k if k is None else count_kept(k, len(run.ranking), name="k")
 
 
 def _check_origin(dataset: Dataset, run: Run, store: str) -> None:

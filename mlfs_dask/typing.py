@@ -76,8 +76,8 @@ class Profile:
         Rows, features, labels.
     sparse : bool
         Whether X is sparse.
-    itemsize : int
-        Bytes of one stored value of X.
+    dtype : dtype
+        Of X as stored.
     nonzeros : int
         Stored values of X (n * d when dense).
     label_nonzeros : int
@@ -100,7 +100,7 @@ class Profile:
     d: int
     q: int
     sparse: bool
-    itemsize: int
+    dtype: np.dtype[Any]
     nonzeros: int
     label_nonzeros: int
     partitions: int
@@ -114,6 +114,16 @@ class Profile:
     def total(self) -> int | float:
         """How many rows count: n, or the sum of their weights."""
         return self.n if self.weight is None else self.weight
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one stored value of X."""
+        return self.dtype.itemsize
+
+    @property
+    def float_dtype(self) -> np.dtype[Any]:
+        """The narrowest of float32 and float64 that holds every value of X: an int32 needs the second."""
+        return np.result_type(self.dtype, np.float32)
 
     @property
     def block_values(self) -> int:

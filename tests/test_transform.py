@@ -38,7 +38,13 @@ def run(store: Path, tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["chosen.zarr", "chosen", "chosen.npz", "chosen.svm", "chosen.parquet", "chosen.arff"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("chosen.zarr", "chosen", "chosen.npz", "chosen.svm", "chosen.parquet", "chosen.arff", "chosen.h5ad"),
+        *("chosen.csv", "chosen.svm.gz"),
+    ],
+)
 def test_reads_back_as_the_chosen_columns(store: Path, run: Path, tmp_path: Path, name: str) -> None:
     destination = tmp_path / name
     written = write_chosen(str(store), str(run), str(destination))
@@ -48,14 +54,14 @@ def test_reads_back_as_the_chosen_columns(store: Path, run: Path, tmp_path: Path
     if destination.suffix not in ("", ".zarr"):
         again = tmp_path / "again.zarr"
         labels = LabelSpec(xml=str(tmp_path / "chosen.xml")) if destination.suffix == ".arff" else LabelSpec()
-        if destination.suffix == ".parquet":
+        if destination.suffix in (".parquet", ".csv"):
             labels = LabelSpec(columns=("y1", "y2"))
         convert(destination, again, labels=labels)
     dataset = open_dataset(again)
     X, Y = (np.asarray(array.map_blocks(_dense).compute()) for array in (dataset.X, dataset.Y))
     assert X.tolist() == ROWS[:, [1, 3]].tolist()
     assert Y.tolist() == LABELS.tolist()
-    if destination.suffix != ".svm":
+    if ".svm" not in name:
         assert list(dataset.feature_names) == ["b", "d"]
         assert list(dataset.label_names) == ["y1", "y2"]
 

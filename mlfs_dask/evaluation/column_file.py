@@ -50,9 +50,4 @@ def new_column_file(folder: Path, n: int, k: int, dtype: Any) -> NDArray[Any]:
 
 def reading_bytes(profile: Profile, columns: int) -> int:
     """Bytes that a thread holds that reads columns (`primitives.subsets.read_rows`), besides what it has read."""
-    return profile.buffer_bytes + profile.block_bytes + profile.block_rows * columns * column_dtype(profile).itemsize
-
-
-def column_dtype(profile: Profile) -> np.dtype[Any]:
-    """float32 where X is of float32 or smaller integers, else float64."""
-    return np.dtype(np.float32 if profile.itemsize <= 4 else np.float64)
+    return profile.buffer_bytes + profile.block_bytes + profile.block_rows * columns * profile.float_dtype.itemsize

@@ -19,7 +19,7 @@ from scipy import sparse as sp
 from mlfs_dask import runtime
 from mlfs_dask.array_files import free_disk, scratch_folder
 from mlfs_dask.errors import DoesNotFitError, parameter
-from mlfs_dask.evaluation.column_file import column_dtype, reading_bytes
+from mlfs_dask.evaluation.column_file import reading_bytes
 from mlfs_dask.evaluation.column_subset import ColumnSubset, mean_centring, missing_fill, unit_variance_scaling
 from mlfs_dask.evaluation.inputs import SplitInputs
 from mlfs_dask.evaluation.metrics import Predictions, compute_metrics, metrics_bytes
@@ -85,7 +85,7 @@ def plan_scoring(
     """
     train = min(train, settings.max_train_rows or train)
     whole = table.source.profile
-    as_read = column_dtype(whole).itemsize * table.n * columns
+    as_read = whole.float_dtype.itemsize * table.n * columns
     knn_rows = None
     if settings.max_train_rows is None and "mlknn" in settings.classifiers:
         most = searchable_rows(test, columns)

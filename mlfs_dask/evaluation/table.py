@@ -14,7 +14,7 @@ from scipy import sparse as sp
 from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError
-from mlfs_dask.evaluation.column_file import column_dtype, new_column_file
+from mlfs_dask.evaluation.column_file import new_column_file
 from mlfs_dask.evaluation.column_subset import ColumnSubset
 from mlfs_dask.primitives.passes import PassRecord
 from mlfs_dask.primitives.row_sources import ArrayRows, as_rows
@@ -161,7 +161,7 @@ class Table:
 
     def _take(self, columns: NDArray[np.int64], resources: Resources, folder: Path | None, missing: str) -> Matrix:
         if self._X is None:
-            dtype = column_dtype(self.source.profile)
+            dtype = self.source.profile.float_dtype
             shape = self.n, len(columns)
             X = np.empty(shape, dtype) if folder is None else new_column_file(folder, *shape, dtype)
             read_rows(self.source, resources, columns=columns, out=X, label="chosen columns")

@@ -254,7 +254,7 @@ def read_rows(
     Returns
     -------
     X : ndarray or csr_array, shape (n, d) or (n, k)
-        Dense: float32 where the source has float32 or smaller integers, else float64.
+        Dense: of `Profile.float_dtype`.
     Y : csr_array of int8, shape (n, q)
     record : PassRecord
 
@@ -265,7 +265,7 @@ def read_rows(
     profile = source.profile
     if out is None and not (profile.sparse and columns is None):
         width = profile.d if columns is None else len(columns)
-        out = np.empty((profile.n, width), np.float32 if profile.itemsize <= 4 else np.float64)
+        out = np.empty((profile.n, width), profile.float_dtype)
     statistic = RowsInMemory(profile, columns, out)
     ((X, Y),), record = run_pass(source, [statistic], runtime.own_resources(resources), label=label)
     return X, Y, record

@@ -485,6 +485,11 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
                 f"This {type(self).__name__} estimator requires y to be passed, but the target y is None",
                 cure="fit(X, Y) with Y of shape (n, q); a Dataset brings its own labels",
             )
+        if getattr(X, "ndim", 2) > 2:
+            raise DataError(
+                f"X must be two-dimensional, (rows, features); got shape {tuple(X.shape)}",
+                cure="reshape it to (rows, features)",
+            )
         if is_dask_array(X):
             if X.ndim != 2:
                 raise DataError(f"Expected 2D array, got {X.ndim}D Dask array instead")

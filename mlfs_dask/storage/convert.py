@@ -32,7 +32,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field
 from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -60,7 +60,7 @@ from mlfs_dask.storage.object_store import (
     read_schema,
     require_writable,
 )
-from mlfs_dask.storage.readers.base import LabelSpec, Part, Reader, ReadOptions
+from mlfs_dask.storage.readers.base import LabelSpec, MinusOne, Part, Reader, ReadOptions
 from mlfs_dask.storage.schema import COMPRESSORS, DTYPES, KINDS, STORAGES, Partitions, StoreSchema
 from mlfs_dask.storage.sources import Source, examine, require_unchanged, sha256
 from mlfs_dask.storage.spool import SpooledRows, data_path, spool_part, statistics_path
@@ -81,7 +81,7 @@ from mlfs_dask.storage.zarr_format import ArraySpec
 
 logger = logging.getLogger(__name__)
 
-_STAGING_VERSION = 2
+_STAGING_VERSION = 3
 _WHOLE = 1 << 62
 """Bytes of a part that is never cut."""
 _BOOLEAN_SPELLINGS = ({"0", "1"}, {"no", "yes"}, {"n", "y"}, {"false", "true"}, {"f", "t"})
@@ -116,6 +116,7 @@ class Options:
     """Options of a conversion that shape its result; a resumed one must have the same."""
 
     labels: LabelSpec = field(default_factory=LabelSpec)
+    minus_one: MinusOne | None = None
     format: str | None = None
     keys: Mapping[str, str] = field(default_factory=dict)
     dtype: str | None = None
@@ -130,6 +131,7 @@ class Options:
             ("storage", self.storage, ("auto", *STORAGES)),
             ("compressor", self.compressor, COMPRESSORS),
             ("dtype", self.dtype, (None, *DTYPES)),
+            ("minus_one", self.minus_one, (None, *get_args(MinusOne))),
         ):
             if value not in known:
                 choices = ", ".join(str(choice) for choice in known if choice)
@@ -143,6 +145,7 @@ def convert(
     store: str | Path,
     *,
     labels: LabelSpec | None = None,
+    minus_one: MinusOne | None = None,
     format: str | None = None,
     keys: Mapping[str, str] | None = None,
     workers: int | None = None,
@@ -167,6 +170,8 @@ def convert(
         Appears whole or not at all.
     labels : LabelSpec, optional
         Which columns are labels, where the format does not say.
+    minus_one : {"unknown", "negative"}, optional
+        What a label -1 means. By default it is unknown beside 0 and 1, and negative where no label is 0.
     format : str, optional
         Of the sources (default: by name and content).
     keys : mapping of str to str, optional
@@ -220,6 +225,7 @@ def convert(
         sources = [sources]
     options = Options(
         labels=labels or LabelSpec(),
+        minus_one=minus_one,
         format=format,
         keys=dict(keys or {}),
         dtype=dtype,
@@ -236,7 +242,8 @@ def convert(
         drop=options.drop,
     )
     paths = [str(source) for source in sources]
-    files = [*paths, *([options.labels.xml] if options.labels.xml else [])]
+    beside = (options.labels.xml, options.keys.get("labels"))
+    files = [*paths, *(path for path in beside if path)]
     return convert_reader(
         lambda: open_source(paths, options=read, format=format),
         store,
@@ -712,12 +719,12 @@ _staged: dict[Path, SpooledRows] = {}
 _staged_lock = threading.Lock()
 
 
-def _write_task(wip: Path, parts: int, spec: ArraySpec, shard: int) -> ShardRecord:
+def _write_task(wip: Path, parts: int, minus_one: MinusOne, spec: ArraySpec, shard: int) -> ShardRecord:
     _check_stop()
     directory = wip / "stage"
     with _staged_lock:
         if directory not in _staged:
-            _staged[directory] = SpooledRows(directory, parts)
+            _staged[directory] = SpooledRows(directory, parts, minus_one=minus_one)
     return write_one_shard(_staged[directory], spec, shard, wip)
 
 
@@ -762,7 +769,7 @@ class _Run:
         parts = self._stage()
         statistics = self._merge(parts)
         inferred = infer_schema(statistics, self.reader, self.options)
-        with SpooledRows(self.stage_directory, parts) as rows:
+        with SpooledRows(self.stage_directory, parts, minus_one=inferred.minus_one) as rows:
             partitions = _partitions(rows, inferred)
         records = self._write(parts, inferred, aside)
         return self._finish(inferred, partitions, records, hashing.result()), inferred.warnings
@@ -837,7 +844,9 @@ class _Run:
                 available=free,
                 cure="make room on that disk and pass --resume",
             )
-        arguments = [(self.wip, parts, spec, shard) for spec in specs for shard in range(spec.plan.shards)]
+        arguments = [
+            (self.wip, parts, inferred.minus_one, spec, shard) for spec in specs for shard in range(spec.plan.shards)
+        ]
         records: dict[str, ShardRecord] = {}
         try:
             for record in self.pool.run(_write_task, arguments):
@@ -904,12 +913,13 @@ class _Run:
 
 @dataclass(frozen=True)
 class InferredSchema:
-    """What `infer_schema` gives: the shape, the type, the chunks and the names of the store."""
+    """What `infer_schema` gives: the shape, the type, the chunks and the names of the store, and what -1 means."""
 
     n: int
     d: int
     q: int
     dtype: str
+    minus_one: MinusOne
     chunking: StoreChunking
     specs: list[ArraySpec]
     names: Names
@@ -974,6 +984,17 @@ def infer_schema(statistics: Statistics, reader: Reader, options: Options) -> In
         )
     _check_unique(feature_names, "feature", reader.path)
     _check_unique(label_names, "label", reader.path)
+    warnings = []
+    minus_ones = int(statistics.minus_ones.sum())
+    told = options.minus_one or header.minus_one
+    minus_one = statistics.settle_minus_one(told)
+    if minus_ones and told is None:
+        warnings.append(
+            "labels are -1 and 1 and never 0, so -1 is taken as negative; say --labels-unknown -1 if it means unknown"
+            if minus_one == "negative"
+            else f"labels are -1 beside 0 and 1, so -1 is taken as unknown ({minus_ones:,} entries); "
+            "say --labels-negative -1 if it means negative"
+        )
     minimum, maximum = statistics.ranges()
     missing = bool(statistics.missing.any())
     integers = bool(statistics.integers.all())
@@ -987,6 +1008,7 @@ def infer_schema(statistics: Statistics, reader: Reader, options: Options) -> In
     )
     dtype = options.dtype or lossless
     _check_dtype(dtype, low, high, integers=integers, missing=missing)
+    warnings += _rounded_integers(statistics, feature_names, minimum, maximum, dtype)
     chunking = chunk_store(
         n=n,
         d=d,
@@ -1006,6 +1028,7 @@ def infer_schema(statistics: Statistics, reader: Reader, options: Options) -> In
         d=d,
         q=q,
         dtype=dtype,
+        minus_one=minus_one,
         chunking=chunking,
         specs=array_specs(chunking, d=d, q=q, dtype=dtype, compressor=options.compressor),
         names=Names(
@@ -1020,13 +1043,37 @@ def infer_schema(statistics: Statistics, reader: Reader, options: Options) -> In
         ),
         statistics=statistics,
         constant_features=constant,
-        warnings=[
+        warnings=warnings
+        + [
             f"feature {feature_names[feature]!r} has a different value in each of the {n} rows: it seems to "
             f"identify rows, and says nothing about new ones; leave it out with --drop {feature_names[feature]}"
             for feature, seen in sorted(statistics.seen.items())
             if n > 1 and seen.sum() == n and kinds[feature] == KINDS.index("categorical")
         ],
     )
+
+
+def _rounded_integers(
+    statistics: Statistics,
+    names: Sequence[str],
+    minimum: np.ndarray[Any, Any],
+    maximum: np.ndarray[Any, Any],
+    dtype: str,
+) -> list[str]:
+    """A line for features of whole numbers that are too large to be told apart in the type of X."""
+    if np.dtype(dtype).kind != "f" or (dtype == "float32" and statistics.fits_float32):
+        return []
+    digits = np.finfo(dtype).nmant + 1
+    with np.errstate(invalid="ignore"):
+        large = statistics.integers & (np.maximum(-minimum, maximum) > 2.0**digits)
+    first = np.flatnonzero(large)[:3].tolist()
+    if not first:
+        return []
+    shown = ", ".join(repr(names[feature]) for feature in first) + (", ..." if large.sum() > len(first) else "")
+    return [
+        f"{large.sum()} of the features ({shown}) hold whole numbers beyond 2^{digits}, which {dtype} rounds; "
+        + ("leave --dtype out to keep them" if dtype == "float32" else "leave identifiers out with --drop")
+    ]
 
 
 def _check_dtype(dtype: str, low: float, high: float, *, integers: bool, missing: bool) -> None:

@@ -1,4 +1,4 @@
-"""Write rows of chosen columns to a file of a common format: .npz, .svm, .parquet, .arff with its .xml.
+"""Write rows of chosen columns to a file of a common format: .npz, .h5ad, .svm, .csv, .parquet, .arff with its .xml.
 
 Blocks are written as they come; memory is one block and some 64 MiB. The file is written beside its place
 (a URL's in TMPDIR) and moved there when it is whole: on any failure nothing is left behind. Reading the file
@@ -8,6 +8,8 @@ again gives equal X and Y; numbers are written with all digits that it takes.
 from __future__ import annotations
 
 import contextlib
+import gzip
+import io
 import itertools
 import json
 import shutil
@@ -16,7 +18,7 @@ import uuid
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple, TextIO, cast
 from xml.sax.saxutils import quoteattr
 
 import numpy as np
@@ -47,6 +49,7 @@ class _Table(NamedTuple):
     categories: Mapping[int, Sequence[str]]
     n: int
     relation: str
+    packed: bool
 
 
 def export_rows(
@@ -69,9 +72,10 @@ def export_rows(
         X: ndarray or csr_array, shape (rows, d), NaN = missing, all of one dtype and kind. Y: csr_array of int8,
         shape (rows, q), 1 and -1 (unknown).
     path : str or Path
-        Local path or URL ending in .npz, .svm, .svmlight, .libsvm, .parquet, .pq or .arff. Beside an .arff the
-        labels go to an .xml of the same stem. A sparse .npz is X for `scipy.sparse.load_npz`, with Y in further
-        arrays. svmlight knows no names and no unknown labels.
+        Local path or URL ending in .npz, .h5ad, .svm, .svmlight, .libsvm, .csv, .parquet, .pq or .arff; text also with
+        .gz behind it. Beside an .arff the labels go to an .xml of the same stem. A sparse .npz is X for
+        `scipy.sparse.load_npz`, with Y in further arrays. svmlight knows no names and no unknown labels, CSV does not
+        say which columns are labels.
     feature_names, label_names : sequence of str, lengths d and q
     kinds : sequence of str, length d, optional
         numeric, integer, binary or categorical; by default all numeric.
@@ -98,11 +102,8 @@ def export_rows(
     MlfsError
         If the place cannot be written; nothing is left behind.
     """
-    suffix = PurePosixPath(str(path)).suffix.lower()
-    if suffix not in _WRITERS:
-        raise UsageError(
-            f"{path}: the suffix {suffix!r} is no format that can be written\n  cure: use one of {known_suffixes()}"
-        )
+    suffix, packed = export_format(path)
+    bare = str(path)[: -len(".gz")] if packed else str(path)
     table = _Table(
         _counted(blocks, n, len(feature_names), len(label_names)),
         feature_names,
@@ -110,11 +111,12 @@ def export_rows(
         kinds if kinds is not None else ["numeric"] * len(feature_names),
         categories or {},
         n,
-        PurePosixPath(str(path)).stem,
+        PurePosixPath(bare).stem,
+        packed,
     )
     targets = [str(path)]
     if suffix == ".arff":
-        targets.insert(0, str(path)[: -len(".arff")] + ".xml")
+        targets.insert(0, bare[: -len(".arff")] + ".xml")
     with _staged(targets, force=force, storage_options=storage_options or {}) as files:
         if suffix == ".arff":
             _write_labels_xml(files[0], label_names)
@@ -125,6 +127,25 @@ def export_rows(
 def known_suffixes() -> str:
     """The suffixes `export_rows` knows, for help and messages."""
     return ", ".join(_WRITERS)
+
+
+def export_format(path: str | Path) -> tuple[str, bool]:
+    """The suffix that tells the format, in lower case, and whether .gz stands behind it.
+
+    Raises
+    ------
+    UsageError
+        If nothing can be written under such a name.
+    """
+    name = PurePosixPath(str(path))
+    packed = name.suffix.lower() == ".gz"
+    suffix = (PurePosixPath(name.stem) if packed else name).suffix.lower()
+    if suffix not in _WRITERS or (packed and suffix not in _TEXTS):
+        raise UsageError(
+            f"{path}: cannot write {suffix}{'.gz' if packed else ''}; a store ends in .zarr, a file in one of "
+            f"{known_suffixes()}; {', '.join(_TEXTS)} also with .gz behind it"
+        )
+    return suffix, packed
 
 
 def _counted(blocks: Blocks, n: int, d: int, q: int) -> Iterator[tuple[Matrix, csr_array]]:
@@ -208,10 +229,10 @@ def _write_npz(table: _Table, file: Path) -> None:
     names: dict[str, NDArray[Any]] = {
         "feature_names": np.array(list(table.feature_names), dtype=np.str_),
         "label_names": np.array(list(table.label_names), dtype=np.str_),
+        "unknown_label": np.array(-1, dtype=np.int8),
     }
     if table.categories:
-        stored = {str(feature): list(values) for feature, values in table.categories.items()}
-        names["categories"] = np.array(json.dumps(stored))
+        names["categories"] = np.array(_categories_json(table))
     first, blocks = _peek(table.blocks)
     with contextlib.ExitStack() as stack, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
 
@@ -234,6 +255,10 @@ def _write_npz(table: _Table, file: Path) -> None:
             Y_spool.write(archive, "Y_", len(table.label_names))
         for name, array in names.items():
             _small(archive, name, array)
+
+
+def _categories_json(table: _Table) -> str:
+    return json.dumps({str(feature): list(values) for feature, values in table.categories.items()})
 
 
 def _peek(
@@ -289,12 +314,59 @@ def _small(archive: zipfile.ZipFile, name: str, array: NDArray[Any]) -> None:
         member.write(array.tobytes())
 
 
+# ---- .h5ad
+
+
+def _write_h5ad(table: _Table, file: Path) -> None:
+    import h5py
+
+    from mlfs_dask.storage import h5ad
+
+    first, blocks = _peek(table.blocks)
+    dense = isinstance(first, np.ndarray)
+    with h5py.File(file, "w") as root:
+        h5ad.add_root(root)
+        h5ad.add_dataframe(root, "obs", range(table.n))
+        h5ad.add_dataframe(root, "var", table.feature_names)
+        h5ad.add_strings(root, "uns/mlfs/label_names", table.label_names)
+        if table.categories:
+            h5ad.add_strings(root, "uns/mlfs/categories", [_categories_json(table)])
+        X_writer = h5ad.MatrixWriter(root, "X", first, (table.n, len(table.feature_names)))
+        kind: Matrix = np.empty(0, np.int8) if dense else csr_array((0, 0), dtype=np.int8)
+        Y_writer = h5ad.MatrixWriter(root, "obsm/labels", kind, (table.n, len(table.label_names)))
+        for X, Y in blocks:
+            X_writer.write(X)
+            Y_writer.write(Y.toarray() if dense else Y)
+        X_writer.finish()
+        Y_writer.finish()
+
+
+# ---- text
+
+
+@contextlib.contextmanager
+def _binary(table: _Table, file: Path) -> Iterator[BinaryIO]:
+    """The file to write to, through gzip if it is to be packed; the same content gives the same bytes."""
+    with file.open("wb") as raw:
+        if not table.packed:
+            yield raw
+            return
+        with gzip.GzipFile("", "wb", compresslevel=6, fileobj=raw, mtime=0) as packed:
+            yield cast(BinaryIO, packed)
+
+
+@contextlib.contextmanager
+def _text(table: _Table, file: Path) -> Iterator[TextIO]:
+    with _binary(table, file) as raw, io.TextIOWrapper(raw, encoding="utf-8", newline="\n") as out:
+        yield out
+
+
 # ---- svmlight
 
 
 def _write_svmlight(table: _Table, file: Path) -> None:
     d, row = len(table.feature_names), 0
-    with file.open("w", encoding="ascii", newline="\n") as out:
+    with _text(table, file) as out:
         for X, Y in _slices(table, _TEXT_VALUES):
             unknown = np.flatnonzero(Y.data == -1)
             if unknown.size:
@@ -347,7 +419,7 @@ def _write_arff(table: _Table, file: Path) -> None:
     values = [_declared(table, feature) for feature in range(d)]
     first, blocks = _peek(table.blocks)
     table = table._replace(blocks=blocks)
-    with file.open("w", encoding="utf-8", newline="\n") as out:
+    with _text(table, file) as out:
         out.write(f"@relation {_quoted(table.relation)}\n\n")
         for name, declared in zip(table.feature_names, values, strict=True):
             kind = "numeric" if declared is None else "{" + ",".join(map(_quoted, declared)) + "}"
@@ -430,7 +502,35 @@ def _distinct_names(table: _Table, what: str) -> None:
         )
 
 
-# ---- Parquet
+# ---- CSV and Parquet
+
+
+def _write_csv(table: _Table, file: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+
+    _distinct_names(table, "CSV")
+    first, blocks = _peek(table.blocks)
+    # A float32 is written with the digits of the float64 that it is read as.
+    dtype = first.dtype if first.dtype.kind in "iu" else np.dtype(np.float64)
+    schema = _arrow_schema(table, dtype, pa.string())
+    step = max(1, _GROUP_BYTES // (8 * len(schema)))
+    with _binary(table, file) as out, arrow_csv.CSVWriter(out, schema) as writer:
+        for X, Y in blocks:
+            for start in range(0, X.shape[0], step):
+                rows = slice(start, start + step)
+                writer.write_batch(_record_batch(X[rows].astype(dtype), Y[rows], table, schema))
+
+
+def _arrow_schema(table: _Table, dtype: np.dtype[Any], categorical: Any, **options: Any) -> Any:
+    import pyarrow as pa
+
+    numeric = pa.from_numpy_dtype(dtype)
+    fields = [
+        pa.field(name, categorical if feature in table.categories else numeric)
+        for feature, name in enumerate(table.feature_names)
+    ]
+    return pa.schema([*fields, *(pa.field(name, pa.int8()) for name in table.label_names)], **options)
 
 
 def _write_parquet(table: _Table, file: Path) -> None:
@@ -439,19 +539,13 @@ def _write_parquet(table: _Table, file: Path) -> None:
 
     _distinct_names(table, "Parquet")
     first, blocks = _peek(table.blocks)
-    fields = []
-    for feature, name in enumerate(table.feature_names):
-        kind = pa.from_numpy_dtype(first.dtype)
-        if feature in table.categories:
-            kind = pa.dictionary(pa.int32(), pa.string())
-        fields.append(pa.field(name, kind))
-    fields += [pa.field(name, pa.int8()) for name in table.label_names]
     stored = {
         "labels": list(table.label_names),
         "categories": {table.feature_names[f]: list(v) for f, v in table.categories.items()},
     }
-    schema = pa.schema(fields, metadata={"mlfs": json.dumps(stored)})
-    width = len(fields)
+    dictionary = pa.dictionary(pa.int32(), pa.string())
+    schema = _arrow_schema(table, first.dtype, dictionary, metadata={"mlfs": json.dumps(stored)})
+    width = len(schema)
     group_rows = max(1, _GROUP_BYTES // (width * max(first.dtype.itemsize, 4)))
     with parquet.ParquetWriter(file, schema) as writer:
         waiting: list[Any] = []
@@ -481,12 +575,11 @@ def _record_batch(X: Matrix, Y: csr_array, table: _Table, schema: Any) -> Any:
         missing = np.isnan(column) if column.dtype.kind == "f" else None
         if feature in table.categories:
             codes = np.where(missing, 0, column) if missing is not None else column
-            arrays.append(
-                pa.DictionaryArray.from_arrays(
-                    pa.array(codes.astype(np.int32), mask=missing),
-                    pa.array(list(table.categories[feature]), pa.string()),
-                )
+            texts = pa.DictionaryArray.from_arrays(
+                pa.array(codes.astype(np.int32), mask=missing),
+                pa.array(list(table.categories[feature]), pa.string()),
             )
+            arrays.append(texts.cast(schema.field(feature).type))
         else:
             arrays.append(pa.array(column, mask=missing))
     arrays += [pa.array(labels[:, label], mask=labels[:, label] == -1) for label in range(labels.shape[1])]
@@ -495,6 +588,8 @@ def _record_batch(X: Matrix, Y: csr_array, table: _Table, schema: Any) -> Any:
 
 _WRITERS: dict[str, Callable[[_Table, Path], None]] = {
     ".npz": _write_npz,
+    ".h5ad": _write_h5ad,
+    ".csv": _write_csv,
     ".svm": _write_svmlight,
     ".svmlight": _write_svmlight,
     ".libsvm": _write_svmlight,
@@ -502,3 +597,4 @@ _WRITERS: dict[str, Callable[[_Table, Path], None]] = {
     ".pq": _write_parquet,
     ".arff": _write_arff,
 }
+_TEXTS = (".csv", ".svm", ".svmlight", ".libsvm", ".arff")

@@ -28,7 +28,7 @@ from scipy.sparse import csr_array
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.chunking import INDEX_BYTES, OFFSET_BYTES
 from mlfs_dask.storage.digest import crc32c
-from mlfs_dask.storage.readers.base import Batch, Part, Reader
+from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, Batch, MinusOne, Part, Reader
 from mlfs_dask.storage.statistics import Statistics
 from mlfs_dask.typing import Matrix
 
@@ -45,7 +45,8 @@ class SpooledBatch:
         First byte.
     rows, width, label_width : int
         Shape of X and of Y.
-    nonzeros, label_nonzeros : int
+    nonzeros, label_nonzeros, minus_ones : int
+        `minus_ones` of the `label_nonzeros` are `MINUS_ONE`.
     sparse : bool
         Form of X; Y is always CSR.
     dtype : str
@@ -62,6 +63,7 @@ class SpooledBatch:
     label_width: int
     nonzeros: int
     label_nonzeros: int
+    minus_ones: int
     sparse: bool
     dtype: str
     position: int
@@ -328,7 +330,7 @@ def _plain(values: NDArray[np.floating[Any]]) -> NDArray[np.floating[Any]]:
 
 
 def _check_labels(Y: csr_array, batch: Batch, path: str) -> None:
-    wrong = (Y.data != 1) & (Y.data != -1) & (Y.data != 0)
+    wrong = ~np.isin(Y.data, (1, 0, UNKNOWN, MINUS_ONE))
     if wrong.any():
         entry = int(np.argmax(wrong))
         row = int(np.searchsorted(Y.indptr, entry, side="right")) - 1
@@ -410,6 +412,7 @@ def _append(
         label_width=Y.shape[1],
         nonzeros=nonzeros,
         label_nonzeros=Y.nnz,
+        minus_ones=int(np.count_nonzero(Y.data == MINUS_ONE)),
         sparse=not isinstance(X, np.ndarray),
         dtype=narrow.dtype.name,
         position=int(position),
@@ -439,11 +442,21 @@ def _matrices(batch: SpooledBatch, arrays: dict[str, NDArray[Any]]) -> tuple[Mat
 class SpooledRows:
     """All staged batches in the order of the source, read by rows or by nonzeros.
 
-    Holds a few integers per batch, and for each thread the last batch that it had to convert from dense to CSR.
+    Holds a few integers per batch, and for each thread the last batch that it had to convert from dense to CSR, and
+    the labels of the last one in which -1 had to be settled.
+
+    Parameters
+    ----------
+    directory : Path
+        Of the staged parts.
+    parts : int
+    minus_one : {"unknown", "negative"}
+        What a -1 of the source means among the labels.
     """
 
-    def __init__(self, directory: Path, parts: int) -> None:
+    def __init__(self, directory: Path, parts: int, *, minus_one: MinusOne = "unknown") -> None:
         self._directory = directory
+        self._minus_one = minus_one
         self._batches: list[SpooledBatch] = []
         self._files: list[int] = []
         for part in range(parts):
@@ -454,7 +467,9 @@ class SpooledRows:
             self._files += [part] * len(batches)
         self._rows = _offsets(batch.rows for batch in self._batches)
         self._nonzeros = _offsets(batch.nonzeros for batch in self._batches)
-        self._label_nonzeros = _offsets(batch.label_nonzeros for batch in self._batches)
+        self._label_nonzeros = _offsets(
+            batch.label_nonzeros - batch.minus_ones * (minus_one == "negative") for batch in self._batches
+        )
         self._of_thread = threading.local()
         self._opened: set[IO[bytes]] = set()
 
@@ -569,9 +584,10 @@ class SpooledRows:
     def _fill_offsets(self, start: int, out: NDArray[np.int64], before: list[int], *, labels: bool) -> None:
         for index, first, last, place in self._runs(self._rows, start, start + len(out)):
             there = slice(place, place + last - first)
-            if labels or self._batches[index].sparse:
-                name = "label_indptr" if labels else "indptr"
-                out[there] = self._read(index, name, first, last)
+            if labels:
+                out[there] = self._read_labels(index, "indptr", first, last)
+            elif self._batches[index].sparse:
+                out[there] = self._read(index, "indptr", first, last)
             else:
                 out[there] = self._as_csr(index).indptr[first:last]
             out[there] += before[index]
@@ -585,18 +601,39 @@ class SpooledRows:
         for index, first, last, place in self._runs(self._label_nonzeros, start, start + len(wanted)):
             there = slice(place, place + last - first)
             if data is not None:
-                data[there] = self._read(index, "label_data", first, last)
+                data[there] = self._read_labels(index, "data", first, last)
             if indices is not None:
-                indices[there] = self._read(index, "label_indices", first, last)
+                indices[there] = self._read_labels(index, "indices", first, last)
 
     def dense_labels(self, start: int, out: NDArray[np.int8]) -> None:
         """Fill `out`, shape (rows, q), with rows of Y from `start`."""
         for index, first, last, place in self._runs(self._rows, start, start + len(out)):
-            indptr = self._read(index, "label_indptr", first, last + 1)
+            indptr = self._read_labels(index, "indptr", first, last + 1)
             low, high = int(indptr[0]), int(indptr[-1])
-            data, indices = (self._read(index, name, low, high) for name in ("label_data", "label_indices"))
+            data, indices = (self._read_labels(index, name, low, high) for name in ("data", "indices"))
             rows = csr_array((data, indices, indptr - low), shape=(last - first, out.shape[1]))
             rows.toarray(out=out[place : place + last - first])
+
+    def _read_labels(self, index: int, name: str, start: int, stop: int) -> NDArray[Any]:
+        """Entries start..stop of `data`, `indices` or `indptr` of one batch's labels."""
+        if not self._batches[index].minus_ones:
+            return self._read(index, f"label_{name}", start, stop)
+        piece: NDArray[Any] = getattr(self._settled_labels(index), name)[start:stop]
+        return piece
+
+    def _settled_labels(self, index: int) -> csr_array:
+        of_thread = self._of_thread
+        if getattr(of_thread, "settled", None) != index:
+            pieces = self._batches[index].pieces()
+            names = ("label_data", "label_indices", "label_indptr")
+            data, indices, indptr = (self._read(index, name, 0, pieces[name][2]) for name in names)
+            shape = (self._batches[index].rows, self._batches[index].label_width)
+            labels = csr_array((data, indices, indptr), shape=shape)
+            labels.data[labels.data == MINUS_ONE] = UNKNOWN if self._minus_one == "unknown" else 0
+            labels.eliminate_zeros()
+            of_thread.settled, of_thread.labels = index, labels
+        settled: csr_array = of_thread.labels
+        return settled
 
     def rows_of_nonzeros(self, positions: Sequence[int]) -> list[int]:
         """First row whose nonzeros start at or after each position, for rising positions."""

@@ -16,6 +16,7 @@ from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.chunking import narrowest_dtype
+from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, MinusOne
 
 _TILE_BYTES = 1 << 18
 """Rows are looked at in tiles that stay in a core's cache through the dozen passes made over each."""
@@ -30,6 +31,7 @@ _LONG_ROW = 256
 """Columns from which on counting row by row is faster than along the axis."""
 
 _COLUMNS = ("minimum", "maximum", "stored", "missing", "integers")
+_LABEL_COUNTS = ("positive", "unknown", "minus_ones")
 
 
 class Statistics:
@@ -48,7 +50,9 @@ class Statistics:
         Every value present is a whole number.
     fits_float32 : bool
         Every value present is exactly a float32.
-    positive, unknown : int64 array, shape (q,)
+    positive, unknown, minus_ones : int64 array, shape (q,)
+        Entries of each label; `minus_ones` are -1 in the source, until `settle_minus_one` has counted them as unknown
+        or negative.
     seen : dict of int to bool array, shape (K,)
         Categorical feature -> which codes occur.
     """
@@ -66,6 +70,7 @@ class Statistics:
         self.integers: NDArray[np.bool_] = np.empty(0, np.bool_)
         self.positive: NDArray[np.int64] = np.empty(0, np.int64)
         self.unknown: NDArray[np.int64] = np.empty(0, np.int64)
+        self.minus_ones: NDArray[np.int64] = np.empty(0, np.int64)
         self.seen = {feature: np.zeros(size, np.bool_) for feature, size in (categories or {}).items()}
 
     @property
@@ -87,8 +92,8 @@ class Statistics:
             self.integers = np.concatenate([self.integers, np.ones(more, np.bool_)])
         more = n_labels - self.n_labels
         if more > 0:
-            self.positive = np.concatenate([self.positive, np.zeros(more, np.int64)])
-            self.unknown = np.concatenate([self.unknown, np.zeros(more, np.int64)])
+            for name in _LABEL_COUNTS:
+                setattr(self, name, np.concatenate([getattr(self, name), np.zeros(more, np.int64)]))
 
     def add_dense(self, X: NDArray[np.floating[Any]], *, tidy: bool = False) -> None:
         """Count a dense block of X, shape (rows, d); NaN is missing, inf is the caller's to refuse.
@@ -209,14 +214,32 @@ class Statistics:
             self.fits_float32 = _is_float32(values)
 
     def add_labels(self, Y: csr_array) -> None:
-        """Count a canonical block of Y with entries 1 and -1."""
+        """Count a canonical block of Y with entries 1, `UNKNOWN` and `MINUS_ONE`."""
         q = Y.shape[1]
         self.grow(0, q)
         self.label_nonzeros += Y.nnz
         positive = Y.data == 1
         self.positive[:q] += np.bincount(Y.indices[positive], minlength=q)
         if not positive.all():
-            self.unknown[:q] += np.bincount(Y.indices[~positive], minlength=q)
+            for counts, value in ((self.unknown, UNKNOWN), (self.minus_ones, MINUS_ONE)):
+                counts[:q] += np.bincount(Y.indices[Y.data == value], minlength=q)
+
+    def settle_minus_one(self, meaning: MinusOne | None = None) -> MinusOne:
+        """Count each -1 of the source as unknown or as negative; all rows have to be counted.
+
+        Parameters
+        ----------
+        meaning : {"unknown", "negative"}, optional
+            By default -1 and 1 without any 0 are negative and positive, and -1 beside 0 is unknown.
+        """
+        no_zero = self.label_nonzeros == self.rows * self.n_labels
+        meaning = meaning or ("negative" if no_zero and self.positive.any() else "unknown")
+        if meaning == "unknown":
+            self.unknown += self.minus_ones
+        else:
+            self.label_nonzeros -= int(self.minus_ones.sum())
+        self.minus_ones[:] = 0
+        return meaning
 
     def merge(self, other: Statistics) -> None:
         """Add the counts of other rows, in place."""
@@ -232,8 +255,8 @@ class Statistics:
         self.stored[:d] += other.stored
         self.missing[:d] += other.missing
         self.integers[:d] &= other.integers
-        self.positive[:q] += other.positive
-        self.unknown[:q] += other.unknown
+        for name in _LABEL_COUNTS:
+            getattr(self, name)[:q] += getattr(other, name)
         for feature, seen in other.seen.items():
             self.seen[feature] = self.seen[feature] | seen
 
@@ -265,9 +288,8 @@ class Statistics:
             ),
             "fits_float32": np.array(self.fits_float32),
             "occurs": occurs,
-            "positive": self.positive,
-            "unknown": self.unknown,
         }
+        arrays |= {name: getattr(self, name) for name in _LABEL_COUNTS}
         arrays |= {name: getattr(self, name)[occurs] for name in _COLUMNS}
         arrays |= {f"seen-{feature}": codes for feature, codes in self.seen.items()}
         with path.open("wb") as file:
@@ -286,7 +308,8 @@ class Statistics:
             occurs = file["occurs"]
             for name in _COLUMNS:
                 getattr(self, name)[occurs] = file[name]
-            self.positive, self.unknown = file["positive"], file["unknown"]
+            for name in _LABEL_COUNTS:
+                setattr(self, name, file[name])
             self.seen = {int(key.removeprefix("seen-")): file[key] for key in file if key.startswith("seen-")}
         return self
 

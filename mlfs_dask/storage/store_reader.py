@@ -495,17 +495,17 @@ class StoreRows(RowSource):
         nonzeros, label_nonzeros = int(self.nonzero_offsets[-1]), int(self.label_offsets[-1])
         partition_rows = int(np.diff(self.row_offsets).max(initial=1))
         if self.X.dense is not None:
-            itemsize = np.dtype(self.X.dense.dtype).itemsize
+            dtype = np.dtype(self.X.dense.dtype)
             rows = min(self._dense_block_rows(self.X.dense), max(partition_rows, 1))
             x_bytes = rows * self.X.dense.row_bytes
             read = n * self.X.dense.row_bytes
         else:
             assert self.X.data is not None
-            itemsize = np.dtype(self.X.data.dtype).itemsize
-            x_bytes = min(self.block_bytes, nonzeros * (itemsize + 4) + 8)
-            mean_row = max(1.0, nonzeros * (itemsize + 4) / max(n, 1))
+            dtype = np.dtype(self.X.data.dtype)
+            x_bytes = min(self.block_bytes, nonzeros * (dtype.itemsize + 4) + 8)
+            mean_row = max(1.0, nonzeros * (dtype.itemsize + 4) / max(n, 1))
             rows = max(1, min(partition_rows, int(x_bytes / mean_row)))
-            read = nonzeros * (itemsize + 4) + 8 * n
+            read = nonzeros * (dtype.itemsize + 4) + 8 * n
         y_bytes = 5 * label_nonzeros // max(n, 1) * rows + 8 * rows
         # Of labels and row pointers a whole partition is held, X in two buffers, of each array a chunk.
         partition_bytes = 5 * int(np.diff(self.label_offsets).max(initial=0)) + 24 * partition_rows
@@ -517,7 +517,7 @@ class StoreRows(RowSource):
             d=d,
             q=self.Y.shape[1],
             sparse=self.X.dense is None,
-            itemsize=itemsize,
+            dtype=dtype,
             nonzeros=nonzeros,
             label_nonzeros=label_nonzeros,
             partitions=len(self.row_offsets) - 1,

@@ -52,6 +52,12 @@ def converted(run_json: RunJson, folder: Path, text: str, labels: str = "sky,sea
             ("--labels", "a.xml"),
             ("a.xml, value 'seaa': the label 'seaa' is no attribute of", "the closest names are 'sea'"),
         ),
+        (
+            {"a.arff": ARFF, "a.xml": XML.format("sky")},
+            "a.arff",
+            ("--labels", "a.xml"),
+            ("a.xml, line 1, value 'sky': the label is named a second time", "another name may have been meant here"),
+        ),
         ({}, "none.csv", BOTH, ("none.csv: there is no such file", "check the path")),
         (
             {"a.csv": CSV.replace("2,1,1,0", "2,1,0.5,0")},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import re
 import subprocess
@@ -76,6 +77,7 @@ def test_convert_defaults(run: Run, replace: Replace) -> None:
     assert args == (["a.arff", "b.arff"], "c.zarr")
     assert kwargs == {
         "labels": LabelSpec(),
+        "minus_one": None,
         "format": None,
         "keys": {},
         "workers": None,
@@ -98,12 +100,13 @@ def test_convert_options(run: Run, replace: Replace, tmp_path: Path) -> None:
         *("convert", "a.csv", "c.zarr", "--label-columns", 'first,"second, too"', "--label-columns", f"@{names}"),
         *("--format", "csv", "--key", "X=data", "--key", "Y=target", "--drop", "id,name", "--dtype", "float32"),
         *("--storage", "dense", "--compressor", "zstd", "--partition-size", "32MiB", "--workers", "3"),
-        *("--memory-limit", "1.5GB", "--force", "--resume"),
+        *("--memory-limit", "1.5GB", "--force", "--resume", "--labels-negative", "-1"),
     )
     ((_, kwargs),) = calls
     assert kwargs.pop("command").startswith("mlfs convert a.csv c.zarr --label-columns")
     assert kwargs == {
         "labels": LabelSpec(columns=("first", "second, too", "third", "fourth, with a comma")),
+        "minus_one": "negative",
         "format": "csv",
         "keys": {"X": "data", "Y": "target"},
         "workers": 3,
@@ -137,6 +140,8 @@ def test_convert_labels(run: Run, replace: Replace, words: list[str], labels: La
     [
         (["--labels", "a.xml", "--n-labels", "3"], "exclude one another"),
         (["--labels-first"], "--labels-first goes with --n-labels"),
+        (["--labels-unknown", "-1", "--labels-negative", "-1"], "exclude one another"),
+        (["--labels-unknown", "0"], "'0' is not '-1'"),
         (["--label-columns", "@absent.txt"], "there is no file 'absent.txt'"),
         (["--key", "X"], "'X' is not of the form NAME=VALUE"),
         (["--n-labels", "0"], "--n-labels"),
@@ -166,6 +171,29 @@ def test_convert_and_inspect(run: Run, run_json: RunJson, tiny_csv: Path, tmp_pa
     assert refused.exit_code == 2
     assert "--force" in refused.stderr
     assert run_json("convert", tiny_csv, store, "--label-columns", "a", "--force")["q"] == 1
+
+
+def test_convert_of_standard_input(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, text in enumerate((b"x,a\n1,0\n2,1\n", gzip.compress(b"0 1:5\n1 2:3\n"))):
+        store = tmp_path / f"{number}.zarr"
+        monkeypatch.setenv("TMPDIR", str(tmp_path))
+        command = [sys.executable, "-m", "mlfs_dask", "convert", "-", str(store), *(("--n-labels", "1") * (not number))]
+        done = subprocess.run(command, input=text, capture_output=True, check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert open_dataset(store).shape == ((2, 1), (2, 2))[number]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0.zarr", "1.zarr"]
+    refused = run("convert", "-", tmp_path / "t.zarr", "--resume")
+    assert (refused.exit_code, "standard input cannot be read again" in refused.stderr) == (2, True)
+
+
+def test_minus_one_is_said_and_settled(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x,a,b\n1,-1,1\n2,1,-1\n3,1,1\n")
+    words = ("convert", tmp_path / "t.csv", tmp_path / "t.zarr", "--n-labels", "2")
+    said = run(*words)
+    assert "labels are -1 and 1 and never 0, so -1 is taken as negative; say --labels-unknown -1" in said.stderr
+    settled = run(*words, "--labels-unknown", "-1", "--force")
+    assert (settled.exit_code, "-1" in settled.stderr) == (0, False)
+    assert open_dataset(tmp_path / "t.zarr").rows.label_counts[0].tolist() == [1, 1]
 
 
 def test_convert_of_invalid_data(run: Run, tmp_path: Path) -> None:

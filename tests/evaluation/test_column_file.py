@@ -15,7 +15,7 @@ from scipy import sparse as sp
 import mlfs_dask as mlfs
 from mlfs_dask.array_files import is_mapped
 from mlfs_dask.errors import DoesNotFitError
-from mlfs_dask.evaluation.column_file import column_dtype, new_column_file
+from mlfs_dask.evaluation.column_file import new_column_file
 from mlfs_dask.primitives.row_sources import ArrayRows
 from mlfs_dask.primitives.subsets import read_rows
 from mlfs_dask.runtime import current_resources
@@ -65,7 +65,7 @@ def test_columns_are_read_into_the_file(tmp_path: Path, kind: str) -> None:
     else:
         source = ArrayRows(sp.csr_array(X) if "sparse" in kind else X, sp.csr_array(Y))
     columns = np.array([5, 0, 7])
-    dtype = column_dtype(source.profile)
+    dtype = source.profile.float_dtype
     assert dtype == np.float32
     out = new_column_file(tmp_path, 90, 3, dtype)
     found, _, _ = read_rows(source, current_resources(threads=2), columns=columns, out=out)

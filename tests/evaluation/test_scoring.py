@@ -19,7 +19,7 @@ MB = 2**20
 
 
 def plan(limit: int, *, held: bool = False, n: int = 10**6, columns: int = 100, **options: Any) -> ScoringPlan:
-    profile = SimpleNamespace(itemsize=4, buffer_bytes=MB, block_bytes=4 * MB, block_rows=1000)
+    profile = SimpleNamespace(float_dtype=np.dtype(np.float32), buffer_bytes=MB, block_bytes=4 * MB, block_rows=1000)
     labels = sp.csr_array((n, 10), dtype=np.int8)
     table: Any = SimpleNamespace(n=n, q=10, Y=labels, held=held, source=SimpleNamespace(profile=profile))
     resources = Resources(1, 2, limit, limit, process_bytes=100 * MB)

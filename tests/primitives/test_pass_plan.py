@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from mlfs_dask.errors import DoesNotFitError
@@ -21,7 +22,7 @@ def profile(partitions=100, buffer_bytes=32 * MIB):
         d=1000,
         q=100,
         sparse=False,
-        itemsize=4,
+        dtype=np.dtype(np.float32),
         nonzeros=10**9,
         label_nonzeros=3 * 10**6,
         partitions=partitions,

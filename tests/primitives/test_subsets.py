@@ -108,6 +108,18 @@ def test_all_rows_come_as_the_source_has_them(store: tuple[Any, np.ndarray, np.n
     assert not np.shares_memory(labels.data, next(dataset.rows.stream(0, 1)).Y.data)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "read"),
+    [("uint8", "float32"), ("int16", "float32"), ("int32", "float64"), ("float32", "float32"), ("float64", "float64")],
+)
+def test_no_value_is_rounded(dtype: str, read: str) -> None:
+    largest = 2.0**30 + 1 if dtype in ("int32", "float64") else 100.0
+    X = np.array([[largest, 1], [largest - 1, 0]]).astype(dtype)
+    found, _, _ = read_rows(ArrayRows(X, sp.csr_array(np.ones((2, 1), np.int8))), current_resources())
+    assert found.dtype == read
+    np.testing.assert_array_equal(found, X)
+
+
 def test_no_rows_are_a_matrix_of_none() -> None:
     source = ArrayRows(sp.csr_array((0, 3)), sp.csr_array((0, 2), dtype=np.int8))
     X, Y, _ = read_rows(source, current_resources())

@@ -292,7 +292,7 @@ def profile_of(*, sparse):
         d=200,
         q=20,
         sparse=sparse,
-        itemsize=4,
+        dtype=np.dtype(np.float32),
         nonzeros=stored * 10**6,
         label_nonzeros=3 * 10**6,
         partitions=50,

@@ -219,6 +219,9 @@ def test_labels_are_needed_and_must_fit():
         ELC(2).fit(X, Y[:-1])
     with pytest.raises(DataError, match="Expected 2D array, got 1D Dask array"):
         ELC(2).fit(da.zeros(5, chunks=2), Y)
+    for cube in (np.zeros((N, 2, 3)), da.zeros((N, 2, 3))):
+        with pytest.raises(DataError, match=rf"X must be two-dimensional, \(rows, features\); got shape \({N}, 2, 3\)"):
+            ELC(2).fit(cube, Y)
     with pytest.raises(DataError, match=r"X has shape .60, 8. and Y 0 columns"):
         ELC(2).fit(X, np.zeros((N, 0)))
 

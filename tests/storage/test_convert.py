@@ -184,6 +184,34 @@ def test_dtype_on_request(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("values", "dtype", "said"),
+    [
+        ([2**24, 3], "float32", None),
+        ([2**24 + 1, 3], None, None),
+        ([2**24 + 1, NAN], None, None),
+        ([2**24 + 1, 0.5], "float32", None),
+        ([2**40 + 1, 2**53], None, None),
+        ([2**24 + 1, 3], "float32", "hold whole numbers beyond 2^24, which float32 rounds; leave --dtype out to keep"),
+        ([-(2**24) - 1, 3], "float32", "hold whole numbers beyond 2^24, which float32 rounds; leave --dtype out"),
+        ([2**53 + 2, 3], None, "hold whole numbers beyond 2^53, which float64 rounds; leave identifiers out with"),
+    ],
+)
+def test_whole_numbers_are_kept_or_their_loss_is_told(
+    tmp_path: Path, values: list[float], dtype: str | None, said: str | None
+) -> None:
+    X = np.array([values, [1.0, 2.0]]).T
+    reader = make_reader(X, np.ones((2, 1), np.int8), feature_names=("id", "x"))
+    made = run(tmp_path, reader, dtype=dtype)
+    if said is None:
+        assert made.warnings == ()
+    else:
+        (warning,) = made.warnings
+        assert warning.startswith(f"1 of the features ('id') {said}")
+    if dtype is None:
+        np.testing.assert_array_equal(rows_of(made)[0], X)
+
+
+@pytest.mark.parametrize(
     ("values", "dtype", "problem"),
     [
         ([0.5], "int16", "int16 cannot hold fractions"),

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import anndata
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -13,7 +15,9 @@ from scipy import sparse as sp
 
 from mlfs_dask.errors import DataError, MlfsError, UsageError
 from mlfs_dask.storage import export
+from mlfs_dask.storage.convert import convert_reader
 from mlfs_dask.storage.export import export_rows, known_suffixes
+from mlfs_dask.storage.readers.base import LabelSpec, Reader, ReadOptions
 from mlfs_dask.storage.readers.detect import open_source
 from tests.storage.readers.reading import batches_of, read_all
 
@@ -24,7 +28,7 @@ LABELS = ("sky & <sea>", "it's\ta tab", "sun")
 KINDS = ("numeric", "integer", "binary", "categorical", "categorical")
 CATEGORIES = {3: ("no", "yes, or ?"), 4: ("10", "2", "ü 'q'")}
 NAMES = {"feature_names": FEATURES, "label_names": LABELS, "kinds": KINDS, "categories": CATEGORIES}
-SUFFIXES = [".npz", ".svm", ".parquet", ".arff"]
+SUFFIXES = [".npz", ".h5ad", ".svm", ".csv", ".parquet", ".arff", ".svm.gz", ".csv.gz", ".arff.gz"]
 
 
 def table(dtype: str, *, missing: bool = False) -> np.ndarray:
@@ -57,8 +61,13 @@ def blocks(X: np.ndarray, Y: np.ndarray, *, sparse: bool, size: int = 17) -> Ite
         yield sp.csr_array(X[rows]) if sparse else X[rows], sp.csr_array(Y[rows])
 
 
-def read(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    return read_all(open_source([str(path)]))
+def reader_of(path: object, names: tuple[str, ...] = LABELS) -> Reader:
+    labels = LabelSpec(columns=names) if ".csv" in str(path) else LabelSpec()
+    return open_source([str(path)], ReadOptions(labels=labels))
+
+
+def read(path: object, names: tuple[str, ...] = LABELS) -> tuple[np.ndarray, np.ndarray]:
+    return read_all(reader_of(path, names))
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -68,20 +77,20 @@ def read(path: Path) -> tuple[np.ndarray, np.ndarray]:
 )
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_round_trip(tmp_path: Path, suffix: str, dtype: str, sparse: bool, missing: bool) -> None:
-    X, Y = table(dtype, missing=missing), labels(unknown=suffix != ".svm")
+    X, Y = table(dtype, missing=missing), labels(unknown=".svm" not in suffix)
     path = tmp_path / f"t{suffix}"
     size = export_rows(blocks(X, Y, sparse=sparse), path, **NAMES, n=N)
     assert size == sum(file.stat().st_size for file in tmp_path.iterdir())
     found = read(path)
     np.testing.assert_array_equal(found[0], X.astype(np.float64))
     np.testing.assert_array_equal(found[1], Y)
-    header = open_source([str(path)]).header
-    if suffix != ".svm":
+    header = reader_of(path).header
+    if ".svm" not in suffix:
         assert (header.feature_names, header.label_names) == (FEATURES, LABELS)
-        expected = CATEGORIES | ({2: ("0", "1")} if suffix == ".arff" else {})
+        expected = CATEGORIES | ({2: ("0", "1")} if ".arff" in suffix else {})
         assert header.categories == expected
     assert sorted(file.name for file in tmp_path.iterdir()) == sorted(
-        ["t.arff", "t.xml"] if suffix == ".arff" else [f"t{suffix}"]
+        [f"t{suffix}", "t.xml"] if ".arff" in suffix else [f"t{suffix}"]
     )
 
 
@@ -101,9 +110,44 @@ def test_every_float_survives(tmp_path: Path, values, suffix: str, sparse: bool,
         patch.setattr(export, "_TEXT_VALUES", 4)
         patch.setattr(export, "_GROUP_BYTES", 50)
         export_rows(blocks(X, Y, sparse=sparse, size=size), path, **how)
-    found = read(path)
+    found = read(path, ("y",))
     np.testing.assert_array_equal(found[0], X)
     np.testing.assert_array_equal(found[1], Y)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("suffix", [suffix for suffix in SUFFIXES if ".svm" not in suffix])
+def test_unknown_labels_stay_so_without_a_label_0(tmp_path: Path, suffix: str, sparse: bool) -> None:
+    X, Y = table("float64"), RNG.choice([-1, 1], size=(N, Q)).astype(np.int8)
+    export_rows(blocks(X, Y, sparse=sparse), tmp_path / f"t{suffix}", **NAMES, n=N)
+    reader = reader_of(tmp_path / f"t{suffix}")
+    made = convert_reader(lambda: reader, tmp_path / "t.zarr", workers=1)
+    assert made.schema.unknown == tuple((Y == -1).sum(axis=0))
+    assert made.warnings == ()
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_anndata_opens_an_h5ad(tmp_path: Path, sparse: bool) -> None:
+    X, Y = table("float32"), labels(unknown=True)
+    export_rows(blocks(X, Y, sparse=sparse), tmp_path / "t.h5ad", **NAMES, n=N)
+    found = anndata.read_h5ad(tmp_path / "t.h5ad")
+    assert found.X.dtype == np.float32
+    assert sp.issparse(found.X) == sp.issparse(found.obsm["labels"]) == sparse
+    np.testing.assert_array_equal(found.X.toarray() if sparse else found.X, X)
+    np.testing.assert_array_equal(found.obsm["labels"].toarray() if sparse else found.obsm["labels"], Y)
+    assert tuple(found.var_names) == FEATURES
+    assert found.obs_names.tolist() == [str(row) for row in range(N)]
+    assert tuple(found.uns["mlfs"]["label_names"]) == LABELS
+
+
+def test_pandas_opens_csv(tmp_path: Path) -> None:
+    X, Y = table("float32", missing=True), labels(unknown=True)
+    export_rows(blocks(X, Y, sparse=False), tmp_path / "t.csv.gz", **NAMES, n=N)
+    frame = pd.read_csv(tmp_path / "t.csv.gz", float_precision="round_trip")
+    assert tuple(frame.columns) == FEATURES + LABELS
+    np.testing.assert_array_equal(frame[FEATURES[0]], X[:, 0].astype(np.float64))
+    assert set(frame["%a#b"].dropna()) <= set(CATEGORIES[3])
+    assert frame[LABELS[0]].isna().sum() == (Y[:, 0] == -1).sum()
 
 
 def test_scipy_opens_a_sparse_npz(tmp_path: Path) -> None:
@@ -135,7 +179,6 @@ def test_scikit_learn_opens_svmlight(tmp_path: Path) -> None:
 
 
 def test_pandas_opens_parquet(tmp_path: Path) -> None:
-    pd = pytest.importorskip("pandas")
     X, Y = table("float64", missing=True), labels(unknown=True)
     export_rows(blocks(X, Y, sparse=False), tmp_path / "t.parquet", **NAMES, n=N)
     frame = pd.read_parquet(tmp_path / "t.parquet")
@@ -149,12 +192,12 @@ def test_the_same_rows_give_the_same_bytes(tmp_path: Path, sparse: bool) -> None
     X, Y = table("float64"), labels(unknown=False)
     for suffix in SUFFIXES:
         for name, size in (("a", 17), ("b", 5)):
-            (tmp_path / name).mkdir(exist_ok=True)
-            path = tmp_path / name / f"t{suffix}"
+            path = tmp_path / suffix / name / f"t{suffix}"
+            path.parent.mkdir(parents=True)
             export_rows(blocks(X, Y, sparse=sparse, size=size), path, **NAMES, n=N)
         # Parquet's pages follow the batches, the others are free of them.
         if suffix != ".parquet":
-            assert (tmp_path / "a" / f"t{suffix}").read_bytes() == path.read_bytes()
+            assert (tmp_path / suffix / "a" / f"t{suffix}").read_bytes() == path.read_bytes()
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
@@ -164,7 +207,7 @@ def test_url(suffix: str) -> None:
     X, Y = table("float64"), labels(unknown=False)
     url = f"memory://export/t{suffix}"
     export_rows(blocks(X, Y, sparse=True), url, **NAMES, n=N, force=True)
-    np.testing.assert_array_equal(read_all(open_source([url]))[0], X)
+    np.testing.assert_array_equal(read(url)[0], X)
     filesystem = fsspec.filesystem("memory")
     assert not [name for name in filesystem.find("/export") if name.endswith(".part")]
     with pytest.raises(UsageError, match="exists already"):
@@ -243,10 +286,12 @@ def test_no_such_folder(tmp_path: Path) -> None:
 
 
 def test_unknown_suffix(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"the suffix '\.xlsx' is no format that can be written") as caught:
+    with pytest.raises(UsageError, match=r"cannot write \.xlsx; a store ends in \.zarr, a file in one of") as caught:
         export_rows(iter([]), tmp_path / "t.xlsx", **NAMES, n=N)
-    assert known_suffixes() == ".npz, .svm, .svmlight, .libsvm, .parquet, .pq, .arff"
+    assert known_suffixes() == ".npz, .h5ad, .csv, .svm, .svmlight, .libsvm, .parquet, .pq, .arff"
     assert known_suffixes() in str(caught.value)
+    with pytest.raises(UsageError, match=r"cannot write \.npz\.gz; .*; \.csv, .* also with \.gz behind it"):
+        export_rows(iter([]), tmp_path / "t.npz.gz", **NAMES, n=N)
 
 
 def test_svmlight_cannot_say_unknown(tmp_path: Path) -> None:
@@ -258,7 +303,7 @@ def test_svmlight_cannot_say_unknown(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(("suffix", "what"), [(".arff", "ARFF"), (".parquet", "Parquet")])
+@pytest.mark.parametrize(("suffix", "what"), [(".arff", "ARFF"), (".parquet", "Parquet"), (".csv", "CSV")])
 def test_names_given_twice(tmp_path: Path, suffix: str, what: str) -> None:
     X, Y = table("float64"), labels(unknown=False)
     names = NAMES | {"label_names": ("plain", "b", "c")}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.storage.readers.base import ReadOptions
+from mlfs_dask.storage.readers.base import MinusOne, ReadOptions
 from mlfs_dask.storage.readers.encoded import (
     ColumnRows,
     columns_of,
@@ -24,8 +24,8 @@ from mlfs_dask.storage.readers.encoded import (
     rows_of,
     texts_of,
 )
-from mlfs_dask.storage.readers.label_columns import find_column
-from mlfs_dask.storage.readers.matrix import MatrixReader, Pair, Rows, damage_in, matrix_reader, open_random
+from mlfs_dask.storage.readers.label_columns import check_distinct, find_column
+from mlfs_dask.storage.readers.matrix import MatrixReader, Pair, Rows, damage_in, matrix_reader, open_hdf5
 
 _LABELS = "obsm/labels"
 _DEFAULTS = ReadOptions()
@@ -38,9 +38,9 @@ def open_anndata(path: str, options: ReadOptions = _DEFAULTS) -> MatrixReader:
     ----------
     path : str
     options : ReadOptions
-        `labels.columns` are columns of `obs`. `keys` may hold ``x`` (default X; ``layers/NAME``), ``y`` (default
-        obsm/labels; a matrix or a data frame) and ``label_names`` (an array of texts; default the data frame's
-        columns, uns/mlfs/label_names, or uns/label_names).
+        `labels.columns` are columns of `obs`, of true and false or categorical (see `ColumnRows`). `keys` may hold
+        ``x`` (default X; ``layers/NAME``), ``y`` (default obsm/labels; a matrix or a data frame) and ``label_names``
+        (an array of texts; default the data frame's columns, uns/mlfs/label_names, or uns/label_names).
 
     Raises
     ------
@@ -60,6 +60,8 @@ def open_anndata(path: str, options: ReadOptions = _DEFAULTS) -> MatrixReader:
         feature_names = index_of(root["var"]) if "var" in root else None
         label_names = _label_names(root, options, path)
         categories = _categories(root)
+        # Stores and files of ours have unknown labels alone as -1.
+        minus_one: MinusOne | None = "unknown" if "uns/mlfs" in root else None
     opener = functools.partial(_open_pair, path, options)
     return matrix_reader(
         path,
@@ -67,6 +69,7 @@ def open_anndata(path: str, options: ReadOptions = _DEFAULTS) -> MatrixReader:
         feature_names=feature_names,
         label_names=label_names,
         categories=categories,
+        minus_one=minus_one,
         drop=options.drop,
     )
 
@@ -82,19 +85,8 @@ def _open_root(path: str, options: ReadOptions) -> Iterator[Any]:
             raise DataError(f"there is no Zarr group: {error}", file=path, cure="check the path") from error
         yield root
         return
-    import h5py
-
-    with open_random(path, options.storage_options) as file:
-        try:
-            hdf5 = h5py.File(file, "r")
-        except OSError as error:
-            raise DataError(
-                f"it is no HDF5 file, or damaged or cut off: {error}",
-                file=path,
-                cure="fetch or write it again",
-            ) from error
-        with hdf5:
-            yield hdf5
+    with open_hdf5(path, options.storage_options) as hdf5:
+        yield hdf5
 
 
 def _element(root: Any, key: str, path: str) -> Any:
@@ -118,7 +110,8 @@ def _label_columns(root: Any, options: ReadOptions, path: str) -> tuple[Any, tup
     if options.labels.columns is not None:
         frame = _element(root, "obs", path)
         known = columns_of(frame)
-        chosen = {find_column(known, name, "label", file=path) for name in options.labels.columns}
+        chosen = [find_column(known, name, "label", file=path) for name in options.labels.columns]
+        check_distinct(chosen, options.labels.columns, file=path)
         return frame, tuple(known[index] for index in sorted(chosen))
     node = _element(root, options.keys.get("y", _LABELS), path)
     if is_array(node) or not is_dataframe(node):
@@ -129,7 +122,7 @@ def _label_columns(root: Any, options: ReadOptions, path: str) -> tuple[Any, tup
 def _label_names(root: Any, options: ReadOptions, path: str) -> tuple[str, ...] | None:
     frame = _label_columns(root, options, path)
     if frame is not None:
-        return frame[1]
+        return ColumnRows(*frame, file=path).label_names
     key = options.keys.get("label_names")
     if key is not None:
         return texts_of(_element(root, key, path))

@@ -40,7 +40,7 @@ from mlfs_dask.storage.readers.arff_header import (
     readable,
     unquote,
 )
-from mlfs_dask.storage.readers.base import Batch, Header, Part, ReadOptions
+from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, Batch, Header, Part, ReadOptions
 from mlfs_dask.storage.readers.compressed_io import SourceFile, open_source
 from mlfs_dask.storage.readers.lines import (
     NEWLINE,
@@ -73,9 +73,20 @@ _FALSE_TRUE = (
     ("-1", "+1"),
     ("0.0", "1.0"),
 )
+_LABEL_NUMBERS = {
+    "0": 0,
+    "0.0": 0,
+    "1": 1,
+    "+1": 1,
+    "1.0": 1,
+    "-1": tokens.MINUS_ONE_CODE,
+    "-1.0": tokens.MINUS_ONE_CODE,
+}
 # Room for values set aside, beyond one row of them.
 _DEFERRED_ROWS = 1 << 12
-_LABEL_CURE = "labels are 0, 1 or ? (unknown): correct the value, or name other attributes as labels"
+# What values and codes of labels become; all others are missing.
+_LABELS = {0.0: 0, 1.0: 1, -1.0: MINUS_ONE, float(tokens.MINUS_ONE_CODE): MINUS_ONE}
+_LABEL_CURE = "labels are 0, 1, -1 or ? (unknown): correct the value, or name other attributes as labels"
 # A value as it stands in a dense row, for counting the values of a row that is too long.
 _VALUE = re.compile(r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\s,'"][^\s,]*)""")
 
@@ -112,8 +123,8 @@ class _Columns:
     declared: NDArray[np.int32]
     targets: NDArray[np.int32]
     declarations: list[tuple[tuple[bytes, ...], tuple[int, ...]]]
-    default_features: NDArray[np.int32]
-    default_labels: NDArray[np.int32]
+    default_features: dict[int, int]
+    default_labels: dict[int, int]
     n_features: int
     n_labels: int
 
@@ -127,7 +138,8 @@ def _make_reader(source: SourceFile, header: ArffHeader, labels: list[int], drop
     declarations: dict[tuple[tuple[bytes, ...], tuple[int, ...]], int] = {}
     features: list[int] = []
     categories: dict[int, tuple[str, ...]] = {}
-    defaults: dict[bool, list[int]] = {True: [], False: []}
+    default_features: dict[int, int] = {}
+    default_labels: dict[int, int] = {}
     label_number = {attribute: number for number, attribute in enumerate(labels)}
     for i, attribute in enumerate(attributes):
         if i in dropped:
@@ -142,7 +154,7 @@ def _make_reader(source: SourceFile, header: ArffHeader, labels: list[int], drop
             kinds[i] = tokens.NUMERIC
         elif attribute.kind == "nominal":
             kinds[i] = tokens.NOMINAL
-            codes = _codes(attribute, is_label)
+            codes = _label_codes(attribute) if is_label else _codes(attribute)
             if codes is None:
                 raise DataError(
                     f"a label is numeric or {{0,1}}; this one is declared {_shown(attribute.values)}",
@@ -153,9 +165,13 @@ def _make_reader(source: SourceFile, header: ArffHeader, labels: list[int], drop
                 )
             values = tuple(v.encode("utf-8", "surrogateescape") for v in attribute.values)
             declared[i] = declarations.setdefault((values, codes), len(declarations))
-            if codes[0] == 1:
-                defaults[is_label].append(label_number[i] if is_label else int(targets[i]))
-            if not is_label:
+            # A sparse row leaves out the value that is declared first.
+            if is_label:
+                if codes[0] != 0:
+                    default_labels[label_number[i]] = MINUS_ONE if codes[0] == tokens.MINUS_ONE_CODE else 1
+            else:
+                if codes[0] == 1:
+                    default_features[int(targets[i])] = 1
                 by_code = sorted(range(len(codes)), key=codes.__getitem__)
                 categories[int(targets[i])] = tuple(readable(attribute.values[v]) for v in by_code)
         elif is_label or attribute.kind == "string":
@@ -181,8 +197,8 @@ def _make_reader(source: SourceFile, header: ArffHeader, labels: list[int], drop
         declared=declared,
         targets=targets,
         declarations=list(declarations),
-        default_features=np.array(defaults[False], dtype=np.int32),
-        default_labels=np.array(defaults[True], dtype=np.int32),
+        default_features=default_features,
+        default_labels=default_labels,
         n_features=len(features),
         n_labels=len(labels),
     )
@@ -203,16 +219,22 @@ def _make_reader(source: SourceFile, header: ArffHeader, labels: list[int], drop
     )
 
 
-def _codes(attribute: Attribute, is_label: bool) -> tuple[int, ...] | None:
-    """Code of each declared value; None for a label that is not false/true."""
+def _codes(attribute: Attribute) -> tuple[int, ...]:
+    """Code of each declared value of a feature: 0 for false and 1 for true, else in the order declared."""
     values = tuple(value.lower() for value in attribute.values)
     for pair in _FALSE_TRUE:
         if set(values) == set(pair) and len(values) == 2:
             return tuple(pair.index(value) for value in values)
-    if not is_label:
-        return tuple(range(len(values)))
+    return tuple(range(len(values)))
+
+
+def _label_codes(attribute: Attribute) -> tuple[int, ...] | None:
+    """Code of each declared value of a label; None where one is neither 0, 1, -1 nor a word for false or true."""
+    values = tuple(value.lower() for value in attribute.values)
     # A label that occurs in all rows or in none may be declared {1} or {0}.
-    return (int(values[0]),) if values in (("0",), ("1",)) else None
+    if all(value in _LABEL_NUMBERS for value in values):
+        return tuple(_LABEL_NUMBERS[value] for value in values)
+    return _codes(attribute) if any(set(values) == set(pair) for pair in _FALSE_TRUE) else None
 
 
 def _shown(values: tuple[str, ...]) -> str:
@@ -417,7 +439,7 @@ class ArffReader:
             if place >= 0:
                 features[place] = value
             else:
-                label_values[-1 - place] = -1 if math.isnan(value) else int(value)
+                label_values[-1 - place] = _LABELS.get(value, UNKNOWN)
 
     def _check_dense(self, block: LineBlock, report: NDArray[np.int64]) -> None:
         status, p, count = (int(report[field]) for field in (tokens.STATUS, tokens.POSITION, tokens.COUNT))
@@ -555,7 +577,7 @@ def _value_of(token: str, attribute: Attribute, codes: dict[str, int], *, is_lab
         return "", (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp(), ""
     number = number_from_text(text)
     if is_label:
-        if number is None or (number not in (0.0, 1.0) and not math.isnan(number)):
+        if number is None or (number not in (0.0, 1.0, -1.0) and not math.isnan(number)):
             return "a label is 0 or 1", 0.0, _LABEL_CURE
     elif number is None:
         return "a number was expected", 0.0, "write ? for a missing value, or declare the attribute nominal"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.readers.base import LabelSpec
 from mlfs_dask.storage.readers.compressed_io import SourceFile, exists
+from mlfs_dask.storage.readers.label_columns import check_distinct
 from mlfs_dask.storage.readers.mulan_xml import read_mulan_labels
 
 NUMERIC_TYPES = ("numeric", "real", "integer")
@@ -299,6 +300,12 @@ class AttributeNames:
             )
         return found
 
+    def find_labels(self, names: Sequence[str], file: str) -> list[int]:
+        """Indices of the labels that `file` names, in the order of the attributes."""
+        found = self.find(names, "label", file)
+        check_distinct(found, names, file=file)
+        return sorted(found)
+
 
 def choose_labels(
     header: ArffHeader,
@@ -319,9 +326,9 @@ def choose_labels(
     n = len(header.attributes)
     if spec.xml is not None:
         listed = read_mulan_labels(spec.xml, source.storage_options)
-        return sorted(set(names.find(listed, "label", spec.xml)))
+        return names.find_labels(listed, spec.xml)
     if spec.columns is not None:
-        return sorted(set(names.find(spec.columns, "label", source.path)))
+        return names.find_labels(spec.columns, source.path)
     if spec.count is not None:
         return _labels_at_an_end(spec.count if spec.first else -spec.count, n, source.path, "--n-labels")
     declared = _MEKA_LABELS.search(header.relation)
@@ -332,15 +339,13 @@ def choose_labels(
         )
     labels = _labels_at_an_end(int(declared[1]), n, source.path, "-C in @relation")
     sibling = _sibling_xml(source)
-    if sibling is not None:
-        others = names.find(read_mulan_labels(sibling, source.storage_options), "label", sibling)
-        if sorted(set(others)) != labels:
-            raise DataError(
-                f"the header says -C {declared[1]}, but {sibling} names other attributes as labels",
-                file=source.path,
-                cure=f"give --labels {sibling}, or --n-labels {abs(int(declared[1]))}"
-                f"{' --labels-first' if int(declared[1]) > 0 else ''} if the header is right",
-            )
+    if sibling and names.find_labels(read_mulan_labels(sibling, source.storage_options), sibling) != labels:
+        raise DataError(
+            f"the header says -C {declared[1]}, but {sibling} names other attributes as labels",
+            file=source.path,
+            cure=f"give --labels {sibling}, or --n-labels {abs(int(declared[1]))}"
+            f"{' --labels-first' if int(declared[1]) > 0 else ''} if the header is right",
+        )
     return labels
 
 

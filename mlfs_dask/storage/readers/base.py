@@ -8,11 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from scipy.sparse import csr_array
 
 from mlfs_dask.typing import Matrix
+
+UNKNOWN, MINUS_ONE = -1, -2
+"""Entries of `Batch.Y` beside 1: a label that is known to be unknown, and a -1 as the source has it."""
+
+MinusOne: TypeAlias = Literal["unknown", "negative"]
+"""What -1 means among the labels of a source."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,8 @@ class Header:
         None where only the last row tells (svmlight).
     n_rows : int or None
         If the file declares it.
+    minus_one : {"unknown", "negative"} or None
+        What -1 means among the labels, where the file says so itself.
     """
 
     feature_names: tuple[str, ...] | None
@@ -38,6 +46,7 @@ class Header:
     n_features: int | None = None
     n_labels: int | None = None
     n_rows: int | None = None
+    minus_one: MinusOne | None = None
 
 
 class Part(NamedTuple):
@@ -60,7 +69,8 @@ class Batch(NamedTuple):
         NaN = missing. Nominal values are codes. Widths may still grow where the header has no width. An ndarray that
         owns its memory is given away: it is changed in place.
     Y : csr_array of int8, shape (rows, q)
-        1 and -1 (unknown) entries, no explicit zeros.
+        Entries 1, `UNKNOWN` and `MINUS_ONE`, no explicit zeros. What a -1 of the source means is told by all labels
+        together, so that it is settled after the last row (`Statistics.settle_minus_one`).
     position : int
         Where the next batch starts (uncompressed byte, row group or row), so that reading can go on from it.
     first_line : int or None

@@ -31,6 +31,7 @@ from mlfs_dask.storage.readers.compressed_io import SourceFile, format_suffix, o
 from mlfs_dask.storage.readers.label_columns import (
     bad_label,
     find_column,
+    is_nameless,
     label_block,
     split_columns,
     unique_names,
@@ -538,13 +539,19 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
     names = tuple(str(number) for number in range(1, len(first) + 1)) if headerless else tuple(first)
     if headerless:
         data_start = len(_BOM) if sample.startswith(_BOM) else 0
-        logger.info("%s: no header row, the first line holds numbers; columns are numbered", path)
+        if "header" not in options.keys:
+            logger.warning(
+                "%s: no header row: the first line holds numbers, and is not taken for names (--key header=yes)", path
+            )
     unique_names(names, file=path, line=header_line)
-    features, labels = split_columns(names, options.labels, drop=options.drop, file=path)
     body = sample[data_start:]
     # What is longer than a sample was cut off anywhere.
     whole = len(body) if len(sample) < SAMPLE_BYTES else _record_end(body, len(body)) or len(body)
     complete = body[:whole]
+    ignored = _ignored_columns(complete, names, delimiter, headerless=headerless)
+    for column, content in ignored.items():
+        logger.warning("%s: column %d has no name and holds %s: it is left out", path, column + 1, content)
+    features, labels = split_columns(names, options.labels, drop=options.drop, ignored=ignored, file=path)
     if not body.strip():
         raise DataError("a header row and no rows after it", file=path, cure="check the file")
     rows = max(complete.count(b"\n"), 1)
@@ -635,13 +642,36 @@ def _first_record(sample: bytes, path: str, *, tabs: bool) -> tuple[str, list[st
     return delimiter, [name.strip() for name in fields], sample.count(b"\n", 0, start) + 1, end
 
 
+def _ignored_columns(sample: bytes, names: Sequence[str], delimiter: str, *, headerless: bool) -> dict[int, str]:
+    """Columns without a name that hold row numbers or nothing in the sample, and which of the two."""
+    from_zero = {column for column, name in enumerate(names) if headerless or is_nameless(name)}
+    if not from_zero:
+        return {}
+    from_one, empty = from_zero, from_zero
+    rows = 0
+    for _, fields in _records(sample.decode("utf-8", "replace"), delimiter):
+        if len(fields) != len(names) or not (from_zero or from_one or empty):
+            break
+        from_zero = {column for column in from_zero if fields[column] == str(rows)}
+        from_one = {column for column in from_one if fields[column] == str(rows + 1)}
+        empty = {column for column in empty if fields[column] in _NULLS}
+        rows += 1
+    # Two numbers of a table without a header could be labels.
+    if rows < (3 if headerless else 1):
+        return {}
+    numbers = from_zero | from_one
+    return dict.fromkeys(sorted(numbers), "row numbers") | dict.fromkeys(sorted(empty), "nothing")
+
+
 def _is_row_of_numbers(fields: Sequence[str]) -> bool:
     """Whether a first line holds data: numbers, and not the column numbers that data frames write."""
     if not all(_NUMBER.fullmatch(text) or text in _MISSING for text in fields):
         return False
-    return list(fields) not in (
-        [str(number) for number in range(len(fields))],
-        [str(number + 1) for number in range(len(fields))],
+    # The index that a data frame writes has no name.
+    named = list(fields[1:] if not fields[0] else fields)
+    return named not in (
+        [str(number) for number in range(len(named))],
+        [str(number + 1) for number in range(len(named))],
     )
 
 

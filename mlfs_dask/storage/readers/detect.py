@@ -44,19 +44,22 @@ FORMATS = {
         Format("csv", "CSV with a header row", (".csv",), "csv:open_csv", ("categorical", "header")),
         Format("tsv", "the same with tabs", (".tsv", ".tab"), "csv:open_tsv", ("categorical", "header")),
         Format("parquet", "Parquet", (".parquet", ".pq"), "parquet:open_parquet", ()),
+        Format("feather", "Feather, Arrow IPC", (".feather", ".arrow", ".ipc"), "parquet:open_parquet", ()),
         Format("npz", "NumPy .npz, dense, or sparse by SciPy", (".npz",), "npz:open_npz", _ARRAYS),
         Format("npy", "NumPy .npy, a pair X.npy Y.npy", (".npy",), "npz:open_npz", ()),
+        Format("mtx", "MatrixMarket, a pair X.mtx Y.mtx", (".mtx",), "mtx:open_mtx", ()),
         Format("mat", "MATLAB .mat, version 5 or 7.3", (".mat",), "mat:open_mat", (*_ARRAYS, "orientation")),
         Format("h5ad", "AnnData .h5ad", (".h5ad",), "anndata:open_anndata", (*_ARRAYS, "label_names")),
+        Format("10x", "10x Genomics .h5", (".h5",), "tenx:open_tenx", ("labels",)),
         Format("anndata", "AnnData .zarr", (), "anndata:open_anndata", (*_ARRAYS, "label_names")),
         Format("zarr", "Zarr X and Y, in a group or a pair", (".zarr",), "zarr_pair:open_zarr_pair", _ARRAYS),
     )
 }
 # One of these is X or Y alone when two of them are given.
-_PAIRED = ("npz", "npy", "zarr")
-_BY_COLUMNS = ("csv", "tsv", "parquet")
+_PAIRED = ("npz", "npy", "mtx", "zarr")
+_BY_COLUMNS = ("csv", "tsv", "parquet", "feather")
 # Labels are an array of their own here, which no label option can name.
-_LABELS_APART = ("npz", "npy", "mat", "zarr")
+_LABELS_APART = ("npz", "npy", "mtx", "mat", "zarr")
 _SNIFF_BYTES = 4096
 _DEFAULTS = ReadOptions()
 
@@ -67,7 +70,7 @@ def open_source(sources: Sequence[str], options: ReadOptions = _DEFAULTS, format
     Parameters
     ----------
     sources : sequence of str
-        Files or URLs of one format, read one after the other; or a pair X, Y (.npz, .npy, .zarr); or a folder of
+        Files or URLs of one format, read one after the other; or a pair X, Y (.npz, .npy, .mtx, .zarr); or a folder of
         Parquet files; a `*` in a URL, or in a path that does not exist as it stands, is expanded.
     options : ReadOptions
     format : str, optional
@@ -168,7 +171,7 @@ def _as_pair(paths: Sequence[str], name: str, options: ReadOptions) -> tuple[str
 
 
 def _holds_one(path: str, name: str, options: ReadOptions) -> bool:
-    if name == "npy":
+    if name in ("npy", "mtx"):
         return True
     if name == "npz":
         from mlfs_dask.storage.readers.npz import matrices_in
@@ -203,7 +206,14 @@ def _format_by_content(path: str, options: ReadOptions) -> str | None:
     first = source.read_range(0, _SNIFF_BYTES)
     if not first.strip():
         raise DataError("the file is empty", file=path, cure="give a file with data in it")
-    for mark, name in ((b"PAR1", "parquet"), (b"PK\x03\x04", "npz"), (b"\x93NUMPY", "npy"), (b"MATLAB", "mat")):
+    for mark, name in (
+        (b"PAR1", "parquet"),
+        (b"ARROW1", "feather"),
+        (b"PK\x03\x04", "npz"),
+        (b"\x93NUMPY", "npy"),
+        (b"MATLAB", "mat"),
+        (b"%%MatrixMarket", "mtx"),
+    ):
         if first.startswith(mark):
             return name
     lines = first.decode("utf-8", errors="replace").removeprefix("\ufeff").splitlines()

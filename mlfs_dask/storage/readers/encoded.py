@@ -15,6 +15,11 @@ from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers.matrix import CsrRows, DenseRows, FlatRows, Rows, SpooledRows, damage_in
 
 _SPARSE = ("csr_matrix", "csc_matrix")
+_TRUTH = {
+    text: value
+    for value, texts in ((1.0, ("1", "1.0", "true", "yes")), (0.0, ("0", "0.0", "false", "no")), (-1.0, ("-1", "-1.0")))
+    for text in texts
+}
 
 
 def encoding_of(node: Any) -> str:
@@ -103,13 +108,31 @@ def index_of(frame: Any) -> tuple[str, ...] | None:
 
 
 class ColumnRows:
-    """Rows of some columns of a data frame, as float64 with NaN where missing."""
+    """Labels from some columns of a data frame, as float64 with NaN where missing.
+
+    A column of numbers, of true and false, or of categories that say so is one label, and has the column's name. Any
+    other categorical column is a label for each of its values, COLUMN=VALUE.
+
+    Parameters
+    ----------
+    frame : group
+        Of a data frame.
+    names : sequence of str
+        Its columns.
+    file : str
+        For messages.
+
+    Attributes
+    ----------
+    label_names : tuple of str
+    """
 
     enterable = True
 
     def __init__(self, frame: Any, names: Sequence[str], *, file: str) -> None:
         self._columns = [_Column(frame[name], name, file=file) for name in names]
-        self.shape = (self._columns[0].length if names else 0, len(names))
+        self.label_names = tuple(label for column in self._columns for label in column.label_names)
+        self.shape = (self._columns[0].length if names else 0, len(self.label_names))
         self.stored_bytes = 8 * self.shape[0] * self.shape[1]
         self.step = 1
 
@@ -117,56 +140,52 @@ class ColumnRows:
         return min(self.shape[0], start + max(1, max_bytes // (8 * max(self.shape[1], 1))))
 
     def take(self, start: int, stop: int) -> NDArray[np.float64]:
-        values = np.empty((stop - start, self.shape[1]))
-        for place, column in enumerate(self._columns):
-            values[:, place] = column.take(start, stop)
-        return values
+        return np.column_stack([column.take(start, stop) for column in self._columns])
 
     def close(self) -> None:
         """Nothing is held open."""
 
 
 class _Column:
-    """One column: an array, a categorical of 0 and 1 in some spelling, or values with a mask."""
+    """One column: an array, a categorical, or values with a mask."""
 
     def __init__(self, node: Any, name: str, *, file: str) -> None:
         self._mask: Any = None
         self._table: NDArray[np.float64] | None = None
+        self.label_names: tuple[str, ...] = (name,)
         if not is_array(node):
             kind = encoding_of(node)
             if kind == "categorical":
-                self._table = np.array([*map(_number, texts_of(node["categories"])), np.nan])
+                categories = texts_of(node["categories"])
                 node = node["codes"]
+                numbers = [_TRUTH.get(text.strip().lower()) for text in categories]
+                if None not in numbers:
+                    self._table = np.array([*numbers, np.nan], np.float64)[:, None]
+                elif len(categories) < node.shape[0]:
+                    self.label_names = tuple(f"{name}={text}" for text in categories)
+                    self._table = np.vstack([np.eye(len(categories)), np.full(len(categories), np.nan)])
+                else:
+                    raise _no_label(file, name, "as many values as rows")
             elif "values" in node and "mask" in node:
                 self._mask = node["mask"]
                 node = node["values"]
             else:
                 raise _no_label(file, name, kind)
-        if node.dtype.kind not in "buif" or (self._table is not None and 0.5 in self._table):
+        if node.dtype.kind not in "buif":
             raise _no_label(file, name, "texts")
         self._values = node
         self.length = int(node.shape[0])
 
     def take(self, start: int, stop: int) -> NDArray[np.float64]:
+        """Shape (rows, labels)."""
         values = np.asarray(self._values[start:stop])
         if self._table is not None:
-            coded: NDArray[np.float64] = self._table[values]
+            coded: NDArray[np.float64] = self._table[values]  # the code of what is missing is -1
             return coded
         numbers = values.astype(np.float64)
         if self._mask is not None:
             numbers[np.asarray(self._mask[start:stop], dtype=bool)] = np.nan
-        return numbers
-
-
-def _number(text: str) -> float:
-    """The number that a category stands for; 0.5, which no label may be, if none."""
-    lowered = text.strip().lower()
-    if lowered in ("true", "false"):
-        return float(lowered == "true")
-    try:
-        return float(lowered)
-    except ValueError:
-        return 0.5
+        return numbers[:, None]
 
 
 def _no_label(file: str, name: str, kind: str) -> DataError:
@@ -174,5 +193,5 @@ def _no_label(file: str, name: str, kind: str) -> DataError:
         f"a column of {kind} cannot be a label",
         file=file,
         column=name,
-        cure="labels are columns of 0 and 1, or of true and false",
+        cure="labels are columns of 0 and 1, of true and false, or categorical ones: obs[NAME].astype('category')",
     )

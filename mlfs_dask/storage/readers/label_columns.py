@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError, UsageError, number_of
-from mlfs_dask.storage.readers.base import LabelSpec
+from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, LabelSpec
 
 LABEL_OPTIONS = (
     "say which columns are labels: --labels FILE.xml, --label-columns NAMES, or --n-labels K "
@@ -21,7 +22,7 @@ LABEL_CURE = "labels are 1, 0, and -1, ? or an empty field where unknown; binari
 
 
 def split_columns(
-    names: Sequence[str], labels: LabelSpec, *, drop: Sequence[str] = (), file: str
+    names: Sequence[str], labels: LabelSpec, *, drop: Sequence[str] = (), ignored: Collection[int] = (), file: str
 ) -> tuple[list[int], list[int]]:
     """Column indices of the features and of the labels, both in the order of the file.
 
@@ -33,6 +34,9 @@ def split_columns(
         `columns` holds names, or numbers counted from 1 where no column has that name.
     drop : sequence of str
         Columns that are neither, named as labels are. A count of labels counts them too.
+    ignored : collection of int
+        Columns that hold no data of the table, such as row numbers: no count counts them, and they are read only if
+        `labels` names them.
     file : str
         For messages.
 
@@ -45,7 +49,7 @@ def split_columns(
     UsageError
         The labels were not specified.
     DataError
-        A named column does not exist, or nothing is left on one side.
+        A column that is wanted does not exist, is named twice or has no name, or nothing is left on one side.
 
     Examples
     --------
@@ -54,21 +58,23 @@ def split_columns(
     """
     width = len(names)
     if labels.columns is not None:
-        chosen = {find_column(names, column, "label", file=file) for column in labels.columns}
+        listed = [find_column(names, column, "label", file=file) for column in labels.columns]
+        check_distinct(listed, labels.columns, file=file)
+        chosen = set(listed)
     elif labels.count is not None:
-        if not 0 < labels.count < width:
+        counted = [index for index in range(width) if index not in ignored]
+        if not 0 < labels.count < len(counted):
             raise DataError(
-                f"{number_of(labels.count, 'label')} asked for; the file has {number_of(width, 'column')}, and at "
-                "least one must be a label and one a feature",
+                f"{number_of(labels.count, 'label')} asked for; the file has {number_of(len(counted), 'column')}, and "
+                "at least one must be a label and one a feature",
                 file=file,
-                cure=LABEL_OPTIONS if width > 1 else "check the delimiter: it is read as one column",
+                cure=LABEL_OPTIONS if len(counted) > 1 else "check the delimiter: it is read as one column",
             )
-        start = 0 if labels.first else width - labels.count
-        chosen = set(range(start, start + labels.count))
+        chosen = set(counted[: labels.count] if labels.first else counted[-labels.count :])
     else:
         raise UsageError(f"{file}: nothing tells which columns are labels\n  cure: {LABEL_OPTIONS}")
     dropped = {find_column(names, column, "column to leave out,", file=file) for column in drop}
-    features = [index for index in range(width) if index not in chosen | dropped]
+    features = [index for index in range(width) if index not in chosen | dropped and index not in ignored]
     chosen -= dropped
     if not chosen or not features:
         raise DataError(
@@ -77,7 +83,41 @@ def split_columns(
             file=file,
             cure="leave fewer out with --drop" if drop else LABEL_OPTIONS,
         )
+    for index in (*features, *chosen):
+        if not names[index]:
+            raise DataError(
+                f"column {index + 1} has no name",
+                file=file,
+                column=index + 1,
+                cure=f"name it, or leave it out: --drop {index + 1}",
+            )
     return features, sorted(chosen)
+
+
+def check_distinct(columns: Sequence[int], names: Sequence[str], *, file: str) -> None:
+    """Raise DataError if a list of labels names a column twice: another one may have been meant."""
+    for place, column in enumerate(columns):
+        if column in columns[:place]:
+            raise DataError(
+                "the label is named twice",
+                file=file,
+                value=names[place],
+                cure="name every label once: another name may have been meant, whose column would be a feature",
+            )
+
+
+_PLACEHOLDER = re.compile(r"(Unnamed: \d+(_level_\d+)?|__index_level_\d+__)?")
+
+
+def is_nameless(name: str) -> bool:
+    """Whether a column has no name, or one that pandas makes up where there is none.
+
+    Examples
+    --------
+    >>> is_nameless(""), is_nameless("Unnamed: 0"), is_nameless("unnamed")
+    (True, True, False)
+    """
+    return _PLACEHOLDER.fullmatch(name) is not None
 
 
 def find_column(names: Sequence[str], column: str, what: str, *, file: str) -> int:
@@ -99,12 +139,12 @@ def find_column(names: Sequence[str], column: str, what: str, *, file: str) -> i
 
 
 def unique_names(names: Sequence[str], *, file: str, line: int | None = None) -> None:
-    """Raise DataError naming the first name that occurs twice."""
+    """Raise DataError naming the first name that occurs twice; columns without a name are no concern of it."""
     if len(set(names)) == len(names):
         return
     seen: dict[str, int] = {}
     for number, name in enumerate(names, start=1):
-        if name in seen:
+        if name and name in seen:
             raise DataError(
                 f"columns {seen[name]} and {number} have the same name",
                 file=file,
@@ -127,7 +167,7 @@ def label_block(
     Parameters
     ----------
     values : ndarray, shape (rows, q)
-        1, 0, -1 or NaN (unknown).
+        1, 0, -1 or NaN.
     names : sequence of str or None
         Label names, for messages.
     file : str
@@ -138,20 +178,24 @@ def label_block(
     Returns
     -------
     csr_array of int8, shape (rows, q)
-        1 and -1 entries.
+        1, `UNKNOWN` for NaN, and `MINUS_ONE` for -1.
 
     Raises
     ------
     DataError
         Another value, with its row or line and its label.
     """
-    if values.dtype.kind not in "bui" and np.isnan(values).any():
-        values = np.where(np.isnan(values), -1.0, values)
+    missing = np.isnan(values) if values.dtype.kind == "f" else None
+    if missing is not None and missing.any():
+        values = np.where(missing, 0.0, values)
     with np.errstate(invalid="ignore"):
         labels = values.astype(np.int8)
     if not np.array_equal(labels, values) or labels.min(initial=0) < -1 or labels.max(initial=0) > 1:
         row, column = map(int, np.argwhere((values != 0) & (values != 1) & (values != -1))[0])
         bad_label(values[row, column], column, names=names, file=file, **place(row))
+    labels[labels == -1] = MINUS_ONE
+    if missing is not None:
+        labels[missing] = UNKNOWN
     entries = np.flatnonzero(labels != 0)
     rows = entries // labels.shape[1]
     matrix = _label_csr(labels.reshape(-1)[entries], entries - rows * labels.shape[1], rows, labels.shape)
@@ -168,18 +212,17 @@ def sparse_label_block(
 ) -> csr_array:
     """`label_block` for labels that are sparse already: absent entries are 0."""
     data = values.data
-    if data.dtype.kind not in "bui":
-        data = np.where(np.isnan(data), -1.0, data)
+    missing = np.isnan(data) if data.dtype.kind == "f" else np.zeros(len(data), np.bool_)
     rows = np.repeat(np.arange(values.shape[0]), np.diff(values.indptr))
     if data.dtype.kind != "b":
-        allowed = (data == 0) | (data == 1) | (data == -1)
+        allowed = (data == 0) | (data == 1) | (data == -1) | missing
         if not allowed.all():
             first = int(np.argmin(allowed))
             row, column = int(rows[first]), int(values.indices[first])
             bad_label(data[first], column, names=names, file=file, **place(row))
+    labels = np.where(missing, np.int8(UNKNOWN), np.where(data == 1, np.int8(1), np.int8(MINUS_ONE)))
     keep = data != 0
-    labels = np.where(data[keep] == 1, np.int8(1), np.int8(-1))
-    matrix = _label_csr(labels, values.indices[keep], rows[keep], values.shape)
+    matrix = _label_csr(labels[keep], values.indices[keep], rows[keep], values.shape)
     matrix.sort_indices()
     return matrix
 

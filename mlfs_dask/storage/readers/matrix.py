@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 
 from mlfs_dask.errors import DataError, MlfsError
-from mlfs_dask.storage.readers.base import Batch, Header, Part
+from mlfs_dask.storage.readers.base import Batch, Header, MinusOne, Part
 from mlfs_dask.storage.readers.compressed_io import open_source
 from mlfs_dask.storage.readers.label_columns import find_column, label_block, sparse_label_block
 from mlfs_dask.typing import Matrix
@@ -242,38 +243,42 @@ def check_compressed(indptr: NDArray[np.int64], rows: int, indices: int, data: i
         )
 
 
-class SpooledRows:
-    """Rows of a matrix stored by columns (CSC), sorted into bands of rows in a temporary file.
+Entries: TypeAlias = tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]], NDArray[Any]]
+"""Rows, columns and values of some entries of a sparse matrix."""
 
-    Two readings of the entries: one counts the rows, one writes each entry to its band. Memory: `indptr` of
-    both kinds, `SMALL_BYTES` for a band, and a few pieces of 4 MiB. Disk: 12 bytes an entry and more for wide
-    values. The work is done at the first `take`.
+
+class BandedRows(ABC):
+    """Rows of a sparse matrix whose entries are in another order, sorted into bands of rows in a temporary file.
+
+    Two readings of the entries: one counts the rows, one writes each entry to its band. Memory: the offsets of the
+    rows, `SMALL_BYTES` for a band, and a few pieces of 4 MiB. Disk: 12 bytes an entry and more for wide values. The
+    work is done at the first `take`.
+
+    Parameters
+    ----------
+    shape : (n, width)
+    count : int
+        Entries.
+    dtype : dtype
+        Of the values.
+    stored_bytes : int
+        Bytes of the entries as stored.
     """
 
-    _entry = 4
+    enterable = False
+    step = 1
 
-    def __init__(
-        self,
-        data: Sliceable,
-        indices: Sliceable,
-        indptr: NDArray[Any],
-        shape: tuple[int, int],
-        *,
-        file: str,
-    ) -> None:
-        self._data, self._indices = data, indices
-        self._columns_ptr = np.asarray(indptr, dtype=np.int64)
-        self._file = file
+    def __init__(self, shape: tuple[int, int], count: int, dtype: Any, *, stored_bytes: int) -> None:
         self.shape = shape
-        self.enterable = False
-        self.step = 1
-        check_compressed(self._columns_ptr, shape[1], int(indices.shape[0]), int(data.shape[0]), file=file)
-        self._count = int(self._columns_ptr[-1])
-        self.stored_bytes = self._count * (int(data.dtype.itemsize) + int(indices.dtype.itemsize))
+        self.stored_bytes = stored_bytes
+        self._count = count
         self._spool: BinaryIO | None = None
         self._band: tuple[int, int, csr_array] | None = None
-        kind = data.dtype
-        self._record = np.dtype([("row", np.int64), ("column", np.int32), ("value", kind)])
+        self._record = np.dtype([("row", np.int64), ("column", np.int32), ("value", dtype)])
+
+    @abstractmethod
+    def _pieces(self) -> Iterator[Entries]:
+        """All entries, some at a time; within a row those of a column come in the same order each time."""
 
     def reach(self, start: int, max_bytes: int) -> int:
         indptr = self._rows_ptr()
@@ -295,28 +300,11 @@ class SpooledRows:
 
     def close(self) -> None:
         _close(self._spool)
-        _close(self._data)
-        _close(self._indices)
-
-    def _pieces(self) -> Iterator[tuple[int, NDArray[Any], NDArray[Any]]]:
-        step = _PIECE_BYTES // 16
-        for first in range(0, self._count, step):
-            last = min(first + step, self._count)
-            rows = np.asarray(self._indices[first:last])
-            if rows.size and not (rows.min() >= 0 and rows.max() < self.shape[0]):
-                bad = int(np.argmax((rows < 0) | (rows >= self.shape[0])))
-                raise DataError(
-                    f"a row index outside the {self.shape[0]} rows of the matrix",
-                    file=self._file,
-                    value=int(rows[bad]),
-                    cure="the file is damaged or its shape is wrong: write it again",
-                )
-            yield first, rows, np.asarray(self._data[first:last])
 
     def _rows_ptr(self) -> NDArray[np.int64]:
         if not hasattr(self, "_indptr"):
             counts = np.zeros(self.shape[0], dtype=np.int64)
-            for _, rows, _ in self._pieces():
+            for rows, _, _ in self._pieces():
                 low = int(rows.min(initial=self.shape[0])) if rows.size else 0
                 found = np.bincount((rows - low).astype(np.int64, copy=False))  # MATLAB 7.3 has them unsigned
                 counts[low : low + len(found)] += found
@@ -337,12 +325,9 @@ class SpooledRows:
         bands, indptr = self._bands(), self._rows_ptr()
         spool = cast(BinaryIO, tempfile.TemporaryFile(prefix="mlfs-rows-"))  # noqa: SIM115 - see close
         cursor = indptr[bands[:-1]].copy()
-        for first, rows, values in self._pieces():
+        for rows, columns, values in self._pieces():
             entries = np.empty(len(rows), dtype=self._record)
-            entries["row"] = rows
-            position = np.arange(first, first + len(rows))
-            entries["column"] = np.searchsorted(self._columns_ptr, position, side="right") - 1
-            entries["value"] = values
+            entries["row"], entries["column"], entries["value"] = rows, columns, values
             band = np.searchsorted(bands, rows, side="right") - 1
             # A stable sort of 16-bit integers is a radix sort.
             order = np.argsort(band.astype(np.uint16) if len(bands) < 1 << 16 else band, kind="stable")
@@ -368,11 +353,52 @@ class SpooledRows:
         entries = np.frombuffer(raw, dtype=self._record)
         values, columns = np.ascontiguousarray(entries["value"]), np.ascontiguousarray(entries["column"])
         rows = (entries["row"] - first).astype(np.int32)
-        # Entries came column by column, and the conversion keeps their order within a row.
         matrix = csr_array(coo_array((values, (rows, columns)), shape=(last - first, self.shape[1])))
         matrix.sum_duplicates()
         self._band = (first, last, matrix)
         return self._band
+
+
+class SpooledRows(BandedRows):
+    """Rows of a matrix stored by columns (CSC); `indptr` is held."""
+
+    def __init__(
+        self,
+        data: Sliceable,
+        indices: Sliceable,
+        indptr: NDArray[Any],
+        shape: tuple[int, int],
+        *,
+        file: str,
+    ) -> None:
+        self._data, self._indices = data, indices
+        self._columns_ptr = np.asarray(indptr, dtype=np.int64)
+        self._file = file
+        check_compressed(self._columns_ptr, shape[1], int(indices.shape[0]), int(data.shape[0]), file=file)
+        count = int(self._columns_ptr[-1])
+        stored = count * (int(data.dtype.itemsize) + int(indices.dtype.itemsize))
+        super().__init__(shape, count, data.dtype, stored_bytes=stored)
+
+    def close(self) -> None:
+        super().close()
+        _close(self._data)
+        _close(self._indices)
+
+    def _pieces(self) -> Iterator[Entries]:
+        step = _PIECE_BYTES // 16
+        for first in range(0, self._count, step):
+            last = min(first + step, self._count)
+            rows = np.asarray(self._indices[first:last])
+            if rows.size and not (rows.min() >= 0 and rows.max() < self.shape[0]):
+                bad = int(np.argmax((rows < 0) | (rows >= self.shape[0])))
+                raise DataError(
+                    f"a row index outside the {self.shape[0]} rows of the matrix",
+                    file=self._file,
+                    value=int(rows[bad]),
+                    cure="the file is damaged or its shape is wrong: write it again",
+                )
+            columns = np.searchsorted(self._columns_ptr, np.arange(first, last), side="right") - 1
+            yield rows, columns, np.asarray(self._data[first:last])
 
 
 class StreamArray:
@@ -603,6 +629,22 @@ def damage_in(path: str, what: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def open_hdf5(path: str, storage_options: dict[str, Any]) -> Iterator[Any]:
+    """An HDF5 file, local or at a URL."""
+    import h5py
+
+    with open_random(path, storage_options) as file:
+        try:
+            hdf5 = h5py.File(file, "r")
+        except OSError as error:
+            raise DataError(
+                f"it is no HDF5 file, or damaged or cut off: {error}", file=path, cure="fetch or write it again"
+            ) from error
+        with hdf5:
+            yield hdf5
+
+
+@contextlib.contextmanager
 def opened(opener: Opener) -> Iterator[Sequence[Pair]]:
     """The pairs of a source, closed at the end."""
     with opener() as pairs:
@@ -631,7 +673,6 @@ class MatrixReader:
     _enterable: bool
     _step: int
     _kept: tuple[int, ...] | None = None
-    _minus_one_is_negative: bool = False
     in_threads: bool = False
 
     def parts(self, part_bytes: int) -> list[Part]:
@@ -679,8 +720,6 @@ class MatrixReader:
                 file=self.path,
                 cure="code the labels as 0 and 1 (-1 = unknown) and write the file again",
             )
-        if self._minus_one_is_negative:
-            Y = without_negatives(Y)
         names = self.header.label_names
 
         def place(offset: int) -> dict[str, Any]:
@@ -691,15 +730,6 @@ class MatrixReader:
         return sparse_label_block(Y, names=names, file=self.path, place=place)
 
 
-def without_negatives(Y: Matrix) -> Matrix:
-    """Labels in {-1, 1} as {0, 1}."""
-    if isinstance(Y, np.ndarray):
-        return np.where(Y == -1, np.zeros((), Y.dtype), Y)
-    Y = Y.copy()
-    Y.data[Y.data == -1] = 0
-    return Y
-
-
 def matrix_reader(
     path: str,
     opener: Opener,
@@ -707,6 +737,7 @@ def matrix_reader(
     feature_names: tuple[str, ...] | None = None,
     label_names: tuple[str, ...] | None = None,
     categories: dict[int, tuple[str, ...]] | None = None,
+    minus_one: MinusOne | None = None,
     drop: Sequence[str] = (),
 ) -> MatrixReader:
     """Open once, check that the shapes agree, and make the reader. `drop`: features to leave out.
@@ -741,6 +772,7 @@ def matrix_reader(
                 n_features=d,
                 n_labels=q,
                 n_rows=sum(X.shape[0] for X, _ in pairs),
+                minus_one=minus_one,
             ),
             path=path,
             _opener=opener,
@@ -784,8 +816,3 @@ def _without_features(reader: MatrixReader, d: int, drop: Sequence[str]) -> Matr
         ),
         _kept=tuple(kept),
     )
-
-
-def minus_one_is_negative(reader: MatrixReader) -> MatrixReader:
-    """Read labels in {-1, 1} as {0, 1}, which is what the absence of 0 from all of Y says."""
-    return replace(reader, _minus_one_is_negative=True)

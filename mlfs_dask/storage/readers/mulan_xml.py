@@ -7,46 +7,60 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from xml.etree import ElementTree as ET
+from xml.parsers import expat
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers.compressed_io import open_source
 
 
 def read_mulan_labels(path: str, storage_options: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-    """Names of all labels in document order, each once.
+    """Names of all labels in document order.
 
     Raises
     ------
     DataError
-        The file is missing, is no XML, or names no label.
+        The file is missing, is no XML, names no label, or names one twice.
     """
-    names: dict[str, None] = {}
-    with open_source(path, storage_options).open() as stream:
-        try:
-            for _, element in ET.iterparse(stream, events=("start",)):
-                if element.tag.rpartition("}")[2] == "label":
-                    name = element.get("name")
-                    if name is None:
-                        raise DataError(
-                            "a <label> element has no name",
-                            file=path,
-                            cure='write <label name="..."></label> for every label',
-                        )
-                    names[name] = None
-        except ET.ParseError as error:
-            line, column = error.position
+    lines: dict[str, int] = {}
+    parser = expat.ParserCreate(namespace_separator=" ")
+
+    def on_element(tag: str, attributes: dict[str, str]) -> None:
+        if tag.rpartition(" ")[2] != "label":
+            return
+        name, line = attributes.get("name"), parser.CurrentLineNumber
+        if name is None:
             raise DataError(
-                f"a Mulan XML file of labels was expected: {str(error).partition(': line')[0]}",
+                "a <label> element has no name",
                 file=path,
                 line=line,
-                column=column + 1,
+                cure='write <label name="..."></label> for every label',
+            )
+        if name in lines:
+            raise DataError(
+                f"the label is named a second time; the first is in line {lines[name]}",
+                file=path,
+                line=line,
+                value=name,
+                cure="name every label once: another name may have been meant here, whose column would be a feature",
+            )
+        lines[name] = line
+
+    parser.StartElementHandler = on_element
+    with open_source(path, storage_options).open() as stream:
+        try:
+            parser.ParseFile(stream)
+        except expat.ExpatError as error:
+            raise DataError(
+                f"a Mulan XML file of labels was expected: {expat.ErrorString(error.code)}",
+                file=path,
+                line=error.lineno,
+                column=error.offset + 1,
                 cure="give the .xml file that came with the data",
             ) from error
-    if not names:
+    if not lines:
         raise DataError(
             "no <label> element was found",
             file=path,
             cure='write <labels xmlns="http://mulan.sourceforge.net/labels"><label name="..."/></labels>',
         )
-    return tuple(names)
+    return tuple(lines)

@@ -1,5 +1,8 @@
 """NumPy files: one .npz with X and Y, or X and Y in a .npz or .npy of their own; SciPy's save_npz included.
 
+NumPy reads the headers. The values are read here, because `numpy.load` gives a member of an archive whole, also one
+that is not compressed: 191 MiB for an X of that size, where this reader held 12 MiB in the same 0.19 s of a core.
+
 Dense arrays are read some rows at a time, straight from the file when a member is stored, through the
 decompressor when it is deflated. Sparse ones keep `indptr` in memory and slice the rest. Arrays in Fortran
 order and CSC matrices go through a temporary file.
@@ -56,7 +59,8 @@ def open_npz(paths: str | Sequence[str], options: ReadOptions = _DEFAULTS) -> Ma
         labels, target, targets, or the only one there is. A sparse matrix under the key K is five arrays
         K_data, K_indices, K_indptr, K_shape, K_format; without a key, as `scipy.sparse.save_npz` writes it,
         it is X.
-        Arrays `feature_names` and `label_names` are used when present.
+        Arrays `feature_names` and `label_names` are used when present; where there is an `unknown_label`, as `mlfs
+        transform` writes it, -1 is unknown.
 
     Raises
     ------
@@ -69,6 +73,8 @@ def open_npz(paths: str | Sequence[str], options: ReadOptions = _DEFAULTS) -> Ma
     names: dict[str, Any] = {}
     if paths[0].lower().endswith(".npz"):
         with _Archive.open(paths[0], options) as archive:
+            if "unknown_label" in archive.names:
+                names["minus_one"] = "unknown"
             for key in ("feature_names", "label_names"):
                 if key in archive.names:
                     names[key] = tuple(str(name) for name in archive.small(key).ravel())
@@ -178,7 +184,7 @@ class _Archive:
                 yield cls(path, file, archive)
 
     def matrices(self) -> list[str]:
-        """Keys of 2-D arrays and of sparse matrices, the unnamed one as ""."""
+        """Keys of sparse matrices, the unnamed one as "", and of arrays that are matrices by shape or by name."""
         prefixes = [name.removesuffix("indptr") for name in self._members if name.endswith("indptr")]
         sparse = [p for p in prefixes if all(p + field in self.names for field in _SPARSE[:4])]
         taken = {p + field for p in sparse for field in (*_SPARSE, "_is_array")}
@@ -187,7 +193,7 @@ class _Archive:
             for name in self._members
             if name not in taken
             and name not in ("feature_names", "label_names", "categories")
-            and len(self._layout(name).shape) in (1, 2)
+            and (len(self._layout(name).shape) in (1, 2) or name in (*X_KEYS, *Y_KEYS))
         ]
         return [prefix.removesuffix("_") for prefix in sparse] + dense
 

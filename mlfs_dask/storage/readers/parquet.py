@@ -1,4 +1,4 @@
-"""Parquet tables by pyarrow, a few rows at a time, row groups as parts.
+"""Parquet and Feather (Arrow IPC) tables by pyarrow, a few rows at a time, row groups or record batches as parts.
 
 Null and NaN are missing. Texts and dictionaries are categorical: their codes are the sorted order of the
 distinct texts of the whole file, found by one reading of those columns alone, because every row group may
@@ -25,7 +25,13 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers.base import Batch, Header, LabelSpec, Part, ReadOptions
-from mlfs_dask.storage.readers.label_columns import bad_label, label_block, split_columns, unique_names
+from mlfs_dask.storage.readers.label_columns import (
+    bad_label,
+    is_nameless,
+    label_block,
+    split_columns,
+    unique_names,
+)
 from mlfs_dask.storage.readers.matrix import SMALL_BYTES, FileArray, fortran_rows, open_random
 
 logger = logging.getLogger(__name__)
@@ -41,7 +47,7 @@ _DEFAULTS = ReadOptions()
 
 @dataclass(frozen=True)
 class ParquetReader:
-    """One Parquet file; made by `open_parquet`. Positions are rows.
+    """One Parquet or Feather file; made by `open_parquet`. Positions are rows.
 
     Attributes
     ----------
@@ -123,7 +129,7 @@ class ParquetReader:
         last = int(np.searchsorted(self._group_starts, stop, side="left"))
         allowed = max(SMALL_BYTES, 4 * batch_bytes)
         with _open(self.path, self._storage_options) as file:
-            needed = max(sum(_bytes_needed(file, group, self._columns)) for group in range(first, last))
+            needed = max(sum(file.bytes_needed(group, self._columns)) for group in range(first, last))
             if needed <= allowed:
                 pieces = self._streamed(file, range(first, last), row, batch_bytes)
             else:
@@ -169,7 +175,7 @@ class ParquetReader:
             n = self._group_starts[group + 1] - start
             with tempfile.TemporaryFile(prefix="mlfs-parquet-") as spool:
                 place = 0
-                for some in _runs(_bytes_needed(file, group, self._columns), allowed):
+                for some in _runs(file.bytes_needed(group, self._columns), allowed):
                     columns = self._columns[place : place + some]
                     at = 0
                     for batch in file.iter_batches(
@@ -230,7 +236,7 @@ class ParquetReader:
 
 
 def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
-    """Open one Parquet file.
+    """Open one Parquet or Feather file.
 
     Parameters
     ----------
@@ -244,26 +250,24 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
     UsageError
         No labels were specified, or pyarrow is missing.
     DataError
-        No Parquet file, a column of a type that is neither number nor text, an unknown label column.
+        No such file, a column of a type that is neither number nor text, an unknown label column.
     """
     with _open(path, options.storage_options) as file:
-        schema, metadata = file.schema_arrow, file.metadata
+        schema, rows, group_bytes = file.schema, file.rows, file.group_bytes
         names = tuple(schema.names)
-        rows = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-        group_bytes = [metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)]
         stored = json.loads((schema.metadata or {}).get(_METADATA_KEY, b"{}"))
+        index = dict.fromkeys(_index_columns(schema, names), "is the index of a pandas table")
+        for column, name in enumerate(names):
+            if is_nameless(name) and column not in index and (content := _content(file, schema.field(column))):
+                index[column] = f"has no name and holds {content}"
     unique_names(names, file=path)
     labels = options.labels
     if labels == LabelSpec() and "labels" in stored:
         labels = LabelSpec(columns=tuple(stored["labels"]))
-    index = [name for name in _row_names(schema, names) if name not in (*(labels.columns or ()), *options.drop)]
-    if index:
-        logger.warning("%s: %s not read: it is the index of a pandas table, and names rows", path, ", ".join(index))
-    kept = [column for column, name in enumerate(names) if name not in index]
-    features, label_columns = (
-        [kept[place] for place in places]
-        for places in split_columns([names[column] for column in kept], labels, drop=options.drop, file=path)
-    )
+    features, label_columns = split_columns(names, labels, drop=options.drop, ignored=index, file=path)
+    for column, what in index.items():
+        if column not in label_columns and names[column] not in options.drop:
+            logger.warning("%s: column %r %s: it is left out", path, names[column], what)
     texts = frozenset(column for column in (*features, *label_columns) if _is_text(schema.field(column), path))
     reader = ParquetReader(
         header=Header(
@@ -296,35 +300,120 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
     return reader.with_categories(categories) if categories else reader
 
 
-def _row_names(schema: Any, names: Sequence[str]) -> list[str]:
+def _index_columns(schema: Any, names: Sequence[str]) -> list[int]:
     """Columns that pandas wrote for the index of a table, which says nothing about the rows."""
     described = schema.pandas_metadata or {}
-    return [name for name in described.get("index_columns", ()) if isinstance(name, str) and name in names]
+    found = described.get("index_columns", ())
+    return [column for column, name in enumerate(names) if name in found]
+
+
+def _content(file: Any, column: Any) -> str:
+    """What is in a column without a name: "row numbers" (0, 1, 2... or 1, 2, 3...), "nothing", or "" for data."""
+    if not _is_number(column.type):
+        return ""
+    numbers = empty = True
+    row = first = 0
+    for batch in file.iter_batches(batch_size=_SCAN_ROWS, columns=[column.name]):
+        values = _numbers(batch.column(0))
+        if not row:
+            first = int((values[:1] == 1).any())
+        numbers = numbers and np.array_equal(values, np.arange(row, row + len(values)) + first)
+        empty = empty and bool(np.isnan(values).all())
+        if not (numbers or empty):
+            return ""
+        row += len(values)
+    return "row numbers" if numbers else "nothing"
+
+
+class _ParquetFile:
+    """An open Parquet file; its groups are the row groups."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        from pyarrow import parquet
+
+        # Column chunks are streamed through small buffers, so that a large row group is never held.
+        self._file = parquet.ParquetFile(stream, buffer_size=1 << 16, pre_buffer=False)
+        self.schema = self._file.schema_arrow
+        groups = [self._file.metadata.row_group(group) for group in range(self._file.metadata.num_row_groups)]
+        self.rows = [group.num_rows for group in groups]
+        self.group_bytes = [group.total_byte_size for group in groups]
+        self.iter_batches = self._file.iter_batches
+
+    def bytes_needed(self, group: int, columns: Sequence[int]) -> list[int]:
+        """Bytes that reading each column of a group holds: a page and a dictionary, packed and unpacked."""
+        described = self._file.metadata.row_group(group)
+        return [2 * min(described.column(column).total_uncompressed_size, _COLUMN_BYTES) for column in columns]
+
+
+class _FeatherFile:
+    """An open Feather file; its groups are the record batches, of which some columns can be read alone."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        # Of the narrowest column the rows are counted; the format does not say them.
+        self.schema = self._reader(None).schema
+        self._widths = [_width(kind) for kind in self.schema.types]
+        narrowest = self._reader([int(np.argmin(self._widths))] if self._widths else None)
+        self.rows = [narrowest.get_batch(group).num_rows for group in range(narrowest.num_record_batches)]
+        self.group_bytes = [rows * sum(self._widths) for rows in self.rows]
+
+    def _reader(self, columns: list[int] | None) -> Any:
+        import pyarrow as pa
+
+        self._stream.seek(0)
+        options = pa.ipc.IpcReadOptions(included_fields=columns, use_threads=False)
+        return pa.ipc.open_file(self._stream, options=options)
+
+    def iter_batches(
+        self, batch_size: int, columns: Sequence[str], row_groups: Sequence[int] | None = None
+    ) -> Iterator[Any]:
+        """Some columns of some record batches, at most `batch_size` rows at a time."""
+        reader = self._reader([self.schema.get_field_index(name) for name in columns])
+        for group in range(len(self.rows)) if row_groups is None else row_groups:
+            batch = reader.get_batch(group)
+            for start in range(0, batch.num_rows, batch_size):
+                yield batch.slice(start, batch_size)
+
+    def bytes_needed(self, group: int, columns: Sequence[int]) -> list[int]:
+        """Bytes that reading each column of a group holds: all of it, packed and unpacked."""
+        return [2 * self.rows[group] * self._widths[column] for column in columns]
+
+
+def _width(kind: Any) -> int:
+    """Bytes of a value; of a text a guess."""
+    try:
+        return max(int(kind.bit_width) // 8, 1)
+    except ValueError:
+        return 32
+
+
+_FEATHER, _FEATHER_1 = b"ARROW1", b"FEA1"
 
 
 @contextlib.contextmanager
-def _open(path: str, storage_options: dict[str, Any]) -> Iterator[Any]:
+def _open(path: str, storage_options: dict[str, Any]) -> Iterator[_ParquetFile | _FeatherFile]:
     import pyarrow as pa
-    from pyarrow import parquet
 
     with open_random(path, storage_options) as stream:
-        try:
-            # Column chunks are streamed through small buffers, so that a large row group is never held.
-            file = parquet.ParquetFile(stream, buffer_size=1 << 16, pre_buffer=False)
-        except pa.ArrowInvalid as error:
+        mark = stream.read(len(_FEATHER))
+        stream.seek(0)
+        if mark.startswith(_FEATHER_1):
             raise DataError(
-                f"it is no Parquet file, or cut off: {error}", file=path, cure="fetch or write it again"
+                "it is Feather of version 1, version 2 was expected",
+                file=path,
+                cure="read and write it with pyarrow.feather, which writes version 2",
+            )
+        known, name = (_FeatherFile, "Feather") if mark == _FEATHER else (_ParquetFile, "Parquet")
+        try:
+            file = known(stream)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DataError(
+                f"it is no {name} file, or cut off: {error}", file=path, cure="fetch or write it again"
             ) from error
         try:
             yield file
         except (pa.ArrowInvalid, OSError) as error:
             raise DataError(f"the file is damaged: {error}", file=path, cure="fetch or write it again") from error
-
-
-def _bytes_needed(file: Any, group: int, columns: Sequence[int]) -> list[int]:
-    """Bytes that reading each column of a row group holds: a page and a dictionary, packed and unpacked."""
-    described = file.metadata.row_group(group)
-    return [2 * min(described.column(column).total_uncompressed_size, _COLUMN_BYTES) for column in columns]
 
 
 def _runs(sizes: Sequence[int], allowed: int) -> Iterator[int]:

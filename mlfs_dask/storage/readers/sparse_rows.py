@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -54,10 +55,12 @@ def sorted_rows(
     return matrix
 
 
-def with_defaults(matrix: csr_array, columns: NDArray[np.int32]) -> csr_array:
-    """Ones in `columns` wherever a row says nothing of them; holds rows * len(columns) bytes more."""
-    if not len(columns):
+def with_defaults(matrix: csr_array, defaults: Mapping[int, int]) -> csr_array:
+    """Column -> value, wherever a row says nothing of the column; holds rows * len(defaults) bytes more."""
+    if not defaults:
         return matrix
+    columns = np.fromiter(defaults, np.int32)
+    values = np.fromiter(defaults.values(), matrix.dtype)
     place = np.full(matrix.shape[1], -1, dtype=np.int32)
     place[columns] = np.arange(len(columns), dtype=np.int32)
     row_of = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
@@ -67,7 +70,7 @@ def with_defaults(matrix: csr_array, columns: NDArray[np.int32]) -> csr_array:
     rows, places = np.nonzero(absent)
     filled = csr_array(
         (
-            np.concatenate([matrix.data, np.ones(len(rows), dtype=matrix.dtype)]),
+            np.concatenate([matrix.data, values[places]]),
             (np.concatenate([row_of, rows]), np.concatenate([matrix.indices, columns[places]])),
         ),
         shape=matrix.shape,

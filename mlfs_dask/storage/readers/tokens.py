@@ -18,6 +18,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN
 from mlfs_dask.storage.readers.parse_float import read_number
 
 # What stopped a kernel.
@@ -25,6 +26,8 @@ DONE, FULL, TOO_FEW, TOO_MANY, EMPTY_VALUE, NOT_A_ROW, BAD_INDEX, NOT_CLOSED, BA
 
 # Kinds of ARFF attribute.
 NUMERIC, NOMINAL, OTHER = range(3)
+# Of the value -1 of a nominal label: codes are not negative.
+MINUS_ONE_CODE = 2
 # `target` of an attribute: its feature index, or -1 - its label index, or this.
 IGNORED = np.iinfo(np.int32).min
 
@@ -209,12 +212,14 @@ def _value_of(buffer, p, kind, declaration, single):  # type: ignore[no-untyped-
 
 
 @njit(cache=True, nogil=True)
-def _label_of(value):  # type: ignore[no-untyped-def]
-    """int8 label of a value: 1, 0, -1 for NaN; 2 where it is none of them."""
+def _label_of(value, kind):  # type: ignore[no-untyped-def]
+    """int8 label of a value or a code: 1, 0, `UNKNOWN` for NaN, `MINUS_ONE`; 2 where it is none of them."""
     if value != value:
-        return np.int8(-1)
+        return np.int8(UNKNOWN)
     if value == 0.0:
         return np.int8(0)
+    if value == -1.0 or (kind == NOMINAL and value == MINUS_ONE_CODE):
+        return np.int8(MINUS_ONE)
     return np.int8(1) if value == 1.0 else np.int8(2)
 
 
@@ -257,8 +262,8 @@ def dense_arff_rows(  # type: ignore[no-untyped-def]
     nominals : Nominals
     X : float64 array, shape (capacity, d)
     label_bounds : int64 array, shape (capacity + 1,)
-        CSR row bounds of `labels` (int32 array) and `label_values` (int8 array: 1, -1, or 2 where Python must
-        look at the value). Zeros are not written.
+        CSR row bounds of `labels` (int32 array) and `label_values` (int8 array: 1, `UNKNOWN`, `MINUS_ONE`, or 2 where
+        Python must look at the value). Zeros are not written.
     row_starts : int64 array, shape (capacity + 1,)
         Byte at which each row begins.
     deferred : int64 array, shape (capacity, 4)
@@ -299,7 +304,7 @@ def dense_arff_rows(  # type: ignore[no-untyped-def]
             if target >= 0:
                 X[rows, target] = value
             elif target != IGNORED:
-                label = _label_of(value) if known else np.int8(2)
+                label = _label_of(value, kinds[attribute]) if known else np.int8(2)
                 if label != 0:
                     if entries == len(labels):
                         status = FULL
@@ -428,7 +433,7 @@ def sparse_arff_rows(  # type: ignore[no-untyped-def]
                     values[entries] = value
                     entries += 1
                 else:
-                    label = _label_of(value) if known else np.int8(2)
+                    label = _label_of(value, kinds[index]) if known else np.int8(2)
                     labels[n_labels] = -1 - target
                     label_values[n_labels] = label
                     n_labels += 1

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from mlfs_dask.storage.readers.base import Batch, Reader
+from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, Batch, Reader
 
 
 def dense(matrix: Any) -> np.ndarray:
@@ -30,16 +30,17 @@ def batches_of(reader: Reader, *, batch_bytes: int, part_bytes: int) -> list[Bat
             assert isinstance(batch.Y, csr_array)
             assert batch.Y.dtype == np.int8
             assert batch.Y.indptr.dtype == np.int64
-            assert set(batch.Y.data.tolist()) <= {1, -1}
+            assert set(batch.Y.data.tolist()) <= {1, UNKNOWN, MINUS_ONE}
             assert batch.X.shape[0] == batch.Y.shape[0] > 0
             found.append(batch)
     return found
 
 
 def read_all(reader: Reader, *, batch_bytes: int = 1 << 20, part_bytes: int = 1 << 40) -> tuple[np.ndarray, np.ndarray]:
-    """X and Y as dense arrays."""
+    """X and Y as dense arrays; each -1 of the source is taken as unknown."""
     found = batches_of(reader, batch_bytes=batch_bytes, part_bytes=part_bytes)
-    return np.vstack([dense(b.X) for b in found]), np.vstack([b.Y.toarray() for b in found])
+    Y = np.vstack([b.Y.toarray() for b in found])
+    return np.vstack([dense(b.X) for b in found]), np.where(Y == MINUS_ONE, UNKNOWN, Y)
 
 
 def check_splits(reader: Reader, *, sizes: tuple[int, ...] = (1, 200, 1000)) -> None:

@@ -102,6 +102,25 @@ def test_label_data_frame_and_layer(write) -> None:
     check_splits(reader, sizes=(1, 150))
 
 
+def test_categories_become_labels(write) -> None:
+    kind = pd.Categorical.from_codes([*(Y[:-1, 1] + 1), -1], ["T cell", "B", "NK"])
+    treated = pd.Categorical.from_codes([*(Y[:-1, 0] == 1), -1], ["no", "yes"])
+    obs = pd.DataFrame({"kind": kind, "treated": treated, "sick": Y[:, 2] == 1}, index=[f"c{i}" for i in range(31)])
+    reader = open_anndata(write(annotated(obs=obs)), ReadOptions(labels=LabelSpec(columns=("sick", "treated", "kind"))))
+    assert reader.header.label_names == ("kind=T cell", "kind=B", "kind=NK", "treated", "sick")
+    found = read_all(reader)[1]
+    expected = np.column_stack([Y[:, 1] == -1, Y[:, 1] == 0, Y[:, 1] == 1, Y[:, 0] == 1, Y[:, 2] == 1]).astype(int)
+    expected[-1, :4] = -1
+    np.testing.assert_array_equal(found, expected)
+    check_splits(reader, sizes=(1, 150))
+
+
+def test_categories_that_name_rows_are_no_labels(write) -> None:
+    obs = pd.DataFrame({"donor": pd.Categorical([f"d{i}" for i in range(31)])}, index=[f"c{i}" for i in range(31)])
+    with pytest.raises(DataError, match="column 'donor': a column of as many values as rows cannot be a label"):
+        open_anndata(write(annotated(obs=obs)), ReadOptions(labels=LabelSpec(columns=("donor",))))
+
+
 def test_labels_in_obs(write) -> None:
     obs = pd.DataFrame(
         {"batch": np.arange(31), "sky": Y[:, 0], "sea": Y[:, 1] == 1}, index=[f"cell{i}" for i in range(31)]
@@ -148,7 +167,7 @@ def test_no_such_layer(write) -> None:
 
 
 def test_texts_as_labels(write) -> None:
-    obs = pd.DataFrame({"kind": ["a", "b", "a"] * 10 + ["b"]}, index=[f"cell{i}" for i in range(31)])
+    obs = pd.DataFrame({"kind": [f"text {i}" for i in range(31)]}, index=[f"cell{i}" for i in range(31)])
     with pytest.raises(DataError, match="column 'kind': a column of texts cannot be a label"):
         open_anndata(write(annotated(obs=obs)), ReadOptions(labels=LabelSpec(columns=("kind",))))
 

@@ -20,7 +20,7 @@ from scipy.sparse import issparse
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.readers.arff import ArffReader, open_arff
-from mlfs_dask.storage.readers.base import Header, LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, Header, LabelSpec, ReadOptions
 
 NAN = np.nan
 
@@ -272,7 +272,6 @@ def test_attribute_that_can_be_no_label(write: Any, declared: str, problem: str)
         ("{no,yes}", "no", "yes"),
         ("{FALSE,TRUE}", "FALSE", "TRUE"),
         ("{t,f}", "f", "t"),
-        ("{-1,1}", "-1", "1"),
     ],
 )
 def test_false_and_true_in_any_spelling(write: Any, declared: str, false: str, true: str) -> None:
@@ -304,6 +303,22 @@ def test_numbers_declared_as_values_are_categories(write: Any) -> None:
 def test_a_label_declared_with_one_value(write: Any) -> None:
     table = read(write(arff(["x real", "y {1}", "z {0}"], ["1,1,0", "2,?,0"])), LabelSpec(count=2))
     assert table.Y.tolist() == [[1, 0], [-1, 0]]
+
+
+def test_minus_one_is_read_as_it_stands(write: Any) -> None:
+    attributes = ["f {-1,1}", "x real", "l {-1,1}", "m {'+1','-1',0}", "y numeric"]
+    labels = LabelSpec(count=3)
+    rows = [(-1, -1, "'-1'"), (1, "+1", "+1"), ("?", 0, "-1.0"), ("-1", "?", 0)]
+    dense = open_arff(write(arff(attributes, [f"-1,3,{a},{b},{c}" for a, b, c in rows])), ReadOptions(labels=labels))
+    (batch,) = dense.read(dense.parts(1 << 20)[0], batch_bytes=1 << 20)
+    assert batch.X[:, 0].tolist() == [0, 0, 0, 0]
+    expected = [[MINUS_ONE, MINUS_ONE, MINUS_ONE], [1, 1, 1], [UNKNOWN, 0, MINUS_ONE], [MINUS_ONE, UNKNOWN, 0]]
+    assert batch.Y.toarray().tolist() == expected
+    # In a sparse row the value declared first stands for what is absent.
+    rows = ["{1 3}", "{2 1,3 0}", "{2 ?,3 -1,4 -1}"]
+    sparse = open_arff(write(arff(attributes, rows)), ReadOptions(labels=labels))
+    (batch,) = sparse.read(sparse.parts(1 << 20)[0], batch_bytes=1 << 20)
+    assert batch.Y.toarray().tolist() == [[MINUS_ONE, 1, 0], [1, 0, 0], [UNKNOWN, MINUS_ONE, MINUS_ONE]]
 
 
 def test_numeric_labels(write: Any) -> None:
@@ -453,7 +468,7 @@ def test_refused_dense_row(write: Any, row: str, problem: str, column: str | Non
         ("{0 1,0 2,0 3,0 4}", "an attribute may stand only once in a sparse row", "x", None),
         ("{2 2}", "a label is 0 or 1", "y", "2"),
         ("{2 0.5}", "a label is 0 or 1", "y", "0.5"),
-        ("{2 -1}", "a label is 0 or 1", "y", "-1"),
+        ("{2 -2}", "a label is 0 or 1", "y", "-2"),
         ("{2 yes}", "a label is 0 or 1", "y", "yes"),
         ("{1 c}", "the value is not among those declared in line 3, {a, b}", "k", "c"),
         ("{0 1e999}", "a finite number was expected", "x", "1e999"),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gzip
-import logging
 import re
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -210,10 +210,70 @@ def test_columns_left_out(write) -> None:
     np.testing.assert_array_equal(read_all(reader)[0], [[1], [2]])
 
 
+LEFT_OUT = "{}: column {} has no name and holds {}: it is left out"
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("name", ["", '""', "Unnamed: 0"])
+def test_row_numbers_without_a_name_are_left_out(
+    write, caplog: pytest.LogCaptureFixture, first: int, name: str
+) -> None:
+    rows = "".join(f"{first + row},{7 - row},{row % 2}\n" for row in range(5))
+    path = write(f"{name},a,y\n{rows}")
+    reader = open_csv(path, LAST)
+    assert caplog.messages == [LEFT_OUT.format(path, 1, "row numbers")]
+    assert (reader.header.feature_names, reader.header.label_names) == (("a",), ("y",))
+    np.testing.assert_array_equal(read_all(reader)[0], [[7], [6], [5], [4], [3]])
+    # Numbers count the columns that are in the file.
+    numbered = open_csv(path, ReadOptions(labels=LabelSpec(columns=("3",))))
+    assert numbered.header.label_names == ("y",)
+    with pytest.raises(DataError, match="2 labels asked for; the file has 2 columns"):
+        open_csv(path, ReadOptions(labels=LabelSpec(count=2)))
+
+
+@pytest.mark.parametrize("labels", [LabelSpec(count=1), LabelSpec(columns=("y",))])
+def test_a_trailing_delimiter_is_no_column(write, caplog: pytest.LogCaptureFixture, labels: LabelSpec) -> None:
+    path = write("a,y,\n1,0,\n2,1,\n")
+    reader = open_csv(path, ReadOptions(labels=labels))
+    assert caplog.messages == [LEFT_OUT.format(path, 3, "nothing")]
+    assert (reader.header.feature_names, reader.header.label_names) == (("a",), ("y",))
+    np.testing.assert_array_equal(read_all(reader)[1], [[0], [1]])
+
+
+def test_what_data_frames_of_arrays_write(write) -> None:
+    frame = pd.DataFrame([[5, 6, 1], [7, 8, 0]])
+    reader = open_csv(write(frame.to_csv()), LAST)
+    assert (reader.header.feature_names, reader.header.label_names) == (("0", "1"), ("2",))
+    frame = pd.DataFrame([[5, 6, 1], [7, 8, 0], [1, 2, 1]])
+    reader = open_csv(write(frame.to_csv(header=False)), LAST)
+    np.testing.assert_array_equal(read_all(reader)[0], [[5, 6], [7, 8], [1, 2]])
+
+
+@pytest.mark.parametrize("values", [(0, 2, 3), (5, 6, 7), ("a", "b", "c"), (0, "", 2)])
+def test_data_without_a_name_is_refused(write, values: tuple[object, ...]) -> None:
+    path = write("a,,y\n" + "".join(f"1,{value},0\n" for value in values))
+    with pytest.raises(DataError, match="column 2: column 2 has no name") as caught:
+        open_csv(path, LAST)
+    assert "cure: name it, or leave it out: --drop 2" in str(caught.value)
+    assert open_csv(path, ReadOptions(labels=LabelSpec(count=1), drop=("2",))).header.feature_names == ("a",)
+
+
+def test_a_named_column_of_row_numbers_is_a_feature(write, caplog: pytest.LogCaptureFixture) -> None:
+    reader = open_csv(write("id,Unnamed: 1,y\n0,3,1\n1,5,0\n2,4,1\n"), LAST)
+    assert reader.header.feature_names == ("id", "Unnamed: 1")
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("columns", [("y", "y"), ("y", "4"), ("z", "y", "z")])
+def test_a_label_that_is_named_twice(write, columns: tuple[str, ...]) -> None:
+    path = write("a,b,z,y\n1,2,0,1\n")
+    with pytest.raises(DataError, match=f"value '{columns[-1]}': the label is named twice"):
+        open_csv(path, ReadOptions(labels=LabelSpec(columns=columns)))
+
+
 def test_a_first_line_of_numbers_is_a_row(write, caplog: pytest.LogCaptureFixture) -> None:
     path = write("1.5,2,0\n3,4,1\n")
-    with caplog.at_level(logging.INFO, logger="mlfs_dask"):
-        reader = open_csv(path, LAST)
+    reader = open_csv(path, LAST)
     assert "no header row" in caplog.text
     assert reader.header.feature_names is None
     np.testing.assert_array_equal(read_all(reader)[0], [[1.5, 2], [3, 4]])

@@ -7,6 +7,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN
 from mlfs_dask.storage.readers.label_columns import label_block, sparse_label_block
 
 HOW = {"names": ("sky", "sea"), "file": "f", "place": lambda row: {"row": 10 + row}}
@@ -21,9 +22,9 @@ def test_label_block(dtype: type) -> None:
         np.testing.assert_array_equal(block.toarray(), values.astype(np.int8))
 
 
-def test_missing_and_minus_one_are_unknown() -> None:
+def test_missing_is_unknown_and_minus_one_is_kept_apart() -> None:
     values = np.array([[np.nan, 1], [-1, 0]])
-    expected = [[-1, 1], [-1, 0]]
+    expected = [[UNKNOWN, 1], [MINUS_ONE, 0]]
     np.testing.assert_array_equal(label_block(values, **HOW).toarray(), expected)
     np.testing.assert_array_equal(sparse_label_block(csr_array(values), **HOW).toarray(), expected)
 
@@ -40,7 +41,8 @@ def test_entries_are_in_order() -> None:
     block = label_block(values, **HOW)
     fresh = csr_array((block.data, block.indices, block.indptr), shape=block.shape)
     assert fresh.has_canonical_format
-    np.testing.assert_array_equal(block.toarray(), np.where(np.isnan(values), -1, values))
+    expected = np.select([np.isnan(values), values == -1], [UNKNOWN, MINUS_ONE], values)
+    np.testing.assert_array_equal(block.toarray(), expected)
 
 
 # 257 and -255 are 1 in the last byte.

@@ -20,7 +20,6 @@ from mlfs_dask.storage.readers.mulan_xml import read_mulan_labels
          '<label name="02"/></labels>', ("01", "01/01", "01/01/03", "02")),
         (r'<labels><label name="TAG_m\'usica"/><label name="Swainson&apos;s"/><label name="ß"/></labels>',
          (r"TAG_m\'usica", "Swainson's", "ß")),
-        ('<labels><label name="a"/><label name="a"/></labels>', ("a",)),
     ],
 )  # fmt: skip
 def test_names(tmp_path: Path, text: str, names: tuple[str, ...]) -> None:
@@ -39,7 +38,12 @@ def test_names(tmp_path: Path, text: str, names: tuple[str, ...]) -> None:
         ("<labels>\n<label name='a'>\n</labels>", "a Mulan XML file of labels was expected: mismatched tag", 3),
         ("@relation r", "a Mulan XML file of labels was expected: not well-formed", 1),
         ("<labels></labels>", "no <label> element was found", None),
-        ("<labels><label/></labels>", "a <label> element has no name", None),
+        ("<labels><label/></labels>", "a <label> element has no name", 1),
+        (
+            "<labels><label name='l1'/>\n<label name='l0'/>\n<label name='l1'/></labels>",
+            "line 3, value 'l1': the label is named a second time; the first is in line 1",
+            3,
+        ),
     ],
 )
 def test_refused(tmp_path: Path, text: str, problem: str, line: int | None) -> None:

@@ -126,6 +126,7 @@ def saved(tmp_path: Path, **arrays: object) -> str:
         ({"X": X, "Y": Y, "feature_names": np.array(["a"])}, "1 feature names for 5 features"),
         ({"X": X, "Y": Y, "label_names": np.array(["a"])}, "1 label names for 3 labels"),
         ({"X": X[0], "Y": Y}, "X has 1 dimensions, rows and columns were expected"),
+        ({"X": np.zeros((2, 3, 4)), "Y": Y}, "value (2, 3, 4): X has 3 dimensions, rows and columns were expected"),
         ({"X": X[:0], "Y": Y[:0]}, "nothing to read: 0 rows, 5 features, 3 labels"),
         ({"X": X.astype(str), "Y": Y}, "X holds <U32, numbers were expected"),
         ({"X": X.astype(complex), "Y": Y}, "X holds complex128, numbers were expected"),

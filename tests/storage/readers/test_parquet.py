@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from pyarrow import parquet
+from pyarrow import feather, parquet
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.readers import parquet as parquet_module
@@ -26,6 +26,11 @@ def save(tmp_path: Path, group: int = 10, **columns: object) -> str:
     return str(tmp_path / "t.parquet")
 
 
+def save_feather(tmp_path: Path, group: int = 10, compression: str = "lz4", **columns: object) -> str:
+    feather.write_feather(pa.table(columns), tmp_path / "t.feather", chunksize=group, compression=compression)
+    return str(tmp_path / "t.feather")
+
+
 def test_rows_in_any_split(tmp_path: Path) -> None:
     values = np.arange(95) / 7
     reader = open_parquet(save(tmp_path, a=values, b=np.arange(95), y=np.arange(95) % 2), LAST)
@@ -37,6 +42,40 @@ def test_rows_in_any_split(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_all(reader)[0][:, 0], values)
 
 
+@pytest.mark.parametrize("compression", ["lz4", "uncompressed"])
+@pytest.mark.parametrize("small", [1 << 24, 500])
+def test_feather_is_read_as_parquet_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str, small: int
+) -> None:
+    monkeypatch.setattr(parquet_module, "SMALL_BYTES", small)
+    columns = {
+        "a": pa.array([None, *np.arange(94) / 7]),
+        "s": np.array(["c", "a", "b"])[np.arange(95) % 3],
+        "k": pa.array(np.array(["u", "v"])[np.arange(95) % 2]).dictionary_encode(),
+        "y": pa.array(np.arange(95) % 2 == 1),
+        "z": np.array(["no", "yes"])[np.arange(95) % 2],
+    }
+    options = ReadOptions(labels=LabelSpec(count=2))
+    expected = read_all(open_parquet(save(tmp_path, **columns), options))
+    reader = open_parquet(save_feather(tmp_path, compression=compression, **columns), options)
+    assert reader.header == open_parquet(str(tmp_path / "t.parquet"), options).header
+    assert len(reader.parts(1)) == 10
+    for found, wanted in zip(read_all(reader), expected, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    check_splits(reader, sizes=(1, 300))
+
+
+def test_feather_that_is_damaged_or_old(tmp_path: Path) -> None:
+    path = Path(save_feather(tmp_path, a=np.arange(100), y=np.arange(100) % 2))
+    content = path.read_bytes()
+    path.write_bytes(content[:-20])
+    with pytest.raises(DataError, match="it is no Feather file, or cut off"):
+        open_parquet(str(path), LAST)
+    path.write_bytes(b"FEA1" + content)
+    with pytest.raises(DataError, match="it is Feather of version 1"):
+        open_parquet(str(path), LAST)
+
+
 def test_the_index_of_a_pandas_table_is_no_feature(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "t.parquet"
     table = pd.DataFrame({"a": [1, 2], "y": [0, 1]}, index=["r1", "r2"])
@@ -44,12 +83,32 @@ def test_the_index_of_a_pandas_table_is_no_feature(tmp_path: Path, caplog: pytes
         table.rename_axis(name).to_parquet(path)
         caplog.clear()
         assert open_parquet(str(path), LAST).header.feature_names == ("a",)
-        assert f"{stored} not read: it is the index of a pandas table" in caplog.text
+        assert caplog.messages == [f"{path}: column {stored!r} is the index of a pandas table: it is left out"]
         for drop in ((), (stored,)):
             X, Y = read_all(open_parquet(str(path), ReadOptions(labels=LabelSpec(columns=("y",)), drop=drop)))
             assert (X.tolist(), Y.tolist()) == ([[1.0], [2.0]], [[0], [1]])
     table.reset_index(drop=True).to_parquet(path)
     assert open_parquet(str(path), LAST).header.feature_names == ("a",)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("name", ["", "Unnamed: 0", "__index_level_0__"])
+def test_row_numbers_without_a_name_are_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, first: int
+) -> None:
+    path = save(tmp_path, **{name: np.arange(25) + first, "a": np.arange(25) / 4, "y": np.arange(25) % 2})
+    reader = open_parquet(path, LAST)
+    assert caplog.messages == [f"{path}: column {name!r} has no name and holds row numbers: it is left out"]
+    assert (reader.header.feature_names, reader.header.label_names) == (("a",), ("y",))
+    np.testing.assert_array_equal(read_all(reader)[0][:, 0], np.arange(25) / 4)
+
+
+def test_data_without_a_name_is_refused(tmp_path: Path) -> None:
+    path = save(tmp_path, **{"a": np.arange(3), "": [1, 2, 4], "y": [0, 1, 0]})
+    with pytest.raises(DataError, match="column 2 has no name"):
+        open_parquet(path, LAST)
+    empty = save(tmp_path, **{"a": np.arange(3), "y": [0, 1, 0], "": [None, None, None]})
+    assert open_parquet(empty, LAST).header.label_names == ("y",)
 
 
 def test_many_columns_go_through_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

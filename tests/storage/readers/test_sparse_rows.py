@@ -47,7 +47,7 @@ def test_repeats_are_found(entries: tuple[list[tuple[int, float]], ...], place: 
 
 def test_defaults_fill_what_is_absent() -> None:
     matrix = rows([(1, 0.0), (2, 5.0)], [], [(0, 1.0), (3, 0.0)], in_order=True)
-    filled = without_zeros(with_defaults(matrix, np.array([1, 3], dtype=np.int32)))
-    assert filled.toarray().tolist() == [[0, 0, 5, 1], [0, 1, 0, 1], [1, 1, 0, 0]]
+    filled = without_zeros(with_defaults(matrix, {1: 1, 3: -2}))
+    assert filled.toarray().tolist() == [[0, 0, 5, -2], [0, 1, 0, -2], [1, 1, 0, 0]]
     assert filled.indices.tolist() == [2, 3, 1, 3, 0, 1]
-    assert with_defaults(matrix, np.array([], dtype=np.int32)) is matrix
+    assert with_defaults(matrix, {}) is matrix

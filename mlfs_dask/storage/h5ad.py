@@ -1,0 +1,115 @@
+"""AnnData's encoding in HDF5: what `mlfs transform` writes as .h5ad, and columns that are added to a data frame.
+
+h5py is enough for it; the anndata library is not needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from mlfs_dask.storage.anndata_encoding import DENSE, DICT, STRINGS
+from mlfs_dask.typing import Matrix
+
+if TYPE_CHECKING:
+    from h5py import Group
+
+_CHUNK = 1 << 16
+_DATAFRAME = {"encoding-type": "dataframe", "encoding-version": "0.2.0"}
+_CSR = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
+
+
+def add_group(parent: Group, name: str, attributes: dict[str, str]) -> Group:
+    """A group of an encoding."""
+    group = parent.create_group(name)
+    group.attrs.update(attributes)
+    return group
+
+
+def add_vector(parent: Group, name: str, values: NDArray[Any]) -> None:
+    """Numbers, or true and false."""
+    parent.create_dataset(name, data=values).attrs.update(DENSE)
+
+
+def add_strings(parent: Group, name: str, values: Sequence[str] | range) -> None:
+    """Strings; a few of a long sequence are made at a time."""
+    import h5py
+
+    texts = parent.create_dataset(name, (len(values),), h5py.string_dtype())
+    texts.attrs.update(STRINGS)
+    for start in range(0, len(values), _CHUNK):
+        part = values[start : start + _CHUNK]
+        texts[start : start + len(part)] = [str(value) for value in part]
+
+
+def add_dataframe(parent: Group, name: str, index: Sequence[str] | range) -> Group:
+    """A data frame without columns."""
+    frame = add_group(parent, name, {**_DATAFRAME, "_index": "_index"})
+    add_strings(frame, "_index", index)
+    set_columns(frame, ())
+    return frame
+
+
+def set_columns(frame: Group, names: Iterable[str]) -> None:
+    """Say which columns a data frame has, in order."""
+    import h5py
+
+    # An empty list has no type of its own.
+    frame.attrs.create("column-order", list(names), dtype=h5py.string_dtype())
+
+
+class MatrixWriter:
+    """A matrix that is written block after block, dense or CSR as its first block is.
+
+    Parameters
+    ----------
+    parent : Group
+    name : str
+    first : ndarray or csr_array
+        For its form and type.
+    shape : (n, width)
+    """
+
+    def __init__(self, parent: Group, name: str, first: Matrix, shape: tuple[int, int]) -> None:
+        self._row = 0
+        self._indptr: NDArray[np.int64] | None = None
+        if isinstance(first, np.ndarray):
+            self._data = parent.create_dataset(name, shape, first.dtype)
+            self._data.attrs.update(DENSE)
+            return
+        self._group = add_group(parent, name, _CSR)
+        self._group.attrs["shape"] = np.array(shape)
+        self._indptr = np.zeros(shape[0] + 1, np.int64)
+        grows: dict[str, Any] = {"shape": (0,), "maxshape": (None,), "chunks": (_CHUNK,)}
+        self._data = self._group.create_dataset("data", dtype=first.dtype, **grows)
+        self._indices = self._group.create_dataset("indices", dtype=np.int32, **grows)
+
+    def write(self, block: Matrix) -> None:
+        """The next rows."""
+        row, stop = self._row, self._row + block.shape[0]
+        if self._indptr is None:
+            self._data[row:stop] = block
+        else:
+            block = csr_array(block)
+            stored = int(self._indptr[row])
+            self._indptr[row + 1 : stop + 1] = stored + block.indptr[1:]
+            for array, values in ((self._data, block.data), (self._indices, block.indices)):
+                array.resize((stored + block.nnz,))
+                array[stored:] = values
+        self._row = stop
+
+    def finish(self) -> None:
+        """To be called behind the last block."""
+        if self._indptr is not None:
+            self._group.create_dataset("indptr", data=self._indptr)
+
+
+def add_root(file: Group) -> None:
+    """The parts that every AnnData has, but for X, obs and var."""
+    file.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
+    for name in ("layers", "obsm", "obsp", "varm", "varp", "uns", "uns/mlfs"):
+        add_group(file, name, DICT)

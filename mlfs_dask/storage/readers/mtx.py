@@ -1,0 +1,182 @@
+"""MatrixMarket text: the pair X.mtx Y.mtx, coordinate or array, packed or not.
+
+SciPy parses it, some MiB at a time, each with a header of its own, so that neither text nor matrix is ever in memory as
+a whole. Entries in any order are brought into rows through a temporary file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import itertools
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+
+from mlfs_dask.errors import DataError
+from mlfs_dask.storage.readers.base import ReadOptions
+from mlfs_dask.storage.readers.compressed_io import SourceFile, open_source
+from mlfs_dask.storage.readers.matrix import (
+    BandedRows,
+    DeferredArray,
+    Entries,
+    FileArray,
+    MatrixReader,
+    Pair,
+    Rows,
+    Sliceable,
+    fortran_rows,
+    matrix_reader,
+)
+
+_BANNER = re.compile(
+    rb"%%MatrixMarket\s+matrix\s+(coordinate|array)\s+(real|double|integer|unsigned-integer|pattern)\s+general\s*",
+    re.IGNORECASE,
+)
+_FILLED_LINE = re.compile(rb"[^\s][^\n]*")
+_LONGEST_LINE = 1 << 16
+_BLOCK_BYTES = 4 << 20
+_DEFAULTS = ReadOptions()
+
+
+def open_mtx(paths: Sequence[str], options: ReadOptions = _DEFAULTS) -> MatrixReader:
+    """Open the pair X, Y of MatrixMarket files.
+
+    Parameters
+    ----------
+    paths : two of them
+        Local paths or URLs; may be compressed. Each may hold the instances as rows or as columns: whichever makes their
+        numbers agree, rows if both do.
+    options : ReadOptions
+
+    Raises
+    ------
+    DataError
+        Not such a file, a matrix of complex numbers or a symmetric one, numbers of rows that disagree.
+    """
+    matrices = [_read_header(path, options) for path in paths]
+    turned = next(
+        ((x, y) for x, y in itertools.product((False, True), repeat=2) if matrices[0].shape[x] == matrices[1].shape[y]),
+        (False, False),  # the reader says that they disagree
+    )
+    return matrix_reader(" ".join(paths), functools.partial(_open_pair, matrices, turned), drop=options.drop)
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """What the header of a file says; entries begin at byte `start`, in line `line`."""
+
+    source: SourceFile
+    coordinate: bool
+    kind: str
+    shape: tuple[int, int]
+    entries: int
+    start: int
+    line: int
+
+    def blocks(self) -> Iterator[Any]:
+        """The entries as SciPy parses them: runs of lines as COO matrices, or as columns of values."""
+        from scipy.io import mmread
+
+        form = "coordinate" if self.coordinate else "array"
+        parsed, line = 0, self.line
+        with self.source.open(self.start) as stream:
+            while text := stream.read(_BLOCK_BYTES):
+                text += stream.readline(_LONGEST_LINE)
+                count = len(_FILLED_LINE.findall(text))
+                shape = f"{self.shape[0]} {self.shape[1]} {count}" if self.coordinate else f"{count} 1"
+                head = f"%%MatrixMarket matrix {form} {self.kind} general\n{shape}\n".encode()
+                try:
+                    if count:
+                        yield mmread(io.BytesIO(head + text))
+                except (ValueError, OverflowError) as error:
+                    found = re.match(r"Line (\d+): (.*)", str(error))
+                    raise DataError(
+                        f"an entry cannot be read: {found[2] if found else error}",
+                        file=self.source.path,
+                        line=line + int(found[1]) - 3 if found else None,
+                        cure="correct the line, or write the file again with scipy.io.mmwrite",
+                    ) from error
+                parsed, line = parsed + count, line + text.count(b"\n")
+        if parsed != self.entries:
+            raise DataError(
+                f"{self.entries:,} entries were announced, there are {parsed:,}",
+                file=self.source.path,
+                line=self.line - 1,
+                cure="the file is cut off or damaged: fetch or write it again",
+            )
+
+    def rows(self, *, turned: bool) -> Rows:
+        """Its rows, or its columns."""
+        if self.coordinate:
+            return _CoordinateRows(self, turned=turned)
+        return fortran_rows(DeferredArray(self._values, np.dtype(np.float64), self.entries), self.shape, turned=turned)
+
+    def _values(self) -> Sliceable:
+        """All values, column after column, in a temporary file."""
+        spool = cast(BinaryIO, tempfile.TemporaryFile(prefix="mlfs-array-"))  # noqa: SIM115 - FileArray closes it
+        try:
+            for block in self.blocks():
+                spool.write(np.asarray(block, np.float64).tobytes())
+        except BaseException:
+            spool.close()
+            raise
+        return FileArray(spool, 0, np.dtype(np.float64), self.entries, file=self.source.path, own=True)
+
+
+class _CoordinateRows(BandedRows):
+    """Rows (if `turned`, columns) of a coordinate file, whose text is read twice."""
+
+    def __init__(self, matrix: _Matrix, *, turned: bool) -> None:
+        self._matrix = matrix
+        self._turned = turned
+        n, width = matrix.shape[::-1] if turned else matrix.shape
+        super().__init__((n, width), matrix.entries, np.float64, stored_bytes=matrix.source.size)
+
+    def _pieces(self) -> Iterator[Entries]:
+        for block in self._matrix.blocks():
+            yield (block.col, block.row, block.data) if self._turned else (block.row, block.col, block.data)
+
+
+def _read_header(path: str, options: ReadOptions) -> _Matrix:
+    source = open_source(path, options.storage_options)
+    with source.open() as stream:
+        banner = stream.readline(_LONGEST_LINE)
+        found = _BANNER.fullmatch(banner)
+        if found is None:
+            raise DataError(
+                "a header like %%MatrixMarket matrix coordinate real general was expected",
+                file=path,
+                line=1,
+                value=banner[:60].decode("utf-8", "replace").strip(),
+                cure="save a real matrix in full with scipy.io.mmwrite(path, matrix, symmetry='general')",
+            )
+        start, line = len(banner), 1
+        while True:
+            text = stream.readline(_LONGEST_LINE)
+            start, line = start + len(text), line + 1
+            if not text or (text.strip() and not text.startswith(b"%")):
+                break
+    coordinate = found[1].lower() == b"coordinate"
+    sizes = text.split()
+    if len(sizes) != 2 + coordinate or not all(size.isdigit() for size in sizes):
+        raise DataError(
+            f"numbers of rows{', columns and entries' if coordinate else ' and columns'} were expected",
+            file=path,
+            line=line,
+            value=text[:60].decode("utf-8", "replace").strip(),
+            cure="fetch or write the file again",
+        )
+    n, width = int(sizes[0]), int(sizes[1])
+    entries = int(sizes[2]) if coordinate else n * width
+    return _Matrix(source, coordinate, found[2].decode().lower(), (n, width), entries, start, line + 1)
+
+
+@contextlib.contextmanager
+def _open_pair(matrices: Sequence[_Matrix], turned: tuple[bool, bool]) -> Iterator[list[Pair]]:
+    yield [(matrices[0].rows(turned=turned[0]), matrices[1].rows(turned=turned[1]))]

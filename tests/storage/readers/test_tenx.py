@@ -1,0 +1,98 @@
+"""10x Genomics files of Cell Ranger 2 and 3, with labels from a table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from scipy import sparse as sp
+
+from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.detect import open_source
+from tests.storage.readers.reading import check_splits, read_all
+
+RNG = np.random.default_rng(2)
+COUNTS = sp.csr_array(RNG.poisson(0.5, (23, 5)))
+BARCODES = [f"CELL{i:02d}-1" for i in range(23)]
+LABELS = RNG.integers(0, 2, (23, 2))
+
+
+def save(folder: Path, *, version: int = 3, names: tuple[str, ...] = ("A", "B", "C", "D", "E")) -> str:
+    ids = [f"ENSG{i}" for i in range(5)]
+    with h5py.File(folder / "t.h5", "w") as file:
+        group = file.create_group("matrix" if version == 3 else "GRCh38")
+        for name in ("data", "indices", "indptr"):
+            group[name] = getattr(COUNTS, name)
+        group["shape"] = np.array(COUNTS.shape[::-1], np.int32)
+        group["barcodes"] = np.array(BARCODES, "S")
+        group["features/name" if version == 3 else "gene_names"] = np.array(names, "S")
+        group["features/id" if version == 3 else "genes"] = np.array(ids, "S")
+    return str(folder / "t.h5")
+
+
+def table(folder: Path, rows: list[int], mark: str = ",") -> ReadOptions:
+    path = folder / ("labels.csv" if mark == "," else "labels.tsv")
+    lines = [
+        mark.join(["barcode", "T", "B"]),
+        *(f"{BARCODES[i]}{mark}{LABELS[i, 0]}{mark}{LABELS[i, 1]}" for i in rows),
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    return ReadOptions(keys={"labels": str(path)})
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("mark", [",", "\t"])
+def test_cells_are_rows_and_labels_follow_barcodes(tmp_path: Path, version: int, mark: str) -> None:
+    options = table(tmp_path, RNG.permutation(23).tolist(), mark)
+    reader = open_source([save(tmp_path, version=version)], options)
+    assert (reader.header.feature_names, reader.header.label_names) == (("A", "B", "C", "D", "E"), ("T", "B"))
+    X, Y = read_all(reader)
+    np.testing.assert_array_equal(X, COUNTS.toarray())
+    np.testing.assert_array_equal(Y, LABELS)
+    check_splits(reader, sizes=(1, 150))
+
+
+def test_ids_where_a_name_stands_twice(tmp_path: Path) -> None:
+    path = save(tmp_path, names=("A", "B", "C", "A", "E"))
+    assert open_source([path], table(tmp_path, [*range(23)])).header.feature_names[:2] == ("ENSG0", "ENSG1")
+
+
+def test_cells_without_labels(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    options = table(tmp_path, [*range(20)])
+    path = save(tmp_path)
+    Y = read_all(open_source([path], options))[1]
+    assert caplog.messages == [
+        f"{path}: 3 of 23 cells are not in {options.keys['labels']}: their labels are unknown",
+    ]
+    np.testing.assert_array_equal(Y, np.vstack([LABELS[:20], np.full((3, 2), -1)]))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("barcode,T\nX,1\n", "no barcode of"),
+        ("barcode,T\nCELL00-1,1\nCELL00-1,0\n", "value 'CELL00-1': the barcode stands twice"),
+        ("barcode,T\nCELL00-1,yes\n", "column 'T': a column of labels holds texts"),
+        ("barcode,T\nCELL00-1,7\n", "row 1: a label must be 0 or 1"),
+        ("", "it is no table"),
+    ],
+)
+def test_tables_that_do_not_fit(tmp_path: Path, text: str, problem: str) -> None:
+    (tmp_path / "labels.csv").write_text(text)
+    with pytest.raises(DataError, match=problem):
+        read_all(open_source([save(tmp_path)], ReadOptions(keys={"labels": str(tmp_path / "labels.csv")})))
+
+
+def test_no_labels_and_other_files(tmp_path: Path) -> None:
+    path = save(tmp_path)
+    with pytest.raises(UsageError, match=r"a 10x file has no labels\n  cure: --key labels=FILE\.csv"):
+        open_source([path])
+    with pytest.raises(UsageError, match="and no other option of labels"):
+        open_source([path], ReadOptions(labels=LabelSpec(count=1), keys={"labels": "x.csv"}))
+    with h5py.File(path, "w") as file:
+        file["X"] = np.ones((2, 2))
+    with pytest.raises(DataError, match="a 10x file has one matrix with barcodes, this one has 0"):
+        open_source([path], table(tmp_path, [0]))

@@ -1,0 +1,241 @@
+"""One rule for labels of -1 in every format: unknown beside 0, negative where no label is 0, or what the user says."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anndata
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import io as matlab
+from scipy import sparse as sp
+
+from mlfs_dask.storage.convert import Options, convert, convert_reader
+from mlfs_dask.storage.dataset import open_dataset
+from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, LabelSpec
+from tests.storage.memory_reader import make_reader
+
+X = np.arange(24.0).reshape(12, 2) * 1.5
+SIGNS = np.where(np.random.default_rng(5).random((12, 3)) < 0.4, 1, -1)
+WITH_ZERO = SIGNS.copy()
+WITH_ZERO[7, 1] = 0
+NAMES = [f"l{label}" for label in range(SIGNS.shape[1])]
+
+Write = Callable[[Path, np.ndarray], list[str]]
+
+
+def csv(folder: Path, Y: np.ndarray) -> list[str]:
+    frame(Y).to_csv(folder / "t.csv", index=False)
+    return ["t.csv"]
+
+
+def two_csv(folder: Path, Y: np.ndarray) -> list[str]:
+    frame(Y)[:6].to_csv(folder / "a.csv", index=False)
+    frame(Y)[6:].to_csv(folder / "b.csv", index=False)
+    return ["a.csv", "b.csv"]
+
+
+def parquet(folder: Path, Y: np.ndarray) -> list[str]:
+    frame(Y).to_parquet(folder / "t.parquet", row_group_size=5)
+    return ["t.parquet"]
+
+
+def text_parquet(folder: Path, Y: np.ndarray) -> list[str]:
+    frame(Y).astype(dict.fromkeys(NAMES, str)).to_parquet(folder / "t.parquet")
+    return ["t.parquet"]
+
+
+def npz(folder: Path, Y: np.ndarray) -> list[str]:
+    np.savez(folder / "t.npz", X=X, Y=Y)
+    return ["t.npz"]
+
+
+def npy(folder: Path, Y: np.ndarray) -> list[str]:
+    np.save(folder / "X.npy", X)
+    np.save(folder / "Y.npy", Y.astype(np.float32))
+    return ["X.npy", "Y.npy"]
+
+
+def sparse_npz(folder: Path, Y: np.ndarray) -> list[str]:
+    sp.save_npz(folder / "X.npz", sp.csr_array(X))
+    sp.save_npz(folder / "Y.npz", sp.csr_array(Y))
+    return ["X.npz", "Y.npz"]
+
+
+def mat(folder: Path, Y: np.ndarray) -> list[str]:
+    matlab.savemat(folder / "t.mat", {"data": X, "target": Y.T.astype(float)})
+    return ["t.mat"]
+
+
+def sparse_mat(folder: Path, Y: np.ndarray) -> list[str]:
+    matlab.savemat(folder / "t.mat", {"data": X, "target": sp.csc_array(Y.astype(float))})
+    return ["t.mat"]
+
+
+def mat73(folder: Path, Y: np.ndarray) -> list[str]:
+    with h5py.File(folder / "t.mat", "w", userblock_size=512) as file:
+        file["data"], file["target"] = X.T, Y.T
+    return ["t.mat"]
+
+
+def zarr_pair(folder: Path, Y: np.ndarray) -> list[str]:
+    group = zarr.open_group(folder / "t.zarr", mode="w")
+    group.create_array("X", data=X)
+    group.create_array("Y", data=Y)
+    return ["t.zarr"]
+
+
+def h5ad(folder: Path, Y: np.ndarray) -> list[str]:
+    anndata.AnnData(X, obsm={"labels": Y}).write_h5ad(folder / "t.h5ad")
+    return ["t.h5ad"]
+
+
+def obs_h5ad(folder: Path, Y: np.ndarray) -> list[str]:
+    obs = frame(Y)[NAMES].set_axis([str(row) for row in range(len(Y))])
+    anndata.AnnData(X, obs=obs).write_h5ad(folder / "t.h5ad")
+    return ["t.h5ad"]
+
+
+def arff(folder: Path, Y: np.ndarray, *, kind: str = "numeric") -> list[str]:
+    text = io.StringIO()
+    frame(Y).to_csv(text, index=False, header=False)
+    return write_arff(folder, kind, text.getvalue())
+
+
+def nominal_arff(folder: Path, Y: np.ndarray) -> list[str]:
+    return arff(folder, Y, kind="{-1,1}" if Y.all() else "{1,-1,0}")
+
+
+def sparse_arff(folder: Path, Y: np.ndarray) -> list[str]:
+    first = -1 if Y.all() else 0
+    lines = []
+    for x, y in zip(X, Y, strict=True):
+        pairs = [*enumerate(x), *((X.shape[1] + label, value) for label, value in enumerate(y) if value != first)]
+        lines.append("{" + ",".join(f"{index} {value}" for index, value in pairs) + "}\n")
+    return write_arff(folder, "{-1,1}" if Y.all() else "{0,1,-1}", "".join(lines))
+
+
+def write_arff(folder: Path, kind: str, rows: str) -> list[str]:
+    features = "".join(f"@attribute x{i} numeric\n" for i in range(X.shape[1]))
+    labels = "".join(f"@attribute {name} {kind}\n" for name in NAMES)
+    (folder / "t.arff").write_text(f"@relation r\n{features}{labels}@data\n{rows}")
+    return ["t.arff"]
+
+
+BY_NAME = (csv, two_csv, parquet, text_parquet, obs_h5ad, arff, nominal_arff, sparse_arff)
+FORMATS = (*BY_NAME, npz, npy, sparse_npz, mat, sparse_mat, mat73, zarr_pair, h5ad)
+
+
+def frame(Y: np.ndarray) -> pd.DataFrame:
+    return pd.DataFrame(np.column_stack([X, Y]), columns=["x0", "x1", *NAMES]).astype(dict.fromkeys(NAMES, int))
+
+
+def converted(folder: Path, write: Write, Y: np.ndarray, **options: Any) -> tuple[np.ndarray, tuple[str, ...]]:
+    labels = LabelSpec(columns=tuple(NAMES)) if write in BY_NAME else None
+    sources = [folder / name for name in write(folder, Y)]
+    made = convert(sources, folder / "out.zarr", labels=labels, workers=1, **options)
+    dataset = open_dataset(made.store)
+    np.testing.assert_array_equal(dataset.X.compute(), X)
+    return dense(dataset.Y.compute()), made.warnings
+
+
+def dense(Y: Any) -> np.ndarray:
+    return Y if isinstance(Y, np.ndarray) else Y.todense()
+
+
+@pytest.mark.parametrize("write", FORMATS)
+def test_minus_one_without_zero_is_negative(tmp_path: Path, write: Write) -> None:
+    Y, warnings = converted(tmp_path, write, SIGNS)
+    np.testing.assert_array_equal(Y, SIGNS == 1)
+    assert warnings == (
+        "labels are -1 and 1 and never 0, so -1 is taken as negative; say --labels-unknown -1 if it means unknown",
+    )
+
+
+@pytest.mark.parametrize("write", FORMATS)
+def test_minus_one_beside_zero_is_unknown(tmp_path: Path, write: Write) -> None:
+    Y, warnings = converted(tmp_path, write, WITH_ZERO)
+    np.testing.assert_array_equal(Y, WITH_ZERO)
+    assert warnings == (
+        f"labels are -1 beside 0 and 1, so -1 is taken as unknown ({(WITH_ZERO == -1).sum()} entries); "
+        "say --labels-negative -1 if it means negative",
+    )
+
+
+@pytest.mark.parametrize("write", FORMATS)
+def test_the_user_settles_it(tmp_path: Path, write: Write) -> None:
+    for number, (Y, meaning, expected) in enumerate(
+        ((SIGNS, "unknown", SIGNS), (WITH_ZERO, "negative", np.maximum(WITH_ZERO, 0)))
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        found, warnings = converted(folder, write, Y, minus_one=meaning)
+        np.testing.assert_array_equal(found, expected)
+        assert warnings == ()
+
+
+def test_missing_labels_stay_unknown_beside_negative_ones(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x,a,b\n1,-1,1\n2,,-1\n3,1,?\n")
+    made = convert(tmp_path / "t.csv", tmp_path / "out.zarr", labels=LabelSpec(count=2))
+    assert dense(open_dataset(made.store).Y.compute()).tolist() == [[0, 1], [-1, 0], [1, -1]]
+    assert (made.schema.positive, made.schema.unknown) == ((1, 1), (1, 1))
+
+
+def test_labels_that_are_missing_or_positive_are_not_negative(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x,a\n1,1\n2,\n3,1\n")
+    made = convert(tmp_path / "t.csv", tmp_path / "out.zarr", labels=LabelSpec(count=1))
+    assert dense(open_dataset(made.store).Y.compute()).tolist() == [[1], [-1], [1]]
+    assert made.warnings == ()
+
+
+def test_nothing_but_minus_one_is_unknown(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x,a\n1,-1\n2,-1\n")
+    made = convert(tmp_path / "t.csv", tmp_path / "out.zarr", labels=LabelSpec(count=1))
+    assert made.schema.unknown == (2,)
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    seed=st.integers(0, 99),
+    cuts=st.sets(st.integers(1, 29)),
+    part_cuts=st.sets(st.integers(1, 29)),
+    few=st.booleans(),
+    partition_bytes=st.sampled_from([1, 200, 10**6]),
+)
+def test_any_split_gives_the_same_labels(
+    seed: int, cuts: set, part_cuts: set, few: bool, partition_bytes: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    generator = np.random.default_rng(seed)
+    choice = [1, MINUS_ONE, MINUS_ONE, MINUS_ONE] if few else [1, MINUS_ONE, UNKNOWN]
+    Y = generator.choice(choice, (30, 9 if few else 3)).astype(np.int8)
+    if few:
+        Y[4:20] = MINUS_ONE
+    Y[0, 0] = 1
+    reader = make_reader(generator.normal(size=(30, 4)), Y, cuts=tuple(cuts), part_cuts=tuple(part_cuts))
+    path = tmp_path_factory.mktemp("store") / "out.zarr"
+    made = convert_reader(lambda: reader, path, workers=1, options=Options(partition_bytes=partition_bytes))
+    found = dense(open_dataset(path).Y.compute())
+    np.testing.assert_array_equal(found, np.where(Y == MINUS_ONE, 0, Y))
+    assert made.schema.label_nonzeros == np.count_nonzero(found)
+    assert made.schema.positive == tuple((found == 1).sum(axis=0))
+    assert made.schema.unknown == tuple((found == -1).sum(axis=0))
+
+
+def test_a_store_is_read_as_it_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its -1 are unknown, also where it holds no 0."""
+    reader = make_reader(X, np.where(SIGNS == -1, UNKNOWN, SIGNS))
+    convert_reader(lambda: reader, tmp_path / "first.zarr", workers=1)
+    with caplog.at_level(logging.WARNING):
+        made = convert(tmp_path / "first.zarr", tmp_path / "second.zarr", format="anndata", workers=1)
+    np.testing.assert_array_equal(dense(open_dataset(made.store).Y.compute()), SIGNS)
+    assert made.warnings == ()
+    assert caplog.records == []
