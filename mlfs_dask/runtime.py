@@ -31,7 +31,10 @@ _T = TypeVar("_T")
 PROCESS_BYTES = 90 * 2**20
 
 #: Bytes that the compiled kernels add to a process: Numba, LLVM, and the loaded code.
-COMPILED_BYTES = 110 * 2**20
+COMPILED_BYTES = 115 * 2**20
+
+#: Bytes that compiling them adds, in the first process that runs them after an installation.
+COMPILING_BYTES = 45 * 2**20
 
 #: Bytes that scikit-learn's trees add to a process, nearly all of them scikit-learn's own start: 142 MiB measured, and
 #: 186 where its libraries have just been installed and the page cache holds them whole.
@@ -140,13 +143,23 @@ def driver_compiled_bytes() -> int:
     return _still_to_load(_loaded())[0]
 
 
+def compiled_bytes() -> int:
+    """What the compiled kernels add to a new process on this machine."""
+    return _still_to_load(_loaded() - {"kernels"})[0]
+
+
 def _still_to_load(loaded: frozenset[str]) -> tuple[int, int]:
-    return 0 if "kernels" in loaded else COMPILED_BYTES, 0 if "trees" in loaded else TREES_BYTES
+    compiled = COMPILED_BYTES + (0 if "machine code" in loaded else COMPILING_BYTES)
+    return 0 if "kernels" in loaded else compiled, 0 if "trees" in loaded else TREES_BYTES
 
 
 def _loaded() -> frozenset[str]:
-    """Which large libraries this process has: "kernels", "trees"."""
+    """Which large libraries this process has: "kernels", "trees"; and "machine code" if Numba's cache has kernels."""
     found = {"trees"} if "sklearn" in sys.modules else set()
+    # Numba itself would have to be loaded to ask it. Where it keeps its cache elsewhere, they count as not compiled.
+    cache = Path(os.environ.get("NUMBA_CACHE_DIR") or Path(__file__).parent / "blocks" / "__pycache__")
+    if any(cache.rglob("*_compiled.*.nbi")):
+        found.add("machine code")
     if any(name.startswith("mlfs_dask.") and name.endswith("_compiled") for name in sys.modules):
         found.add("kernels")
     return frozenset(found)
@@ -500,15 +513,21 @@ def stage(label: str, parts: int | None = None, *, unit: str = "parts") -> Itera
     emit("stage-done", label=label, seconds=time.perf_counter() - started)
 
 
+def current_worker() -> Any | None:
+    """The worker of a cluster whose task this is, or None in any other process."""
+    distributed = sys.modules.get("distributed")
+    if distributed is None:
+        return None
+    try:
+        return distributed.get_worker()
+    except ValueError:
+        return None
+
+
 def emit_from_task(kind: str, **fields: Any) -> None:
     """Hand one progress event to the client, from inside a task, wherever that runs."""
-    distributed = sys.modules.get("distributed")
-    if distributed is not None:
-        try:
-            worker = distributed.get_worker()
-        except ValueError:
-            pass
-        else:
-            worker.log_event(PROGRESS_TOPIC, {"kind": kind, **fields})
-            return
-    emit(kind, **fields)
+    worker = current_worker()
+    if worker is None:
+        emit(kind, **fields)
+    else:
+        worker.log_event(PROGRESS_TOPIC, {"kind": kind, **fields})

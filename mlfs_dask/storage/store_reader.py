@@ -373,7 +373,7 @@ class StoreRows(RowSource):
             rows = max(1, min(partition_rows, int(x_bytes / mean_row)))
             read = nonzeros * (itemsize + 4) + 8 * n
         y_bytes = 5 * label_nonzeros // max(n, 1) * rows + 8 * rows
-        # Of labels and row pointers a whole partition is held, X in two buffers.
+        # Of labels and row pointers a whole partition is held, X in two buffers; labels of two blocks are copies.
         partition_bytes = 5 * int(np.diff(self.label_offsets).max(initial=0)) + 24 * partition_rows
         if self.Y.dense is not None:
             partition_bytes += partition_rows * self.Y.shape[1]
@@ -390,8 +390,8 @@ class StoreRows(RowSource):
             label_nonzeros=label_nonzeros,
             partitions=len(self.row_offsets) - 1,
             block_rows=rows,
-            block_bytes=x_bytes + y_bytes,
-            buffer_bytes=2 * x_bytes + partition_bytes,
+            block_bytes=x_bytes,
+            buffer_bytes=2 * (x_bytes + y_bytes) + partition_bytes,
             read_bytes=read + y_read,
         )
 
@@ -443,7 +443,7 @@ class _Labels:
         if self._dense is not None:
             values = np.empty(shape, dtype=self._dense.layout.dtype)
             self._dense.read(start, stop, values)
-            return sp.csr_array(values.astype(np.int8, copy=False))
+            return _labels_to_csr(values)
         assert self._data is not None
         assert self._indices is not None
         assert self._indptr is not None
@@ -458,6 +458,13 @@ class _Labels:
         for reader in (self._dense, self._data, self._indices, self._indptr):
             if reader is not None:
                 reader.close()
+
+
+def _labels_to_csr(values: NDArray[Any]) -> sp.csr_array:
+    """Dense labels as CSR, some rows at a time: SciPy would number all entries at once, 16 bytes for each of them."""
+    rows = max(1, 2**18 // max(values.shape[1], 1))
+    parts = [sp.csr_array(values[low : low + rows].astype(np.int8)) for low in range(0, len(values), rows)]
+    return parts[0] if len(parts) == 1 else sp.csr_array(sp.vstack(parts, format="csr"))
 
 
 def _read_indptr(reader: ArrayReader, start: int, stop: int) -> tuple[NDArray[np.int64], int, int]:
@@ -483,8 +490,9 @@ def _buffer(items: int, dtype: str) -> NDArray[Any]:
     Taken from malloc, a buffer belongs to the arena of whichever thread asked; with the trim threshold that keeps
     page faults low, every run's reader thread would leave its buffers behind in another arena.
     """
-    size = max(items * np.dtype(dtype).itemsize, 1)
-    return np.frombuffer(mmap.mmap(-1, size), dtype=np.uint8)[: items * np.dtype(dtype).itemsize].view(dtype)
+    size = max(items, 1) * np.dtype(dtype).itemsize
+    # Of its own type from the start: SciPy copies what has under half as many items as the array that it is a view of.
+    return np.frombuffer(mmap.mmap(-1, size), dtype=dtype)[:items]
 
 
 class _DenseRun:
