@@ -298,7 +298,10 @@ MEMORY = "sys/fs/cgroup/memory"
 )
 def test_memory_that_every_control_group_leaves(machine, monkeypatch, groups, files, expected):
     monkeypatch.setattr(runtime, "current_rss", lambda: 1024)
-    root = machine(groups, **files, **{"proc/meminfo": f"MemTotal: 99999 kB\nMemAvailable: {9_000_000 // 1000} kB\n"})
+    zeros = "".join(f"{name}: 0 kB\n" for name in ("Buffers", "Cached", "Shmem", "Active", "Inactive", "Slab"))
+    meminfo = f"MemTotal: 99999 kB\nMemFree: 10 kB\nMemAvailable: {9_000_000 // 1000} kB\n{zeros}"
+    root = machine(groups, **files, **{"proc/meminfo": meminfo})
+    monkeypatch.setattr("psutil.PROCFS_PATH", f"{root}/proc")
     left = 9000 * 1024 if expected == 9_000_000 else expected
     assert runtime.available_memory(root) == left + 1024
 

@@ -24,7 +24,7 @@ from mlfs_dask.primitives.passes import CacheableStatistic
 from mlfs_dask.primitives.products import LabelMoments, LabelProducts, wants_compiled
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import BaseSelector, Scores, nothing_to_tell, rank, unknown_labels_error
-from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
+from mlfs_dask.selectors.costs import Cost, PassRunner, Reading, Work
 from mlfs_dask.selectors.estimator import ConvergenceWarning
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers.padm import MATRICES, Solution, best_mask, solve_corrected, solve_published
@@ -41,6 +41,12 @@ CORRECTED_BETA = 1.0
 
 #: ‖W − U‖ / ‖W‖ that the corrected form has to reach.
 GAP_TOL = 1e-3
+
+#: Iterations of the loop that fits took, least and most.
+TYPICAL_ITERATIONS = (15, 750)
+
+#: Operations of a product in the time of one iteration, for each number of a q × d matrix.
+ELEMENT_FLOPS = 500
 
 
 class ELC(BaseSelector):
@@ -137,13 +143,16 @@ class ELC(BaseSelector):
 
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
         profile = source if isinstance(source, Profile) else source.profile
-        loop = 1 if self.variant == "screen" else MATRICES - 2
+        matrices = 1 if self.variant == "screen" else MATRICES - 2
+        # Elementwise steps on q × d numbers, which take as long as so many operations of a product.
+        flops = 0 if self.variant == "screen" else ELEMENT_FLOPS * profile.q * profile.d
+        loop = Work("loop", flops, times=self.max_iter, typical=TYPICAL_ITERATIONS)
         return Cost(
-            steps=[Reading("products", (self._statistic(profile),)), "loop"],
+            steps=[Reading("products", (self._statistic(profile),)), loop],
             sizes={"d": profile.d, "q": profile.q},
             arrays=[
                 HeldArray("A and its sums", "2 q d", first="loop"),
-                HeldArray("W, U, V and their terms", f"{loop} q d", first="loop"),
+                HeldArray("W, U, V and their terms", f"{matrices} q d", first="loop"),
                 HeldArray("S, Γ and their factors", "6 q q", first="loop"),
                 HeldArray("moments and scores", "12 d", first="loop"),
             ],
