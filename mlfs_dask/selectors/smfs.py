@@ -64,6 +64,10 @@ LANDMARK_NEIGHBORS = 5
 #: Row norms up to so many ε count as zero.
 VANISHED = 1e3
 
+#: Operations of a product in the time in which a tree grows, and in that of one look-up of a mass.
+TREE_FLOPS = 10**8
+LOOKUP_FLOPS = 10
+
 #: Reweightings of a P-step that are usual.
 REWEIGHTINGS = 3
 
@@ -292,7 +296,9 @@ class SMFS(IterativeSelector):
             typical=(0, TYPICAL_ITERATIONS[1]),
         )
         start = RecoveredRows(scaling, replace(recovery, P=None))
-        steps: list[Reading | Work | str] = [first, "forest", masses, "landmarks", Reading("start", (start,))]
+        forest_work = Work("forest", TREE_FLOPS * self.n_trees)
+        sample_work = Work("landmarks", LOOKUP_FLOPS * sample * self.n_trees * m)
+        steps: list[Reading | Work | str] = [first, forest_work, masses, sample_work, Reading("start", (start,))]
         arrays = [
             HeldArray("sample and the forest's copy of it", "sample", "V3", last="forest"),
             HeldArray("masses of leaves with landmarks", "trees leaves m", tables.dtype.str, first="landmarks"),
