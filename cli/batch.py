@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from mlfs_dask_cli.options import cache_options, cluster_options, force_option, output_options, resume_option
-from mlfs_dask_cli.output import Output, between, size, table
+from mlfs_dask_cli.output import Output, between, size, table, two_digits
 from mlfs_dask_cli.progress import show_progress
 
 
@@ -63,7 +63,7 @@ def batch(
     batch = Batch(read_spec(plan), place, resume=resume, force=force)
     if dry_run:
         with keep_statistics(**cache):
-            projected = batch.project(planned_resources(**cluster))
+            projected = batch.project(planned_resources(**cluster), measure=True)
         output.result(projected.to_dict(), _projection_text(projected))
         projected.require_success()
         return
@@ -91,11 +91,12 @@ def _projection_text(projected: Any) -> str:
             between(job.typical_bytes_read or (job.bytes_read, job.bytes_read), size),
             size(job.peak_worker_bytes),
             size(job.peak_driver_bytes),
+            "" if job.seconds is None else between(job.typical_seconds or (job.seconds, job.seconds), two_digits),
             "will fail: " + job.problem.splitlines()[0] if job.problem else "",
         )
         for job in projected.jobs
     ]
-    header = ("job", "passes", "read", "a worker", "driver", "")
+    header = ("job", "passes", "read", "a worker", "driver", "seconds", "")
     lines = [table(rows, header=header)] if rows else []
     done = f", {projected.done} done already" if projected.done else ""
     typical = ""

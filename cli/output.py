@@ -6,9 +6,11 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import click
+
+Number = TypeVar("Number", int, float)
 
 
 def print_line(text: str) -> None:
@@ -79,7 +81,7 @@ def _is_number(text: str) -> bool:
     return text.replace(",", "").replace(".", "", 1).replace("%", "").lstrip("-").isdigit()
 
 
-def between(typical: tuple[int, int], form: Callable[[int], str]) -> str:
+def between(typical: tuple[Number, Number], form: Callable[[Number], str]) -> str:
     """A range for people.
 
     Examples
@@ -89,6 +91,17 @@ def between(typical: tuple[int, int], form: Callable[[int], str]) -> str:
     """
     low, high = map(form, typical)
     return low if low == high else f"{low} to {high}"
+
+
+def two_digits(value: float) -> str:
+    """An estimate for people.
+
+    Examples
+    --------
+    >>> two_digits(0.0234), two_digits(3.14), two_digits(126.5), two_digits(98765.4)
+    ('0.023', '3.1', '130', '99,000')
+    """
+    return f"{float(f'{value:.2g}'):,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def size(count: int) -> str:

@@ -10,7 +10,7 @@ import click
 from mlfs_dask.errors import number_of
 from mlfs_dask_cli.method_group import MethodGroup, make_selector
 from mlfs_dask_cli.options import KeepCount, cache_options, cluster_options, output_options, store_argument
-from mlfs_dask_cli.output import Output, between, size, table
+from mlfs_dask_cli.output import Number, Output, between, size, table, two_digits
 
 
 def _make_command(selectors: Sequence[Any]) -> click.Command:
@@ -19,6 +19,7 @@ def _make_command(selectors: Sequence[Any]) -> click.Command:
     @click.option(
         "-k", "k", type=KeepCount(auto=True), help="As of `mlfs select`; auto counts for shuffled labels too."
     )
+    @click.option("--quick", is_flag=True, help="Measure nothing: no data is read, and no seconds are estimated.")
     @cache_options
     @cluster_options
     @output_options(progress=False)
@@ -36,7 +37,7 @@ plan = MethodGroup(
 )
 
 
-def _bounded(maximum: str, typical: tuple[int, int] | None, form: Callable[[int], str]) -> str:
+def _bounded(maximum: str, typical: tuple[Number, Number] | None, form: Callable[[Number], str]) -> str:
     """What a method takes; of one with a loop the typical range, and the maximum."""
     return maximum if typical is None else f"typically {between(typical, form)}, at most {maximum}"
 
@@ -46,6 +47,7 @@ def _plan(
     methods: dict[str, dict[str, Any]],
     store: str,
     k: int | float | str | None,
+    quick: bool,
     cache: dict[str, Any],
     cluster: dict[str, Any],
     output: Output,
@@ -53,6 +55,7 @@ def _plan(
     from mlfs_dask.caching import cache as keep_statistics
     from mlfs_dask.cluster import planned_resources
     from mlfs_dask.selectors.costs import require_driver
+    from mlfs_dask.selectors.timing import estimate_seconds
     from mlfs_dask.storage.dataset import open_dataset
 
     ((method, params),) = methods.items()
@@ -62,16 +65,24 @@ def _plan(
     resources = planned_resources(**cluster)
     with keep_statistics(**cache):
         projected = require_driver(selector.plan(dataset.rows, resources), resources, f"{method} in the driver process")
+        if not quick:
+            projected = estimate_seconds(selector.cost, dataset.rows, resources, projected)
     threads, memory = number_of(resources.threads_per_worker, "thread"), size(resources.memory_limit)
     where = f"this process, {threads}, {memory}"
     if resources.client is not None:
         where = f"{number_of(resources.workers, 'worker')} of {memory}, {threads} each"
     at_most = "" if projected.typical_passes is None else "at most "
     read = f"{projected.bytes_read:,} ({size(projected.bytes_read)})"
+    seconds = "not measured"
+    if projected.seconds is not None:
+        most = two_digits(projected.seconds)
+        typical = projected.typical_seconds
+        seconds = f"about {most}" if typical is None else _bounded(most, typical, two_digits)
     rows = [
         ("passes over X", _bounded(f"{projected.passes:,}", projected.typical_passes, "{:,}".format)),
         ("tasks", f"{at_most}{projected.tasks:,}"),
         ("bytes read", _bounded(read, projected.typical_bytes_read, size)),
+        ("seconds", seconds),
         ("peak a worker", f"{projected.peak_worker_bytes:,} ({size(projected.peak_worker_bytes)})"),
         ("peak on the driver", f"{projected.peak_driver_bytes:,} ({size(projected.peak_driver_bytes)})"),
         *[(f"  {name}", size(nbytes)) for name, nbytes in projected.arrays.items()],

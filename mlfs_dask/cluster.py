@@ -152,6 +152,7 @@ def planned_resources(**options: Any) -> Resources:
             memory_limit=options.get("memory_limit") or _share_of_memory(workers),
             driver_limit=runtime.available_memory(),
             client=PLANNED,
+            compiled_bytes=runtime.compiled_bytes(),
         )
     with connect(**options):
         return runtime.current_resources()

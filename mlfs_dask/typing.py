@@ -87,7 +87,7 @@ class Profile:
     block_rows : int
         Rows of the largest block that a pass hands to a kernel.
     block_bytes : int
-        Bytes of X and Y in the largest block.
+        Bytes of X in the largest block.
     buffer_bytes : int
         Bytes that the reader holds while it streams a partition (its buffers, the blocks included).
     read_bytes : int

@@ -129,7 +129,15 @@ print(r.current_resources().compiled_bytes)
 import mlfs_dask.blocks.counts_compiled
 print(r.current_resources().compiled_bytes)
 """
-    assert in_new_process(code) == [str(runtime.COMPILED_BYTES), "0"]
+    assert in_new_process(code) == [str(runtime.compiled_bytes()), "0"]
+
+
+def test_kernels_that_are_not_in_the_cache_of_numba_have_to_be_compiled(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    assert runtime.compiled_bytes() == runtime.COMPILED_BYTES + runtime.COMPILING_BYTES
+    (tmp_path / "blocks").mkdir()
+    (tmp_path / "blocks" / "counts_compiled.count_lanes-21.py311.nbi").touch()
+    assert runtime.compiled_bytes() == runtime.COMPILED_BYTES
 
 
 def test_what_kernels_add_to_a_process_is_what_plans_say():
@@ -174,10 +182,10 @@ def test_loaded_kernels_of_workers_are_not_counted_again():
         import mlfs_dask.blocks.counts_compiled  # noqa: F401
 
     with connect(workers=2, memory_limit=600 * 2**20) as client:
-        assert runtime.current_resources().compiled_bytes == runtime.COMPILED_BYTES
+        assert runtime.current_resources().compiled_bytes == runtime.compiled_bytes()
         addresses = list(client.scheduler_info(n_workers=-1)["workers"])
         client.run(load, workers=addresses[:1])
-        assert runtime.current_resources().compiled_bytes == runtime.COMPILED_BYTES
+        assert runtime.current_resources().compiled_bytes == runtime.compiled_bytes()
         client.run(load)
         assert runtime.current_resources().compiled_bytes == 0
         assert runtime.current_resources().trees_bytes == runtime.TREES_BYTES
@@ -290,7 +298,10 @@ MEMORY = "sys/fs/cgroup/memory"
 )
 def test_memory_that_every_control_group_leaves(machine, monkeypatch, groups, files, expected):
     monkeypatch.setattr(runtime, "current_rss", lambda: 1024)
-    root = machine(groups, **files, **{"proc/meminfo": f"MemTotal: 99999 kB\nMemAvailable: {9_000_000 // 1000} kB\n"})
+    zeros = "".join(f"{name}: 0 kB\n" for name in ("Buffers", "Cached", "Shmem", "Active", "Inactive", "Slab"))
+    meminfo = f"MemTotal: 99999 kB\nMemFree: 10 kB\nMemAvailable: {9_000_000 // 1000} kB\n{zeros}"
+    root = machine(groups, **files, **{"proc/meminfo": meminfo})
+    monkeypatch.setattr("psutil.PROCFS_PATH", f"{root}/proc")
     left = 9000 * 1024 if expected == 9_000_000 else expected
     assert runtime.available_memory(root) == left + 1024
 

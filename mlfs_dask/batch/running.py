@@ -40,6 +40,7 @@ from mlfs_dask.results import RECORD, as_json, is_url, read_run, write_run
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import count_kept
 from mlfs_dask.selectors.costs import Cost, Plan, Reading, project, require_driver
+from mlfs_dask.selectors.timing import estimate_seconds
 from mlfs_dask.storage.dataset import Dataset, open_dataset
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class BatchResult:
 
 @dataclass(frozen=True)
 class JobProjection:
-    """What one job will cost, as `selectors.costs.Plan` has it; or why it will fail."""
+    """What one job will cost, as `selectors.costs.Plan` has it; or why it will fail. Evaluations have no seconds."""
 
     job: str
     passes: int = 0
@@ -124,6 +125,8 @@ class JobProjection:
     peak_driver_bytes: int = 0
     typical_passes: tuple[int, int] | None = None
     typical_bytes_read: tuple[int, int] | None = None
+    seconds: float | None = None
+    typical_seconds: tuple[float, float] | None = None
     problem: str | None = None
     exit_code: int = 0
 
@@ -255,36 +258,50 @@ class Batch:
 
     # ------------------------------------------------------------------ what it will cost
 
-    def project(self, resources: Resources) -> BatchProjection:
-        """Passes, bytes and memory of all jobs that are not done."""
+    def project(self, resources: Resources, *, measure: bool = False) -> BatchProjection:
+        """Passes, bytes and memory of all jobs that are not done; of selections also seconds, where they are measured.
+
+        Parameters
+        ----------
+        resources : Resources
+        measure : bool
+            Read a block of the store for every selection, and estimate seconds from that.
+        """
         found = BatchProjection()
         for store in self.spec.stores:
             jobs = [job for job in self._jobs_of(store) if not self._is_done(job)]
             found.done += len(self._jobs_of(store)) - len(jobs)
             with caching.assume_cached(), spell_parameters_as("key"):
-                found.jobs += self._project_store(store, jobs, resources)
+                found.jobs += self._project_store(store, jobs, resources, measure)
         return found
 
-    def _project_store(self, store: StoreEntry, jobs: Sequence[Job], resources: Resources) -> Iterator[JobProjection]:
+    def _project_store(
+        self, store: StoreEntry, jobs: Sequence[Job], resources: Resources, measure: bool
+    ) -> Iterator[JobProjection]:
         dataset = self._datasets[store.name]
         shared = self._shared_statistics(dataset, jobs, resources)
         if shared:
-            plan = project(Cost([Reading("shared", tuple(shared))]), dataset.rows, resources)
+            cost = Cost([Reading("shared", tuple(shared))])
+            plan = project(cost, dataset.rows, resources)
+            if measure:
+                plan = estimate_seconds(lambda source, resources: cost, dataset.rows, resources, plan)
             yield _job_projection(f"{store.name}.shared", plan)
             for statistic in shared:
                 cache_entry(dataset.rows, statistic).assume_filled()
         for job in jobs:
             if job.evaluation is None:
-                yield _project_or_problem(job.name, lambda job=job: self._project_selection(job, resources))  # type: ignore[misc]
+                yield _project_or_problem(job.name, lambda job=job: self._project_selection(job, resources, measure))  # type: ignore[misc]
         yield from self._project_evaluations([job for job in jobs if job.evaluation is not None], resources)
 
-    def _project_selection(self, job: Job, resources: Resources) -> JobProjection:
+    def _project_selection(self, job: Job, resources: Resources, measure: bool) -> JobProjection:
         selector = job.make_selector()
         dataset = self._datasets[job.store.name]
         selector.count_kept(dataset.rows.profile.d)
         if selector.keeps_checkpoints and self._comes_after_its_ranking(job):
             return JobProjection(job.name, peak_driver_bytes=runtime.driver_bytes())
         plan = require_driver(selector.plan(dataset.rows, resources), resources, f"{job.name} in the driver process")
+        if measure:
+            plan = estimate_seconds(selector.cost, dataset.rows, resources, plan)
         found = _job_projection(job.name, plan)
         for statistic in selector.first_statistics(dataset.rows, resources):
             cache_entry(dataset.rows, statistic).assume_filled()
@@ -707,6 +724,8 @@ def _job_projection(name: str, plan: Plan, *, fits: int = 1, driver_bytes: int =
         max(driver_bytes, plan.peak_driver_bytes),
         times(plan.typical_passes),
         times(plan.typical_bytes_read),
+        plan.seconds,
+        plan.typical_seconds,
     )
 
 

@@ -70,8 +70,13 @@ def group_scratch_bytes(profile: Profile, columns: int) -> int:
     """Bytes of so many columns for the rows of a group, and of what products of the group with matrices allocate."""
     rows = min(GROUP_ROWS, profile.block_rows)
     # Sparse rows are copied out of their block, and products with them are in float64.
-    stored = 28 * min(profile.block_values, GROUP_ROWS * max(1, profile.d)) if profile.sparse else TILE_BYTES
-    return 8 * rows * columns + stored
+    return 8 * rows * columns + (28 * group_values(profile) if profile.sparse else TILE_BYTES)
+
+
+def group_values(profile: Profile) -> int:
+    """Stored values of a group of sparse rows, taken for twice as long as the rows of the largest block."""
+    rows = min(2 * GROUP_ROWS, profile.block_rows)
+    return -(-profile.block_values * rows // max(profile.block_rows, 1))
 
 
 def forward_block(X: Matrix, W: NDArray[np.float64], centre: NDArray[np.float64] | None, out: NDArray[Any]) -> None:

@@ -187,31 +187,35 @@ def _shapes_of(profile: Profile, resources: Resources, sizes: PassSizes) -> Iter
     shared = (
         sizes.parameter_bytes + resources.compiled_bytes * sizes.compiled + resources.trees_bytes * sizes.loads_trees
     )
-    reading = profile.buffer_bytes + sizes.scratch_bytes
     # Many large partials cost more to move than uneven workers cost in waiting.
     for runs_per_slot, fan_in in ((2, 4), (1, 2)) if large else ((RUNS_PER_SLOT, MAX_FAN_IN), (2, 4), (1, 2)):
         n_runs = partitions if sizes.one_run_per_partition else min(partitions, slots * runs_per_slot)
-        peak = _peak(resources, sizes.state_bytes, reading, shared, n_runs, fan_in, pieces)
-        yield _Shape(n_runs, fan_in, pieces, sizes.result_bytes + peak, resources.threads_per_worker)
+        peak = _peak(profile, resources, sizes, shared, n_runs, fan_in, pieces)
+        yield _Shape(n_runs, fan_in, pieces, peak, resources.threads_per_worker)
 
 
 def _peak(
+    profile: Profile,
     resources: Resources,
-    state: int,
-    reading: int,
+    sizes: PassSizes,
     shared: int,
     n_runs: int,
     fan_in: int,
     pieces: int,
 ) -> int:
     """Projected peak of one process: what it is, what its threads share and read into, and the states it holds."""
-    threads = resources.threads_per_worker
+    threads = min(resources.threads_per_worker, n_runs)
     base = resources.process_bytes + shared
+    state, reading = sizes.state_bytes, profile.buffer_bytes + sizes.scratch_bytes
+    # When all rows are read, the last state becomes the result.
+    finishing = state + sizes.scratch_bytes + sizes.result_bytes
     if resources.client is None:
         # More runs than threads: while all threads read, one finished state is merged into another.
         merging = 2 * state if 1 < threads < n_runs else 0
-        return base + threads * (reading + state) + merging
+        return base + max(threads * (reading + state) + merging, finishing)
     fan_in = min(fan_in, n_runs)
+    if n_runs == 1:
+        return base + max(reading + state, finishing)
     finished = min(-(-n_runs // resources.workers), fan_in)
     # Inputs from other workers exist twice while they arrive; the first input is copied, since it is Dask's.
     arriving = fan_in * (resources.workers - 1) / resources.workers
@@ -219,8 +223,9 @@ def _peak(
     if pieces > 1:
         # Cutting a state copies it; finished pieces wait until their merge group is complete.
         running = threads * (reading + 2 * state) + (finished - threads) * state
-        return base + max(running, finished * state + threads * merging)
-    return base + max(threads * (reading + state) + finished * state, (threads - 1) * (reading + state) + merging)
+        return base + max(running, finished * state + threads * merging, finishing)
+    running = threads * (reading + state) + finished * state
+    return base + max(running, (threads - 1) * (reading + state) + merging, finishing)
 
 
 def split_evenly(total: int, pieces: int) -> tuple[tuple[int, int], ...]:

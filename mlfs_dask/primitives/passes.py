@@ -285,10 +285,11 @@ def pass_sizes(source: RowSource | Profile, statistics: Sequence[Statistic], res
     profile = source if isinstance(source, Profile) else source.profile
     return PassSizes(
         state_bytes=sum(s.state_bytes for s in statistics),
-        scratch_bytes=sum(s.scratch_bytes(profile) for s in statistics),
+        # Statistics are fed one after another: the temporaries of one are gone when the next begins.
+        scratch_bytes=max((s.scratch_bytes(profile) for s in statistics), default=0),
         result_bytes=sum(s.result_bytes for s in statistics),
-        # On a cluster parameters exist as they arrive, pickled, and as they are used; and those of the pass before may.
-        parameter_bytes=sum(s.parameter_bytes for s in statistics) * (1 if resources.client is None else 3),
+        # On a cluster those of the pass before may still be there when those of the next arrive.
+        parameter_bytes=sum(s.parameter_bytes for s in statistics) * (1 if resources.client is None else 2),
         can_split=len(statistics) == 1 and statistics[0].can_split,
         compiled=any(s.compiled for s in statistics),
         loads_trees=any(s.loads_trees for s in statistics),
@@ -339,7 +340,8 @@ def _run(
     pieces: int = 1,
 ) -> Any:
     """Stream partitions first..last-1 into new states; a list of them, cut, if there are several pieces."""
-    runtime.reset_peak_rss()
+    if runtime.current_worker() is not None:
+        runtime.reset_peak_rss()  # of earlier jobs; in the driver's process its own peak counts, too
     states = [s.zero() for s in statistics]
     # Every core already has a task or a thread of ours: BLAS must not bring its own.
     with runtime.one_blas_thread():
@@ -426,7 +428,6 @@ def _run_here(source: RowSource, statistics: Sequence[Statistic], plan: PassPlan
     threads = min(plan.threads, len(plan.runs))
     if threads <= 1:
         states = [s.zero() for s in statistics]
-        runtime.reset_peak_rss()
         with runtime.one_blas_thread():
             for block in _report_partitions(source, 0, source.profile.partitions):
                 for statistic, state in zip(statistics, states, strict=True):
@@ -494,6 +495,7 @@ def _compute_on_cluster(graph: Delayed, plan: PassPlan, resources: Resources, re
         emit(message.pop("kind"), **message)
 
     client.subscribe_topic(runtime.PROGRESS_TOPIC, on_event)
+    future = None
     try:
         with warnings.catch_warnings():
             # Parameters of a statistic, such as the weights of a million features, are some megabytes, and travel once.
@@ -517,6 +519,10 @@ def _compute_on_cluster(graph: Delayed, plan: PassPlan, resources: Resources, re
             f"the method keeps checkpoints"
         ) from error
     finally:
+        if future is not None:
+            # Waiting with a timeout leaves the future in a cycle of frames and errors. Until Python collects that,
+            # workers would keep the parameters and results of every pass of a loop.
+            future.release()
         if client.status == "running":
             client.unsubscribe_topic(runtime.PROGRESS_TOPIC)
 

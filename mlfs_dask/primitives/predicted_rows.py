@@ -16,7 +16,14 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.anchors import Anchors, weigh_scratch_bytes
 from mlfs_dask.blocks.duplicate_labels import DuplicateLabels
-from mlfs_dask.blocks.linear import backward_block, forward_block, group_scratch_bytes, grouped_block, row_groups
+from mlfs_dask.blocks.linear import (
+    backward_block,
+    forward_block,
+    group_scratch_bytes,
+    group_values,
+    grouped_block,
+    row_groups,
+)
 from mlfs_dask.primitives.passes import State, Statistic
 from mlfs_dask.primitives.scaling import Scaling
 from mlfs_dask.typing import Block, Matrix, Profile
@@ -184,7 +191,7 @@ class PredictedRows(Statistic):
         dense = replace(profile, sparse=False)
         points = weigh_scratch_bytes(dense, 2 * q, m, self.prediction.neighbors)
         # Products with a block are matrices of their own before they are added.
-        own = 8 * (d * q + 2 * m * m) + (12 * min(m * d, 3 * profile.block_values) if profile.sparse else 8 * m * d)
+        own = 8 * (d * q + 2 * m * m) + (12 * min(m * d, 3 * group_values(profile)) if profile.sparse else 8 * m * d)
         return group_scratch_bytes(profile, 12 * q) + points + own
 
     def zero(self) -> State:

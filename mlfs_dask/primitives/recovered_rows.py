@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.forest import Forest
-from mlfs_dask.blocks.linear import GROUP_ROWS, backward_block, forward_block, group_scratch_bytes, row_groups
+from mlfs_dask.blocks.linear import (
+    GROUP_ROWS,
+    backward_block,
+    forward_block,
+    group_scratch_bytes,
+    group_values,
+    row_groups,
+)
 from mlfs_dask.blocks.mass_anchors import MassAnchors
 from mlfs_dask.primitives.gram import row_weights
 from mlfs_dask.primitives.passes import State, Statistic
@@ -78,7 +85,7 @@ def forest_bytes(trees: int, leaves: int) -> int:
 
 def leaf_scratch_bytes(profile: Profile, trees: int) -> int:
     """Bytes that `Forest.leaf_numbers` allocates for a block."""
-    converted = 24 * profile.block_values + 16 * profile.d if profile.sparse else 24 * 2**17
+    converted = 24 * group_values(profile) + 16 * profile.d if profile.sparse else 24 * 2**17
     return min(profile.block_rows, GROUP_ROWS) * (8 + 2 * trees) + converted
 
 
@@ -185,7 +192,8 @@ class RecoveredRows(Statistic):
     def parameter_bytes(self) -> int:
         d, q, m = self._sizes
         tables = self.recovery.anchors.tables
-        return self.recovery.anchors.nbytes + forest_bytes(*tables.shape[:2]) + 8 * (d * q + m * q + 2 * d)
+        P = 0 if self.recovery.P is None else d * q
+        return self.recovery.anchors.nbytes + forest_bytes(*tables.shape[:2]) + 8 * (P + m * q + 2 * d)
 
     def scratch_bytes(self, profile: Profile) -> int:
         d, q, m = self._sizes

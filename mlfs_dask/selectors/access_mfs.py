@@ -37,7 +37,7 @@ from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores, never_positive_warnings
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.estimator import ConvergenceWarning
-from mlfs_dask.selectors.iterative import GraphKind, IterativeSelector, load_state, placeholder, save_state
+from mlfs_dask.selectors.iterative import GraphKind, IterativeSelector, anchor_work, load_state, placeholder, save_state
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.solvers.uncorrelated import GramRegression, NystromSketch, Smoothing, SubspaceRegression
@@ -199,11 +199,11 @@ class AccessMFS(IterativeSelector):
     """
 
     method = "access-mfs"
+    typical_iterations = TYPICAL_ITERATIONS
     title = "Adaptive collaborative correlation learning"
     paper = "Huang et al. 2024, arXiv:2406.12193"
     doi = "10.48550/arXiv.2406.12193"
     supervision = "semi-supervised: labels may be unknown"
-    typical_iterations = TYPICAL_ITERATIONS
     passes = "1 + 1 an iteration (above the Gram cap one more); with the exact graph 1"
     memory = (
         "worker: 8 bytes * (2 d q + d m) (8 d² more below the Gram cap); driver: the same and 24 d² bytes (above the "
@@ -308,7 +308,8 @@ class AccessMFS(IterativeSelector):
         sketch = Reading("sketch of X'X", (NormalProduct(scaling, placeholder(d, q + min(SKETCH, d))),))
         if not has_gram:
             each.append(NormalProduct(scaling, placeholder(d, q)))
-        loop = Reading("rows", tuple(each), times=self.max_iter, typical=TYPICAL_ITERATIONS)
+        update = self._update_flops(profile)
+        loop = Reading("rows", tuple(each), times=self.max_iter, typical=TYPICAL_ITERATIONS, flops=update)
         arrays = [HeldArray("M and W", "4 d q", first="anchors"), HeldArray("Z'X", "2 m d", first="anchors")]
         if has_gram:
             arrays += [
@@ -323,7 +324,7 @@ class AccessMFS(IterativeSelector):
         arrays.append(HeldArray("anchors' points", "4 p q", first="anchors", last="anchors"))
         few, many = TYPICAL_ITERATIONS
         return Cost(
-            steps=(first, *([] if has_gram else [sketch]), "anchors", loop),
+            steps=(first, *([] if has_gram else [sketch]), anchor_work(profile, m, 2 * q), loop),
             sizes={"d": d, "q": q, "m": m, "r": min(SKETCH, d), "p": len(self._sampled(profile, m)) if m else 0},
             arrays=arrays
             if has_gram
@@ -334,6 +335,15 @@ class AccessMFS(IterativeSelector):
                 f"X'X is {d:,} x {d:,}" if has_gram else f"X'X is not formed ({d:,} features > {self.gram_cap:,})",
             ),
         )
+
+    def _update_flops(self, profile: Profile) -> int:
+        d, q = profile.d, profile.q
+        if d > self.gram_cap:  # products of the space that W is sought in
+            return 60 * d * q * q + 200 * d * q
+        return 2 * d * d * self._n_anchors(profile, d) + d**3 // 3 + 4 * d * d * q  # R, its factor, and W
+
+    def _exact_search_flops(self, profile: Profile) -> tuple[int, int]:
+        return 0, 4 * profile.n**2 * profile.q * (self.theta > 0)
 
     def _exact_arrays(self, profile: Profile) -> tuple[dict[str, int], list[HeldArray]]:
         return {"k": self.k_s + 1}, exact_form.held_arrays(

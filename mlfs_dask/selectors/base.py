@@ -367,6 +367,9 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
             outcome = self._score(passes, k)
         records = passes.records
         k = k if outcome.k is None else outcome.k
+        peak_driver = peak_worker = runtime.peak_rss()
+        if resources.client is not None:
+            peak_worker = max((record.peak_worker_bytes for record in records), default=0)
         for warning in outcome.warnings:
             warnings.warn(warning, stacklevel=_caller_level())
         self.scores_ = outcome.scores
@@ -395,8 +398,8 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
             bytes_read=sum(record.bytes_read for record in records),
             wall_seconds=time.perf_counter() - started,
             plan=plan.to_dict(),
-            peak_worker_bytes=max((record.peak_worker_bytes for record in records), default=0),
-            peak_driver_bytes=runtime.peak_rss(),
+            peak_worker_bytes=peak_worker,
+            peak_driver_bytes=peak_driver,
             iterations=outcome.iterations,
             converged=outcome.converged,
             objective=[float(value) for value in outcome.objective],

@@ -43,6 +43,8 @@ class Reading:
         Whether the labels alone are read.
     source : RowSource or None
         What it reads where that is not the source of the job.
+    flops : int
+        Floating-point operations of the driver each time, for the estimate of seconds.
     """
 
     name: str
@@ -51,6 +53,28 @@ class Reading:
     typical: tuple[int, int] | None = None
     labels_only: bool = False
     source: RowSource | None = None
+    flops: int = 0
+
+
+@dataclass(frozen=True)
+class Work:
+    """Work of the driver alone that takes its time, or what is done of it in every iteration of a loop.
+
+    Attributes
+    ----------
+    name : str
+    flops : int
+        Floating-point operations each time, for the estimate of seconds.
+    times : int
+        How often it is done at most.
+    typical : (int, int) or None
+        How often at least and at most it was done on real data; None: `times`.
+    """
+
+    name: str
+    flops: int
+    times: int = 1
+    typical: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -59,8 +83,8 @@ class Cost:
 
     Attributes
     ----------
-    steps : sequence of Reading or str
-        In their order; a str names work of the driver that reads nothing.
+    steps : sequence of Reading, Work or str
+        In their order; a str names work of the driver that takes no time to speak of.
     sizes : mapping of str to int
         The size letters of `arrays`.
     arrays : sequence of HeldArray
@@ -70,7 +94,7 @@ class Cost:
         What a user should know beside the numbers.
     """
 
-    steps: Sequence[Reading | str]
+    steps: Sequence[Reading | Work | str]
     sizes: Mapping[str, int] = field(default_factory=dict)
     arrays: Sequence[HeldArray] = ()
     compiled: bool = False
@@ -89,10 +113,14 @@ class Plan:
     typical_passes, typical_bytes_read : (int, int) or None
         Of an iterative method, the least and the most of what it has taken on real data.
     peak_worker_bytes, peak_driver_bytes : int
-        Projected peak of one worker process and of the driver process.
+        Projected peak of one worker process and of the driver process; in process the two are the same process.
     arrays : mapping of str to int
         Bytes of the arrays that the driver holds, by name.
     notes : tuple of str
+    seconds : float or None
+        Estimate of the whole job (`timing.estimate_seconds`); None where nothing was measured.
+    typical_seconds : (float, float) or None
+        Of a method with a loop, from the least and the most iterations on real data.
     readings : mapping of str to PassPlan
         What `PassRunner` runs, by the name of the reading.
     """
@@ -106,6 +134,8 @@ class Plan:
     notes: tuple[str, ...] = ()
     typical_passes: tuple[int, int] | None = None
     typical_bytes_read: tuple[int, int] | None = None
+    seconds: float | None = None
+    typical_seconds: tuple[float, float] | None = None
     readings: Mapping[str, PassPlan] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -159,6 +189,8 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
                 times = np.array([step.times, *np.minimum(step.typical or (step.times, step.times), step.times)])
                 totals += np.outer([1, planned.tasks, planned.bytes_read], times)
         peak_driver = max(peak_driver, driver + held)
+    if resources.client is None:
+        peak_worker = peak_driver  # the same process
     arrays: dict[str, int] = {}
     for array in cost.arrays:
         arrays[array.name] = arrays.get(array.name, 0) + array.nbytes(cost.sizes)

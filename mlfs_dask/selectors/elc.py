@@ -27,7 +27,7 @@ from mlfs_dask.primitives.products import LabelMoments, LabelProducts, wants_com
 from mlfs_dask.primitives.resampling import Resampling, replicate_groups
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores, nothing_to_tell, rank, unknown_labels_error
-from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
+from mlfs_dask.selectors.costs import Cost, PassRunner, Reading, Work
 from mlfs_dask.selectors.estimator import ConvergenceWarning
 from mlfs_dask.selectors.resampling import ResamplingSelector
 from mlfs_dask.solvers.padm import MATRICES, Solution, best_mask, solve_corrected, solve_published
@@ -44,6 +44,12 @@ CORRECTED_BETA = 1.0
 
 #: ‖W − U‖ / ‖W‖ that the corrected form has to reach.
 GAP_TOL = 1e-3
+
+#: Iterations of the loop that fits took, least and most.
+TYPICAL_ITERATIONS = (15, 750)
+
+#: Operations of a product in the time of one iteration, for each number of a q × d matrix.
+ELEMENT_FLOPS = 500
 
 
 class ELC(ResamplingSelector):
@@ -128,7 +134,7 @@ class ELC(ResamplingSelector):
     doi = "10.3390/app10228093"
     supervision = "supervised"
     choice_depends_on_k = True
-    typical_iterations = (160, 630)
+    typical_iterations = TYPICAL_ITERATIONS
     passes = "1 (+1 over the labels alone for -k auto)"
     memory = "worker: 8 bytes * (q * d + q²); driver: 8 bytes * (8 * q * d + 6 * q²)"
 
@@ -164,7 +170,7 @@ class ELC(ResamplingSelector):
 
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
         profile = source if isinstance(source, Profile) else source.profile
-        loop = 1 if self.variant == "screen" else MATRICES - 2
+        matrices = 1 if self.variant == "screen" else MATRICES - 2
         resampling = self._planned_resampling()
         groups = self._readings(source, resampling, resources)
         notes = [f"A is {profile.q:,} labels by {profile.d:,} features; the loop reads no data"]
@@ -172,8 +178,11 @@ class ELC(ResamplingSelector):
         if len(resampling) > 1:
             arrays = [HeldArray("sums of replicates", "s", "u1", "loop"), *self._replicate_arrays(groups[0].name)]
             notes.append(f"for {resampling.shuffles} shuffles and {resampling.resamples} resamples of the rows too")
+        # Elementwise steps on q × d numbers, which take as long as so many operations of a product; for every resample.
+        flops = ELEMENT_FLOPS * profile.q * profile.d * (1 + resampling.resamples)
+        loop = Work("loop", 0 if self.variant == "screen" else flops, times=self.max_iter, typical=TYPICAL_ITERATIONS)
         return Cost(
-            steps=[*self._label_readings(profile), *groups, "loop"],
+            steps=[*self._label_readings(profile), *groups, loop],
             sizes={
                 "d": profile.d,
                 "q": profile.q,
@@ -183,7 +192,7 @@ class ELC(ResamplingSelector):
             arrays=[
                 *arrays,
                 HeldArray("A and its sums", "2 q d", first="loop"),
-                HeldArray("W, U, V and their terms", f"{loop} q d", first="loop"),
+                HeldArray("W, U, V and their terms", f"{matrices} q d", first="loop"),
                 HeldArray("S, Γ and their factors", "6 q q", first="loop"),
                 HeldArray("moments and scores", "12 d", first="loop"),
             ],

@@ -7,8 +7,10 @@ the graph of the paper in this process (`mlfs_dask.exact`), and is for data of s
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -16,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask import runtime
-from mlfs_dask.blocks.anchors import ROWS_PER_ANCHOR, count_anchors
+from mlfs_dask.blocks.anchors import KMEANS_ITERATIONS, ROWS_PER_ANCHOR, count_anchors
 from mlfs_dask.checkpoints import Arrays, Checkpoint, State
 from mlfs_dask.errors import DataError, UsageError, parameter
 from mlfs_dask.exact.fit import ExactFit
@@ -28,7 +30,7 @@ from mlfs_dask.primitives.subsets import read_rows
 from mlfs_dask.primitives.write_rows import ArraySink, RowSink, WriteLabels
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
-from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, require_driver
+from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, Work, require_driver
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.typing import HeldArray, Matrix, Profile, RowSource
 
@@ -51,6 +53,9 @@ class IterativeSelector(BaseSelector):
 
     keeps_checkpoints: ClassVar[bool] = True
 
+    #: Iterations that fits of real sets took, least and most (`benchmarks/iterative.py`).
+    typical_iterations: ClassVar[tuple[int, int]]
+
     graph: GraphKind
     n_anchors: int
     anchor_neighbors: int
@@ -70,6 +75,14 @@ class IterativeSelector(BaseSelector):
     @abstractmethod
     def _exact_arrays(self, profile: Profile) -> tuple[dict[str, int], list[HeldArray]]:
         """Sizes and arrays of the exact form, beside X and Y as they are read."""
+
+    @abstractmethod
+    def _update_flops(self, profile: Profile) -> int:
+        """Operations of the driver in one iteration of either form, for the estimate of seconds."""
+
+    @abstractmethod
+    def _exact_search_flops(self, profile: Profile) -> tuple[int, int]:
+        """Those of the search for near rows in the exact form: before the loop, and in every iteration."""
 
     @abstractmethod
     def _fit_with_anchors(self, passes: PassRunner) -> Scores:
@@ -100,8 +113,17 @@ class IterativeSelector(BaseSelector):
             HeldArray("X as read", "v", f"V{(1 + profile.sparse) * value}"),
             HeldArray("Y as read", "2 y", "V5"),
         ]
+        search, every = self._exact_search_flops(profile)
+        # Products of X and of the graph with numbers of all rows and labels.
+        rows_of_loop = 8 * (profile.nonzeros + 30 * profile.n) * profile.q
+        loop = Work(
+            "exact graph and loop",
+            every + rows_of_loop + self._update_flops(profile),
+            times=self.max_iter,
+            typical=self.typical_iterations,
+        )
         return Cost(
-            steps=(Reading("rows", ()), "exact graph and loop"),
+            steps=(Reading("rows", ()), Work("search", search), loop),
             sizes={"n": profile.n, "d": profile.d, "q": profile.q, **stored, **sizes},
             arrays=[*rows, *(array._replace(first="exact graph and loop") for array in arrays)],
             compiled=True,
@@ -234,10 +256,39 @@ class IterativeSelector(BaseSelector):
         return draw_rows(profile, ROWS_PER_ANCHOR * m, self._seed, max_bytes=SAMPLE_BYTES)
 
 
+def anchor_work(profile: Profile, m: int, width: int | None = None) -> Work:
+    """K-means of the sample of rows, which places m anchors of `width` features; by default as many as rows have."""
+    stored = profile.d if width is None else width
+    if profile.sparse and width is None:
+        stored = -(-profile.nonzeros // max(profile.n, 1))
+    return Work("anchors", KMEANS_ITERATIONS * ROWS_PER_ANCHOR * m * m * 2 * stored)
+
+
+_filled = contextvars.ContextVar("filled_placeholders", default=False)
+
+
+@contextlib.contextmanager
+def filled_placeholders() -> Iterator[None]:
+    """Placeholders inside the with-block hold numbers, so that the statistics that have them can be run."""
+    token = _filled.set(True)
+    try:
+        yield
+    finally:
+        _filled.reset(token)
+
+
+def placeholders_are_filled() -> bool:
+    """Whether statistics of a cost are to be run."""
+    return _filled.get()
+
+
 def placeholder(*shape: int) -> Array:
     """An array of that shape that takes no memory: for the plan of statistics whose parameters do not exist yet."""
-    array: Array = np.broadcast_to(0.0, shape)
-    return array
+    if not _filled.get():
+        array: Array = np.broadcast_to(0.0, shape)
+        return array
+    # Small, so that the systems which they are parts of are well-conditioned.
+    return 1e-3 * np.random.default_rng(0).random(shape)
 
 
 def save_state(

@@ -33,7 +33,7 @@ from mlfs_dask.primitives.scaling import Scaling, standard_scaling
 from mlfs_dask.selectors.base import Scores, never_positive_warnings
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.estimator import ConvergenceWarning
-from mlfs_dask.selectors.iterative import GraphKind, IterativeSelector, load_state, placeholder, save_state
+from mlfs_dask.selectors.iterative import GraphKind, IterativeSelector, anchor_work, load_state, placeholder, save_state
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers import spectral
 from mlfs_dask.solvers.blockwise import FEATURE_MATRICES, Factors, FeatureWeights, Trace, has_settled, unit_rows
@@ -148,11 +148,11 @@ class MFSIR(IterativeSelector):
     """
 
     method = "mfsir"
+    typical_iterations = TYPICAL_ITERATIONS
     title = "Implicit regularisation with latent labels"
     paper = "Mansouri, Benabdeslem & Benkabou 2024, arXiv:2411.11436"
     doi = "10.48550/arXiv.2411.11436"
     supervision = "supervised"
-    typical_iterations = TYPICAL_ITERATIONS
     passes = "2 + 1 an iteration (above the Gram cap some 10 more); with the exact graph 1"
     memory = (
         "worker: 8 bytes * (2 d l + 2 d m) (8 d² more below the Gram cap); driver: the same and 80 d l bytes; with the "
@@ -256,7 +256,8 @@ class MFSIR(IterativeSelector):
         )
         first = Reading("moments and sample", tuple(self._first_statistics(profile)))
         start = Reading("start", (replace(rows, start=placeholder(q, 2 * width), with_normal=False),))
-        loop = Reading("rows", (rows,), times=self.max_iter, typical=TYPICAL_ITERATIONS)
+        update = self._update_flops(profile)
+        loop = Reading("rows", (rows,), times=self.max_iter, typical=TYPICAL_ITERATIONS, flops=update)
         block = min(spectral.BLOCK, d)
         products = Reading(
             "largest eigenvalue",
@@ -277,7 +278,7 @@ class MFSIR(IterativeSelector):
         stored = 12 * -(-profile.nonzeros // max(profile.n, 1)) if profile.sparse else 8 * d
         few, many = TYPICAL_ITERATIONS
         return Cost(
-            steps=(first, "anchors", *([] if has_gram else [products]), start, loop),
+            steps=(first, anchor_work(profile, m), *([] if has_gram else [products]), start, loop),
             sizes={
                 "n": profile.n,
                 "d": d,
@@ -295,6 +296,15 @@ class MFSIR(IterativeSelector):
                 *([] if has_gram else [f"X'X is not formed: {d:,} features are more than {self.gram_cap:,}"]),
             ),
         )
+
+    def _update_flops(self, profile: Profile) -> int:
+        d, width = profile.d, self._latent(profile.q)
+        # A step of G or of H is a product with X'X, where that is formed.
+        step = 2 * d * d * width if d <= self.gram_cap else 100 * d * width
+        return 4 * self._steps(d) * step
+
+    def _exact_search_flops(self, profile: Profile) -> tuple[int, int]:
+        return 2 * profile.n * profile.nonzeros * (self.beta > 0), 0
 
     def _exact_arrays(self, profile: Profile) -> tuple[dict[str, int], list[HeldArray]]:
         sizes = {"l": self._latent(profile.q), "k": self.n_neighbors if self.beta > 0 else 0}

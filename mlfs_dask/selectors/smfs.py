@@ -40,9 +40,16 @@ from mlfs_dask.primitives.sample import RowSample, SampledRows, draw_rows
 from mlfs_dask.primitives.scaling import Scaling, standard_scaling
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores, never_positive_warnings
-from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
+from mlfs_dask.selectors.costs import Cost, PassRunner, Reading, Work
 from mlfs_dask.selectors.estimator import ConvergenceWarning
-from mlfs_dask.selectors.iterative import GraphKind, IterativeSelector, load_state, placeholder, save_state
+from mlfs_dask.selectors.iterative import (
+    GraphKind,
+    IterativeSelector,
+    load_state,
+    placeholder,
+    placeholders_are_filled,
+    save_state,
+)
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.row_sparse_regression import FEATURE_STEPS, SET_FEATURES, RowSparseRegression
@@ -56,6 +63,13 @@ LANDMARK_NEIGHBORS = 5
 
 #: Row norms up to so many ε count as zero.
 VANISHED = 1e3
+
+#: Operations of a product in the time in which a tree grows, and in that of one look-up of a mass.
+TREE_FLOPS = 10**8
+LOOKUP_FLOPS = 10
+
+#: Reweightings of a P-step that are usual.
+REWEIGHTINGS = 3
 
 #: Iterations that fits of real sets took, least and most, where they read X (`benchmarks/iterative.py`).
 TYPICAL_ITERATIONS = (3, 14)
@@ -169,11 +183,11 @@ class SMFS(IterativeSelector):
     """
 
     method = "smfs"
+    typical_iterations = TYPICAL_ITERATIONS
     title = "Structure-induced selection with incomplete labels"
     paper = "Xu & Zhao 2020, IEEE Access 8, 71219-71230"
     doi = "10.1109/ACCESS.2020.2987922"
     supervision = "semi-supervised: labels may be unknown or missing"
-    typical_iterations = (8, 20)
     passes = "3 + at most 1 an iteration (above the Gram cap 2, and some 6 at first); with the exact graph 1"
     memory = (
         "worker: 8 bytes * (2 d q + 2 m²) + 1024 * trees * m (8 d² more below the Gram cap); driver: the same and "
@@ -270,6 +284,11 @@ class SMFS(IterativeSelector):
         spans = np.broadcast_to(np.int64(0), (leaves - 1, 3))
         forest = Forest((), (TreeShape(spans[:, 0], spans),) * self.n_trees, scaling.centre, scaling.factor)
         tables = np.broadcast_to(np.zeros((), landmark_dtype(self.n_trees, n)), (self.n_trees, leaves, m))
+        if placeholders_are_filled():
+            points = sp.random_array((2 * leaves, d), density=min(1.0, 64 / d), format="csr", rng=0)
+            points = points if profile.sparse else points.toarray()
+            forest = grow_forest(points, n_trees=self.n_trees, max_samples=leaves, seed=0)
+            tables = np.zeros((self.n_trees, max(shape.n_leaves for shape in forest.shapes), m), tables.dtype)
         anchors = MassAnchors(forest, tables, self.anchor_neighbors)
         recovery = RowRecovery(anchors, placeholder(d, q), placeholder(m, q), 1.0, placeholder(q), True)
         rows, product = (
@@ -279,9 +298,15 @@ class SMFS(IterativeSelector):
         first = Reading("moments and sample", tuple(self._first_statistics(profile)))
         masses = Reading("masses", (LeafCounts(forest), *([WeightedGram(scaling, placeholder(q))] if has_gram else [])))
         loop = Reading(
-            "rows", (rows,) if has_gram else (rows, product), times=self.max_iter, typical=(0, TYPICAL_ITERATIONS[1])
+            "rows",
+            (rows,) if has_gram else (rows, product),
+            times=self.max_iter,
+            typical=(0, TYPICAL_ITERATIONS[1]),
         )
-        steps: list[Reading | str] = [first, "forest", masses, "landmarks", Reading("start", (rows,))]
+        start = RecoveredRows(scaling, replace(recovery, P=None))
+        forest_work = Work("forest", TREE_FLOPS * self.n_trees)
+        sample_work = Work("landmarks", LOOKUP_FLOPS * sample * self.n_trees * m)
+        steps: list[Reading | Work | str] = [first, forest_work, masses, sample_work, Reading("start", (start,))]
         arrays = [
             HeldArray("sample and the forest's copy of it", "sample", "V3", last="forest"),
             HeldArray("masses of leaves with landmarks", "trees leaves m", tables.dtype.str, first="landmarks"),
@@ -313,7 +338,11 @@ class SMFS(IterativeSelector):
             arrays.append(HeldArray("X'SX of some features", f"{1 + row_sparse.SQUARE_MATRICES} f f", first="start"))
         few, many = TYPICAL_ITERATIONS
         return Cost(
-            steps=(*steps, loop),
+            steps=(
+                *steps,
+                loop,
+                Work("P", self._update_flops(profile), times=self.max_iter, typical=TYPICAL_ITERATIONS),
+            ),
             sizes={
                 "d": d,
                 "q": q,
@@ -333,6 +362,14 @@ class SMFS(IterativeSelector):
                 f"X'SX is {d:,} x {d:,}" if has_gram else f"X'SX of at most {some:,} of {d:,} features at a time",
             ),
         )
+
+    def _update_flops(self, profile: Profile) -> int:
+        # P-steps: a factor of d × d numbers, or of those of a working set, and products with it.
+        solved = profile.d if profile.d <= self.gram_cap else self._max_features()
+        return REWEIGHTINGS * (2 * solved**3 // 3 + 2 * solved**2 * profile.q) + 100 * profile.d * profile.q
+
+    def _exact_search_flops(self, profile: Profile) -> tuple[int, int]:
+        return 4 * profile.n**2 * self.n_trees, 0
 
     def _exact_arrays(self, profile: Profile) -> tuple[dict[str, int], list[HeldArray]]:
         leaves = min(self.max_samples, profile.n)

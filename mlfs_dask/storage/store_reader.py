@@ -507,7 +507,8 @@ class StoreRows(RowSource):
             rows = max(1, min(partition_rows, int(x_bytes / mean_row)))
             read = nonzeros * (dtype.itemsize + 4) + 8 * n
         y_bytes = 5 * label_nonzeros // max(n, 1) * rows + 8 * rows
-        # Of labels and row pointers a whole partition is held, X in two buffers, of each array a chunk.
+        # Of labels and row pointers a whole partition is held, X in two buffers, of each array a chunk; labels of two
+        # blocks are copies.
         partition_bytes = 5 * int(np.diff(self.label_offsets).max(initial=0)) + 24 * partition_rows
         if self.Y.dense is not None:
             partition_bytes += partition_rows * self.Y.shape[1]
@@ -522,8 +523,8 @@ class StoreRows(RowSource):
             label_nonzeros=label_nonzeros,
             partitions=len(self.row_offsets) - 1,
             block_rows=rows,
-            block_bytes=x_bytes + y_bytes,
-            buffer_bytes=2 * x_bytes + partition_bytes,
+            block_bytes=x_bytes,
+            buffer_bytes=2 * (x_bytes + y_bytes) + partition_bytes,
             read_bytes=read + self.label_bytes,
         )
 
@@ -612,12 +613,13 @@ class _Labels:
 
     def partition(self, i: int) -> sp.csr_array:
         start, stop = (int(r) for r in self._rows.row_offsets[i : i + 2])
+        shape = (stop - start, self._rows.Y.shape[1])
         with self._rows.location.partition(i, (start, stop)):
             if self._dense is not None:
-                values = np.empty((stop - start, self._rows.Y.shape[1]), dtype=self._dense.layout.dtype)
+                values = np.empty(shape, dtype=self._dense.layout.dtype)
                 self._dense.read(start, stop, values)
                 _check_labels(self._dense, values)
-                return sp.csr_array(values.astype(np.int8, copy=False))
+                return _labels_to_csr(values)
             assert self._data is not None
             assert self._indices is not None
             assert self._indptr is not None
@@ -627,13 +629,20 @@ class _Labels:
             indices = np.empty(high - low, dtype=self._indices.layout.dtype)
             self._data.read(low, high, data)
             _check_labels(self._data, data)
-            _read_indices(self._indices, low, indptr, self._rows.Y.shape[1], indices, first_row=start)
-            return _csr(data, indices, indptr, (stop - start, self._rows.Y.shape[1]))
+            _read_indices(self._indices, low, indptr, shape[1], indices, first_row=start)
+            return _csr(data, indices, indptr, shape)
 
     def close(self) -> None:
         for reader in (self._dense, self._data, self._indices, self._indptr):
             if reader is not None:
                 reader.close()
+
+
+def _labels_to_csr(values: NDArray[Any]) -> sp.csr_array:
+    """Dense labels as CSR, some rows at a time: SciPy would number all entries at once, 16 bytes for each of them."""
+    rows = max(1, 2**18 // max(values.shape[1], 1))
+    parts = [sp.csr_array(values[low : low + rows].astype(np.int8)) for low in range(0, len(values), rows)]
+    return parts[0] if len(parts) == 1 else sp.csr_array(sp.vstack(parts, format="csr"))
 
 
 def _check_labels(reader: ArrayReader, values: NDArray[Any]) -> None:
@@ -683,12 +692,13 @@ def _buffer(items: int, dtype: str) -> NDArray[Any]:
     Taken from malloc, a buffer belongs to the arena of whichever thread asked; with the trim threshold that keeps
     page faults low, every run's reader thread would leave its buffers behind in another arena.
     """
-    size = max(items * np.dtype(dtype).itemsize, 1)
+    size = max(items, 1) * np.dtype(dtype).itemsize
     try:
         space = mmap.mmap(-1, size)
     except OSError as error:
         raise MemoryError(f"{size:,} bytes for rows that are read") from error
-    return np.frombuffer(space, dtype=np.uint8)[: items * np.dtype(dtype).itemsize].view(dtype)
+    # Of its own type from the start: SciPy copies what has under half as many items as the array that it is a view of.
+    return np.frombuffer(space, dtype=dtype)[:items]
 
 
 class _DenseRun:

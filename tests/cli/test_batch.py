@@ -46,6 +46,8 @@ def test_a_dry_run_says_what_would_run_and_runs_nothing(run: Callable[..., Any],
     shown = run("batch", plan, "--dry-run", "--in-process").stdout
     assert "tiny.shared" in shown
     assert "14 to run; at most 13 passes" in shown
+    assert found["jobs"][0]["seconds"] > 0
+    assert [job["seconds"] is None for job in found["jobs"]] == [False] * 9 + [True] * 5  # evaluations
     assert sorted(path.name for path in plan.parent.iterdir()) == ["plan.yaml", "tiny.zarr"]
 
 

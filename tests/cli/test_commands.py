@@ -377,6 +377,18 @@ def test_plan_for_people(run: Run, tiny_store: Path) -> None:
     assert "1 worker of 1 GiB, 1 thread each" in text
 
 
+def test_plan_tells_seconds_unless_it_has_to_be_quick(run: Run, run_json: RunJson, tiny_store: Path) -> None:
+    assert re.search(r"\nseconds +about [0-9.]+\n", run("plan", "label-entropy", tiny_store).stdout)
+    looped = run("plan", "elc", tiny_store).stdout
+    assert re.search(r"\nseconds +typically [0-9.e-]+ to [0-9.e-]+, at most [0-9.,e-]+\n", looped)
+    found = run_json("plan", "elc", tiny_store)
+    few, many = found["typical_seconds"]
+    assert 0 < few <= many <= found["seconds"]
+    quick = run_json("plan", "elc", tiny_store, "--quick")
+    assert quick["seconds"] is quick["typical_seconds"] is None
+    assert re.search(r"\nseconds +not measured\n", run("plan", "elc", tiny_store, "--quick").stdout)
+
+
 def test_plan_lists_the_arrays_of_the_driver(run: Run, run_json: RunJson, tiny_store: Path) -> None:
     profile = open_dataset(tiny_store).rows.profile
     arrays = run_json("plan", "elc", tiny_store)["arrays"]

@@ -162,11 +162,26 @@ def test_what_fits_is_what_is_planned(resources, can_split):
     assert len(set(answers)) == 2
 
 
-def test_parameters_and_results_count_once_a_process():
+def test_parameters_count_once_a_process():
     here = Resources(1, 2, 2048 * MIB, 2048 * MIB)
     plain = plan_pass(profile(), here, PassSizes(MIB, 0))
-    more = plan_pass(profile(), here, PassSizes(MIB, 0, result_bytes=3 * MIB, parameter_bytes=7 * MIB))
-    assert more.peak_worker_bytes - plain.peak_worker_bytes == 10 * MIB
+    more = plan_pass(profile(), here, PassSizes(MIB, 0, parameter_bytes=7 * MIB))
+    assert more.peak_worker_bytes - plain.peak_worker_bytes == 7 * MIB
+
+
+@pytest.mark.parametrize("resources", [cluster(), Resources(1, 2, 2048 * MIB, 2048 * MIB)], ids=["workers", "here"])
+def test_the_result_is_made_when_buffers_are_gone(resources):
+    plain = plan_pass(profile(), resources, PassSizes(MIB, 0))
+    assert plan_pass(profile(), resources, PassSizes(MIB, 0, result_bytes=3 * MIB)) == plain
+    large = plan_pass(profile(), resources, PassSizes(MIB, 2 * MIB, result_bytes=300 * MIB))
+    assert large.peak_worker_bytes == PROCESS_BYTES + (1 + 2 + 300) * MIB
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_one_partition_is_read_once_and_merged_with_nothing(threads):
+    for resources in (cluster(threads=threads), Resources(1, threads, 1024 * MIB, 2**32)):
+        plan = plan_pass(profile(partitions=1), resources, PassSizes(10 * MIB, 5 * MIB))
+        assert plan.peak_worker_bytes == PROCESS_BYTES + (32 + 5 + 10) * MIB
 
 
 def test_rows_of_dask_arrays_are_read_chunk_by_chunk():

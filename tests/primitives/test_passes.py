@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import signal
@@ -336,6 +337,27 @@ def test_megabytes_of_parameters_travel_without_a_warning(client):
     object.__setattr__(statistic, "edges", np.zeros(2 * 10**6))
     (sums,), _ = run_pass(SlowRows(X, sp.csr_array(Y)), [statistic], runtime.current_resources())
     assert sums[0].tolist() == X.sum(axis=0).tolist()
+
+
+@pytest.mark.cluster
+def test_workers_keep_nothing_of_a_pass_that_was_waited_for(client):
+    """Errors of waiting with a timeout hold frames, and those hold the future, until Python collects them."""
+    X, Y = integers(10)
+    gc.disable()
+    try:
+        for _ in range(3):
+            resources = replace(runtime.current_resources(), worker_wait=0.2)
+            run_pass(SlowRows(X, sp.csr_array(Y)), [ColumnSums(4, 3, seconds=0.5)], resources)
+        deadline = time.monotonic() + 30
+        while (kept := client.run_on_scheduler(_count_tasks)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+    finally:
+        gc.enable()
+    assert kept == 0
+
+
+def _count_tasks(dask_scheduler):
+    return len(dask_scheduler.tasks)
 
 
 @pytest.mark.cluster

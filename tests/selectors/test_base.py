@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import subprocess
+import sys
 from dataclasses import replace
 
 import dask.array as da
@@ -336,3 +338,35 @@ def test_generators_of_random_numbers_give_a_seed_that_is_recorded(make):
     before = clone(selector)
     selector.plan(ArrayRows(X, as_labels(Y)), runtime.current_resources())
     assert selector.fit(X, Y).report_.seed == before.fit(X, Y).report_.seed
+
+
+def test_in_process_peaks_count_what_the_driver_holds_between_readings():
+    code = """
+import numpy as np
+from mlfs_dask import runtime
+from mlfs_dask.primitives.moments import Moments
+from mlfs_dask.selectors.base import BaseSelector, Scores
+from mlfs_dask.selectors.costs import Cost, Reading
+
+class Driver(BaseSelector):
+    method = title = "driver"
+    n_features_to_select = 1
+    def cost(self, source, resources):
+        return Cost([Reading("one", (Moments(2),)), "work", Reading("two", (Moments(2),))])
+    def _score(self, passes, k):
+        passes.run("one", Moments(2))
+        np.ones(2**23)
+        passes.run("two", Moments(2))
+        return Scores(np.zeros(2))
+
+X, Y = np.eye(4, 2), np.eye(4, 2, dtype=np.int8)
+Driver().fit(X, Y)
+with runtime.process_limits(threads=THREADS):
+    before = runtime.current_rss()
+    report = Driver().fit(X, Y).report_
+print(report.peak_worker_bytes == report.peak_driver_bytes, report.peak_driver_bytes - before > 2**26)
+"""
+    for threads in (1, 2):
+        code_of = code.replace("THREADS", str(threads))
+        done = subprocess.run([sys.executable, "-c", code_of], capture_output=True, text=True, check=True)
+        assert done.stdout.split() == ["True", "True"]

@@ -128,8 +128,10 @@ def test_in_this_process_the_driver_holds_what_the_reading_does():
     statistic = Sized(state=10 * MIB, result=5 * MIB, parameters=2 * MIB)
     arrays = [mebibytes("before", last="sums"), mebibytes("after", "loop")]
     plan = project(Cost([Reading("sums", (statistic,)), "loop"], {"m": MIB}, arrays), source(), HERE)
-    assert plan.peak_worker_bytes == PROCESS_BYTES + 17 * MIB
-    assert plan.peak_driver_bytes == (100 + 17 + 1) * MIB
+    reading = 10 + 5 + 2  # at the end the result is beside the state
+    assert plan.readings["sums"].peak_worker_bytes == PROCESS_BYTES + reading * MIB
+    assert plan.peak_driver_bytes == (100 + reading + 1) * MIB
+    assert plan.peak_worker_bytes == plan.peak_driver_bytes, "they are one process"
     larger = HeldArray("W", "50 m", "u1", "loop")
     plan = project(Cost([Reading("sums", (statistic,)), "loop"], {"m": MIB}, [*arrays, larger]), source(), HERE)
     assert plan.peak_driver_bytes == (100 + 1 + 50) * MIB

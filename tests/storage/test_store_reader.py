@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -110,6 +111,29 @@ def test_blocks_are_the_rows(tmp_path, sparse, shard, compressors):
     assert np.array_equal(found_Y, Y)
     part_X, _ = collect(source, 1, 3)
     assert np.array_equal(part_X, X[10:27])
+
+
+def test_sparse_blocks_are_views_of_the_buffers(tmp_path):
+    """SciPy copies arrays that it takes for small parts of others."""
+    source = make_store(tmp_path, *matrices(), (10, 11, 27), sparse=True)
+    for block in source.stream(0, 4):
+        if block.X.nnz * 8 > source.block_bytes // 2:
+            assert not block.X.indices.flags.owndata
+            assert not block.X.data.flags.owndata
+
+
+def test_dense_labels_are_not_numbered_all_at_once(tmp_path):
+    X, Y = np.zeros((50_000, 1), np.float32), np.ones((50_000, 40), np.int8)
+    source = make_store(tmp_path, X, Y, (), sparse=False, chunk=50_000, shard=None)
+    tracemalloc.start()
+    try:
+        block = next(iter(source.stream(0, 1)))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert block.Y.sum() == 40 * block.Y.shape[0]
+    # The dense labels, and twice 5 bytes an entry while the parts are put together.
+    assert peak < 1.2 * (1 + 2 * 5) * Y.size
 
 
 @pytest.mark.parametrize("sparse", [False, True])
