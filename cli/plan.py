@@ -9,13 +9,22 @@ import click
 
 from mlfs_dask.errors import number_of
 from mlfs_dask_cli.method_group import MethodGroup, make_selector
-from mlfs_dask_cli.options import KeepCount, cache_options, cluster_options, output_options, store_argument
+from mlfs_dask_cli.options import (
+    KeepCount,
+    cache_options,
+    cluster_options,
+    open_subset,
+    output_options,
+    store_argument,
+    subset_options,
+)
 from mlfs_dask_cli.output import Output, between, size, table
 
 
 def _make_command(selectors: Sequence[Any]) -> click.Command:
     @click.command("plan", help="Say what `mlfs select` with these options will cost; exit 4 if it cannot fit.")
     @store_argument
+    @subset_options
     @click.option(
         "-k", "k", type=KeepCount(auto=True), help="As of `mlfs select`; auto counts for shuffled labels too."
     )
@@ -45,6 +54,7 @@ def _plan(
     *,
     methods: dict[str, dict[str, Any]],
     store: str,
+    subset: dict[str, Any],
     k: int | float | str | None,
     cache: dict[str, Any],
     cluster: dict[str, Any],
@@ -53,10 +63,9 @@ def _plan(
     from mlfs_dask.caching import cache as keep_statistics
     from mlfs_dask.cluster import planned_resources
     from mlfs_dask.selectors.costs import require_driver
-    from mlfs_dask.storage.dataset import open_dataset
 
     ((method, params),) = methods.items()
-    dataset = open_dataset(store)
+    dataset = open_subset(store, **subset)
     selector, _ = make_selector(method, params, k=k, seed=None)
     selector.count_kept(dataset.shape[1])
     resources = planned_resources(**cluster)
