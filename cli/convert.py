@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import functools
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from mlfs_dask_cli.options import Bytes, command_line, force_option, output_options, resume_option
+from mlfs_dask_cli.options import (
+    Bytes,
+    Decorated,
+    command_line,
+    force_option,
+    output_options,
+    resume_option,
+    stack_options,
+)
 from mlfs_dask_cli.output import Output
 from mlfs_dask_cli.progress import show_progress
 from mlfs_dask_cli.summary import store_summary, summary_text
+
+if TYPE_CHECKING:
+    from mlfs_dask.storage.convert import Conversion
 
 _STANDARD_INPUT = "-"
 
@@ -34,38 +46,111 @@ def read_names(values: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in names if name)
 
 
+source_option_list = [
+    click.option("--labels", "labels_xml", metavar="FILE.xml", help="Mulan's XML file that names the labels."),
+    click.option(
+        "--label-columns",
+        metavar="NAMES",
+        multiple=True,
+        help="The labels by name: a,b,c, or @FILE with a name a line. May be given again.",
+    ),
+    click.option("--n-labels", metavar="N", type=click.IntRange(min=1), help="The last N columns are labels."),
+    click.option("--labels-first", is_flag=True, help="With --n-labels: the first N columns are."),
+    click.option(
+        "--labels-unknown", type=click.Choice(["-1"]), help="A label -1 is unknown (default: where there are 0s, too)."
+    ),
+    click.option(
+        "--labels-negative", type=click.Choice(["-1"]), help="A label -1 is negative (default: where no label is 0)."
+    ),
+    click.option("--format", help="Format of the sources (default: by name and content)."),
+    click.option(
+        "--key",
+        "keys",
+        metavar="NAME=VALUE",
+        multiple=True,
+        help="What a format leaves open, as in --key x=data --key y=target for a file of several arrays.",
+    ),
+    click.option("--drop", metavar="NAMES", multiple=True, help="Features to leave out: a,b,c, or @FILE."),
+    click.option(
+        "--partition-size", type=Bytes(), help="Bytes of X and Y that one task reads (default: 64 MiB to 128 MiB)."
+    ),
+    click.option(
+        "--workers", metavar="N", type=click.IntRange(min=1), help="Threads or processes (default: one a core)."
+    ),
+    click.option(
+        "--memory-limit",
+        type=Bytes(),
+        help="Memory of all processes together (default: 512 MiB a worker, at most half of what is free).",
+    ),
+]
+
+
+def source_options(command: Decorated) -> Decorated:
+    """Add the options that say how files are read; the command receives `source`, keyword arguments of `convert`."""
+
+    @functools.wraps(command)
+    def wrapped(
+        *args: Any,
+        labels_xml: str | None,
+        label_columns: tuple[str, ...],
+        n_labels: int | None,
+        labels_first: bool,
+        labels_unknown: str | None,
+        labels_negative: str | None,
+        format: str | None,
+        keys: tuple[str, ...],
+        drop: tuple[str, ...],
+        partition_size: int | None,
+        workers: int | None,
+        memory_limit: int | None,
+        **kwargs: Any,
+    ) -> Any:
+        given = [bool(labels_xml), bool(label_columns), n_labels is not None]
+        if sum(given) > 1:
+            raise click.UsageError("--labels, --label-columns and --n-labels exclude one another; give one.")
+        if labels_first and n_labels is None:
+            raise click.UsageError("--labels-first goes with --n-labels.")
+        if labels_unknown and labels_negative:
+            raise click.UsageError("--labels-unknown -1 and --labels-negative -1 exclude one another; give one.")
+
+        from mlfs_dask.storage.readers.base import LabelSpec
+
+        columns = read_names(label_columns) or None
+        source: dict[str, Any] = {
+            "labels": LabelSpec(xml=labels_xml, columns=columns, count=n_labels, first=labels_first),
+            "minus_one": "unknown" if labels_unknown else "negative" if labels_negative else None,
+            "format": format,
+            "keys": _read_keys(keys),
+            "drop": read_names(drop),
+            "workers": workers,
+            "memory_limit": memory_limit,
+        }
+        if partition_size is not None:
+            source["partition_bytes"] = partition_size
+        return command(*args, source=source, **kwargs)
+
+    return stack_options(wrapped, source_option_list)
+
+
+def dtype_option(help: str) -> Callable[[Decorated], Decorated]:
+    """`--dtype`."""
+    return click.option("--dtype", type=click.Choice(["uint8", "int16", "int32", "float32", "float64"]), help=help)
+
+
+def conversion_summary(store: str, conversion: Conversion) -> dict[str, Any]:
+    """What a conversion made, as `--json` has it."""
+    return {
+        **store_summary(store, conversion.schema),
+        "seconds": round(conversion.seconds, 3),
+        "warnings": list(conversion.warnings),
+    }
+
+
 @click.command(short_help="Multi-label files to a store.")
 @click.argument("sources", metavar="SOURCE...", type=click.Path(), nargs=-1, required=True)
 @click.argument("store", metavar="STORE", type=click.Path())
-@click.option("--labels", "labels_xml", metavar="FILE.xml", help="Mulan's XML file that names the labels.")
-@click.option(
-    "--label-columns",
-    metavar="NAMES",
-    multiple=True,
-    help="The labels by name: a,b,c, or @FILE with a name a line. May be given again.",
-)
-@click.option("--n-labels", metavar="N", type=click.IntRange(min=1), help="The last N columns are labels.")
-@click.option("--labels-first", is_flag=True, help="With --n-labels: the first N columns are.")
-@click.option(
-    "--labels-unknown", type=click.Choice(["-1"]), help="A label -1 is unknown (default: where there are 0s, too)."
-)
-@click.option(
-    "--labels-negative", type=click.Choice(["-1"]), help="A label -1 is negative (default: where no label is 0)."
-)
-@click.option("--format", help="Format of the sources (default: by name and content).")
-@click.option(
-    "--key",
-    "keys",
-    metavar="NAME=VALUE",
-    multiple=True,
-    help="What a format leaves open, as in --key x=data --key y=target for a file of several arrays.",
-)
-@click.option("--drop", metavar="NAMES", multiple=True, help="Features to leave out: a,b,c, or @FILE.")
-@click.option(
-    "--dtype",
-    type=click.Choice(["uint8", "int16", "int32", "float32", "float64"]),
-    help="Of X (default: the narrowest that loses no digit).",
-)
+@source_options
+@dtype_option("Of X (default: the narrowest that loses no digit).")
 @click.option(
     "--storage",
     type=click.Choice(["auto", "dense", "sparse"]),
@@ -80,36 +165,16 @@ def read_names(values: tuple[str, ...]) -> tuple[str, ...]:
     show_default=True,
     help="none reads fastest, zstd takes least room.",
 )
-@click.option(
-    "--partition-size", type=Bytes(), help="Bytes of X and Y that one task reads (default: 64 MiB to 128 MiB)."
-)
-@click.option("--workers", metavar="N", type=click.IntRange(min=1), help="Threads or processes (default: one a core).")
-@click.option(
-    "--memory-limit",
-    type=Bytes(),
-    help="Memory of all processes together (default: 512 MiB a worker, at most half of what is free).",
-)
 @resume_option
 @force_option
 @output_options(progress=True)
 def convert(
     sources: tuple[str, ...],
     store: str,
-    labels_xml: str | None,
-    label_columns: tuple[str, ...],
-    n_labels: int | None,
-    labels_first: bool,
-    labels_unknown: str | None,
-    labels_negative: str | None,
-    format: str | None,
-    keys: tuple[str, ...],
-    drop: tuple[str, ...],
+    source: dict[str, Any],
     dtype: str | None,
     storage: str,
     compressor: str,
-    partition_size: int | None,
-    workers: int | None,
-    memory_limit: int | None,
     resume: bool,
     force: bool,
     output: Output,
@@ -124,50 +189,24 @@ def convert(
       mlfs convert day1.svm.gz day2.svm.gz all.zarr
       mlfs convert table.parquet table.zarr --label-columns red,green,blue
     """
-    given = [bool(labels_xml), bool(label_columns), n_labels is not None]
-    if sum(given) > 1:
-        raise click.UsageError("--labels, --label-columns and --n-labels exclude one another; give one.")
-    if labels_first and n_labels is None:
-        raise click.UsageError("--labels-first goes with --n-labels.")
-    if labels_unknown and labels_negative:
-        raise click.UsageError("--labels-unknown -1 and --labels-negative -1 exclude one another; give one.")
-
     if resume and _STANDARD_INPUT in sources:
         raise click.UsageError("standard input cannot be read again: --resume goes with files.")
 
     from mlfs_dask.storage import convert as library
-    from mlfs_dask.storage.readers.base import LabelSpec
 
-    options: dict[str, Any] = {} if partition_size is None else {"partition_bytes": partition_size}
     with show_progress(output), contextlib.ExitStack() as stack:
         conversion = library.convert(
             [stack.enter_context(_standard_input()) if source == _STANDARD_INPUT else source for source in sources],
             store,
-            labels=LabelSpec(
-                xml=labels_xml,
-                columns=read_names(label_columns) or None,
-                count=n_labels,
-                first=labels_first,
-            ),
-            minus_one="unknown" if labels_unknown else "negative" if labels_negative else None,
-            format=format,
-            keys=_read_keys(keys),
-            workers=workers,
-            memory_limit=memory_limit,
             dtype=dtype,
             storage=storage,
             compressor=compressor,
-            drop=read_names(drop),
             force=force,
             resume=resume,
             command=command_line(),
-            **options,
+            **source,
         )
-    summary = {
-        **store_summary(store, conversion.schema),
-        "seconds": round(conversion.seconds, 3),
-        "warnings": list(conversion.warnings),
-    }
+    summary = conversion_summary(store, conversion)
     output.result(summary, summary_text(summary))
 
 

@@ -12,8 +12,10 @@ from mlfs_dask_cli.options import (
     cluster_options,
     command_line,
     force_option,
+    open_subset,
     output_options,
     resume_option,
+    subset_options,
 )
 from mlfs_dask_cli.output import Output, size, table
 from mlfs_dask_cli.progress import show_progress
@@ -94,6 +96,7 @@ def _names(ctx: click.Context, option: click.Parameter, value: tuple[str, ...]) 
     help="Classifiers learn from the labels that the selector had (simulated, default) or from all of them (full).",
 )
 @click.option("--max-train-rows", type=int, metavar="N", help="Let classifiers learn from N training rows at most.")
+@subset_options
 @click.option("--seed", type=int, metavar="N", help="Seed of whatever is random (default 0); repeat r uses N + r.")
 @resume_option
 @force_option
@@ -103,6 +106,7 @@ def _names(ctx: click.Context, option: click.Parameter, value: tuple[str, ...]) 
 def evaluate(
     *,
     store: str | None,
+    subset: dict[str, Any],
     candidates: tuple[str, ...],
     place: str | None,
     name: str | None,
@@ -134,7 +138,6 @@ def evaluate(
     from mlfs_dask.evaluation.resume import PartialResults, partial_folder
     from mlfs_dask.evaluation.splits import read_groups, read_split
     from mlfs_dask.results import check_free
-    from mlfs_dask.storage.dataset import open_dataset
 
     if print_protocol:
         settings = make_settings(protocol, options)
@@ -148,7 +151,7 @@ def evaluate(
         return
     if place is not None:
         check_free(place, force=force, record=RECORD, what="an evaluation")
-    dataset = open_dataset(store)
+    dataset = open_subset(store, **subset)
     n = dataset.shape[0]
     with (
         connect(**cluster),
@@ -157,7 +160,7 @@ def evaluate(
     ):
         inputs = Inputs(
             dataset,
-            test=None if test_store is None else open_dataset(test_store),
+            test=None if test_store is None else open_subset(test_store, **{**subset, "rows": None}),
             name=name,
             groups=None if groups is None else read_groups(groups, n),
             fold_of=None if split_file is None else read_split(split_file, n),

@@ -170,4 +170,4 @@ def _how_to_resume(arguments: Sequence[str]) -> str:
     return f"\n  To go on where it stopped: mlfs {shlex.join(again)}"
 
 
-RESUMABLE = frozenset({"batch", "convert", "evaluate", "select", "transform"})
+RESUMABLE = frozenset({"append", "batch", "convert", "evaluate", "select", "transform"})

@@ -28,6 +28,7 @@ from mlfs_dask_cli.output import print_line
 
 COMMANDS = (
     "convert",
+    "append",
     "inspect",
     "methods",
     "plan",

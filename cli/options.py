@@ -77,7 +77,8 @@ class KeepCount(click.ParamType):
         return float(share)
 
 
-def _stack(command: Decorated, options: Sequence[Callable[[Decorated], Decorated]]) -> Decorated:
+def stack_options(command: Decorated, options: Sequence[Callable[[Decorated], Decorated]]) -> Decorated:
+    """Add options to a command, in their order."""
     for option in reversed(options):
         command = option(command)
     return command
@@ -121,7 +122,7 @@ def output_options(*, progress: bool) -> Callable[[Decorated], Decorated]:
             return command(*args, output=output, **kwargs)
 
         options = [json_option, quiet_option, verbose_option]
-        return _stack(wrapped, [*options, progress_option] if progress else options)
+        return stack_options(wrapped, [*options, progress_option] if progress else options)
 
     return decorate
 
@@ -213,7 +214,7 @@ def cluster_options(command: Decorated) -> Decorated:
         cluster = {name: kwargs.pop(name) for name in CLUSTER_KEYWORDS}
         return command(*args, cluster=cluster, **kwargs)
 
-    return _stack(wrapped, cluster_option_list)
+    return stack_options(wrapped, cluster_option_list)
 
 
 # What is kept between jobs
@@ -247,7 +248,45 @@ def cache_options(command: Decorated) -> Decorated:
         place = None if cache_place == "none" else cache_place
         return command(*args, cache={"place": place, "size": cache_size}, **kwargs)
 
-    return _stack(wrapped, cache_option_list)
+    return stack_options(wrapped, cache_option_list)
+
+
+# Parts of a store
+
+subset_option_list = [
+    click.option(
+        "--rows",
+        metavar="FILE|EXPR",
+        help="Rows to use: ranges and numbers from 0, as 0:100000, ::10 or 0:50,70, or a file with a number a line.",
+    ),
+    click.option(
+        "--labels",
+        metavar="NAMES",
+        help="Labels to use: names, numbers or ranges, as a,b or 0:10, or @FILE.",
+    ),
+    click.option("--features", metavar="NAMES", help="Features to use; as --labels."),
+]
+
+
+def subset_options(command: Decorated) -> Decorated:
+    """Add the options that take a part of a store; the command receives `subset`, for `open_subset`."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        subset = {name: kwargs.pop(name) for name in ("rows", "labels", "features")}
+        return command(*args, subset=subset, **kwargs)
+
+    return stack_options(wrapped, subset_option_list)
+
+
+def open_subset(store: str, *, rows: str | None, labels: str | None, features: str | None) -> Any:
+    """A store, or the part of it that the options take."""
+    from mlfs_dask.storage.dataset import open_dataset
+
+    dataset = open_dataset(store)
+    if rows is labels is features is None:
+        return dataset
+    return dataset.subset(rows=rows, labels=labels, features=features)
 
 
 # Shared by several commands

@@ -9,13 +9,22 @@ import click
 
 from mlfs_dask.errors import number_of
 from mlfs_dask_cli.method_group import MethodGroup, make_selector
-from mlfs_dask_cli.options import KeepCount, cache_options, cluster_options, output_options, store_argument
+from mlfs_dask_cli.options import (
+    KeepCount,
+    cache_options,
+    cluster_options,
+    open_subset,
+    output_options,
+    store_argument,
+    subset_options,
+)
 from mlfs_dask_cli.output import Number, Output, between, size, table, two_digits
 
 
 def _make_command(selectors: Sequence[Any]) -> click.Command:
     @click.command("plan", help="Say what `mlfs select` with these options will cost; exit 4 if it cannot fit.")
     @store_argument
+    @subset_options
     @click.option(
         "-k", "k", type=KeepCount(auto=True), help="As of `mlfs select`; auto counts for shuffled labels too."
     )
@@ -46,6 +55,7 @@ def _plan(
     *,
     methods: dict[str, dict[str, Any]],
     store: str,
+    subset: dict[str, Any],
     k: int | float | str | None,
     quick: bool,
     cache: dict[str, Any],
@@ -56,10 +66,9 @@ def _plan(
     from mlfs_dask.cluster import planned_resources
     from mlfs_dask.selectors.costs import require_driver
     from mlfs_dask.selectors.timing import estimate_seconds
-    from mlfs_dask.storage.dataset import open_dataset
 
     ((method, params),) = methods.items()
-    dataset = open_dataset(store)
+    dataset = open_subset(store, **subset)
     selector, _ = make_selector(method, params, k=k, seed=None)
     selector.count_kept(dataset.shape[1])
     resources = planned_resources(**cluster)

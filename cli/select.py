@@ -15,10 +15,12 @@ from mlfs_dask_cli.options import (
     cluster_options,
     force_option,
     keep_option,
+    open_subset,
     output_options,
     resume_option,
     seed_option,
     store_argument,
+    subset_options,
 )
 from mlfs_dask_cli.output import Output, size, table
 from mlfs_dask_cli.progress import show_progress
@@ -47,6 +49,7 @@ def _make_command(selectors: Sequence[Any]) -> click.Command:
         + ("/METHOD for each method; options go to every method that has them." if len(selectors) > 1 else "."),
     )
     @store_argument
+    @subset_options
     @keep_option
     @click.option(
         "-o",
@@ -164,6 +167,7 @@ def _select(
     *,
     methods: dict[str, dict[str, Any]],
     store: str,
+    subset: dict[str, Any],
     k: int | float | str,
     run: str,
     seed: int | None,
@@ -178,9 +182,8 @@ def _select(
     from mlfs_dask import runtime
     from mlfs_dask.caching import cache as keep_statistics
     from mlfs_dask.cluster import connect
-    from mlfs_dask.storage.dataset import open_dataset
 
-    dataset = open_dataset(store)
+    dataset = open_subset(store, **subset)
     selections = []
     for method, params in methods.items():
         selector, seeded = make_selector(method, params, k=k, seed=seed)

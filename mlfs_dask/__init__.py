@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mlfs_dask.selectors.label_entropy import ENM, GMM, LabelEntropy
     from mlfs_dask.selectors.mfsir import MFSIR
     from mlfs_dask.selectors.smfs import SMFS
+    from mlfs_dask.storage.append import append
     from mlfs_dask.storage.convert import convert
     from mlfs_dask.storage.dataset import Dataset, open_dataset
 
@@ -39,6 +40,7 @@ _PLACES = {
     "Dataset": "mlfs_dask.storage.dataset",
     "LabelEntropy": "mlfs_dask.selectors.label_entropy",
     "SMFS": "mlfs_dask.selectors.smfs",
+    "append": "mlfs_dask.storage.append",
     "cache": "mlfs_dask.caching",
     "compare": "mlfs_dask.evaluation.comparison",
     "run_batch": "mlfs_dask.batch.running",
@@ -59,6 +61,7 @@ __all__ = [
     "LabelEntropy",
     "MLkNN",
     "__version__",
+    "append",
     "cache",
     "compare",
     "convert",

@@ -173,6 +173,7 @@ def entry(
     parameters: Mapping[str, Any],
     *,
     covers: Callable[[Arrays], bool] | None = None,
+    digest: str | None = None,
 ) -> CacheEntry:
     """The entry of one statistic.
 
@@ -186,6 +187,8 @@ def entry(
         Plain values and arrays on which the statistic depends, beside the data.
     covers : function, optional
         ``covers(arrays)`` says whether the arrays of the entry suffice. An entry that does not is replaced.
+    digest : str, optional
+        Of the content that is meant, where it is an earlier one of the source (`RowSource.earlier`).
     """
     setting, folder = _setting.get(), _folder_of(source)
     if setting is None or folder is None:
@@ -193,7 +196,7 @@ def entry(
     identity = {
         "format": _FORMAT,
         "kind": kind,
-        "store": source.digest,
+        "store": digest or source.digest,
         "parameters": digest_of(parameters),
         "code": [__version__, code_digest(_CODE)],
     }

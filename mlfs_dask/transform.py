@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from mlfs_dask.results import Run, read_run
 from mlfs_dask.storage.convert import convert
 from mlfs_dask.storage.dataset import Dataset, open_dataset
 from mlfs_dask.storage.export import export_format, export_rows
+from mlfs_dask.subset_spec import choose_columns
 from mlfs_dask.typing import Matrix
 
 
@@ -90,6 +92,9 @@ def write_chosen(
     found = read_run(run)
     _check_origin(dataset, found, store)
     columns = chosen_columns(found, k)
+    if "features" in _subset_of(found):  # counted through the chosen features: in the store they have the same names
+        names_of = dict(zip(found.ranking.tolist(), found.feature_names, strict=True))
+        columns = choose_columns([names_of[i] for i in columns.tolist()], dataset.feature_names.tolist(), "feature")
     names = [str(name) for name in dataset.feature_names[columns]]
     if to_store:
         left_out = np.delete(dataset.feature_names, columns)
@@ -133,7 +138,7 @@ def count_chosen(run: Run, k: int | float | None) -> int:
 
 def _check_origin(dataset: Dataset, run: Run, store: str) -> None:
     origin = run.record.get("store") or {}
-    if origin.get("digest") == dataset.digest:
+    if dataset.digest in (origin.get("digest"), _subset_of(run).get("of")):
         return
     raise DataError(
         f"this run was made from another store: {origin.get('path', 'unknown')} with digest"
@@ -141,6 +146,11 @@ def _check_origin(dataset: Dataset, run: Run, store: str) -> None:
         file=run.path,
         cure="give the store that the run was made from, or select again from this one.",
     )
+
+
+def _subset_of(run: Run) -> dict[str, Any]:
+    """What was chosen of the store that a run was made from; empty for a whole store."""
+    return (run.record.get("store") or {}).get("subset") or {}
 
 
 def _blocks(dataset: Dataset, columns: NDArray[np.int64]) -> Iterator[tuple[Matrix, csr_array]]:

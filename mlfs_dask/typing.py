@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -195,6 +195,15 @@ class RowSource(ABC):
     def digest(self) -> str | None:
         """Digest of the content, by which statistics are cached and checkpoints found; None where there is none."""
         return None
+
+    @property
+    def earlier(self) -> Sequence[tuple[str, int]]:
+        """(digest, partitions) of the content before each time that rows were appended: its first partitions."""
+        return ()
+
+    def tail(self, first: int) -> RowSource:
+        """The rows of partitions `first` and later, with their numbers in the whole; where there is an `earlier`."""
+        raise TypeError(f"{type(self).__name__} has no rows that were appended")
 
     @property
     def place(self) -> str | None:

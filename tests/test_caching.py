@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 import json
 import logging
 import os
@@ -24,12 +26,16 @@ from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.caching import assume_cached, cache, cache_of, entry, is_on, record_hits
 from mlfs_dask.errors import UsageError
 from mlfs_dask.primitives.gram import Gram, WeightedGram
+from mlfs_dask.primitives.label_statistics import Labels
+from mlfs_dask.primitives.moments import Moments
 from mlfs_dask.primitives.passes import count_passes, run_pass
+from mlfs_dask.primitives.products import LabelProducts
 from mlfs_dask.primitives.scaling import Scaling
 from mlfs_dask.primitives.subsets import row_subset
 from mlfs_dask.runtime import current_resources
 from mlfs_dask.selectors import METHODS, get_method
-from mlfs_dask.storage.convert import convert_reader
+from mlfs_dask.storage.convert import Options, convert_reader
+from mlfs_dask.storage.extension import StoreExtension
 from tests.storage.memory_reader import make_reader
 
 SOURCE = SimpleNamespace(digest="abc", place="data/a.zarr")
@@ -403,9 +409,11 @@ def test_scores_from_the_same_counts_share_them(stores, tmp_path):
 
 
 def test_information_too_large_to_keep_whole_is_kept_as_scores_need_it(stores, tmp_path, monkeypatch):
+    from mlfs_dask.primitives import counts
     from mlfs_dask.selectors import label_entropy
 
     monkeypatch.setattr(label_entropy, "KEPT_BYTES", 0)
+    monkeypatch.setattr(counts, "FINALIZE_BYTES", 0)
     dataset = mlfs.open_dataset(stores / "known.zarr")
     with cache(tmp_path):
         found = [mlfs.ENM(k).fit(dataset) for k in (2, 3)] + [mlfs.GMM(2).fit(dataset)]
@@ -471,3 +479,142 @@ def test_arrays_in_memory_are_not_kept(tmp_path):
     with cache(tmp_path):
         assert [mlfs.ELC(3).fit(X, Y).report_.passes for _ in range(2)] == [1, 1]
     assert names(tmp_path) == []
+
+
+# ---------------------------------------------------------------- data that grows
+
+
+def grown_store(path: Path, X: np.ndarray, Y: np.ndarray, cuts: tuple[int, ...], *, sparse: bool) -> Path:
+    """A store of the first rows to which the others are appended, in several partitions each."""
+    options = Options(storage="sparse" if sparse else "dense", partition_bytes=700)
+    for start, stop in itertools.pairwise((0, *cuts)):
+        reader = make_reader(X[start:stop], Y[start:stop])
+        extension = StoreExtension(mlfs.open_dataset(path)) if start else None
+        open_reader = functools.partial(lambda reader: reader, reader)
+        convert_reader(open_reader, path, workers=1, options=options, extension=extension)
+    return path
+
+
+@pytest.fixture(params=[False, True], ids=["dense", "sparse"])
+def growing(request, tmp_path):
+    """(X, Y, store): 0/1 features, so that codes stay as rows are appended."""
+    rng = np.random.default_rng(3)
+    Y = (rng.random((120, 4)) < 0.4).astype(np.int8)
+    X = (rng.random((120, 9)) < 0.3).astype(float)
+    X[:, :4] = np.where(rng.random((120, 4)) < 0.8, Y, X[:, :4])
+    X[:6], Y[:6] = np.arange(6)[:, None] % 2, np.arange(6)[:, None] % 2
+    return X, Y, tmp_path, request.param
+
+
+@pytest.mark.parametrize("method", ["elc", "enm", "gmm", "label-entropy", "mfsir", "access-mfs"])
+@pytest.mark.filterwarnings("ignore:.*did not converge")
+def test_after_an_append_only_what_is_new_is_read(method, growing):
+    X, Y, folder, sparse = growing
+    selector = get_method(method)
+    common = {"graph": "anchors", "max_iter": 2, "random_state": 0} if selector.keeps_checkpoints else {}
+    if selector.keeps_checkpoints:  # equal distances of 0/1 rows would be told apart by last digits
+        X = X * (1 + np.random.default_rng(1).random(X.shape))
+    common |= {"n_promising_labels": 1.0} if method == "label-entropy" else {}  # which are promising would change
+    with cache(folder / "cache"):
+        for rows in (70, 100, 120):
+            store = grown_store(
+                folder / f"{rows}.zarr", X, Y, tuple(c for c in (70, 100, 120) if c <= rows), sparse=sparse
+            )
+            dataset = mlfs.open_dataset(store)
+            planned = selector(3, **common).plan(dataset.rows, current_resources())
+            grown = selector(3, **common).fit(dataset)
+    whole = mlfs.open_dataset(grown_store(folder / "whole.zarr", X, Y, (120,), sparse=sparse))
+    expected = selector(3, **common).fit(whole)
+    np.testing.assert_allclose(grown.scores_, expected.scores_, rtol=1e-9, atol=1e-12)
+    np.testing.assert_array_equal(grown.support_, expected.support_)
+    if method in ("enm", "gmm", "label-entropy"):  # counts are whole numbers
+        np.testing.assert_array_equal(grown.scores_, expected.scores_)
+    if selector.keeps_checkpoints:
+        return  # the loop reads everything
+    _, partitions = dataset.rows.earlier[-1]
+    assert grown.report_.passes == planned.passes == 1
+    assert grown.report_.bytes_read == planned.bytes_read == dataset.rows.tail(partitions).profile.read_bytes
+    assert grown.report_.bytes_read < expected.report_.bytes_read / 4
+    assert grown.report_.extra["from_cache"]
+
+
+def test_of_appended_rows_no_old_partition_is_read(growing, monkeypatch):
+    X, Y, folder, sparse = growing
+    store = grown_store(folder / "a.zarr", X, Y, (70,), sparse=sparse)
+    d, q = X.shape[1], Y.shape[1]
+    statistics = [Moments(d), Labels(q), LabelProducts(d, q), Gram(d)]
+    with cache(folder / "cache"):
+        run_pass(mlfs.open_dataset(store).rows, statistics, current_resources())
+        grown_store_rows = mlfs.open_dataset(_append(store, X[70:], Y[70:])).rows
+        starts = []
+        stream = type(grown_store_rows).stream
+
+        def spied(self, first, last):
+            for block in stream(self, first, last):
+                starts.append(block.start)
+                yield block
+
+        monkeypatch.setattr(type(grown_store_rows), "stream", spied)
+        found, record = run_pass(grown_store_rows, statistics, current_resources())
+        assert min(starts) == 70
+    expected, _ = run_pass(grown_store_rows, statistics, current_resources())
+    assert count_passes([record]) == 1
+    for got, want in zip(found, expected, strict=True):
+        for a, b in zip(_arrays(got), _arrays(want), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+    for a, b in zip(found[1], expected[1], strict=True):
+        np.testing.assert_array_equal(a, b)
+    with cache(folder / "cache"):
+        # A statistic of which nothing was kept has everything read, and the others with it.
+        starts.clear()
+        run_pass(
+            mlfs.open_dataset(_append(store, X[:9], Y[:9])).rows,
+            [*statistics[:1], Labels(q, unlabelled_without_positive=True)],
+            current_resources(),
+        )
+        assert min(starts) == 0
+
+
+def test_a_damaged_state_has_everything_read(growing):
+    X, Y, folder, sparse = growing
+    store = grown_store(folder / "a.zarr", X, Y, (70,), sparse=sparse)
+    with cache(folder / "cache"):
+        mlfs.ELC(3).fit(mlfs.open_dataset(store))
+        file = next((folder / "cache").glob("products-*/products.npy"))
+        file.write_bytes(file.read_bytes()[:-1] + b"\x01")
+        found = mlfs.ELC(3).fit(mlfs.open_dataset(_append(store, X[70:], Y[70:])))
+    expected = mlfs.ELC(3).fit(mlfs.open_dataset(store))
+    np.testing.assert_allclose(found.scores_, expected.scores_, rtol=1e-12)
+    assert found.report_.bytes_read == expected.report_.bytes_read
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_on_a_cluster_states_are_continued_too(growing, kept, monkeypatch):
+    from mlfs_dask.cluster import connect
+    from mlfs_dask.primitives import counts
+
+    if not kept:
+        monkeypatch.setattr(counts, "FINALIZE_BYTES", 0)
+    X, Y, folder, sparse = growing
+    store = grown_store(folder / "a.zarr", X, Y, (70,), sparse=sparse)
+    with cache(folder / "cache"), connect(workers=2, memory_limit=600 * 2**20):
+        mlfs.ENM(3).fit(mlfs.open_dataset(store))
+        dataset = mlfs.open_dataset(_append(store, X[70:], Y[70:]))
+        found = mlfs.ENM(3).fit(dataset)
+    expected = mlfs.ENM(3).fit(dataset)
+    np.testing.assert_array_equal(found.scores_, expected.scores_)
+    assert (found.report_.bytes_read < expected.report_.bytes_read) == kept
+
+
+def _append(store: Path, X: np.ndarray, Y: np.ndarray) -> Path:
+    reader = make_reader(X, Y)
+    extension = StoreExtension(mlfs.open_dataset(store))
+    options = Options(partition_bytes=700)
+    convert_reader(lambda: reader, store, workers=1, options=options, extension=extension)
+    return store
+
+
+def _arrays(result: object) -> list[np.ndarray]:
+    if isinstance(result, np.ndarray):
+        return [result]
+    return [np.asarray(value) for value in (result if isinstance(result, tuple) else vars(result).values())]

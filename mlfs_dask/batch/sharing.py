@@ -9,14 +9,14 @@ from typing import Any
 from mlfs_dask import caching
 from mlfs_dask.errors import ClusterLostError, DataError, DoesNotFitError, MlfsError, UsageError
 from mlfs_dask.fingerprints import digest_of
-from mlfs_dask.primitives.passes import CacheableStatistic, PassRecord, is_cached, plan_statistics, run_pass
+from mlfs_dask.primitives.passes import CachedStatistic, PassRecord, is_cached, plan_statistics, run_pass
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import RowSource
 
 logger = logging.getLogger(__name__)
 
 
-def shared_statistics(rows: RowSource, selectors: Iterable[Any], resources: Resources) -> list[CacheableStatistic]:
+def shared_statistics(rows: RowSource, selectors: Iterable[Any], resources: Resources) -> list[CachedStatistic]:
     """What to read together: every statistic once, in its largest form; nothing where one selector alone would read.
 
     Parameters
@@ -27,7 +27,7 @@ def shared_statistics(rows: RowSource, selectors: Iterable[Any], resources: Reso
     """
     if not caching.is_on(rows):
         return []
-    largest: dict[str, CacheableStatistic] = {}
+    largest: dict[str, CachedStatistic] = {}
     readers = 0
     for selector in selectors:
         try:
@@ -54,7 +54,7 @@ def shared_statistics(rows: RowSource, selectors: Iterable[Any], resources: Reso
     return shared
 
 
-def read_shared(rows: RowSource, statistics: Sequence[CacheableStatistic], resources: Resources) -> PassRecord | None:
+def read_shared(rows: RowSource, statistics: Sequence[CachedStatistic], resources: Resources) -> PassRecord | None:
     """Read statistics in one pass, into the cache. None where that fails: each selector then reads for itself.
 
     Raises

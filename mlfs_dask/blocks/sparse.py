@@ -234,3 +234,23 @@ def _numbers(array: NDArray[Any]) -> NDArray[Any]:
     if array.dtype.kind == "c":
         raise DataError("Complex data not supported", cure="give real numbers")
     raise DataError(f"expected numbers, got dtype {array.dtype}", cure="encode text columns as numbers first")
+
+
+def count_labels(Y: sp.csr_array, weights: NDArray[np.float64] | None = None) -> NDArray[Any]:
+    """(3, q): unknown, negative and positive entries of each label; of weighted rows the sums of their weights.
+
+    >>> count_labels(sp.csr_array(np.array([[1, 0], [-1, 0]], dtype=np.int8)))
+    array([[1, 0],
+           [0, 2],
+           [1, 0]])
+    """
+    n, q = Y.shape
+    if weights is not None:
+        of_entries = np.repeat(weights, np.diff(Y.indptr))
+        positive, unknown = (
+            np.bincount(Y.indices[some], weights=of_entries[some], minlength=q) for some in (Y.data > 0, Y.data < 0)
+        )
+        return np.stack([unknown, weights.sum() - positive - unknown, positive])
+    positive = np.bincount(Y.indices[Y.data > 0], minlength=q)
+    unknown = np.bincount(Y.indices[Y.data < 0], minlength=q)
+    return np.stack([unknown, n - positive - unknown, positive]).astype(np.int64)

@@ -432,7 +432,12 @@ class Experiment:
         return {
             "format_version": FORMAT_VERSION,
             "kind": "eval",
-            "store": {"path": table.path, "digest": table.digest, **sizes},
+            "store": {
+                "path": table.path,
+                "digest": table.digest,
+                **sizes,
+                **({"subset": dict(table.subset)} if table.subset else {}),
+            },
             "dataset": table.name,
             "runs": [candidate.to_record() for candidate in self._candidates],
             "protocol": self._protocol,

@@ -45,6 +45,8 @@ class Table:
         Number of the last rows that are the only test rows.
     names : mapping, optional
         Names of features ("feature") and labels ("label"), where there are any.
+    subset : mapping, optional
+        What was chosen of the store (`Dataset.subset_record`).
     """
 
     def __init__(
@@ -57,12 +59,14 @@ class Table:
         digest: str | None = None,
         test_rows: int | None = None,
         names: Mapping[str, Any] | None = None,
+        subset: Mapping[str, Any] | None = None,
     ) -> None:
         self.source = source
         self.Y = Y
         self.name = name
         self.path = path
         self.digest = digest
+        self.subset = subset
         self.test_rows = test_rows
         self.names = names or {"feature": None, "label": None}
         self.n, self.d, self.q = source.profile.n, source.profile.d, source.profile.q
@@ -207,7 +211,13 @@ def open_table(data: Any, labels: Any = None, *, name: str | None = None, test: 
         Y = _all_labels(data)
         names = {"feature": data.feature_names, "label": data.label_names}
         table = Table(
-            data.rows, Y, name=name or dataset_name(data.path), names=names, path=data.path, digest=data.digest
+            data.rows,
+            Y,
+            name=name or dataset_name(data.path),
+            names=names,
+            path=data.path,
+            digest=data.digest,
+            subset=data.subset_record,
         )
     else:
         if labels is None:
@@ -264,6 +274,7 @@ def _joined(table: Table, other: Table) -> Table:
         digest=table.digest,
         test_rows=other.n,
         names=table.names,
+        subset=table.subset,
     )
 
 

@@ -29,9 +29,11 @@ from mlfs_dask.blocks.counts import (
     tile_positions,
 )
 from mlfs_dask.blocks.entropy import mutual_information
+from mlfs_dask.blocks.sparse import count_labels
 from mlfs_dask.primitives.pass_plan import PassSizes, pass_fits, plan_pass, split_evenly
 from mlfs_dask.primitives.passes import (
     CacheableStatistic,
+    MergeableStatistic,
     SplittableStatistic,
     State,
     Statistic,
@@ -39,7 +41,7 @@ from mlfs_dask.primitives.passes import (
     pass_sizes,
 )
 from mlfs_dask.primitives.resampling import NOT_RESAMPLED, Resampled, Resampling
-from mlfs_dask.primitives.row_sources import count_labels, measure_features
+from mlfs_dask.primitives.row_sources import measure_features
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Block, FeatureInfo, Matrix, Profile, RowSource
 
@@ -50,7 +52,7 @@ Aggregate = Literal["sum", "euclidean", "geometric"]
 
 
 @dataclass(frozen=True)
-class ContingencyCounts(CacheableStatistic, SplittableStatistic):
+class ContingencyCounts(CacheableStatistic, MergeableStatistic, SplittableStatistic):
     """Information of features first..last-1 with the counted labels.
 
     Parameters
@@ -86,6 +88,7 @@ class ContingencyCounts(CacheableStatistic, SplittableStatistic):
     weighted: bool = False
 
     kind = "information"
+    state_names = ("lanes", "lane-marginal", "positions", "marginal", "positives", "rows")
 
     @cached_property
     def coder(self) -> BlockCoder:
@@ -131,6 +134,32 @@ class ContingencyCounts(CacheableStatistic, SplittableStatistic):
             "aggregate": self.aggregate,
         }
         return counted if self.aggregate is None else {**counted, "labels": self.slot_of_label}
+
+    @property
+    def state_kind(self) -> str:
+        return "counts"
+
+    @property
+    def state_parameters(self) -> Mapping[str, Any]:
+        return {**self.parameters, "aggregate": None, "labels": np.sort(self.labels)}
+
+    def state_to_arrays(self, state: State) -> Mapping[str, NDArray[Any]]:
+        # By the number of the label: slots follow entropies, which change with the rows.
+        by_label = np.argsort(self.labels)
+        lanes, lane_marginal, positions, marginal, positives, rows = state
+        return super().state_to_arrays(
+            (lanes[by_label], lane_marginal, positions[by_label], marginal, positives[by_label], rows)
+        )
+
+    def state_from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> State:
+        slots = np.argsort(np.argsort(self.labels))
+        lanes, lane_marginal, positions, marginal, positives, rows = super().state_from_arrays(arrays)
+        return lanes[slots], lane_marginal, positions[slots], marginal, positives[slots], rows
+
+    @property
+    def keeps_state(self) -> bool:
+        # On a cluster it travels to the driver, which finishes it with temporaries of this size.
+        return self.state_bytes <= FINALIZE_BYTES
 
     @property
     def labels(self) -> NDArray[np.int64]:

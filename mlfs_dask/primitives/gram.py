@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from mlfs_dask.blocks.linear import (
     sparse_strips,
 )
 from mlfs_dask.primitives.moments import first_values
-from mlfs_dask.primitives.passes import CacheableStatistic, State, Statistic
+from mlfs_dask.primitives.passes import MergeableStatistic, State, Statistic
 from mlfs_dask.primitives.scaling import Scaling
 from mlfs_dask.typing import Block, Profile
 
@@ -33,7 +32,7 @@ GRAM_CAP = 4096
 _QUIET = np.errstate(over="ignore", invalid="ignore")
 
 
-class Gram(CacheableStatistic):
+class Gram(MergeableStatistic):
     """Statistic: (X − mean)'(X − mean), shape (d, d).
 
     Dense X is summed relative to the first row that a state meets, so that a feature far from zero keeps its digits,
@@ -45,6 +44,7 @@ class Gram(CacheableStatistic):
     """
 
     kind = "gram"
+    state_names = ("rows", "shift", "sums", "gram")
 
     def __init__(self, n_features: int) -> None:
         self.n_features = n_features
@@ -108,12 +108,6 @@ class Gram(CacheableStatistic):
         result += result.T
         result *= 0.5
         return result
-
-    def to_arrays(self, result: Array) -> dict[str, NDArray[Any]]:
-        return {"gram": result}
-
-    def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> Array:
-        return arrays["gram"]
 
 
 class WeightedGram(Statistic):

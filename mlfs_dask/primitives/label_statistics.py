@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from mlfs_dask.blocks.duplicate_labels import group_columns
 from mlfs_dask.blocks.products import label_pairs_block, label_sums_block, positives_block
 from mlfs_dask.blocks.row_draws import row_bits
-from mlfs_dask.primitives.passes import CacheableStatistic, State
+from mlfs_dask.primitives.passes import MergeableStatistic, State
 from mlfs_dask.typing import Block, Profile
 
 
@@ -44,7 +44,7 @@ class LabelKnowledge(NamedTuple):
         return group_columns(self.fingerprints).group
 
 
-class Labels(CacheableStatistic):
+class Labels(MergeableStatistic):
     """Statistic: `LabelKnowledge`.
 
     Parameters
@@ -55,6 +55,7 @@ class Labels(CacheableStatistic):
     """
 
     kind = "labels"
+    state_names = LabelKnowledge._fields
 
     def __init__(self, n_labels: int, *, unlabelled_without_positive: bool = False) -> None:
         self.n_labels = n_labels
@@ -110,9 +111,3 @@ class Labels(CacheableStatistic):
 
     def finalize(self, state: State) -> LabelKnowledge:
         return LabelKnowledge(*state)
-
-    def to_arrays(self, result: LabelKnowledge) -> dict[str, NDArray[Any]]:
-        return result._asdict()
-
-    def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> LabelKnowledge:
-        return LabelKnowledge(**{name: np.asarray(arrays[name]) for name in LabelKnowledge._fields})

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.blocks.moments import ColumnMoments, add_zeros, merge_moments, moments_block
-from mlfs_dask.primitives.passes import CacheableStatistic, State
+from mlfs_dask.primitives.passes import MergeableStatistic, State
 from mlfs_dask.typing import Block, Matrix, Profile
 
 
@@ -37,7 +35,7 @@ class FeatureMoments:
         return np.sqrt(self.m2 / max(self.n, 1))
 
 
-class Moments(CacheableStatistic):
+class Moments(MergeableStatistic):
     """Statistic: `FeatureMoments` of X.
 
     Means are kept relative to the first row of dense data that a state meets; zero is the origin of sparse data.
@@ -48,6 +46,7 @@ class Moments(CacheableStatistic):
     """
 
     kind = "moments"
+    state_names = ("rows", "shift", "counts", "mean", "m2")
 
     def __init__(self, n_features: int) -> None:
         self.n_features = n_features
@@ -79,12 +78,6 @@ class Moments(CacheableStatistic):
             into[1][:] = other[1]
         into[0][0] += other[0][0]
         merge_moments(ColumnMoments(*into[2:]), moved(ColumnMoments(*other[2:]), other[1] - into[1]))
-
-    def to_arrays(self, result: FeatureMoments) -> dict[str, NDArray[Any]]:
-        return {name: np.asarray(value) for name, value in vars(result).items()}
-
-    def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> FeatureMoments:
-        return FeatureMoments(int(arrays["n"]), arrays["mean"], arrays["m2"])
 
     def finalize(self, state: State) -> FeatureMoments:
         rows, shift, *moments = state

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,8 +94,8 @@ class Statistic(ABC):
         """The result; runs where the last merge ran. `state` stays as it is."""
 
 
-class CacheableStatistic(Statistic):
-    """A statistic whose result is worth keeping for other jobs (`mlfs_dask.caching`)."""
+class CachedStatistic(Statistic):
+    """A statistic of which something is kept for other jobs (`mlfs_dask.caching`)."""
 
     #: What the cache calls it.
     kind: ClassVar[str]
@@ -104,6 +104,10 @@ class CacheableStatistic(Statistic):
     def parameters(self) -> Mapping[str, Any]:
         """Plain values and arrays that the result depends on, beside the data."""
         return {}
+
+
+class CacheableStatistic(CachedStatistic):
+    """A statistic whose result is kept."""
 
     def covers(self, arrays: Mapping[str, NDArray[Any]]) -> bool:
         """Whether the arrays of a cached entry are enough."""
@@ -116,6 +120,76 @@ class CacheableStatistic(Statistic):
     @abstractmethod
     def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> Any:
         """The result that `to_arrays` was given."""
+
+
+class MergeableStatistic(CachedStatistic):
+    """A statistic whose state is kept, a tuple of arrays: of data that grows, what was appended is read alone."""
+
+    #: Names of the arrays of a state, in their order.
+    state_names: ClassVar[Sequence[str]]
+
+    @property
+    def state_kind(self) -> str:
+        """What the cache calls the state."""
+        return self.kind
+
+    @property
+    def state_parameters(self) -> Mapping[str, Any]:
+        """Plain values and arrays that the state depends on, beside the data."""
+        return self.parameters
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether the state is small enough to be kept."""
+        return True
+
+    def state_to_arrays(self, state: State) -> Mapping[str, NDArray[Any]]:
+        """A state as named arrays."""
+        return dict(zip(self.state_names, state, strict=True))
+
+    def state_from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> State:
+        """The state that `state_to_arrays` was given."""
+        return tuple(arrays[name] for name in self.state_names)
+
+
+class StateOf(Statistic):
+    """Statistic: the state of another one, as the process that reads it merges it."""
+
+    def __init__(self, statistic: MergeableStatistic, resources: Resources, *, continued: bool) -> None:
+        self.statistic = statistic
+        self.compiled = statistic.compiled
+        self.loads_trees = statistic.loads_trees
+        # In process the result and a state that is continued are held beside the state that was read.
+        self._result_bytes = statistic.state_bytes
+        if resources.client is None:
+            self._result_bytes = statistic.result_bytes + statistic.state_bytes * continued
+
+    @property
+    def state_bytes(self) -> int:
+        return self.statistic.state_bytes
+
+    @property
+    def result_bytes(self) -> int:
+        return self._result_bytes
+
+    @property
+    def parameter_bytes(self) -> int:
+        return self.statistic.parameter_bytes
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        return self.statistic.scratch_bytes(profile)
+
+    def zero(self) -> State:
+        return self.statistic.zero()
+
+    def add(self, state: State, block: Block) -> None:
+        self.statistic.add(state, block)
+
+    def merge(self, into: State, other: State) -> None:
+        self.statistic.merge(into, other)
+
+    def finalize(self, state: State) -> State:
+        return state
 
 
 class SplittableStatistic(Statistic):
@@ -139,15 +213,67 @@ class SplittableStatistic(Statistic):
 
 
 def cache_entry(source: RowSource, statistic: Statistic) -> CacheEntry:
-    """Cache entry of the result of a statistic."""
-    if not isinstance(statistic, CacheableStatistic):
+    """Cache entry of the result of a statistic, or of its state if that is what is kept of it."""
+    if isinstance(statistic, CacheableStatistic):
+        return caching.entry(source, statistic.kind, statistic.parameters, covers=statistic.covers)
+    return _state_entry(source, statistic)
+
+
+def _state_entry(source: RowSource, statistic: Statistic, digest: str | None = None) -> CacheEntry:
+    """Cache entry of the state of a statistic, of the source or of an earlier one."""
+    if not isinstance(statistic, MergeableStatistic) or not statistic.keeps_state:
         return CacheEntry()
-    return caching.entry(source, statistic.kind, statistic.parameters, covers=statistic.covers)
+    return caching.entry(source, statistic.state_kind, statistic.state_parameters, digest=digest)
 
 
 def is_cached(source: RowSource | Profile, statistic: Statistic) -> bool:
     """Whether the result of a statistic is in the cache."""
-    return isinstance(source, RowSource) and cache_entry(source, statistic).is_filled
+    if not isinstance(source, RowSource):
+        return False
+    return cache_entry(source, statistic).is_filled or _state_entry(source, statistic).is_filled
+
+
+def returned_bytes(source: RowSource | Profile, statistic: Statistic) -> int:
+    """Bytes of what a reading returns of a statistic: its result, or its state if that is kept."""
+    kept = isinstance(statistic, MergeableStatistic) and statistic.keeps_state and caching.is_on(source)
+    return max(statistic.result_bytes, statistic.state_bytes) if kept else statistic.result_bytes
+
+
+class _Task(NamedTuple):
+    """What is read for statistics that are not in the cache.
+
+    Attributes
+    ----------
+    source : RowSource
+        The whole, or what was appended since states were kept.
+    statistics : list of Statistic
+        Those asked for, or their states.
+    states : list of CacheEntry
+        The kept states that are continued; empty if the whole is read.
+    """
+
+    source: RowSource
+    statistics: list[Statistic]
+    states: list[CacheEntry]
+
+
+def _task(source: RowSource, statistics: Sequence[Statistic], resources: Resources) -> _Task:
+    """The least that has to be read."""
+    states: list[CacheEntry] = []
+    reading = source
+    for digest, partitions in reversed(source.earlier):
+        found = [_state_entry(source, statistic, digest) for statistic in statistics]
+        if all(entry.is_filled for entry in found):
+            states, reading = found, source.tail(partitions)
+            break
+    kept = caching.is_on(source)
+    forms = [
+        StateOf(statistic, resources, continued=bool(states))
+        if kept and isinstance(statistic, MergeableStatistic) and statistic.keeps_state
+        else statistic
+        for statistic in statistics
+    ]
+    return _Task(reading, forms, states)
 
 
 @dataclass(frozen=True)
@@ -225,26 +351,59 @@ def run_pass(
     ClusterLostError
         The scheduler or all workers went away, or a worker was killed again and again.
     """
-    entries = [cache_entry(source, statistic) for statistic in statistics]
-    results = [_load(entry, statistic) for entry, statistic in zip(entries, statistics, strict=True)]
+    results = [_load(source, statistic) for statistic in statistics]
     missing = [i for i, result in enumerate(results) if result is None]
     if statistics and not missing:
         return results, NOT_READ
     wanted = [statistics[i] for i in missing]
-    if plan is None or not plan.runs or len(missing) < len(statistics):
-        plan = _plan_reading(source, wanted, resources)
-    computed, record = _read(source, wanted, resources, label, plan)
-    for i, result in zip(missing, computed, strict=True):
-        results[i] = result
+    task = _task(source, wanted, resources)
+    states = [_load_state(entry, statistic) for entry, statistic in zip(task.states, wanted, strict=False)]
+    if any(state is None for state in states):  # damaged, and removed by that
+        return run_pass(source, statistics, resources, label=label)
+    if plan is None or not plan.runs or len(missing) < len(statistics) or not _is_for(plan, task.source):
+        plan = _plan_reading(task.source, task.statistics, resources)
+    computed, record = _read(task.source, task.statistics, resources, label, plan)
+    for number, i in enumerate(missing):
+        results[i] = _result(source, task, number, states, computed[number])
         statistic = statistics[i]
         if isinstance(statistic, CacheableStatistic):
-            entries[i].save(statistic.to_arrays(result))
+            cache_entry(source, statistic).save(statistic.to_arrays(results[i]))
     return results, record
 
 
-def _load(entry: CacheEntry, statistic: Statistic) -> Any:
+def _is_for(plan: PassPlan, source: RowSource) -> bool:
+    return plan.runs[-1][1] == source.profile.partitions
+
+
+def _load(source: RowSource, statistic: Statistic) -> Any:
+    """The result of a statistic from the cache, or None."""
+    if isinstance(statistic, CacheableStatistic):
+        arrays = cache_entry(source, statistic).load()
+        if arrays is not None:
+            return statistic.from_arrays(arrays)
+    state = _load_state(_state_entry(source, statistic), statistic)
+    return None if state is None else statistic.finalize(state)
+
+
+def _load_state(entry: CacheEntry, statistic: Statistic) -> State | None:
     arrays = entry.load()
-    return None if arrays is None or not isinstance(statistic, CacheableStatistic) else statistic.from_arrays(arrays)
+    if arrays is None or not isinstance(statistic, MergeableStatistic):
+        return None
+    return statistic.state_from_arrays(arrays)
+
+
+def _result(source: RowSource, task: _Task, number: int, states: Sequence[State], computed: Any) -> Any:
+    """The result of one statistic of a task; its state is merged with the one that is continued, and kept."""
+    form = task.statistics[number]
+    if not isinstance(form, StateOf):
+        return computed
+    statistic, state = form.statistic, computed
+    if states:
+        # Counts of many rows may have a wider type than those of the first.
+        state = tuple(old.astype(new.dtype, copy=False) for old, new in zip(states[number], computed, strict=True))
+        statistic.merge(state, computed)
+    _state_entry(source, statistic).save(statistic.state_to_arrays(state))
+    return statistic.finalize(state)
 
 
 def _read(
@@ -272,6 +431,8 @@ def plan_statistics(source: RowSource | Profile, statistics: Sequence[Statistic]
     wanted = [statistic for statistic in statistics if not is_cached(source, statistic)]
     if statistics and not wanted:
         return PassPlan((), 1, 1, 0, 0, resources.process_bytes)
+    if isinstance(source, RowSource):
+        source, wanted, _ = _task(source, wanted, resources)
     return _plan_reading(source, wanted, resources)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ from mlfs_dask.blocks.products import (
     weighted_block,
 )
 from mlfs_dask.primitives.moments import first_values, moments_scratch_bytes, moved
-from mlfs_dask.primitives.passes import CacheableStatistic, State
+from mlfs_dask.primitives.passes import MergeableStatistic, State
 from mlfs_dask.typing import Block, Matrix, Profile
 
 #: Multiplications and additions above which a job loads the compiled kernels: below it, NumPy has finished
@@ -77,7 +76,7 @@ class LabelMoments:
         return np.sqrt(self.m2 / (self.n or 1))
 
 
-class LabelProducts(CacheableStatistic):
+class LabelProducts(MergeableStatistic):
     """Statistic: `LabelMoments` of X and Y.
 
     Dense X is summed relative to the first row that a state meets, and two states that began with different
@@ -94,6 +93,7 @@ class LabelProducts(CacheableStatistic):
     """
 
     kind = "products"
+    state_names = _Sums._fields
 
     def __init__(self, n_features: int, n_labels: int, *, compiled: bool = False, weighted: bool = False) -> None:
         self.n_features = n_features
@@ -174,13 +174,6 @@ class LabelProducts(CacheableStatistic):
         merge_moments(a.moments, moved(b.moments, move))
         for mine, theirs in zip(into[5:], other[5:], strict=True):
             np.add(mine, theirs, out=mine)
-
-    def to_arrays(self, result: LabelMoments) -> dict[str, NDArray[Any]]:
-        return {name: np.asarray(value) for name, value in vars(result).items()}
-
-    def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> LabelMoments:
-        values: dict[str, Any] = {**arrays, "n": arrays["n"].item()}
-        return LabelMoments(**values)
 
     def finalize(self, state: State) -> LabelMoments:
         s = _Sums(*state)

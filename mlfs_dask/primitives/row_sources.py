@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.sparse import as_labels, as_matrix
+from mlfs_dask.blocks.sparse import as_labels, as_matrix, count_labels
 from mlfs_dask.errors import DataError
 from mlfs_dask.typing import Block, FeatureInfo, Matrix, Profile, RowSource
 
@@ -334,23 +334,3 @@ def measure_features(X: Matrix) -> FeatureInfo:
     low = np.where(empty, 0.0, low)
     high = np.where(empty, 0.0, high)
     return FeatureInfo(low, high, None, n_missing.astype(np.int64))
-
-
-def count_labels(Y: sp.csr_array, weights: NDArray[np.float64] | None = None) -> NDArray[Any]:
-    """(3, q): unknown, negative and positive entries of each label; of weighted rows the sums of their weights.
-
-    >>> count_labels(sp.csr_array(np.array([[1, 0], [-1, 0]], dtype=np.int8)))
-    array([[1, 0],
-           [0, 2],
-           [1, 0]])
-    """
-    n, q = Y.shape
-    if weights is not None:
-        of_entries = np.repeat(weights, np.diff(Y.indptr))
-        positive, unknown = (
-            np.bincount(Y.indices[some], weights=of_entries[some], minlength=q) for some in (Y.data > 0, Y.data < 0)
-        )
-        return np.stack([unknown, weights.sum() - positive - unknown, positive])
-    positive = np.bincount(Y.indices[Y.data > 0], minlength=q)
-    unknown = np.bincount(Y.indices[Y.data < 0], minlength=q)
-    return np.stack([unknown, n - positive - unknown, positive]).astype(np.int64)

@@ -1,6 +1,6 @@
 """Some rows and some columns of a source: the training part of a split, the features that were chosen.
 
-`RowSubset` streams chosen rows of any other source, for selectors to learn from. `read_rows` reads all rows, or chosen
+`row_subset` gives chosen rows of any other source, for selectors to learn from. `read_rows` reads all rows, or chosen
 columns of them, into this process, once over X.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,91 +17,25 @@ from scipy import sparse as sp
 from mlfs_dask import runtime
 from mlfs_dask.array_files import drop_pages
 from mlfs_dask.errors import DataError
-from mlfs_dask.fingerprints import digest_of
 from mlfs_dask.primitives.counts import Ranges
 from mlfs_dask.primitives.passes import PassRecord, State, Statistic, run_pass
-from mlfs_dask.primitives.row_sources import ArrayRows, count_labels
+from mlfs_dask.primitives.row_sources import ArrayRows
+from mlfs_dask.row_subset import RowSubset
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Block, FeatureInfo, Matrix, Profile, RowSource
 
 
-class RowSubset(RowSource):
-    """Chosen rows of another source, with labels of their own.
+class TrainingRows(RowSubset):
+    """Chosen rows of another source, with labels of their own."""
 
-    Parameters
-    ----------
-    source : RowSource
-        One that streams.
-    rows : int64 array, shape (m,)
-        Rising.
-    Y : csr_array of int8, shape (m, q)
-        Labels of the chosen rows.
-    features : FeatureInfo
-        Of the chosen rows (`row_subset`).
-
-    Notes
-    -----
-    A reading of the subset reads all of the source. It travels to workers with its labels.
-    """
-
-    def __init__(self, source: RowSource, rows: NDArray[np.int64], Y: sp.csr_array, features: FeatureInfo) -> None:
-        self._source = source
-        self._rows = rows
-        self._Y = Y
-        self._features = features
-        self.residence = "process" if source.residence == "graph" else source.residence
-        self._row_offsets: NDArray[np.int64] = np.searchsorted(rows, source.row_offsets).astype(np.int64)
-        whole = source.profile
-        self._profile = replace(
-            whole,
-            n=len(rows),
-            nonzeros=int(whole.nonzeros * len(rows) / max(whole.n, 1)),
-            label_nonzeros=int(Y.nnz),
-            # The chosen rows of a block are copied out of it.
-            buffer_bytes=whole.buffer_bytes + whole.block_bytes,
-        )
-
-    @property
-    def profile(self) -> Profile:
-        return self._profile
-
-    @property
-    def row_offsets(self) -> NDArray[np.int64]:
-        return self._row_offsets
-
-    @property
-    def features(self) -> FeatureInfo:
-        return self._features
-
-    @property
-    def digest(self) -> str | None:
-        return self._digest
-
-    @cached_property
-    def _digest(self) -> str | None:
-        whole, Y = self._source.digest, self._Y
-        if whole is None:
-            return None
-        return digest_of({"source": whole, "rows": self._rows, "labels": [Y.indptr, Y.indices, Y.data]})
-
-    @property
-    def place(self) -> str | None:
-        return self._source.place
-
-    @property
-    def label_counts(self) -> NDArray[np.int64]:
-        return count_labels(self._Y)
+    def __init__(
+        self, source: RowSource, rows: NDArray[np.int64], Y: sp.csr_array, features: FeatureInfo | None = None
+    ) -> None:
+        super().__init__(source, rows, Y=Y, known=features or FeatureInfo())
+        self._own_labels = Y
 
     def labels_only(self) -> RowSource:
-        return ArrayRows(sp.csr_array((self.profile.n, 0)), self._Y)
-
-    def stream(self, first: int, last: int) -> Iterator[Block]:
-        """Blocks of partitions first..last-1 in row order."""
-        for block in self._source.stream(first, last):
-            low, high = np.searchsorted(self._rows, (block.start, block.start + block.X.shape[0]))
-            if high > low:
-                inside = self._rows[low:high] - block.start
-                yield Block(int(low), block.X[inside], self._Y[low:high])
+        return ArrayRows(sp.csr_array((self.profile.n, 0)), self._own_labels)
 
 
 class JoinedRows(RowSource):
@@ -163,7 +96,7 @@ class JoinedRows(RowSource):
 
 def row_subset(
     source: RowSource, rows: NDArray[np.int64], Y: sp.csr_array, resources: Resources
-) -> tuple[RowSubset, PassRecord]:
+) -> tuple[TrainingRows, PassRecord]:
     """Chosen rows as a source, their ranges measured by one reading.
 
     The ranges that a store keeps are those of all rows; bins made from them would have seen the rows that are judged.
@@ -173,10 +106,10 @@ def row_subset(
     ------
     DoesNotFitError, ClusterLostError
     """
-    blind = RowSubset(source, rows, Y, FeatureInfo())
+    blind = TrainingRows(source, rows, Y)
     ((found, _),), record = run_pass(blind, [Ranges(source.profile.d, Y.shape[1])], resources, label="training rows")
     features = replace(found, n_categories=source.features.n_categories)
-    return RowSubset(source, rows, Y, features), record
+    return TrainingRows(source, rows, Y, features), record
 
 
 class RowsInMemory(Statistic):

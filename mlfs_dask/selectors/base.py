@@ -29,7 +29,7 @@ from mlfs_dask.blocks.sparse import columns_of_block
 from mlfs_dask.caching import record_hits
 from mlfs_dask.errors import DataError, UsageError, number_of, parameter
 from mlfs_dask.primitives.missing import FILL_READING, FilledRows, fill_statistics, fill_values
-from mlfs_dask.primitives.passes import CacheableStatistic, count_passes, is_cached, run_pass
+from mlfs_dask.primitives.passes import CacheableStatistic, CachedStatistic, count_passes, is_cached, run_pass
 from mlfs_dask.primitives.row_sources import as_rows
 from mlfs_dask.primitives.weights import weighted_rows
 from mlfs_dask.runtime import Resources
@@ -238,7 +238,7 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         first = Reading(FILL_READING, statistics, source=source)
         return project(replace(cost, steps=[first, *cost.steps]), filled, resources)
 
-    def first_statistics(self, source: RowSource, resources: Resources) -> Sequence[CacheableStatistic]:
+    def first_statistics(self, source: RowSource, resources: Resources) -> Sequence[CachedStatistic]:
         """What a fit reads first, so that jobs on one store can read it together; empty where it has to be asked.
 
         Raises
@@ -247,7 +247,7 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         """
         return self._fill_statistics(source) if self._fills(source) else self._first_reading(source, resources)
 
-    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[CacheableStatistic]:
+    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[CachedStatistic]:
         """What a fit reads first of rows that lack nothing, or of rows whose missing values are filled in."""
         return ()
 
@@ -740,9 +740,12 @@ def unknown_labels_error(selector: BaseSelector, unknown: NDArray[np.integer[Any
 
 
 def store_of(X: Any) -> dict[str, Any] | None:
-    """Path and digest of the store behind a Dataset or a row source, if there is one."""
+    """Path and digest of the store behind a Dataset or a row source, if there is one, and what was chosen of it."""
     path = getattr(X, "path", None)
-    return None if path is None else {"path": str(path), "digest": getattr(X, "digest", None)}
+    if path is None:
+        return None
+    subset = getattr(X, "subset_record", None)
+    return {"path": str(path), "digest": getattr(X, "digest", None), **({"subset": subset} if subset else {})}
 
 
 def take_columns(X: Any, columns: NDArray[np.intp]) -> Any:

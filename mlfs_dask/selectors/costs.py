@@ -16,7 +16,7 @@ import numpy as np
 from mlfs_dask import runtime
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.primitives.pass_plan import PassPlan
-from mlfs_dask.primitives.passes import PassRecord, Statistic, plan_statistics, run_pass
+from mlfs_dask.primitives.passes import PassRecord, Statistic, plan_statistics, returned_bytes, run_pass
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import HeldArray, Profile, RowSource
 
@@ -181,7 +181,7 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
                 planned = _with_threads_that_fit(planned, rows, step.statistics, resources, room)
                 held += planned.peak_worker_bytes
             else:
-                messages = sum(s.parameter_bytes + s.result_bytes for s in step.statistics)
+                messages = sum(s.parameter_bytes + returned_bytes(source, s) for s in step.statistics)
                 held += MESSAGE_COPIES * messages
             readings[step.name] = planned
             peak_worker = max(peak_worker, planned.peak_worker_bytes)

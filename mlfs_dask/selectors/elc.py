@@ -22,7 +22,7 @@ from mlfs_dask.blocks.label_space import (
     standardised_products,
 )
 from mlfs_dask.errors import parameter
-from mlfs_dask.primitives.passes import CacheableStatistic
+from mlfs_dask.primitives.passes import CachedStatistic
 from mlfs_dask.primitives.products import LabelMoments, LabelProducts, wants_compiled
 from mlfs_dask.primitives.resampling import Resampling, replicate_groups
 from mlfs_dask.runtime import Resources
@@ -199,7 +199,7 @@ class ELC(ResamplingSelector):
             notes=notes,
         )
 
-    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[CacheableStatistic]:
+    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[CachedStatistic]:
         return [self._statistic(source.profile)] if len(self._planned_resampling()) == 1 else ()
 
     def _statistic(self, profile: Profile) -> LabelProducts:

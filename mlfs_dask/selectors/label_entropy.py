@@ -30,7 +30,7 @@ from mlfs_dask.primitives.counts import (
     equal_width_book,
     quantile_book,
 )
-from mlfs_dask.primitives.passes import CacheableStatistic, Statistic
+from mlfs_dask.primitives.passes import CachedStatistic, Statistic
 from mlfs_dask.primitives.resampling import Resampled, Resampling
 from mlfs_dask.primitives.sample import QUANTILE_ROWS, RowSample, draw_rows
 from mlfs_dask.runtime import Resources
@@ -131,7 +131,7 @@ class _CountingSelector(ResamplingSelector):
             note += f", tiled over {len(tiles):,} groups of at most {-(-profile.d // len(tiles)):,} features"
         return Cost([*steps, "edges", *readings, "scores"], sizes, arrays, notes=[note])
 
-    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[CacheableStatistic]:
+    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[CachedStatistic]:
         features, label_counts = source.features, source.label_counts
         if self.binning == "quantile" or features.minimum is None or label_counts is None or label_counts[0].any():
             return ()

@@ -11,6 +11,8 @@ import sparse
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from numpy.typing import NDArray
 
+from mlfs_dask.blocks.sparse import as_matrix, columns_of_block
+from mlfs_dask.row_subset import Columns, RowSubset, count_below
 from mlfs_dask.storage.store_reader import MatrixLayout, StoreLocation, StoreRows, read_block
 
 
@@ -30,6 +32,21 @@ class StoreLayer(MaterializedLayer):
         location = self.rows.location
         found: NDArray[Any] = getattr(open_dataset(location.path, storage_options=location.options), self._names)
         return found
+
+
+class SubsetLayer(MaterializedLayer):
+    """The graph of chosen rows and columns of such an array."""
+
+    def __init__(self, mapping: dict[Any, Any], rows: RowSubset, whole: Any, columns: Columns) -> None:
+        super().__init__(mapping)
+        self.rows = rows
+        self._whole = whole
+        self._columns = columns
+
+    @property
+    def column_names(self) -> NDArray[Any]:
+        names: NDArray[Any] = self._whole.column_names
+        return names if self._columns is None else names[self._columns]
 
 
 def lazy_matrix(
@@ -74,6 +91,57 @@ def lazy_matrix(
         dtype=dtype,
         meta=meta,
     )
+
+
+def chosen_blocks(
+    whole: da.Array,
+    source: RowSubset,
+    rows: NDArray[np.int64] | range | None,
+    columns: NDArray[np.int64] | None,
+    name: str,
+) -> da.Array:
+    """Chosen rows and columns of a lazy matrix, block by block.
+
+    Parameters
+    ----------
+    whole : dask Array
+        With one block of columns.
+    source : RowSubset
+        The same rows, which passes read faster.
+    rows, columns : int array, range or None
+        Rising; None for all.
+    name : str
+    """
+    bounds = np.cumsum((0, *whole.chunks[0]))
+    inside = bounds if rows is None else count_below(rows, bounds)
+    chosen = [
+        None if rows is None else np.asarray(rows[low:high], np.int64) - start
+        for (low, high), start in zip(itertools.pairwise(inside.tolist()), bounds.tolist(), strict=False)
+    ]
+    graph: dict[Any, Any] = {
+        (name, part, 0): (_choose, (whole.name, part, 0), each, columns) for part, each in enumerate(chosen)
+    }
+    width = whole.shape[1] if columns is None else len(columns)
+    layers = whole.dask.layers
+    layer = SubsetLayer(graph, source, layers[whole.name], columns)
+    return da.Array(
+        HighLevelGraph({**layers, name: layer}, {**whole.dask.dependencies, name: {whole.name}}),
+        name,
+        chunks=(tuple(np.diff(inside).tolist()), (width,)),
+        dtype=whole.dtype,
+        meta=whole._meta,
+    )
+
+
+def _choose(block: Any, rows: NDArray[np.int64] | None, columns: NDArray[np.int64] | None) -> Any:
+    if columns is not None:
+        block = columns_of_block(block, columns)
+    if rows is None:
+        return block
+    if isinstance(block, np.ndarray):
+        return block[rows]
+    chosen = as_matrix(block)[rows]
+    return _gcxs((chosen.data, chosen.indices, chosen.indptr), chosen.shape)
 
 
 def _empty(dtype: np.dtype[Any]) -> tuple[Any, Any, Any]:

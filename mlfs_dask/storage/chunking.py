@@ -133,6 +133,7 @@ def chunk_store(
     itemsize: int,
     longest_row: int,
     storage: str = "auto",
+    labels_storage: str = "auto",
     partition_bytes: int = PARTITION_BYTES,
 ) -> StoreChunking:
     """Choose storage forms, chunks and shards.
@@ -149,7 +150,7 @@ def chunk_store(
         Bytes of one value of X.
     longest_row : int
         Nonzeros of the fullest row, so that every shard begins at least one row.
-    storage : {"auto", "dense", "sparse"}
+    storage, labels_storage : {"auto", "dense", "sparse"}
     partition_bytes : int
         Bytes of X and Y that a partition should have.
 
@@ -166,7 +167,7 @@ def chunk_store(
     csr_bytes = nonzeros * (itemsize + INDEX_BYTES) + OFFSET_BYTES * n
     sparse = 2 * csr_bytes <= n * d * itemsize if storage == "auto" else storage == "sparse"
     label_csr_bytes = label_nonzeros * (1 + INDEX_BYTES) + OFFSET_BYTES * n
-    labels_sparse = label_csr_bytes < n * q
+    labels_sparse = label_csr_bytes < n * q if labels_storage == "auto" else labels_storage == "sparse"
     label_bytes = label_csr_bytes if labels_sparse else n * q
     total = (csr_bytes if sparse else n * d * itemsize) + label_bytes
     partitions = max(1, -(-total // partition_bytes))

@@ -12,6 +12,7 @@ the same time. Bad data leaves nothing behind. An interruption leaves the workin
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import datetime as dt
 import fcntl
 import hashlib
@@ -32,7 +33,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field
 from multiprocessing.synchronize import Event
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
@@ -51,7 +52,8 @@ from mlfs_dask.storage.chunking import (
     plan_conversion,
     plan_workers,
 )
-from mlfs_dask.storage.digest import ROOT_KEY, content_digest, join
+from mlfs_dask.storage.digest import ROOT_KEY, Checksum, content_digest, join
+from mlfs_dask.storage.extension import ExtendedRows, OldEntries, StoreExtension
 from mlfs_dask.storage.object_store import (
     LocalObjects,
     RemoteObjects,
@@ -84,7 +86,6 @@ logger = logging.getLogger(__name__)
 _STAGING_VERSION = 3
 _WHOLE = 1 << 62
 """Bytes of a part that is never cut."""
-_BOOLEAN_SPELLINGS = ({"0", "1"}, {"no", "yes"}, {"n", "y"}, {"false", "true"}, {"f", "t"})
 
 
 @dataclass(frozen=True)
@@ -270,36 +271,41 @@ def convert_reader(
     resume: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     command: str = "",
+    extension: StoreExtension | None = None,
 ) -> Conversion:
     """Write whatever a reader yields as a store; `convert` for readers that are not files.
 
     Parameters are those of `convert`, but for `open_reader`, which is called once the destination is known to
-    be free, and `sources`, which are recorded and compared on resuming.
+    be free; `sources`, which are recorded and compared on resuming; and `extension`, the store at the destination to
+    which the rows are appended (`append`).
     """
     options = options or Options()
     options.check()
     started = time.monotonic()
     destination = Destination.of(store, storage_options)
-    destination.check_free(force=force)
+    destination.check_free(force=force or extension is not None)
     workers = workers or runtime.available_cores()
     source_bytes = sum(source.bytes for source in sources) if sources else None
     enough = threading.Event()
     with runtime.ThreadPool(3, "convert-aside") as aside, contextlib.ExitStack() as stack:
         stack.callback(enough.set)  # a failure does not wait for the digest of a large source
         hashing = aside.submit(_hash_sources, sources, enough)
-        reader = open_reader()
+        reader = open_reader() if extension is None else extension.match(open_reader())
         plan = _plan(reader, memory_limit or _default_memory_limit(workers), workers, source_bytes)
-        job = _describe_job(sources, options, reader)
+        job = _describe_job(sources, options, reader, extension)
         pool = WorkerPool(plan.workers, threads=reader.in_threads)
         with destination.locked(job, sources, force=force, resume=resume) as wip, pool:
+            if extension is not None:
+                extension.require_unchanged()
             recording = aside.submit(_record_hashes, hashing, wip)
             try:
-                schema, warnings = _Run(reader, wip, plan, pool, options, sources, command).run(aside, recording)
+                run = _Run(reader, wip, plan, pool, options, sources, command, extension)
+                schema, warnings = run.run(aside, recording)
             finally:
                 enough.set()
                 wait([recording])  # nothing is written there once it is left to others
             require_unchanged(sources, storage_options)
-            destination.publish(force=force)
+            destination.publish(schema, force=force, extension=extension)
     for warning in warnings:
         logger.warning(warning)
     return Conversion(
@@ -344,7 +350,9 @@ def _default_memory_limit(workers: int) -> int:
     return max(min(wanted, runtime.available_memory() // 2), 256 << 20)
 
 
-def _describe_job(sources: Sequence[Source], options: Options, reader: Reader) -> dict[str, Any]:
+def _describe_job(
+    sources: Sequence[Source], options: Options, reader: Reader, extension: StoreExtension | None
+) -> dict[str, Any]:
     """What a resumed conversion must have in common with the interrupted one."""
     document = {
         "staging": _STAGING_VERSION,
@@ -353,6 +361,7 @@ def _describe_job(sources: Sequence[Source], options: Options, reader: Reader) -
         "options": asdict(options),
         # Names and kinds may come from files beside the sources, such as an XML file of labels.
         "header": content_digest(json.loads(json.dumps(asdict(reader.header)))),
+        "appended_to": None if extension is None else extension.schema.root_digest,
     }
     normal: dict[str, Any] = json.loads(json.dumps(document))
     return normal
@@ -508,6 +517,8 @@ class Destination:
             for name, value in job["options"].items()
             if before["options"].get(name) != value
         ]
+        if before.get("appended_to") != job["appended_to"]:
+            found.append("the store that rows are appended to was changed, or there was none")
         if before.get("header") != job["header"]:
             found.append("names of features or labels, or their declared values, were changed")
         old, new = before["sources"], job["sources"]
@@ -524,27 +535,41 @@ class Destination:
                     found.append(f"{now['path']} was changed")
         return found
 
-    def publish(self, *, force: bool) -> None:
-        """Move the finished store to its place and remove the working directory."""
+    def publish(self, schema: StoreSchema, *, force: bool, extension: StoreExtension | None = None) -> None:
+        """Move the finished store to its place and remove the working directory.
+
+        Parameters
+        ----------
+        schema : StoreSchema
+            Of the finished store.
+        force : bool
+            Replace a store that is there.
+        extension : StoreExtension, optional
+            The store that is there, of which the finished one holds all rows.
+        """
         built = self.wip / "store"
         if self.remote is not None:
             try:
-                self._upload(built)
+                if extension is None:
+                    self._upload(built)
+                else:
+                    self._upload_changed(built, schema, extension.schema)
             except Exception as error:  # every file system has errors of its own
                 raise OSError(f"it was not uploaded ({type(error).__name__}: {error})") from error
         else:
             assert self.final is not None
-            self.check_free(force=force)
+            self.check_free(force=force or extension is not None)
             _sync(built)
-            old = self.wip / "old"
-            if self.final.exists():
-                self.final.rename(old)
-            try:
-                built.rename(self.final)
-            except OSError:
-                if old.exists():
-                    old.rename(self.final)
-                raise
+            if not _exchange(built, self.final):
+                old = self.wip / "old"
+                if self.final.exists():
+                    self.final.rename(old)
+                try:
+                    built.rename(self.final)
+                except OSError:
+                    if old.exists():
+                        old.rename(self.final)
+                    raise
             _sync_file(self.final.parent)
         remove(self.wip)
 
@@ -560,6 +585,42 @@ class Destination:
         targets = [f"{root}/{path.relative_to(built).as_posix()}" for path in files]
         filesystem.put([str(path) for path in files], targets)
         filesystem.put_file(str(built / ROOT_KEY), f"{root}/{ROOT_KEY}")
+
+    def _upload_changed(self, built: Path, schema: StoreSchema, old: StoreSchema) -> None:
+        """Upload what differs from the store that is there: new objects first, and last the root, which names them."""
+        assert self.remote is not None
+        filesystem, root = self.remote.filesystem, self.remote.root
+        changed = [key for key, digest in schema.digests.items() if old.digests.get(key) != digest]
+        for key in [*sorted(changed, key=lambda key: key in old.digests), ROOT_KEY]:
+            filesystem.put_file(str(built / key), f"{root}/{key}")
+        for key in old.digests.keys() - schema.digests.keys():
+            filesystem.rm_file(f"{root}/{key}")
+
+    def finish_append(self) -> bool:
+        """Whether an append was killed when it had changed the store; its working directory is removed then."""
+        appended_to = (_read_json(self.wip / "job.json") or {}).get("appended_to")
+        if appended_to is None:
+            return False
+        if self.final is not None and not self.final.exists():
+            self.discard()  # killed between two renames: the old store goes back to its place
+            return False
+        now = read_schema(self.remote or LocalObjects(str(self.final)))[0].root_digest
+        for folder in (self.wip / "store", self.wip / "old"):
+            with contextlib.suppress(DataError):
+                # Exchanged, the working directory has the old store; of a URL, a copy of the new one.
+                if read_schema(LocalObjects(folder))[0].root_digest in {appended_to, now}:
+                    remove(self.wip)
+                    return True
+        return False
+
+
+def _exchange(built: Path, final: Path) -> bool:
+    """Exchange two folders in one step, so that there is a store at every moment; False where the system cannot."""
+    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
+    if renameat2 is None:
+        return False
+    here, exchange = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
+    return bool(renameat2(here, os.fsencode(built), here, os.fsencode(final), exchange) == 0)
 
 
 def remove(folder: Path) -> None:
@@ -719,13 +780,16 @@ _staged: dict[Path, SpooledRows] = {}
 _staged_lock = threading.Lock()
 
 
-def _write_task(wip: Path, parts: int, minus_one: MinusOne, spec: ArraySpec, shard: int) -> ShardRecord:
+def _write_task(
+    wip: Path, parts: int, minus_one: MinusOne, old: OldEntries | None, spec: ArraySpec, shard: int
+) -> ShardRecord:
     _check_stop()
     directory = wip / "stage"
     with _staged_lock:
         if directory not in _staged:
             _staged[directory] = SpooledRows(directory, parts, minus_one=minus_one)
-    return write_one_shard(_staged[directory], spec, shard, wip)
+    rows = _staged[directory]
+    return write_one_shard(rows if old is None else ExtendedRows(old, rows), spec, shard, wip)
 
 
 def _close_staged(directory: Path) -> None:
@@ -750,7 +814,9 @@ class _Run:
         options: Options,
         sources: Sequence[Source],
         command: str,
+        extension: StoreExtension | None = None,
     ) -> None:
+        self.extension = extension
         self.reader = reader
         self.wip = wip
         self.plan = plan
@@ -768,9 +834,11 @@ class _Run:
         aside.submit(importlib.import_module, "numcodecs")  # wanted at the end; parsers leave the lock free
         parts = self._stage()
         statistics = self._merge(parts)
-        inferred = infer_schema(statistics, self.reader, self.options)
+        inferred = infer_schema(statistics, self.reader, self.options, self.extension)
         with SpooledRows(self.stage_directory, parts, minus_one=inferred.minus_one) as rows:
             partitions = _partitions(rows, inferred)
+        if self.extension is not None:
+            partitions = self.extension.partitions(partitions)
         records = self._write(parts, inferred, aside)
         return self._finish(inferred, partitions, records, hashing.result()), inferred.warnings
 
@@ -832,10 +900,12 @@ class _Run:
         return merged
 
     def _write(self, parts: int, inferred: InferredSchema, aside: runtime.ThreadPool) -> dict[str, ShardRecord]:
-        specs = inferred.specs
+        specs, kept = inferred.specs, self._kept(inferred)
+        old = self.extension.schema.sizes if self.extension is not None else {}
+        total = inferred.chunking.bytes - sum(old[key] for key in kept)
         existing = sum(path.stat().st_size for path in (self.wip / "store").rglob("*") if path.is_file())
-        projected = max(inferred.chunking.bytes - existing, 0)
-        write_atomically(self.wip / "projected.json", json.dumps({"bytes": inferred.chunking.bytes}).encode())
+        projected = max(total - existing, 0)
+        write_atomically(self.wip / "projected.json", json.dumps({"bytes": total}).encode())
         free = shutil.disk_usage(self.wip).free
         if projected > free and self.options.compressor == "none":
             raise DoesNotFitError(
@@ -844,8 +914,12 @@ class _Run:
                 available=free,
                 cure="make room on that disk and pass --resume",
             )
+        entries = None if self.extension is None else self.extension.entries
         arguments = [
-            (self.wip, parts, inferred.minus_one, spec, shard) for spec in specs for shard in range(spec.plan.shards)
+            (self.wip, parts, inferred.minus_one, entries, spec, shard)
+            for spec in specs
+            for shard in range(spec.plan.shards)
+            if spec.shard_key(shard) not in kept
         ]
         records: dict[str, ShardRecord] = {}
         try:
@@ -858,6 +932,10 @@ class _Run:
             _close_staged(self.stage_directory)
         return records
 
+    def _kept(self, inferred: InferredSchema) -> dict[str, Checksum]:
+        """Key -> checksum of the shards that are not written, because the store that becomes longer has them."""
+        return {} if self.extension is None else self.extension.kept_objects(inferred.specs)
+
     def _finish(
         self,
         inferred: InferredSchema,
@@ -865,11 +943,12 @@ class _Run:
         records: dict[str, ShardRecord],
         hashes: Mapping[str, str | None],
     ) -> StoreSchema:
+        kept = self._kept(inferred)
         missing = [
             spec.shard_key(shard)
             for spec in inferred.specs
             for shard in range(spec.plan.shards)
-            if not (self.wip / "store" / spec.shard_key(shard)).is_file()
+            if spec.shard_key(shard) not in kept and not (self.wip / "store" / spec.shard_key(shard)).is_file()
         ]
         if missing:
             raise MlfsError(f"shards are missing: {', '.join(missing[:20])}\n  cure: pass --resume to write them")
@@ -879,7 +958,12 @@ class _Run:
                 path.unlink()
         objects = {key: (record.size, record.digest) for key, record in records.items()}
         objects |= write_metadata(root, inferred.specs, inferred.names, n=inferred.n, d=inferred.d, q=inferred.q)
-        content = _content(inferred, records)
+        old = None if self.extension is None else self.extension.schema
+        checksums = kept | {key: record.checksum for key, record in records.items()}
+        if old is not None:
+            objects |= {key: (old.sizes[key], old.digests[key]) for key in kept}
+            self._link(objects)
+        content = _content(inferred, checksums)
         schema = StoreSchema(
             n=inferred.n,
             d=inferred.d,
@@ -897,8 +981,9 @@ class _Run:
             kinds={kind: int((inferred.names.kinds == code).sum()) for code, kind in enumerate(KINDS)},
             version=__version__,
             created=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-            command=self.command,
-            sources=tuple(
+            command=self.command if old is None else f"{old.command} && {self.command}",
+            sources=(() if old is None else old.sources)
+            + tuple(
                 {"path": source.path, "bytes": source.bytes, "sha256": hashes.get(source.path)}
                 for source in self.sources
             ),
@@ -906,9 +991,37 @@ class _Run:
             digest=content_digest(content),
             digests={key: objects[key][1] for key in sorted(objects)},
             sizes={key: objects[key][0] for key in sorted(objects)},
+            checksums={key: checksums[key].to_json() for key in sorted(checksums)},
+            earlier=() if old is None else (*old.earlier, {"digest": old.digest, "partitions": old.partitions.count}),
         )
         document = json.loads(write_root(root, schema))
         return StoreSchema.from_json(document["attributes"]["mlfs"])
+
+    def _link(self, objects: Mapping[str, tuple[int, str]]) -> None:
+        """Put what stays of a local store beside what was written, as further names of the same files."""
+        assert self.extension is not None
+        folder, old = self.extension.dataset.store_rows.location.local, self.extension.schema
+        if folder is None:
+            return
+        root = self.wip / "store"
+        for path in folder.rglob("*"):
+            key = path.relative_to(folder).as_posix()
+            target = root / key
+            # What somebody else has put there stays, too.
+            if path.is_dir() or target.exists() or (key in old.sizes and key not in objects) or key == ROOT_KEY:
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                target.hardlink_to(path)
+            except OSError:  # a file system without hard links
+                shutil.copy2(path, target)
+
+
+class NewRows(NamedTuple):
+    """How many rows the sources have, and how these are cut where they are not all rows of the store."""
+
+    n: int
+    chunking: StoreChunking | None
 
 
 @dataclass(frozen=True)
@@ -921,6 +1034,7 @@ class InferredSchema:
     dtype: str
     minus_one: MinusOne
     chunking: StoreChunking
+    new_rows: NewRows
     specs: list[ArraySpec]
     names: Names
     statistics: Statistics
@@ -956,8 +1070,13 @@ def _check_unique(names: Sequence[str], what: str, path: str) -> None:
         first[name] = number
 
 
-def infer_schema(statistics: Statistics, reader: Reader, options: Options) -> InferredSchema:
+def infer_schema(
+    statistics: Statistics, reader: Reader, options: Options, extension: StoreExtension | None = None
+) -> InferredSchema:
     """Storage, type, names, kinds and chunks of the store, from the statistics of all rows.
+
+    Of a store that becomes longer, `extension`, storage, type and chunks stay; what it records of its rows is added to
+    the statistics of the new ones.
 
     Raises
     ------
@@ -966,6 +1085,8 @@ def infer_schema(statistics: Statistics, reader: Reader, options: Options) -> In
     """
     header = reader.header
     statistics.grow(header.n_features or 0, header.n_labels or 0)
+    if extension is not None:
+        extension.check_widths(statistics, reader.path)
     n, d, q = statistics.rows, statistics.n_features, statistics.n_labels
     for count, what, cure in (
         (n, "rows", "check that the file is whole"),
@@ -995,6 +1116,12 @@ def infer_schema(statistics: Statistics, reader: Reader, options: Options) -> In
             else f"labels are -1 beside 0 and 1, so -1 is taken as unknown ({minus_ones:,} entries); "
             "say --labels-negative -1 if it means negative"
         )
+    new_rows = NewRows(n, None)
+    if extension is not None:
+        extension.check_values(statistics, reader.path, dtype=options.dtype)
+        new_rows = NewRows(n, extension.chunk(statistics, options.partition_bytes))
+        statistics.merge(extension.statistics())
+        n = statistics.rows
     minimum, maximum = statistics.ranges()
     missing = bool(statistics.missing.any())
     integers = bool(statistics.integers.all())
@@ -1007,19 +1134,23 @@ def infer_schema(statistics: Statistics, reader: Reader, options: Options) -> In
         fits_float32=statistics.fits_float32,
     )
     dtype = options.dtype or lossless
-    _check_dtype(dtype, low, high, integers=integers, missing=missing)
-    warnings += _rounded_integers(statistics, feature_names, minimum, maximum, dtype)
-    chunking = chunk_store(
-        n=n,
-        d=d,
-        q=q,
-        nonzeros=statistics.nonzeros,
-        label_nonzeros=statistics.label_nonzeros,
-        itemsize=np.dtype(dtype).itemsize,
-        longest_row=statistics.longest_row,
-        storage=options.storage,
-        partition_bytes=options.partition_bytes,
-    )
+    if extension is not None:
+        dtype = extension.schema.dtype
+        chunking = extension.extended(statistics, options.partition_bytes)
+    else:
+        _check_dtype(dtype, low, high, integers=integers, missing=missing)
+        warnings += _rounded_integers(statistics, feature_names, minimum, maximum, dtype)
+        chunking = chunk_store(
+            n=n,
+            d=d,
+            q=q,
+            nonzeros=statistics.nonzeros,
+            label_nonzeros=statistics.label_nonzeros,
+            itemsize=np.dtype(dtype).itemsize,
+            longest_row=statistics.longest_row,
+            storage=options.storage,
+            partition_bytes=options.partition_bytes,
+        )
     kinds, n_categories, categories = _kinds(statistics, reader, minimum, maximum)
     with np.errstate(invalid="ignore"):
         constant = int(((minimum == maximum) | np.isnan(minimum)).sum())
@@ -1030,6 +1161,7 @@ def infer_schema(statistics: Statistics, reader: Reader, options: Options) -> In
         dtype=dtype,
         minus_one=minus_one,
         chunking=chunking,
+        new_rows=new_rows,
         specs=array_specs(chunking, d=d, q=q, dtype=dtype, compressor=options.compressor),
         names=Names(
             features=feature_names,
@@ -1106,22 +1238,19 @@ def _kinds(
         binary, KINDS.index("binary"), np.where(statistics.integers & ~empty, KINDS.index("integer"), 0)
     ).astype(np.int8)
     n_categories = np.where(binary, 2, 0).astype(np.int64)
-    categories: dict[int, tuple[str, ...]] = {}
-    for feature, values in sorted(reader.header.categories.items()):
+    for feature, values in reader.header.categories.items():
         if len(values) > 2:
             kinds[feature] = KINDS.index("categorical")
             n_categories[feature] = len(values)
-        # What 0 and 1 mean is worth keeping only where it is not false and true.
-        if {value.lower() for value in values} not in _BOOLEAN_SPELLINGS:
-            categories[feature] = tuple(values)
-    return kinds, n_categories, categories
+    return kinds, n_categories, reader.header.recorded_categories
 
 
 def _partitions(rows: SpooledRows, inferred: InferredSchema) -> Partitions:
     """Row boundaries: multiples of the shard's rows, or the rows that start within each shard of nonzeros."""
-    cut, n = inferred.chunking.X.values, inferred.n
+    n, chunking = inferred.new_rows.n, inferred.new_rows.chunking or inferred.chunking
+    cut = chunking.X.values
     starts = range(cut.shard, cut.length, cut.shard)
-    inner = rows.rows_of_nonzeros(list(starts)) if inferred.chunking.X.sparse else list(starts)
+    inner = rows.rows_of_nonzeros(list(starts)) if chunking.X.sparse else list(starts)
     boundaries = sorted({0, *(row for row in inner if row < n), n})
     # Long runs of empty rows must not pile up in one partition: their labels cost memory too.
     most = 4 * -(-n // (len(boundaries) - 1))
@@ -1137,19 +1266,19 @@ def _partitions(rows: SpooledRows, inferred: InferredSchema) -> Partitions:
 
     return Partitions(
         rows=tuple(split),
-        nonzeros=stored(inferred.chunking.X, inferred.d, labels=False),
-        label_nonzeros=stored(inferred.chunking.Y, inferred.q, labels=True),
+        nonzeros=stored(chunking.X, inferred.d, labels=False),
+        label_nonzeros=stored(chunking.Y, inferred.q, labels=True),
     )
 
 
-def _content(inferred: InferredSchema, records: Mapping[str, ShardRecord]) -> dict[str, str]:
+def _content(inferred: InferredSchema, checksums: Mapping[str, Checksum]) -> dict[str, str]:
     """Digests of X, labels, names and kinds, each independent of how the content was cut and stored."""
 
     def matrix(name: str, columns: int, dtype: str) -> str:
         facts: dict[str, Any] = {"shape": [inferred.n, columns], "dtype": dtype}
         for spec in inferred.specs:
             if spec.name == name or spec.name.startswith(name + "/"):
-                pieces = (records[spec.shard_key(s)].checksum for s in range(spec.plan.shards))
+                pieces = (checksums[spec.shard_key(s)] for s in range(spec.plan.shards))
                 facts[spec.name] = str(join(pieces))
         return content_digest(facts)
 

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask.blocks.sparse import count_labels
 from mlfs_dask.errors import DataError, number_of
+from mlfs_dask.row_subset import RowSubset
 from mlfs_dask.storage.anndata_encoding import read_vector
 from mlfs_dask.storage.digest import ROOT_KEY, new_hash, root_is_intact
 from mlfs_dask.storage.object_store import RemoteObjects, is_url, local_path, not_readable, open_objects, read_schema
@@ -29,6 +31,7 @@ from mlfs_dask.storage.store_reader import (
     has_checksums,
     is_plain,
 )
+from mlfs_dask.subset_spec import Chosen, choose_columns, choose_rows
 from mlfs_dask.typing import FeatureInfo
 
 if TYPE_CHECKING:
@@ -189,8 +192,13 @@ class Dataset:
         return content
 
     @cached_property
-    def rows(self) -> StoreRows:
+    def rows(self) -> StoreRows | RowSubset:
         """Rows for passes (`mlfs_dask.typing.RowSource`)."""
+        return self.store_rows
+
+    @cached_property
+    def store_rows(self) -> StoreRows:
+        """All rows of the store."""
         partitions = self.schema.partitions
         return StoreRows(
             location=self._location,
@@ -202,21 +210,26 @@ class Dataset:
             driver_features=self.features,
             driver_label_counts=self.label_counts,
             content_digest=self.digest,
+            earlier_digests=tuple((state["digest"], state["partitions"]) for state in self.schema.earlier),
         )
 
     def _matrix(self, name: str, shape: tuple[int, int], storage: str) -> MatrixLayout:
         if storage == "dense":
-            return MatrixLayout(shape, dense=self._layout(name, shape))
-        stored = self._layout(f"{name}/data", None).shape
+            return MatrixLayout(shape, dense=self.layout(name, shape))
+        stored = self.layout(f"{name}/data").shape
         return MatrixLayout(
             shape,
-            data=self._layout(f"{name}/data", None),
-            indices=self._layout(f"{name}/indices", stored),
-            indptr=self._layout(f"{name}/indptr", (shape[0] + 1,)),
+            data=self.layout(f"{name}/data"),
+            indices=self.layout(f"{name}/indices", stored),
+            indptr=self.layout(f"{name}/indptr", (shape[0] + 1,)),
         )
 
-    def _layout(self, key: str, shape: tuple[int, ...] | None) -> ArrayLayout:
-        """From the consolidated metadata, so that opening needs no Zarr and no further object."""
+    def array_metadata(self, key: str) -> Any:
+        """The metadata of an array; None if there is no such array."""
+        return self._metadata.get(key)
+
+    def layout(self, key: str, shape: tuple[int, ...] | None = None) -> ArrayLayout:
+        """How an array is cut. From the consolidated metadata, so that opening needs no Zarr and no further object."""
         try:
             document = self._metadata[key]
             (codec,) = document["codecs"]
@@ -242,19 +255,50 @@ class Dataset:
             raise DataError(f"{key} has shape {layout.shape}, not {shape}", file=self.path, cure=_CURE)
         return layout
 
+    def subset(
+        self, *, rows: Chosen | None = None, labels: Chosen | None = None, features: Chosen | None = None
+    ) -> Dataset:
+        """Some rows, labels and features, without a copy.
+
+        Parameters
+        ----------
+        rows : str, slice, range, sequence of int or mask, optional
+            ``"0:100000"``, ``"::10"``, the path of a file of row numbers; all by default.
+        labels, features : str, slice, range, sequence of str or int, or mask, optional
+            Names or numbers, ``"0:10"``, or the path of a file of names; all by default.
+
+        Returns
+        -------
+        Dataset
+            It has a digest of its own, and the order of the store.
+
+        Raises
+        ------
+        UsageError
+            Something is chosen that is not there, or nothing is.
+        DataError
+            A file of rows or names is invalid.
+        """
+        return DatasetSubset(self, rows, labels, features)
+
+    @property
+    def subset_record(self) -> dict[str, Any] | None:
+        """What was chosen of which store, as `run.json` has it; None for a whole store."""
+        return None
+
     @cached_property
     def X(self) -> da.Array:
         from mlfs_dask.storage.arrays import lazy_matrix  # a pass over `rows` needs no dask.array
 
-        stored = self.schema.partitions.nonzeros
-        return lazy_matrix(self.rows, self.rows.X, stored, self._token("X"), column_names="feature_names")
+        rows, stored = self.store_rows, self.schema.partitions.nonzeros
+        return lazy_matrix(rows, rows.X, stored, self._token("X"), column_names="feature_names")
 
     @cached_property
     def Y(self) -> da.Array:
         from mlfs_dask.storage.arrays import lazy_matrix  # as above
 
-        stored = self.schema.partitions.label_nonzeros
-        return lazy_matrix(self.rows, self.rows.Y, stored, self._token("Y"), column_names="label_names")
+        rows, stored = self.store_rows, self.schema.partitions.label_nonzeros
+        return lazy_matrix(rows, rows.Y, stored, self._token("Y"), column_names="label_names")
 
     def _token(self, name: str) -> str:
         """Name of a lazy array: equal only for the same content at the same place, cut alike."""
@@ -262,3 +306,88 @@ class Dataset:
 
         mark = tokenize(self.digest, self.path, self.schema.partitions.rows)
         return f"mlfs-{name}-{mark}"
+
+
+class DatasetSubset(Dataset):
+    """Some rows, labels and features of an opened store; made by `Dataset.subset`.
+
+    `schema` and `path` are those of the store.
+    """
+
+    def __init__(self, whole: Dataset, rows: Chosen | None, labels: Chosen | None, features: Chosen | None) -> None:
+        super().__init__(whole._location, whole.schema, whole._metadata)
+        self._whole = whole
+        n = whole.shape[0]
+        self._rows = None if rows is None else choose_rows(rows, n)
+        self._features = None if features is None else choose_columns(features, whole.feature_names.tolist(), "feature")
+        self._labels = None if labels is None else choose_columns(labels, whole.label_names.tolist(), "label")
+        given = {"rows": rows, "labels": labels, "features": features}
+        self._given = {name: value if isinstance(value, str) else None for name, value in given.items()}
+
+    def __repr__(self) -> str:
+        profile = self.rows.profile
+        return f"<{profile.n:,} rows, {profile.d:,} features, {profile.q:,} labels of {self._whole!r}>"
+
+    @property
+    def digest(self) -> str:
+        return str(self.rows.digest)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.rows.profile.n, self.rows.profile.d
+
+    @property
+    def subset_record(self) -> dict[str, Any]:
+        record: dict[str, Any] = {"of": self._whole.subset_record or self._whole.digest}
+        for name, chosen in (("rows", self._rows), ("labels", self._labels), ("features", self._features)):
+            if chosen is not None:
+                record[name] = {"count": len(chosen), "expression": self._given[name]}
+        return record
+
+    @property
+    def label_counts(self) -> NDArray[np.int64]:
+        counts = self.rows.label_counts
+        return count_labels(self.rows.all_labels()) if counts is None else counts
+
+    @cached_property
+    def feature_names(self) -> NDArray[Any]:
+        return _part(self._whole.feature_names, self._features)
+
+    @cached_property
+    def label_names(self) -> NDArray[Any]:
+        return _part(self._whole.label_names, self._labels)
+
+    @cached_property
+    def kinds(self) -> NDArray[Any]:
+        return _part(self._whole.kinds, self._features)
+
+    @cached_property
+    def categories(self) -> dict[int, tuple[str, ...]]:
+        categories = self._whole.categories
+        if self._features is None:
+            return categories
+        return {i: categories[f] for i, f in enumerate(self._features.tolist()) if f in categories}
+
+    @cached_property
+    def features(self) -> FeatureInfo:
+        return self.rows.features
+
+    @cached_property
+    def rows(self) -> RowSubset:
+        return RowSubset(self._whole.rows, self._rows, features=self._features, labels=self._labels)
+
+    @cached_property
+    def X(self) -> da.Array:
+        from mlfs_dask.storage.arrays import chosen_blocks  # as of the whole
+
+        return chosen_blocks(self._whole.X, self.rows, self._rows, self._features, f"mlfs-X-{self.digest}")
+
+    @cached_property
+    def Y(self) -> da.Array:
+        from mlfs_dask.storage.arrays import chosen_blocks  # as of the whole
+
+        return chosen_blocks(self._whole.Y, self.rows, self._rows, self._labels, f"mlfs-Y-{self.digest}")
+
+
+def _part(values: NDArray[Any], chosen: NDArray[np.int64] | None) -> NDArray[Any]:
+    return values if chosen is None else values[chosen]

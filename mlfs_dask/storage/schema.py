@@ -103,6 +103,11 @@ class StoreSchema:
         Object key -> BLAKE2b-128 of its bytes, for every object but the root's `zarr.json`.
     sizes : dict of str to int
         Object key -> bytes.
+    checksums : dict of str to list of int
+        Key of every shard -> `digest.Checksum` of its entries, from which content digests of longer arrays are made.
+    earlier : tuple of dict
+        What the store was before each time that rows were appended to it: `digest`, and how many `partitions` it had,
+        which are the first ones now.
     root_digest : str
         BLAKE2b-128 of the root's `zarr.json` with this value's digits replaced by zeros.
     """
@@ -130,6 +135,8 @@ class StoreSchema:
     digest: str = ""
     digests: dict[str, str] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
+    checksums: dict[str, list[int]] = field(default_factory=dict)
+    earlier: tuple[dict[str, Any], ...] = ()
     root_digest: str = ""
     format_version: int = FORMAT_VERSION
 
@@ -145,6 +152,10 @@ class StoreSchema:
             "positive": list(document.pop("positive")),
         }
         document["sources"] = list(document["sources"])
+        document["earlier"] = list(document["earlier"])
+        for key in ("checksums", "earlier"):  # stores had neither before rows could be appended
+            if not document[key]:
+                del document[key]
         return document
 
     @classmethod
@@ -220,6 +231,8 @@ class StoreSchema:
             digest=_get(document, "digest", _text),
             digests=_get(document, "digests", _texts),
             sizes=_get(document, "sizes", _sizes),
+            checksums=_get({"checksums": {}, **document}, "checksums", _lists),
+            earlier=tuple(_get({"earlier": [], **document}, "earlier", _states)),
             root_digest=_get(document, "root_digest", _text),
         )
 
@@ -305,6 +318,15 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def _texts(value: Any) -> dict[str, str]:
     return {_text(key): _text(item) for key, item in _mapping(value).items()}
+
+
+def _lists(value: Any) -> dict[str, list[int]]:
+    return {_text(key): list(_counts(item)) for key, item in _mapping(value).items()}
+
+
+def _states(value: Any) -> list[dict[str, Any]]:
+    states = [_mapping(state) for state in _sequence(value)]
+    return [{"digest": _text(state.get("digest")), "partitions": _count(state.get("partitions"))} for state in states]
 
 
 def _sizes(value: Any) -> dict[str, int]:

@@ -436,6 +436,8 @@ class StoreRows(RowSource):
     block_bytes : int
     content_digest : str, optional
         `digest`.
+    earlier_digests : tuple of (str, int)
+        `earlier`. Not sent to workers.
     """
 
     location: StoreLocation
@@ -448,6 +450,7 @@ class StoreRows(RowSource):
     driver_label_counts: NDArray[np.int64]
     block_bytes: int = BLOCK_BYTES
     content_digest: str | None = None
+    earlier_digests: tuple[tuple[str, int], ...] = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (
@@ -478,6 +481,21 @@ class StoreRows(RowSource):
         return self.content_digest
 
     @property
+    def earlier(self) -> tuple[tuple[str, int], ...]:
+        return self.earlier_digests
+
+    def tail(self, first: int) -> StoreRows:
+        return replace(
+            self,
+            partition_rows=self.partition_rows[first:],
+            nonzero_offsets=self.nonzero_offsets[first:],
+            label_offsets=self.label_offsets[first:],
+            driver_features=FeatureInfo(),
+            content_digest=None,
+            earlier_digests=(),
+        )
+
+    @property
     def features(self) -> FeatureInfo:
         return self.driver_features
 
@@ -491,8 +509,10 @@ class StoreRows(RowSource):
 
     @cached_property
     def _profile(self) -> Profile:
-        n, d = self.X.shape
-        nonzeros, label_nonzeros = int(self.nonzero_offsets[-1]), int(self.label_offsets[-1])
+        n, nonzeros, label_nonzeros = (
+            int(offsets[-1] - offsets[0]) for offsets in (self.row_offsets, self.nonzero_offsets, self.label_offsets)
+        )
+        d = self.X.shape[1]
         partition_rows = int(np.diff(self.row_offsets).max(initial=1))
         if self.X.dense is not None:
             dtype = np.dtype(self.X.dense.dtype)
@@ -531,8 +551,8 @@ class StoreRows(RowSource):
     @property
     def label_bytes(self) -> int:
         """Bytes read from storage by one pass over Y."""
-        n, q = self.Y.shape
-        return n * q if self.Y.dense is not None else 5 * int(self.label_offsets[-1]) + 8 * n
+        n, stored = (int(offsets[-1] - offsets[0]) for offsets in (self.row_offsets, self.label_offsets))
+        return n * self.Y.shape[1] if self.Y.dense is not None else 5 * stored + 8 * n
 
     def _dense_block_rows(self, layout: ArrayLayout) -> int:
         """Rows of a block: whole inner chunks where several fit, so that none is decoded or checked twice."""
@@ -830,3 +850,23 @@ def read_block(
         readers[0].read(*stored, data)
         _read_indices(readers[1], stored[0], indptr, matrix.shape[1], indices, first_row=rows[0])
         return data, indices, indptr
+
+
+def read_entries(location: StoreLocation, layout: ArrayLayout, start: int, stop: int) -> NDArray[Any]:
+    """Entries start..stop-1 of one array along its first axis.
+
+    Raises
+    ------
+    DataError
+    """
+    out = np.empty((stop - start, *layout.shape[1:]), layout.dtype)
+    try:
+        with contextlib.closing(ArrayReader(location, layout)) as reader:
+            reader.read(start, stop, out)
+    except _Damage as damage:
+        raise DataError(
+            f"the store is damaged: {damage}",
+            file=f"{location.path}/{damage.key}",
+            cure="restore a copy, or convert the sources again; `mlfs inspect --verify` tells all that is damaged",
+        ) from damage.__cause__
+    return out

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,9 @@ from mlfs_dask.storage.object_store import LocalObjects
 from mlfs_dask.storage.schema import KINDS, StoreSchema
 from mlfs_dask.storage.spool import SpooledRows
 from mlfs_dask.storage.zarr_format import ArraySpec, write_shard
+
+if TYPE_CHECKING:
+    from mlfs_dask.storage.extension import ExtendedRows
 
 _PIECE_BYTES = 1 << 20
 
@@ -82,7 +85,7 @@ def _matrix_specs(name: str, plan: MatrixChunking, columns: int, dtype: str, com
     ]
 
 
-def _filler(rows: SpooledRows, name: str) -> Callable[[int, NDArray[Any]], None]:
+def _filler(rows: SpooledRows | ExtendedRows, name: str) -> Callable[[int, NDArray[Any]], None]:
     """The function that fills a chunk of the named array from its first entry on."""
     fillers: dict[str, Callable[[int, NDArray[Any]], None]] = {
         X_NAME: rows.dense,
@@ -97,12 +100,12 @@ def _filler(rows: SpooledRows, name: str) -> Callable[[int, NDArray[Any]], None]
     return fillers[name]
 
 
-def write_one_shard(rows: SpooledRows, spec: ArraySpec, shard: int, wip: Path) -> ShardRecord:
+def write_one_shard(rows: SpooledRows | ExtendedRows, spec: ArraySpec, shard: int, wip: Path) -> ShardRecord:
     """Write one shard and its done-marker, unless both are there already.
 
     Parameters
     ----------
-    rows : SpooledRows
+    rows : SpooledRows or ExtendedRows
     spec : ArraySpec
     shard : int
     wip : Path

@@ -20,10 +20,7 @@ HERE = Resources(1, 1, 2**33, 2**33)
 
 def knowledge(Y, *, block_bytes=2**20, threads=1, **options):
     source = ArrayRows(as_matrix(np.zeros((len(Y), 1))), as_labels(Y), block_bytes=block_bytes)
-    statistic = Labels(Y.shape[1], **options)
-    ((found,), _) = run_pass(source, [statistic], replace(HERE, threads_per_worker=threads))
-    again = statistic.from_arrays(statistic.to_arrays(found))
-    assert all((a == b).all() for a, b in zip(found, again, strict=True))
+    ((found,), _) = run_pass(source, [Labels(Y.shape[1], **options)], replace(HERE, threads_per_worker=threads))
     return found
 
 

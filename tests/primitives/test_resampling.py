@@ -25,11 +25,11 @@ from mlfs_dask.primitives.resampling import (
 )
 from mlfs_dask.primitives.row_sources import ArrayRows, as_rows
 from mlfs_dask.primitives.sample import RowSample
-from mlfs_dask.primitives.subsets import JoinedRows, RowSubset
+from mlfs_dask.primitives.subsets import JoinedRows, TrainingRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.storage.convert import Options, convert_reader
 from mlfs_dask.storage.dataset import open_dataset
-from mlfs_dask.typing import Block, FeatureInfo
+from mlfs_dask.typing import Block
 from tests.primitives.test_counts import problem as counting_problem
 from tests.storage.memory_reader import make_reader
 
@@ -207,7 +207,7 @@ def sources(tmp_path):
     yield open_dataset(tmp_path / "dense.zarr").rows, Y
     yield whole, Y
     yield as_rows(da.from_array(X, chunks=(13, 2)), da.from_array(Y, chunks=(30, -1))), Y
-    yield RowSubset(whole, rows, labels[rows], FeatureInfo()), Y[rows]
+    yield TrainingRows(whole, rows, labels[rows]), Y[rows]
     yield JoinedRows([whole, whole]), np.concatenate([Y, Y])
 
 

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse as sp
 
+from mlfs_dask.blocks.sparse import count_labels
 from mlfs_dask.errors import DataError
-from mlfs_dask.primitives.row_sources import ArrayRows, DaskRows, as_rows, count_labels, measure_features
+from mlfs_dask.primitives.row_sources import ArrayRows, DaskRows, as_rows, measure_features
 
 
 def matrices(n=23, d=5, q=3, seed=0):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 from typing import Any
 
@@ -118,3 +119,12 @@ def test_values_that_cannot_be(path: str, value: object, problem: str) -> None:
     with pytest.raises(DataError) as raised:
         StoreSchema.from_json(_set(path, value), path="some.zarr")
     assert problem in str(raised.value)
+
+
+def test_what_appended_rows_need_may_be_absent() -> None:
+    assert {"checksums", "earlier"}.isdisjoint(document())
+    grown = dataclasses.replace(SCHEMA, checksums={"X/c/0": [8, 1, 2]}, earlier=({"digest": "ab", "partitions": 1},))
+    assert StoreSchema.from_json(json.loads(json.dumps(grown.to_json()))) == grown
+    for key, value in (("checksums", {"X/c/0": ["a"]}), ("earlier", [{"digest": "ab"}]), ("earlier", {})):
+        with pytest.raises(DataError, match=f"key '{key}' has the wrong form"):
+            StoreSchema.from_json({**document(), key: value})

@@ -19,6 +19,8 @@ UNKNOWN, MINUS_ONE = -1, -2
 
 MinusOne: TypeAlias = Literal["unknown", "negative"]
 """What -1 means among the labels of a source."""
+#: Two values that mean false and true; sorted, false comes first.
+BOOLEAN_SPELLINGS = ({"0", "1"}, {"no", "yes"}, {"n", "y"}, {"false", "true"}, {"f", "t"})
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,15 @@ class Header:
     n_labels: int | None = None
     n_rows: int | None = None
     minus_one: MinusOne | None = None
+
+    @property
+    def recorded_categories(self) -> dict[int, tuple[str, ...]]:
+        """The categories that a store records: what 0 and 1 mean only where it is not false and true."""
+        return {
+            feature: values
+            for feature, values in sorted(self.categories.items())
+            if {value.lower() for value in values} not in BOOLEAN_SPELLINGS
+        }
 
 
 class Part(NamedTuple):

@@ -97,12 +97,12 @@ def concatenate(readers: Sequence[Reader]) -> Reader:
         return readers[0]
     first = readers[0]
     for reader in readers[1:]:
-        _check_names(first, reader, "feature")
-        _check_names(first, reader, "label")
+        check_names(first, reader, "feature")
+        check_names(first, reader, "label")
     readers = _united(readers)
     first = readers[0]
     for reader in readers[1:]:
-        _check_categories(first, reader)
+        check_categories(first, reader)
     headers = [reader.header for reader in readers]
     rows = [header.n_rows for header in headers]
     header = replace(
@@ -119,7 +119,21 @@ def _widest(widths: Iterable[int | None]) -> int | None:
     return None if None in known else max(width for width in known if width is not None)
 
 
-def _check_names(first: Reader, other: Reader, what: str) -> None:
+class HasHeader(Protocol):
+    """Columns of a file or of a store, and what they are called in messages."""
+
+    @property
+    def header(self) -> Header: ...
+
+    @property
+    def path(self) -> str: ...
+
+
+def check_names(first: HasHeader, other: HasHeader, what: str, *, cure: str = _CURE) -> None:
+    """Raise DataError unless both have the same names, or as many columns where they have none.
+
+    `what` is "feature" or "label".
+    """
     ours = getattr(first.header, f"{what}_names")
     theirs = getattr(other.header, f"{what}_names")
     if (ours is None) != (theirs is None):
@@ -127,19 +141,19 @@ def _check_names(first: Reader, other: Reader, what: str) -> None:
         raise DataError(
             f"it has no {what} names, {named.path} has them",
             file=unnamed.path,
-            cure=_CURE,
+            cure=cure,
         )
     if ours is None:
         widths = [getattr(reader.header, f"n_{what}s") for reader in (first, other)]
         if None not in widths and widths[0] != widths[1]:
-            raise DataError(f"it has {widths[1]} {what}s, {first.path} has {widths[0]}", file=other.path, cure=_CURE)
+            raise DataError(f"it has {widths[1]} {what}s, {first.path} has {widths[0]}", file=other.path, cure=cure)
         return
     for number, (our, their) in enumerate(itertools.zip_longest(ours, theirs), start=1):
         if our != their:
             raise DataError(
                 f"{what} {number} is {_shown(their)}; in {first.path} it is {_shown(our)}",
                 file=other.path,
-                cure=_CURE,
+                cure=cure,
             )
 
 
@@ -147,7 +161,13 @@ def _shown(name: str | None) -> str:
     return "not there" if name is None else repr(name)
 
 
-def _check_categories(first: Reader, other: Reader) -> None:
+def check_categories(
+    first: HasHeader,
+    other: HasHeader,
+    *,
+    cure: str = "declare the same values in the same order, or convert the files one by one",
+) -> None:
+    """Raise DataError unless both declare the same values, in the same order, for the same features."""
     ours, theirs = first.header.categories, other.header.categories
     for feature in sorted({*ours, *theirs}):
         if ours.get(feature) != theirs.get(feature):
@@ -156,7 +176,7 @@ def _check_categories(first: Reader, other: Reader) -> None:
                 f"its values are {_listed(theirs.get(feature))}; in {first.path} they are {_listed(ours.get(feature))}",
                 file=other.path,
                 column=names[feature] if names is not None else feature + 1,
-                cure="declare the same values in the same order, or convert the files one by one",
+                cure=cure,
             )
 
 

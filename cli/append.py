@@ -1,0 +1,55 @@
+"""`mlfs append`: further rows for a store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from mlfs_dask_cli.convert import conversion_summary, dtype_option, source_options
+from mlfs_dask_cli.options import command_line, output_options, resume_option, store_argument
+from mlfs_dask_cli.output import Output
+from mlfs_dask_cli.progress import show_progress
+from mlfs_dask_cli.summary import summary_text
+
+
+@click.command(short_help="Further rows for a store.")
+@store_argument
+@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
+@source_options
+@dtype_option("The type of STORE, to have values rounded to it that it does not hold exactly.")
+@resume_option
+@click.option("--force", is_flag=True, help="Forget an append that was interrupted.")
+@output_options(progress=True)
+def append(
+    *,
+    store: str,
+    sources: tuple[str, ...],
+    source: dict[str, Any],
+    dtype: str | None,
+    resume: bool,
+    force: bool,
+    output: Output,
+) -> None:
+    """Append the rows of SOURCE files to the store STORE.
+
+    Features and labels must be those of STORE. STORE changes in one step, when all rows are written; what was read from
+    it before is not read again for statistics that are in its cache.
+
+    \b
+      mlfs append emotions.zarr more.arff --labels emotions.xml
+    """
+    from mlfs_dask.storage import append as library
+
+    with show_progress(output):
+        conversion = library.append(
+            store,
+            list(sources),
+            dtype=dtype,
+            force=force,
+            resume=resume,
+            command=command_line(),
+            **source,
+        )
+    summary = conversion_summary(store, conversion)
+    output.result(summary, summary_text(summary))

@@ -1,0 +1,129 @@
+"""Further rows for a store that is there: `mlfs append`.
+
+The new rows go the way of a conversion (`mlfs_dask.storage.convert`), beside the store, which changes in one step when
+everything is written: whoever opens it sees all of the new rows or none.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mlfs_dask.errors import UsageError
+from mlfs_dask.storage.chunking import PARTITION_BYTES
+from mlfs_dask.storage.convert import Conversion, Destination, Options, convert_reader
+from mlfs_dask.storage.dataset import open_dataset
+from mlfs_dask.storage.extension import StoreExtension
+from mlfs_dask.storage.object_store import is_url, local_path, require_writable
+from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
+from mlfs_dask.storage.sources import examine
+
+
+def append(
+    store: str | Path,
+    sources: str | Path | Sequence[str | Path],
+    *,
+    labels: LabelSpec | None = None,
+    format: str | None = None,
+    keys: Mapping[str, str] | None = None,
+    workers: int | None = None,
+    memory_limit: int | None = None,
+    dtype: str | None = None,
+    partition_bytes: int = PARTITION_BYTES,
+    drop: Sequence[str] = (),
+    force: bool = False,
+    resume: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    command: str | None = None,
+) -> Conversion:
+    """Append the rows of files to a store.
+
+    Parameters
+    ----------
+    store : path or URL
+        Changes in one step, when all rows are written.
+    sources : path, URL or sequence of them
+        Their features and labels must be those of the store, by name and in its order.
+    labels, format, keys, drop
+        As of `convert`: how the files are read.
+    workers, memory_limit, partition_bytes, storage_options, command
+        As of `convert`.
+    dtype : str, optional
+        The type of the store, to have values rounded to it that it does not hold exactly.
+    force : bool
+        Forget an interrupted `append`.
+    resume : bool
+        Go on with an interrupted `append`.
+
+    Returns
+    -------
+    Conversion
+        Its `schema` is that of the whole store.
+
+    Raises
+    ------
+    DataError
+        The rows are invalid, or do not fit the store; the store stays as it was.
+    UsageError
+        `dtype` is not that of the store, the store was changed meanwhile, or an interrupted `append` lies there
+        (without `resume`).
+    DoesNotFitError
+        Memory or disk will not suffice.
+
+    Notes
+    -----
+    Storage form, type and old partitions stay. The digest of the store is that of a store converted from all files at
+    once in the same form. Of each array the last shard is written again if it is not full, or is the only one.
+    """
+    from mlfs_dask.storage.readers.detect import open_source
+
+    started = time.monotonic()
+    if is_url(store):
+        require_writable(str(store))
+        place = str(store)
+    else:
+        place = str(local_path(store).resolve())  # the store itself is exchanged, not a link to it
+    finished = Destination.of(place, storage_options).finish_append()
+    extension = StoreExtension(open_dataset(place, storage_options=storage_options))
+    if finished and resume:
+        return Conversion(str(store), extension.schema, (), time.monotonic() - started, 0, 0, 0)
+    if dtype not in (None, extension.schema.dtype):
+        raise UsageError(
+            f"the store holds {extension.schema.dtype}, and what is appended cannot be {dtype}"
+            "\n  cure: leave --dtype out, or convert all files together"
+        )
+    if isinstance(sources, str | Path):
+        sources = [sources]
+    paths = [str(source) for source in sources]
+    options = Options(
+        labels=labels or LabelSpec(),
+        format=format,
+        keys=dict(keys or {}),
+        dtype=dtype,
+        storage=extension.schema.storage,
+        compressor=extension.schema.compressor,
+        partition_bytes=partition_bytes,
+        drop=tuple(drop),
+    )
+    read = ReadOptions(
+        labels=options.labels,
+        storage_options=dict(storage_options or {}),
+        keys=dict(options.keys),
+        drop=options.drop,
+    )
+    files = [*paths, *([options.labels.xml] if options.labels.xml else [])]
+    return convert_reader(
+        lambda: open_source(paths, options=read, format=format),
+        place,
+        sources=examine(files, storage_options),
+        options=options,
+        workers=workers,
+        memory_limit=memory_limit,
+        force=force,
+        resume=resume,
+        storage_options=storage_options,
+        command=command or f"append {store} {' '.join(paths)}",
+        extension=extension,
+    )

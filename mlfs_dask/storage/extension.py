@@ -1,0 +1,463 @@
+"""A store that rows are appended to: what new rows must agree with, and how old and new become one store.
+
+What was written stays as it is. A Zarr array is cut into shards of equal length, so of each array the last shard, if it
+is not full, is written again with the first new entries; an array of a single shard is cut anew, so that a small store
+does not grow by thousands of small files. Old partitions keep their rows, and new rows have partitions of their own:
+statistics of the old ones stay valid (`mlfs_dask.caching`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.errors import DataError
+from mlfs_dask.storage.chunking import ArrayChunking, MatrixChunking, StoreChunking, chunk_store
+from mlfs_dask.storage.dataset import Dataset
+from mlfs_dask.storage.digest import Checksum
+from mlfs_dask.storage.readers.base import BOOLEAN_SPELLINGS, Batch, Header, Part, Reader
+from mlfs_dask.storage.readers.concat import ConcatReader, FindsCategories, check_categories, check_names
+from mlfs_dask.storage.schema import KINDS, Partitions, StoreSchema
+from mlfs_dask.storage.spool import SpooledRows
+from mlfs_dask.storage.statistics import Statistics
+from mlfs_dask.storage.store_reader import ArrayLayout, MatrixLayout, StoreLocation, read_entries
+from mlfs_dask.storage.writer import LABELS_NAME, X_NAME, array_specs
+from mlfs_dask.storage.zarr_format import ArraySpec
+
+_CURE = "make its columns agree with those of the store"
+_ANEW = "convert all files together to a new store"
+
+
+class StoreExtension:
+    """An opened store that rows are appended to.
+
+    Parameters
+    ----------
+    dataset : Dataset
+
+    Raises
+    ------
+    DataError
+        The store was made by a version whose stores cannot grow.
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+        self.schema: StoreSchema = dataset.schema
+        schema = self.schema
+        compressor, dtype = schema.compressor, schema.dtype
+        if schema.checksums and self._is_written_alike(compressor, dtype):
+            return
+        raise DataError(
+            f"this store was made by mlfs-dask {schema.version} in a form that nothing can be appended to",
+            file=dataset.path,
+            cure=_ANEW,
+        )
+
+    def _is_written_alike(self, compressor: str, dtype: str) -> bool:
+        """Whether this version writes the arrays of the store as they are: an array has one form throughout."""
+        schema = self.schema
+        specs = array_specs(self.old_chunking, d=schema.d, q=schema.q, dtype=dtype, compressor=compressor)
+        return all(json.loads(spec.metadata()) == self.dataset.array_metadata(spec.name) for spec in specs)
+
+    # ------------------------------------------------------------------ what new rows must agree with
+
+    @cached_property
+    def header(self) -> Header:
+        """Names and values of categorical features, as a file of the same columns would declare them."""
+        schema, dataset = self.schema, self.dataset
+        return Header(
+            feature_names=tuple(map(str, dataset.feature_names)),
+            label_names=tuple(map(str, dataset.label_names)),
+            categories=dict(dataset.categories),
+            n_features=schema.d,
+            n_labels=schema.q,
+        )
+
+    def match(self, reader: Reader) -> Reader:
+        """The same file, read as rows of this store.
+
+        Raises
+        ------
+        DataError
+            Names, widths or values of categorical features differ from those of the store.
+        """
+        ours = _Named(self._header_like(reader.header), f"the store {self.dataset.path}")
+        for what in ("feature", "label"):
+            check_names(ours, reader, what, cure=_CURE)
+        reader = self._with_categories(reader)
+        theirs = replace(reader.header, categories=reader.header.recorded_categories)
+        named = _Named(replace(ours.header, feature_names=self.header.feature_names), ours.path)
+        check_categories(named, _Named(theirs, reader.path), cure="declare the values of the store in its order")
+        # The categories of the file, too, count: those that mean false and true are not recorded in the store.
+        minus_one = reader.header.minus_one or ("unknown" if any(self.schema.unknown) else None)
+        header = replace(self.header, categories=reader.header.categories, minus_one=minus_one)
+        return MatchedReader(header, reader)
+
+    def _header_like(self, theirs: Header) -> Header:
+        """The header of the store, without names that it was given because its files had none."""
+        header, d, q = self.header, self.schema.d, self.schema.q
+        if theirs.feature_names is None and header.feature_names == tuple(f"x{i}" for i in range(d)):
+            header = replace(header, feature_names=None)
+        if theirs.label_names is None and header.label_names == tuple(f"y{i}" for i in range(q)):
+            header = replace(header, label_names=None)
+        return header
+
+    def _with_categories(self, reader: Reader) -> Reader:
+        """A reader that finds texts in its rows, with the codes that they have in the store."""
+        if isinstance(reader, ConcatReader):
+            readers = tuple(self._with_categories(each) for each in reader.readers)
+            header = replace(reader.header, categories=readers[0].header.categories)
+            return replace(reader, readers=readers, header=header)
+        if not isinstance(reader, FindsCategories):
+            return reader
+        ours = self.header.categories
+        lacking = [feature for feature in ours if feature not in reader.found_categories]
+        texts = {feature: set(reader.header.categories[feature]) for feature in reader.found_categories}
+        texts |= {feature: found for feature, found in reader.distinct(lacking).items() if found} if lacking else {}
+        binary = self.dataset.kinds == "binary"
+        codes = {}
+        for feature, found in texts.items():
+            if feature in ours:
+                self._refuse_new_texts(reader, feature, found - set(ours[feature]))
+                codes[feature] = ours[feature]
+            elif binary[feature]:
+                codes[feature] = tuple(false_and_true(found))
+        return reader.with_categories(codes)
+
+    def _refuse_new_texts(self, reader: Reader, feature: int, new: set[str]) -> None:
+        if not new:
+            return
+        shown = ", ".join(repr(text) for text in sorted(new)[:10])
+        raise DataError(
+            f"it has the values {shown}, which this feature does not have in the store",
+            file=reader.path,
+            column=str(self.dataset.feature_names[feature]),
+            cure=f"correct them, or {_ANEW}",
+        )
+
+    def check_widths(self, new: Statistics, path: str) -> None:
+        """Refuse rows that are wider than the store, with DataError; `path` is where they come from."""
+        schema = self.schema
+        for what, ours, theirs in (("feature", schema.d, new.n_features), ("label", schema.q, new.n_labels)):
+            if theirs > ours:
+                raise DataError(
+                    f"a row has {what} number {theirs}, and the store has {ours} {what}s", file=path, cure=_CURE
+                )
+
+    def check_values(self, new: Statistics, path: str, *, dtype: str | None) -> None:
+        """Refuse rows whose values the type of the store cannot hold.
+
+        Parameters
+        ----------
+        new : Statistics
+            Of the new rows.
+        path : str
+            Where they come from.
+        dtype : str or None
+            What the user asked for: the type of a store of float32 says that digits may be lost.
+
+        Raises
+        ------
+        DataError
+        """
+        schema = self.schema
+        held = np.dtype(schema.dtype)
+        if held.kind == "f":
+            if held.itemsize < 8 and not new.fits_float32 and dtype != schema.dtype:
+                raise DataError(
+                    f"values lose digits as {held.name}, the type of the store",
+                    file=path,
+                    cure=f"pass --dtype {held.name} to have them rounded, or {_ANEW}",
+                )
+            return
+        limits = np.iinfo(held)
+        low, high = new.ranges()
+        faults = (
+            (new.missing > 0, "a value is missing", np.full(len(low), np.nan)),
+            (~new.integers, "a value is no whole number", np.full(len(low), np.nan)),
+            (low < limits.min, f"a value is below {limits.min}", low),
+            (high > limits.max, f"a value is above {limits.max}", high),
+        )
+        for wrong, problem, value in faults:
+            if wrong.any():
+                feature = int(np.flatnonzero(wrong)[0])
+                raise DataError(
+                    f"{problem}, and {held.name}, the type of the store, cannot hold it",
+                    file=path,
+                    column=str(self.dataset.feature_names[feature]),
+                    value=None if np.isnan(value[feature]) else f"{value[feature]:g}",
+                    cure=_ANEW,
+                )
+
+    def statistics(self) -> Statistics:
+        """What a conversion of the old rows had counted, as far as the store records it.
+
+        Recorded ranges include zeros, and so no zero is counted beside them.
+        """
+        schema, info = self.schema, self.dataset.features
+        assert info.minimum is not None
+        assert info.maximum is not None
+        assert info.n_missing is not None
+        old = Statistics()
+        old.grow(schema.d, schema.q)
+        old.rows, old.nonzeros, old.label_nonzeros = schema.n, schema.nonzeros, schema.label_nonzeros
+        empty = np.isnan(info.minimum)
+        old.minimum = np.where(empty, np.inf, info.minimum)
+        old.maximum = np.where(empty, -np.inf, info.maximum)
+        old.missing = info.n_missing.copy()
+        old.stored = schema.n - old.missing
+        old.integers = (self.dataset.kinds != KINDS[0]) | empty
+        old.fits_float32 = schema.dtype != "float64"
+        old.positive, old.unknown = np.array(schema.positive, np.int64), np.array(schema.unknown, np.int64)
+        return old
+
+    # ------------------------------------------------------------------ how the arrays grow
+
+    @cached_property
+    def old_chunking(self) -> StoreChunking:
+        """How the arrays of the store are cut."""
+
+        def cut(key: str) -> ArrayChunking:
+            layout = self.dataset.layout(key)
+            return ArrayChunking(layout.shape[0], layout.chunk_rows, layout.shard_rows, layout.row_bytes)
+
+        def matrix(name: str, storage: str) -> MatrixChunking:
+            if storage == "dense":
+                return MatrixChunking(False, cut(name), None)
+            return MatrixChunking(True, cut(f"{name}/data"), cut(f"{name}/indptr"))
+
+        schema = self.schema
+        X, Y = matrix(X_NAME, schema.storage), matrix(LABELS_NAME, schema.labels_storage)
+        return StoreChunking(X, Y, sum(schema.sizes.values()))
+
+    def chunk(self, new: Statistics, partition_bytes: int) -> StoreChunking:
+        """Cut new rows as a store of their own, in the form of this one."""
+        return self._chunk_store(new.rows, new.nonzeros, new.label_nonzeros, new.longest_row, partition_bytes)
+
+    def extended(self, merged: Statistics, partition_bytes: int) -> StoreChunking:
+        """The cut of old and new rows together."""
+        old = self.old_chunking
+        anew = self._chunk_store(
+            merged.rows, merged.nonzeros, merged.label_nonzeros, merged.longest_row, partition_bytes
+        )
+
+        def longer(was: ArrayChunking, cut_anew: ArrayChunking) -> ArrayChunking:
+            return cut_anew if was.shards <= 1 else replace(was, length=cut_anew.length)
+
+        def matrix(was: MatrixChunking, cut_anew: MatrixChunking) -> MatrixChunking:
+            if was.offsets is None or cut_anew.offsets is None:
+                return replace(was, values=longer(was.values, cut_anew.values))
+            return MatrixChunking(True, longer(was.values, cut_anew.values), longer(was.offsets, cut_anew.offsets))
+
+        return StoreChunking(matrix(old.X, anew.X), matrix(old.Y, anew.Y), anew.bytes)
+
+    def _chunk_store(
+        self, n: int, nonzeros: int, label_nonzeros: int, longest_row: int, partition_bytes: int
+    ) -> StoreChunking:
+        schema = self.schema
+        return chunk_store(
+            n=n,
+            d=schema.d,
+            q=schema.q,
+            nonzeros=nonzeros,
+            label_nonzeros=label_nonzeros,
+            itemsize=np.dtype(schema.dtype).itemsize,
+            longest_row=longest_row,
+            storage=schema.storage,
+            labels_storage=schema.labels_storage,
+            partition_bytes=partition_bytes,
+        )
+
+    def kept_shards(self, spec: ArraySpec) -> int:
+        """How many shards of an array stay as they are, from the first on."""
+        (old,) = (each for each in self._old_specs if each.name == spec.name)
+        return old.plan.length // old.plan.shard if old.plan.shard == spec.plan.shard else 0
+
+    @cached_property
+    def _old_specs(self) -> list[ArraySpec]:
+        schema = self.schema
+        return array_specs(self.old_chunking, d=schema.d, q=schema.q, dtype=schema.dtype, compressor=schema.compressor)
+
+    def kept_objects(self, specs: Sequence[ArraySpec]) -> dict[str, Checksum]:
+        """Key -> checksum of the shards that stay as they are."""
+        keys = [spec.shard_key(shard) for spec in specs for shard in range(self.kept_shards(spec))]
+        return {key: Checksum(*self.schema.checksums[key]) for key in keys}
+
+    def partitions(self, new: Partitions) -> Partitions:
+        """Old partitions and, after them, those of the new rows."""
+
+        def joined(old: tuple[int, ...], more: tuple[int, ...]) -> tuple[int, ...]:
+            return (*old, *(old[-1] + offset for offset in more[1:]))
+
+        old = self.schema.partitions
+        return Partitions(
+            rows=joined(old.rows, new.rows),
+            nonzeros=joined(old.nonzeros, new.nonzeros),
+            label_nonzeros=joined(old.label_nonzeros, new.label_nonzeros),
+        )
+
+    @property
+    def entries(self) -> OldEntries:
+        """The entries of its arrays, for whoever writes a shard that begins with some of them."""
+        rows = self.dataset.store_rows
+        return OldEntries(rows.location, rows.X, rows.Y)
+
+    def require_unchanged(self) -> None:
+        """Raise DataError if the store was changed since it was opened: by an append that ended just now."""
+        self.dataset.store_rows.location.require_unchanged()
+
+
+@dataclass(frozen=True)
+class MatchedReader:
+    """A reader with the header of the store that its rows are appended to.
+
+    Attributes
+    ----------
+    header : Header
+    reader : Reader
+    """
+
+    header: Header
+    reader: Reader
+
+    @property
+    def path(self) -> str:
+        """See `Reader`."""
+        return self.reader.path
+
+    @property
+    def in_threads(self) -> bool:
+        """See `Reader`."""
+        return self.reader.in_threads
+
+    def parts(self, part_bytes: int) -> list[Part]:
+        """See `Reader`."""
+        return self.reader.parts(part_bytes)
+
+    def read(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
+        """See `Reader`."""
+        return self.reader.read(part, batch_bytes=batch_bytes, start=start)
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A header, and what it is called in messages."""
+
+    header: Header
+    path: str
+
+
+def false_and_true(texts: set[str]) -> list[str]:
+    """Texts of which one may be missing, false first, where they mean false and true; else as they are, sorted.
+
+    Examples
+    --------
+    >>> false_and_true({"Yes"}), false_and_true({"red"})
+    (['no', 'Yes'], ['red'])
+    """
+    spelt = {text.lower() for text in texts}
+    for pair in BOOLEAN_SPELLINGS:
+        if spelt <= pair and len(spelt) == len(texts):
+            return sorted(texts | (pair - spelt), key=str.lower)
+    return sorted(texts)
+
+
+@dataclass(frozen=True)
+class OldEntries:
+    """Entries of the arrays of a store; picklable."""
+
+    location: StoreLocation
+    X: MatrixLayout
+    Y: MatrixLayout
+
+
+class ExtendedRows:
+    """Old and new rows as `write_one_shard` asks for them: entries of arrays, counted through both.
+
+    Parameters
+    ----------
+    old : OldEntries
+    new : SpooledRows
+    """
+
+    def __init__(self, old: OldEntries, new: SpooledRows) -> None:
+        self._old = old
+        self._new = new
+
+    def close(self) -> None:
+        self._new.close()
+
+    def dense(self, start: int, out: NDArray[Any]) -> None:
+        """As `SpooledRows.dense`."""
+        self._fill(self._old.X.dense, start, out, self._new.dense)
+
+    def dense_labels(self, start: int, out: NDArray[np.int8]) -> None:
+        """As `SpooledRows.dense_labels`."""
+        self._fill(self._old.Y.dense, start, out, self._new.dense_labels)
+
+    def nonzeros(self, start: int, data: NDArray[Any] | None, indices: NDArray[np.int32] | None) -> None:
+        """As `SpooledRows.nonzeros`."""
+        self._fill_values(self._old.X, start, data, indices, self._new.nonzeros)
+
+    def label_nonzeros(self, start: int, data: NDArray[Any] | None, indices: NDArray[np.int32] | None) -> None:
+        """As `SpooledRows.label_nonzeros`."""
+        self._fill_values(self._old.Y, start, data, indices, self._new.label_nonzeros)
+
+    def offsets(self, start: int, out: NDArray[np.int64]) -> None:
+        """As `SpooledRows.offsets`."""
+        self._fill_offsets(self._old.X, start, out, self._new.offsets)
+
+    def label_offsets(self, start: int, out: NDArray[np.int64]) -> None:
+        """As `SpooledRows.label_offsets`."""
+        self._fill_offsets(self._old.Y, start, out, self._new.label_offsets)
+
+    def _fill(
+        self,
+        layout: ArrayLayout | None,
+        start: int,
+        out: NDArray[Any],
+        fill_new: Callable[[int, NDArray[Any]], None],
+    ) -> None:
+        assert layout is not None
+        length = layout.shape[0]
+        old = min(max(length - start, 0), len(out))
+        if old:
+            out[:old] = read_entries(self._old.location, layout, start, start + old)
+        if old < len(out):
+            fill_new(max(start - length, 0), out[old:])
+
+    def _fill_values(
+        self,
+        matrix: MatrixLayout,
+        start: int,
+        data: NDArray[Any] | None,
+        indices: NDArray[np.int32] | None,
+        fill_new: Callable[[int, NDArray[Any] | None, NDArray[np.int32] | None], None],
+    ) -> None:
+        if data is not None:
+            self._fill(matrix.data, start, data, lambda first, out: fill_new(first, out, None))
+        if indices is not None:
+            self._fill(matrix.indices, start, indices, lambda first, out: fill_new(first, None, out))
+
+    def _fill_offsets(
+        self,
+        matrix: MatrixLayout,
+        start: int,
+        out: NDArray[np.int64],
+        fill_new: Callable[[int, NDArray[np.int64]], None],
+    ) -> None:
+        assert matrix.data is not None
+        stored = matrix.data.shape[0]
+
+        def fill(first: int, more: NDArray[np.int64]) -> None:
+            fill_new(first + 1, more)  # the offset of the first new row is the last of the old ones
+            more += stored
+
+        self._fill(matrix.indptr, start, out, fill)

@@ -1,0 +1,168 @@
+"""Which rows, features or labels are meant: numbers, ranges, names, or a file of them.
+
+An expression is `0:100000`, `::10`, `5`, or several of these with commas between them; numbers count from 0, and ranges
+end before their last number, as in Python. `@FILE`, or the path of a file, has one number or name a line.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.errors import DataError, UsageError, closest
+
+Chosen: TypeAlias = str | int | slice | range | Sequence[Any] | NDArray[Any]
+"""What the user gives: an expression, names, numbers, a range, or a mask."""
+
+_RANGE = re.compile(r"\s*(-?\d*)\s*:\s*(-?\d*)\s*(?::\s*(\d*)\s*)?")
+_NUMBER = re.compile(r"\s*-?\d+\s*")
+
+
+def choose_rows(chosen: Chosen, n: int) -> range | NDArray[np.int64]:
+    """The numbers of the chosen rows, rising.
+
+    Parameters
+    ----------
+    chosen : str, slice, range, sequence of int, or bool array of shape (n,)
+    n : int
+        Rows in all.
+
+    Raises
+    ------
+    UsageError
+        An expression that cannot be read, or no row is chosen.
+    DataError
+        A line of a file is no row, or names one twice.
+
+    Examples
+    --------
+    >>> choose_rows("::10", 25), choose_rows("0:2,-1", 25), choose_rows([3, 1], 4)
+    (range(0, 25, 10), array([ 0,  1, 24]), array([1, 3]))
+    """
+    return _choose(chosen, n, {}, "row")
+
+
+def choose_columns(chosen: Chosen, names: Sequence[str], what: str) -> NDArray[np.int64]:
+    """The numbers of the chosen features or labels, rising.
+
+    Parameters
+    ----------
+    chosen : str, slice, range, sequence of str or int, or bool array
+        Where an entry of an expression is a name, the name is meant.
+    names : sequence of str
+        Of all.
+    what : {"feature", "label"}
+
+    Raises
+    ------
+    UsageError, DataError
+
+    Examples
+    --------
+    >>> choose_columns("sky,0:2", ["a", "b", "c", "sky"], "label")
+    array([0, 1, 3])
+    """
+    numbers = {str(name): number for number, name in enumerate(names)}
+    return np.asarray(_choose(chosen, len(numbers), numbers, what), np.int64)
+
+
+def _choose(chosen: Chosen, n: int, numbers: Mapping[str, int], what: str) -> range | NDArray[np.int64]:
+    found: range | NDArray[np.int64]
+    if isinstance(chosen, str):
+        found = _read(chosen, n, numbers, what)
+    elif isinstance(chosen, slice | range):
+        found = range(n)[chosen if isinstance(chosen, slice) else slice(chosen.start, chosen.stop, chosen.step)]
+        if found.step < 0:
+            found = found[::-1]
+    else:
+        entries = np.atleast_1d(np.asarray(chosen))
+        if entries.dtype == bool:
+            if entries.shape != (n,):
+                raise UsageError(f"a mask of {what}s needs {n} entries; it has the shape {entries.shape}.")
+            found = np.flatnonzero(entries)
+        else:
+            found = _distinct([_number(str(entry), n, numbers, what) for entry in entries.tolist()], what)
+    if not len(found):
+        raise UsageError(f"no {what} is chosen; there are {n:,}.")
+    return found
+
+
+def _read(text: str, n: int, numbers: Mapping[str, int], what: str) -> range | NDArray[np.int64]:
+    entries = [entry for entry in next(csv.reader([text]), []) if entry.strip()]
+    if text.startswith("@") or (not all(_is_known(entry, numbers) for entry in entries) and Path(text).is_file()):
+        return _read_file(text.removeprefix("@"), n, numbers, what)
+    if len(entries) == 1 and entries[0] not in numbers and _RANGE.fullmatch(entries[0]):
+        return _range(entries[0], n)  # not an array: it may be long
+    found: list[int] = []
+    for entry in entries:
+        if entry not in numbers and _RANGE.fullmatch(entry):
+            found += _range(entry, n)
+        else:
+            found.append(_number(entry, n, numbers, what))
+    return np.unique(np.array(found, np.int64))
+
+
+def _is_known(entry: str, numbers: Mapping[str, int]) -> bool:
+    return entry in numbers or bool(_RANGE.fullmatch(entry) or _NUMBER.fullmatch(entry))
+
+
+def _range(text: str, n: int) -> range:
+    match = _RANGE.fullmatch(text)
+    assert match is not None
+    start, stop, step = (int(part) if part else None for part in match.groups())
+    if step == 0:
+        raise UsageError(f"the step of {text!r} must be positive.")
+    return range(n)[start:stop:step]
+
+
+def _number(entry: str, n: int, numbers: Mapping[str, int], what: str) -> int:
+    if entry in numbers:
+        return numbers[entry]
+    if not _NUMBER.fullmatch(entry):
+        cure = f" {closest(entry, list(numbers))}" if numbers else " Give numbers, ranges as 0:100, or @FILE."
+        raise UsageError(f"there is no {what} {entry!r}.{cure}")
+    number = int(entry)
+    if not -n <= number < n:
+        raise UsageError(f"there is no {what} number {number}; they are numbered from 0 to {n - 1}.")
+    return number % n
+
+
+def _distinct(found: list[int], what: str) -> NDArray[np.int64]:
+    rising, counts = np.unique(np.array(found, np.int64), return_counts=True)
+    if (counts > 1).any():
+        raise UsageError(f"{what} {int(rising[counts.argmax()])} is chosen twice.")
+    return rising
+
+
+def _read_file(path: str, n: int, numbers: Mapping[str, int], what: str) -> NDArray[np.int64]:
+    try:
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"the file of {what}s cannot be read: {error}", file=path) from error
+    line_of: dict[int, int] = {}
+    for line, text in enumerate(lines, 1):
+        entry = text if text in numbers else text.strip()
+        if not entry:
+            continue
+        try:
+            number = _number(entry, n, numbers, what)
+        except UsageError as error:
+            raise DataError(
+                str(error), file=path, line=line, value=entry, cure=f"name one {what} of the store in every line"
+            ) from None
+        if number in line_of:
+            raise DataError(
+                f"this {what} stands in line {line_of[number]} already",
+                file=path,
+                line=line,
+                value=entry,
+                cure="name it once",
+            )
+        line_of[number] = line
+    return np.array(sorted(line_of), np.int64)
