@@ -449,8 +449,8 @@ def pass_sizes(source: RowSource | Profile, statistics: Sequence[Statistic], res
         # Statistics are fed one after another: the temporaries of one are gone when the next begins.
         scratch_bytes=max((s.scratch_bytes(profile) for s in statistics), default=0),
         result_bytes=sum(s.result_bytes for s in statistics),
-        # On a cluster those of the pass before may still be there when those of the next arrive.
-        parameter_bytes=sum(s.parameter_bytes for s in statistics) * (1 if resources.client is None else 2),
+        # On a cluster parameters exist as they arrive, pickled, and as they are used; and those of the pass before may.
+        parameter_bytes=sum(s.parameter_bytes for s in statistics) * (1 if resources.client is None else 3),
         can_split=len(statistics) == 1 and statistics[0].can_split,
         compiled=any(s.compiled for s in statistics),
         loads_trees=any(s.loads_trees for s in statistics),

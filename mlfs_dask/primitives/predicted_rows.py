@@ -190,8 +190,9 @@ class PredictedRows(Statistic):
         d, q, m = self._sizes
         dense = replace(profile, sparse=False)
         points = weigh_scratch_bytes(dense, 2 * q, m, self.prediction.neighbors)
-        # Products with a block are matrices of their own before they are added.
-        own = 8 * (d * q + 2 * m * m) + (12 * min(m * d, 3 * group_values(profile)) if profile.sparse else 8 * m * d)
+        # Scaled W; products with a block are matrices of their own before they are added.
+        own = 8 * (2 * d * q + 2 * m * m)
+        own += 12 * min(m * d, 3 * group_values(profile)) if profile.sparse else 8 * m * d
         return group_scratch_bytes(profile, 12 * q) + points + own
 
     def zero(self) -> State:
