@@ -147,7 +147,7 @@ def conversion_summary(store: str, conversion: Conversion) -> dict[str, Any]:
 
 
 @click.command(short_help="Multi-label files to a store.")
-@click.argument("sources", metavar="SOURCE...", type=click.Path(), nargs=-1, required=True)
+@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
 @click.argument("store", metavar="STORE", type=click.Path())
 @source_options
 @dtype_option("Of X (default: the narrowest that loses no digit).")

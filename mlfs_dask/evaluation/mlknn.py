@@ -20,7 +20,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from mlfs_dask import runtime
-from mlfs_dask.blocks.sparse import as_matrix
+from mlfs_dask.blocks.sparse import as_labels, as_matrix
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.column_subset import ColumnSubset, mean_centring
 from mlfs_dask.evaluation.nearest import nearest_rows
@@ -101,6 +101,9 @@ class MLkNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if single:
             check_classification_targets(y)
         Y = label_matrix(y)
+        if single and Y.shape[1] == 1 and (entries := Y.toarray()).min() <= 0:
+            # Two classes are one label, the second: the first is added.
+            Y = as_labels(np.hstack([np.where(entries < 0, entries, 1 - entries), entries]))
         if Y.shape[0] != X.shape[0]:
             raise DataError(f"X has {X.shape[0]} rows and y has {Y.shape[0]}", cure="give labels for the same rows")
         rows = ColumnSubset(X)

@@ -95,8 +95,9 @@ class Resampling:
         start, rows = block.start, block.X.shape[0]
         key = int(np.random.SeedSequence([self.seed, i]).generate_state(1, np.uint64)[0])
         if i <= self.shuffles:
-            assert self.pool is not None
-            return block._replace(Y=self.pool[shuffled_places(start, rows, self.pool.shape[0], key)])
+            # A plan that is measured has no pool; the labels of the block take the same time.
+            pool = block.Y if self.pool is None else self.pool
+            return block._replace(Y=pool[shuffled_places(start, rows, pool.shape[0], key)])
         drawn = np.repeat(np.arange(rows), poisson_counts(start, rows, key))
         weights = None if block.weights is None else block.weights[drawn]
         return block._replace(X=block.X[drawn], Y=block.Y[drawn], weights=weights)

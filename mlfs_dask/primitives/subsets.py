@@ -61,9 +61,10 @@ class JoinedRows(RowSource):
         pieces = [source.row_offsets[:-1] + start for source, start in zip(sources, starts[:-1], strict=True)]
         self._row_offsets: NDArray[np.int64] = np.concatenate([*pieces, starts[-1:]]).astype(np.int64)
         sums = ("n", "nonzeros", "label_nonzeros", "partitions", "read_bytes")
-        most = ("itemsize", "block_rows", "block_bytes", "buffer_bytes")
+        most = ("block_rows", "block_bytes", "buffer_bytes")
         self._profile = replace(
             profiles[0],
+            dtype=np.result_type(*(profile.dtype for profile in profiles)),
             **{name: sum(getattr(profile, name) for profile in profiles) for name in sums},
             **{name: max(getattr(profile, name) for profile in profiles) for name in most},
         )

@@ -17,7 +17,7 @@ from mlfs_dask.storage.convert import Conversion, Destination, Options, convert_
 from mlfs_dask.storage.dataset import open_dataset
 from mlfs_dask.storage.extension import StoreExtension
 from mlfs_dask.storage.object_store import is_url, local_path, require_writable
-from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.base import LabelSpec, MinusOne, ReadOptions
 from mlfs_dask.storage.sources import examine
 
 
@@ -26,6 +26,7 @@ def append(
     sources: str | Path | Sequence[str | Path],
     *,
     labels: LabelSpec | None = None,
+    minus_one: MinusOne | None = None,
     format: str | None = None,
     keys: Mapping[str, str] | None = None,
     workers: int | None = None,
@@ -46,7 +47,7 @@ def append(
         Changes in one step, when all rows are written.
     sources : path, URL or sequence of them
         Their features and labels must be those of the store, by name and in its order.
-    labels, format, keys, drop
+    labels, minus_one, format, keys, drop
         As of `convert`: how the files are read.
     workers, memory_limit, partition_bytes, storage_options, command
         As of `convert`.
@@ -99,6 +100,7 @@ def append(
     paths = [str(source) for source in sources]
     options = Options(
         labels=labels or LabelSpec(),
+        minus_one=minus_one,
         format=format,
         keys=dict(keys or {}),
         dtype=dtype,

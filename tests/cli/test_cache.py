@@ -61,7 +61,7 @@ def test_a_loop_without_readings_reads_for_its_graph_alone_the_second_time(
     run_json: RunJson, tiny_store: Path, tmp_path: Path
 ) -> None:
     """The labels of the rows are known whole, so that the loop of SMFS reads nothing."""
-    words = ("select", "smfs", tiny_store, "--missing", "coded", "--graph", "anchors", "--in-process")
+    words = ("select", "smfs", tiny_store, "--unknown-labels", "coded", "--graph", "anchors", "--in-process")
     cached = (*words, "--cache", tmp_path / "cache")
     first = run_json(*cached, "-k", 2, "-o", tmp_path / "first")
     assert first["passes"] == 3

@@ -72,7 +72,7 @@ def test_a_loop_has_no_use_for_dask(store: Path, tmp_path: Path, method: str) ->
     assert loaded(*words, heavy=NEVER) == {"loaded": [], "bound": []}
 
 
-@pytest.mark.parametrize("words", [("methods",), ("plan", "elc"), ("plan", "smfs"), ("inspect",)])
+@pytest.mark.parametrize("words", [("methods",), ("plan", "elc"), ("plan", "smfs", "--quick"), ("inspect",)])
 def test_asking_loads_nothing_heavy(store: Path, words: tuple[str, ...]) -> None:
     found = loaded(*words, *([] if words == ("methods",) else [store]), heavy=NOT_WITHOUT_NEED)
     assert found == {"loaded": [], "bound": []}

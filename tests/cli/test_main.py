@@ -92,7 +92,7 @@ def test_console_script_and_dask_entry_point() -> None:
     ("words", "message"),
     [
         (["slect"], "no such command: 'slect'. Did you mean select"),
-        (["nonsense"], "no such command: 'nonsense'. Known: convert, inspect"),
+        (["nonsense"], "no such command: 'nonsense'. Known: convert, append, inspect"),
         (["select", "elk"], "no such method: 'elk'. Did you mean elc"),
         (["select", "elc,gm", "x.zarr"], "no such method: 'gm'. Did you mean gmm"),
         (["select", "elc,ELC", "x.zarr"], "'elc,ELC' names elc twice"),
