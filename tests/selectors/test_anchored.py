@@ -22,6 +22,7 @@ from mlfs_dask.primitives.passes import run_pass
 from mlfs_dask.primitives.row_sources import ArrayRows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import costs, get_method, iterative
+from mlfs_dask.selectors.costs import Reading
 from mlfs_dask.selectors.iterative import EXACT_ROWS
 from mlfs_dask.typing import Profile
 from tests.selectors import test_access_mfs_anchors as access
@@ -311,7 +312,7 @@ def planned(method, n, resources, *, sparse=False, **parameters):
     sizes = [
         (type(s).__name__, s.state_bytes, s.parameter_bytes, s.result_bytes, s.scratch_bytes(profile))
         for step in cost.steps
-        if not isinstance(step, str)
+        if isinstance(step, Reading)
         for s in step.statistics
     ]
     arrays = {array.name: array.nbytes(cost.sizes) for array in cost.arrays}
