@@ -311,7 +311,7 @@ def planned(method, n, resources, *, sparse=False, **parameters):
     sizes = [
         (type(s).__name__, s.state_bytes, s.parameter_bytes, s.result_bytes, s.scratch_bytes(profile))
         for step in cost.steps
-        if not isinstance(step, str)
+        if isinstance(step, costs.Reading)
         for s in step.statistics
     ]
     arrays = {array.name: array.nbytes(cost.sizes) for array in cost.arrays}
