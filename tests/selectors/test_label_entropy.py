@@ -328,7 +328,7 @@ def test_a_category_per_row_is_refused_by_name():
         ({"bins": 257}, "bins must be between 2 and 256; got 257"),
         ({"bins": 2.5}, "bins must be a whole number"),
         ({"binning": "width"}, "binning must be 'equal-width' or 'quantile'; got 'width'"),
-        ({"missing": "drop"}, "missing must be 'error' or 'code'; got 'drop'"),
+        ({"missing": "drop"}, "missing must be 'error', 'code', 'mean' or 'median'; got 'drop'"),
         ({"n_promising_labels": -1}, "n_promising_labels must be a count from 0 or a fraction"),
         ({"n_promising_labels": 1.5}, "n_promising_labels must be a count from 0 or a fraction"),
         ({"n_promising_labels": 6}, "n_promising_labels is 6, but there are 5 labels"),

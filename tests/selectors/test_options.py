@@ -42,7 +42,7 @@ def test_options_of_elc():
     found = options(get_method("elc"))
     assert list(found) == [
         *("variant", "lambda_", "beta", "mask_iter", "tol", "max_iter"),
-        *("fdr", "resamples", "random_state"),
+        *("missing", "fdr", "resamples", "random_state"),
     ]
     assert found["variant"].choices == ("corrected", "published", "screen")
     assert found["variant"].type_text == "corrected | published | screen"
