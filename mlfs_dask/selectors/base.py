@@ -570,7 +570,7 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
             "X contains NaN or infinity, or values too large for float64 sums, in "
             + number_of(int(broken.sum()), "feature"),
             column=f if names is None else str(names[f]),
-            cure="choose missing='mean' or 'median' (--missing mean), fill missing values in before (for example with "
+            cure=f"choose {parameter('missing', 'mean')} or 'median', fill missing values in before (for example with "
             "sklearn.impute.SimpleImputer), or leave the feature out; infinite ones have to be replaced",
         )
 

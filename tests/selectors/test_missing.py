@@ -63,7 +63,7 @@ def test_missing_features_are_an_error_unless_told_otherwise(method):
     X, Y = problem()
     with pytest.raises(DataError, match=r"column 1 \(counted from 0\): X contains NaN") as caught:
         fit(method, X, Y)
-    assert "--missing" in str(caught.value)
+    assert "choose missing=" in str(caught.value)
     assert not get_method(method)().__sklearn_tags__().input_tags.allow_nan
     assert get_method(method)(missing="mean").__sklearn_tags__().input_tags.allow_nan
 
