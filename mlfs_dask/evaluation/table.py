@@ -13,7 +13,7 @@ from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.errors import DataError, DoesNotFitError
+from mlfs_dask.errors import DataError, DoesNotFitError, parameter
 from mlfs_dask.evaluation.column_file import new_column_file
 from mlfs_dask.evaluation.column_subset import ColumnSubset
 from mlfs_dask.primitives.passes import PassRecord
@@ -186,7 +186,7 @@ class Table:
             if refused.any():
                 raise DataError(
                     f"feature {int(columns[np.flatnonzero(refused)[0]])} has {what}",
-                    cure="fill missing values in (--missing mean, --missing median), replace infinite ones before "
+                    cure=f"fill missing values in ({parameter('missing', 'mean')}), replace infinite ones before "
                     "conversion, or leave the feature out (mlfs convert --drop)",
                 )
         return X
