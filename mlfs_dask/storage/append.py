@@ -49,6 +49,8 @@ def append(
         Their features and labels must be those of the store, by name and in its order.
     labels, minus_one, format, keys, drop
         As of `convert`: how the files are read.
+    minus_one : {"unknown", "negative"}, optional
+        As of `convert`; by default unknown where the store has unknown labels.
     workers, memory_limit, partition_bytes, storage_options, command
         As of `convert`.
     dtype : str, optional

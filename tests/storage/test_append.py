@@ -284,3 +284,27 @@ def test_a_killed_append_leaves_a_whole_store_and_is_resumed_once(tmp_path, func
     assert open_dataset(store).schema.n == 6
     assert verify(store).intact
     assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize(("first", "unknown"), [("1,1\n2,0\n", 0), ("1,1\n2,0\n3,-1\n", 3), ("1,1\n2,-1\n", 0)])
+def test_what_minus_one_means_follows_the_store(tmp_path, first, unknown):
+    (tmp_path / "a.csv").write_text("a,l\n" + first)
+    (tmp_path / "b.csv").write_text("a,l\n4,1\n5,-1\n6,-1\n")
+    store = tmp_path / "a.zarr"
+    convert(tmp_path / "a.csv", store, labels=LabelSpec(count=1))
+    append(store, tmp_path / "b.csv", labels=LabelSpec(count=1))
+    assert sum(open_dataset(store).schema.unknown) == unknown
+    append(store, tmp_path / "b.csv", labels=LabelSpec(count=1), minus_one="unknown")
+    assert sum(open_dataset(store).schema.unknown) == unknown + 2
+
+
+@pytest.mark.parametrize("first", [7, 60])  # an array that is cut anew, and one that becomes longer
+def test_a_reading_that_an_append_meets_says_so(tmp_path, first):
+    X, Y = sample(n=100, sparse=False)
+    path = grow(tmp_path / "a.zarr", X, Y, (first,))
+    rows = open_dataset(path).rows
+    blocks = rows.stream(0, rows.profile.partitions)
+    next(blocks)
+    grow_once(path, X[first:], Y[first:])
+    with pytest.raises(DataError, match="the store was replaced while it was read"):
+        list(blocks)
