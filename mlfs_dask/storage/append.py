@@ -47,7 +47,7 @@ def append(
         Changes in one step, when all rows are written.
     sources : path, URL or sequence of them
         Their features and labels must be those of the store, by name and in its order.
-    labels, minus_one, format, keys, drop
+    labels, format, keys, drop
         As of `convert`: how the files are read.
     minus_one : {"unknown", "negative"}, optional
         As of `convert`; by default unknown where the store has unknown labels.
