@@ -58,7 +58,7 @@ def stores(tmp_path_factory):
         ("label-entropy", "binary", 1, 1024, 1),
         ("label-entropy", "values", 2, 1024, 1),
         ("enm", "values", 1, 1024, 1),
-        ("enm", "values", 1, 335, 2),  # tiled, near the limit
+        ("enm", "values", 1, 360, 2),  # tiled, near the limit
         ("elc", "values", 1, 1024, 1),
     ],
 )
@@ -72,5 +72,5 @@ def test_peaks_are_within_a_fifth_of_the_plan(method, store, workers, limit, pas
     assert ran.returncode == 0, ran.stderr
     made, measured, planned = json.loads(ran.stdout.splitlines()[-1])
     assert made >= passes
-    # Pages of LLVM count with a process as the system keeps them: 70 to 130 MiB where 115 are planned.
+    # Pages of LLVM count with a process as the system keeps them: 70 to 140 MiB where 135 are planned.
     assert 0.8 <= measured / planned <= 1.06, (measured, planned)
