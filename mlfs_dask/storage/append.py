@@ -13,12 +13,11 @@ from typing import Any
 
 from mlfs_dask.errors import UsageError
 from mlfs_dask.storage.chunking import PARTITION_BYTES
-from mlfs_dask.storage.convert import Conversion, Destination, Options, convert_reader
+from mlfs_dask.storage.convert import Conversion, Destination, Options, convert_files, paths_of
 from mlfs_dask.storage.dataset import open_dataset
 from mlfs_dask.storage.extension import StoreExtension
 from mlfs_dask.storage.object_store import is_url, local_path, require_writable
-from mlfs_dask.storage.readers.base import LabelSpec, MinusOne, ReadOptions
-from mlfs_dask.storage.sources import examine
+from mlfs_dask.storage.readers.base import LabelSpec, MinusOne
 
 
 def append(
@@ -80,8 +79,6 @@ def append(
     Storage form, type and old partitions stay. The digest of the store is that of a store converted from all files at
     once in the same form. Of each array the last shard is written again if it is not full, or is the only one.
     """
-    from mlfs_dask.storage.readers.detect import open_source
-
     started = time.monotonic()
     if is_url(store):
         require_writable(str(store))
@@ -97,9 +94,7 @@ def append(
             f"the store holds {extension.schema.dtype}, and what is appended cannot be {dtype}"
             "\n  cure: leave --dtype out, or convert all files together"
         )
-    if isinstance(sources, str | Path):
-        sources = [sources]
-    paths = [str(source) for source in sources]
+    paths = paths_of(sources)
     options = Options(
         labels=labels or LabelSpec(),
         minus_one=minus_one,
@@ -111,17 +106,9 @@ def append(
         partition_bytes=partition_bytes,
         drop=tuple(drop),
     )
-    read = ReadOptions(
-        labels=options.labels,
-        storage_options=dict(storage_options or {}),
-        keys=dict(options.keys),
-        drop=options.drop,
-    )
-    files = [*paths, *([options.labels.xml] if options.labels.xml else [])]
-    return convert_reader(
-        lambda: open_source(paths, options=read, format=format),
+    return convert_files(
+        paths,
         place,
-        sources=examine(files, storage_options),
         options=options,
         workers=workers,
         memory_limit=memory_limit,

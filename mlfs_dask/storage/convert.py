@@ -220,10 +220,6 @@ def convert(
     For .mat and .h5ad files, whose library reads for one thread at a time, worker processes are started with "spawn":
     a script that converts large ones needs `if __name__ == "__main__":`.
     """
-    from mlfs_dask.storage.readers.detect import open_source
-
-    if isinstance(sources, str | Path):
-        sources = [sources]
     options = Options(
         labels=labels or LabelSpec(),
         minus_one=minus_one,
@@ -235,20 +231,10 @@ def convert(
         partition_bytes=partition_bytes,
         drop=tuple(drop),
     )
-    options.check()
-    read = ReadOptions(
-        labels=options.labels,
-        storage_options=dict(storage_options or {}),
-        keys=dict(options.keys),
-        drop=options.drop,
-    )
-    paths = [str(source) for source in sources]
-    beside = (options.labels.xml, options.keys.get("labels"))
-    files = [*paths, *(path for path in beside if path)]
-    return convert_reader(
-        lambda: open_source(paths, options=read, format=format),
+    paths = paths_of(sources)
+    return convert_files(
+        paths,
         store,
-        sources=examine(files, storage_options),
         options=options,
         workers=workers,
         memory_limit=memory_limit,
@@ -256,6 +242,55 @@ def convert(
         resume=resume,
         storage_options=storage_options,
         command=command or f"convert {' '.join(paths)} {store}",
+    )
+
+
+def paths_of(sources: str | Path | Sequence[str | Path]) -> list[str]:
+    """One path or several, as a list of text."""
+    return [str(source) for source in ([sources] if isinstance(sources, str | Path) else sources)]
+
+
+def convert_files(
+    paths: Sequence[str],
+    store: str | Path,
+    *,
+    options: Options,
+    storage_options: Mapping[str, Any] | None,
+    **how: Any,
+) -> Conversion:
+    """Convert files, or append their rows, with the options of a conversion.
+
+    Parameters
+    ----------
+    paths : sequence of str
+    store : path or URL
+    options : Options
+    storage_options : mapping or None
+    **how
+        As of `convert_reader`.
+
+    Raises
+    ------
+    DataError, UsageError, DoesNotFitError
+    """
+    from mlfs_dask.storage.readers.detect import open_source
+
+    options.check()
+    read = ReadOptions(
+        labels=options.labels,
+        storage_options=dict(storage_options or {}),
+        keys=dict(options.keys),
+        drop=options.drop,
+    )
+    beside = (options.labels.xml, options.keys.get("labels"))
+    files = [*paths, *(path for path in beside if path)]
+    return convert_reader(
+        lambda: open_source(list(paths), options=read, format=options.format),
+        store,
+        sources=examine(files, storage_options),
+        options=options,
+        storage_options=storage_options,
+        **how,
     )
 
 
