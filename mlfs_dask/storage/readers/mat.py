@@ -39,6 +39,7 @@ from mlfs_dask.storage.readers.matrix import (
     Sliceable,
     SpooledRows,
     fortran_rows,
+    hdf5_in,
     matrix_reader,
     open_random,
     spooled,
@@ -117,15 +118,7 @@ def _open_variables(path: str, options: ReadOptions) -> Iterator[Mapping[str, _V
         if start[124:128] in (b"\x00\x01IM", b"\x01\x00MI"):
             yield _version_5(file, path, ">" if start[126:128] == b"MI" else "<")
         elif b"\x89HDF\r\n\x1a\n" in (start[:8], _at(file, 512, 8)):
-            import h5py
-
-            try:
-                hdf5 = h5py.File(file, "r")
-            except OSError as error:
-                raise DataError(
-                    f"the file is damaged or cut off: {error}", file=path, cure="fetch or write it again"
-                ) from error
-            with hdf5:
+            with hdf5_in(file, path, "the file is damaged or cut off") as hdf5:
                 yield _version_7(hdf5, path)
         else:
             raise DataError(

@@ -631,17 +631,24 @@ def damage_in(path: str, what: str) -> Iterator[None]:
 @contextlib.contextmanager
 def open_hdf5(path: str, storage_options: dict[str, Any]) -> Iterator[Any]:
     """An HDF5 file, local or at a URL."""
+    with (
+        open_random(path, storage_options) as file,
+        hdf5_in(file, path, "it is no HDF5 file, or damaged or cut off") as hdf5,
+    ):
+        yield hdf5
+
+
+@contextlib.contextmanager
+def hdf5_in(file: Any, path: str, problem: str) -> Iterator[Any]:
+    """The HDF5 file in an open one; `problem` is what is wrong where there is none."""
     import h5py
 
-    with open_random(path, storage_options) as file:
-        try:
-            hdf5 = h5py.File(file, "r")
-        except OSError as error:
-            raise DataError(
-                f"it is no HDF5 file, or damaged or cut off: {error}", file=path, cure="fetch or write it again"
-            ) from error
-        with hdf5:
-            yield hdf5
+    try:
+        hdf5 = h5py.File(file, "r")
+    except OSError as error:
+        raise DataError(f"{problem}: {error}", file=path, cure="fetch or write it again") from error
+    with hdf5:
+        yield hdf5
 
 
 @contextlib.contextmanager
