@@ -70,8 +70,10 @@ class Resources:
     process_bytes : int
         Resident bytes of the largest worker process before the job, without what it has freed. Workers started by a
         script have imported whatever it imports at its top.
-    compiled_bytes, trees_bytes : int
-        What loading compiled kernels, and scikit-learn's trees, adds to a process: 0 where they are loaded.
+    compiled_bytes : int
+        What loading compiled kernels adds to a process: 0 where they are loaded.
+    trees_bytes : int
+        What loading scikit-learn's trees adds to the process with the selector's loop, which alone grows them.
     worker_wait : float
         Seconds without any worker before a running pass is given up.
     """
@@ -106,8 +108,8 @@ def current_resources(*, threads: int | None = None) -> Resources:
         limits_here = _process_limits.get()
         driver_limit = limits_here.memory_limit or driver_limit
         count = threads or limits_here.threads or available_cores()
-        held_here = max(PROCESS_BYTES, current_rss())
-        return Resources(1, count, driver_limit, driver_limit, None, held_here, *_still_to_load(_loaded()))
+        held_here, compiled = max(PROCESS_BYTES, current_rss()), driver_compiled_bytes()
+        return Resources(1, count, driver_limit, driver_limit, None, held_here, compiled, _trees_bytes())
     from mlfs_dask.admission import admission  # loads the code digest, which a job of one process never needs
 
     admitted = admission(client).workers()
@@ -125,7 +127,8 @@ def current_resources(*, threads: int | None = None) -> Resources:
         driver_limit,
         client,
         max(PROCESS_BYTES, *held),
-        *_still_to_load(loaded),
+        _kernels_to_load(loaded),
+        _trees_bytes(),
         _worker_wait.get(),
     )
 
@@ -144,22 +147,26 @@ def own_resources(resources: Resources) -> Resources:
 
 def driver_compiled_bytes() -> int:
     """What loading compiled kernels would add to this process."""
-    return _still_to_load(_loaded())[0]
+    return _kernels_to_load(_loaded())
 
 
 def compiled_bytes() -> int:
     """What the compiled kernels add to a new process on this machine."""
-    return _still_to_load(_loaded() - {"kernels"})[0]
+    return _kernels_to_load(_loaded() - {"kernels"})
 
 
-def _still_to_load(loaded: frozenset[str]) -> tuple[int, int]:
+def _kernels_to_load(loaded: frozenset[str]) -> int:
     compiled = COMPILED_BYTES + (0 if "machine code" in loaded else COMPILING_BYTES)
-    return 0 if "kernels" in loaded else compiled, 0 if "trees" in loaded else TREES_BYTES
+    return 0 if "kernels" in loaded else compiled
+
+
+def _trees_bytes() -> int:
+    return 0 if "sklearn" in sys.modules else TREES_BYTES
 
 
 def _loaded() -> frozenset[str]:
-    """Which large libraries this process has: "kernels", "trees"; and "machine code" if Numba's cache has kernels."""
-    found = {"trees"} if "sklearn" in sys.modules else set()
+    """Whether this process has "kernels", and "machine code" if Numba's cache has them."""
+    found: set[str] = set()
     # Numba itself would have to be loaded to ask it. Where it keeps its cache elsewhere, they count as not compiled.
     cache = Path(os.environ.get("NUMBA_CACHE_DIR") or Path(__file__).parent / "blocks" / "__pycache__")
     if any(cache.rglob("*_compiled.*.nbi")):
@@ -170,7 +177,7 @@ def _loaded() -> frozenset[str]:
 
 
 def settle() -> tuple[int, frozenset[str]]:
-    """Give freed memory back to the system; then resident bytes, and which large libraries are loaded.
+    """Give freed memory back to the system; then resident bytes, and whether compiled kernels are loaded.
 
     A worker keeps what earlier work has freed for its next blocks. A job fills that again: who counts it to the process
     and to the job counts it twice.

@@ -188,9 +188,6 @@ def test_loaded_kernels_of_workers_are_not_counted_again():
         assert runtime.current_resources().compiled_bytes == runtime.compiled_bytes()
         client.run(load)
         assert runtime.current_resources().compiled_bytes == 0
-        assert runtime.current_resources().trees_bytes == runtime.TREES_BYTES
-        client.run(__import__, "sklearn")
-        assert runtime.current_resources().trees_bytes == 0
 
 
 # ---------------------------------------------------------------- control groups

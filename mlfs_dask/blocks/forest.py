@@ -1,6 +1,6 @@
 """An isolation forest on a sample of rows, and the leaf of any row in each of its trees.
 
-scikit-learn grows the trees; F. T. Liu, K. M. Ting, Z.-H. Zhou, "Isolation forest", ICDM 2008,
+scikit-learn grows the trees; rows go down them here. F. T. Liu, K. M. Ting, Z.-H. Zhou, "Isolation forest", ICDM 2008,
 doi:10.1109/ICDM.2008.17. What is done with leaf numbers is in `blocks.isolation`.
 """
 
@@ -26,46 +26,87 @@ SAMPLE_BYTES = 64 * 2**20
 class Forest:
     """Isolation trees, and how rows are prepared for them.
 
+    Trees of fewer nodes than the largest are padded. The right child of a node follows the left one; a leaf is its own
+    child with a threshold that no value exceeds, so that every row takes the same number of steps down a tree.
+
     Attributes
     ----------
-    trees : tuple of sklearn.tree._tree.Tree
     shapes : tuple of TreeShape
+    feature : int32 array, shape (trees, nodes)
+        The feature that a node asks for.
+    threshold : float64 array, shape (trees, nodes)
+        Rows with a larger value go to the right.
+    child : int32 array, shape (trees, nodes)
+        The left child.
+    leaf : `code_type` array, shape (trees, nodes)
+        Number of a leaf, from left to right; 0 for the other nodes.
+    depth : int64 array, shape (trees,)
+        Steps from the root to the deepest leaf.
     shift, scale : float64 array, shape (d,)
         Trees take rows as float32 of (x − shift) · scale: a column far from zero would lose its digits.
     """
 
-    trees: tuple[Any, ...]
     shapes: tuple[TreeShape, ...]
+    feature: NDArray[np.int32]
+    threshold: NDArray[np.float64]
+    child: NDArray[np.int32]
+    leaf: NDArray[Any]
+    depth: NDArray[np.int64]
     shift: NDArray[np.float64]
     scale: NDArray[np.float64]
 
     @property
-    def code_type(self) -> type[np.unsignedinteger[Any]]:
+    def code_type(self) -> np.dtype[Any]:
         """Type of a leaf number: uint8 up to 256 leaves."""
-        return np.uint8 if max(shape.n_leaves for shape in self.shapes) <= 256 else np.uint16
+        return self.leaf.dtype
 
-    def leaf_numbers(self, X: Matrix, out: NDArray[Any] | None = None) -> NDArray[Any]:
+    @property
+    def nbytes(self) -> int:
+        """Bytes of nodes."""
+        return forest_bytes(*self.feature.shape)
+
+    def leaf_numbers(self, X: Matrix, *, compiled: bool = False) -> NDArray[Any]:
         """The leaf of every row in every tree.
 
         Parameters
         ----------
         X : ndarray or csr_array, shape (rows, d)
-        out : array of `code_type`, shape (rows, trees), optional
-            Where leaf numbers are written.
+        compiled : bool
+            Walk the trees in a compiled loop, which pays for its loading from some 100 000 rows on.
 
         Returns
         -------
         array of `code_type`, shape (rows, trees)
         """
         rows, d = X.shape
-        codes = np.empty((rows, len(self.trees)), self.code_type) if out is None else out
-        step = max(rows if sp.issparse(X) else tile_rows(d), 1)
+        codes = np.empty((rows, len(self.shapes)), self.code_type)
+        step = tile_rows(d)
         for low in range(0, rows, step):
             part = slice(low, low + step)
             prepared = to_float32(X[part], self.shift, self.scale)
-            for t, (tree, shape) in enumerate(zip(self.trees, self.shapes, strict=True)):
-                codes[part, t] = shape.leaf[tree.apply(prepared)]
+            dense = prepared.toarray() if sp.issparse(prepared) else prepared
+            if compiled:
+                from mlfs_dask.blocks.forest_compiled import walk
+
+                walk(dense, self.feature, self.threshold, self.child, self.leaf, self.depth, codes[part])
+            else:
+                codes[part] = self._walk(dense)
         return codes
+
+    def _walk(self, X: NDArray[np.float32]) -> NDArray[Any]:
+        """Leaf numbers of some prepared rows."""
+        row, tree = np.arange(len(X))[:, np.newaxis], np.arange(len(self.shapes))
+        node: NDArray[Any] = np.zeros((len(X), len(self.shapes)), np.int32)
+        for _ in range(self.depth.max()):
+            right = X[row, self.feature[tree, node]] > self.threshold[tree, node]
+            node = self.child[tree, node] + right
+        numbers: NDArray[Any] = self.leaf[tree, node]
+        return numbers
+
+
+def forest_bytes(trees: int, nodes: int) -> int:
+    """Bytes of a forest of so many trees with so many nodes each."""
+    return trees * nodes * (4 + 8 + 4 + 2 + 8 + 12)  # the arrays, and those of the shapes
 
 
 def grow_forest(sample: Matrix, *, n_trees: int, max_samples: int, seed: int) -> Forest:
@@ -86,9 +127,38 @@ def grow_forest(sample: Matrix, *, n_trees: int, max_samples: int, seed: int) ->
         n_estimators=n_trees, max_samples=min(max_samples, sample.shape[0]), random_state=seed % 2**32
     )
     forest.fit(to_float32(sample, shift, scale))
-    trees = tuple(estimator.tree_ for estimator in forest.estimators_)
+    return pack_trees([estimator.tree_ for estimator in forest.estimators_], shift, scale)
+
+
+def pack_trees(trees: Sequence[Any], shift: NDArray[np.float64], scale: NDArray[np.float64]) -> Forest:
+    """A forest of scikit-learn's trees, siblings being made neighbours.
+
+    Parameters
+    ----------
+    trees : sequence of sklearn.tree._tree.Tree
+    shift, scale : float64 array, shape (d,)
+    """
     shapes = tuple(tree_shape(tree.children_left, tree.children_right) for tree in trees)
-    return Forest(trees, shapes, shift, scale)
+    size = len(trees), max(tree.node_count for tree in trees)
+    feature, child = np.zeros(size, np.int32), np.zeros(size, np.int32)
+    leaf = np.zeros(size, np.uint8 if max(shape.n_leaves for shape in shapes) <= 256 else np.uint16)
+    threshold = np.full(size, np.inf)
+    for t, (tree, shape) in enumerate(zip(trees, shapes, strict=True)):
+        inner = tree.children_left >= 0
+        order = np.empty(tree.node_count, np.intp)
+        order[0] = 0
+        # Parents come before their children in scikit-learn's order.
+        order[1::2], order[2::2] = tree.children_left[inner], tree.children_right[inner]
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        splits = inner[order]
+        nodes = slice(0, tree.node_count)
+        feature[t, nodes] = np.where(splits, tree.feature[order], 0)
+        threshold[t, nodes] = np.where(splits, tree.threshold[order], np.inf)
+        child[t, nodes] = np.where(splits, place[tree.children_left[order]], place[order])
+        leaf[t, nodes] = np.where(splits, 0, shape.leaf[order])
+    depth = np.array([tree.max_depth for tree in trees], np.int64)
+    return Forest(shapes, feature, threshold, child, leaf, depth, shift, scale)
 
 
 def forest_seeds(seed: int) -> tuple[np.random.Generator, int]:

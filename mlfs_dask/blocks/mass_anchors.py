@@ -47,7 +47,7 @@ class MassAnchors:
     @property
     def nbytes(self) -> int:
         """Bytes that a process holds."""
-        return int(self.tables.nbytes)
+        return int(self.tables.nbytes) + self.forest.nbytes
 
     def weigh(self, X: Matrix) -> sp.csr_array:
         """Z of some rows, shape (rows, m), s entries a row.
@@ -58,7 +58,7 @@ class MassAnchors:
         """
         from mlfs_dask.blocks.mass_anchors_compiled import weigh_masses
 
-        codes = self.forest.leaf_numbers(X)
+        codes = self.forest.leaf_numbers(X, compiled=True)
         rows, s = len(codes), self.neighbors
         indices, weights = np.zeros((rows, s), np.int32), np.ones((rows, s))
         if self.count > 1:

@@ -77,8 +77,8 @@ class PassSizes:
         What the last task returns.
     parameter_bytes : int
         What every process holds of the parameters of the statistics.
-    compiled, loads_trees : bool
-        Whether every process loads compiled kernels with their compiler's runtime, or scikit-learn's trees.
+    compiled : bool
+        Whether every process loads compiled kernels with their compiler's runtime.
     can_split : bool
         Whether states can be cut into pieces that are merged apart. Large ones are then cut into as many as there
         are slots: every worker merges and finishes its share, and no process holds two whole states to add them.
@@ -91,7 +91,6 @@ class PassSizes:
     result_bytes: int = 0
     parameter_bytes: int = 0
     compiled: bool = False
-    loads_trees: bool = False
     can_split: bool = False
     one_run_per_partition: bool = False
 
@@ -184,9 +183,7 @@ def _shapes_of(profile: Profile, resources: Resources, sizes: PassSizes) -> Iter
     slots = max(1, min(resources.slots, partitions))
     large = sizes.state_bytes >= SPLIT_FROM_BYTES
     pieces = min(slots, MAX_PIECES) if sizes.can_split and resources.client is not None and large else 1
-    shared = (
-        sizes.parameter_bytes + resources.compiled_bytes * sizes.compiled + resources.trees_bytes * sizes.loads_trees
-    )
+    shared = sizes.parameter_bytes + resources.compiled_bytes * sizes.compiled
     # Many large partials cost more to move than uneven workers cost in waiting.
     for runs_per_slot, fan_in in ((2, 4), (1, 2)) if large else ((RUNS_PER_SLOT, MAX_FAN_IN), (2, 4), (1, 2)):
         n_runs = partitions if sizes.one_run_per_partition else min(partitions, slots * runs_per_slot)

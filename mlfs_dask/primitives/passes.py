@@ -49,9 +49,6 @@ class Statistic(ABC):
     #: Whether a kernel is compiled, so that every process loads the compiler's runtime.
     compiled: bool = False
 
-    #: Whether workers load scikit-learn's trees.
-    loads_trees: bool = False
-
     @property
     def can_split(self) -> bool:
         """Whether its states can be cut (`SplittableStatistic`)."""
@@ -158,7 +155,6 @@ class StateOf(Statistic):
     def __init__(self, statistic: MergeableStatistic, resources: Resources, *, continued: bool) -> None:
         self.statistic = statistic
         self.compiled = statistic.compiled
-        self.loads_trees = statistic.loads_trees
         # In process the result and a state that is continued are held beside the state that was read.
         self._result_bytes = statistic.state_bytes
         if resources.client is None:
@@ -453,7 +449,6 @@ def pass_sizes(source: RowSource | Profile, statistics: Sequence[Statistic], res
         parameter_bytes=sum(s.parameter_bytes for s in statistics) * (1 if resources.client is None else 3),
         can_split=len(statistics) == 1 and statistics[0].can_split,
         compiled=any(s.compiled for s in statistics),
-        loads_trees=any(s.loads_trees for s in statistics),
         one_run_per_partition=isinstance(source, RowSource) and source.residence == "graph",
     )
 

@@ -21,6 +21,7 @@ from mlfs_dask.blocks.linear import (
     group_scratch_bytes,
     group_values,
     row_groups,
+    tile_rows,
 )
 from mlfs_dask.blocks.mass_anchors import MassAnchors
 from mlfs_dask.primitives.gram import row_weights
@@ -39,7 +40,7 @@ class LeafCounts(Statistic):
     forest : Forest
     """
 
-    loads_trees = True
+    compiled = True
 
     def __init__(self, forest: Forest) -> None:
         self.forest = forest
@@ -58,7 +59,7 @@ class LeafCounts(Statistic):
 
     @property
     def parameter_bytes(self) -> int:
-        return forest_bytes(*self._shape)
+        return self.forest.nbytes
 
     def scratch_bytes(self, profile: Profile) -> int:
         return leaf_scratch_bytes(profile, self._shape[0])
@@ -69,7 +70,7 @@ class LeafCounts(Statistic):
     def add(self, state: State, block: Block) -> None:
         trees, leaves = self._shape
         for part in row_groups(block.X.shape[0]):
-            codes = self.forest.leaf_numbers(block.X[part])
+            codes = self.forest.leaf_numbers(block.X[part], compiled=True)
             for t in range(trees):
                 state[0][t] += np.bincount(codes[:, t], minlength=leaves)
 
@@ -78,14 +79,10 @@ class LeafCounts(Statistic):
         return counts
 
 
-def forest_bytes(trees: int, leaves: int) -> int:
-    """Bytes of a forest's nodes, in scikit-learn's form."""
-    return 2 * trees * leaves * 100
-
-
 def leaf_scratch_bytes(profile: Profile, trees: int) -> int:
     """Bytes that `Forest.leaf_numbers` allocates for a block."""
-    converted = 24 * group_values(profile) + 16 * profile.d if profile.sparse else 24 * 2**17
+    values = tile_rows(profile.d) * profile.d
+    converted = 24 * group_values(profile) + 16 * profile.d + 4 * values if profile.sparse else 24 * values
     return min(profile.block_rows, GROUP_ROWS) * (8 + 2 * trees) + converted
 
 
@@ -173,7 +170,6 @@ class RecoveredRows(Statistic):
     recovery: RowRecovery
 
     compiled = True
-    loads_trees = True
 
     @property
     def _sizes(self) -> tuple[int, int, int]:
@@ -191,9 +187,8 @@ class RecoveredRows(Statistic):
     @property
     def parameter_bytes(self) -> int:
         d, q, m = self._sizes
-        tables = self.recovery.anchors.tables
         P = 0 if self.recovery.P is None else d * q
-        return self.recovery.anchors.nbytes + forest_bytes(*tables.shape[:2]) + 8 * (P + m * q + 2 * d)
+        return self.recovery.anchors.nbytes + 8 * (P + m * q + 2 * d)
 
     def scratch_bytes(self, profile: Profile) -> int:
         d, q, m = self._sizes

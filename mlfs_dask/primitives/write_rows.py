@@ -17,7 +17,6 @@ class BlockLabels(Protocol):
     """Labels of the rows of a block, from parameters that were learnt."""
 
     compiled: bool
-    loads_trees: bool
 
     @property
     def parameter_bytes(self) -> int: ...
@@ -59,7 +58,6 @@ class WriteLabels(Statistic):
         self.rule = rule
         self.sink = sink
         self.compiled = rule.compiled
-        self.loads_trees = rule.loads_trees
 
     @property
     def state_bytes(self) -> int:

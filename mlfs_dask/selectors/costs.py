@@ -176,7 +176,7 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
             rows = source.labels_only() if step.labels_only else step.source or source
             planned = plan_statistics(rows, step.statistics, resources)
             if resources.client is None:
-                held -= resources.process_bytes + (_libraries_of_both(cost, step, resources) if planned.tasks else 0)
+                held -= resources.process_bytes + (_kernels_of_both(cost, step, resources) if planned.tasks else 0)
                 room = resources.driver_limit - driver - held
                 planned = _with_threads_that_fit(planned, rows, step.statistics, resources, room)
                 held += planned.peak_worker_bytes
@@ -214,11 +214,9 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
     )
 
 
-def _libraries_of_both(cost: Cost, step: Reading, resources: Resources) -> int:
-    """Bytes of what the driver and a reading in its process both load: they are there once."""
-    compiled = cost.compiled and any(statistic.compiled for statistic in step.statistics)
-    trees = cost.loads_trees and any(statistic.loads_trees for statistic in step.statistics)
-    return resources.compiled_bytes * compiled + resources.trees_bytes * trees
+def _kernels_of_both(cost: Cost, step: Reading, resources: Resources) -> int:
+    """Bytes of kernels that the driver and a reading in its process both load: they are there once."""
+    return resources.compiled_bytes * (cost.compiled and any(statistic.compiled for statistic in step.statistics))
 
 
 def _with_threads_that_fit(

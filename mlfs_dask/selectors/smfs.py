@@ -282,7 +282,10 @@ class SMFS(IterativeSelector):
         sample = len(self._forest_rows(profile))
         leaves = min(self.max_samples, sample)
         spans = np.broadcast_to(np.int64(0), (leaves - 1, 3))
-        forest = Forest((), (TreeShape(spans[:, 0], spans),) * self.n_trees, scaling.centre, scaling.factor)
+        nodes = np.broadcast_to(np.int32(0), (self.n_trees, 2 * leaves - 1))
+        shapes = (TreeShape(spans[:, 0], spans),) * self.n_trees
+        depth = np.broadcast_to(np.int64(0), self.n_trees)
+        forest = Forest(shapes, nodes, placeholder(*nodes.shape), nodes, nodes, depth, scaling.centre, scaling.factor)
         tables = np.broadcast_to(np.zeros((), landmark_dtype(self.n_trees, n)), (self.n_trees, leaves, m))
         if placeholders_are_filled():
             points = sp.random_array((2 * leaves, d), density=min(1.0, 64 / d), format="csr", rng=0)

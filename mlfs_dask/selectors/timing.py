@@ -80,8 +80,6 @@ def estimate_seconds(
             loading = 0.0
             if cost.loads_trees:
                 loading += _seconds_of(lambda: importlib.import_module("sklearn.ensemble"))
-            # The driver of such a method loads what its workers load as well, and at another time.
-            loads = 2 if cost.loads_trees and resources.client is not None else 1
             for step in cost.steps:
                 if isinstance(step, str):
                     continue
@@ -97,7 +95,7 @@ def estimate_seconds(
                         source.profile.n, row_reading, wanted, speeds, plan.readings[step.name], resources
                     )
                 totals += seconds * np.array([step.times, *np.minimum(step.typical or (step.times,) * 2, step.times)])
-    most, few, many = (totals + loads * loading).tolist()
+    most, few, many = (totals + loading).tolist()
     return replace(plan, seconds=most, typical_seconds=(few, many) if plan.typical_passes or few < most else None)
 
 

@@ -1,15 +1,23 @@
-"""Isolation forests: scikit-learn's trees, leaf numbers of any cut, single precision, samples, mass tables."""
+"""Isolation forests: leaf numbers of any cut by scikit-learn's trees, single precision, samples, mass tables."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from scipy import sparse as sp
-from sklearn.ensemble import IsolationForest
 
 from mlfs_dask.blocks import forest as module
-from mlfs_dask.blocks.forest import draw_sample, forest_seeds, grow_forest, mass_tables, sample_size, to_float32
+from mlfs_dask.blocks.forest import (
+    draw_sample,
+    forest_seeds,
+    grow_forest,
+    mass_tables,
+    pack_trees,
+    sample_size,
+    to_float32,
+)
 from mlfs_dask.blocks.isolation import tree_shape
+from tests.reference.smfs import grow_trees
 
 
 def problem(seed=0, n=300, d=5):
@@ -19,30 +27,35 @@ def problem(seed=0, n=300, d=5):
     return X
 
 
-def test_the_forest_is_that_of_scikit_learn():
-    X = problem()
-    forest = grow_forest(X, n_trees=7, max_samples=64, seed=5)
-    theirs = IsolationForest(n_estimators=7, max_samples=64, random_state=5)
-    theirs.fit((X * forest.scale).astype(np.float32))
-    for mine, other in zip(forest.trees, theirs.estimators_, strict=True):
-        assert mine.feature.tolist() == other.tree_.feature.tolist()
-        assert mine.threshold.tolist() == other.tree_.threshold.tolist()
-    assert forest.code_type is np.uint8
-
-
+@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
-def test_leaf_numbers_count_leaves_from_left_to_right(monkeypatch, container):
+@pytest.mark.parametrize("rows", [1, 7, 8, 300])
+def test_rows_go_down_the_trees_of_scikit_learn(monkeypatch, container, compiled, rows):
     X = problem()
-    forest = grow_forest(X, n_trees=3, max_samples=64, seed=5)
-    expected = np.empty((300, 3), int)
-    for t, tree in enumerate(forest.trees):
+    X[5] = np.nextafter(X[4], np.inf, dtype=np.float32)  # beside a threshold, perhaps
+    forest = grow_forest(X, n_trees=7, max_samples=64, seed=5)
+    prepared = (X * forest.scale).astype(np.float32)
+    expected = np.empty((300, 7), int)
+    for t, tree in enumerate(grow_trees(prepared, 7, 64, 5)):
         leaves = [node for node in depth_first(tree, 0) if tree.children_left[node] < 0]
-        expected[:, t] = [leaves.index(node) for node in tree.apply((X * forest.scale).astype(np.float32))]
-    assert forest.leaf_numbers(container(X)).tolist() == expected.tolist()
-    monkeypatch.setattr(module, "tile_rows", lambda d: 7)
-    out = np.empty((300, 3), np.uint8)
-    assert forest.leaf_numbers(container(X), out) is out
-    assert out.tolist() == expected.tolist()
+        expected[:, t] = [leaves.index(node) for node in tree.apply(prepared)]
+    assert forest.leaf_numbers(container(X[:rows]), compiled=compiled).tolist() == expected[:rows].tolist()
+    monkeypatch.setattr(module, "tile_rows", lambda d: 9)
+    assert forest.leaf_numbers(container(X[:rows]), compiled=compiled).tolist() == expected[:rows].tolist()
+    assert forest.code_type == np.uint8
+
+
+def test_a_tree_of_one_leaf_and_trees_of_other_sizes():
+    """Of a constant sample no tree splits; a deeper tree beside it is walked all the same."""
+    X = problem()
+    one, other = (grow_trees(A.astype(np.float32), 1, 64, 0)[0] for A in (np.ones((10, 5)), X))
+    forest = pack_trees([one, other], np.zeros(5), np.ones(5))
+    assert forest.feature.shape[1] == other.node_count
+    alone = pack_trees([other], np.zeros(5), np.ones(5))
+    for compiled in (False, True):
+        found = forest.leaf_numbers(X, compiled=compiled)
+        assert not found[:, 0].any()
+        assert found[:, 1].tolist() == alone.leaf_numbers(X)[:, 0].tolist()
 
 
 def depth_first(tree, node):
@@ -54,7 +67,7 @@ def depth_first(tree, node):
 def test_more_leaves_than_a_byte_counts():
     X = np.random.default_rng(0).normal(size=(4000, 3))
     forest = grow_forest(X, n_trees=2, max_samples=4000, seed=0)
-    assert forest.code_type is np.uint16
+    assert forest.code_type == np.uint16
     assert forest.leaf_numbers(X).max() > 255
 
 

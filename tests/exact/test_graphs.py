@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.forest import forest_seeds, grow_forest
+from mlfs_dask.blocks.forest import float32_scaling, forest_seeds, to_float32
 from mlfs_dask.exact import graphs
 from mlfs_dask.exact.graphs import Neighbours, least_mass_rows, nearest_rows
-from tests.reference.smfs import isolation_masses
+from tests.reference.smfs import grow_trees, isolation_masses
 
 
 def problem(seed=0, n=60, d=5):
@@ -70,8 +70,9 @@ def test_a_graph_keeps_neighbours_at_distance_zero():
 def test_masses_are_those_of_the_smallest_common_node_in_every_tree(container):
     X = problem(n=300)
     found = least_mass_rows(container(X), 6, n_trees=10, max_samples=64, seed=3)
-    forest = grow_forest(container(X), n_trees=10, max_samples=64, seed=forest_seeds(3)[1])
-    xi = isolation_masses(forest.trees, ((X - forest.shift) * forest.scale).astype(np.float32))
+    prepared = to_float32(container(X), *float32_scaling(container(X)))
+    trees = grow_trees(prepared, 10, 64, forest_seeds(3)[1])
+    xi = isolation_masses(trees, prepared.toarray() if sp.issparse(prepared) else prepared)
     np.fill_diagonal(xi, np.inf)
     order = np.argsort(np.round(xi, 12), axis=1, kind="stable")[:, :6]
     assert found.neighbours.indices.tolist() == order.tolist()

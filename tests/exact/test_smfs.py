@@ -10,7 +10,7 @@ from scipy import sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from mlfs_dask import runtime
-from mlfs_dask.blocks.forest import forest_seeds, grow_forest
+from mlfs_dask.blocks.forest import float32_scaling, forest_seeds
 from mlfs_dask.errors import DataError
 from mlfs_dask.exact import smfs
 from mlfs_dask.exact.graphs import least_mass_rows
@@ -75,8 +75,8 @@ def emotions():
 
 def test_the_density_structure_is_that_of_the_twin():
     X, _ = problem()
-    forest = grow_forest(X, n_trees=12, max_samples=32, seed=forest_seeds(0)[1])
-    xi = twin.isolation_masses(forest.trees, (X * forest.scale).astype(np.float32))
+    prepared = (X * float32_scaling(X)[1]).astype(np.float32)
+    xi = twin.isolation_masses(twin.grow_trees(prepared, 12, 32, forest_seeds(0)[1]), prepared)
     W = graph(X)
     assert pytest.approx(twin.neighbour_weights(xi, 5), abs=1e-12) == W
     assert W.sum(axis=1) == pytest.approx(np.ones(len(X)))

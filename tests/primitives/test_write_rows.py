@@ -28,7 +28,6 @@ class LikeX:
     """The labels of a row are its features, in the very buffer that the next block overwrites."""
 
     compiled = False
-    loads_trees = False
     parameter_bytes = 5
 
     def scratch_bytes(self, profile):

@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+from sklearn.ensemble import IsolationForest
+
+
+def grow_trees(X, n_trees, max_samples, seed):
+    """The trees of scikit-learn's isolation forest on float32 rows."""
+    samples = min(max_samples, X.shape[0])
+    forest = IsolationForest(n_estimators=n_trees, max_samples=samples, random_state=seed).fit(X)
+    return [estimator.tree_ for estimator in forest.estimators_]
 
 
 def isolation_masses(trees, X):

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.forest import forest_seeds, grow_forest, to_float32
+from mlfs_dask.blocks.forest import float32_scaling, forest_seeds, to_float32
 from mlfs_dask.selectors.smfs import SMFS
 from tests.reference import smfs_anchors as twin
+from tests.reference.smfs import grow_trees
 from tests.selectors.anchored import NEAR, hide, problem, quiet
 
 #: Parameters of the selector that the twin does not take.
@@ -27,10 +28,11 @@ def masses(X, *, sparse=False, n_anchors=15, random_state=0):
     n = len(X)
     X = sp.csr_array(X) if sparse else X
     rng, grow = forest_seeds(random_state)
-    forest = grow_forest(X, n_trees=SMALL["n_trees"], max_samples=SMALL["max_samples"], seed=grow)
+    prepared = to_float32(X, *float32_scaling(X))
+    trees = grow_trees(prepared, SMALL["n_trees"], SMALL["max_samples"], grow)
     m = min(n, max(8, min(n_anchors, n // 4)))
     landmarks = np.sort(rng.choice(n, size=m, replace=False))
-    return twin.landmark_masses(forest.trees, to_float32(X, forest.shift, forest.scale), landmarks)
+    return twin.landmark_masses(trees, prepared, landmarks)
 
 
 def expected(X, Y, *, sparse=False, **parameters):
