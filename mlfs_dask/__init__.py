@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from mlfs_dask.evaluation.mlknn import MLkNN
     from mlfs_dask.reporting.page import report
     from mlfs_dask.selectors.access_mfs import AccessMFS
+    from mlfs_dask.selectors.count_filters import BROR, Chi2, ELAChi2
     from mlfs_dask.selectors.elc import ELC
     from mlfs_dask.selectors.label_entropy import ENM, GMM, LabelEntropy
     from mlfs_dask.selectors.mfsir import MFSIR
+    from mlfs_dask.selectors.product_filters import BRCC, AnovaF
     from mlfs_dask.selectors.smfs import SMFS
     from mlfs_dask.storage.append import append
     from mlfs_dask.storage.convert import convert
@@ -32,6 +34,11 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "AccessMFS": "mlfs_dask.selectors.access_mfs",
+    "AnovaF": "mlfs_dask.selectors.product_filters",
+    "BRCC": "mlfs_dask.selectors.product_filters",
+    "BROR": "mlfs_dask.selectors.count_filters",
+    "Chi2": "mlfs_dask.selectors.count_filters",
+    "ELAChi2": "mlfs_dask.selectors.count_filters",
     "ELC": "mlfs_dask.selectors.elc",
     "ENM": "mlfs_dask.selectors.label_entropy",
     "GMM": "mlfs_dask.selectors.label_entropy",
@@ -51,13 +58,18 @@ _PLACES = {
 }
 
 __all__ = [
+    "BRCC",
+    "BROR",
     "ELC",
     "ENM",
     "GMM",
     "MFSIR",
     "SMFS",
     "AccessMFS",
+    "AnovaF",
+    "Chi2",
     "Dataset",
+    "ELAChi2",
     "LabelEntropy",
     "MLkNN",
     "__version__",

@@ -333,6 +333,11 @@ def stores(tmp_path_factory):
 
 OTHERS = {
     "access-mfs": {"theta": 3.0},
+    "anova-f": {},
+    "br-cc": {},
+    "br-or": {"smoothing": 1.0},
+    "chi2": {},
+    "ela-chi": {},
     "elc": {"lambda_": 0.5},
     "enm": {},
     "gmm": {},

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from mlfs_dask import caching
 from mlfs_dask.errors import ClusterLostError, DataError, DoesNotFitError, MlfsError, UsageError
 from mlfs_dask.fingerprints import digest_of
-from mlfs_dask.primitives.passes import CachedStatistic, PassRecord, is_cached, plan_statistics, run_pass
+from mlfs_dask.primitives.passes import (
+    CachedStatistic,
+    MergeableStatistic,
+    PassRecord,
+    is_cached,
+    plan_statistics,
+    run_pass,
+)
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import RowSource
 
@@ -27,7 +34,7 @@ def shared_statistics(rows: RowSource, selectors: Iterable[Any], resources: Reso
     """
     if not caching.is_on(rows):
         return []
-    largest: dict[str, CachedStatistic] = {}
+    missing: list[CachedStatistic] = []
     readers = 0
     for selector in selectors:
         try:
@@ -36,14 +43,12 @@ def shared_statistics(rows: RowSource, selectors: Iterable[Any], resources: Reso
             continue  # its own fit will tell
         wanted = [statistic for statistic in wanted if not is_cached(rows, statistic)]
         readers += bool(wanted)
-        for statistic in wanted:
-            key = f"{statistic.kind}-{digest_of(statistic.parameters)}"
-            # The information with more labels holds that with fewer.
-            if key not in largest or statistic.result_bytes > largest[key].result_bytes:
-                largest[key] = statistic
+        missing += wanted
     if readers < 2:
         return []
-    shared = list(largest.values())
+    # The information with more labels holds that with fewer. Of statistics with one state, such as scores from the same
+    # counts, one is read: the others come from its state.
+    shared = _largest_of_each(_largest_of_each(missing, _result_key), _state_key)
     while shared:
         try:
             plan_statistics(rows, shared, resources)
@@ -52,6 +57,28 @@ def shared_statistics(rows: RowSource, selectors: Iterable[Any], resources: Reso
             # The selectors that need it read it by themselves.
             shared.remove(max(shared, key=lambda statistic: statistic.state_bytes))
     return shared
+
+
+def _largest_of_each(
+    statistics: Iterable[CachedStatistic], key_of: Callable[[CachedStatistic], str]
+) -> list[CachedStatistic]:
+    """Of statistics with equal keys the one with the largest result."""
+    largest: dict[str, CachedStatistic] = {}
+    for statistic in statistics:
+        key = key_of(statistic)
+        if key not in largest or statistic.result_bytes > largest[key].result_bytes:
+            largest[key] = statistic
+    return list(largest.values())
+
+
+def _result_key(statistic: CachedStatistic) -> str:
+    return f"{statistic.kind}-{digest_of(statistic.parameters)}"
+
+
+def _state_key(statistic: CachedStatistic) -> str:
+    if not isinstance(statistic, MergeableStatistic) or not statistic.keeps_state:
+        return _result_key(statistic)
+    return f"{statistic.state_kind}-{digest_of(statistic.state_parameters)}"
 
 
 def read_shared(rows: RowSource, statistics: Sequence[CachedStatistic], resources: Resources) -> PassRecord | None:

@@ -1,21 +1,24 @@
 """Distributed counting: contingency tables of features with labels, and what must be known before them.
 
-`ContingencyCounts` sums `blocks.counts` tables over all rows and turns them into information per feature where
-the last merge ran, so that only arrays of length d travel to the driver. `Ranges` finds minima, maxima and
-label counts of data that carries no such record.
+`ContingencyCounts` sums `blocks.counts` tables over all rows and turns them into numbers per feature where the last
+merge ran, so that only arrays of length d travel to the driver: `LabelInformation` into mutual information,
+`CountScores` into whatever a formula of one table says. `Ranges` finds minima, maxima and label counts of data that
+carries no such record.
 """
 
 from __future__ import annotations
 
 import bisect
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask.blocks.contingency import CountFormula
 from mlfs_dask.blocks.counts import (
     BlockCoder,
     CodeBook,
@@ -28,7 +31,8 @@ from mlfs_dask.blocks.counts import (
     table_items,
     tile_positions,
 )
-from mlfs_dask.blocks.entropy import mutual_information
+from mlfs_dask.blocks.entropy import entropy_of_counts, mutual_information
+from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.blocks.sparse import count_labels
 from mlfs_dask.primitives.pass_plan import PassSizes, pass_fits, plan_pass, split_evenly
 from mlfs_dask.primitives.passes import (
@@ -50,10 +54,12 @@ FINALIZE_BYTES = 32 * 2**20
 
 Aggregate = Literal["sum", "euclidean", "geometric"]
 
+Counts = TypeVar("Counts", bound="ContingencyCounts")
+
 
 @dataclass(frozen=True)
 class ContingencyCounts(CacheableStatistic, MergeableStatistic, SplittableStatistic):
-    """Information of features first..last-1 with the counted labels.
+    """What follows from the counts of features first..last-1 with the counted labels: (scores, entropy) of features.
 
     Parameters
     ----------
@@ -68,9 +74,6 @@ class ContingencyCounts(CacheableStatistic, MergeableStatistic, SplittableStatis
     n : int or float
         Rows in all, or the sum of their weights. Counts are int32 while n < 2**30: no count can be larger than n, nor,
         of resampled rows, than 2 n. Those of weights are float64.
-    aggregate : {"sum", "euclidean", "geometric"} or None
-        How the p informations of a feature become one number; None: they do not, and what is kept of the pass serves
-        any other that counts some of the same labels.
     compiled : bool
         Count with the compiled loops.
     weighted : bool
@@ -83,11 +86,9 @@ class ContingencyCounts(CacheableStatistic, MergeableStatistic, SplittableStatis
     sparse: bool
     slot_of_label: NDArray[np.int64]
     n: int | float
-    aggregate: Aggregate | None
     compiled: bool = False
     weighted: bool = False
 
-    kind = "information"
     state_names = ("lanes", "lane-marginal", "positions", "marginal", "positives", "rows")
 
     @cached_property
@@ -117,7 +118,7 @@ class ContingencyCounts(CacheableStatistic, MergeableStatistic, SplittableStatis
         return self._result_bytes(self.last - self.first)
 
     def _result_bytes(self, width: int) -> int:
-        return 8 * (1 + (self.p if self.aggregate is None else 1)) * width
+        return 16 * width
 
     @property
     def parameter_bytes(self) -> int:
@@ -126,14 +127,10 @@ class ContingencyCounts(CacheableStatistic, MergeableStatistic, SplittableStatis
         return sum(array.nbytes for array in arrays)
 
     @property
-    def parameters(self) -> Mapping[str, Any]:
+    def _coding(self) -> dict[str, Any]:
+        """The part of the parameters that says which features are counted, and how their values become codes."""
         book = self.book.part(self.first, self.last)
-        counted = {
-            "edges": [book.edge_ptr, book.edges, book.has_missing],
-            "features": [self.first, self.last],
-            "aggregate": self.aggregate,
-        }
-        return counted if self.aggregate is None else {**counted, "labels": self.slot_of_label}
+        return {"edges": [book.edge_ptr, book.edges, book.has_missing], "features": [self.first, self.last]}
 
     @property
     def state_kind(self) -> str:
@@ -141,7 +138,7 @@ class ContingencyCounts(CacheableStatistic, MergeableStatistic, SplittableStatis
 
     @property
     def state_parameters(self) -> Mapping[str, Any]:
-        return {**self.parameters, "aggregate": None, "labels": np.sort(self.labels)}
+        return {**self._coding, "labels": np.sort(self.labels)}
 
     def state_to_arrays(self, state: State) -> Mapping[str, NDArray[Any]]:
         # By the number of the label: slots follow entropies, which change with the rows.
@@ -166,19 +163,6 @@ class ContingencyCounts(CacheableStatistic, MergeableStatistic, SplittableStatis
         """(p,): the counted labels, in the order of their slots."""
         counted = np.flatnonzero(self.slot_of_label >= 0)
         return counted[np.argsort(self.slot_of_label[counted])]
-
-    def covers(self, arrays: Mapping[str, NDArray[Any]]) -> bool:
-        return bool(np.isin(self.labels, arrays["labels"]).all())
-
-    def to_arrays(self, result: tuple[NDArray[np.float64], NDArray[np.float64]]) -> dict[str, NDArray[Any]]:
-        return {"information": result[0], "entropy": result[1], "labels": self.labels}
-
-    def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        information, entropy, kept = arrays["information"], arrays["entropy"], arrays["labels"]
-        if self.aggregate is not None or np.array_equal(kept, self.labels):
-            return information, entropy
-        row_of = {int(label): row for row, label in enumerate(kept)}
-        return information[[row_of[int(label)] for label in self.labels]], entropy
 
     def scratch_bytes(self, profile: Profile) -> int:
         layout = self.coder.layout
@@ -220,7 +204,7 @@ class ContingencyCounts(CacheableStatistic, MergeableStatistic, SplittableStatis
 
     def zero(self) -> State:
         table = empty_table(self.coder.layout, self.p, self.dtype)
-        counted = np.float64 if self.weighted else np.int64
+        counted = np.float64 if self.dtype == np.float64 else np.int64
         return *table, np.zeros(self.p, counted), np.zeros(1, counted)
 
     def add(self, state: State, block: Block) -> None:
@@ -246,33 +230,39 @@ class ContingencyCounts(CacheableStatistic, MergeableStatistic, SplittableStatis
         self, results: list[tuple[NDArray[np.float64], NDArray[np.float64]]]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The results of all runs of features, one after the other."""
-        information, entropy = zip(*results, strict=True)
-        return np.concatenate(information, axis=-1), np.concatenate(entropy)
+        scores, entropy = zip(*results, strict=True)
+        return np.concatenate(scores, axis=-1), np.concatenate(entropy)
 
     def finalize(self, state: State) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """(w,) aggregated information, or (p, w) that of each label, and (w,) entropy of the features."""
+        """(w,) scores, and (w,) entropy of the features."""
         return self._finalize_part(self.coder.layout, state)
 
     def _finalize_part(self, layout: CountLayout, state: State) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         *table, positives, rows = state
         n = rows[0].item()
-        varying = (positives > 0) & (positives < n)
         n_codes = self.book.n_codes[layout.first : layout.last]
-        information = np.zeros(layout.width if self.aggregate is not None else (self.p, layout.width))
-        entropy = np.zeros(layout.width)
+        results = []
         for chosen in self._finalize_chunks(n_codes):
             joint, marginal = code_planes(layout, tuple(table), chosen, int(n_codes[chosen].max()))
             reference = layout.reference[chosen]
             features = np.arange(len(reference))
             marginal[reference, features] = n - marginal.sum(axis=0)
             joint[reference, :, features] = (positives[:, None] - joint.sum(axis=0)).T
-            shared, entropy[chosen] = mutual_information(joint, marginal, positives, n)
-            # A rare label may be absent from a replicate; its 0 would make every geometric mean 0.
-            information[..., chosen] = shared if self.aggregate is None else aggregate(shared[varying], self.aggregate)
-        return information, entropy
+            results.append(self.features_from_counts(joint, marginal, positives, n))
+        return self.join(results)
+
+    @abstractmethod
+    def features_from_counts(
+        self, joint: NDArray[Any], marginal: NDArray[Any], positives: NDArray[Any], n: int | float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Scores and entropy of some features; arrays as of `CountFormula`."""
+
+    def reduce(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(w,): the scores of the features, from those of `finalize`."""
+        return scores
 
     def _finalize_bytes(self, n_codes: int) -> int:
-        """Bytes that turning the counts of one feature into entropies takes."""
+        """Bytes that turning the counts of one feature into numbers takes."""
         return n_codes * (self.p + 1) * 8 + self.p * 48
 
     def _finalize_chunks(self, n_codes: NDArray[np.int64]) -> list[slice]:
@@ -287,14 +277,125 @@ class ContingencyCounts(CacheableStatistic, MergeableStatistic, SplittableStatis
         return chunks
 
 
+@dataclass(frozen=True)
+class LabelInformation(ContingencyCounts):
+    """Mutual information of features with the counted labels.
+
+    Parameters
+    ----------
+    aggregate : {"sum", "euclidean", "geometric"}
+        How the p informations of a feature become one number.
+    whole : bool
+        They do so on the driver: what is kept of the pass, (p, w) numbers, serves any other that counts some of the
+        same labels.
+    """
+
+    aggregate: Aggregate = "sum"
+    whole: bool = False
+
+    kind = "information"
+
+    def _result_bytes(self, width: int) -> int:
+        return 8 * (1 + (self.p if self.whole else 1)) * width
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        if self.whole:
+            return {**self._coding, "aggregate": None}
+        return {**self._coding, "aggregate": self.aggregate, "labels": self.slot_of_label}
+
+    def covers(self, arrays: Mapping[str, NDArray[Any]]) -> bool:
+        return bool(np.isin(self.labels, arrays["labels"]).all())
+
+    def to_arrays(self, result: tuple[NDArray[np.float64], NDArray[np.float64]]) -> dict[str, NDArray[Any]]:
+        return {"information": result[0], "entropy": result[1], "labels": self.labels}
+
+    def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        information, entropy, kept = arrays["information"], arrays["entropy"], arrays["labels"]
+        if not self.whole or np.array_equal(kept, self.labels):
+            return information, entropy
+        row_of = {int(label): row for row, label in enumerate(kept)}
+        return information[[row_of[int(label)] for label in self.labels]], entropy
+
+    def features_from_counts(
+        self, joint: NDArray[Any], marginal: NDArray[Any], positives: NDArray[Any], n: int | float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Information, shape (w,), or (p, w) where it is whole, and entropy."""
+        shared, entropy = mutual_information(joint, marginal, positives, n)
+        if self.whole:
+            return shared, entropy
+        # A rare label may be absent from a replicate; its 0 would make every geometric mean 0.
+        varying = (positives > 0) & (positives < n)
+        return aggregate(shared[varying], self.aggregate), entropy
+
+    def reduce(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        return aggregate(scores, self.aggregate) if self.whole else scores
+
+
+@dataclass(frozen=True)
+class CountScores(ContingencyCounts):
+    """Scores of features by a formula of their counts with the labels.
+
+    Parameters
+    ----------
+    formula : CountFormula
+    """
+
+    formula: CountFormula = field(kw_only=True)
+
+    kind = "scores"
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        formula = [type(self.formula).__name__, asdict(self.formula)]
+        return {**self._coding, "labels": self.slot_of_label, "formula": formula}
+
+    def to_arrays(self, result: tuple[NDArray[np.float64], NDArray[np.float64]]) -> dict[str, NDArray[Any]]:
+        return {"scores": result[0], "entropy": result[1]}
+
+    def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        return arrays["scores"], arrays["entropy"]
+
+    def features_from_counts(
+        self, joint: NDArray[Any], marginal: NDArray[Any], positives: NDArray[Any], n: int | float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Scores, shape (w,), and entropy."""
+        entropy = entropy_of_counts(marginal, n)
+        # The sums of a constant feature may leave a rounding error, which would part it from other constant ones.
+        return np.where(entropy > 0, self.formula(joint, marginal, positives, n), 0.0), entropy
+
+
+@dataclass(frozen=True)
+class AssignedCountScores(CountScores):
+    """Scores from counts of rows each of which is shared out among its labels, 1/|L| to each of its |L| ones.
+
+    Counts are sums of float64, `weighted` or not. Rows without a label count in the entropies of features alone.
+    """
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(np.float64)
+
+    @property
+    def state_kind(self) -> str:
+        return "assigned-counts"
+
+    def _add_bytes(self, profile: Profile, width: int, by_position: int) -> int:
+        return super()._add_bytes(profile, width, by_position) + 16 * profile.block_rows
+
+    def add(self, state: State, block: Block) -> None:
+        weights = 1.0 / np.maximum(np.diff(positives_block(block.Y).indptr), 1)
+        super().add(state, block._replace(weights=weights if block.weights is None else weights * block.weights))
+
+
 def count_in_tiles(
-    counts: ContingencyCounts,
+    counts: Counts,
     source: RowSource | Profile,
     resources: Resources,
     *,
     n_tiles: int | None = None,
     resampling: Resampling = NOT_RESAMPLED,
-) -> list[ContingencyCounts]:
+) -> list[Counts]:
     """Statistics that count all features together: one, or the fewest tiles of features whose tables fit the workers.
 
     Parameters

@@ -188,6 +188,48 @@ class StateOf(Statistic):
         return state
 
 
+class StatisticGroup(Statistic):
+    """Statistic: the results of several, in a list.
+
+    Parameters
+    ----------
+    statistics : sequence of Statistic
+    """
+
+    def __init__(self, statistics: Sequence[Statistic]) -> None:
+        self.statistics = statistics
+        self.compiled = any(statistic.compiled for statistic in statistics)
+
+    @property
+    def state_bytes(self) -> int:
+        return sum(statistic.state_bytes for statistic in self.statistics)
+
+    @property
+    def result_bytes(self) -> int:
+        return sum(statistic.result_bytes for statistic in self.statistics)
+
+    @property
+    def parameter_bytes(self) -> int:
+        return sum(statistic.parameter_bytes for statistic in self.statistics)
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        return max(statistic.scratch_bytes(profile) for statistic in self.statistics)
+
+    def zero(self) -> State:
+        return [statistic.zero() for statistic in self.statistics]
+
+    def add(self, state: State, block: Block) -> None:
+        for statistic, own in zip(self.statistics, state, strict=True):
+            statistic.add(own, block)
+
+    def merge(self, into: State, other: State) -> None:
+        for statistic, mine, theirs in zip(self.statistics, into, other, strict=True):
+            statistic.merge(mine, theirs)
+
+    def finalize(self, state: State) -> list[Any]:
+        return [statistic.finalize(own) for statistic, own in zip(self.statistics, state, strict=True)]
+
+
 class SplittableStatistic(Statistic):
     """A statistic whose large states can be cut into pieces that are merged and finished apart, where it is alone."""
 

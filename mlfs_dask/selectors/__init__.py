@@ -17,6 +17,11 @@ as_estimators = True
 #: Name on the command line -> module and class. Nothing is imported until it is asked for.
 METHODS: dict[str, str] = {
     "access-mfs": "mlfs_dask.selectors.access_mfs:AccessMFS",
+    "anova-f": "mlfs_dask.selectors.product_filters:AnovaF",
+    "br-cc": "mlfs_dask.selectors.product_filters:BRCC",
+    "br-or": "mlfs_dask.selectors.count_filters:BROR",
+    "chi2": "mlfs_dask.selectors.count_filters:Chi2",
+    "ela-chi": "mlfs_dask.selectors.count_filters:ELAChi2",
     "elc": "mlfs_dask.selectors.elc:ELC",
     "enm": "mlfs_dask.selectors.label_entropy:ENM",
     "gmm": "mlfs_dask.selectors.label_entropy:GMM",

@@ -7,7 +7,6 @@ selection model towards eliminating noisy features", Applied Sciences 10 (2020) 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
@@ -22,14 +21,12 @@ from mlfs_dask.blocks.label_space import (
     standardised_products,
 )
 from mlfs_dask.errors import parameter
-from mlfs_dask.primitives.passes import CachedStatistic
-from mlfs_dask.primitives.products import LabelMoments, LabelProducts, wants_compiled
-from mlfs_dask.primitives.resampling import Resampling, replicate_groups
+from mlfs_dask.primitives.products import LabelMoments
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import Scores, nothing_to_tell, rank, unknown_labels_error
-from mlfs_dask.selectors.costs import Cost, PassRunner, Reading, Work
+from mlfs_dask.selectors.base import Scores, nothing_to_tell, rank
+from mlfs_dask.selectors.costs import Cost, PassRunner, Work
 from mlfs_dask.selectors.estimator import ConvergenceWarning
-from mlfs_dask.selectors.resampling import ResamplingSelector
+from mlfs_dask.selectors.products import ProductsSelector
 from mlfs_dask.solvers.padm import MATRICES, Solution, best_mask, solve_corrected, solve_published
 from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed
 
@@ -52,7 +49,7 @@ TYPICAL_ITERATIONS = (15, 750)
 ELEMENT_FLOPS = 500
 
 
-class ELC(ResamplingSelector):
+class ELC(ProductsSelector):
     """Feature selection by embedding label correlations (Wang et al. 2020).
 
     Chooses k features so that the correlations of the labels, seen through the chosen features, come close to the
@@ -172,23 +169,15 @@ class ELC(ResamplingSelector):
         profile = source if isinstance(source, Profile) else source.profile
         matrices = 1 if self.variant == "screen" else MATRICES - 2
         resampling = self._planned_resampling()
-        groups = self._readings(source, resampling, resources)
-        notes = [f"A is {profile.q:,} labels by {profile.d:,} features; the loop reads no data"]
-        arrays = []
-        if len(resampling) > 1:
-            arrays = [HeldArray("sums of replicates", "s", "u1", "loop"), *self._replicate_arrays(groups[0].name)]
-            notes.append(f"for {resampling.shuffles} shuffles and {resampling.resamples} resamples of the rows too")
+        readings = self._readings(source, resampling, resources)
+        sizes, arrays, notes = self._replicates_cost(readings, resampling, profile, "loop")
+        notes = [f"A is {profile.q:,} labels by {profile.d:,} features; the loop reads no data", *notes]
         # Elementwise steps on q × d numbers, which take as long as so many operations of a product; for every resample.
         flops = ELEMENT_FLOPS * profile.q * profile.d * (1 + resampling.resamples)
         loop = Work("loop", 0 if self.variant == "screen" else flops, times=self.max_iter, typical=TYPICAL_ITERATIONS)
         return Cost(
-            steps=[*self._label_readings(profile), *groups, loop],
-            sizes={
-                "d": profile.d,
-                "q": profile.q,
-                "s": groups[0].statistics[0].result_bytes,
-                **self._replicate_sizes(profile),
-            },
+            steps=[*self._label_readings(profile), *readings, loop],
+            sizes={"d": profile.d, "q": profile.q, **sizes},
             arrays=[
                 *arrays,
                 HeldArray("A and its sums", "2 q d", first="loop"),
@@ -199,41 +188,17 @@ class ELC(ResamplingSelector):
             notes=notes,
         )
 
-    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[CachedStatistic]:
-        return [self._statistic(source.profile)] if len(self._planned_resampling()) == 1 else ()
-
-    def _statistic(self, profile: Profile) -> LabelProducts:
-        weighted = profile.weight is not None
-        return LabelProducts(profile.d, profile.q, compiled=wants_compiled(profile), weighted=weighted)
-
-    def _readings(self, source: Profile | RowSource, resampling: Resampling, resources: Resources) -> list[Reading]:
-        """The readings that sum all replicates of the rows, as many as fit in each."""
-        profile = source if isinstance(source, Profile) else source.profile
-        statistic = self._statistic(profile)
-        if len(resampling) == 1:
-            return [Reading("products", (statistic,))]
-        groups = replicate_groups(statistic, resampling, source, resources)
-        if len(groups) == 1:
-            return [Reading("products", tuple(groups))]
-        return [Reading(f"products {i}/{len(groups)}", (group,)) for i, group in enumerate(groups, start=1)]
-
-    def _sums(self, passes: PassRunner, resampling: Resampling) -> Iterator[LabelMoments]:
-        """The sums of every replicate of the rows, in their order."""
-        for reading in self._readings(passes.source, resampling, passes.resources):
-            (result,) = passes.run(reading.name, *reading.statistics)
-            yield from result if len(resampling) > 1 else [result]
-
     def _score(self, passes: PassRunner, k: int) -> Scores:
         resampling = self._resampling(passes)
         sums = self._sums(passes, resampling)
-        observed = next(sums)
+        (observed,) = next(sums)
         self._check_sums(observed)
         terms = _terms(observed)
-        null = [-_terms(next(sums)).screen for _ in range(resampling.shuffles)]
+        null = [-_terms(*next(sums)).screen for _ in range(resampling.shuffles)]
         discovered, q_values = self._discover(-terms.screen, np.array(null))
         k = k if discovered is None else discovered
         outcome = self._score_terms(observed, terms, k)
-        resampled = [self._score_terms(each, _terms(each), k).scores for each in sums]
+        resampled = [self._score_terms(each, _terms(each), k).scores for (each,) in sums]
         return replace(
             outcome, k=discovered, q_values=q_values, resampled_scores=np.stack(resampled) if resampled else None
         )
@@ -310,11 +275,6 @@ class ELC(ResamplingSelector):
             gap_tol=GAP_TOL,
             max_iter=self.max_iter,
         )
-
-    def _check_sums(self, sums: LabelMoments) -> None:
-        if sums.unknown.any():
-            raise unknown_labels_error(self, sums.unknown)
-        self._refuse_broken_features(sums.mean, sums.m2)
 
 
 class _Terms(NamedTuple):

@@ -2,15 +2,13 @@
 
 Lee & Kim (2016) sum the mutual information of a feature with the labels of largest entropy, the promising ones,
 and bound it by min(H(f), H(l)) for the others. González-López, Ventura & Cano (2020) take the Euclidean norm or
-the geometric mean of the information with all labels. All follow from the counts N(feature, code, label): one
-pass over X once the codes' edges are known, which a store has kept since its conversion; other data costs one
-more pass for the ranges. The counts of the promising labels are tiled over features when they do not fit.
+the geometric mean of the information with all labels. All follow from the counts N(feature, code, label)
+(`mlfs_dask.selectors.counting`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
@@ -18,288 +16,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask import caching
-from mlfs_dask.blocks.counts import MAX_CODES, CodeBook
-from mlfs_dask.blocks.entropy import entropy_of_counts
-from mlfs_dask.errors import DataError, UsageError, number_of, parameter
-from mlfs_dask.primitives.counts import (
-    Aggregate,
-    ContingencyCounts,
-    Ranges,
-    aggregate,
-    count_in_tiles,
-    equal_width_book,
-    quantile_book,
-)
-from mlfs_dask.primitives.passes import CachedStatistic, Statistic
-from mlfs_dask.primitives.resampling import Resampled, Resampling
-from mlfs_dask.primitives.sample import QUANTILE_ROWS, RowSample, draw_rows
-from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import Scores, nothing_to_tell, unknown_labels_error
-from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
-from mlfs_dask.selectors.resampling import ResamplingSelector
-from mlfs_dask.typing import FeatureInfo, HeldArray, Profile, RowSource, Seed
-
-#: Stored values from which the compiled loops pay for their loading.
-COMPILE_FROM = 3_000_000
-
-#: What the readings that count are called.
-COUNTS = "counts"
+from mlfs_dask.errors import UsageError, parameter
+from mlfs_dask.primitives.counts import Aggregate, LabelInformation
+from mlfs_dask.selectors.counting import COUNTING_PARAMETERS, AllLabelsSelector, CountingSelector
+from mlfs_dask.typing import Profile, RowSource, Seed
 
 #: Most bytes of information, of every feature with every counted label, that are kept for other jobs; above, what one
 #: selection needs is kept.
 KEPT_BYTES = 256 * 2**20
 
 
-class _CountingSelector(ResamplingSelector):
-    """What the selectors from contingency counts share: codes, tiles, passes.
-
-    A feature is discovered by its information with the counted labels, the part of its score that depends on which rows
-    have them. Codes, and which labels are counted, are those of the rows as they are in every replicate.
-    """
+class _InformationSelector(CountingSelector):
+    """Selectors from the information of features with labels."""
 
     aggregate: ClassVar[Aggregate]
 
-    bins: int
-    binning: str
-    missing: Literal["error", "code", "mean", "median"]
-
-    def _check_parameters(self) -> None:
-        if isinstance(self.bins, bool) or not isinstance(self.bins, (int, np.integer)):
-            raise UsageError(f"{parameter('bins')} must be a whole number; got {self.bins!r}")
-        if not 2 <= self.bins <= MAX_CODES:
-            raise UsageError(f"{parameter('bins')} must be between 2 and {MAX_CODES}; got {self.bins}")
-        self._check_values()
-
-    @property
-    def is_random(self) -> bool:
-        return self.binning == "quantile" or super().is_random
-
-    # ------------------------------------------------------------------ which labels are counted
-
-    def _n_counted(self, q: int) -> int:
-        """Number of labels whose information is computed exactly."""
-        return q
-
-    # ------------------------------------------------------------------ plan
-
-    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
-        profile = source if isinstance(source, Profile) else source.profile
-        features = FeatureInfo() if isinstance(source, Profile) else source.features
-        label_counts = None if isinstance(source, Profile) else source.label_counts
-        known = features.minimum is not None and label_counts is not None
-        if features.minimum is None:
-            # Numeric features count as having all `bins`.
-            features = replace(features, minimum=np.zeros(profile.d), maximum=np.ones(profile.d))
-        # Quantile edges are at most as many as equal-width ones.
-        counts = self._counts(source, self._equal_width_book(features), label_counts)
-        resampling = self._planned_resampling()
-        tiles = count_in_tiles(counts, source, resources, resampling=resampling)
-
-        sizes = {"d": profile.d, "e": len(counts.book.edges), "t": tiles[0].result_bytes, "r": len(resampling)}
-        sizes |= self._replicate_sizes(profile)
-        arrays = [HeldArray("ranges of features", "4 d")]
-        steps: list[Reading | str] = [*self._label_readings(profile)]
-        if not known:
-            steps.append(Reading("ranges", (self._ranges(profile),)))
-        if self.binning == "quantile":
-            sample = self._row_sample(profile)
-            steps.append(Reading("quantiles", (sample,)))
-            sizes["s"] = sample.result_bytes
-            arrays.append(HeldArray("sampled rows", "2 s", "u1", "quantiles", "edges"))
-        # Until edges and labels are known, the tiles are an estimate.
-        name = COUNTS if known and self.binning == "equal-width" else "estimated counts"
-        readings = [
-            Reading(_tile_name(i, len(tiles), name), (_replicated(tile, resampling, profile),))
-            for i, tile in enumerate(tiles)
-        ]
-        arrays += [
-            HeldArray("terms of edges", "6 e", first="edges", last="edges"),
-            HeldArray("edges of codes", "e", first="edges"),
-            HeldArray("offsets of edges", "d", first="edges"),
-            HeldArray("information and entropy of features", "2 r d", first=readings[0].name),
-            HeldArray("scores", "8 d", first="scores"),
-        ]
-        if len(resampling) > 1:
-            arrays += self._replicate_arrays("scores")
-        if counts.aggregate is None:
-            # In process the readings themselves count what they return.
-            arrays.append(HeldArray("information with every label", "t", "u1", first="scores"))
-        note = f"counts of {counts.p} of {profile.q} labels"
-        if len(resampling) > 1:
-            note += f", for {resampling.shuffles} shuffles and {resampling.resamples} resamples of the rows too"
-        if len(tiles) > 1:
-            note += f", tiled over {len(tiles):,} groups of at most {-(-profile.d // len(tiles)):,} features"
-        return Cost([*steps, "edges", *readings, "scores"], sizes, arrays, notes=[note])
-
-    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[CachedStatistic]:
-        features, label_counts = source.features, source.label_counts
-        if self.binning == "quantile" or features.minimum is None or label_counts is None or label_counts[0].any():
-            return ()
-        if len(self._planned_resampling()) > 1:
-            return ()
-        counts = self._counts(source, self._equal_width_book(features), label_counts)
-        tiles = count_in_tiles(counts, source, resources)
-        return tiles if len(tiles) == 1 else ()
-
-    def _equal_width_book(self, features: FeatureInfo) -> CodeBook:
-        return equal_width_book(features, self.bins, code_missing=self.missing == "code")
-
-    def _ranges(self, profile: Profile) -> Ranges:
-        return Ranges(profile.d, profile.q, weighted=profile.weight is not None)
-
-    def _row_sample(self, profile: Profile) -> RowSample:
-        return RowSample(draw_rows(profile, QUANTILE_ROWS, self._seed), profile)
-
-    def _counts(
-        self, source: Profile | RowSource, book: CodeBook, label_counts: NDArray[Any] | None
-    ) -> ContingencyCounts:
-        """The statistic that counts all features at once; label counts that are not known are all 0."""
-        profile = source if isinstance(source, Profile) else source.profile
-        if label_counts is None:
-            counted = np.arange(self._n_counted(profile.q))
-        else:
-            counted = self._counted_labels(_label_entropies(label_counts, profile.total))
-        slots = np.full(profile.q, -1, dtype=np.int64)
-        slots[counted] = np.arange(len(counted))
+    def _statistic(self, source: Profile | RowSource, **fields: Any) -> LabelInformation:
+        statistic = LabelInformation(**fields, aggregate=self.aggregate)
         # Other scores, and other numbers of promising labels, come from the same information with every label.
         alone = len(self._planned_resampling()) == 1
-        whole = alone and caching.is_on(source) and 8 * len(counted) * profile.d <= KEPT_BYTES
-        return ContingencyCounts(
-            book=book,
-            first=0,
-            last=profile.d,
-            sparse=profile.sparse,
-            slot_of_label=slots,
-            n=profile.total,
-            aggregate=None if whole else self.aggregate,
-            compiled=profile.nonzeros >= COMPILE_FROM and profile.weight is None,
-            weighted=profile.weight is not None,
-        )
-
-    # ------------------------------------------------------------------ run
-
-    def _score(self, passes: PassRunner, k: int) -> Scores:
-        source, profile = passes.source, passes.source.profile
-        features, label_counts = source.features, source.label_counts
-        resampling = self._resampling(passes)
-        if features.minimum is None or label_counts is None:
-            ((ranges, label_counts),) = passes.run("ranges", self._ranges(profile))
-            features = replace(ranges, n_categories=features.n_categories)
-        assert label_counts is not None
-        if label_counts[0].any():
-            raise unknown_labels_error(self, label_counts[0])
-        self._check_features(features, profile.n)
-        if self.binning == "equal-width":
-            book = self._equal_width_book(features)
-        else:
-            statistic = self._row_sample(profile)
-            ((sample, _),) = passes.run("quantiles", statistic)
-            weights = None if source.weights is None else source.weights[statistic.chosen]
-            book = quantile_book(sample, features, self.bins, code_missing=self.missing == "code", weights=weights)
-
-        entropies = _label_entropies(label_counts, profile.total)
-        counts = self._counts(source, book, label_counts)
-        planned = sum(name.startswith(COUNTS) for name in passes.plan.readings)
-        tiles = count_in_tiles(counts, source, passes.resources, n_tiles=planned or None, resampling=resampling)
-        information, feature_entropy = np.empty((2, len(resampling), profile.d))
-        for i, tile in enumerate(tiles):
-            (result,) = passes.run(_tile_name(i, len(tiles)), _replicated(tile, resampling, profile))
-            part = slice(tile.first, tile.last)
-            for r, (shared, own) in enumerate(result if len(resampling) > 1 else [result]):
-                information[r, part] = aggregate(shared, self.aggregate) if tile.aggregate is None else shared
-                feature_entropy[r, part] = own
-
-        rest = np.delete(entropies, counts.labels)
-        scores, *resampled = (
-            self._combine(information[r], feature_entropy[r], rest)
-            for r in (0, *range(1 + resampling.shuffles, len(resampling)))
-        )
-        constant, alike = (int(np.count_nonzero(entropy == 0)) for entropy in (feature_entropy[0], entropies))
-        warnings = []
-        if constant == profile.d or alike == profile.q:
-            warnings.append(nothing_to_tell(self.method, constant=constant, d=profile.d, alike=alike, q=profile.q))
-        discovered, q_values = self._discover(information[0], information[1 : 1 + resampling.shuffles])
-        return Scores(
-            scores,
-            extra={"counted_labels": counts.p, "tiles": len(tiles)},
-            warnings=warnings,
-            k=discovered,
-            q_values=q_values,
-            resampled_scores=np.stack(resampled) if resampled else None,
-        )
-
-    def _counted_labels(self, entropies: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Labels in order of falling entropy, ties by index (Algorithm 1, line 7)."""
-        return np.argsort(-entropies, kind="stable")[: self._n_counted(len(entropies))]
-
-    def _combine(
-        self,
-        information: NDArray[np.float64],
-        feature_entropy: NDArray[np.float64],
-        other_label_entropies: NDArray[np.float64],
-    ) -> NDArray[np.float64]:
-        """The score, from the aggregated information and the entropies."""
-        return information
-
-    def _check_features(self, features: FeatureInfo, n: int) -> None:
-        """Refuse infinite values, missing values where they are an error, and too many codes."""
-        assert features.minimum is not None
-        assert features.maximum is not None
-        infinite = ~(np.isfinite(features.minimum) & np.isfinite(features.maximum))
-        if infinite.any():
-            raise DataError(
-                "X contains infinity",
-                column=self._feature_name(infinite),
-                cure="replace infinite values, or leave the feature out",
-            )
-        missing = features.n_missing
-        if missing is not None and missing.any() and self.missing == "error":
-            raise DataError(
-                f"X contains NaN: {number_of(int(missing.sum()), 'missing value')} in "
-                + number_of(int((missing > 0).sum()), "feature"),
-                column=self._feature_name(missing > 0),
-                cure=f"choose {parameter('missing', 'code')} to give them a code of their own, 'mean' or 'median' to "
-                "fill them in, or leave the feature out",
-            )
-        if features.n_categories is not None:
-            n_codes = features.n_categories + (0 if missing is None else (missing > 0))
-            wide = n_codes > MAX_CODES
-            if wide.any():
-                f = int(np.flatnonzero(wide)[0])
-                raise DataError(
-                    f"a categorical feature has {int(features.n_categories[f])} values; at most {MAX_CODES} can be "
-                    "counted. It may only number the rows",
-                    column=self._feature_name(wide),
-                    cure="leave it out when converting (`mlfs convert --drop NAME`), or join rare values",
-                )
-
-    def _feature_name(self, flags: NDArray[np.bool_]) -> str | int:
-        """Name, or index, of the first flagged feature."""
-        f = int(np.flatnonzero(flags)[0])
-        names = getattr(self, "feature_names_in_", None)
-        return f if names is None else str(names[f])
+        whole = alone and caching.is_on(source) and 8 * statistic.p * statistic.book.d <= KEPT_BYTES
+        return replace(statistic, whole=whole)
 
 
-def _replicated(tile: ContingencyCounts, resampling: Resampling, profile: Profile) -> Statistic:
-    """The tile for every replicate of the rows; as it is where there is none."""
-    return tile if len(resampling) == 1 else Resampled(tile, resampling, profile)
-
-
-def _tile_name(i: int, n_tiles: int, name: str = COUNTS) -> str:
-    """What the reading of one tile is called.
-
-    >>> _tile_name(0, 1), _tile_name(0, 3)
-    ('counts', 'counts 1/3')
-    """
-    return name if n_tiles == 1 else f"{name} {i + 1}/{n_tiles}"
-
-
-def _label_entropies(label_counts: NDArray[Any], n: int | float) -> NDArray[np.float64]:
-    positives = label_counts[2]
-    return entropy_of_counts(np.stack([positives, n - positives]), n)
-
-
-class LabelEntropy(_CountingSelector):
+class LabelEntropy(_InformationSelector):
     """Entropy-based label selection (Lee & Kim 2016).
 
     The score of a feature f is the sum of M(f; l) over the promising labels, those of largest entropy, plus the
@@ -357,10 +97,6 @@ class LabelEntropy(_CountingSelector):
     paper = "Lee & Kim 2016, Entropy 18, 405"
     doi = "10.3390/e18110405"
     supervision = "supervised"
-    passes = (
-        "1 (+1 for ranges of data without them, +1 for quantile edges, +1 over the labels alone for -k auto; more when "
-        "tiled)"
-    )
     memory = "worker: 4 bytes * d * (codes - 1) * (p + 1)"
     aggregate = "sum"
 
@@ -410,8 +146,9 @@ class LabelEntropy(_CountingSelector):
         self,
         information: NDArray[np.float64],
         feature_entropy: NDArray[np.float64],
-        other_label_entropies: NDArray[np.float64],
+        label_entropies: NDArray[np.float64],
     ) -> NDArray[np.float64]:
+        other_label_entropies = np.delete(label_entropies, self._counted_labels(label_entropies))
         if not len(other_label_entropies):
             return information
         # Sum of min(H(f), H(l)) over the other labels, without a (d, q) array: the labels below H(f) give their
@@ -423,56 +160,10 @@ class LabelEntropy(_CountingSelector):
         return result
 
 
-class _AllLabels(_CountingSelector):
-    """Scores from the information with every label."""
+_NORMS_PAPER = "González-López, Ventura & Cano 2020, Knowledge-Based Systems 188, 105052"
+_NORMS_DOI = "10.1016/j.knosys.2019.105052"
 
-    supervision = "supervised"
-    passes = LabelEntropy.passes
-    memory = "worker: 4 bytes * d * (codes - 1) * (q + 1)"
-    paper = "González-López, Ventura & Cano 2020, Knowledge-Based Systems 188, 105052"
-    doi = "10.1016/j.knosys.2019.105052"
-
-    def __init__(
-        self,
-        n_features_to_select: int | float | Literal["auto"] | None = None,
-        *,
-        bins: int = 2,
-        binning: Literal["equal-width", "quantile"] = "equal-width",
-        missing: Literal["error", "code", "mean", "median"] = "error",
-        fdr: float = 0.1,
-        resamples: int = 0,
-        random_state: Seed = None,
-    ) -> None:
-        self.n_features_to_select = n_features_to_select
-        self.bins = bins
-        self.binning = binning
-        self.missing = missing
-        self.fdr = fdr
-        self.resamples = resamples
-        self.random_state = random_state
-
-
-_ALL_LABELS_PARAMETERS = """
-    Parameters
-    ----------
-    n_features_to_select : int, float or "auto", optional
-        Number of features to keep, or a fraction of them; half by default. "auto": as many as have more information
-        with the counted labels than by chance, at the false discovery rate `fdr`.
-    bins : int
-        Codes that a numeric feature gets. Features that are 0/1 or categorical are used as they are.
-    binning : {"equal-width", "quantile"}
-        How numeric features are cut: equal width between minimum and maximum, or equal shares of the rows.
-    missing : {"error", "code", "mean", "median"}
-        Missing feature values are an error, get a code of their own, or are filled with the feature's mean or its
-        median, which is that of 16 384 rows drawn at random where there are more.
-    fdr : float
-        False discovery rate of n_features_to_select="auto": the share of features independent of the labels among those
-        that are counted.
-    resamples : int
-        Resamples of the rows (bootstrap) that give each feature's rank interval and selection frequency.
-    random_state : int, Generator or RandomState, optional
-        Seed of the sample of rows for quantile edges, of shuffles and of resamples.
-
+_NOTES = """
     Notes
     -----
     Passes and memory as `LabelEntropy` with all labels counted.
@@ -484,24 +175,30 @@ _ALL_LABELS_PARAMETERS = """
 """
 
 
-class ENM(_AllLabels):
+class ENM(_InformationSelector, AllLabelsSelector):
     __doc__ = (
         "Euclidean norm over labels of the mutual information M(f; l) (González-López et al. 2020).\n"
-        + _ALL_LABELS_PARAMETERS
+        + COUNTING_PARAMETERS
+        + _NOTES
     )
     method = "enm"
     title = "Euclidean norm of mutual information"
+    paper = _NORMS_PAPER
+    doi = _NORMS_DOI
     aggregate = "euclidean"
 
 
-class GMM(_AllLabels):
+class GMM(_InformationSelector, AllLabelsSelector):
     __doc__ = (
         "Geometric mean over labels of the mutual information M(f; l) (González-López et al. 2020).\n\n"
         "    Labels that are the same in every row are left out: they would make every product 0.\n"
-        + _ALL_LABELS_PARAMETERS
+        + COUNTING_PARAMETERS
+        + _NOTES
     )
     method = "gmm"
     title = "Geometric mean of mutual information"
+    paper = _NORMS_PAPER
+    doi = _NORMS_DOI
     aggregate = "geometric"
 
     def _counted_labels(self, entropies: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.primitives.counts import ContingencyCounts, Ranges, equal_width_book
+from mlfs_dask.primitives.counts import LabelInformation, Ranges, equal_width_book
 from mlfs_dask.primitives.pass_plan import SPLIT_FROM_BYTES, PassSizes, plan_pass
 from mlfs_dask.primitives.passes import build_pass, plan_statistics, run_pass
 from mlfs_dask.primitives.row_sources import ArrayRows
@@ -33,7 +33,7 @@ def problem(sparse, n=300, d=17, q=4):
     categories[[3, 11]] = 40, 25
     info = source.features
     book = equal_width_book(FeatureInfo(info.minimum, info.maximum, categories, info.n_missing), 3)
-    statistic = ContingencyCounts(book, 0, d, sparse, np.arange(q), n, "sum", compiled=False)
+    statistic = LabelInformation(book, 0, d, sparse, np.arange(q), n)
     return source, statistic
 
 

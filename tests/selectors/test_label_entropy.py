@@ -16,14 +16,14 @@ from mlfs_dask.blocks.counts import CodeBook
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.primitives import counts as counts_module
-from mlfs_dask.primitives.counts import ContingencyCounts, count_in_tiles, equal_width_book, quantile_book
+from mlfs_dask.primitives.counts import LabelInformation, count_in_tiles, equal_width_book, quantile_book
 from mlfs_dask.primitives.pass_plan import pass_fits, split_evenly
 from mlfs_dask.primitives.passes import plan_statistics
 from mlfs_dask.primitives.resampling import NOT_RESAMPLED, Resampled, Resampling
 from mlfs_dask.primitives.row_sources import ArrayRows, as_rows, measure_features
 from mlfs_dask.primitives.subsets import JoinedRows
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors import label_entropy
+from mlfs_dask.selectors import counting
 from mlfs_dask.selectors.costs import PassRunner
 from mlfs_dask.selectors.label_entropy import ENM, GMM, LabelEntropy
 from mlfs_dask.typing import FeatureInfo
@@ -84,7 +84,7 @@ def test_compiled_loops_give_the_same_bits(monkeypatch):
     X, Y = problem()
     for container in (X, sp.csr_array(X)):
         expected = LabelEntropy(3, bins=4).fit(container, Y).scores_
-        monkeypatch.setattr(label_entropy, "COMPILE_FROM", 0)
+        monkeypatch.setattr(counting, "COMPILE_FROM", 0)
         assert LabelEntropy(3, bins=4).fit(container, Y).scores_.tobytes() == expected.tobytes()
         monkeypatch.undo()
 
@@ -162,7 +162,7 @@ def test_tiles_are_the_fewest_that_fit(data):
     )
     p = data.draw(st.integers(0, 7))
     slots = np.where(np.arange(7) < p, np.arange(7), -1)
-    counts = ContingencyCounts(book, 0, d, sparse, slots, 10**6, "sum")
+    counts = LabelInformation(book, 0, d, sparse, slots, 10**6)
     resampling = data.draw(st.sampled_from([NOT_RESAMPLED, Resampling(2, 0), Resampling(2, 3)]))
     client = data.draw(st.sampled_from([None, object()]))
     resources = Resources(2, data.draw(st.integers(1, 3)), 2**40, 2**40, client=client)

@@ -12,8 +12,10 @@ from scipy import sparse as sp
 from mlfs_dask.errors import DataError
 from mlfs_dask.primitives.row_sources import as_rows
 from mlfs_dask.selectors import METHODS, get_method
+from mlfs_dask.selectors.count_filters import BROR, Chi2, ELAChi2
 from mlfs_dask.selectors.elc import ELC
 from mlfs_dask.selectors.label_entropy import ENM, GMM, LabelEntropy
+from mlfs_dask.selectors.product_filters import BRCC, AnovaF
 from mlfs_dask.selectors.resampling import ResamplingSelector
 
 SELECTORS = {
@@ -24,6 +26,14 @@ SELECTORS = {
     "label-entropy, quantiles": LabelEntropy(3, n_promising_labels=1.0, bins=3, binning="quantile"),
     "enm": ENM(3, bins=20),  # counted by position
     "gmm": GMM(3),
+}
+#: Their scores are no averages over the rows.
+FILTERS = {
+    "chi2": Chi2(3, bins=3),
+    "br-or": BROR(3, bins=3),
+    "ela-chi": ELAChi2(3, bins=3),
+    "br-cc": BRCC(3),
+    "anova-f": AnovaF(3),
 }
 
 
@@ -46,10 +56,10 @@ def containers(X):
     yield da.from_array(X, chunks=(25, -1)).map_blocks(sp.csr_array)
 
 
-@pytest.mark.parametrize("name", SELECTORS)
+@pytest.mark.parametrize("name", [*SELECTORS, *FILTERS])
 def test_whole_weights_repeat_rows(name):
     X, Y, weights = problem()
-    selector = SELECTORS[name]
+    selector = (SELECTORS | FILTERS)[name]
     expected = selector.fit(np.repeat(X, weights, axis=0), np.repeat(Y, weights, axis=0)).scores_
     for container in containers(X):
         found = selector.fit(container, Y, sample_weight=weights)
@@ -111,7 +121,7 @@ def test_compiled_loops_are_not_taken_for_weights(monkeypatch):
     X, Y, weights = problem()
     expected = [selector.fit(X, Y, sample_weight=weights).scores_.tolist() for selector in (ELC(3), ENM(3))]
     monkeypatch.setattr("mlfs_dask.primitives.products.COMPILED_WORK", 0)
-    monkeypatch.setattr("mlfs_dask.selectors.label_entropy.COMPILE_FROM", 0)
+    monkeypatch.setattr("mlfs_dask.selectors.counting.COMPILE_FROM", 0)
     assert [s.fit(as_rows(X, Y), sample_weight=weights).scores_.tolist() for s in (ELC(3), ENM(3))] == expected
 
 

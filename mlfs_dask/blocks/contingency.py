@@ -1,0 +1,127 @@
+"""Scores of features from their contingency tables, the counts of their codes with labels.
+
+A formula is a frozen dataclass whose fields are its parameters: it can be sent to workers, and what it gives be cached.
+Sums run over labels and codes in their order: equal counts give equal bits however the features were cut.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class CountFormula(ABC):
+    """A score of every feature from its counts with labels."""
+
+    @abstractmethod
+    def __call__(self, joint: NDArray[Any], marginal: NDArray[Any], positives: NDArray[Any], n: int | float) -> Array:
+        """Scores, shape (w,), of w features.
+
+        Parameters
+        ----------
+        joint : int64 array, shape (codes, p, w)
+            Rows that have the code and the label, every code included; float64 of weighted rows, as the others.
+        marginal : int64 array, shape (codes, w)
+            Rows that have the code.
+        positives : int64 array, shape (p,)
+            Rows that have the label.
+        n : int or float
+            Rows.
+        """
+
+
+@dataclass(frozen=True)
+class ChiSquare(CountFormula):
+    """Sum over labels of Pearson's χ² of the codes of a feature and having the label.
+
+    Examples
+    --------
+    >>> joint = np.array([[[2, 1]], [[0, 1]]])  # 2 codes, 1 label, 2 features
+    >>> ChiSquare()(joint, np.array([[2, 2], [2, 2]]), np.array([2]), 4)
+    array([4., 0.])
+    """
+
+    def __call__(self, joint: NDArray[Any], marginal: NDArray[Any], positives: NDArray[Any], n: int | float) -> Array:
+        score = np.zeros(marginal.shape[1])
+        share = marginal / n
+        for label, count in enumerate(positives.tolist()):
+            if not 0 < count < n:
+                continue
+            # 1/E of the rows with the label and of those without: n / (share n_l (n − n_l)) together.
+            terms = np.zeros_like(score)
+            for own, observed in zip(share, joint[:, label], strict=True):
+                terms += _ratio((observed - own * count) ** 2, own)
+            score += terms * (n / (count * (n - count)))
+        return score
+
+
+@dataclass(frozen=True)
+class AssignedChiSquare(CountFormula):
+    """χ² of the codes of a feature and the labels as classes, of rows each of which is shared out among its labels.
+
+    Counts are sums of weights, in which a row counts 1/|L| for each of its |L| labels.
+
+    Examples
+    --------
+    >>> joint = np.array([[[2.0, 1.0], [0.0, 1.0]], [[0.0, 1.0], [2.0, 1.0]]])
+    >>> AssignedChiSquare()(joint, np.array([[2.0, 2.0], [2.0, 2.0]]), np.array([2.0, 2.0]), 4.0)
+    array([4., 0.])
+    """
+
+    def __call__(self, joint: NDArray[Any], marginal: NDArray[Any], positives: NDArray[Any], n: int | float) -> Array:
+        score, total = np.zeros(marginal.shape[1]), positives.sum()
+        if not total:
+            return score
+        for observed in joint:
+            # The rows that have the code, each with weight 1: the sum over their labels.
+            share = observed.sum(axis=0) / total
+            for count, own in zip(positives.tolist(), observed, strict=True):
+                expected = share * count
+                score += _ratio((own - expected) ** 2, expected)
+        return score
+
+
+@dataclass(frozen=True)
+class OddsRatio(CountFormula):
+    """Sum over labels of |log odds ratio| of having a code and having the label.
+
+    Of more than two codes, the mean over the codes, weighted by their rows; of two both are equal.
+
+    Parameters
+    ----------
+    smoothing : float
+        Added to each of the four counts.
+
+    Examples
+    --------
+    >>> joint = np.array([[[3, 2]], [[1, 2]]])
+    >>> OddsRatio(1.0)(joint, np.array([[4, 4], [4, 4]]), np.array([4]), 8).round(6)  # log(4 · 4 / (2 · 2))
+    array([1.386294, 0.      ])
+    """
+
+    smoothing: float
+
+    def __call__(self, joint: NDArray[Any], marginal: NDArray[Any], positives: NDArray[Any], n: int | float) -> Array:
+        score, s = np.zeros(marginal.shape[1]), self.smoothing
+        varying = (marginal > 0) & (marginal < n)
+        share = np.where(varying, marginal / n, 0.0)
+        for label, count in enumerate(positives.tolist()):
+            if not 0 < count < n:
+                continue
+            for own, rows, both in zip(share, marginal, joint[:, label], strict=True):
+                code_alone, label_alone = rows - both, count - both
+                neither = n - rows - label_alone
+                score += own * np.abs(np.log((both + s) * (neither + s) / ((code_alone + s) * (label_alone + s))))
+        return score
+
+
+def _ratio(numerator: Array, denominator: Array) -> Array:
+    """The quotient, 0 where the denominator is 0."""
+    return np.divide(numerator, denominator, out=np.zeros_like(numerator), where=denominator > 0)

@@ -1,0 +1,167 @@
+"""Filters from contingency counts of features with every label: chi-square and odds ratio."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from mlfs_dask.blocks.contingency import AssignedChiSquare, ChiSquare, CountFormula, OddsRatio
+from mlfs_dask.primitives.counts import AssignedCountScores
+from mlfs_dask.selectors.counting import COUNTING_PARAMETERS, CountFilter
+from mlfs_dask.selectors.options import check_parameters
+from mlfs_dask.typing import Profile, RowSource, Seed
+
+
+class Chi2(CountFilter):
+    __doc__ = (
+        """Sum over labels of Pearson's chi-square of a feature and the label.
+
+    Binary relevance: the table of a label has the codes of the feature in its rows, and having the label or not in its
+    two columns. For a 0/1 feature that is the statistic of Yang & Pedersen (1997), summed over the categories without
+    weights. (scikit-learn's `chi2` differs: it compares sums of values, those of absent 0/1 features left out.)
+"""
+        + COUNTING_PARAMETERS
+        + """
+    Notes
+    -----
+    Passes and memory as `LabelEntropy` with all labels counted. Scores rest on integer counts: the same bits for any
+    chunking. Unknown labels (-1) are refused.
+
+    References
+    ----------
+    Y. Yang, J. Pedersen, "A comparative study on feature selection in text categorization", International Conference on
+    Machine Learning (1997) 412-420. N. Spolaôr, E. Cherman, M. Monard, H. Lee, "A comparison of multi-label feature
+    selection methods using the problem transformation approach", Electronic Notes in Theoretical Computer Science 292
+    (2013) 135-151, doi:10.1016/j.entcs.2013.02.010, for binary relevance.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[0, 0, 1], [0, 1, 1], [1, 0, 1], [1, 1, 1]])
+    >>> Y = np.array([[0, 0], [0, 0], [1, 0], [1, 1]])
+    >>> Chi2(n_features_to_select=1).fit(X, Y).scores_.round(3)
+    array([5.333, 1.333, 0.   ])
+    """
+    )
+    method = "chi2"
+    title = "Sum of chi-squares with the labels"
+    paper = "Yang & Pedersen 1997, ICML, 412; for labels Spolaôr et al. 2013, ENTCS 292, 135"
+    doi = "10.1016/j.entcs.2013.02.010"
+
+    @property
+    def _formula(self) -> CountFormula:
+        return ChiSquare()
+
+
+class BROR(CountFilter):
+    __doc__ = (
+        """Sum over labels of the absolute log odds ratio of a feature and the label (BR+OR).
+
+    Binary relevance with the odds ratio: |log(P(f|l)(1 - P(f|not l)) / ((1 - P(f|l))P(f|not l)))|, summed over the
+    labels as Chen et al. (2009) sum it over classes. Of a feature with more than two codes, it is the mean over having
+    each code, weighted by the rows that have it. Constant features and labels give 0.
+"""
+        + COUNTING_PARAMETERS.replace(
+            "    fdr : float",
+            """    smoothing : float
+        Added to each of the four counts of an odds ratio, which keeps it finite; 0.5 is Haldane's correction.
+    fdr : float""",
+        )
+        + """
+    Notes
+    -----
+    Passes and memory as `LabelEntropy` with all labels counted. Scores rest on integer counts: the same bits for any
+    chunking. Unknown labels (-1) are refused.
+
+    References
+    ----------
+    J. Chen, H. Huang, S. Tian, Y. Qu, "Feature selection for text classification with naive Bayes", Expert Systems with
+    Applications 36 (2009) 5432-5435, doi:10.1016/j.eswa.2008.06.054. J. Haldane, "The estimation and significance of
+    the logarithm of a ratio of frequencies", Annals of Human Genetics 20 (1956) 309-311, for the smoothing.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[0, 0, 1], [0, 1, 1], [1, 0, 1], [1, 1, 1]])
+    >>> BROR(n_features_to_select=1).fit(X, np.array([0, 0, 1, 1])).scores_.round(3)  # log(2.5² / 0.5²)
+    array([3.219, 0.   , 0.   ])
+    """
+    )
+    method = "br-or"
+    title = "Sum of absolute log odds ratios with the labels (BR+OR)"
+    paper = "Chen, Huang, Tian & Qu 2009, Expert Systems with Applications 36, 5432"
+    doi = "10.1016/j.eswa.2008.06.054"
+
+    def __init__(
+        self,
+        n_features_to_select: int | float | Literal["auto"] | None = None,
+        *,
+        bins: int = 2,
+        binning: Literal["equal-width", "quantile"] = "equal-width",
+        missing: Literal["error", "code", "mean", "median"] = "error",
+        smoothing: float = 0.5,
+        fdr: float = 0.1,
+        resamples: int = 0,
+        random_state: Seed = None,
+    ) -> None:
+        super().__init__(
+            n_features_to_select,
+            bins=bins,
+            binning=binning,
+            missing=missing,
+            fdr=fdr,
+            resamples=resamples,
+            random_state=random_state,
+        )
+        self.smoothing = smoothing
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_parameters(self, positive=("smoothing",), least={"resamples": 0, "random_state": 0})
+
+    @property
+    def _formula(self) -> CountFormula:
+        return OddsRatio(float(self.smoothing))
+
+
+class ELAChi2(CountFilter):
+    __doc__ = (
+        """Chi-square of a feature and the labels as classes, by entropy-based label assignment (ELA+CHI).
+
+    A row with |L| labels stands for |L| rows of one class each that weigh 1/|L| (Chen et al. 2007): the more labels,
+    the less is known of each. Pearson's chi-square of the table of codes and classes follows. Rows without a label, and
+    labels without a row, are left out, as in the program of Lee & Kim (2013), which the scores equal.
+"""
+        + COUNTING_PARAMETERS
+        + """
+    Notes
+    -----
+    Passes as `LabelEntropy`. A worker holds (q + 1) * sum of (codes - 1) sums of 8 bytes. Counts are sums of weights,
+    made by NumPy: scores are equal to 1e-9 for any chunking. Unknown labels (-1) are refused.
+
+    References
+    ----------
+    W. Chen, J. Yan, B. Zhang, Z. Chen, Q. Yang, "Document transformation for multi-label feature selection in text
+    categorization", IEEE International Conference on Data Mining (2007) 451-456, doi:10.1109/ICDM.2007.18. The program:
+    github.com/CAU-AIR-Lab/PMU, `ela_chi.m`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[0, 0, 1], [0, 1, 1], [1, 0, 1], [1, 1, 1]])
+    >>> Y = np.array([[1, 0], [1, 0], [0, 1], [0, 1]])
+    >>> ELAChi2(n_features_to_select=1).fit(X, Y).scores_
+    array([4., 0., 0.])
+    """
+    )
+    method = "ela-chi"
+    title = "Chi-square after entropy-based label assignment (ELA+CHI)"
+    paper = "Chen, Yan, Zhang, Chen & Yang 2007, IEEE ICDM, 451"
+    doi = "10.1109/ICDM.2007.18"
+    memory = "worker: 8 bytes * d * (codes - 1) * (q + 1)"
+
+    @property
+    def _formula(self) -> CountFormula:
+        return AssignedChiSquare()
+
+    def _statistic(self, source: Profile | RowSource, **fields: Any) -> AssignedCountScores:
+        return AssignedCountScores(**{**fields, "compiled": False}, formula=self._formula)

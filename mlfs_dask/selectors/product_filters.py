@@ -1,0 +1,116 @@
+"""Filters from moments and cross-products: correlations with the labels, and variances between and within classes.
+
+All are formulas of the sums that one pass gives, in loops over labels that hold a few numbers for every feature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.primitives.products import LabelMoments
+from mlfs_dask.selectors.products import PRODUCTS_PARAMETERS, ProductsFilter
+
+Array = NDArray[np.float64]
+
+#: Least share of a feature's variance that counts as being within the classes: below it a difference of sums is
+#: rounding, which would rank features that separate the classes exactly.
+LEAST_WITHIN = 1e-12
+
+
+def _varying_labels(sums: LabelMoments) -> Iterator[tuple[Array, float]]:
+    """(Y'(X − mean), positive rows) of every label that some rows have and some have not."""
+    for products, count in zip(sums.products, sums.positives.tolist(), strict=True):
+        if 0 < count < sums.n:
+            yield products, count
+
+
+def _quotient(numerator: Array, denominator: Array) -> Array:
+    """The quotient, 0 where the denominator is 0: of constant features."""
+    return np.divide(numerator, denominator, out=np.zeros_like(numerator), where=denominator > 0)
+
+
+class BRCC(ProductsFilter):
+    __doc__ = (
+        """Sum over labels of the absolute Pearson correlation of a feature with the label (BR+CC).
+
+    Binary relevance with a correlation coefficient: the relevance term of multi-label correlation-based feature
+    selection (Jungjit et al. 2013), as Lee & Kim (2016) compare with it. A constant feature or label has correlation 0.
+"""
+        + PRODUCTS_PARAMETERS
+        + """
+    Notes
+    -----
+    One pass over X. A worker holds q * d + q² numbers of 8 bytes a running task, the driver as many. Unknown labels
+    (-1) are refused.
+
+    References
+    ----------
+    S. Jungjit, M. Michaelis, A. Freitas, J. Cinatl, "Two extensions to multi-label correlation-based feature selection:
+    a case study in bioinformatics", IEEE International Conference on Systems, Man, and Cybernetics (2013) 1519-1524,
+    doi:10.1109/SMC.2013.262.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[0.0, 1.0, 5.0], [0.0, 0.0, 5.0], [1.0, 1.0, 5.0], [1.0, 0.0, 5.0]])
+    >>> Y = np.array([[0, 1], [0, 0], [1, 1], [1, 1]])
+    >>> BRCC(n_features_to_select=1).fit(X, Y).scores_.round(3)
+    array([1.577, 0.577, 0.   ])
+    """
+    )
+    method = "br-cc"
+    title = "Sum of absolute correlations with the labels (BR+CC)"
+    paper = "Jungjit, Michaelis, Freitas & Cinatl 2013, IEEE SMC, 1519"
+    doi = "10.1109/SMC.2013.262"
+
+    def _score_features(self, sums: LabelMoments, *others: Any) -> Array:
+        score = np.zeros(len(sums.m2))
+        for products, count in _varying_labels(sums):
+            score += np.abs(products) / np.sqrt(count * (1 - count / sums.n))
+        return _quotient(score, np.sqrt(sums.m2))
+
+
+class AnovaF(ProductsFilter):
+    __doc__ = (
+        """Sum over labels of the F statistic of one-way analysis of variance.
+
+    The two classes of a label are the rows that have it and those that have not (binary relevance). F is the variance
+    between the classes over the variance within them, on 1 and n - 2 degrees of freedom; a constant feature has 0. Of
+    a feature that separates the classes exactly, the variance within is taken as 1e-12 of the whole: F stays finite.
+"""
+        + PRODUCTS_PARAMETERS
+        + """
+    Notes
+    -----
+    One pass over X. A worker holds q * d + q² numbers of 8 bytes a running task, the driver as many. Unknown labels
+    (-1) are refused.
+
+    References
+    ----------
+    N. Elssied, O. Ibrahim, A. Osman, "A novel feature selection based on one-way ANOVA F-test for e-mail spam
+    classification", Research Journal of Applied Sciences, Engineering and Technology 7 (2014) 625-638,
+    doi:10.19026/rjaset.7.299.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[0.0, 5.0], [1.0, 5.0], [1.0, 5.0], [2.0, 5.0]])
+    >>> AnovaF(n_features_to_select=1).fit(X, np.array([0, 0, 1, 1])).scores_
+    array([2., 0.])
+    """
+    )
+    method = "anova-f"
+    title = "Sum of one-way ANOVA F statistics"
+    paper = "Elssied, Ibrahim & Osman 2014, RJASET 7, 625"
+    doi = "10.19026/rjaset.7.299"
+
+    def _score_features(self, sums: LabelMoments, *others: Any) -> Array:
+        score, least = np.zeros(len(sums.m2)), LEAST_WITHIN * sums.m2
+        for products, count in _varying_labels(sums):
+            between = products**2 / (count * (1 - count / sums.n))
+            score += _quotient(between, np.maximum(sums.m2 - between, least))
+        return score * max(sums.n - 2, 1)

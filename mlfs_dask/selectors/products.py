@@ -1,0 +1,164 @@
+"""What selectors from moments and cross-products share: their one reading, of the rows and of all replicates of them.
+
+Y'(X − mean), Y'Y and the moments of X come from one pass over X, which every selector that begins with them shares. A
+filter is a formula of these sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.primitives.passes import CachedStatistic, MergeableStatistic, StatisticGroup
+from mlfs_dask.primitives.products import LabelMoments, LabelProducts, wants_compiled
+from mlfs_dask.primitives.resampling import Resampling, replicate_groups
+from mlfs_dask.runtime import Resources
+from mlfs_dask.selectors.base import Scores, nothing_to_tell, unknown_labels_error
+from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
+from mlfs_dask.selectors.resampling import ResamplingSelector
+from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed
+
+
+class ProductsSelector(ResamplingSelector):
+    """Base class of selectors whose scores follow from `LabelMoments`, and from what `_statistics` has beside it."""
+
+    def _statistics(self, profile: Profile) -> list[MergeableStatistic]:
+        """What is read: `LabelProducts` first."""
+        weighted = profile.weight is not None
+        return [LabelProducts(profile.d, profile.q, compiled=wants_compiled(profile), weighted=weighted)]
+
+    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[CachedStatistic]:
+        return self._statistics(source.profile) if len(self._planned_resampling()) == 1 else ()
+
+    def _readings(self, source: Profile | RowSource, resampling: Resampling, resources: Resources) -> list[Reading]:
+        """The readings that sum all replicates of the rows, as many as fit in each."""
+        statistics = self._statistics(source if isinstance(source, Profile) else source.profile)
+        if len(resampling) == 1:
+            return [Reading("products", tuple(statistics))]
+        groups = replicate_groups(StatisticGroup(statistics), resampling, source, resources)
+        if len(groups) == 1:
+            return [Reading("products", tuple(groups))]
+        return [Reading(f"products {i}/{len(groups)}", (group,)) for i, group in enumerate(groups, start=1)]
+
+    def _replicates_cost(
+        self, readings: Sequence[Reading], resampling: Resampling, profile: Profile, first: str
+    ) -> tuple[dict[str, int], list[HeldArray], list[str]]:
+        """Sizes, arrays and notes of the replicates of the rows; scores of them are held from the step `first` on."""
+        sizes = {"s": readings[0].statistics[0].result_bytes, **self._replicate_sizes(profile)}
+        if len(resampling) == 1:
+            return sizes, [], []
+        arrays = [HeldArray("sums of replicates", "s", "u1", first, first), *self._replicate_arrays(readings[0].name)]
+        return (
+            sizes,
+            arrays,
+            [f"for {resampling.shuffles} shuffles and {resampling.resamples} resamples of the rows too"],
+        )
+
+    def _sums(self, passes: PassRunner, resampling: Resampling) -> Iterator[list[Any]]:
+        """The results of `_statistics` for every replicate of the rows, in their order."""
+        for reading in self._readings(passes.source, resampling, passes.resources):
+            results = passes.run(reading.name, *reading.statistics)
+            if len(resampling) == 1:
+                yield results
+            else:
+                yield from results[0]
+
+    def _check_sums(self, sums: LabelMoments) -> None:
+        if sums.unknown.any():
+            raise unknown_labels_error(self, sums.unknown)
+        self._refuse_broken_features(sums.mean, sums.m2)
+
+
+#: Documentation of the parameters that every `ProductsFilter` has.
+PRODUCTS_PARAMETERS = """
+    Parameters
+    ----------
+    n_features_to_select : int, float or "auto", optional
+        Number of features to keep, or a fraction of them; half by default. "auto": as many as go with the labels more
+        than by chance, at the false discovery rate `fdr`.
+    missing : {"error", "mean", "median"}
+        Missing feature values are an error, or are filled with the feature's mean or its median, which is that of
+        16 384 rows drawn at random where there are more.
+    fdr : float
+        False discovery rate of n_features_to_select="auto": the share of features independent of the labels among those
+        that are counted.
+    resamples : int
+        Resamples of the rows (bootstrap) that give each feature's rank interval and selection frequency.
+    random_state : int, Generator or RandomState, optional
+        Seed of shuffles, of resamples, and of the sample of rows for medians.
+"""
+
+
+class ProductsFilter(ProductsSelector):
+    """Base class of filters whose scores are a formula of moments and cross-products."""
+
+    supervision = "supervised"
+    passes = "1 (+1 over the labels alone for -k auto)"
+    memory = "worker and driver: 8 bytes * (q * d + q²)"
+
+    def __init__(
+        self,
+        n_features_to_select: int | float | Literal["auto"] | None = None,
+        *,
+        missing: Literal["error", "mean", "median"] = "error",
+        fdr: float = 0.1,
+        resamples: int = 0,
+        random_state: Seed = None,
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.missing = missing
+        self.fdr = fdr
+        self.resamples = resamples
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
+        self._check_values()
+
+    def _score_features(self, sums: LabelMoments, *others: Any) -> NDArray[np.float64]:
+        """(d,) scores from the results of `_statistics`, which may be changed; a constant feature has 0."""
+        raise NotImplementedError
+
+    def _held_arrays(self, profile: Profile) -> tuple[HeldArray, ...]:
+        """What the formula holds on the driver beside the sums and the scores."""
+        return ()
+
+    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
+        profile = source if isinstance(source, Profile) else source.profile
+        resampling = self._planned_resampling()
+        readings = self._readings(source, resampling, resources)
+        sizes, arrays, notes = self._replicates_cost(readings, resampling, profile, "scores")
+        if len(resampling) == 1:
+            sizes["s"] = sum(statistic.result_bytes for statistic in readings[0].statistics)
+            arrays = [HeldArray("sums", "s", "u1", first="scores")]
+        return Cost(
+            steps=[*self._label_readings(profile), *readings, "scores"],
+            sizes={"d": profile.d, "q": profile.q, **sizes},
+            arrays=[*arrays, *self._held_arrays(profile), HeldArray("moments and scores", "12 d", first="scores")],
+            notes=notes,
+        )
+
+    def _score(self, passes: PassRunner, k: int) -> Scores:
+        resampling = self._resampling(passes)
+        sums = self._sums(passes, resampling)
+        moments, *others = next(sums)
+        self._check_sums(moments)
+        scores = self._score_features(moments, *others)
+        warnings: list[Warning] = []
+        if not scores.any():
+            alike = int(np.count_nonzero((moments.positives == 0) | (moments.positives == moments.n)))
+            constant, d = int(np.count_nonzero(moments.m2 == 0)), len(scores)
+            warnings = [nothing_to_tell(self.method, constant=constant, d=d, alike=alike, q=len(moments.positives))]
+        null = [self._score_features(*next(sums)) for _ in range(resampling.shuffles)]
+        discovered, q_values = self._discover(scores, np.array(null))
+        resampled = [self._score_features(*each) for each in sums]
+        return Scores(
+            scores,
+            extra={"constant_features": int(np.count_nonzero(moments.m2 == 0))},
+            warnings=warnings,
+            k=discovered,
+            q_values=q_values,
+            resampled_scores=np.stack(resampled) if resampled else None,
+        )

@@ -1,0 +1,118 @@
+"""The one-pass filters: against their plain twins and published programs; any chunking and container; hand cases."""
+
+from __future__ import annotations
+
+import dask.array as da
+import numpy as np
+import pytest
+from scipy import sparse as sp
+
+from mlfs_dask.blocks.sparse import as_labels
+from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.primitives.row_sources import ArrayRows
+from mlfs_dask.selectors import get_method
+from tests.conftest import published
+from tests.reference import filters as twins
+
+#: Every filter with parameters, and its twin with the same.
+FILTERS = {
+    "br-cc": [{}],
+    "anova-f": [{}],
+    "chi2": [{}, {"bins": 4}],
+    "ela-chi": [{}, {"bins": 20}],  # counted in lanes, and by position
+    "br-or": [{}, {"bins": 3, "smoothing": 1.0}],
+}
+CASES = [(method, parameters) for method, cases in FILTERS.items() for parameters in cases]
+
+
+def problem(seed=0, n=120, d=9, q=5):
+    """X with 0/1, sparse, distant and constant features; labels of which one never occurs, and rows without any."""
+    rng = np.random.default_rng(seed)
+    Y = (rng.random((n, q)) < rng.uniform(0.1, 0.6, q)).astype(np.int8)
+    Y[:, -1] = 0
+    Y[:5] = 0
+    X = rng.normal(size=(n, d))
+    X[:, 0] += 2 * Y[:, 0]
+    X[:, 1] = rng.random(n) < 0.3
+    X[:, 2] = np.where(rng.random(n) < 0.8, 0, X[:, 2])
+    X[:, 3] += 1e4
+    X[:, 4] = 7.0
+    X[:, 5] = np.where(rng.random(n) < 0.9, Y[:, 1], 1 - Y[:, 1])
+    return X, Y
+
+
+def twin(method, X, Y, **parameters):
+    return getattr(twins, method.replace("-", "_"))(X, Y, **parameters)
+
+
+@pytest.mark.parametrize(("method", "parameters"), CASES)
+def test_equals_the_plain_twin_in_any_container_and_chunking(method, parameters):
+    X, Y = problem()
+    expected = twin(method, X, Y, **parameters)
+    assert expected.max() > 0
+    lazy = da.from_array(X, chunks=((50, 1, 69), (4, 5)))
+    lazy_Y = da.from_array(Y, chunks=((70, 50), -1))
+    for rows in (
+        (X, Y),
+        (sp.csr_array(X), Y),
+        (lazy, lazy_Y),
+        (lazy.map_blocks(sp.csr_array), lazy_Y),
+        (ArrayRows(X, as_labels(Y), block_bytes=1000), None),
+    ):
+        found = get_method(method)(3, **parameters).fit(*rows)
+        assert found.scores_ == pytest.approx(expected, rel=1e-9, abs=1e-9)
+        assert found.scores_[4] == 0  # constant
+        assert found.report_.passes == found.report_.plan["passes"]
+
+
+@pytest.mark.parametrize("method", ["chi2", "br-or"])
+def test_integer_counts_give_the_same_bits(method):
+    X, Y = problem(1)
+    expected = get_method(method)(3, bins=5).fit(X, Y).scores_.tobytes()
+    for rows in (ArrayRows(X, as_labels(Y), block_bytes=500), ArrayRows(sp.csr_array(X), as_labels(Y))):
+        assert get_method(method)(3, bins=5).fit(rows).scores_.tobytes() == expected
+
+
+@pytest.mark.parametrize("method", FILTERS)
+def test_unknown_labels_are_refused(method):
+    X, Y = problem()
+    Y[3, 2] = -1
+    with pytest.raises(DataError, match=r"no support for missing labels.* column 2 of Y"):
+        get_method(method)(3).fit(X, Y)
+
+
+@pytest.mark.parametrize("method", FILTERS)
+def test_where_nothing_can_be_told_a_warning_says_why(method):
+    X, Y = problem()
+    with pytest.warns(UserWarning, match=f"{method} can tell no feature from another: all 5 labels are the same"):
+        found = get_method(method)(3).fit(X, np.zeros_like(Y))
+    assert found.scores_.tolist() == [0.0] * 9
+    with pytest.warns(UserWarning, match="all 2 features are constant"):
+        get_method(method)(1).fit(np.full((len(Y), 2), 3.0), Y)
+
+
+def emotions(data_set):
+    """(X, Y) of the real set."""
+    lines = (data_set("emotions") / "emotions.arff").read_text().splitlines()
+    values = np.array([line.split(",") for line in lines if line[:1].isdigit() or line[:1] == "-"], float)
+    return values[:, :72], values[:, 72:]
+
+
+def test_ela_chi_equals_the_program_of_others(data_set):
+    expected = published("ela_chi")["scores"]
+    X, Y = emotions(data_set)
+    assert get_method("ela-chi")(10).fit(X, Y).scores_ == pytest.approx(expected, rel=1e-9)
+
+
+def test_features_that_separate_a_label_exactly_have_a_finite_f_statistic():
+    Y = np.array([0, 0, 0, 1, 1])
+    X = np.stack([Y * 3.0, Y * 1e6 + 1e9, np.arange(5.0)], axis=1)
+    found = get_method("anova-f")(1).fit(X, Y).scores_
+    assert found[0] == pytest.approx(3e12)
+    assert found[1] == pytest.approx(3e12)
+    assert found[2] == pytest.approx(9.0)
+
+
+def test_odds_ratios_are_smoothed_by_a_positive_number():
+    with pytest.raises(UsageError, match="smoothing must be a positive number; got 0"):
+        get_method("br-or")(3, smoothing=0).fit(*problem())
