@@ -64,6 +64,13 @@ class CodeBook:
         ptr = self.edge_ptr[first : last + 1]
         return CodeBook(ptr - ptr[0], self.edges[ptr[0] : ptr[-1]], self.has_missing[first:last])
 
+    def take(self, features: NDArray[np.int64]) -> CodeBook:
+        """The book of some features, in their order."""
+        counts = np.diff(self.edge_ptr)[features]
+        ptr = np.concatenate(([0], np.cumsum(counts)))
+        places = np.arange(ptr[-1]) + np.repeat(self.edge_ptr[features] - ptr[:-1], counts)
+        return CodeBook(ptr, self.edges[places], self.has_missing[features])
+
 
 @dataclass(frozen=True)
 class CountLayout:
@@ -320,14 +327,9 @@ def count_block(
 
             count_positions(indptr, positions, have.indptr, have.indices, by_position, marginal)
         else:
-            kept = positions >= 0
-            ptr = np.concatenate(([0], np.cumsum(kept)))[indptr]
-            coded = sp.csr_array(
-                (np.ones(int(ptr[-1]), dtype=np.int64), positions[kept], ptr),
-                shape=(block.X.shape[0], len(marginal)),
-            )
+            coded = _indicators(indptr, positions, len(marginal))
             by_position += (have.astype(np.int64) @ coded).toarray().astype(by_position.dtype)
-            marginal += np.bincount(positions[kept], minlength=len(marginal)).astype(marginal.dtype)
+            marginal += np.bincount(coded.indices, minlength=len(marginal)).astype(marginal.dtype)
     positives: NDArray[np.int64] = np.diff(have.indptr).astype(np.int64)
     return positives
 
@@ -345,14 +347,36 @@ def _count_weights(
             lane_marginal[v] += weights @ is_code
             lanes[:, v] += labels @ is_code
     if by_position.shape[1]:
-        indptr, positions = _positions(coder, X, compiled=False)
-        kept = positions >= 0
-        ptr = np.concatenate(([0], np.cumsum(kept)))[indptr]
-        shape = X.shape[0], len(marginal)
-        coded = sp.csr_array((np.ones(int(ptr[-1])), positions[kept], ptr), shape=shape)
+        coded = _indicators(*_positions(coder, X, compiled=False), len(marginal)).astype(np.float64)
         by_position += (labels @ coded).toarray()
         marginal += weights @ coded
     return np.asarray(labels.sum(axis=1), dtype=np.float64)
+
+
+def code_indicators(coder: BlockCoder, X: Matrix) -> sp.csr_array:
+    """Which codes the rows of a block have, of a layout in which every feature is counted by position.
+
+    Parameters
+    ----------
+    coder : BlockCoder
+        Its layout is that of sparse blocks, for dense ones too.
+    X : ndarray or csr_array, shape (rows, d)
+        The features of the coder's book.
+
+    Returns
+    -------
+    csr_array of int8, shape (rows, positions)
+        One where a row has a code that is not the feature's reference.
+    """
+    return _indicators(*_positions(coder, X, compiled=False), coder.layout.positions).astype(np.int8)
+
+
+def _indicators(indptr: NDArray[Any], positions: NDArray[Any], n_positions: int) -> sp.csr_array:
+    """Ones, int64, at the positions of each row that are not -1."""
+    kept = positions >= 0
+    ptr = np.concatenate(([0], np.cumsum(kept)))[indptr]
+    shape = len(indptr) - 1, n_positions
+    return sp.csr_array((np.ones(int(ptr[-1]), dtype=np.int64), positions[kept], ptr), shape=shape)
 
 
 def _codes(coder: BlockCoder, X: NDArray[Any]) -> NDArray[np.uint8]:

@@ -1,0 +1,178 @@
+"""Information of pairs: what a feature shares with a partner, and how much of that the labels share too.
+
+A partner s is another feature or a label. From the counts N(f, s) follows the mutual information I(f; s), and from
+N(f, s, l) the interaction information I(f; s; l) = I(f; s) - I(f; s | l) = I(f; l) - I(f; l | s) (McGill 1954), which
+is positive where partner and label say the same of f, and negative where they say more together. Criteria that choose
+features one after another are sums of the two (Brown et al. 2012).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask.blocks.entropy import count_log_count, entropy_of_counts, rounding_error
+
+
+class PartnerCounts(NamedTuple):
+    """How often partners have each of their codes, alone and with a label.
+
+    Attributes
+    ----------
+    codes : int64 array, shape (m,)
+        Rows that have each code of a partner but its reference code, partner by partner; float64 of weighted rows, as
+        the others.
+    labels : int64 array, shape (q,)
+        Rows that have each label.
+    both : int64 array, shape (m, q)
+        Rows that have the code and the label.
+    """
+
+    codes: NDArray[Any]
+    labels: NDArray[Any]
+    both: NDArray[Any]
+
+
+class PairCounts(NamedTuple):
+    """How often w features have each of their K codes, together with a code of a partner, a label, or both.
+
+    Attributes
+    ----------
+    alone : int64 array, shape (K, w)
+    codes : int64 array, shape (K, m, w)
+        The second axis as in `PartnerCounts`.
+    labels : int64 array, shape (K, q, w)
+    both : int64 array, shape (K, m, q, w)
+    """
+
+    alone: NDArray[Any]
+    codes: NDArray[Any]
+    labels: NDArray[Any]
+    both: NDArray[Any]
+
+
+def face_splitting_product(A: sp.csr_array, B: sp.csr_array) -> sp.csr_array:
+    """The products of every entry of a row of A with every entry of the same row of B, of indicators.
+
+    Parameters
+    ----------
+    A, B : csr_array, shapes (rows, a) and (rows, b)
+        Their stored entries count as 1.
+
+    Returns
+    -------
+    csr_array of int8, shape (rows, a b)
+        Column i b + j is the product of column i of A and column j of B.
+
+    Examples
+    --------
+    >>> A, B = (sp.csr_array(np.array(rows, dtype=np.int8)) for rows in ([[1, 0], [1, 1]], [[1, 1, 0], [0, 0, 1]]))
+    >>> face_splitting_product(A, B).toarray().tolist()
+    [[1, 1, 0, 0, 0, 0], [0, 0, 1, 0, 0, 1]]
+    """
+    of_A, of_B = np.diff(A.indptr), np.diff(B.indptr)
+    entries = np.repeat(of_B, of_A)  # of the product, for every entry of A
+    start = np.cumsum(entries) - entries
+    step = np.arange(int(entries.sum())) - np.repeat(start, entries)
+    partner = B.indices[np.repeat(np.repeat(B.indptr[:-1], of_A), entries) + step]
+    columns = np.repeat(A.indices.astype(np.int64), entries) * B.shape[1] + partner
+    ptr = np.concatenate(([0], np.cumsum(of_A.astype(np.int64) * of_B)))
+    shape = A.shape[0], A.shape[1] * B.shape[1]
+    return sp.csr_array((np.ones(len(columns), np.int8), columns.astype(np.int32), ptr.astype(np.int32)), shape=shape)
+
+
+def paired_columns(
+    partners: sp.csr_array, labels: sp.csr_array, max_entries: int
+) -> Iterator[tuple[slice, sp.csr_array]]:
+    """Indicators of labels, of codes of partners, and of both, of runs of rows.
+
+    Parameters
+    ----------
+    partners : csr_array, shape (rows, m)
+        Indicators of the codes of the partners.
+    labels : csr_array, shape (rows, q)
+        Indicators of the labels; q = 0 for pairs alone.
+    max_entries : int
+        Of a run, unless a single row has more.
+
+    Yields
+    ------
+    rows : slice
+    columns : csr_array of int8, shape (rows, q + m + m q)
+    """
+    of_partners, of_labels = (np.diff(matrix.indptr).astype(np.int64) for matrix in (partners, labels))
+    until = np.cumsum(of_partners + of_labels + of_partners * of_labels)
+    start = 0
+    while start < len(until):
+        before = until[start - 1] if start else 0
+        stop = max(start + 1, int(np.searchsorted(until, before + max_entries, side="right")))
+        rows = slice(start, stop)
+        A, B = partners[rows], labels[rows]
+        yield rows, sp.hstack([B, A, face_splitting_product(A, B)], format="csr", dtype=np.int8)
+        start = stop
+
+
+def pair_terms(
+    pairs: PairCounts, partner: PartnerCounts, ptr: NDArray[np.int64], n: int | float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """I(f; s) and the sum of I(f; s; l) over the labels, of features with every partner; and their entropy.
+
+    Parameters
+    ----------
+    pairs : PairCounts
+        Of w features.
+    partner : PartnerCounts
+    ptr : int64 array, shape (c + 1,)
+        The codes ptr[i]..ptr[i + 1]-1 are those of partner i.
+    n : int or float
+        Rows, or the sum of their weights.
+
+    Returns
+    -------
+    terms : float64 array, shape (2, c, w), or (1, c, w) without labels
+        Those no larger than the rounding error of their entropies are zero.
+    entropy : float64 array, shape (w,)
+    """
+    q = len(partner.labels)
+    terms = np.zeros((2 if q else 1, len(ptr) - 1, pairs.alone.shape[1]))
+    H_f = entropy_of_counts(pairs.alone, n)
+    H_l = entropy_of_counts(np.stack([partner.labels, n - partner.labels]), n)[:, np.newaxis]
+    H_fl = _entropy_with_labels(pairs.alone[:, np.newaxis], pairs.labels, n)  # (q, w)
+    for i, (first, last) in enumerate(itertools.pairwise(ptr)):
+        codes = slice(first, last)
+        N_s = _with_reference(partner.codes[codes], n)  # (K_s,)
+        N_fs = _with_reference(pairs.codes[:, codes], pairs.alone, axis=1)  # (K, K_s, w)
+        shared = H_f + entropy_of_counts(N_s[:, np.newaxis], n) - entropy_of_counts(N_fs.reshape(-1, N_fs.shape[2]), n)
+        shared[shared <= rounding_error(n)] = 0.0
+        terms[0, i] = shared
+        if q:
+            N_sl = _with_reference(partner.both[codes], partner.labels)  # (K_s, q)
+            N_fsl = _with_reference(pairs.both[:, codes], pairs.labels, axis=1)  # (K, K_s, q, w)
+            H_sl = _entropy_with_labels(N_s[:, np.newaxis], N_sl, n)[:, np.newaxis]
+            H_fsl = _entropy_with_labels(N_fs.reshape(-1, 1, N_fs.shape[2]), N_fsl.reshape(-1, q, N_fsl.shape[3]), n)
+            of_label = shared + H_l - H_fl - H_sl + H_fsl
+            of_label[np.abs(of_label) <= rounding_error(n)] = 0.0
+            for term in of_label:  # in the order of the labels
+                terms[1, i] += term
+    return terms, H_f
+
+
+def _with_reference(counts: NDArray[Any], total: Any, axis: int = 0) -> NDArray[Any]:
+    """Counts of all codes of a partner: those of its reference code, which are not counted, follow from the total."""
+    reference = np.expand_dims(total - counts.sum(axis=axis), axis)
+    return np.concatenate([reference, counts], axis=axis)
+
+
+def _entropy_with_labels(states: NDArray[Any], with_label: NDArray[Any], n: int | float) -> NDArray[np.float64]:
+    """Joint entropy of states and each label, from counts of every state, (S, 1, ...), and of both, (S, q, ...)."""
+    total = np.zeros(with_label.shape[1:])
+    for alone, both in zip(states, with_label, strict=True):
+        total += count_log_count(both)
+        total += count_log_count(alone - both)
+    entropy: NDArray[np.float64] = np.log(n) - total / n
+    return entropy

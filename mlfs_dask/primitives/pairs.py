@@ -1,0 +1,231 @@
+"""Information of every feature with some partners, features or labels, and with each of them and every label.
+
+`PairInformation` counts a block of partners against all features in one reading and turns the counts into information
+where the last merge ran. It is a `ContingencyCounts` of columns that are made of each block's rows: the codes of the
+partners, the labels, and the products of both.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask.blocks.counts import BlockCoder, CodeBook, code_indicators, layout_counts, table_items
+from mlfs_dask.blocks.pairs import PairCounts, PartnerCounts, pair_terms, paired_columns
+from mlfs_dask.blocks.products import positives_block
+from mlfs_dask.blocks.sparse import columns_of_block
+from mlfs_dask.primitives.counts import ContingencyCounts
+from mlfs_dask.primitives.pass_plan import pass_fits, plan_pass
+from mlfs_dask.primitives.passes import State, pass_sizes
+from mlfs_dask.runtime import Resources
+from mlfs_dask.typing import Block, Profile, RowSource
+
+#: Entries of the columns that are made of a run of rows, and what one takes until it is counted.
+MADE_ENTRIES = 2**19
+MADE_ENTRY_BYTES = 64
+
+#: Additions, and counts in a table, from which the compiled loops pay for their loading. NumPy makes a table of its own
+#: for every block.
+COMPILED_WORK = 100_000_000
+COMPILED_ITEMS = 2**20
+
+
+@dataclass(frozen=True)
+class PairInformation(ContingencyCounts):
+    """Statistic: information of features first..last-1 with partners; made by `pair_information`.
+
+    The result is (terms, entropy): terms, shape (2, c, w), hold I(f; s) of every feature f with every partner s, and
+    the sum over the labels of the interaction information I(f; s; l) = I(f; s) - I(f; s | l); entropy, shape (w,), is
+    that of the features. Without labels terms have shape (1, c, w). They rest on counts and are the same bits for any
+    chunking, and for any other partners that are counted with s.
+
+    Parameters
+    ----------
+    book, first, last, sparse, slot_of_label, n, compiled, weighted
+        As of `ContingencyCounts`; its labels are the columns that are made here.
+    partners : int64 array, shape (c,)
+        Features or labels.
+    of_labels : bool
+        Whether the partners are labels.
+    n_labels : int
+        q, or 0 for I(f; s) alone.
+    """
+
+    partners: NDArray[np.int64] = field(kw_only=True)
+    of_labels: bool = False
+    n_labels: int = 0
+
+    kind = "pairs"
+
+    @cached_property
+    def partner_coder(self) -> BlockCoder:
+        """Codes of partners that are features."""
+        book = self.book.take(self.partners)
+        return BlockCoder(book, layout_counts(book, 0, book.d, sparse=True))
+
+    @cached_property
+    def partner_ptr(self) -> NDArray[np.int64]:
+        """(c + 1,): where the codes of each partner begin."""
+        return np.arange(len(self.partners) + 1) if self.of_labels else self.partner_coder.layout.offset
+
+    def _result_bytes(self, width: int) -> int:
+        return 8 * (1 + (2 if self.n_labels else 1) * len(self.partners)) * width
+
+    @property
+    def parameter_bytes(self) -> int:
+        return super().parameter_bytes + self.partners.nbytes
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        partners = {"partners": self.partners, "of_labels": self.of_labels, "n_labels": self.n_labels}
+        return {**self._coding, **partners}
+
+    @property
+    def state_kind(self) -> str:
+        return "pair-counts"
+
+    @property
+    def state_parameters(self) -> Mapping[str, Any]:
+        return self.parameters
+
+    def to_arrays(self, result: tuple[NDArray[np.float64], NDArray[np.float64]]) -> dict[str, NDArray[Any]]:
+        return {"terms": result[0], "entropy": result[1]}
+
+    def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        return arrays["terms"], arrays["entropy"]
+
+    def _add_bytes(self, profile: Profile, width: int, by_position: int) -> int:
+        of_partners = min(profile.block_values, profile.block_rows * len(self.partners))
+        of_labels = profile.block_rows * -(-profile.label_nonzeros // max(profile.n, 1))
+        # NumPy's products are a table of their own, sparse and dense, before they are added.
+        products = 0 if self.compiled else 24 * table_items(self.coder.layout, self.p)
+        made = 40 * of_partners + 20 * of_labels + MADE_ENTRY_BYTES * MADE_ENTRIES
+        return super()._add_bytes(replace(profile, label_nonzeros=0), width, by_position) + made + products
+
+    def _finalize_bytes(self, n_codes: int) -> int:
+        of_partner = 1 if self.of_labels else int(self.partner_coder.book.n_codes.max(initial=1))
+        return 8 * ((n_codes + 2) * (self.p + 1) + 8 * n_codes * (of_partner + 1) * (self.n_labels + 1))
+
+    def add(self, state: State, block: Block) -> None:
+        labels = positives_block(block.Y)
+        if self.of_labels:
+            partners = labels[:, self.partners]
+        else:
+            partners = code_indicators(self.partner_coder, columns_of_block(block.X, self.partners))
+        if not self.n_labels:
+            labels = sp.csr_array((block.X.shape[0], 0), dtype=np.int8)
+        for rows, columns in paired_columns(partners, labels, MADE_ENTRIES):
+            weights = None if block.weights is None else block.weights[rows]
+            super().add(state, Block(block.start + rows.start, block.X[rows], columns, weights))
+
+    def features_from_counts(
+        self, joint: NDArray[Any], marginal: NDArray[Any], positives: NDArray[Any], n: int | float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Terms, shape (2, c, w) or (1, c, w), and entropy."""
+        q, m = self.n_labels, int(self.partner_ptr[-1])
+        codes, width = joint.shape[0], joint.shape[2]
+        pairs = PairCounts(marginal, joint[:, q : q + m], joint[:, :q], joint[:, q + m :].reshape(codes, m, q, width))
+        partner = PartnerCounts(positives[q : q + m], positives[:q], positives[q + m :].reshape(m, q))
+        return pair_terms(pairs, partner, self.partner_ptr, n)
+
+
+def pair_information(
+    profile: Profile,
+    book: CodeBook,
+    partners: NDArray[np.integer[Any]],
+    *,
+    with_labels: bool,
+    of_labels: bool = False,
+) -> PairInformation:
+    """The statistic of all features with some partners.
+
+    Parameters
+    ----------
+    profile : Profile
+        Of the rows that are read.
+    book : CodeBook
+        Of all features.
+    partners : int array, shape (c,)
+        Features, in any order; every feature gives all d x d pairs.
+    with_labels : bool
+        Whether the interaction information with the labels is asked for: (q + 1) times the counts.
+    of_labels : bool
+        The partners are labels.
+
+    Returns
+    -------
+    PairInformation
+        A worker holds (c (codes - 1) (q + 1) + q) d (codes - 1) counts of 4 bytes with labels, c d (codes - 1)^2
+        without; the result is 2 c d or c d numbers of 8 bytes.
+
+    Examples
+    --------
+    >>> from mlfs_dask.primitives.counts import equal_width_book
+    >>> from mlfs_dask.primitives.passes import run_pass
+    >>> from mlfs_dask.primitives.row_sources import as_rows
+    >>> X, Y = np.array([[0, 0], [0, 1], [1, 0], [1, 1]]), np.array([[0], [1], [1], [0]])
+    >>> source = as_rows(X, Y)
+    >>> book = equal_width_book(source.features, 2)
+    >>> statistic = pair_information(source.profile, book, np.array([0]), with_labels=True)
+    >>> ((terms, entropy),), _ = run_pass(source, [statistic], Resources(1, 1, 2**32, 2**32))
+    >>> terms.round(3).tolist()  # the label is the exclusive or of two features: only together they tell it
+    [[[0.693, 0.0]], [[0.0, -0.693]]]
+    """
+    n_codes = book.n_codes
+    m = len(partners) if of_labels else int((n_codes[partners] - 1).sum())
+    q = profile.q if with_labels else 0
+    statistic = PairInformation(
+        book=book,
+        first=0,
+        last=profile.d,
+        sparse=profile.sparse,
+        slot_of_label=np.arange(q + m + m * q),
+        n=profile.total,
+        weighted=profile.weight is not None,
+        partners=partners.astype(np.int64),
+        of_labels=of_labels,
+        n_labels=q,
+    )
+    # Columns that a row has: codes of partners, at most as many as values, labels, and both.
+    labels = profile.label_nonzeros / max(profile.n, 1)
+    codes = labels if of_labels else min(len(partners), profile.nonzeros / max(profile.n, 1))
+    work = profile.nonzeros * (codes + (labels + codes * labels) * with_labels)
+    large = work >= COMPILED_WORK or table_items(statistic.coder.layout, statistic.p) >= COMPILED_ITEMS
+    return replace(statistic, compiled=large and profile.weight is None)
+
+
+def partners_that_fit(
+    source: RowSource | Profile,
+    resources: Resources,
+    book: CodeBook,
+    most: int,
+    *,
+    with_labels: bool,
+    of_labels: bool = False,
+) -> int:
+    """The most partners, up to `most`, that one reading can count, whichever they are.
+
+    Raises
+    ------
+    DoesNotFitError
+        The table of a single partner does not fit.
+    """
+    profile = source if isinstance(source, Profile) else source.profile
+    widest = np.arange(profile.q) if of_labels else np.argsort(-book.n_codes, kind="stable")
+
+    def fits(count: int) -> bool:
+        statistic = pair_information(profile, book, widest[:count], with_labels=with_labels, of_labels=of_labels)
+        return pass_fits(profile, resources, pass_sizes(source, [statistic], resources))
+
+    found = bisect.bisect_left(range(1, most + 1), True, key=lambda count: not fits(count))
+    if not found:
+        statistic = pair_information(profile, book, widest[:1], with_labels=with_labels, of_labels=of_labels)
+        plan_pass(profile, resources, pass_sizes(source, [statistic], resources))  # refuses
+    return found
