@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from mlfs_dask.selectors.label_entropy import ENM, GMM, LabelEntropy
     from mlfs_dask.selectors.mfsir import MFSIR
     from mlfs_dask.selectors.product_filters import BRCC, AnovaF
+    from mlfs_dask.selectors.relieff import ReliefF
     from mlfs_dask.selectors.smfs import SMFS
+    from mlfs_dask.selectors.spfs import SPFS
     from mlfs_dask.storage.append import append
     from mlfs_dask.storage.convert import convert
     from mlfs_dask.storage.dataset import Dataset, open_dataset
@@ -46,7 +48,9 @@ _PLACES = {
     "MLkNN": "mlfs_dask.evaluation.mlknn",
     "Dataset": "mlfs_dask.storage.dataset",
     "LabelEntropy": "mlfs_dask.selectors.label_entropy",
+    "ReliefF": "mlfs_dask.selectors.relieff",
     "SMFS": "mlfs_dask.selectors.smfs",
+    "SPFS": "mlfs_dask.selectors.spfs",
     "append": "mlfs_dask.storage.append",
     "cache": "mlfs_dask.caching",
     "compare": "mlfs_dask.evaluation.comparison",
@@ -65,6 +69,7 @@ __all__ = [
     "GMM",
     "MFSIR",
     "SMFS",
+    "SPFS",
     "AccessMFS",
     "AnovaF",
     "Chi2",
@@ -72,6 +77,7 @@ __all__ = [
     "ELAChi2",
     "LabelEntropy",
     "MLkNN",
+    "ReliefF",
     "__version__",
     "append",
     "cache",

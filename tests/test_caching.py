@@ -343,7 +343,9 @@ OTHERS = {
     "gmm": {},
     "label-entropy": {"n_promising_labels": 0.1},
     "mfsir": {"alpha": 2.0},
+    "relieff": {"n_neighbors": 3},
     "smfs": {"beta": 3.0},
+    "spfs": {},
 }
 FIRST = {"label-entropy": {"n_promising_labels": 0.5}}
 

@@ -33,7 +33,10 @@ SERIES = ("#0072b2", "#c44e00", "#00805e", "#b0508a", "#a87400", "#3a97d3", "#6b
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES = ("-", "--", "-.", ":")
 RANDOM = "random"
-ORDER = ("elc", "label-entropy", "mfsir", "smfs", "access-mfs", "enm", "gmm")
+ORDER = (
+    *("elc", "label-entropy", "mfsir", "smfs", "access-mfs", "enm", "gmm", "spfs", "relieff"),
+    *("br-cc", "br-or", "chi2", "ela-chi", "anova-f"),
+)
 """The method of each colour; those that are most often seen together have the colours that differ most."""
 
 THEMED = {TEXT: "var(--text)", LINE: "var(--line)", QUIET: "var(--quiet)"} | {

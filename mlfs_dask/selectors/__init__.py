@@ -27,7 +27,9 @@ METHODS: dict[str, str] = {
     "gmm": "mlfs_dask.selectors.label_entropy:GMM",
     "label-entropy": "mlfs_dask.selectors.label_entropy:LabelEntropy",
     "mfsir": "mlfs_dask.selectors.mfsir:MFSIR",
+    "relieff": "mlfs_dask.selectors.relieff:ReliefF",
     "smfs": "mlfs_dask.selectors.smfs:SMFS",
+    "spfs": "mlfs_dask.selectors.spfs:SPFS",
 }
 
 

@@ -39,6 +39,8 @@ def source(sparse=False, n=400, d=30, q=6):
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_is_measured_on_one_block(method, gram_cap, sparse):
     selector = get_method(method)(5)
+    if hasattr(selector, "n_candidates"):
+        selector.set_params(n_candidates=gram_cap)
     if hasattr(selector, "gram_cap"):
         selector.set_params(gram_cap=gram_cap, graph="anchors")
     rows = source(sparse)

@@ -1,0 +1,128 @@
+"""ReliefF of rows in memory that belong to classes, and the classes that label sets make.
+
+Near rows of the other classes should differ in a feature, near rows of the same class should not. I. Kononenko,
+"Estimating attributes: analysis and extensions of RELIEF", ECML 1994, 171-182, doi:10.1007/3-540-57868-4_57; J. Read,
+"A pruned problem transformation method for multi-label classification", New Zealand Computer Science Research Student
+Conference 2008, 143-150.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+from scipy.spatial.distance import cdist
+
+from mlfs_dask.typing import Matrix
+
+Array = NDArray[np.float64]
+
+#: Rows whose neighbours are searched at a time.
+QUERY_ROWS = 256
+
+#: Values of differences between pairs of rows that are held at a time: 8 MiB of float64.
+PAIR_VALUES = 2**20
+
+#: Decimal places of distances: rows that are as far tie, and the first of them is nearer.
+DIGITS = 9
+
+
+def label_set_classes(Y: sp.csr_array, min_rows: int) -> NDArray[np.int64]:
+    """Class of every row: rows of one label set are a class; -1 where a label set has fewer than `min_rows` rows.
+
+    Parameters
+    ----------
+    Y : csr_array of int8, shape (n, q)
+        Positive entries alone.
+    min_rows : int
+
+    Examples
+    --------
+    >>> label_set_classes(sp.csr_array(np.array([[1, 1], [0, 1], [1, 1], [1, 0], [1, 0]], dtype=np.int8)), 2)
+    array([ 1, -1,  1,  0,  0])
+    """
+    _, sets, counts = np.unique(Y.toarray(), axis=0, return_inverse=True, return_counts=True)
+    kept = counts >= min_rows
+    numbers = np.where(kept, np.cumsum(kept) - 1, -1)
+    classes: NDArray[np.int64] = numbers[sets.ravel()]
+    return classes
+
+
+def relief_scores(X: Matrix, classes: NDArray[np.int64], n_neighbors: int) -> Array:
+    """ReliefF's weight of every feature, each row being drawn once.
+
+    Parameters
+    ----------
+    X : float64 ndarray or csr_array, shape (n, d)
+        Scaled: differences of a feature are at most 1.
+    classes : int64 array, shape (n,)
+        0, 1, ..., each of at least one row.
+    n_neighbors : int
+        Neighbours of a row in each class; a smaller class gives all its rows.
+
+    Returns
+    -------
+    float64 array, shape (d,)
+
+    Notes
+    -----
+    Neighbours are near by Manhattan distance, equal ones in the order of the rows. Holds `scratch_bytes`.
+
+    Examples
+    --------
+    >>> X = np.array([[0.0, 0.2], [0.1, 0.9], [1.0, 0.1], [0.9, 0.8]])
+    >>> relief_scores(X, np.array([0, 0, 1, 1]), 1).round(2)
+    array([ 0.8, -0.6])
+    """
+    n, d = X.shape
+    members = [np.flatnonzero(classes == c) for c in range(int(classes.max(initial=-1)) + 1)]
+    priors = np.array([len(inside) for inside in members]) / n
+    scores = np.zeros(d)
+    for low in range(0, n, QUERY_ROWS):
+        rows = np.arange(low, min(low + QUERY_ROWS, n))
+        distances = _manhattan(X[rows], X).round(DIGITS)
+        distances[np.arange(len(rows)), rows] = np.inf  # a row is not its own neighbour
+        own = classes[rows]
+        for c, inside in enumerate(members):
+            near = np.argsort(distances[:, inside], axis=1, kind="stable")[:, :n_neighbors]
+            found = np.isfinite(np.take_along_axis(distances[:, inside], near, axis=1))
+            weights = np.where(own == c, -1.0, priors[c] / np.maximum(1.0 - priors[own], 1.0 / n))
+            weights /= n * np.maximum(found.sum(axis=1), 1)
+            query, place = np.nonzero(found)
+            _add_differences(X, rows[query], inside[near[query, place]], weights[query], scores)
+    return scores
+
+
+def scratch_bytes(n: int, n_neighbors: int) -> int:
+    """Bytes that `relief_scores` allocates beside its result."""
+    # Distances, their rounding, those of a class and their order; pairs with a class.
+    return 8 * QUERY_ROWS * (4 * n + 6 * n_neighbors) + 4 * 8 * PAIR_VALUES
+
+
+def _manhattan(Q: Matrix, X: Matrix) -> Array:
+    """Distances of rows of Q from rows of X."""
+    if not sp.issparse(X):
+        distances: Array = cdist(Q, X, "cityblock")
+        return distances
+    from sklearn.metrics.pairwise import manhattan_distances
+
+    of_sparse: Array = manhattan_distances(sp.csr_matrix(Q), sp.csr_matrix(X))
+    return of_sparse
+
+
+def _add_differences(
+    X: Matrix, first: NDArray[np.int64], second: NDArray[np.int64], weights: Array, into: Array
+) -> None:
+    """Add the weighted differences |x − z| of pairs of rows to `into`, shape (d,), in place."""
+    for part in _pair_tiles(X, len(first)):
+        difference = X[first[part]] - X[second[part]]
+        into += weights[part] @ np.abs(difference)
+
+
+def _pair_tiles(X: Matrix, pairs: int) -> Iterator[slice]:
+    values = 2 * X.nnz // max(X.shape[0], 1) if sp.issparse(X) else X.shape[1]
+    step = max(1, PAIR_VALUES // max(values, 1))
+    for low in range(0, pairs, step):
+        yield slice(low, low + step)

@@ -1,0 +1,231 @@
+"""ReliefF for several labels through the pruned problem transformation: label sets are classes, rare ones are left out.
+
+Rows and their neighbours are a uniform sample of the rows, which one reading brings to the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask.blocks.products import positives_block
+from mlfs_dask.blocks.relief import label_set_classes, relief_scores, scratch_bytes
+from mlfs_dask.primitives.counts import Ranges
+from mlfs_dask.primitives.passes import CachedStatistic, Statistic
+from mlfs_dask.primitives.sample import RowSample, draw_rows
+from mlfs_dask.runtime import Resources
+from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
+from mlfs_dask.selectors.costs import Cost, PassRunner, Reading, Work
+from mlfs_dask.selectors.options import check_parameters
+from mlfs_dask.typing import FeatureInfo, HeldArray, Matrix, Profile, RowSource, Seed
+
+Array = NDArray[np.float64]
+
+
+class ReliefF(BaseSelector):
+    """ReliefF of label sets (Kononenko 1994; Read 2008).
+
+    The pruned problem transformation makes a class of every set of labels that enough rows have, and leaves the other
+    rows out. For every row, the differences of a feature from the nearest rows of its own class count against the
+    feature, those from the nearest rows of each other class count for it, by the share of that class.
+
+    Parameters
+    ----------
+    n_features_to_select : int or float, optional
+        Number of features to keep, or a fraction of them; half by default.
+    n_neighbors : int
+        Nearest rows in each class.
+    n_sampled : int
+        Rows of the sample, each of which is drawn once and among which neighbours are searched; never fewer than 256.
+    min_rows : int
+        Rows of the sample that a label set needs to be a class.
+    missing : {"error", "mean", "median"}
+        Missing feature values are an error, or are filled with the feature's mean or its median, which is that of
+        16 384 rows drawn at random where there are more.
+    random_state : int, Generator or RandomState, optional
+        Seed of the samples of rows; 0 by default.
+
+    Notes
+    -----
+    One pass over X. With m sampled rows and C classes the driver makes m² comparisons of rows and m C n_neighbors
+    differences, and holds the sample (of dense rows as float64); memory does not depend on the number of rows.
+    Differences are |x − z| / (maximum − minimum), those of features of more than two categories 1 where these differ;
+    neighbours are near by Manhattan distance, as in the paper. Up to `n_sampled` rows the scores are ReliefF's with
+    every row drawn. A row without labels has the empty label set. Unknown labels (-1) are refused.
+
+    References
+    ----------
+    I. Kononenko, "Estimating attributes: analysis and extensions of RELIEF", European Conference on Machine Learning
+    (1994) 171-182, doi:10.1007/3-540-57868-4_57. J. Read, "A pruned problem transformation method for multi-label
+    classification", New Zealand Computer Science Research Student Conference (2008) 143-150. N. Spolaôr, E. A. Cherman,
+    M. C. Monard, H. D. Lee, "A comparison of multi-label feature selection methods using the problem transformation
+    approach", Electronic Notes in Theoretical Computer Science 292 (2013) 135-151, for the two together.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[0.0, 0.2], [0.1, 0.9], [1.0, 0.1], [0.9, 0.8]])
+    >>> Y = np.array([[0, 1], [0, 1], [1, 1], [1, 1]])
+    >>> ReliefF(n_features_to_select=1, n_neighbors=1, min_rows=2).fit(X, Y).scores_.round(2)
+    array([ 0.8 , -0.75])
+    """
+
+    method = "relieff"
+    title = "ReliefF of label sets (PPT)"
+    paper = "Kononenko 1994, ECML, 171-182; Read 2008, NZCSRSC, 143-150"
+    doi = "10.1007/3-540-57868-4_57"
+    supervision = "supervised"
+    passes = "1"
+    memory = "driver: the sample of m rows, of dense rows 16 bytes * m * d, and 8 KiB * m"
+
+    def __init__(
+        self,
+        n_features_to_select: int | float | None = None,
+        *,
+        n_neighbors: int = 10,
+        n_sampled: int = 2000,
+        min_rows: int = 6,
+        missing: Literal["error", "mean", "median"] = "error",
+        random_state: Seed = None,
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.n_neighbors = n_neighbors
+        self.n_sampled = n_sampled
+        self.min_rows = min_rows
+        self.missing = missing
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
+        check_parameters(self, least={"random_state": 0})
+
+    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
+        profile = source if isinstance(source, Profile) else source.profile
+        statistics = self._statistics(source)
+        sample = statistics[0]
+        assert isinstance(sample, RowSample)
+        m, stored = len(sample.chosen), profile.d
+        if profile.sparse:
+            stored = -(-profile.nonzeros // max(profile.n, 1))
+        classes = max(2, m // self.min_rows)  # at most; few data sets have as many
+        scaled = (24 if profile.sparse else 16) * m * stored  # with what the scaling of it allocates
+        return Cost(
+            steps=[
+                Reading("sample", tuple(statistics)),
+                Work("neighbours", 4 * m * stored * (m + min(classes, 50) * self.n_neighbors)),
+            ],
+            sizes={
+                "d": profile.d,
+                "s": sample.result_bytes,
+                "w": scaled,
+                "b": scratch_bytes(m, self.n_neighbors) + m * profile.q,
+            },
+            arrays=[
+                HeldArray("ranges and scores", "6 d"),
+                HeldArray("sampled rows", "2 s", "u1"),
+                HeldArray("scaled rows", "w", "u1", first="neighbours"),
+                HeldArray("distances and pairs", "b", "u1", first="neighbours"),
+            ],
+            loads_trees=profile.sparse,  # scikit-learn's distances of sparse rows
+            notes=[f"{m:,} of {profile.n:,} rows and their neighbours among these"],
+        )
+
+    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[CachedStatistic]:
+        return [statistic for statistic in self._statistics(source) if isinstance(statistic, CachedStatistic)]
+
+    def _statistics(self, source: Profile | RowSource) -> list[Statistic]:
+        """The sample, and what is not known of ranges and labels."""
+        profile = source if isinstance(source, Profile) else source.profile
+        statistics: list[Statistic] = [RowSample(draw_rows(profile, self.n_sampled, self._seed), profile)]
+        known = isinstance(source, RowSource) and source.features.minimum is not None
+        if not known or source.label_counts is None:  # type: ignore[union-attr]
+            statistics.append(Ranges(profile.d, profile.q))
+        return statistics
+
+    def _score(self, passes: PassRunner, k: int) -> Scores:
+        source = passes.source
+        features, label_counts = source.features, source.label_counts
+        (X, Y), *ranges = passes.run("sample", *self._statistics(source))
+        if ranges:
+            found, label_counts = ranges[0]
+            features = replace(found, n_categories=features.n_categories)
+        assert label_counts is not None
+        if label_counts[0].any():
+            raise unknown_labels_error(self, label_counts[0])
+        spread = _spread(features)
+        self._refuse_broken_features(spread, spread)
+        classes = label_set_classes(positives_block(Y), self.min_rows)
+        kept = np.flatnonzero(classes >= 0)
+        n_classes = int(classes.max(initial=-1)) + 1
+        extra = {"sampled_rows": len(classes), "classes": n_classes, "pruned_rows": len(classes) - len(kept)}
+        if n_classes < 2:
+            return Scores(np.zeros(len(spread)), extra=extra, warnings=[self._one_class(n_classes)])
+        rows, feature_of = scale_rows(X[kept], features, spread)
+        scores = np.zeros(len(spread))
+        np.add.at(scores, feature_of, relief_scores(rows, classes[kept], self.n_neighbors))
+        return Scores(scores, extra=extra)
+
+    def _one_class(self, n_classes: int) -> UserWarning:
+        which = "no label set" if n_classes == 0 else "only one label set"
+        return UserWarning(
+            f"ReliefF can tell no feature from another: {which} has {self.min_rows} rows of the sample "
+            "(min_rows). All features get the same score, and the ranking is their order in the data."
+        )
+
+
+def _spread(features: FeatureInfo) -> Array:
+    """Maximum less minimum, shape (d,); not finite where a value is not, or is missing."""
+    assert features.minimum is not None
+    assert features.maximum is not None
+    with np.errstate(invalid="ignore", over="ignore"):
+        spread: Array = features.maximum - features.minimum
+    if features.n_missing is not None:
+        spread[features.n_missing > 0] = np.nan
+    return spread
+
+
+def scale_rows(X: Matrix, features: FeatureInfo, spread: Array) -> tuple[Matrix, NDArray[np.intp]]:
+    """Rows between which differences are ReliefF's, and the feature that each of their columns belongs to.
+
+    A feature of more than two categories is a column of halves for each of these: two rows of different categories
+    differ in two of the columns.
+
+    Parameters
+    ----------
+    X : ndarray or csr_array, shape (m, d)
+    features : FeatureInfo
+        With minimum.
+    spread : float64 array, shape (d,)
+
+    Examples
+    --------
+    >>> features = FeatureInfo(np.zeros(2), np.array([2.0, 4.0]), np.array([3, 0]))
+    >>> scale_rows(np.array([[0, 1], [2, 4]]), features, features.maximum)
+    (array([[0.25, 0.5 , 0.  , 0.  ],
+           [1.  , 0.  , 0.  , 0.5 ]]), array([1, 0, 0, 0]))
+    """
+    assert features.minimum is not None
+    factor = np.zeros_like(spread)
+    np.divide(1.0, spread, out=factor, where=spread > 0)
+    categories = np.zeros(len(spread), np.int64) if features.n_categories is None else features.n_categories
+    numeric, nominal = np.flatnonzero(categories <= 2), np.flatnonzero(categories > 2)
+    feature_of = np.concatenate([numeric, np.repeat(nominal, categories[nominal])])
+    values = X[:, numeric]
+    if sp.issparse(values):
+        indices, indptr = values.indices.astype(np.int32, copy=False), values.indptr.astype(np.int32, copy=False)
+        values = sp.csr_array((values.data * factor[numeric][indices], indices, indptr), shape=values.shape)
+    else:
+        values = (values - features.minimum[numeric]) * factor[numeric]
+    if not len(nominal):
+        return values, feature_of
+    codes = X[:, nominal].toarray() if sp.issparse(X) else X[:, nominal]
+    halves: list[Any] = [
+        np.where(codes[:, [i]] == np.arange(n_codes), 0.5, 0.0) for i, n_codes in enumerate(categories[nominal])
+    ]
+    if sp.issparse(values):
+        return sp.csr_array(sp.hstack([values, *halves], format="csr")), feature_of
+    return np.hstack([values, *halves]), feature_of

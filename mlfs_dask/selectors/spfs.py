@@ -1,0 +1,208 @@
+"""SPFS: features whose products come close to the similarity of the rows, one after another (Zhao et al. 2013).
+
+Of the similarity of rows K only K's products with features are needed, which are sums over the rows of a label, and of
+features their products with one another: one reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.primitives.columns import OfFeatures
+from mlfs_dask.primitives.gram import Gram
+from mlfs_dask.primitives.passes import CachedStatistic
+from mlfs_dask.primitives.products import LabelMoments, LabelProducts, wants_compiled
+from mlfs_dask.runtime import Resources
+from mlfs_dask.selectors.base import BaseSelector, Scores, nothing_to_tell, unknown_labels_error
+from mlfs_dask.selectors.candidates import N_CANDIDATES, best_candidates, candidate_facts, join_scores
+from mlfs_dask.selectors.costs import Cost, PassRunner, Reading, Work
+from mlfs_dask.selectors.options import check_parameters
+from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed
+
+Array = NDArray[np.float64]
+
+#: Decimal places of the terms: features that are copies of one another tie, whatever order rows were summed in.
+DIGITS = 12
+
+#: Operations of a product in the time that a step takes for each feature.
+STEP_FLOPS = 20
+
+
+class SPFS(BaseSelector):
+    """Similarity preserving feature selection, by forward selection (Zhao et al. 2013).
+
+    Chooses features f one after another so that ‖K − Σ f f'‖² falls most, K holding the similarity of every two rows:
+    the next one has the least (f'f)² − 2 f'Rf, R being what is left of K. Features are centred and of norm 1. K is
+    Σ 1/n_l over the labels l that two rows share, n_l being the number of rows that have l; where every row has one
+    label it is the paper's similarity of classes. A score is by how much ‖R‖² fell when the feature was chosen.
+
+    Parameters
+    ----------
+    n_features_to_select : int or float, optional
+        Number of features to keep, or a fraction of them; half by default.
+    n_candidates : int
+        Most features that are weighed against one another. Of more, those that preserve most by themselves are, and
+        the others come after them in the order of what they preserve by themselves.
+    missing : {"error", "mean", "median"}
+        Missing feature values are an error, or are filled with the feature's mean or its median, which is that of
+        16 384 rows drawn at random where there are more.
+    random_state : int, Generator or RandomState, optional
+        Seed of the sample of rows for medians.
+
+    Notes
+    -----
+    One pass over X; two above `n_candidates` features. A worker holds 8 (q d + q² + m²) bytes a running task for m
+    candidates, the driver 16 m² and 24 q d. Sparse data stays sparse. Unknown labels (-1) are refused. The order does
+    not depend on how many features are kept. Above `n_candidates` the record's `extra["exact_places"]` is the number
+    of first places that are the same with any number of candidates: what a feature preserves only falls as others are
+    chosen.
+
+    The paper's K is an input; for labels it has that of classes, and the similarity of Gaussian kernels within a class,
+    which takes numbers for all pairs of rows, is not made. The authors' program leaves features as they are, and with a
+    label a row their choice agrees with this one on features of norm 1.
+
+    References
+    ----------
+    Z. Zhao, L. Wang, H. Liu, J. Ye, "On similarity preserving feature selection", IEEE Transactions on Knowledge and
+    Data Engineering 25 (2013) 619-632, doi:10.1109/TKDE.2011.222.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[0.0, 1.0, 0.1], [0.2, 0.0, 0.0], [1.0, 0.9, 0.9], [0.9, 0.1, 1.0]])
+    >>> Y = np.array([[0, 1], [0, 0], [1, 1], [1, 0]])
+    >>> SPFS(n_features_to_select=2).fit(X, Y).ranking_  # the first of X repeats the last, less exactly
+    array([1, 2, 0])
+    """
+
+    method = "spfs"
+    title = "Similarity preserving feature selection"
+    paper = "Zhao, Wang, Liu & Ye 2013, IEEE Transactions on Knowledge and Data Engineering 25, 619-632"
+    doi = "10.1109/TKDE.2011.222"
+    supervision = "supervised"
+    passes = "1 (2 above n_candidates features)"
+    memory = "worker: 8 bytes * (q * d + q² + m²) for m candidates; driver: 8 bytes * (2 m² + 3 q d)"
+
+    def __init__(
+        self,
+        n_features_to_select: int | float | None = None,
+        *,
+        n_candidates: int = N_CANDIDATES,
+        missing: Literal["error", "mean", "median"] = "error",
+        random_state: Seed = None,
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.n_candidates = n_candidates
+        self.missing = missing
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
+        check_parameters(self, least={"random_state": 0})
+
+    @property
+    def is_random(self) -> bool:
+        return self.missing == "median"
+
+    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
+        profile = source if isinstance(source, Profile) else source.profile
+        d, q, m = profile.d, profile.q, min(profile.d, self.n_candidates)
+        first = Reading("products", tuple(self._statistics(profile)))
+        second = [] if m == d else [Reading("candidates", (OfFeatures(Gram(m), np.arange(m)),))]
+        gram = (second or [first])[0].name
+        return Cost(
+            steps=[first, *second, Work("selection", STEP_FLOPS * m * m)],
+            sizes={"d": d, "q": q, "m": m},
+            arrays=[
+                HeldArray("sums over labels and their squares", "3 q d"),
+                HeldArray("X'X of candidates and its squares", "2 m m", first=gram),
+                HeldArray("moments and scores", "12 d"),
+            ],
+            notes=[f"X'X is {m:,} x {m:,}" + (f": the best {m:,} of {d:,} features" if m < d else "")],
+        )
+
+    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[CachedStatistic]:
+        return self._statistics(source.profile)
+
+    def _statistics(self, profile: Profile) -> list[CachedStatistic]:
+        products = LabelProducts(profile.d, profile.q, compiled=wants_compiled(profile))
+        return [products, Gram(profile.d)] if profile.d <= self.n_candidates else [products]
+
+    def _score(self, passes: PassRunner, k: int) -> Scores:
+        d = passes.source.profile.d
+        sums, *grams = passes.run("products", *self._statistics(passes.source.profile))
+        if sums.unknown.any():
+            raise unknown_labels_error(self, sums.unknown)
+        self._refuse_broken_features(sums.mean, sums.m2)
+        kept = preserved(sums)  # f'Kf
+        candidates = best_candidates(kept, self.n_candidates)
+        G = grams[0] if grams else passes.run("candidates", OfFeatures(Gram(len(candidates)), candidates))[0]
+        alone = 2.0 * kept - 1.0  # 2 f'Kf − (f'f)²
+        scores = join_scores(forward_selection(alone[candidates], correlations(G)), candidates, alone)
+        extra: dict[str, Any] = {"constant_features": int((sums.m2 == 0).sum())}
+        if len(candidates) < d:
+            others = np.delete(alone, candidates)
+            extra["exact_places"] = int(np.count_nonzero(scores[candidates] > others.max()))
+            extra |= candidate_facts(d, candidates)
+        constant = sums.m2 == 0
+        scores[constant] = scores.min() - 1.0
+        warnings = []
+        if not kept.any():
+            alike = int(np.count_nonzero((sums.positives == 0) | (sums.positives == sums.n)))
+            warnings.append(
+                nothing_to_tell("SPFS", constant=int(constant.sum()), d=d, alike=alike, q=len(sums.positives))
+            )
+        return Scores(scores, extra=extra, warnings=warnings)
+
+
+def preserved(sums: LabelMoments) -> Array:
+    """f'Kf of every feature, centred and of norm 1: Σ_l (sum of f over the rows of l)² / n_l, shape (d,)."""
+    shares = np.einsum("ld,ld,l->d", sums.products, sums.products, 1.0 / np.maximum(sums.positives, 1))
+    result: Array = np.zeros_like(shares)
+    np.divide(shares, sums.m2, out=result, where=sums.m2 > 0)
+    np.round(result, DIGITS, out=result)
+    return result
+
+
+def correlations(G: Array) -> Array:
+    """Squared products of features of norm 1, shape (m, m), in place of X'X; 0 for constant ones."""
+    norms = np.sqrt(np.maximum(np.diag(G), 0.0))
+    factor = np.zeros_like(norms)
+    np.divide(1.0, norms, out=factor, where=norms > 0)
+    G *= factor
+    G *= factor[:, np.newaxis]
+    np.square(G, out=G)
+    np.round(G, DIGITS, out=G)
+    return G
+
+
+def forward_selection(alone: Array, squares: Array) -> Array:
+    """By how much ‖R‖² falls as each feature is chosen, all of them one after another.
+
+    Parameters
+    ----------
+    alone : float64 array, shape (m,)
+        By how much it would fall by each as the first.
+    squares : float64 array, shape (m, m)
+        (f'g)² of every two features.
+
+    Returns
+    -------
+    float64 array, shape (m,)
+        In this order features were chosen: what one preserves only falls as others are chosen.
+
+    Examples
+    --------
+    >>> forward_selection(np.array([0.6, 0.5, 0.2]), np.array([[1.0, 0.9, 0.0], [0.9, 1.0, 0.0], [0.0, 0.0, 1.0]]))
+    array([ 0.6, -1.3,  0.2])
+    """
+    left, scores = alone.copy(), np.empty(len(alone))
+    for _ in range(len(alone)):
+        f = int(left.argmax())
+        scores[f] = left[f]
+        left -= 2.0 * squares[f]
+        left[f] = -np.inf
+    return scores
