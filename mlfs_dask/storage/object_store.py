@@ -95,6 +95,13 @@ class RemoteObjects:
     def read(self, key: str) -> bytes:
         return bytes(self.filesystem.cat_file(f"{self.root}/{key}"))
 
+    def read_range(self, key: str, start: int, stop: int | None = None) -> bytes:
+        """Bytes start..stop-1 of an object, or as many as a negative `start` says from its end.
+
+        Fewer where it is shorter. Raises FileNotFoundError.
+        """
+        return bytes(self.filesystem.cat_file(f"{self.root}/{key}", start=start, end=stop))
+
     def blocks(self, key: str) -> Iterator[bytes]:
         with self.filesystem.open(f"{self.root}/{key}", "rb", block_size=_BLOCK_BYTES) as file:
             while block := file.read(_BLOCK_BYTES):

@@ -1,9 +1,10 @@
 """Rows of a store, streamed: the source that passes read from.
 
 A run of partitions is read block by block into two buffers that are filled in turn: while the kernels work on one,
-a thread of its own fills the other. Uncompressed shards of a local store are read with positioned reads straight
-into the buffer, at the offsets their index gives; anything else goes through zarr-python. Nothing is kept between
-runs, and nothing is mapped: mapped pages would count against a worker's limit.
+a thread of its own fills the other. Uncompressed shards are read at the offsets their index gives: of a local store
+straight into the buffer, of a remote one by requests for chunks that come some time later (`read_ahead`). Anything else
+goes through zarr-python. Nothing is kept between runs, and nothing is mapped: mapped pages would count against a
+worker's limit.
 
 No kernel sees what was not checked: every chunk by its CRC-32C (where the store has them), offsets and column indices
 by their order and range. At the end of a run the store's root is looked at again.
@@ -21,7 +22,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,11 +32,21 @@ from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import indices_fault, offsets_fault
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.digest import ROOT_KEY, crc32c, root_is_intact
-from mlfs_dask.storage.object_store import not_readable, open_objects
+from mlfs_dask.storage.object_store import RemoteObjects, not_readable, open_objects
+from mlfs_dask.storage.read_ahead import ChunksAhead
 from mlfs_dask.typing import Block, FeatureInfo, Profile, RowSource
 
 #: Bytes of X in one block. Two blocks are held at a time.
 BLOCK_BYTES = 16 * 2**20
+
+#: Bytes of X that are requested from a remote store before they are needed, or two chunks if they have more.
+AHEAD_BYTES = 2 * BLOCK_BYTES
+
+#: At most so many requests for one array are on the way.
+MAX_REQUESTS = 16
+
+#: Offset and length of every chunk of a shard; None where a chunk is an object of its own.
+_Index: TypeAlias = NDArray[np.uint64] | None
 
 _ABSENT = 2**64 - 1  # offset and length of a chunk that a shard does not hold
 _CRC_BYTES = 4
@@ -246,19 +257,40 @@ class _Damage(Exception):
 
 
 class ArrayReader:
-    """Reads rows of one array into buffers. Open files are kept until `close`."""
+    """Reads rows of one array into buffers. Open files are kept until `close`.
 
-    def __init__(self, location: StoreLocation, layout: ArrayLayout) -> None:
+    Parameters
+    ----------
+    location : StoreLocation
+    layout : ArrayLayout
+    requests : int
+        Chunks of a remote store that are requested before they are needed.
+    """
+
+    def __init__(self, location: StoreLocation, layout: ArrayLayout, requests: int = MAX_REQUESTS) -> None:
         self._location = location
         self.layout = layout
         self._folder = location.local
         self._direct = layout.raw and self._folder is not None
         self._file: tuple[int, int] | None = None  # shard number, descriptor
-        self._index: NDArray[np.uint64] | None = None
+        self._index: _Index = None
         self._chunk: NDArray[np.uint8] | None = None
         self._in_chunk: tuple[int, int] | None = None  # shard, and the chunk of it that `_chunk` holds
         self._array: Any = None
         self._present = -1  # shard that is known to be there, when zarr-python reads
+        self._ahead: ChunksAhead[_Index] | None = None
+        self._number = -1  # of the chunk that `_content` has
+        self._content: NDArray[np.uint8] | None = None
+        objects = open_objects(location.path, location.options) if layout.raw and self._folder is None else None
+        if isinstance(objects, RemoteObjects):
+            self._objects = objects
+            chunks = layout.shard_rows // layout.chunk_rows
+            self._ahead = ChunksAhead(chunks, self._request_index, self._request_chunk, requests)
+
+    def expect(self, start: int, stop: int) -> None:
+        """Rows start..stop-1 will be read next, in this order: of a remote store they are requested."""
+        if self._ahead is not None:
+            self._ahead.expect(start // self.layout.chunk_rows, -(-stop // self.layout.chunk_rows))
 
     def read(self, start: int, stop: int, out: NDArray[Any]) -> None:
         """Fill `out` (stop - start rows, contiguous) with rows start..stop-1, every chunk checked by its checksum."""
@@ -269,6 +301,8 @@ class ArrayReader:
         with self._system_errors():
             if self._direct:
                 self._read_direct(start, stop, out)
+            elif self._ahead is not None:
+                self._read_ahead(self._ahead, start, stop, out)
             else:
                 self._read_by_zarr(start, stop, out)
 
@@ -309,10 +343,63 @@ class ArrayReader:
             view = view[size:]
             start += rows
 
+    def _read_ahead(self, ahead: ChunksAhead[_Index], start: int, stop: int, out: NDArray[Any]) -> None:
+        layout = self.layout
+        view = out.reshape(-1).view(np.uint8)
+        last = -(-stop // layout.chunk_rows)
+        while start < stop:
+            number, inside = divmod(start, layout.chunk_rows)
+            rows = min(layout.chunk_rows - inside, stop - start)
+            size = rows * layout.row_bytes
+            # Blocks end within chunks; the next one takes the rest.
+            if number != self._number:
+                self._number, self._content = -1, None
+                if ahead.coming != number:
+                    ahead.expect(number, last)
+                self._content = ahead.take()
+                self._number = number
+            if self._content is None:
+                view[:size].view(layout.dtype)[...] = layout.fill_value
+            else:
+                begin = inside * layout.row_bytes
+                view[:size] = self._content[begin : begin + size]
+            view = view[size:]
+            start += rows
+
+    def _request_index(self, shard: int) -> _Index:
+        return self._parse_index(shard, self._request(shard, -self._footer)) if self.layout.sharded else None
+
+    def _request_chunk(self, index: Future[_Index], shard: int, chunk: int) -> NDArray[np.uint8] | None:
+        """The bytes of a chunk, compared with the checksum that follows them; None where it is not stored."""
+        stored = self.layout.chunk_bytes + _CRC_BYTES * self.layout.checksums
+        content, guess = None, chunk * stored
+        if not index.done():
+            # Chunks lie one after the other in what we write. What fails now is tried again where the index says.
+            with contextlib.suppress(Exception):
+                content = self._request(shard, guess, guess + stored)
+        offset = self._offset(index.result(), shard, chunk)
+        if offset is None:
+            return None
+        if content is None or offset != guess:
+            content = self._request(shard, offset, offset + stored)
+        if len(content) < stored:
+            raise self.damage(f"shard {shard} ends early")
+        values = memoryview(content)[: self.layout.chunk_bytes]
+        if self.layout.checksums and struct.pack("<I", crc32c(values)) != content[-_CRC_BYTES:]:
+            raise self._differs(shard, chunk)
+        return np.frombuffer(values, np.uint8)
+
+    def _request(self, shard: int, start: int, stop: int | None = None) -> bytes:
+        key = self._key(shard)
+        try:
+            return self._objects.read_range(key, start, stop)
+        except FileNotFoundError:
+            raise self.damage(f"{key} is missing") from None
+
     def _read_part(self, shard: int, chunk: int, begin: int, part: NDArray[np.uint8]) -> None:
         """Fill `part` with bytes of a chunk of the open shard, from byte `begin` of it on."""
         layout = self.layout
-        offset = self._offset(shard, chunk)
+        offset = self._offset(self._index, shard, chunk)
         if offset is None:
             part.view(layout.dtype)[...] = layout.fill_value
         elif not layout.checksums:
@@ -330,11 +417,11 @@ class ArrayReader:
             assert self._chunk is not None
             part[:] = self._chunk[begin : begin + len(part)]
 
-    def _offset(self, shard: int, chunk: int) -> int | None:
-        """Where a chunk begins in the open shard's file; None where it is not stored."""
-        if self._index is None:
+    def _offset(self, index: _Index, shard: int, chunk: int) -> int | None:
+        """Where a chunk begins in its shard, whose index is given; None where it is not stored."""
+        if index is None:
             return 0
-        offset, size = (int(i) for i in self._index[chunk])
+        offset, size = (int(i) for i in index[chunk])
         if offset == _ABSENT:
             return None
         expected = self.layout.chunk_bytes + _CRC_BYTES * self.layout.checksums
@@ -351,16 +438,22 @@ class ArrayReader:
         self._file = (shard, descriptor)
         self._index = None
         if self.layout.sharded:
-            chunks = self.layout.shard_rows // self.layout.chunk_rows
-            size = os.fstat(descriptor).st_size
-            footer = 16 * chunks + _CRC_BYTES
-            if size < footer:
-                raise self.damage(f"shard {shard} ends before its index")
-            content = os.pread(descriptor, footer, size - footer)
-            table = content[:-_CRC_BYTES]
-            if struct.pack("<I", crc32c(table)) != content[-_CRC_BYTES:]:
-                raise self.damage(f"the index of shard {shard} differs from its checksum")
-            self._index = np.frombuffer(table, dtype="<u8").reshape(chunks, 2)
+            begin = max(0, os.fstat(descriptor).st_size - self._footer)
+            self._index = self._parse_index(shard, os.pread(descriptor, self._footer, begin))
+
+    @property
+    def _footer(self) -> int:
+        """Bytes of the index at the end of a shard."""
+        return 16 * (self.layout.shard_rows // self.layout.chunk_rows) + _CRC_BYTES
+
+    def _parse_index(self, shard: int, footer: bytes) -> NDArray[np.uint64]:
+        """Offset and length of every chunk of a shard, from what it ends with."""
+        if len(footer) < self._footer:
+            raise self.damage(f"shard {shard} ends before its index")
+        table = footer[:-_CRC_BYTES]
+        if struct.pack("<I", crc32c(table)) != footer[-_CRC_BYTES:]:
+            raise self.damage(f"the index of shard {shard} differs from its checksum")
+        return np.frombuffer(table, dtype="<u8").reshape(-1, 2)
 
     def _key(self, shard: int) -> str:
         """Name of a shard. Zarr takes an absent one for zeros; a store of ours has them all."""
@@ -372,7 +465,7 @@ class ArrayReader:
         self._read_at(offset, out)
         self._read_at(offset + len(out), stored.view(np.uint8))
         if crc32c(out.data) != stored[0]:
-            raise self.damage(f"chunk {chunk} of shard {shard} differs from its checksum")
+            raise self._differs(shard, chunk)
 
     def _read_at(self, offset: int, out: NDArray[np.uint8]) -> None:
         assert self._file is not None
@@ -384,15 +477,20 @@ class ArrayReader:
             piece = piece[count:]
             offset += count
 
+    def _differs(self, shard: int, chunk: int) -> Exception:
+        return self.damage(f"chunk {chunk} of shard {shard} differs from its checksum")
+
     def damage(self, problem: str) -> Exception:
         """What to raise for a fault of the array within `StoreLocation.partition`."""
         return _Damage(self.layout.key, problem)
 
     def close(self) -> None:
-        """Close the open shard."""
+        """Close the open shard, and request nothing more."""
         if self._file is not None:
             os.close(self._file[1])
         self._file = None
+        if self._ahead is not None:
+            self._ahead.close()
 
 
 @dataclass(frozen=True)
@@ -532,7 +630,9 @@ class StoreRows(RowSource):
         partition_bytes = 5 * int(np.diff(self.label_offsets).max(initial=0)) + 24 * partition_rows
         if self.Y.dense is not None:
             partition_bytes += partition_rows * self.Y.shape[1]
-        partition_bytes += sum(array.chunk_buffer_bytes for array in (*self.X.arrays, *self.Y.arrays))
+        remote = self.location.local is None
+        for array in (*self.X.arrays, *self.Y.arrays):
+            partition_bytes += self._ahead_bytes(array) if remote and array.raw else array.chunk_buffer_bytes
         return Profile(
             n=n,
             d=d,
@@ -554,6 +654,19 @@ class StoreRows(RowSource):
         n, stored = (int(offsets[-1] - offsets[0]) for offsets in (self.row_offsets, self.label_offsets))
         return n * self.Y.shape[1] if self.Y.dense is not None else 5 * stored + 8 * n
 
+    def requests(self, layout: ArrayLayout) -> int:
+        """Chunks of one array of a remote store that are requested before they are needed."""
+        # Of labels and row offsets a chunk lasts for many blocks of X.
+        values = [array for array in (self.X.dense, self.X.data, self.X.indices) if array is not None]
+        share = AHEAD_BYTES // len(values) if layout in values else 0
+        return min(max(2, share // max(layout.chunk_bytes, 1)), MAX_REQUESTS)
+
+    def _ahead_bytes(self, layout: ArrayLayout) -> int:
+        """Bytes that the reader of one array of a remote store holds: chunks ahead, and the one that is read."""
+        chunks = -(-layout.shape[0] // layout.chunk_rows)
+        # A chunk comes in pieces, which are there until they are joined.
+        return layout.chunk_bytes * (2 * min(self.requests(layout), chunks) + 1)
+
     def _dense_block_rows(self, layout: ArrayLayout) -> int:
         """Rows of a block: whole inner chunks where several fit, so that none is decoded or checked twice."""
         rows = max(1, self.block_bytes // max(layout.row_bytes, 1))
@@ -564,8 +677,8 @@ class StoreRows(RowSource):
     def stream(self, first: int, last: int) -> Iterator[Block]:
         """Blocks of partitions first..last-1 in row order, each valid until the next one is asked for."""
         reader = _DenseRun(self) if self.X.dense is not None else _SparseRun(self)
-        tasks = reader.blocks(first, last)
-        with self.location.reading(), runtime.ThreadPool(1, thread_name_prefix="mlfs-read") as pool:
+        tasks = self._unchanged(reader.blocks(first, last))
+        with runtime.ThreadPool(1, thread_name_prefix="mlfs-read") as pool:
             try:
                 ahead: Future[Block | None] = pool.submit(next, tasks, None)
                 while (block := ahead.result()) is not None:
@@ -576,12 +689,18 @@ class StoreRows(RowSource):
                 pool.shutdown(wait=True, cancel_futures=True)
                 reader.close()
 
+    def _unchanged(self, blocks: Iterator[Block]) -> Iterator[Block]:
+        """These blocks, of one and the same store. That is found out while the last one is worked on."""
+        with self.location.reading():
+            yield from blocks
+
     def labels_only(self) -> RowSource:
         return LabelRows(self)
 
     def all_labels(self) -> sp.csr_array:
         """Y of all rows, as int8, read without X."""
         with self.location.reading(), contextlib.closing(_Labels(self)) as labels:
+            labels.expect(0, len(self.row_offsets) - 1)
             parts = [labels.partition(i) for i in range(len(self.row_offsets) - 1)]
         return sp.csr_array(sp.vstack(parts, format="csr"))
 
@@ -616,6 +735,7 @@ class LabelRows(RowSource):
     def stream(self, first: int, last: int) -> Iterator[Block]:
         """A block for each of the partitions first..last-1."""
         with self.rows.location.reading(), contextlib.closing(_Labels(self.rows)) as labels:
+            labels.expect(first, last)
             for i in range(first, last):
                 Y = labels.partition(i)
                 yield Block(int(self.row_offsets[i]), sp.csr_array((Y.shape[0], 0)), Y)
@@ -628,8 +748,22 @@ class _Labels:
         self._rows = rows
         layouts = (rows.Y.dense, rows.Y.data, rows.Y.indices, rows.Y.indptr)
         self._dense, self._data, self._indices, self._indptr = (
-            None if layout is None else ArrayReader(rows.location, layout) for layout in layouts
+            None if layout is None else ArrayReader(rows.location, layout, rows.requests(layout)) for layout in layouts
         )
+
+    def expect(self, first: int, last: int) -> None:
+        """Partitions first..last-1 will be read next."""
+        rows = self._rows
+        low, high = int(rows.row_offsets[first]), int(rows.row_offsets[last])
+        stored = int(rows.label_offsets[first]), int(rows.label_offsets[last])
+        for reader, (start, stop) in (
+            (self._dense, (low, high)),
+            (self._indptr, (low, high + 1)),
+            (self._data, stored),
+            (self._indices, stored),
+        ):
+            if reader is not None:
+                reader.expect(start, stop)
 
     def partition(self, i: int) -> sp.csr_array:
         start, stop = (int(r) for r in self._rows.row_offsets[i : i + 2])
@@ -725,11 +859,13 @@ class _DenseRun:
     def __init__(self, rows: StoreRows) -> None:
         assert rows.X.dense is not None
         self._rows = rows
-        self._reader = ArrayReader(rows.location, rows.X.dense)
+        self._reader = ArrayReader(rows.location, rows.X.dense, rows.requests(rows.X.dense))
         self._labels = _Labels(rows)
 
     def blocks(self, first: int, last: int) -> Iterator[Block]:
         layout = self._reader.layout
+        self._labels.expect(first, last)
+        self._reader.expect(int(self._rows.row_offsets[first]), int(self._rows.row_offsets[last]))
         height = self._rows.profile.block_rows
         # Two buffers: one with the kernels, one being filled.
         buffers = [_buffer(height * layout.row_items, layout.dtype).reshape(height, layout.row_items) for _ in range(2)]
@@ -756,13 +892,17 @@ class _SparseRun:
         assert rows.X.indices is not None
         assert rows.X.indptr is not None
         self._rows = rows
-        self._data = ArrayReader(rows.location, rows.X.data)
-        self._indices = ArrayReader(rows.location, rows.X.indices)
-        self._indptr = ArrayReader(rows.location, rows.X.indptr)
+        self._data = ArrayReader(rows.location, rows.X.data, rows.requests(rows.X.data))
+        self._indices = ArrayReader(rows.location, rows.X.indices, rows.requests(rows.X.indices))
+        self._indptr = ArrayReader(rows.location, rows.X.indptr, rows.requests(rows.X.indptr))
         self._labels = _Labels(rows)
 
     def blocks(self, first: int, last: int) -> Iterator[Block]:
         rows = self._rows
+        self._labels.expect(first, last)
+        self._indptr.expect(int(rows.row_offsets[first]), int(rows.row_offsets[last]) + 1)
+        for reader in (self._data, self._indices):
+            reader.expect(int(rows.nonzero_offsets[first]), int(rows.nonzero_offsets[last]))
         value_bytes = np.dtype(self._data.layout.dtype).itemsize + 4
         capacity = max(1, rows.block_bytes // value_bytes)
         capacity = min(capacity, max(1, int(np.diff(rows.nonzero_offsets).max(initial=1))))

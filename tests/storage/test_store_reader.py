@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import http.server
 import pickle
+import queue
+import re
+import struct
+import threading
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +22,8 @@ from scipy import sparse as sp
 from zarr.codecs import Crc32cCodec
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.storage.digest import crc32c
+from mlfs_dask.storage.object_store import open_objects
 from mlfs_dask.storage.store_reader import ArrayLayout, ArrayReader, MatrixLayout, StoreLocation, StoreRows
 from mlfs_dask.typing import FeatureInfo
 
@@ -137,12 +146,113 @@ def test_dense_labels_are_not_numbered_all_at_once(tmp_path):
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_any_file_system(sparse):
+@pytest.mark.parametrize("shard", [6, None], ids=["sharded", "plain chunks"])
+@pytest.mark.parametrize("compressors", [None, Crc32cCodec(), "auto"], ids=["raw", "checksums", "compressed"])
+def test_any_file_system(sparse, shard, compressors):
     X, Y = matrices()
-    source = make_store(f"memory://rows-{sparse}", X, Y, (10,), sparse=sparse)
+    place = f"memory://rows-{sparse}-{shard}-{compressors}"
+    source = make_store(place, X, Y, (10, 11, 27), sparse=sparse, shard=shard, compressors=compressors)
     found_X, found_Y = collect(source)
     assert np.array_equal(found_X, X)
     assert np.array_equal(found_Y, Y)
+    part_X, _ = collect(source, 1, 3)
+    assert np.array_equal(part_X, X[10:27])
+    assert np.array_equal(source.all_labels().toarray(), Y)
+
+
+class Web(http.server.SimpleHTTPRequestHandler):
+    """Ranges of the files of a folder; what was asked for is noted."""
+
+    requested: queue.Queue[str]
+
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        self.requested.put(self.path)
+        content = Path(self.translate_path(self.path)).read_bytes()
+        start, stop = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers["Range"]).groups()
+        part = content[int(start) : int(stop) + 1] if start else content[-int(stop) :]
+        self.send_response(206)
+        self.send_header("Content-Length", str(len(part)))
+        self.end_headers()
+        self.wfile.write(part)
+
+
+@pytest.fixture
+def web(tmp_path):
+    """Address of a server of the test's folder, and the paths that were asked for."""
+    pytest.importorskip("aiohttp", reason="aiohttp is not installed (extra `cloud`)")
+    handler = type("Handler", (Web,), {"requested": queue.Queue()})
+    serve = functools.partial(handler, directory=str(tmp_path))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), serve) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", handler.requested
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_the_next_partition_is_requested_while_one_is_worked_on(tmp_path, web):
+    address, requested = web
+    X, Y = matrices()
+    source = make_store(tmp_path, X, Y, (6, 12, 18), sparse=False, compressors=Crc32cCodec())
+    source = replace(source, location=StoreLocation(address, {}))
+    blocks = source.stream(0, 4)
+    first = next(blocks)
+    assert first.X.shape[0] <= 6
+    while "/X/c/1/0" not in (path := requested.get(timeout=20)):
+        assert "/X/c/2/" not in path
+    rest = [(block.X.copy(), block.Y.toarray()) for block in blocks]
+    assert np.array_equal(np.concatenate([x for x, _ in rest]), X[first.X.shape[0] :])
+    assert np.array_equal(np.concatenate([y for _, y in rest]), Y[first.X.shape[0] :])
+
+
+def test_chunks_of_a_remote_shard_may_lie_in_any_order():
+    X, Y = matrices()
+    source = make_store("memory://reversed", X, Y, (10,), sparse=False, compressors=Crc32cCodec())
+    objects = open_objects("memory://reversed")
+    for shard in range(5):
+        content = objects.read(f"X/c/{shard}/0")
+        size = 3 * 5 * 4 + 4
+        index = np.frombuffer(content[2 * size : -4], "<u8").reshape(2, 2)[::-1].tobytes()
+        mirrored = content[size : 2 * size] + content[:size] + index
+        objects.write(f"X/c/{shard}/0", mirrored + struct.pack("<I", crc32c(index)))
+    found, _ = collect(source)
+    assert np.array_equal(found, X)
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda content: content[:3] + bytes([content[3] ^ 1]) + content[4:], "chunk 0 of shard 1 differs"),
+        (lambda content: content[:-1] + b"x", "the index of shard 1 differs"),
+        (lambda content: content[:20], "shard 1 ends before its index"),
+        (None, "X/c/1/0 is missing"),
+    ],
+    ids=["values", "index", "cut", "absent"],
+)
+def test_damage_of_a_remote_shard_is_named(damage, said):
+    place = f"memory://damaged-{said}"
+    source = make_store(place, *matrices(), (6, 12), sparse=False, compressors=Crc32cCodec())
+    objects = open_objects(place)
+    if damage is None:
+        objects.filesystem.rm_file(f"{objects.root}/X/c/1/0")
+    else:
+        objects.write("X/c/1/0", damage(objects.read("X/c/1/0")))
+    with pytest.raises(DataError, match=f"the store is damaged: .*{said}.*in partition 1 "):
+        collect(source)
+
+
+def test_what_is_requested_ahead_is_planned(tmp_path):
+    X, Y = matrices()
+    near = make_store(tmp_path, X, Y, (10,), sparse=False, compressors=Crc32cCodec())
+    far = replace(near, location=StoreLocation("memory://nowhere", {}))
+    # All 10 chunks of X and 2 of Y, in pieces and whole.
+    assert far.profile.buffer_bytes - near.profile.buffer_bytes == 2 * (10 * (3 * 5 * 4) + 2 * (3 * 3))
+    wide = replace(far.X.dense, shape=(2**20, 5), chunk_rows=2**17)
+    assert far.requests(wide) == 2
 
 
 def test_a_row_longer_than_a_block(tmp_path):
@@ -252,8 +362,6 @@ def test_absent_inner_chunks_are_zeros(tmp_path):
 
 
 def test_leaving_early_stops_reading(tmp_path):
-    import threading
-
     X, Y = matrices()
     source = make_store(tmp_path, X, Y, (10, 20), sparse=False)
     blocks = source.stream(0, 3)

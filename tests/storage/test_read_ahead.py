@@ -1,0 +1,99 @@
+"""Chunks are requested before they are needed, some at a time, in the order in which they are taken."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+
+import numpy as np
+import pytest
+
+from mlfs_dask.storage.read_ahead import ChunksAhead
+
+Values = np.ndarray
+Make = Callable[..., ChunksAhead[int]]
+
+#: Seconds after which what should happen at the same time does not.
+NEVER = 20
+
+
+@pytest.fixture
+def ahead() -> Iterator[Make]:
+    """Shards of 4 chunks; the index of a shard is its number."""
+    made: list[ChunksAhead[int]] = []
+
+    def make(
+        read_chunk: Callable[[Future[int], int, int], Values | None],
+        requests: int,
+        read_index: Callable[[int], int] = lambda shard: shard,
+    ) -> ChunksAhead[int]:
+        made.append(ChunksAhead(4, read_index, read_chunk, requests))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def number_of(index: Future[int], shard: int, chunk: int) -> Values:
+    return np.array([index.result() * 4 + chunk])
+
+
+def test_chunks_come_in_their_order(ahead: Make) -> None:
+    chunks = ahead(number_of, 3)
+    assert chunks.coming == -1
+    chunks.expect(2, 11)
+    for number in range(2, 11):
+        assert chunks.coming == number
+        assert chunks.take() == [number]
+    assert chunks.coming == -1
+    chunks.expect(9, 11)
+    assert chunks.take() == [9]
+    chunks.expect(1, 3)  # another place, with a chunk still on its way
+    assert [chunks.take(), chunks.take()] == [[1], [2]]
+
+
+def test_requests_overlap_and_are_bounded(ahead: Make) -> None:
+    together = threading.Barrier(3)
+    requested = []
+
+    def read(index: Future[int], shard: int, chunk: int) -> Values:
+        requested.append((shard, chunk))
+        together.wait(NEVER)
+        return number_of(index, shard, chunk)
+
+    chunks = ahead(read, 3)
+    chunks.expect(0, 9)
+    assert chunks._ahead[-1].result(NEVER) == [2]
+    assert sorted(requested) == [(0, 0), (0, 1), (0, 2)], "no more than that until one is taken"
+    for number in range(9):
+        assert chunks.take() == [number]
+    assert len(requested) == 9
+
+
+def test_the_index_of_the_next_shard_is_there_when_it_is_needed(ahead: Make) -> None:
+    known = [threading.Event() for _ in range(3)]
+
+    def read_index(shard: int) -> int:
+        known[shard].set()
+        return shard
+
+    chunks = ahead(number_of, 2, read_index)
+    chunks.expect(0, 8)
+    assert known[1].wait(NEVER), "requested with the first chunk of the shard before it"
+    assert [int(chunks.take()[0]) for _ in range(8)] == list(range(8))
+    assert not known[2].is_set(), "no chunk of it is expected"
+
+
+def test_a_request_that_fails_fails_where_its_chunk_is_taken(ahead: Make) -> None:
+    def read(index: Future[int], shard: int, chunk: int) -> Values:
+        if chunk == 1:
+            raise OSError("no answer")
+        return number_of(index, shard, chunk)
+
+    chunks = ahead(read, 3)
+    chunks.expect(0, 3)
+    assert chunks.take() == [0]
+    with pytest.raises(OSError, match="no answer"):
+        chunks.take()
