@@ -1,10 +1,11 @@
 #!/bin/sh
-# Start workers of one thread each that speak TLS. usage: worker.sh CERTIFICATES ADDRESS [WORKERS] [MEMORY EACH]
+# Start workers that speak TLS; they end when they have found no scheduler for a minute. usage: worker.sh SETTINGS
 set -eu
-usage="usage: worker.sh CERTIFICATES ADDRESS [WORKERS] [MEMORY EACH]"
-certificates=${1:?$usage}
-address=${2:?$usage}
+# shellcheck source=cluster.conf
+. "${1:?usage: worker.sh SETTINGS (as in cluster.conf)}"
 DASK_CONFIG=${DASK_CONFIG:-$(dirname "$0")/../dask.yaml}
-export DASK_CONFIG
-exec dask worker "$address" --nworkers "${3:-1}" --nthreads 1 --memory-limit "${4:-auto}" --dashboard-address 127.0.0.1:0 \
-    --tls-ca-file "$certificates/ca.pem" --tls-cert "$certificates/cert.pem" --tls-key "$certificates/key.pem"
+export DASK_CONFIG PATH
+exec dask worker "tls://$SCHEDULER:$PORT" --nworkers "$WORKERS" --nthreads 1 --memory-limit "$MEMORY" \
+    --worker-port "$WORKER_PORTS" --nanny-port "$NANNY_PORTS" ${INTERFACE:+--interface "$INTERFACE"} \
+    --death-timeout 60 --dashboard-address 127.0.0.1:0 \
+    --tls-ca-file "$CERTIFICATES/ca.pem" --tls-cert "$CERTIFICATES/cert.pem" --tls-key "$CERTIFICATES/key.pem"
