@@ -103,6 +103,28 @@ def test_tutorial(data_set: Callable[[str], Path], tmp_path: Path) -> None:
     assert compared == 5 * 3 * 5
 
 
+def test_the_plans_of_the_page_on_machines_have_the_lines_of_a_plan(tmp_path: Path) -> None:
+    from click.testing import CliRunner
+
+    from mlfs_dask_cli.main import mlfs
+
+    (tmp_path / "s.csv").write_text("x,z,y\n" + "".join(f"{row % 2},{row % 3},{row % 2}\n" for row in range(12)))
+    store = str(tmp_path / "s.zarr")
+    run = CliRunner().invoke
+    assert run(mlfs, ["convert", str(tmp_path / "s.csv"), store, "--label-columns", "y"]).exit_code == 0
+
+    def names(table: str) -> set[str]:
+        return set(re.findall(r"^(\w.*?)  ", table, re.MULTILINE))
+
+    text = (DOCS / "machines.md").read_text(encoding="utf-8")
+    plans = re.findall(r"^\$ mlfs (plan .*)\n((?:[^$`m].*\n)+)", text, re.MULTILINE)
+    assert len(plans) == 3
+    for words, shown in plans:
+        made = run(mlfs, [store if word == "big.zarr" else word for word in words.split()])
+        assert made.exit_code == 0, made.output
+        assert names(shown) - {"note"} == names(made.output) - {"note"}
+
+
 def test_the_reference_names_everything_public() -> None:
     text = (DOCS / "api.md").read_text(encoding="utf-8")
     named = set(re.findall(r"^\.\. auto\w+:: ([\w.]+)$", text, re.MULTILINE))
