@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from mlfs_dask.selectors.access_mfs import AccessMFS
     from mlfs_dask.selectors.count_filters import BROR, Chi2, ELAChi2
     from mlfs_dask.selectors.elc import ELC
+    from mlfs_dask.selectors.fimf import FIMF
     from mlfs_dask.selectors.label_entropy import ENM, GMM, LabelEntropy
+    from mlfs_dask.selectors.mddm import MDDM
     from mlfs_dask.selectors.mfsir import MFSIR
-    from mlfs_dask.selectors.product_filters import BRCC, AnovaF
+    from mlfs_dask.selectors.product_filters import BRCC, AnovaF, FisherScore, MultiLabelF
     from mlfs_dask.selectors.relieff import ReliefF
     from mlfs_dask.selectors.smfs import SMFS
     from mlfs_dask.selectors.spfs import SPFS
@@ -43,12 +45,16 @@ _PLACES = {
     "ELAChi2": "mlfs_dask.selectors.count_filters",
     "ELC": "mlfs_dask.selectors.elc",
     "ENM": "mlfs_dask.selectors.label_entropy",
+    "FIMF": "mlfs_dask.selectors.fimf",
+    "FisherScore": "mlfs_dask.selectors.product_filters",
     "GMM": "mlfs_dask.selectors.label_entropy",
+    "MDDM": "mlfs_dask.selectors.mddm",
     "MFSIR": "mlfs_dask.selectors.mfsir",
     "MLkNN": "mlfs_dask.evaluation.mlknn",
     "Dataset": "mlfs_dask.storage.dataset",
     "LabelEntropy": "mlfs_dask.selectors.label_entropy",
     "ReliefF": "mlfs_dask.selectors.relieff",
+    "MultiLabelF": "mlfs_dask.selectors.product_filters",
     "SMFS": "mlfs_dask.selectors.smfs",
     "SPFS": "mlfs_dask.selectors.spfs",
     "append": "mlfs_dask.storage.append",
@@ -66,7 +72,9 @@ __all__ = [
     "BROR",
     "ELC",
     "ENM",
+    "FIMF",
     "GMM",
+    "MDDM",
     "MFSIR",
     "SMFS",
     "SPFS",
@@ -75,8 +83,10 @@ __all__ = [
     "Chi2",
     "Dataset",
     "ELAChi2",
+    "FisherScore",
     "LabelEntropy",
     "MLkNN",
+    "MultiLabelF",
     "ReliefF",
     "__version__",
     "append",

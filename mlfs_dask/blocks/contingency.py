@@ -6,12 +6,16 @@ Sums run over labels and codes in their order: equal counts give equal bits howe
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask.blocks.entropy import count_log_count, mutual_information
 
 Array = NDArray[np.float64]
 
@@ -120,6 +124,80 @@ class OddsRatio(CountFormula):
                 neither = n - rows - label_alone
                 score += own * np.abs(np.log((both + s) * (neither + s) / ((code_alone + s) * (label_alone + s))))
         return score
+
+
+@dataclass(frozen=True)
+class PairInteraction(CountFormula):
+    """Sum over labels of M(f; l), less the interaction information with pairs of chosen labels (Lee & Kim 2015).
+
+    Counts are those with the q labels, and after them with every pair of chosen ones (`with_label_pairs`).
+
+    Parameters
+    ----------
+    n_labels : int
+    chosen : tuple of int
+        Rising.
+    """
+
+    n_labels: int
+    chosen: tuple[int, ...]
+
+    def __call__(self, joint: NDArray[Any], marginal: NDArray[Any], positives: NDArray[Any], n: int | float) -> Array:
+        q = self.n_labels
+        shared, _ = mutual_information(joint[:, :q], marginal, positives[:q], n)
+        score = np.zeros(marginal.shape[1])
+        for information in shared:
+            score += information
+        # n H(f, l) but for a term n log n, which is in all entropies and cancels.
+        of_feature = count_log_count(marginal).sum(axis=0)
+        with_label = {i: _states(joint[:, i], marginal) for i in self.chosen}
+        for pair, (i, j) in enumerate(itertools.combinations(self.chosen, 2), start=q):
+            both = joint[:, pair]
+            cells = _states(both, joint[:, i]) + _states(joint[:, j] - both, marginal - joint[:, i])
+            given_feature = (of_feature + cells - with_label[i] - with_label[j]) / n
+            score += given_feature - _pair_information(positives[[i, j, pair]].tolist(), n)
+        return score
+
+
+def with_label_pairs(Y: sp.csr_array, chosen: tuple[int, ...]) -> sp.csr_array:
+    """Y with a further label for every pair of chosen ones, which the rows have that have both.
+
+    Parameters
+    ----------
+    Y : csr_array of int8, shape (rows, q)
+    chosen : tuple of int
+        Pairs come in the order of `itertools.combinations`.
+
+    Returns
+    -------
+    csr_array of int8, shape (rows, q + pairs)
+
+    Examples
+    --------
+    >>> with_label_pairs(sp.csr_array(np.array([[1, 0, 1], [1, 1, 1]], dtype=np.int8)), (0, 1, 2)).toarray()
+    array([[1, 0, 1, 0, 1, 0],
+           [1, 1, 1, 1, 1, 1]], dtype=int8)
+    """
+    if len(chosen) < 2:
+        return Y
+    has = (Y[:, list(chosen)] > 0).toarray()
+    first, second = np.array(list(itertools.combinations(range(len(chosen)), 2))).T
+    pairs = sp.csr_array((has[:, first] & has[:, second]).astype(np.int8))
+    return sp.csr_array(sp.hstack([Y, pairs], format="csr"))
+
+
+def _states(having: NDArray[Any], rows: NDArray[Any]) -> Array:
+    """Sum over codes of c log c of the rows with a label and of those without, shape (w,)."""
+    result: Array = (count_log_count(having) + count_log_count(rows - having)).sum(axis=0)
+    return result
+
+
+def _pair_information(counts: list[Any], n: int | float) -> float:
+    """M(l; l') of two labels from the rows that have the one, the other and both."""
+    one, other, both = counts
+    joint = np.array([[[both], [other - both]], [[one - both], [n - one - other + both]]])
+    shared, _ = mutual_information(joint[:, :1], joint.sum(axis=1), np.array([one]), n)
+    return float(shared[0, 0])
 
 
 def _ratio(numerator: Array, denominator: Array) -> Array:

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.blocks.contingency import CountFormula
+from mlfs_dask.blocks.contingency import CountFormula, PairInteraction, with_label_pairs
 from mlfs_dask.blocks.counts import (
     BlockCoder,
     CodeBook,
@@ -46,6 +46,7 @@ from mlfs_dask.primitives.passes import (
 )
 from mlfs_dask.primitives.resampling import NOT_RESAMPLED, Resampled, Resampling
 from mlfs_dask.primitives.row_sources import measure_features
+from mlfs_dask.primitives.weights import exact_weights
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Block, FeatureInfo, Matrix, Profile, RowSource
 
@@ -369,7 +370,8 @@ class CountScores(ContingencyCounts):
 class AssignedCountScores(CountScores):
     """Scores from counts of rows each of which is shared out among its labels, 1/|L| to each of its |L| ones.
 
-    Counts are sums of float64, `weighted` or not. Rows without a label count in the entropies of features alone.
+    Counts are float64 sums, `weighted` or not, of weights rounded so that these are exact: the same for any chunks.
+    Rows without a label count in the entropies of features alone.
     """
 
     @property
@@ -385,7 +387,37 @@ class AssignedCountScores(CountScores):
 
     def add(self, state: State, block: Block) -> None:
         weights = 1.0 / np.maximum(np.diff(positives_block(block.Y).indptr), 1)
-        super().add(state, block._replace(weights=weights if block.weights is None else weights * block.weights))
+        if block.weights is not None:
+            weights *= block.weights
+        super().add(state, block._replace(weights=exact_weights(weights, 2.0 * self.n)))  # of resampled rows up to 2 n
+
+
+@dataclass(frozen=True)
+class PairCountScores(CountScores):
+    """Scores from counts of features with labels and with pairs of chosen ones.
+
+    `slot_of_label` has a slot for each of the q labels, and then for each pair.
+    """
+
+    formula: PairInteraction = field(kw_only=True)
+
+    @property
+    def state_kind(self) -> str:
+        return "pair-counts"
+
+    @property
+    def state_parameters(self) -> Mapping[str, Any]:
+        return {**super().state_parameters, "chosen": list(self.formula.chosen)}
+
+    def _add_bytes(self, profile: Profile, width: int, by_position: int) -> int:
+        # Of every row whether it has the chosen labels and the pairs, and the pairs it has as labels.
+        chosen, pairs = len(self.formula.chosen), len(self.slot_of_label) - self.formula.n_labels
+        had = min(pairs, (profile.label_nonzeros // max(profile.n, 1)) ** 2)
+        own = profile.block_rows * (chosen + 3 * pairs + 50 * had)
+        return super()._add_bytes(profile, width, by_position) + own
+
+    def add(self, state: State, block: Block) -> None:
+        super().add(state, block._replace(Y=with_label_pairs(block.Y, self.formula.chosen)))
 
 
 def count_in_tiles(

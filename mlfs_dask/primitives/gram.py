@@ -41,13 +41,16 @@ class Gram(MergeableStatistic):
     Parameters
     ----------
     n_features : int
+    weighted : bool
+        Whether rows have weights.
     """
 
     kind = "gram"
     state_names = ("rows", "shift", "sums", "gram")
 
-    def __init__(self, n_features: int) -> None:
+    def __init__(self, n_features: int, *, weighted: bool = False) -> None:
         self.n_features = n_features
+        self.weighted = weighted
 
     @property
     def state_bytes(self) -> int:
@@ -62,14 +65,20 @@ class Gram(MergeableStatistic):
 
     def zero(self) -> State:
         d = self.n_features
-        return np.zeros(1, np.int64), np.zeros(d), np.zeros(d), np.zeros((d, d))
+        rows = np.zeros(1, np.float64 if self.weighted else np.int64)
+        return rows, np.zeros(d), np.zeros(d), np.zeros((d, d))
 
     @_QUIET
     def add(self, state: State, block: Block) -> None:
         rows, shift, sums, G = state
-        X = block.X
+        X, weights = block.X, block.weights if self.weighted else None
         if rows[0] == 0:
             shift[:] = first_values(X)
+        if weights is not None:
+            rows[0] += weights.sum()
+            sums += weights @ X - weights.sum() * shift
+            gram_block(X, weights, shift if shift.any() else None, G)
+            return
         rows[0] += X.shape[0]
         if isinstance(X, np.ndarray):
             for _, tile in dense_tiles(X, shift):
@@ -102,7 +111,7 @@ class Gram(MergeableStatistic):
     @_QUIET
     def finalize(self, state: State) -> Array:
         rows, _, sums, G = state
-        result: Array = np.outer(sums, sums / max(int(rows[0]), 1))
+        result: Array = np.outer(sums, sums / (rows[0].item() or 1))
         np.subtract(G, result, out=result)
         # BLAS computes one triangle and mirrors it; sums of sparse products may differ in the last digit.
         result += result.T

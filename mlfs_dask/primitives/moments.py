@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.blocks.moments import ColumnMoments, add_zeros, merge_moments, moments_block
+from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.primitives.passes import MergeableStatistic, State
 from mlfs_dask.typing import Block, Matrix, Profile
 
@@ -18,14 +19,14 @@ class FeatureMoments:
 
     Attributes
     ----------
-    n : int
-        Rows.
+    n : int or float
+        Rows, or the sum of their weights.
     mean : float64 array, shape (d,)
     m2 : float64 array, shape (d,)
         Sum of squared deviations; exactly 0 for a constant feature, NaN where a value is NaN or infinite.
     """
 
-    n: int
+    n: int | float
     mean: NDArray[np.float64]
     m2: NDArray[np.float64]
 
@@ -67,11 +68,7 @@ class Moments(MergeableStatistic):
         return np.zeros(1, np.int64), np.zeros(d), np.zeros(d, np.int64), np.zeros(d), np.zeros(d)
 
     def add(self, state: State, block: Block) -> None:
-        rows, shift, *moments = state
-        if rows[0] == 0:
-            shift[:] = first_values(block.X)
-        rows[0] += block.X.shape[0]
-        merge_moments(ColumnMoments(*moments), moments_block(block.X, shift))
+        _add_rows(state, block.X, None)
 
     def merge(self, into: State, other: State) -> None:
         if into[0][0] == 0:
@@ -81,9 +78,48 @@ class Moments(MergeableStatistic):
 
     def finalize(self, state: State) -> FeatureMoments:
         rows, shift, *moments = state
-        n = int(rows[0])
+        n = rows[0].item()
         _, mean, m2 = add_zeros(ColumnMoments(*moments), n, shift)
         return FeatureMoments(n, mean + shift, m2)
+
+
+class CardinalityMoments(Moments):
+    """Statistic: `FeatureMoments` of X in which a row counts once for each label that it has.
+
+    Their n is the number of positive labels, and M2 the scatter of the labels' rows about their common mean. Weights of
+    rows are taken too.
+
+    Parameters
+    ----------
+    n_features : int
+    """
+
+    kind = "cardinality-moments"
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        # The rows that have a label are copied; of weighted dense rows the squares are an array of their own.
+        squares = 0 if profile.sparse else 8 * profile.block_rows * profile.d
+        return super().scratch_bytes(profile) + profile.block_bytes + 16 * profile.block_rows + squares
+
+    def zero(self) -> State:
+        d = self.n_features
+        return np.zeros(1), np.zeros(d), np.zeros(d), np.zeros(d), np.zeros(d)
+
+    def add(self, state: State, block: Block) -> None:
+        weights = np.diff(positives_block(block.Y).indptr).astype(np.float64)
+        if block.weights is not None:
+            weights *= block.weights
+        kept = np.flatnonzero(weights)
+        if len(kept):
+            _add_rows(state, block.X if len(kept) == len(weights) else block.X[kept], weights[kept])
+
+
+def _add_rows(state: State, X: Matrix, weights: NDArray[np.float64] | None) -> None:
+    rows, shift, *moments = state
+    if rows[0] == 0:
+        shift[:] = first_values(X)
+    rows[0] += X.shape[0] if weights is None else weights.sum()
+    merge_moments(ColumnMoments(*moments), moments_block(X, shift, weights))
 
 
 def first_values(X: Matrix) -> NDArray[np.float64]:

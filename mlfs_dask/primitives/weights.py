@@ -66,8 +66,17 @@ def weighted_rows(source: RowSource, sample_weight: Any) -> RowSource:
         raise DataError("all sample weights are zero", cure="give some rows a weight above 0")
     if (weights == 1).all():
         return source
+    return WeightedRows(source, exact_weights(weights, total))
+
+
+def exact_weights(weights: NDArray[np.float64], total: float) -> NDArray[np.float64]:
+    """Weights, shape (m,), rounded so that float64 sums of them up to `total` are exact, whatever their order.
+
+    >>> exact_weights(np.array([0.1, 0.2]), 2.0**51)
+    array([0., 0.])
+    """
     unit = math.ldexp(1.0, math.frexp(total)[1] - 52)
-    return WeightedRows(source, np.rint(weights / unit) * unit)
+    return np.rint(weights / unit) * unit
 
 
 class WeightedRows(RowSource):

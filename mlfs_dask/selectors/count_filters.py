@@ -7,7 +7,6 @@ from typing import Any, Literal
 from mlfs_dask.blocks.contingency import AssignedChiSquare, ChiSquare, CountFormula, OddsRatio
 from mlfs_dask.primitives.counts import AssignedCountScores
 from mlfs_dask.selectors.counting import COUNTING_PARAMETERS, CountFilter
-from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.typing import Profile, RowSource, Seed
 
 
@@ -115,8 +114,7 @@ class BROR(CountFilter):
         self.smoothing = smoothing
 
     def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_parameters(self, positive=("smoothing",), least={"resamples": 0, "random_state": 0})
+        self._check_counting(positive=("smoothing",))
 
     @property
     def _formula(self) -> CountFormula:
@@ -135,8 +133,8 @@ class ELAChi2(CountFilter):
         + """
     Notes
     -----
-    Passes as `LabelEntropy`. A worker holds (q + 1) * sum of (codes - 1) sums of 8 bytes. Counts are sums of weights,
-    made by NumPy: scores are equal to 1e-9 for any chunking. Unknown labels (-1) are refused.
+    Passes as `LabelEntropy`. A worker holds (q + 1) * sum of (codes - 1) sums of 8 bytes, of weights that are
+    rounded so that their sums are exact: the same bits for any chunking. Unknown labels (-1) are refused.
 
     References
     ----------

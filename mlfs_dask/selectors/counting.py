@@ -7,7 +7,7 @@ over features.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -60,11 +60,15 @@ class CountingSelector(ResamplingSelector):
     missing: Literal["error", "code", "mean", "median"]
 
     def _check_parameters(self) -> None:
+        self._check_counting()
+
+    def _check_counting(self, *, positive: Collection[str] = (), least: Mapping[str, int] | None = None) -> None:
+        """`_check_values`, and the number of codes."""
         if isinstance(self.bins, bool) or not isinstance(self.bins, (int, np.integer)):
             raise UsageError(f"{parameter('bins')} must be a whole number; got {self.bins!r}")
         if not 2 <= self.bins <= MAX_CODES:
             raise UsageError(f"{parameter('bins')} must be between 2 and {MAX_CODES}; got {self.bins}")
-        self._check_values()
+        self._check_values(positive=positive, least=least)
 
     @property
     def is_random(self) -> bool:

@@ -11,8 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask.primitives.moments import CardinalityMoments, FeatureMoments
+from mlfs_dask.primitives.passes import MergeableStatistic
 from mlfs_dask.primitives.products import LabelMoments
 from mlfs_dask.selectors.products import PRODUCTS_PARAMETERS, ProductsFilter
+from mlfs_dask.typing import Profile
 
 Array = NDArray[np.float64]
 
@@ -114,3 +117,115 @@ class AnovaF(ProductsFilter):
             between = products**2 / (count * (1 - count / sums.n))
             score += _quotient(between, np.maximum(sums.m2 - between, least))
         return score * max(sums.n - 2, 1)
+
+
+class _ClassFilter(ProductsFilter):
+    """Base class of ratios of scatters of the labels as classes, in each of which a row is that has the label."""
+
+    def _statistics(self, profile: Profile) -> list[MergeableStatistic]:
+        return [*super()._statistics(profile), CardinalityMoments(profile.d)]
+
+
+def _class_scatters(sums: LabelMoments, classes: FeatureMoments) -> tuple[Array, Array, Array]:
+    """Scatters of each feature, of shape (d,), over the rows of every label, each counted for each of its labels.
+
+    Returns
+    -------
+    about_rows : float64 array, shape (d,)
+        Σ n_l (μ_l − μ)², with the mean μ of the rows.
+    between : float64 array, shape (d,)
+        Σ n_l (μ_l − m)², with the mean m of the labels' rows.
+    within : float64 array, shape (d,)
+        Σ_l Σ_i y_il (x_i − μ_l)².
+    """
+    about_rows, total = np.zeros((2, len(sums.m2)))
+    for products, count in zip(sums.products, sums.positives.tolist(), strict=True):
+        if count > 0:
+            about_rows += products**2 / count
+            total += products
+    between = np.maximum(about_rows - total**2 / (classes.n or 1), 0.0)
+    # The scatter about the mean of the labels' rows is the sum of those between and within the labels.
+    within = np.maximum(classes.m2 - between, LEAST_WITHIN * classes.m2)
+    return about_rows, between, within
+
+
+class FisherScore(_ClassFilter):
+    __doc__ = (
+        """Fisher score of a feature, with the labels as classes.
+
+    The scatter of the labels' means about the mean of the rows over the scatter of rows about the means of their labels
+    (Duda, Hart & Stork 2001; Gu, Li & Han 2011), where a row is in the class of every label that it has. Rows
+    without a label are in none. A constant feature has 0; of a feature that is constant in every class, the scatter
+    within is taken as 1e-12 of the whole.
+"""
+        + PRODUCTS_PARAMETERS
+        + """
+    Notes
+    -----
+    One pass over X. A worker holds q * d + q² numbers of 8 bytes a running task, the driver as many. Unknown labels
+    (-1) are refused.
+
+    References
+    ----------
+    Q. Gu, Z. Li, J. Han, "Generalized Fisher score for feature selection", Uncertainty in Artificial Intelligence
+    (2011) 266-273, doi:10.48550/arXiv.1202.3725.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[0.0, 5.0], [2.0, 5.0], [3.0, 5.0], [5.0, 5.0]])
+    >>> Y = np.array([[1, 0], [1, 0], [0, 1], [0, 1]])
+    >>> FisherScore(n_features_to_select=1).fit(X, Y).scores_
+    array([2.25, 0.  ])
+    """
+    )
+    method = "fisher"
+    title = "Fisher score with labels as classes"
+    paper = "Gu, Li & Han 2011, UAI, 266"
+    doi = "10.48550/arXiv.1202.3725"
+
+    def _score_features(self, sums: LabelMoments, *others: Any) -> Array:
+        about_rows, _, within = _class_scatters(sums, *others)
+        return np.where(sums.m2 > 0, _quotient(about_rows, within), 0.0)
+
+
+class MultiLabelF(_ClassFilter):
+    __doc__ = (
+        """Multi-label F statistic (MFS; Kong et al. 2012).
+
+    F = ((n - K) / (K - 1)) * S_b / S_w of the class-wise scatters of a feature: S_b is that of the labels' means about
+    the mean of the labels' rows, in which a row counts for each of its labels, S_w that of the rows about the means of
+    their labels; K is the number of labels that occur. One label alone has nothing to be compared with, and gives 0. Of
+    a feature that is constant in every class, S_w is taken as 1e-12 of the whole scatter.
+"""
+        + PRODUCTS_PARAMETERS
+        + """
+    Notes
+    -----
+    One pass over X. A worker holds q * d + q² numbers of 8 bytes a running task, the driver as many. Unknown labels
+    (-1) are refused.
+
+    References
+    ----------
+    D. Kong, C. Ding, H. Huang, H. Zhao, "Multi-label ReliefF and F-statistic feature selections for image annotation",
+    IEEE Conference on Computer Vision and Pattern Recognition (2012) 2352-2359, doi:10.1109/CVPR.2012.6247947.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.array([[0.0, 5.0], [2.0, 5.0], [3.0, 5.0], [5.0, 5.0]])
+    >>> Y = np.array([[1, 0], [1, 0], [0, 1], [0, 1]])
+    >>> MultiLabelF(n_features_to_select=1).fit(X, Y).scores_
+    array([4.5, 0. ])
+    """
+    )
+    method = "mfs-f"
+    title = "Multi-label F statistic (MFS)"
+    paper = "Kong, Ding, Huang & Zhao 2012, IEEE CVPR, 2352"
+    doi = "10.1109/CVPR.2012.6247947"
+
+    def _score_features(self, sums: LabelMoments, *others: Any) -> Array:
+        _, between, within = _class_scatters(sums, *others)
+        occurring = int(np.count_nonzero(sums.positives))
+        score = np.where(sums.m2 > 0, _quotient(between, within), 0.0)
+        return score * (max(sums.n - occurring, 1) / max(occurring - 1, 1))

@@ -48,12 +48,14 @@ def test_methods_share_a_reading_and_rank_as_they_do_alone(
 def test_filters_share_one_reading_in_which_equal_counts_are_made_once(
     run_json: RunJson, tiny_store: Path, tmp_path: Path
 ) -> None:
-    methods = "chi2,enm,label-entropy,br-cc,br-or,ela-chi,anova-f,elc"
+    methods = "chi2,enm,label-entropy,br-cc,br-or,ela-chi,anova-f,fisher,mfs-f,mddm,elc"
     events: list[dict[str, Any]] = []
     with progress_to(events.append):
         found = run_json("select", methods, tiny_store, "-k", 2, "-o", tmp_path / "all", "--cache", tmp_path)
     assert [event["label"] for event in events if event["kind"] == "pass"] == ["shared"]
-    assert sorted(found["shared"]["statistics"]) == ["information", "products", "scores"]  # "scores" of ela-chi alone
+    assert sorted(found["shared"]["statistics"]) == [
+        *("cardinality-moments", "information", "products", "scores"),  # "scores" of ela-chi alone
+    ]
     for each in found["runs"]:
         assert each["passes"] == 0
         run_json("select", each["method"], tiny_store, "-k", 2, "-o", tmp_path / each["method"])

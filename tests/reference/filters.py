@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
+from scipy import linalg
 
-from tests.reference.label_entropy import discretise
+from tests.reference.label_entropy import discretise, entropy
 
 
 def br_cc(X, Y):
@@ -72,4 +74,58 @@ def br_or(X, Y, bins=2, smoothing=0.5):
                 has, label = code == c, y == 1
                 a, b, c_, d = ((one & other).sum() + smoothing for one in (has, ~has) for other in (label, ~label))
                 scores[f] += has.mean() * abs(math.log(a * d / (b * c_)))
+    return scores
+
+
+def scatters(x, Y):
+    """(about the mean of all rows, about that of the labels' rows, within the labels), each row once for a label."""
+    groups = [x[y == 1] for y in Y.T if y.any()]
+    mean = np.concatenate(groups).mean()
+    about_rows = sum(len(g) * (g.mean() - x.mean()) ** 2 for g in groups)
+    between = sum(len(g) * (g.mean() - mean) ** 2 for g in groups)
+    return about_rows, between, sum(((g - g.mean()) ** 2).sum() for g in groups)
+
+
+def fisher(X, Y):
+    """Scatter of the labels' means over that within the labels."""
+    found = [scatters(x, Y) for x in X.T]
+    return np.array([about / within if within else 0.0 for about, _, within in found])
+
+
+def mfs_f(X, Y):
+    """((n − K) / (K − 1)) S_b / S_w."""
+    n, K = len(Y), int(Y.any(axis=0).sum())
+    found = [scatters(x, Y) for x in X.T]
+    return np.array([(n - K) / (K - 1) * between / within if within else 0.0 for _, between, within in found])
+
+
+def mddm(X, Y, constraint="projection", n_components=None, mu=0.5, standardise=True):
+    """Norms of the rows of P L^(1/2), P and L from the generalised eigenproblem of d × d matrices."""
+    n, d = X.shape
+    H = np.eye(n) - 1 / n
+    std = X.std(axis=0)
+    Z = H @ X / np.where((std > 0) & standardise, std, 1)
+    S = Z.T @ H @ Y @ Y.T @ H @ Z
+    C = np.eye(d) if constraint == "projection" else mu * Z.T @ Z + (1 - mu) * np.eye(d)
+    values, P = linalg.eigh(S, C)
+    kept = np.argsort(-values)[: n_components or Y.shape[1]]
+    values = np.where(values > 1e-9 * values.max(), values, 0)  # there are no more directions than labels
+    return np.sqrt((P[:, kept] ** 2 * values[kept]).sum(axis=1))
+
+
+def fimf(X, Y, bins=2, n_interacting_labels=10):
+    """Σ M(f; l) − Σ over pairs of the labels of largest entropy of M(l; l') − M(l; l' | f)."""
+    codes = discretise(X, bins)
+    H = [entropy(y) for y in Y.T]
+    chosen = sorted(range(len(H)), key=lambda label: (-H[label], label))[:n_interacting_labels]
+    scores = np.zeros(X.shape[1])
+    for f, code in enumerate(codes.T):
+        H_f = entropy(code)
+        for label, y in enumerate(Y.T):
+            scores[f] += H_f + H[label] - entropy(code * 2 + y)
+        for i, j in itertools.combinations(chosen, 2):
+            a, b = Y[:, i], Y[:, j]
+            shared = H[i] + H[j] - entropy(2 * a + b)
+            given = entropy(code * 2 + a) + entropy(code * 2 + b) - H_f - entropy(code * 4 + 2 * a + b)
+            scores[f] -= shared - given
     return scores

@@ -8,7 +8,7 @@ import pytest
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.primitives.row_sources import ArrayRows
 from mlfs_dask.selectors import get_method
 from tests.conftest import published
@@ -18,6 +18,15 @@ from tests.reference import filters as twins
 FILTERS = {
     "br-cc": [{}],
     "anova-f": [{}],
+    "fisher": [{}],
+    "mfs-f": [{}],
+    "mddm": [
+        {},
+        {"n_components": 2, "standardise": False},
+        {"constraint": "subspace"},
+        {"constraint": "subspace", "n_components": 2, "mu": 0.9},
+    ],
+    "fimf": [{"n_interacting_labels": 3}, {"bins": 20}, {"n_interacting_labels": 0}],
     "chi2": [{}, {"bins": 4}],
     "ela-chi": [{}, {"bins": 20}],  # counted in lanes, and by position
     "br-or": [{}, {"bins": 3, "smoothing": 1.0}],
@@ -35,7 +44,7 @@ def problem(seed=0, n=120, d=9, q=5):
     X[:, 0] += 2 * Y[:, 0]
     X[:, 1] = rng.random(n) < 0.3
     X[:, 2] = np.where(rng.random(n) < 0.8, 0, X[:, 2])
-    X[:, 3] += 1e4
+    X[:, 3] += 1e2
     X[:, 4] = 7.0
     X[:, 5] = np.where(rng.random(n) < 0.9, Y[:, 1], 1 - Y[:, 1])
     return X, Y
@@ -65,8 +74,8 @@ def test_equals_the_plain_twin_in_any_container_and_chunking(method, parameters)
         assert found.report_.passes == found.report_.plan["passes"]
 
 
-@pytest.mark.parametrize("method", ["chi2", "br-or"])
-def test_integer_counts_give_the_same_bits(method):
+@pytest.mark.parametrize("method", ["chi2", "br-or", "ela-chi", "fimf"])
+def test_counts_give_the_same_bits(method):
     X, Y = problem(1)
     expected = get_method(method)(3, bins=5).fit(X, Y).scores_.tobytes()
     for rows in (ArrayRows(X, as_labels(Y), block_bytes=500), ArrayRows(sp.csr_array(X), as_labels(Y))):
@@ -102,6 +111,53 @@ def test_ela_chi_equals_the_program_of_others(data_set):
     expected = published("ela_chi")["scores"]
     X, Y = emotions(data_set)
     assert get_method("ela-chi")(10).fit(X, Y).scores_ == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("chosen", [1, 6])
+def test_fimf_equals_the_authors_program_but_for_what_all_features_share(data_set, chosen):
+    expected = published("fimf")[f"lc{chosen}_scores"] * np.log(2)  # their logarithms are to base 2
+    X, Y = emotions(data_set)
+    found = get_method("fimf")(10, n_interacting_labels=chosen).fit(X, Y).scores_
+    assert found - found[0] == pytest.approx(expected - expected[0], rel=1e-9, abs=1e-12)
+
+
+def test_mddm_equals_the_program_of_others(data_set):
+    expected = published("mddm")
+    X, Y = emotions(data_set)
+    found = get_method("mddm")(10).fit(X, Y).scores_
+    # They divide by n - 1 where features are standardised.
+    assert found == pytest.approx(expected["scores"] * np.sqrt(593 / 592), rel=1e-9)
+    for k in (1, 3):
+        few = get_method("mddm")(10, n_components=k).fit(X, Y).scores_
+        rows = np.linalg.norm(expected["U"][:, :k] * np.sqrt(expected["eigenvalues"][:k]), axis=1)
+        assert few == pytest.approx(rows * np.sqrt(593 / 592), rel=1e-7)
+
+
+def test_a_subspace_of_too_many_features_is_refused_with_a_cure():
+    X, Y = problem()
+    with pytest.raises(DoesNotFitError, match=r"X'X of 9 features.*at most 8 \(gram_cap\)") as caught:
+        get_method("mddm")(3, constraint="subspace", gram_cap=8).fit(X, Y)
+    assert "constraint='projection'" in str(caught.value)
+    get_method("mddm")(3, gram_cap=8).fit(X, Y)
+    with pytest.raises(UsageError, match="mu must be below 1"):
+        get_method("mddm")(3, mu=1.0).fit(X, Y)
+
+
+def test_in_a_subspace_features_that_repeat_one_another_share_their_score():
+    X, Y = problem()
+    X[:, 8] = X[:, 7] = X[:, 0]
+    for constraint, share in (("projection", 1), ("subspace", 1 / 3)):
+        alone, repeated = (
+            get_method("mddm")(3, constraint=constraint).fit(each, Y).scores_[0] for each in (X[:, :7], X)
+        )
+        assert repeated == pytest.approx(share * alone, rel=1e-2)
+
+
+def test_a_single_label_is_a_class_that_has_no_other_to_be_compared_with():
+    X, Y = problem()
+    assert get_method("fisher")(3).fit(X, Y[:, 0]).ranking_[0] == 0
+    with pytest.warns(UserWarning, match="no feature goes with any of 1 label"):
+        get_method("mfs-f")(3).fit(X, Y[:, 0])
 
 
 def test_features_that_separate_a_label_exactly_have_a_finite_f_statistic():

@@ -14,8 +14,10 @@ from mlfs_dask.primitives.row_sources import as_rows
 from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask.selectors.count_filters import BROR, Chi2, ELAChi2
 from mlfs_dask.selectors.elc import ELC
+from mlfs_dask.selectors.fimf import FIMF
 from mlfs_dask.selectors.label_entropy import ENM, GMM, LabelEntropy
-from mlfs_dask.selectors.product_filters import BRCC, AnovaF
+from mlfs_dask.selectors.mddm import MDDM
+from mlfs_dask.selectors.product_filters import BRCC, AnovaF, FisherScore, MultiLabelF
 from mlfs_dask.selectors.resampling import ResamplingSelector
 
 SELECTORS = {
@@ -32,8 +34,12 @@ FILTERS = {
     "chi2": Chi2(3, bins=3),
     "br-or": BROR(3, bins=3),
     "ela-chi": ELAChi2(3, bins=3),
+    "fimf": FIMF(3, bins=3),
     "br-cc": BRCC(3),
     "anova-f": AnovaF(3),
+    "fisher": FisherScore(3),
+    "mfs-f": MultiLabelF(3),
+    "mddm, subspace": MDDM(3, constraint="subspace"),
 }
 
 

@@ -39,10 +39,9 @@ def source(sparse=False, n=400, d=30, q=6):
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_is_measured_on_one_block(method, gram_cap, sparse):
     selector = get_method(method)(5)
-    if hasattr(selector, "n_candidates"):
-        selector.set_params(n_candidates=gram_cap)
-    if hasattr(selector, "gram_cap"):
-        selector.set_params(gram_cap=gram_cap, graph="anchors")
+    for name, value in (("n_candidates", gram_cap), ("gram_cap", gram_cap), ("graph", "anchors")):
+        if hasattr(selector, name):
+            selector.set_params(**{name: value})
     rows = source(sparse)
     plan = selector.plan(rows, HERE)
     timed = estimate_seconds(selector.cost, rows, HERE, plan)
