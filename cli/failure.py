@@ -20,6 +20,9 @@ from mlfs_dask.errors import (
     DataError,
     DoesNotFitError,
     MlfsError,
+    StoreAccessError,
+    StoreNotAllowedError,
+    StoreUnavailableError,
 )
 
 logger = logging.getLogger(__name__)
@@ -34,7 +37,8 @@ class Failure:
     Attributes
     ----------
     kind : str
-        Class of the error, for programs: usage, data, does_not_fit, cluster_lost, interrupted, unexpected.
+        Class of the error, for programs: usage, data, does_not_fit, cluster_lost, interrupted, not_allowed,
+        unavailable, system, unexpected.
     exit_code : int
     message : str
     details : dict
@@ -51,6 +55,8 @@ class Failure:
 REMOTE_STORAGE = frozenset({"aiobotocore", "aiohttp", "botocore", "gcsfs", "google", "s3fs"})
 
 MEMORY_CURE = "\n  cure: raise the limit (`ulimit -v unlimited`, or that of the job), or free memory"
+
+STORE_KINDS = {StoreNotAllowedError: "not_allowed", StoreUnavailableError: "unavailable"}
 
 KINDS = {2: "usage", 3: "data", 4: "does_not_fit", 5: "cluster_lost"}
 
@@ -79,6 +85,10 @@ def describe_failure(error: BaseException, arguments: Sequence[str]) -> Failure 
         return Failure("does_not_fit", 4, f"the system gave no more memory: {str(error) or 'no message'}{MEMORY_CURE}")
     if isinstance(error, OSError) and error.errno in TOO_MANY_FILES:
         return Failure("system", 1, f"{_system_words(error)}\n  cure: {TOO_MANY_FILES_CURE}", {"errno": error.errno})
+    if isinstance(error, StoreAccessError):
+        kind = STORE_KINDS.get(type(error), "system")
+        message = str(error) + (_how_to_resume(arguments) if kind == "unavailable" else "")
+        return Failure(kind, error.exit_code, message, _present(error, ("store", "cure")))
     if isinstance(error, MlfsError):
         message = str(error)
         if error.exit_code == 5:

@@ -173,12 +173,18 @@ cluster_option_list = [
     click.option("--tls-cert", metavar="FILE", type=click.Path(), help="This client's certificate."),
     click.option("--tls-key", metavar="FILE", type=click.Path(), help="This client's key."),
     click.option(
+        "--min-workers",
+        metavar="N",
+        type=int,
+        help="Wait until a running scheduler has N workers (default 1); those that join later get their share, too.",
+    ),
+    click.option(
         "--wait",
         metavar="SECONDS",
         type=float,
         default=60.0,
         show_default=True,
-        help="How long a scheduler and its first worker are waited for, and, while a job runs, a new worker when all "
+        help="How long a scheduler and its workers are waited for, and, while a job runs, a new worker when all "
         "have gone.",
     ),
     click.option(
@@ -200,6 +206,7 @@ CLUSTER_KEYWORDS = (
     "tls_ca_file",
     "tls_cert",
     "tls_key",
+    "min_workers",
     "wait",
     "insecure",
     "in_process",

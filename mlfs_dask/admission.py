@@ -10,14 +10,14 @@ import logging
 import os
 import platform
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary, proxy
 
 from mlfs_dask.block_sizes import register_sizes
-from mlfs_dask.errors import ClusterLostError
+from mlfs_dask.errors import ClusterLostError, DataError, MlfsError
 from mlfs_dask.fingerprints import code_digest
 
 if TYPE_CHECKING:
@@ -35,7 +35,10 @@ REQUIRED = (CODE, "mlfs-dask", "numpy", "scipy", "numba")
 #: Seconds that workers have to answer. Loading the package from a shared file system can take most of them.
 ANSWER_SECONDS = 30.0
 
-CURE = "install the same mlfs-dask and the same libraries on every worker as here; `mlfs doctor` compares them"
+CURE = (
+    "install the same mlfs-dask and the same libraries on every worker as here (`mlfs doctor` compares them), and give "
+    "every worker the data at the same path"
+)
 
 
 class Identity(NamedTuple):
@@ -101,6 +104,16 @@ def _answer() -> Identity:
     return identify()
 
 
+def _error_of(check: Callable[[], None]) -> tuple[MlfsError | None]:
+    """What `check` raises, or None; in a tuple, since None alone is no answer."""
+    try:
+        check()
+    except MlfsError as error:
+        error.__cause__ = error.__context__ = None  # which may be what cannot be pickled
+        return (error,)
+    return (None,)
+
+
 @dataclass
 class WorkerAdmission:
     """The workers of one client, as far as they were asked.
@@ -153,9 +166,43 @@ class WorkerAdmission:
         self.workers()
         return len(self._refused) > before
 
+    def finds_blind(self, check: Callable[[], None]) -> bool:
+        """Whether workers on which `check` raises have to be left out, since there are others on which it does not.
+
+        Parameters
+        ----------
+        check : callable
+            Raises DataError or StoreAccessError in a process that does not see the data. It travels to the workers.
+
+        Raises
+        ------
+        DataError, StoreAccessError
+            This process sees the data, and no worker does.
+        """
+        workers = self.workers()
+        answers = dict(zip(workers, self.ask(_error_of, check, workers=list(workers)), strict=True))
+        blind = {key: each[0] for key, each in answers.items() if isinstance(each, tuple) and each[0] is not None}
+        if len(blind) < len(workers):
+            for key, error in blind.items():
+                self._refuse(key, workers, f"does not see the data: {str(error).partition(chr(10))[0]}")
+            return bool(blind)
+        check()
+        hosts = ", ".join(sorted({str(facts.get("host")) for facts in workers.values()}))
+        error = next(iter(blind.values()))
+        if isinstance(error, DataError):
+            raise DataError(f"{error.problem} on the hosts of the workers ({hosts})", file=error.file, cure=error.cure)
+        raise error
+
+    def ask(self, function: Callable[..., Any], *arguments: Any, workers: Sequence[str]) -> list[Any]:
+        """Of every worker what `function` returns there, the exception in its place, or None where none came in time.
+
+        Unlike a task, what a worker cannot unpickle does not end it; and a frozen worker does not hold up the others.
+        """
+        return list(self._client.sync(self._answers, function, arguments, workers))
+
     def _ask(self, workers: Mapping[str, Mapping[str, Any]]) -> None:
         here, answers = identify().versions, {}
-        for key, answer in zip(workers, self._client.sync(self._answers, list(workers)), strict=True):
+        for key, answer in zip(workers, self.ask(_answer, workers=list(workers)), strict=True):
             if isinstance(answer, Identity):
                 answers[key] = self._judge(key, workers, answer, here)
             elif answer is None:
@@ -165,14 +212,14 @@ class WorkerAdmission:
         for line in describe_mismatches(here, {key: answers[key] for key in answers.keys() & self._admitted}):
             logger.warning("%s", line)
 
-    async def _answers(self, workers: Sequence[str]) -> list[Any]:
-        """Of every worker its identity, the exception in its place, or None where none came in time."""
+    async def _answers(
+        self, function: Callable[..., Any], arguments: Sequence[Any], workers: Sequence[str]
+    ) -> list[Any]:
         import asyncio  # takes a tenth of a short command's time, which has no workers
 
         async def ask(worker: str) -> Any:
             try:
-                # Not a task: one that a worker cannot unpickle ends the worker.
-                asked = self._client.run(_answer, workers=[worker], on_error="return")
+                asked = self._client.run(function, *arguments, workers=[worker], on_error="return")
                 return (await asyncio.wait_for(asked, ANSWER_SECONDS)).get(worker)
             except (TimeoutError, OSError) as error:
                 return None if isinstance(error, TimeoutError) else error
@@ -196,6 +243,7 @@ class WorkerAdmission:
 
     def _refuse(self, key: str, workers: Mapping[str, Mapping[str, Any]], cause: str) -> None:
         self._refused[key] = RefusedWorker(key, str(workers[key].get("host", "an unknown host")), cause)
+        self._admitted.discard(key)
         logger.warning("%s; it is left out", self._refused[key])
 
 

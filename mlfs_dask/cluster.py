@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from mlfs_dask import runtime
 from mlfs_dask.admission import admission
 from mlfs_dask.block_sizes import register_sizes
-from mlfs_dask.errors import ClusterLostError, UsageError, parameter
+from mlfs_dask.errors import ClusterLostError, UsageError, number_of, parameter
 from mlfs_dask.runtime import Resources
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def connect(
     tls_ca_file: str | None = None,
     tls_cert: str | None = None,
     tls_key: str | None = None,
+    min_workers: int | None = None,
     wait: float = DEFAULT_WAIT,
     insecure: bool = False,
     in_process: bool = False,
@@ -74,8 +75,11 @@ def connect(
         this process, of which local workers have equal shares.
     tls_ca_file, tls_cert, tls_key : str, optional
         Files for a scheduler that speaks TLS: all three or none.
+    min_workers : int, optional
+        Workers of a running scheduler that are waited for before anything runs (default 1). Work is planned for the
+        memory of those that are there; others that join later get their share of it.
     wait : float
-        Seconds to wait for the scheduler and for its first worker; also how long a cluster that has lost
+        Seconds to wait for the scheduler and for its workers; also how long a cluster that has lost
         every worker is given to get one back.
     insecure : bool
         Allow a scheduler without TLS that is not on this machine's loopback interface. Whoever reaches it can run code
@@ -104,6 +108,7 @@ def connect(
         tls_ca_file=tls_ca_file,
         tls_cert=tls_cert,
         tls_key=tls_key,
+        min_workers=min_workers,
         wait=wait,
         insecure=insecure,
         in_process=in_process,
@@ -118,7 +123,12 @@ def connect(
         if remote:
             client = stack.enter_context(
                 _remote_client(
-                    scheduler, scheduler_file, _security(tls_ca_file, tls_cert, tls_key), wait, insecure=insecure
+                    scheduler,
+                    scheduler_file,
+                    _security(tls_ca_file, tls_cert, tls_key),
+                    wait,
+                    min_workers=min_workers or 1,
+                    insecure=insecure,
                 )
             )
         else:
@@ -179,6 +189,7 @@ def _check_options(
     tls_ca_file: str | None = None,
     tls_cert: str | None = None,
     tls_key: str | None = None,
+    min_workers: int | None = None,
     wait: float = DEFAULT_WAIT,
     insecure: bool = False,
     in_process: bool = False,
@@ -208,13 +219,13 @@ def _check_options(
             f"{parameter('threads_per_worker')} is for local workers, and none are asked for."
             f"\n  cure: give {parameter('workers')} as well, or leave it out: this process has a thread a core."
         )
-    for option, number in ((parameter("workers"), workers), (parameter("threads_per_worker"), threads_per_worker)):
+    counts = {"workers": workers, "threads_per_worker": threads_per_worker, "min_workers": min_workers}
+    for option, number in ((parameter(name), count) for name, count in counts.items()):
         if number is not None and number < 1:
             raise UsageError(f"{option} must be at least 1; it is {number}.")
-    if insecure and not remote:
-        raise UsageError(
-            f"{parameter('insecure')} goes with {parameter('scheduler')} or {parameter('scheduler_file')}."
-        )
+    for name, given in (("insecure", insecure), ("min_workers", min_workers is not None)):
+        if given and not remote:
+            raise UsageError(f"{parameter(name)} goes with {parameter('scheduler')} or {parameter('scheduler_file')}.")
     if wait <= 0:
         raise UsageError(f"{parameter('wait')} must be a positive number of seconds; it is {wait:g}.")
     if any(tls) and not all(tls):
@@ -260,7 +271,13 @@ def _security(ca_file: str | None, cert: str | None, key: str | None) -> Securit
 
 @contextmanager
 def _remote_client(
-    scheduler: str | None, scheduler_file: str | None, security: Security | None, wait: float, *, insecure: bool
+    scheduler: str | None,
+    scheduler_file: str | None,
+    security: Security | None,
+    wait: float,
+    *,
+    min_workers: int,
+    insecure: bool,
 ) -> Iterator[Client]:
     from distributed.versions import VersionMismatchWarning
 
@@ -290,15 +307,29 @@ def _remote_client(
                 raise _no_address(scheduler, error) from error
             raise _no_answer(scheduler, wait, error) from error
         stack.enter_context(client)
+        _wait_for_workers(client, min_workers, deadline, wait)
+        yield client
+
+
+def _wait_for_workers(client: Client, count: int, deadline: float, wait: float) -> None:
+    """Return when `count` workers are there that may take part."""
+    needed = count
+    while True:
         try:
-            client.wait_for_workers(1, timeout=max(deadline - time.monotonic(), 0.1))
+            client.wait_for_workers(needed, timeout=max(deadline - time.monotonic(), 0.1))
         except TimeoutError as error:
+            there = len(client.nthreads())
+            found = number_of(there, "worker") if there else "no worker"
+            asked = "" if count == 1 else f"; {parameter('min_workers')} asks for {count}"
             raise ClusterLostError(
-                f"the scheduler at {scheduler} has no worker after {wait:g} s."
-                f"\n  cure: start workers with `dask worker {scheduler}`, look into their logs if they were"
+                f"the scheduler at {_address(client)} has {found} after {wait:g} s{asked}."
+                f"\n  cure: start workers with `dask worker {_address(client)}`, look into their logs if they were"
                 " started, or wait longer with --wait SECONDS."
             ) from error
-        yield client
+        missing = count - len(admission(client).workers())
+        if missing <= 0:
+            return
+        needed = len(client.nthreads()) + missing
 
 
 @contextmanager

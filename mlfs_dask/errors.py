@@ -202,6 +202,41 @@ def _mebibytes(count: int) -> str:
     return f"{count / 2**20:,.1f} MiB ({int(count):,} bytes)"
 
 
+class StoreAccessError(MlfsError):
+    """The system or a server keeps a store from being read or written; nothing says that it is damaged (exit 1).
+
+    Parameters
+    ----------
+    store : str
+        Path or URL.
+    problem : str
+        What was refused.
+    cure : str
+        What the user can do.
+    """
+
+    def __init__(self, store: str, problem: str, cure: str) -> None:
+        self.store = store
+        self.problem = problem
+        self.cure = cure
+        super().__init__(f"{store}: {problem}\n  cure: {cure}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.store, self.problem, self.cure))
+
+    def with_detail(self, detail: str) -> StoreAccessError:
+        """The same error, which says more: where, how often."""
+        return type(self)(self.store, f"{self.problem}, {detail}", self.cure)
+
+
+class StoreNotAllowedError(StoreAccessError):
+    """The store may not be read or written: permissions of files, or credentials for a server (exit 1)."""
+
+
+class StoreUnavailableError(StoreAccessError):
+    """The store's server is throttled, unreachable or too slow, also when it was asked again (exit 1)."""
+
+
 class ClusterLostError(MlfsError):
     """The scheduler or every worker went away, or could not be reached (exit 5)."""
 

@@ -18,12 +18,15 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError, MlfsError, UsageError
+
+if TYPE_CHECKING:
+    from mlfs_dask.storage.object_store import RemoteObjects
 
 RANKING = "ranking.csv"
 SELECTED = "selected.txt"
@@ -119,8 +122,7 @@ def check_free(
         from mlfs_dask.storage.object_store import require_writable  # as in `check_permission`
 
         require_writable(path, storage_options)
-        file_system, root = _file_system(path, storage_options)
-        if not force and file_system.exists(f"{root}/{record}"):
+        if not force and _remote(path, storage_options).exists(record):
             raise UsageError(f"{path} holds {what} already; --force replaces it.")
         return
     place = Path(path)
@@ -247,16 +249,16 @@ def write_folder(
     """
     check_free(path, force=force, record=record, what=what, storage_options=storage_options)
     if is_url(path):
-        file_system, root = _file_system(path, storage_options)
-        file_system.makedirs(root, exist_ok=True)
-        if file_system.exists(f"{root}/{record}"):
-            file_system.rm_file(f"{root}/{record}")
-        if file_system.exists(f"{root}/{LABELS}"):
-            file_system.rm(f"{root}/{LABELS}", recursive=True)
+        objects = _remote(path, storage_options)
+        objects.filesystem.makedirs(objects.root, exist_ok=True)
+        if objects.exists(record):
+            objects.filesystem.rm_file(f"{objects.root}/{record}")
+        if objects.exists(LABELS):
+            objects.filesystem.rm(f"{objects.root}/{LABELS}", recursive=True)
         if labels is not None:
             _write_labels(f"{path.rstrip('/')}/{LABELS}", labels, storage_options)
         for name in sorted(texts, key=lambda name: name == record):
-            file_system.pipe_file(f"{root}/{name}", texts[name].encode())
+            objects.write(name, texts[name].encode())
         return
     with appearing(Path(path)) as aside:
         aside.mkdir()
@@ -312,8 +314,7 @@ def _write_labels(place: str, labels: RecoveredLabels, storage_options: Mapping[
 def has_labels(path: str, *, storage_options: Mapping[str, Any] | None = None) -> bool:
     """Whether a run folder holds recovered labels."""
     if is_url(path):
-        file_system, root = _file_system(path, storage_options)
-        return bool(file_system.exists(f"{root}/{LABELS}"))
+        return _remote(path, storage_options).exists(LABELS)
     return (Path(path) / LABELS).exists()
 
 
@@ -441,11 +442,10 @@ def is_url(path: str) -> bool:
     return "://" in path
 
 
-def _file_system(path: str, storage_options: Mapping[str, Any] | None) -> tuple[Any, str]:
-    from fsspec.core import url_to_fs
+def _remote(path: str, storage_options: Mapping[str, Any] | None) -> RemoteObjects:
+    from mlfs_dask.storage.object_store import RemoteObjects  # a local folder never needs it
 
-    file_system, root = url_to_fs(path, **(storage_options or {}))
-    return file_system, root.rstrip("/")
+    return RemoteObjects(path, storage_options)
 
 
 def read_text(
@@ -465,8 +465,7 @@ def read_text(
     """
     try:
         if is_url(path):
-            file_system, root = _file_system(path, storage_options)
-            return str(file_system.cat_file(f"{root}/{name}").decode("utf-8"))
+            return _remote(path, storage_options).read(name).decode("utf-8")
         return (Path(path) / name).read_bytes().decode("utf-8")
     except (FileNotFoundError, NotADirectoryError) as error:
         raise DataError(f"no {name} here, so this is not a finished {what}.", file=path, cure=cure) from error

@@ -138,6 +138,9 @@ class RowSubset(RowSource):
             return counts if self._rows is None else None
         return counts[:, self._labels]
 
+    def require_visible(self) -> None:
+        self._source.require_visible()
+
     def stream(self, first: int, last: int) -> Iterator[Block]:
         """Blocks of partitions first..last-1 in row order."""
         chosen = np.diff(self._row_offsets[first : last + 1]) > 0

@@ -11,9 +11,11 @@ import contextvars
 import ctypes
 import functools
 import gc
+import logging
 import math
 import os
 import resource
+import socket
 import sys
 import threading
 import time
@@ -25,6 +27,8 @@ from typing import Any, ParamSpec, TypeVar
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+
+logger = logging.getLogger(__name__)
 
 #: Bytes of a worker process that has imported what a pass needs and has done nothing yet; part of every
 #: projection. A process that holds more already counts with what it holds (`Resources.process_bytes`).
@@ -46,6 +50,9 @@ WORKER_WAIT = 60.0
 
 #: Seconds between two looks for signals while a thread of this process works.
 LOOK_SECONDS = 0.2
+
+#: Seconds between two warnings of tasks.
+WARNING_SECONDS = 10.0
 
 #: Topic on which workers report progress to the client.
 PROGRESS_TOPIC = "mlfs-progress"
@@ -190,10 +197,9 @@ def settle() -> tuple[int, frozenset[str]]:
 
 def _settled(client: Any, workers: list[str]) -> tuple[list[int], frozenset[str]]:
     """Resident bytes of these workers once settled, and what all of them have loaded; none if they cannot tell."""
-    try:
-        found = client.run(settle, workers=workers, on_error="return").values()
-    except (OSError, TimeoutError):
-        return [], frozenset()
+    from mlfs_dask.admission import admission
+
+    found = admission(client).ask(settle, workers=workers)
     told = [each for each in found if isinstance(each, tuple)]
     everywhere = frozenset.intersection(*(loaded for _, loaded in told)) if len(told) == len(found) > 0 else frozenset()
     return [held for held, _ in told], everywhere
@@ -537,6 +543,27 @@ def current_worker() -> Any | None:
         return distributed.get_worker()
     except ValueError:
         return None
+
+
+_warned_at = -math.inf
+
+
+def warn_from_task(text: str) -> None:
+    """Log a warning for the user, from inside a task wherever that runs; one in `WARNING_SECONDS`, of many the first.
+
+    For what every task meets at the same time, such as a server that has too much to do.
+    """
+    global _warned_at
+    now = time.monotonic()
+    with _lock:
+        if now - _warned_at < WARNING_SECONDS:
+            return
+        _warned_at = now
+    worker = current_worker()
+    if worker is None:
+        logger.warning("%s", text)
+    else:
+        worker.log_event(PROGRESS_TOPIC, {"kind": "warning", "text": f"host {socket.gethostname()}: {text}"})
 
 
 def emit_from_task(kind: str, **fields: Any) -> None:

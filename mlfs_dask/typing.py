@@ -210,6 +210,10 @@ class RowSource(ABC):
         """Path or URL of the store that the rows come from."""
         return None
 
+    def require_visible(self) -> None:
+        """Raise DataError or StoreAccessError unless this process can read the rows, where `residence` is "storage"."""
+        return  # rows that come with their source are always there
+
     def delayed_partition(self, partition: int) -> Any:
         """A Dask Delayed of a `RowSource` that streams one partition; where `residence` is "graph"."""
         raise TypeError(f"{type(self).__name__} is no Dask array")

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,14 +80,17 @@ def free_port() -> int:
 
 @pytest.fixture
 def start_dask(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """Start `dask scheduler` and `dask worker` processes, and end them after the test, the last one first."""
+    """Start `dask scheduler` and `dask worker` processes, and end them after the test, the last one first.
+
+    `prefix` are the words of a command that starts them.
+    """
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(program: str, *arguments: object) -> subprocess.Popen[bytes]:
+    def start(program: str, *arguments: object, prefix: Sequence[str] = ()) -> subprocess.Popen[bytes]:
         options = ["--no-dashboard", *(["--no-nanny"] if program == "worker" else [])]
         with (tmp_path / f"dask-{len(started)}.log").open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "dask", program, *map(str, arguments), *options],
+                [*prefix, sys.executable, "-m", "dask", program, *map(str, arguments), *options],
                 stdout=log,
                 stderr=log,
                 cwd=tmp_path,

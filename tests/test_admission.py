@@ -81,9 +81,9 @@ def test_a_worker_with_other_code_gets_no_task(
     scheduler_file: Path, start_worker: Callable[..., Any], other_code: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     start_worker()
-    start_worker(other_code)
     with connect(scheduler_file=str(scheduler_file)) as client:
         assert client is not None
+        start_worker(other_code)
         client.wait_for_workers(2, timeout=60)
         assert runtime.current_resources().workers == 1
         selector = fit()
@@ -110,9 +110,9 @@ def test_a_worker_without_the_package(
     block = tmp_path / "block.py"
     block.write_text("import sys\nsys.modules['mlfs_dask'] = sys.modules['mlfs_dask.admission'] = None\n")
     start_worker()
-    start_worker(block)
     with connect(scheduler_file=str(scheduler_file)) as client:
         assert client is not None
+        start_worker(block)
         client.wait_for_workers(2, timeout=60)
         assert fit().ranking_[:2].tolist() in ([0, 1], [1, 0])
     assert "cannot load what it needs: ModuleNotFoundError" in caplog.text
@@ -158,6 +158,6 @@ def test_a_worker_with_other_code_that_joins_during_a_pass(
         with runtime.progress_to(event):
             selector = fit()
     assert started
-    assert "the pass is repeated" in caplog.text
+    assert "the pass is repeated without" in caplog.text
     assert selector.scores_ == pytest.approx(mlfs.ELC(n_features_to_select=2).fit(*data()).scores_)
     assert len(selector.report_.extra["refused_workers"]) == 1

@@ -61,6 +61,8 @@ StartDask = Callable[..., subprocess.Popen[bytes]]
         ({"scheduler": "tcp://192.0.2.1:1"}, "is not encrypted, and whoever reaches such a scheduler"),
         ({"scheduler": "a:1"}, "give insecure"),
         ({"workers": 1, "insecure": True}, "insecure goes with scheduler"),
+        ({"workers": 2, "min_workers": 2}, "min_workers goes with scheduler"),
+        ({"scheduler": "tcp://127.0.0.1:1", "min_workers": 0}, "min_workers must be at least 1; it is 0"),
     ],
 )
 def test_contradicting_options_are_refused(options: dict[str, object], message: str) -> None:
@@ -398,6 +400,21 @@ def test_scheduler_without_workers(start_dask: StartDask, free_port: int) -> Non
     no_worker = pytest.raises(ClusterLostError, match="has no worker after 4 s")
     with no_worker, connect(scheduler=f"127.0.0.1:{free_port}", wait=4):
         pytest.fail("connected")
+
+
+@pytest.mark.cluster
+def test_min_workers_are_waited_for(start_dask: StartDask, free_port: int) -> None:
+    start_dask("scheduler", "--host", "127.0.0.1", "--port", free_port)
+    address = f"tcp://127.0.0.1:{free_port}"
+    start_dask("worker", address, "--nthreads", 1)
+    with connect(scheduler=address):
+        assert runtime.current_resources().workers == 1
+    too_few = pytest.raises(ClusterLostError, match="has 1 worker after 2 s; min_workers asks for 2")
+    with too_few, connect(scheduler=address, min_workers=2, wait=2):
+        pytest.fail("connected")
+    start_dask("worker", address, "--nthreads", 1)
+    with connect(scheduler=address, min_workers=2):
+        assert runtime.current_resources().workers == 2
 
 
 @pytest.mark.cluster

@@ -197,6 +197,9 @@ class FilledRows(RowSource):
     def place(self) -> str | None:
         return self._source.place
 
+    def require_visible(self) -> None:
+        self._source.require_visible()
+
     def stream(self, first: int, last: int) -> Iterator[Block]:
         """Blocks of partitions first..last-1 in row order."""
         for block in self._source.stream(first, last):

@@ -21,16 +21,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask import caching, runtime
+from mlfs_dask import caching, runtime, worker_watch
 from mlfs_dask.admission import admission, process_name
 from mlfs_dask.caching import CacheEntry
-from mlfs_dask.errors import ClusterLostError
+from mlfs_dask.errors import ClusterLostError, DataError, MlfsError, StoreAccessError
 from mlfs_dask.primitives.pass_plan import PassPlan, PassSizes, memory_cure, plan_pass
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Block, Profile, RowSource
+from mlfs_dask.worker_watch import WorkerWatch, death_of, partitions_of, read_key
 
 if TYPE_CHECKING:
     from dask.delayed import Delayed
+    from distributed.scheduler import KilledWorker
 
 State: TypeAlias = Any
 
@@ -450,7 +452,7 @@ def _read(
     started = time.perf_counter()
     runtime.emit("pass", label=label, partitions=plan.runs[-1][1] if plan.runs else 0)
     if source.residence == "graph" or (resources.client is not None and source.residence == "storage"):
-        results, peaks = _compute(lambda: build_pass(source, statistics, plan), plan, resources)
+        results, peaks = _compute(source, lambda: build_pass(source, statistics, plan), plan, resources)
     else:
         results, peaks = _run_here(source, statistics, plan)
     seconds = time.perf_counter() - started
@@ -505,8 +507,10 @@ def build_pass(source: RowSource, statistics: Sequence[Statistic], plan: PassPla
     else:
         sources = [delayed(source, name=f"mlfs-source-{os.urandom(8).hex()}", traverse=False)] * len(plan.runs)
     run = delayed(_run, pure=False, nout=plan.pieces if plan.pieces > 1 else None)
+    token = os.urandom(8).hex()
     partials = [
-        run(held, rows, first, last, plan.pieces) for rows, (first, last) in zip(sources, plan.runs, strict=True)
+        run(held, rows, first, last, plan.pieces, dask_key_name=read_key(first, last, token))
+        for rows, (first, last) in zip(sources, plan.runs, strict=True)
     ]
     if plan.pieces == 1:
         return _merge_tree(held, partials, plan.fan_in)
@@ -543,9 +547,15 @@ def _run(
     states = [s.zero() for s in statistics]
     # Every core already has a task or a thread of ours: BLAS must not bring its own.
     with runtime.one_blas_thread():
-        for block in _report_partitions(source, first, last):
-            for statistic, state in zip(statistics, states, strict=True):
-                statistic.add(state, block)
+        try:
+            for block in _report_partitions(source, first, last):
+                for statistic, state in zip(statistics, states, strict=True):
+                    statistic.add(state, block)
+        except MlfsError as error:
+            if runtime.current_worker() is not None:
+                # Errors of web clients, which stand behind it, cannot be pickled.
+                error.__cause__ = error.__context__ = None
+            raise
     if pieces == 1:
         return states, {process_name(): runtime.peak_rss()}
     (statistic,) = statistics
@@ -655,7 +665,7 @@ def _run_here(source: RowSource, statistics: Sequence[Statistic], plan: PassPlan
     return _finalize(statistics, merged)
 
 
-def _compute(build: Callable[[], Delayed], plan: PassPlan, resources: Resources) -> Any:
+def _compute(source: RowSource, build: Callable[[], Delayed], plan: PassPlan, resources: Resources) -> Any:
     """Compute the graph of a pass, made by `build`, and bring its result to this process.
 
     Raises
@@ -672,13 +682,16 @@ def _compute(build: Callable[[], Delayed], plan: PassPlan, resources: Resources)
     while True:
         try:
             result, peaks = _compute_on_cluster(build(), plan, resources, workers.restriction())
-        except Exception:
-            if client.status != "running" or not workers.finds_strangers():
+        except Exception as error:
+            if client.status != "running":
+                raise
+            unseen = isinstance(error, DataError | StoreAccessError) and workers.finds_blind(source.require_visible)
+            if not unseen and not workers.finds_strangers():
                 raise
         else:
             if workers.know(peaks):
                 return result, peaks
-        logger.warning("a worker that joined during the pass is left out; the pass is repeated")
+        logger.warning("the pass is repeated without the workers that are left out")
 
 
 def _compute_on_cluster(graph: Delayed, plan: PassPlan, resources: Resources, restriction: Mapping[str, Any]) -> Any:
@@ -690,23 +703,23 @@ def _compute_on_cluster(graph: Delayed, plan: PassPlan, resources: Resources, re
 
     def on_event(event: tuple[Any, Any]) -> None:
         message = dict(event[1])
-        emit(message.pop("kind"), **message)
+        kind = message.pop("kind")
+        if kind == "warning":
+            runtime.warn_from_task(message["text"])
+        else:
+            emit(kind, **message)
 
     client.subscribe_topic(runtime.PROGRESS_TOPIC, on_event)
+    watch = WorkerWatch(client)
     future = None
     try:
         with warnings.catch_warnings():
             # Parameters of a statistic, such as the weights of a million features, are some megabytes, and travel once.
             warnings.filterwarnings("ignore", message="Sending large graph")
             future = client.compute(graph, optimize_graph=False, **restriction)
-        return _wait(future, resources)
+        return _wait(future, resources, watch)
     except KilledWorker as error:
-        raise ClusterLostError(
-            f"a worker died {getattr(error, 'allowed_failures', 'several')} times on the same part of the data "
-            f"(task {getattr(error, 'task', '?')}); almost always it ran out of memory. Projected peak: "
-            f"{plan.peak_worker_bytes / 2**20:,.0f} MiB of {resources.memory_limit / 2**20:,.0f} MiB a worker."
-            f"\n  cure: {memory_cure(resources)}; the worker's log tells the cause"
-        ) from error
+        raise _killed(error, plan, resources, watch) from error
     except (NoValidWorkerError, NoWorkerError) as error:
         # A scheduler may have a shorter limit of its own (distributed.scheduler.no-workers-timeout).
         raise _no_workers(resources) from error
@@ -725,7 +738,7 @@ def _compute_on_cluster(graph: Delayed, plan: PassPlan, resources: Resources, re
             client.unsubscribe_topic(runtime.PROGRESS_TOPIC)
 
 
-def _wait(future: Any, resources: Resources) -> Any:
+def _wait(future: Any, resources: Resources, watch: WorkerWatch) -> Any:
     """Wait for `future`, but not longer than `worker_wait` on a cluster without workers."""
     from distributed import TimeoutError as DaskTimeoutError
 
@@ -733,18 +746,44 @@ def _wait(future: Any, resources: Resources) -> Any:
     empty_since: float | None = None
     while True:
         try:
-            return future.result(timeout=min(5.0, resources.worker_wait / 2))
+            return future.result(timeout=min(worker_watch.LOOK_SECONDS, resources.worker_wait / 2))
         except (TimeoutError, DaskTimeoutError):
             if future.done():
                 return future.result()  # it ended while its result was on the way, or with this very error
         if client.status != "running":
             raise OSError(f"the connection to the scheduler is {client.status}")
-        if client.nthreads():
+        if watch.look():
             empty_since = None
         elif empty_since is None:
             empty_since = time.monotonic()
         elif time.monotonic() - empty_since >= resources.worker_wait:
             raise _no_workers(resources)
+
+
+def _killed(error: KilledWorker, plan: PassPlan, resources: Resources, watch: WorkerWatch) -> ClusterLostError:
+    """What is known of workers that died one after the other on the same task."""
+    worker, run = error.last_worker, partitions_of(error.task)
+    if run is None:
+        work = "partial results were merged"
+    elif run[1] - run[0] == 1:
+        work = f"partition {run[0]} was read"
+    else:
+        work = f"partitions {run[0]} to {run[1] - 1} were read"
+    death = death_of(resources.client, worker.pid)
+    memory = watch.last_memory(worker.address)
+    known = [
+        death or "nothing is known of the cause",
+        *([f"it held {memory / 2**20:,.0f} MiB when it was last looked at"] if memory else []),
+        f"projected peak {plan.peak_worker_bytes / 2**20:,.0f} MiB of the "
+        f"{resources.memory_limit / 2**20:,.0f} MiB that a worker has",
+    ]
+    cure = "look into the worker's log, and into the system's for processes that it has killed"
+    if death is None or "SIGKILL" in death or "memory" in death:
+        cure += f". Where memory ended, {memory_cure(resources)}"
+    return ClusterLostError(
+        f"{error.allowed_failures + 1} workers died while {work}, the last one {worker.address} on {worker.host}: "
+        f"{'; '.join(known)}.\n  cure: {cure}"
+    )
 
 
 def _no_workers(resources: Resources) -> ClusterLostError:

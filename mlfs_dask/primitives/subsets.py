@@ -86,6 +86,10 @@ class JoinedRows(RowSource):
     def labels_only(self) -> RowSource:
         return JoinedRows([source.labels_only() for source in self._sources])
 
+    def require_visible(self) -> None:
+        for source in self._sources:
+            source.require_visible()
+
     def stream(self, first: int, last: int) -> Iterator[Block]:
         """Blocks of partitions first..last-1 in row order."""
         for number, source in enumerate(self._sources):

@@ -156,6 +156,9 @@ class WeightedRows(RowSource):
     def place(self) -> str | None:
         return self._source.place
 
+    def require_visible(self) -> None:
+        self._source.require_visible()
+
     def stream(self, first: int, last: int) -> Iterator[Block]:
         """Blocks of partitions first..last-1 in row order."""
         for block in self._source.stream(first, last):

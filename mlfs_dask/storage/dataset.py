@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from mlfs_dask.blocks.sparse import count_labels
 from mlfs_dask.errors import DataError, number_of
 from mlfs_dask.row_subset import RowSubset
+from mlfs_dask.storage.access import access_error, fault_of, retried
 from mlfs_dask.storage.anndata_encoding import read_vector
 from mlfs_dask.storage.digest import ROOT_KEY, new_hash, root_is_intact
-from mlfs_dask.storage.object_store import RemoteObjects, is_url, local_path, not_readable, open_objects, read_schema
+from mlfs_dask.storage.object_store import RemoteObjects, is_url, local_path, open_objects, read_schema
 from mlfs_dask.storage.schema import StoreSchema
 from mlfs_dask.storage.store_reader import (
     ArrayLayout,
@@ -73,7 +74,7 @@ def open_dataset(store: str | Path, *, storage_options: Mapping[str, Any] | None
     try:
         present = objects.sizes(schema.sizes)
     except PermissionError as error:
-        raise not_readable(objects.path, error) from None
+        raise access_error(objects.path, error) from None
     _check_objects(schema, present, objects.path)
     metadata = json.loads(root).get("consolidated_metadata", {}).get("metadata", {})
     path = objects.path if is_url(store) else str(local_path(store).absolute())
@@ -175,10 +176,12 @@ class Dataset:
     def _read(self, key: str) -> NDArray[Any]:
         try:
             found = read_vector(self._read_object, key, self._metadata[key])
-            return np.asarray(self._location.open_array(key)[:]) if found is None else found
-        except PermissionError as error:
-            raise not_readable(self.path, error) from error
+            if found is None:
+                found = retried(lambda: np.asarray(self._location.open_array(key)[:]), self.path)
+            return found
         except (OSError, ValueError, RuntimeError, KeyError) as error:
+            if fault_of(error) in ("not allowed", "unavailable"):
+                raise access_error(self.path, error) from error
             self._location.require_unchanged()
             raise DataError(f"{key} is damaged: {error}", file=self.path, cure=_CURE) from error
 

@@ -5,14 +5,16 @@ Everything here is bytes; nothing needs Zarr. Opening a store reads the one root
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from mlfs_dask import runtime
-from mlfs_dask.errors import TOO_MANY_FILES, TOO_MANY_FILES_CURE, DataError, MlfsError, UsageError
+from mlfs_dask.errors import DataError, MlfsError, StoreAccessError, StoreNotAllowedError, UsageError
+from mlfs_dask.storage.access import access_error, fault_of, file_system, retried
 from mlfs_dask.storage.digest import ROOT_KEY
 from mlfs_dask.storage.schema import StoreSchema
 
@@ -26,7 +28,8 @@ class Objects(Protocol):
 
     path: str
 
-    def exists(self) -> bool: ...
+    def exists(self, key: str = "") -> bool:
+        """Whether there is an object, or anything below the root."""
 
     def read(self, key: str) -> bytes:
         """Raises FileNotFoundError."""
@@ -47,8 +50,8 @@ class LocalObjects:
         self.path = str(path)
         self._root = Path(path)
 
-    def exists(self) -> bool:
-        return self._root.is_dir()
+    def exists(self, key: str = "") -> bool:
+        return (self._root / key).exists() if key else self._root.is_dir()
 
     def read(self, key: str) -> bytes:
         return (self._root / key).read_bytes()
@@ -80,63 +83,87 @@ def _raise(error: OSError) -> None:
 
 
 class RemoteObjects:
-    """Objects below a URL, through fsspec."""
+    """Objects below a URL, through fsspec. A server that refuses for a while is asked again.
+
+    Methods raise StoreAccessError where a server refuses for good.
+    """
 
     def __init__(self, url: str, storage_options: Mapping[str, Any] | None = None) -> None:
-        import fsspec.core  # a local store never needs it
-
         self.path = url
-        self.filesystem, root = fsspec.core.url_to_fs(url, **(storage_options or {}))
-        self.root = root.rstrip("/")
+        self.filesystem, self.root = file_system(url, storage_options)
 
-    def exists(self) -> bool:
-        return bool(self.filesystem.exists(self.root))
+    def exists(self, key: str = "") -> bool:
+        try:
+            return self._info(key) is not None
+        except StoreNotAllowedError:
+            return True
+
+    def _info(self, key: str) -> dict[str, Any] | None:
+        """What the server knows of an object; None where it is absent."""
+        path = f"{self.root}/{key}".rstrip("/")
+        try:
+            # fsspec's `exists` calls an object absent, too, where a server refuses.
+            found: dict[str, Any] = self._request(lambda: self.filesystem.info(path))
+        except FileNotFoundError:
+            return None
+        return found
 
     def read(self, key: str) -> bytes:
-        return bytes(self.filesystem.cat_file(f"{self.root}/{key}"))
+        return bytes(self._request(lambda: self.filesystem.cat_file(f"{self.root}/{key}")))
 
     def read_range(self, key: str, start: int, stop: int | None = None) -> bytes:
         """Bytes start..stop-1 of an object, or as many as a negative `start` says from its end.
 
         Fewer where it is shorter. Raises FileNotFoundError.
         """
-        return bytes(self.filesystem.cat_file(f"{self.root}/{key}", start=start, end=stop))
+        return bytes(self._request(lambda: self.filesystem.cat_file(f"{self.root}/{key}", start=start, end=stop)))
 
     def blocks(self, key: str) -> Iterator[bytes]:
-        with self.filesystem.open(f"{self.root}/{key}", "rb", block_size=_BLOCK_BYTES) as file:
-            while block := file.read(_BLOCK_BYTES):
+        path = f"{self.root}/{key}"
+        with self._request(lambda: self.filesystem.open(path, "rb", block_size=_BLOCK_BYTES)) as file:
+            while block := self._request(lambda: file.read(_BLOCK_BYTES)):
                 yield block
 
     def write(self, key: str, content: bytes) -> None:
         """Write an object."""
-        self.filesystem.pipe_file(f"{self.root}/{key}", content)
+        self._request(lambda: self.filesystem.pipe_file(f"{self.root}/{key}", content), verb="write")
 
     def sizes(self, expected: Iterable[str] = ()) -> dict[str, int | None]:
         if is_web(self.path):
-            return dict(self._ask(list(expected)))
+            return dict(self._sizes_one_by_one(list(expected)))
         # What others have written since is not in fsspec's list of a folder that it has seen before.
         self.filesystem.invalidate_cache()
-        found = self.filesystem.find(self.root, detail=True)
+        found = self._request(lambda: self.filesystem.find(self.root, detail=True))
         prefix = len(self.root) + 1
         return {path[prefix:]: int(info["size"]) for path, info in found.items()}
 
-    def _ask(self, keys: list[str]) -> Iterator[tuple[str, int | None]]:
+    def _sizes_one_by_one(self, keys: list[str]) -> Iterator[tuple[str, int | None]]:
         """One request an object, some at a time: a web server need not have lists."""
-
-        def size(key: str) -> tuple[int | None, bool]:
-            try:
-                return self.filesystem.info(f"{self.root}/{key}").get("size"), True
-            except FileNotFoundError:
-                return None, False
-
         with runtime.ThreadPool(_REQUESTS, thread_name_prefix="mlfs-web") as pool:
-            for key, (bytes_, present) in zip(keys, pool.map(size, keys), strict=True):
-                if present:
-                    yield key, bytes_
+            for key, info in zip(keys, pool.map(self._info, keys), strict=True):
+                if info is not None:
+                    yield key, info.get("size")
+
+    def _request(self, request: Callable[[], Any], *, verb: Literal["read", "write"] = "read") -> Any:
+        """The answer to a request.
+
+        Raises
+        ------
+        FileNotFoundError
+        StoreAccessError
+        """
+        try:
+            return retried(request, self.path)
+        except StoreAccessError:
+            raise
+        except Exception as error:  # every file system has errors of its own
+            if fault_of(error) == "absent":
+                raise FileNotFoundError(errno.ENOENT, "no such object", self.path) from error
+            raise access_error(self.path, error, verb=verb) from error
 
     def require_ranges(self) -> None:
         """Raise DataError for a web server that answers with whole files when it is asked for a part."""
-        if is_web(self.path) and len(self.filesystem.cat_file(f"{self.root}/{ROOT_KEY}", start=0, end=2)) != 2:
+        if is_web(self.path) and len(self.read_range(ROOT_KEY, 0, 2)) != 2:
             raise DataError(
                 "this web server has no range requests, and parts of the store's files have to be read",
                 file=self.path,
@@ -147,18 +174,6 @@ class RemoteObjects:
 def is_url(path: str | Path) -> bool:
     """Whether fsspec must open it; `file://` is a local path."""
     return "://" in str(path) and not str(path).startswith("file://")
-
-
-def not_readable(store: str, error: OSError) -> MlfsError:
-    """What is said where the system, and no damage, keeps a store from being read."""
-    if isinstance(error, PermissionError):
-        problem = f"no permission to read {error.filename or 'it'}"
-        cure = "check owner and mode of its files and folders, or your credentials for the URL, on every host that"
-        cure += " reads it"
-    else:
-        problem = f"{error.filename or 'it'} cannot be read: {error.strerror or error}"
-        cure = TOO_MANY_FILES_CURE if error.errno in TOO_MANY_FILES else "check the disk or the network"
-    return MlfsError(f"{store}: {problem}\n  cure: {cure}")
 
 
 def is_web(path: str | Path) -> bool:
@@ -225,7 +240,7 @@ def read_schema(objects: Objects) -> tuple[StoreSchema, bytes]:
     except NotADirectoryError:
         raise DataError("a store is a directory, this is a file", file=objects.path, cure=_NOT_A_STORE) from None
     except PermissionError as error:
-        raise not_readable(objects.path, error) from None
+        raise access_error(objects.path, error) from None
     try:
         document = json.loads(root)
     except ValueError as error:

@@ -16,6 +16,7 @@ import contextlib
 import errno
 import mmap
 import os
+import socket
 import struct
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -30,9 +31,10 @@ from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import indices_fault, offsets_fault
-from mlfs_dask.errors import DataError
+from mlfs_dask.errors import DataError, StoreAccessError, StoreNotAllowedError, StoreUnavailableError
+from mlfs_dask.storage.access import access_error, fault_of, file_system_options, retried
 from mlfs_dask.storage.digest import ROOT_KEY, crc32c, root_is_intact
-from mlfs_dask.storage.object_store import RemoteObjects, not_readable, open_objects
+from mlfs_dask.storage.object_store import RemoteObjects, open_objects
 from mlfs_dask.storage.read_ahead import ChunksAhead
 from mlfs_dask.typing import Block, FeatureInfo, Profile, RowSource
 
@@ -178,7 +180,7 @@ class StoreLocation(NamedTuple):
         """The `zarr.Array` under `key`."""
         import zarr
 
-        options = self.options if self.local is None else None
+        options = file_system_options(self.path, self.options) if self.local is None else None
         return zarr.open_array(f"{self.path.rstrip('/')}/{key}", mode="r", storage_options=options)
 
     @contextlib.contextmanager
@@ -201,18 +203,32 @@ class StoreLocation(NamedTuple):
         """Raise DataError unless the store that was opened is still there."""
         if not self.root_digest:
             return
-        try:
-            root = open_objects(self.path, self.options).read(ROOT_KEY)
-        except FileNotFoundError:
-            root = b""
-        except PermissionError as error:
-            raise not_readable(self.path, error) from error
-        if not root_is_intact(root, self.root_digest):
+        root = self._root()
+        if not root_is_intact(root or b"", self.root_digest):
             raise DataError(
-                "the store was replaced while it was read" if root else "the store was removed while it was read",
+                f"the store was {'removed' if root is None else 'replaced'} while it was read",
                 file=self.path,
                 cure="run the same command again, once nothing writes to the store",
             )
+
+    def require_visible(self) -> None:
+        """Raise DataError unless this process sees the store that was opened, at the same path."""
+        root = self._root()
+        if root is None or (self.root_digest and not root_is_intact(root, self.root_digest)):
+            raise DataError(
+                "there is no such store" if root is None else "another store is there",
+                file=self.path,
+                cure="workers read the store themselves: give them the same file system at the same path, or a URL",
+            )
+
+    def _root(self) -> bytes | None:
+        """The root metadata as they are now; None where there are none."""
+        try:
+            return open_objects(self.path, self.options).read(ROOT_KEY)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise access_error(self.path, error) from error
 
     @contextlib.contextmanager
     def partition(self, number: int, rows: tuple[int, int]) -> Iterator[None]:
@@ -226,26 +242,21 @@ class StoreLocation(NamedTuple):
 
         Raises
         ------
-        DataError
+        DataError, StoreAccessError
         """
+        where = f"in partition {number} (rows {rows[0]:,} to {rows[1] - 1:,}, counted from 0)"
+        if runtime.current_worker() is not None:
+            where += f", read on {socket.gethostname()}"
         try:
             yield
+        except StoreAccessError as error:
+            raise error.with_detail(where) from error.__cause__
         except _Damage as damage:
             raise DataError(
-                f"the store is damaged: {damage}, in partition {number} (rows {rows[0]:,} to {rows[1] - 1:,}, counted"
-                " from 0)",
+                f"the store is damaged: {damage}, {where}",
                 file=f"{self.path}/{damage.key}",
                 cure="restore a copy, or convert the sources again; `mlfs inspect --verify` tells all that is damaged",
             ) from damage.__cause__
-
-    def exists(self, key: str) -> bool:
-        """Whether the store holds an object of that name."""
-        if self.local is not None:
-            return (self.local / key).exists()
-        import fsspec
-
-        files, root = fsspec.core.url_to_fs(self.path, **self.options)
-        return bool(files.exists(f"{root.rstrip('/')}/{key}"))
 
 
 class _Damage(Exception):
@@ -277,13 +288,12 @@ class ArrayReader:
         self._chunk: NDArray[np.uint8] | None = None
         self._in_chunk: tuple[int, int] | None = None  # shard, and the chunk of it that `_chunk` holds
         self._array: Any = None
+        self._objects = open_objects(location.path, location.options)
         self._present = -1  # shard that is known to be there, when zarr-python reads
         self._ahead: ChunksAhead[_Index] | None = None
         self._number = -1  # of the chunk that `_content` has
         self._content: NDArray[np.uint8] | None = None
-        objects = open_objects(location.path, location.options) if layout.raw and self._folder is None else None
-        if isinstance(objects, RemoteObjects):
-            self._objects = objects
+        if layout.raw and isinstance(self._objects, RemoteObjects):
             chunks = layout.shard_rows // layout.chunk_rows
             self._ahead = ChunksAhead(chunks, self._request_index, self._request_chunk, requests)
 
@@ -304,30 +314,35 @@ class ArrayReader:
             elif self._ahead is not None:
                 self._read_ahead(self._ahead, start, stop, out)
             else:
-                self._read_by_zarr(start, stop, out)
+                retried(lambda: self._read_by_zarr(start, stop, out), self._location.path)
 
     @contextlib.contextmanager
     def _system_errors(self) -> Iterator[None]:
-        """Tell damage from what the system refuses: permission, too many open files, no memory."""
+        """Tell damage from what the system or a server refuses: permission, too many open files or requests."""
         try:
             yield
-        except FileNotFoundError as error:
-            raise self.damage(str(error)) from error
-        except OSError as error:
-            if error.errno is None or error.errno == errno.EIO:
+        except (_Damage, StoreAccessError):
+            raise
+        except Exception as error:  # every file system has errors of its own
+            fault = fault_of(error)
+            if fault == "absent" or (fault is None and isinstance(error, OSError) and error.errno in (None, errno.EIO)):
                 raise self.damage(str(error)) from error
-            raise not_readable(self._location.path, error) from error
+            if fault is None and not isinstance(error, OSError):
+                raise
+            raise access_error(self._location.path, error) from error
 
     def _read_by_zarr(self, start: int, stop: int, out: NDArray[Any]) -> None:
         if self._array is None:
             self._array = self._location.open_array(self.layout.key)
         for shard in range(start // self.layout.shard_rows, -(-stop // self.layout.shard_rows)):
-            if shard != self._present and not self._location.exists(self._key(shard)):
+            if shard != self._present and not self._objects.exists(self._key(shard)):
                 raise self.damage(f"{self._key(shard)} is missing")
             self._present = shard
         try:
             out[...] = self._array[start:stop]
         except (ValueError, RuntimeError) as error:
+            if fault_of(error) is not None:
+                raise
             raise self.damage(str(error).rstrip(".")) from error
 
     def _read_direct(self, start: int, stop: int, out: NDArray[Any]) -> None:
@@ -375,8 +390,12 @@ class ArrayReader:
         content, guess = None, chunk * stored
         if not index.done():
             # Chunks lie one after the other in what we write. What fails now is tried again where the index says.
-            with contextlib.suppress(Exception):
+            try:
                 content = self._request(shard, guess, guess + stored)
+            except (StoreNotAllowedError, StoreUnavailableError):
+                raise
+            except Exception:
+                content = None
         offset = self._offset(index.result(), shard, chunk)
         if offset is None:
             return None
@@ -390,6 +409,7 @@ class ArrayReader:
         return np.frombuffer(values, np.uint8)
 
     def _request(self, shard: int, start: int, stop: int | None = None) -> bytes:
+        assert isinstance(self._objects, RemoteObjects)
         key = self._key(shard)
         try:
             return self._objects.read_range(key, start, stop)
@@ -674,6 +694,9 @@ class StoreRows(RowSource):
             return rows // layout.chunk_rows * layout.chunk_rows
         return rows if layout.raw and not layout.checksums else layout.chunk_rows
 
+    def require_visible(self) -> None:
+        self.location.require_visible()
+
     def stream(self, first: int, last: int) -> Iterator[Block]:
         """Blocks of partitions first..last-1 in row order, each valid until the next one is asked for."""
         reader = _DenseRun(self) if self.X.dense is not None else _SparseRun(self)
@@ -731,6 +754,9 @@ class LabelRows(RowSource):
     @property
     def digest(self) -> str | None:
         return self.rows.digest
+
+    def require_visible(self) -> None:
+        self.rows.require_visible()
 
     def stream(self, first: int, last: int) -> Iterator[Block]:
         """A block for each of the partitions first..last-1."""

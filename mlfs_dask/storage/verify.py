@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.storage.access import access_error
 from mlfs_dask.storage.digest import ROOT_KEY, new_hash, root_is_intact
-from mlfs_dask.storage.object_store import not_readable, open_objects, read_schema
+from mlfs_dask.storage.object_store import open_objects, read_schema
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def verify(store: str | Path, *, storage_options: Mapping[str, Any] | None = Non
             if digest.hexdigest() != schema.digests[key]:
                 damaged.append(key)
     except PermissionError as error:
-        raise not_readable(objects.path, error) from None
+        raise access_error(objects.path, error) from None
     return Verification(
         objects=len(expected & present) + 1,
         bytes=read,

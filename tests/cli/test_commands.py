@@ -37,6 +37,7 @@ NO_CLUSTER = {
     "tls_ca_file": None,
     "tls_cert": None,
     "tls_key": None,
+    "min_workers": None,
     "wait": 60.0,
     "insecure": False,
     "in_process": False,

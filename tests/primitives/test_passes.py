@@ -23,6 +23,7 @@ from mlfs_dask.primitives.pass_plan import PassPlan
 from mlfs_dask.primitives.passes import Statistic, build_pass, plan_statistics, run_pass
 from mlfs_dask.primitives.row_sources import ArrayRows, as_rows
 from mlfs_dask.runtime import PROCESS_BYTES, Resources
+from mlfs_dask.worker_watch import WorkerWatch, partitions_of
 
 HERE = Resources(1, 1, 4 * 2**30, 4 * 2**30)
 
@@ -197,7 +198,7 @@ def test_graph_has_the_planned_tasks(fan_in):
     plan = replace(plan_statistics(source, statistics, HERE), fan_in=fan_in, runs=tuple((i, i + 1) for i in range(10)))
     graph = build_pass(source, statistics, plan)
     named = [str(key) for key in graph.__dask_graph__()]
-    assert sum("_run" in key for key in named) == 10
+    assert sum(partitions_of(key) is not None for key in named) == 10
     assert sum("_finalize" in key for key in named) == 1
     (sums,), _ = graph.compute(scheduler="sync")
     assert sums[1].tolist() == Y.sum(axis=0).tolist()
@@ -383,7 +384,10 @@ def test_a_part_that_always_kills_its_worker_is_explained(client):
     with pytest.raises(ClusterLostError) as caught:
         run_pass(source, [ColumnSums(4, 3, die=True)], resources)
     message = str(caught.value)
-    assert "a worker died" in message
+    assert "4 workers died while partition 0 was read, the last one tls://127.0.0.1:" in message
+    assert "was killed by signal 9 (SIGKILL)" in message
+    assert "projected peak " in message
+    assert "MiB of the 800 MiB that a worker has" in message
     assert "--memory-limit" in message
     assert caught.value.exit_code == 5
     client.wait_for_workers(2, timeout=60)
@@ -405,15 +409,16 @@ def test_a_cluster_that_has_lost_every_worker_is_given_up_in_time(start_dask, tm
         hasty = replace(resources, worker_wait=0.5)
         killer = threading.Timer(1, worker.kill)
         killer.start()
-        looks, workers = [], resources.client.nthreads
+        looks, look = [], WorkerWatch.look
 
-        def counted():
-            looks.append(workers())
+        def counted(watch):
+            looks.append(look(watch))
             return looks[-1]
 
-        monkeypatch.setattr(resources.client, "nthreads", counted)
+        monkeypatch.setattr(WorkerWatch, "look", counted)
+        source, plan = ArrayRows(*integers()[:1], sp.csr_array(integers()[1])), PassPlan(((0, 1),), 1, 1, 1, 0, 0)
         with pytest.raises(ClusterLostError) as caught:
-            passes._compute(lambda: delayed(time.sleep)(70), PassPlan(((0, 1),), 1, 1, 1, 0, 0), hasty)
+            passes._compute(source, lambda: delayed(time.sleep)(70), plan, hasty)
         # It looks every 0.25 s for workers, and 0.5 s without any are too long.
         assert 1 <= sum(not found for found in looks) <= 4
     assert runtime.current_resources().worker_wait == runtime.WORKER_WAIT

@@ -1,0 +1,113 @@
+"""Servers of stores that refuse, for a while or for good: what is read is right, or the message says what is wrong."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import socket
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from mlfs_dask import runtime
+from mlfs_dask.storage import access
+from tests.cli.web_server import Refusal, Refusals, serve
+from tests.storage.stores import make_store, sample
+
+Run = Callable[..., Result]
+
+# File systems, and their connections, live to the end of the process, in loops of their own.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.usefixtures("closed_connections"),
+    pytest.mark.skipif(find_spec("aiohttp") is None, reason="aiohttp is not installed (extra `cloud`)"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Holds a store of three partitions, and its ranking."""
+    folder = tmp_path_factory.mktemp("www")
+    X, Y = sample(sparse=False)
+    make_store(folder / "t.zarr", X[:, 1:], abs(Y), partition_bytes=2000)
+    return folder
+
+
+SELECT = ("select", "label-entropy", "-k", "2")
+
+
+@pytest.fixture(autouse=True)
+def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(access, "READ_SECONDS", 0.3)
+    monkeypatch.setattr(runtime, "WARNING_SECONDS", 0.0)
+
+
+@pytest.mark.parametrize(
+    "refusals", [[503, 429, 500], ["reset", "reset"], ["hang"], [503, "reset"]], ids=["busy", "reset", "hang", "both"]
+)
+def test_a_server_that_refuses_for_a_while(refusals: list[Refusal], folder: Path, run: Run, tmp_path: Path) -> None:
+    assert run(*SELECT, folder / "t.zarr", "-o", tmp_path / "near").exit_code == 0
+    planned = Refusals(dict.fromkeys(("t.zarr/zarr.json", "X/c/0/0", "X/c/2/0", "obsm/labels/c/0/0"), refusals))
+    with serve(folder, planned.handler()) as address:
+        done = run(*SELECT, f"{address}/t.zarr", "-o", tmp_path / "far")
+        planned.ended.set()
+    assert done.exit_code == 0, done.stderr
+    assert planned.given == 4 * len(refusals)
+    assert f"mlfs: {address}/t.zarr: " in done.stderr
+    assert "asked again for up to 60 s" in done.stderr
+    assert (tmp_path / "far" / "ranking.csv").read_bytes() == (tmp_path / "near" / "ranking.csv").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("refusal", "kind", "words"),
+    [
+        (503, "unavailable", "it does not answer: 503"),
+        ("reset", "unavailable", "it does not answer: "),
+        ("hang", "unavailable", "it does not answer: "),
+        (403, "not_allowed", "no permission to read it (403"),
+    ],
+)
+@pytest.mark.parametrize("key", ["X/c/1/0", "zarr.json"])
+def test_a_server_that_refuses_for_good(
+    key: str,
+    refusal: Refusal,
+    kind: str,
+    words: str,
+    folder: Path,
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(access, "RETRY_SECONDS", 0.1)
+    refusals = Refusals({f"t.zarr/{key}": itertools.repeat(refusal)})
+    with serve(folder, refusals.handler()) as address:
+        done = run(*SELECT, f"{address}/t.zarr", "-o", tmp_path / "run", "--json")
+        refusals.ended.set()
+    error = json.loads(done.stdout)["error"]
+    assert (error["kind"], error["exit_code"]) == (kind, 1), done.stderr
+    assert "cure: " in done.stderr
+    assert "fault of mlfs" not in done.stderr
+    assert "damaged" not in done.stderr
+    assert ("To go on where it stopped: mlfs select" in done.stderr) == (kind == "unavailable")
+    assert words in done.stderr
+    assert ("asked again" in done.stderr) == (kind == "unavailable")
+    if key != "zarr.json":
+        assert "in partition 1 (rows " in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.cluster
+def test_workers_say_what_a_server_refuses(folder: Path, run: Run, tmp_path: Path) -> None:
+    refusals = Refusals({"X/c/2/0": itertools.chain([503], itertools.repeat(403))})
+    with serve(folder, refusals.handler()) as address:
+        done = run(*SELECT, f"{address}/t.zarr", "-o", tmp_path / "run", "--workers", "1")
+    host = socket.gethostname()
+    assert done.exit_code == 1, done.stderr
+    assert f"mlfs: host {host}: {address}/t.zarr: 503" in done.stderr
+    assert f"{address}/t.zarr: no permission to read it (403" in done.stderr
+    assert "in partition 2 (rows " in done.stderr
+    assert f"read on {host}" in done.stderr

@@ -1,0 +1,109 @@
+"""A web server of the loopback interface that serves a folder, and one that refuses now and then."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import re
+import socket
+import struct
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+
+class WebFiles(http.server.SimpleHTTPRequestHandler):
+    """Files of a folder; a part of one where it is asked for."""
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        asked = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
+        path = Path(self.translate_path(self.path))
+        if asked is None or not path.is_file():
+            super().do_GET()
+            return
+        content = path.read_bytes()
+        first, last = asked.groups()
+        start = int(first) if first else len(content) - int(last)
+        stop = min(int(last) + 1, len(content)) if first and last else len(content)
+        self.send_response(206)
+        self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{len(content)}")
+        self.send_header("Content-Length", str(stop - start))
+        self.end_headers()
+        self.wfile.write(content[start:stop])
+
+    def list_directory(self, path: Any) -> None:
+        self.send_error(403, "no listing")
+
+
+class WholeFiles(WebFiles):
+    """A server without range requests."""
+
+    do_GET = http.server.SimpleHTTPRequestHandler.do_GET
+
+
+Refusal = int | Literal["reset", "hang"]
+
+
+class Refusals:
+    """What a server answers instead of objects: for keys that end so, a status, a closed connection, or nothing.
+
+    Attributes
+    ----------
+    planned : dict
+        Ending of a key -> what its next requests get, in order.
+    given : int
+        How many there were.
+    """
+
+    def __init__(self, planned: dict[str, Iterable[Refusal]] | None = None) -> None:
+        self.planned = {ending: iter(refusals) for ending, refusals in (planned or {}).items()}
+        self.given = 0
+        self.ended = threading.Event()
+
+    def next(self, path: str) -> Refusal | None:
+        """The refusal of a request."""
+        for ending, refusals in self.planned.items():
+            if path.endswith(ending):
+                refusal = next(refusals, None)
+                self.given += refusal is not None
+                return refusal
+        return None
+
+    def handler(self) -> type[WebFiles]:
+        """A server that refuses so. What is asked of the headers alone (HEAD) is answered."""
+        refusals = self
+
+        class Refusing(WebFiles):
+            def do_GET(self) -> None:
+                refusal = refusals.next(self.path)
+                if refusal is None:
+                    super().do_GET()
+                elif refusal == "hang":
+                    refusals.ended.wait(20)
+                elif refusal == "reset":
+                    # Zero seconds of lingering: the connection is reset, not closed.
+                    self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    self.connection.close()
+                else:
+                    self.send_error(refusal)
+
+        return Refusing
+
+
+@contextlib.contextmanager
+def serve(folder: Path, handler: type[WebFiles] = WebFiles) -> Iterator[str]:
+    """Serve a folder inside the with-block; gives the address."""
+
+    def handle(*args: Any) -> WebFiles:
+        return handler(*args, directory=str(folder))
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handle) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()

@@ -1,0 +1,156 @@
+"""Errors of file systems, sorted, and requests that are repeated."""
+
+from __future__ import annotations
+
+import errno
+import pickle
+import random
+import socket
+from typing import Any
+
+import pytest
+
+from mlfs_dask import runtime
+from mlfs_dask.errors import DataError, StoreAccessError, StoreNotAllowedError, StoreUnavailableError
+from mlfs_dask.storage import access
+from mlfs_dask.storage.access import access_error, fault_of, retried
+
+
+class WithStatus(Exception):
+    """As those of web clients: a number in an attribute."""
+
+    def __init__(self, name: str, status: Any) -> None:
+        super().__init__("refused")
+        setattr(self, name, status)
+
+
+def caused(error: BaseException, cause: BaseException) -> BaseException:
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "fault"),
+    [
+        (FileNotFoundError("x"), "absent"),
+        (NotADirectoryError("x"), "absent"),
+        (WithStatus("status", 404), "absent"),
+        (PermissionError("x"), "not allowed"),
+        (WithStatus("status", 403), "not allowed"),
+        (WithStatus("code", "401"), "not allowed"),
+        (WithStatus("response", {"ResponseMetadata": {"HTTPStatusCode": 403}}), "not allowed"),
+        (WithStatus("response", {"ResponseMetadata": {"HTTPStatusCode": 503}}), "unavailable"),
+        (WithStatus("status", 503), "unavailable"),
+        (WithStatus("status_code", 429), "unavailable"),
+        (TimeoutError(), "unavailable"),
+        (ConnectionResetError("x"), "unavailable"),
+        (socket.gaierror(socket.EAI_AGAIN, "no name server"), "unavailable"),
+        (OSError(errno.EBUSY, "Please reduce your request rate"), "unavailable"),
+        (OSError(errno.ESTALE, "Stale file handle"), "unavailable"),
+        # What fsspec says of a web server that refuses to tell of an object.
+        (caused(FileNotFoundError("http://x"), WithStatus("status", 503)), "unavailable"),
+        (caused(FileNotFoundError("http://x"), ConnectionRefusedError("x")), "unavailable"),
+        (OSError(errno.EIO, "Input/output error"), None),
+        (OSError(errno.EMFILE, "Too many open files"), None),
+        (ValueError("wrong checksum"), None),
+        (WithStatus("status", 416), None),
+    ],
+)
+def test_errors_are_sorted(error: BaseException, fault: str | None) -> None:
+    assert fault_of(error) == fault
+
+
+def test_errors_of_client_libraries_are_sorted() -> None:
+    aiohttp = pytest.importorskip("aiohttp", reason="aiohttp is not installed (extra `cloud`)")
+    botocore = pytest.importorskip("botocore.exceptions", reason="s3fs is not installed (extra `cloud`)")
+    url = "http://127.0.0.1"
+    for error, fault in (
+        (aiohttp.ServerDisconnectedError(), "unavailable"),
+        (aiohttp.ClientPayloadError(), "unavailable"),
+        (aiohttp.SocketTimeoutError(), "unavailable"),
+        (botocore.EndpointConnectionError(endpoint_url=url), "unavailable"),
+        (botocore.ReadTimeoutError(endpoint_url=url), "unavailable"),
+        (botocore.IncompleteReadError(actual_bytes=1, expected_bytes=2), "unavailable"),
+        (botocore.NoCredentialsError(), "not allowed"),
+    ):
+        assert fault_of(error) == fault, error
+
+
+def test_what_is_said() -> None:
+    refused = access_error("s3://b/t.zarr", caused(PermissionError(), WithStatus("status", 403)))
+    assert type(refused) is StoreNotAllowedError
+    assert str(refused).startswith(
+        "s3://b/t.zarr: no permission to read it (403 refused)\n  cure: check owner and mode"
+    )
+    assert "or your credentials for the URL" in str(refused)
+    busy = access_error("s3://b/t.zarr", OSError(errno.EBUSY, "Slow down")).with_detail("in partition 3")
+    assert type(busy) is StoreUnavailableError
+    assert str(busy).startswith(
+        "s3://b/t.zarr: it does not answer: Slow down, in partition 3\n  cure: check the network"
+    )
+    full = access_error("t.zarr", OSError(errno.EMFILE, "Too many open files", "t.zarr/X/c/0"))
+    assert type(full) is StoreAccessError
+    assert str(full).startswith("t.zarr: t.zarr/X/c/0 cannot be read: Too many open files\n  cure: raise the limit")
+    written = access_error("s3://b/run", PermissionError("Access Denied"), verb="write")
+    assert "no permission to write it (Access Denied)" in str(written)
+    for error in (refused, busy, full):
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
+        assert again.exit_code == 1
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The longest pauses that were drawn from; time passes by them alone."""
+    drawn: list[float] = []
+    now = 0.0
+
+    def draw(low: float, high: float) -> float:
+        assert low == 0
+        drawn.append(high)
+        return high
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    monkeypatch.setattr(random, "uniform", draw)
+    monkeypatch.setattr(access.time, "sleep", sleep)
+    monkeypatch.setattr(access.time, "monotonic", lambda: now)
+    return drawn
+
+
+def failing(*errors: Exception) -> Any:
+    left = iter(errors)
+
+    def action() -> str:
+        for error in left:
+            raise error
+        return "read"
+
+    return action
+
+
+def test_a_server_that_refuses_for_a_while(
+    pauses: list[float], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "_warned_at", -runtime.WARNING_SECONDS)
+    busy = [WithStatus("status", 503)] * 6
+    assert retried(failing(*busy), "s3://b/t.zarr") == "read"
+    assert pauses == [0.5, 1, 2, 4, 8, 10], "the bound doubles, up to the longest pause"
+    assert "s3://b/t.zarr: 503 refused; asked again for up to 60 s" in caplog.text
+    assert len(caplog.records) == 2, "one in ten seconds"
+
+
+def test_a_server_that_refuses_for_good(pauses: list[float]) -> None:
+    with pytest.raises(StoreUnavailableError, match=r"it does not answer: 503 refused, asked again for 6[0-9] s"):
+        retried(failing(*[WithStatus("status", 503)] * 99), "s3://b/t.zarr")
+    assert 60 <= sum(pauses) <= 70
+
+
+@pytest.mark.usefixtures("pauses")
+@pytest.mark.parametrize("error", [FileNotFoundError("x"), PermissionError("x"), DataError("x"), ValueError("x")])
+def test_what_is_not_repeated(error: Exception) -> None:
+    with pytest.raises(type(error)) as caught:
+        retried(failing(error), "s3://b/t.zarr")
+    assert caught.value is error
