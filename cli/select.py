@@ -257,6 +257,10 @@ def _text(result: dict[str, Any]) -> str:
         ("seconds", f"{result['wall_seconds']:.3f}"),
         ("peak", peak),
     ]
+    if "judged" in result.get("extra", {}):
+        judged = sorted(result["extra"]["judged"], key=lambda each: float(each["below_best"]))
+        rows.append(("judged", ", ".join(f"{each['method']} {each['average_precision']:.4f}" for each in judged)))
+        rows.append(("taken", result["extra"]["chosen"]))
     if "from_cache" in result.get("extra", {}):
         rows.append(("from the cache", ", ".join(result["extra"]["from_cache"])))
     if result["converged"] is not None:

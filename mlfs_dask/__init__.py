@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mlfs_dask.evaluation.mlknn import MLkNN
     from mlfs_dask.reporting.page import report
     from mlfs_dask.selectors.access_mfs import AccessMFS
+    from mlfs_dask.selectors.auto import AutoSelector
     from mlfs_dask.selectors.count_filters import BROR, Chi2, ELAChi2
     from mlfs_dask.selectors.elc import ELC
     from mlfs_dask.selectors.fimf import FIMF
@@ -43,6 +44,7 @@ _PLACES = {
     "BROR": "mlfs_dask.selectors.count_filters",
     "Chi2": "mlfs_dask.selectors.count_filters",
     "ELAChi2": "mlfs_dask.selectors.count_filters",
+    "AutoSelector": "mlfs_dask.selectors.auto",
     "ELC": "mlfs_dask.selectors.elc",
     "ENM": "mlfs_dask.selectors.label_entropy",
     "FIMF": "mlfs_dask.selectors.fimf",
@@ -80,6 +82,7 @@ __all__ = [
     "SPFS",
     "AccessMFS",
     "AnovaF",
+    "AutoSelector",
     "Chi2",
     "Dataset",
     "ELAChi2",

@@ -501,6 +501,16 @@ def progress_to(sink: ProgressSink) -> Iterator[None]:
         _sinks.reset(token)
 
 
+@contextlib.contextmanager
+def without_progress() -> Iterator[None]:
+    """Send no progress events inside the with-block: what runs there is counted as a part of something else."""
+    token = _sinks.set(())
+    try:
+        yield
+    finally:
+        _sinks.reset(token)
+
+
 def emit(kind: str, **fields: Any) -> None:
     """Hand one progress event to every sink of this context. A task that should stop stops here, too."""
     check_stopped()

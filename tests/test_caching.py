@@ -333,6 +333,7 @@ def stores(tmp_path_factory):
 
 OTHERS = {
     "access-mfs": {"theta": 3.0},
+    "auto": {},
     "anova-f": {},
     "br-cc": {},
     "br-or": {"smoothing": 1.0},

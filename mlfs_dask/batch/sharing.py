@@ -8,14 +8,15 @@ from typing import Any
 
 from mlfs_dask import caching
 from mlfs_dask.errors import ClusterLostError, DataError, DoesNotFitError, MlfsError, UsageError
-from mlfs_dask.fingerprints import digest_of
 from mlfs_dask.primitives.passes import (
     CachedStatistic,
     MergeableStatistic,
     PassRecord,
     is_cached,
     plan_statistics,
+    result_key,
     run_pass,
+    state_key,
 )
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import RowSource
@@ -48,7 +49,7 @@ def shared_statistics(rows: RowSource, selectors: Iterable[Any], resources: Reso
         return []
     # The information with more labels holds that with fewer. Of statistics with one state, such as scores from the same
     # counts, one is read: the others come from its state.
-    shared = _largest_of_each(_largest_of_each(missing, _result_key), _state_key)
+    shared = _largest_of_each(_largest_of_each(missing, result_key), _state_key)
     while shared:
         try:
             plan_statistics(rows, shared, resources)
@@ -71,14 +72,10 @@ def _largest_of_each(
     return list(largest.values())
 
 
-def _result_key(statistic: CachedStatistic) -> str:
-    return f"{statistic.kind}-{digest_of(statistic.parameters)}"
-
-
 def _state_key(statistic: CachedStatistic) -> str:
     if not isinstance(statistic, MergeableStatistic) or not statistic.keeps_state:
-        return _result_key(statistic)
-    return f"{statistic.state_kind}-{digest_of(statistic.state_parameters)}"
+        return result_key(statistic)
+    return state_key(statistic)
 
 
 def read_shared(rows: RowSource, statistics: Sequence[CachedStatistic], resources: Resources) -> PassRecord | None:

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
+from mlfs_dask.blocks.label_order import order_labels
 from mlfs_dask.errors import UsageError, closest
 
 #: Entries (rows times labels) that are looked at together.
@@ -108,31 +109,18 @@ class OrderSums:
             truth, scores = truth[some], scores[some]
         if not len(truth):
             return
-        q = truth.shape[1]
-        ranking = np.argsort(-scores, axis=1, kind="stable")
-        truth, scores = np.take_along_axis(truth, ranking, axis=1), np.take_along_axis(scores, ranking, axis=1)
-        # The last rank of those with the same score: all of them count as better.
-        last = np.full(truth.shape, q - 1)
-        np.copyto(last[:, :-1], np.arange(q - 1), where=scores[:, 1:] != scores[:, :-1])
-        last = np.minimum.accumulate(last[:, ::-1], axis=1)[:, ::-1]
-        row, rank = np.nonzero(truth)
-        rank = last[row, rank]
-        above = rank + 1
-        positives_above = np.cumsum(truth, axis=1)[row, rank]
-
-        positives = truth.sum(axis=1)
-        starts = np.cumsum(positives) - positives
-        ordered = positives < q
-        precision = np.add.reduceat(positives_above / above, starts) / positives
-        wrong = np.add.reduceat(above - positives_above, starts)[ordered]
-        pairs = (positives * (q - positives))[ordered]
+        order = order_labels(truth, scores)
+        positives, above = order.positives, order.rank + 1
+        ordered = positives < truth.shape[1]
+        wrong = np.add.reduceat(above - order.positives_above, order.starts)[ordered]
+        pairs = (positives * (truth.shape[1] - positives))[ordered]
         self.rows += len(truth)
         self.ordered += int(ordered.sum())
         self.ranking_loss += float((wrong / pairs).sum())
-        self.precision += float(precision[ordered].sum())
-        self.one_error += int((~truth[ordered, 0]).sum())
-        self.coverage += int(rank[starts + positives - 1].sum())
-        self.hits += truth.sum(axis=0)
+        self.precision += float(order.precision[ordered].sum())
+        self.one_error += int((~order.truth[ordered, 0]).sum())
+        self.coverage += int(order.rank[order.starts + positives - 1].sum())
+        self.hits += order.truth.sum(axis=0)
 
 
 @dataclass

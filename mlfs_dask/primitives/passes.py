@@ -25,6 +25,7 @@ from mlfs_dask import caching, runtime, worker_watch
 from mlfs_dask.admission import admission, process_name
 from mlfs_dask.caching import CacheEntry
 from mlfs_dask.errors import ClusterLostError, DataError, MlfsError, StoreAccessError
+from mlfs_dask.fingerprints import digest_of
 from mlfs_dask.primitives.pass_plan import PassPlan, PassSizes, memory_cure, plan_pass
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Block, Profile, RowSource
@@ -232,6 +233,68 @@ class StatisticGroup(Statistic):
         return [statistic.finalize(own) for statistic, own in zip(self.statistics, state, strict=True)]
 
 
+class SharedState(MergeableStatistic):
+    """Statistic: the results, in a list, of several whose state is the same, and is made once.
+
+    Parameters
+    ----------
+    statistics : sequence of MergeableStatistic
+        With equal `state_key`.
+    """
+
+    def __init__(self, statistics: Sequence[MergeableStatistic]) -> None:
+        self.statistics = statistics
+        self._first = statistics[0]
+        self.compiled = self._first.compiled
+
+    @property
+    def state_kind(self) -> str:
+        return self._first.state_kind
+
+    @property
+    def state_parameters(self) -> Mapping[str, Any]:
+        return self._first.state_parameters
+
+    @property
+    def keeps_state(self) -> bool:
+        return self._first.keeps_state
+
+    @property
+    def state_bytes(self) -> int:
+        return self._first.state_bytes
+
+    @property
+    def result_bytes(self) -> int:
+        return sum(statistic.result_bytes for statistic in self.statistics)
+
+    @property
+    def parameter_bytes(self) -> int:
+        return sum(statistic.parameter_bytes for statistic in self.statistics)
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        # A statistic may have the same numbers in an order of its own.
+        return max(statistic.scratch_bytes(profile) for statistic in self.statistics) + self.state_bytes
+
+    def zero(self) -> State:
+        return self._first.zero()
+
+    def add(self, state: State, block: Block) -> None:
+        self._first.add(state, block)
+
+    def merge(self, into: State, other: State) -> None:
+        self._first.merge(into, other)
+
+    def state_to_arrays(self, state: State) -> Mapping[str, NDArray[Any]]:
+        return self._first.state_to_arrays(state)
+
+    def state_from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> State:
+        return self._first.state_from_arrays(arrays)
+
+    def finalize(self, state: State) -> list[Any]:
+        arrays = self._first.state_to_arrays(state)
+        return [statistic.finalize(statistic.state_from_arrays(arrays)) for statistic in self.statistics]
+
+
 class SplittableStatistic(Statistic):
     """A statistic whose large states can be cut into pieces that are merged and finished apart, where it is alone."""
 
@@ -250,6 +313,16 @@ class SplittableStatistic(Statistic):
     @abstractmethod
     def join(self, results: list[Any]) -> Any:
         """The result of all pieces, in their order."""
+
+
+def result_key(statistic: CachedStatistic) -> str:
+    """Equal for the same statistic, and for forms of one: information with more labels holds that with fewer."""
+    return f"{statistic.kind}-{digest_of(statistic.parameters)}"
+
+
+def state_key(statistic: MergeableStatistic) -> str:
+    """Equal for statistics that have the same state, such as scores from the same counts."""
+    return f"{statistic.state_kind}-{digest_of(statistic.state_parameters)}"
 
 
 def cache_entry(source: RowSource, statistic: Statistic) -> CacheEntry:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.evaluation.comparison import ALL
 from mlfs_dask.evaluation.statistics import web_values
+from mlfs_dask.selectors import METHODS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,10 +34,7 @@ SERIES = ("#0072b2", "#c44e00", "#00805e", "#b0508a", "#a87400", "#3a97d3", "#6b
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES = ("-", "--", "-.", ":")
 RANDOM = "random"
-ORDER = (
-    *("elc", "label-entropy", "mfsir", "smfs", "access-mfs", "enm", "gmm", "spfs", "relieff"),
-    *("br-cc", "br-or", "chi2", "ela-chi", "anova-f"),
-)
+ORDER = tuple(dict.fromkeys(("elc", "label-entropy", "mfsir", "smfs", "access-mfs", "enm", "gmm", *METHODS)))
 """The method of each colour; those that are most often seen together have the colours that differ most."""
 
 THEMED = {TEXT: "var(--text)", LINE: "var(--line)", QUIET: "var(--quiet)"} | {

@@ -22,6 +22,7 @@ METHODS: dict[str, str] = {
     "br-or": "mlfs_dask.selectors.count_filters:BROR",
     "chi2": "mlfs_dask.selectors.count_filters:Chi2",
     "ela-chi": "mlfs_dask.selectors.count_filters:ELAChi2",
+    "auto": "mlfs_dask.selectors.auto:AutoSelector",
     "elc": "mlfs_dask.selectors.elc:ELC",
     "enm": "mlfs_dask.selectors.label_entropy:ENM",
     "fimf": "mlfs_dask.selectors.fimf:FIMF",

@@ -7,15 +7,18 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from mlfs_dask.selectors import METHODS, get_method
 
+#: Settings that make a method quick.
+QUICK = {"auto": {"candidates": "br-cc,enm"}}
+
 
 @pytest.mark.filterwarnings("ignore:.* can tell no feature from another:UserWarning")
-@parametrize_with_checks([get_method(name)() for name in sorted(METHODS)])
+@parametrize_with_checks([get_method(name)(**QUICK.get(name, {})) for name in sorted(METHODS)])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
 @pytest.mark.filterwarnings("ignore:.* can tell no feature from another:UserWarning")
-@parametrize_with_checks([get_method(name)(missing="mean") for name in sorted(METHODS)])
+@parametrize_with_checks([get_method(name)(missing="mean", **QUICK.get(name, {})) for name in sorted(METHODS)])
 def test_scikit_learn_checks_where_missing_features_are_filled_in(estimator, check):
     check(estimator)
 

@@ -25,6 +25,7 @@ QUICK = {
     "mfsir": {"max_iter": 3, "graph": "anchors", "n_anchors": 8},
     "smfs": {"max_iter": 3, "n_trees": 10, "graph": "anchors", "n_anchors": 8},
     "access-mfs": {"max_iter": 3, "graph": "anchors", "n_anchors": 8},
+    "auto": {"candidates": "br-cc,enm"},
 }
 
 

@@ -1,0 +1,93 @@
+"""Labels of rows in the order of their scores: what metrics of rankings, and the judge of `auto`, are computed from."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class LabelOrder(NamedTuple):
+    """The labels of m rows by falling score, and the entries of those that apply; each row has such a label.
+
+    Attributes
+    ----------
+    truth : bool array, shape (m, q)
+        Whether the label of each rank applies; equal scores by index.
+    rank : int array, shape (entries,)
+        Rank from 0 of each label that applies, row by row: the last of those with its score.
+    positives_above : int array, shape (entries,)
+        Labels that apply up to that rank.
+    starts : int array, shape (m,)
+        Where the entries of each row begin.
+    """
+
+    truth: NDArray[np.bool_]
+    rank: NDArray[np.intp]
+    positives_above: NDArray[np.intp]
+    starts: NDArray[np.intp]
+
+    @property
+    def positives(self) -> NDArray[np.intp]:
+        """(m,): how many labels of each row apply."""
+        result: NDArray[np.intp] = self.truth.sum(axis=1)
+        return result
+
+    @property
+    def precision(self) -> NDArray[np.float64]:
+        """(m,): average precision of each row."""
+        result: NDArray[np.float64] = np.add.reduceat(self.positives_above / (self.rank + 1), self.starts)
+        return result / self.positives
+
+
+def order_labels(truth: NDArray[np.bool_], scores: NDArray[np.floating]) -> LabelOrder:
+    """The order of the labels of rows each of which has one.
+
+    Parameters
+    ----------
+    truth : bool array, shape (m, q)
+    scores : float array, shape (m, q)
+        Higher for labels that apply more likely. Ties count against the scores, as in scikit-learn.
+
+    Examples
+    --------
+    >>> order = order_labels(np.array([[True, False, True]]), np.array([[0.5, 0.5, 0.9]]))
+    >>> order.rank, order.positives_above, order.precision.round(4)
+    (array([0, 2]), array([1, 2]), array([0.8333]))
+    """
+    q = truth.shape[1]
+    ranking = np.argsort(-scores, axis=1, kind="stable")
+    truth, scores = np.take_along_axis(truth, ranking, axis=1), np.take_along_axis(scores, ranking, axis=1)
+    # The last rank of those with the same score: all of them count as better.
+    last = np.full(truth.shape, q - 1)
+    np.copyto(last[:, :-1], np.arange(q - 1), where=scores[:, 1:] != scores[:, :-1])
+    last = np.minimum.accumulate(last[:, ::-1], axis=1)[:, ::-1]
+    row, rank = np.nonzero(truth)
+    rank = last[row, rank]
+    positives_above: NDArray[np.intp] = np.cumsum(truth, axis=1, dtype=np.intp)[row, rank]
+    return LabelOrder(truth, rank, positives_above, np.searchsorted(row, np.arange(len(truth))))
+
+
+def average_precision(truth: NDArray[np.bool_], scores: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Average precision of the order of every row's labels; NaN for a row that lacks no label, or has none.
+
+    Parameters
+    ----------
+    truth, scores : array, shape (m, q)
+        As of `order_labels`.
+
+    Returns
+    -------
+    float64 array, shape (m,)
+
+    Examples
+    --------
+    >>> average_precision(np.array([[True, False, True], [False] * 3]), np.array([[0.1, 0.2, 0.3], [0.1, 0.2, 0.3]]))
+    array([0.83333333,        nan])
+    """
+    result = np.full(len(truth), np.nan)
+    ordered = truth.any(axis=1) & ~truth.all(axis=1)
+    if ordered.any():
+        result[ordered] = order_labels(truth[ordered], scores[ordered]).precision
+    return result

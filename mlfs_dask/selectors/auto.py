@@ -1,0 +1,517 @@
+"""`auto`: the one-pass methods judged on held-out rows, and the best of them.
+
+Every method whose scores follow from sums over the rows is a candidate. One reading brings the sums that any candidate
+begins with, and a sample of rows. The candidates learn from a part of the sample, a linear model judges the features
+that they choose on the rest, and the ranking of the best comes from the sums of all rows: M. Stone, "Cross-validatory
+choice and assessment of statistical predictions", Journal of the Royal Statistical Society B 36 (1974) 111-147,
+doi:10.1111/j.2517-6161.1974.tb00994.x.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from mlfs_dask import runtime
+from mlfs_dask.blocks.label_order import average_precision
+from mlfs_dask.blocks.linear import forward_block
+from mlfs_dask.blocks.row_draws import shuffled_places
+from mlfs_dask.errors import DoesNotFitError, UsageError, closest, number_of, parameter
+from mlfs_dask.primitives.counts import Ranges
+from mlfs_dask.primitives.gram import Gram, scale_gram
+from mlfs_dask.primitives.moments import FeatureMoments
+from mlfs_dask.primitives.passes import (
+    CachedStatistic,
+    MergeableStatistic,
+    SharedState,
+    plan_statistics,
+    result_key,
+    run_pass,
+    state_key,
+)
+from mlfs_dask.primitives.products import LabelProducts
+from mlfs_dask.primitives.row_sources import ArrayRows, MeasuredRows
+from mlfs_dask.primitives.sample import RowSample, SampledRows, draw_rows
+from mlfs_dask.primitives.scaling import standard_scaling
+from mlfs_dask.row_subset import RowSubset
+from mlfs_dask.runtime import Resources
+from mlfs_dask.selectors import METHODS, get_method, method_name
+from mlfs_dask.selectors.base import BaseSelector, Scores, rank, unknown_labels_error
+from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, Work, project, require_driver
+from mlfs_dask.selectors.options import check_parameters
+from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed
+
+#: Parts of the sample, each of which is held out once.
+FOLDS = 5
+
+#: Rows that are enough to judge on. Where the average precision of a row differs by 0.15 between two methods (one
+#: standard deviation), half a point between their means is two standard errors.
+JUDGED_ROWS = 4096
+
+#: Steps of the plan.
+RANGES, STATISTICS, FITS, JUDGEMENT, SCORES = "ranges", "statistics", "fits", "judgement", "scores"
+
+#: Entries (rows times labels) whose order is looked at together.
+_BLOCK_ENTRIES = 2**19
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A method that is judged.
+
+    Attributes
+    ----------
+    selector : BaseSelector
+    cost : Cost
+        Of a fit to all rows.
+    statistics : tuple of CachedStatistic
+        All that such a fit reads.
+    fit_bytes : int
+        What a fit to the sampled rows takes of this process.
+    """
+
+    selector: BaseSelector
+    cost: Cost
+    statistics: tuple[CachedStatistic, ...]
+    fit_bytes: int
+
+    @property
+    def method(self) -> str:
+        return self.selector.method
+
+    @property
+    def array_bytes(self) -> int:
+        """Bytes of the arrays that the driver holds of a fit to all rows."""
+        return sum(array.nbytes(self.cost.sizes) for array in self.cost.arrays)
+
+    @property
+    def flops(self) -> int:
+        """Operations of the driver in a fit."""
+        works = [step for step in self.cost.steps if isinstance(step, Work)]
+        return sum(work.flops * (work.typical or (0, work.times))[1] for work in works)
+
+
+class _SharedResults(PassRunner):
+    """The passes of a fit all of whose statistics have been read, together with those of others."""
+
+    def __init__(self, source: RowSource, resources: Resources, plan: Plan, results: Mapping[str, Any]) -> None:
+        super().__init__(source, resources, plan)
+        self._results = results
+
+    def run(self, name: str, *statistics: Any, labels_only: bool = False) -> list[Any]:
+        """Copies, which the fit may change, of the results of `statistics`."""
+        return [copy.deepcopy(self._results[_key(statistic)]) for statistic in statistics]
+
+
+class AutoSelector(BaseSelector):
+    """The one-pass method that held-out rows favour.
+
+    Every method whose scores follow from sums over the rows is a candidate. Each learns from four fifths of a sample of
+    rows; a ridge regression of the labels on the k features that it chooses is judged on the other rows by average
+    precision, in turn for every fifth. The method of the highest mean is taken, the first where several have it, and
+    ranks the features on all rows.
+
+    Parameters
+    ----------
+    n_features_to_select : int or float, optional
+        Number of features to keep, or a fraction of them; half by default. Which method is best depends on it.
+    candidates : str, optional
+        Names of the methods to judge, between commas; by default all whose scores follow from sums over the rows
+        (`mlfs methods`), with their default parameters.
+    missing : {"error", "mean", "median"}
+        Missing feature values are an error, or are filled with the feature's mean or its median, which is that of
+        16 384 rows drawn at random where there are more.
+    random_state : int, Generator or RandomState, optional
+        Seed of the sample of rows, of its parts, and of the sample for medians.
+
+    Notes
+    -----
+    One pass over X of a store; one more where minimum and maximum of features are not recorded, and one more for what
+    missing values are filled with. The pass brings the sums of all candidates and a sample of 20 480 rows (fewer where
+    they take more than 256 MiB), in which candidates and judge work without a pass; so nothing of size d × d is ever
+    made. Parts are held out until 4 096 rows are judged: one of a full sample, all five of 5 000 rows or fewer.
+
+    The judge is ridge regression on standardised features; its penalty is k, by which the chosen features explain half
+    of a label a priori. Where they are more than the rows it learns from, as many of the best are judged. With one
+    label, rows are ordered by it in place of labels by row. Candidates that need a second pass of this data, or do not
+    fit the memory beside the others, are left out. The record's `extra` tells which was taken (`chosen`), what was
+    compared (`judged`), how many rows were judged, and what was left out and why (`left_out`).
+
+    Unknown labels (-1) are refused, as by the candidates.
+
+    References
+    ----------
+    M. Stone, "Cross-validatory choice and assessment of statistical predictions", Journal of the Royal Statistical
+    Society B 36 (1974) 111-147, doi:10.1111/j.2517-6161.1974.tb00994.x.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> Y = rng.integers(0, 2, (200, 2))
+    >>> X = np.hstack([rng.normal(size=(200, 3)), Y + 0.1 * rng.normal(size=(200, 2))])
+    >>> selector = AutoSelector(n_features_to_select=2, candidates="elc,enm").fit(X, Y)
+    >>> np.flatnonzero(selector.support_).tolist(), [row["method"] for row in selector.report_.extra["judged"]]
+    ([3, 4], ['elc', 'enm'])
+    """
+
+    method = "auto"
+    title = "The one-pass method that held-out rows favour"
+    paper = "Stone 1974, Journal of the Royal Statistical Society B 36, 111"
+    doi = "10.1111/j.2517-6161.1974.tb00994.x"
+    supervision = "supervised"
+    choice_depends_on_k = True
+    passes = "1 (+1 for ranges of data without them)"
+    memory = "worker: the sums of all candidates; driver: these, 3 times the sampled rows, and a fit to them"
+
+    def __init__(
+        self,
+        n_features_to_select: int | float | None = None,
+        *,
+        candidates: str | None = None,
+        missing: Literal["error", "mean", "median"] = "error",
+        random_state: Seed = None,
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.candidates = candidates
+        self.missing = missing
+        self.random_state = random_state
+
+    def _check_parameters(self) -> None:
+        check_parameters(self, least={"random_state": 0})
+        self._names()
+
+    # ------------------------------------------------------------------ candidates
+
+    def _names(self) -> list[str]:
+        """Names of the methods to judge."""
+        known = [name for name in METHODS if get_method(name).resamples_rows]
+        if self.candidates is None:
+            return known
+        names = list(dict.fromkeys(method_name(name.strip()) for name in str(self.candidates).split(",")))
+        for name in names:
+            if name not in known:
+                raise UsageError(
+                    f"{parameter('candidates')} names {name!r}, which is no method of sums over the rows. "
+                    f"{closest(name, known)} These can be judged: {', '.join(known)}."
+                )
+        return names
+
+    def _candidates(self, source: Profile | RowSource, resources: Resources) -> tuple[list[_Candidate], dict[str, str]]:
+        """Those that can be judged together, and why others cannot.
+
+        Raises
+        ------
+        DoesNotFitError
+            No candidate fits.
+        """
+        candidates, left_out = [], {}
+        refusal: DoesNotFitError | None = None
+        sample = self._sample(source)
+        sampled = _sampled(source, sample.chosen)
+        for name in self._names():
+            try:
+                found = self._candidate(name, source, sampled, resources)
+            except DoesNotFitError as error:
+                refusal, left_out[name] = error, "it does not fit the memory"
+                continue
+            if isinstance(found, str):
+                left_out[name] = found
+            else:
+                candidates.append(found)
+        while candidates:
+            try:
+                plan_statistics(source, [sample, *_read_together(_shared(candidates))], resources)
+                return candidates, left_out
+            except DoesNotFitError as error:
+                refusal = error
+                largest = max(candidates, key=lambda each: sum(s.state_bytes for s in each.statistics))
+                candidates.remove(largest)
+                left_out[largest.method] = "its sums do not fit the memory beside those of the others"
+        if refusal is not None:
+            raise refusal
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
+        raise UsageError(f"no method can be judged ({reasons}). Name others with {parameter('candidates')}.")
+
+    def _candidate(
+        self, name: str, source: Profile | RowSource, sampled: Profile | RowSource, resources: Resources
+    ) -> _Candidate | str:
+        """The candidate of a name; or why there is none."""
+        selector: Any = get_method(name)(
+            n_features_to_select=self.n_features_to_select,
+            random_state=self._seed,  # of every method of sums
+        )
+        selector._label_names = self._label_names
+        cost = selector.cost(source, resources)
+        readings = [step for step in cost.steps if isinstance(step, Reading) and step.name != RANGES]
+        read = [statistic for reading in readings for statistic in reading.statistics]
+        statistics = tuple(statistic for statistic in read if isinstance(statistic, CachedStatistic))
+        if len(readings) > 1 or len(statistics) < len(read):
+            return f"it takes {number_of(len(readings), 'reading')} of this data"
+        own = runtime.own_resources(resources)
+        plan = require_driver(project(selector.cost(sampled, own), sampled, own), own, f"{name} on sampled rows")
+        return _Candidate(selector, cost, statistics, plan.peak_driver_bytes - runtime.driver_bytes())
+
+    # ------------------------------------------------------------------ plan
+
+    def _sample(self, source: Profile | RowSource) -> RowSample:
+        profile = source if isinstance(source, Profile) else source.profile
+        return RowSample(draw_rows(profile, FOLDS * JUDGED_ROWS, self._seed), profile)
+
+    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
+        profile = source if isinstance(source, Profile) else source.profile
+        candidates, left_out = self._candidates(source, resources)
+        sample, shared = self._sample(source), _read_together(_shared(candidates))
+        m = len(sample.chosen)
+        columns = min(self.count_kept(profile.d), m)
+        known = isinstance(source, RowSource) and _is_measured(source)
+        steps: list[Reading | Work | str] = []
+        if not known:
+            steps.append(Reading(RANGES, (_ranges(profile),)))
+        # Until ranges are known, the sums of some candidates are an estimate.
+        steps.append(Reading(STATISTICS if known else f"estimated {STATISTICS}", (sample, *shared)))
+        fits = FOLDS * sum(candidate.flops for candidate in candidates)
+        judgement = FOLDS * len(candidates) * (m * columns**2 + columns**3 // 3)
+        taken = sum(candidate.flops for candidate in candidates)
+        steps += [Work(FITS, fits), Work(JUDGEMENT, judgement), Work(SCORES, taken)]
+        held_out = math.ceil(m / FOLDS)
+        notes = [f"judges {', '.join(each.method for each in candidates)} on rows out of a sample of {m:,}"]
+        notes += [f"{name} is left out: {reason}" for name, reason in left_out.items()]
+        return Cost(
+            steps=steps,
+            sizes={
+                "d": profile.d,
+                "q": profile.q,
+                "c": columns,
+                "m": m,
+                "h": held_out,
+                "e": min(held_out * profile.q, _BLOCK_ENTRIES),
+                "n": len(candidates),
+                "s": sample.result_bytes,
+                "r": sum(statistic.result_bytes for statistic in shared),
+                "f": max(candidate.fit_bytes for candidate in candidates),
+                "a": max(candidate.array_bytes for candidate in candidates),
+            },
+            arrays=[
+                HeldArray("ranges of features", "4 d"),
+                HeldArray("sums of all candidates", "r", "u1", first=FITS),
+                HeldArray("sampled rows and parts of them", "3 s", "u1", first=FITS, last=JUDGEMENT),
+                HeldArray("a fit to sampled rows", "f", "u1", first=FITS, last=FITS),
+                HeldArray("ridge regression", "5 c c", first=JUDGEMENT, last=JUDGEMENT),
+                HeldArray("its products", "4 c q", first=JUDGEMENT, last=JUDGEMENT),
+                HeldArray("predictions", "h q", first=JUDGEMENT, last=JUDGEMENT),
+                HeldArray("order of labels", "8 e", first=JUDGEMENT, last=JUDGEMENT),
+                HeldArray("average precision of rows", "n m", first=JUDGEMENT),
+                HeldArray("a fit to all rows", "a", "u1", first=SCORES),
+            ],
+            compiled=any(candidate.cost.compiled for candidate in candidates),
+            notes=notes,
+        )
+
+    def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[CachedStatistic]:
+        if not _is_measured(source):
+            return ()
+        candidates, _ = self._candidates(source, resources)
+        return [self._sample(source), *_read_together(_shared(candidates))]
+
+    # ------------------------------------------------------------------ run
+
+    def _score(self, passes: PassRunner, k: int) -> Scores:
+        source = self._measured(passes)
+        candidates, left_out = self._candidates(source, passes.resources)
+        groups = _shared(candidates)
+        rows, *read = passes.run(STATISTICS, self._sample(source), *_read_together(groups))
+        results: dict[str, Any] = {}
+        for group, result in zip(groups, read, strict=True):
+            results |= zip(group, [result] if len(group) == 1 else result, strict=True)
+        precision, n_judged = self._judge(candidates, rows, source, k, runtime.own_resources(passes.resources))
+        del rows
+        judged = compare(precision)
+        best = int(np.argmax([row["average_precision"] for row in judged]))
+        chosen = candidates[best]
+        plan = project(chosen.cost, source, passes.resources)
+        outcome = chosen.selector._score(_SharedResults(source, passes.resources, plan, results), k)
+        extra = {
+            "chosen": chosen.method,
+            "judged": [{"method": candidate.method, **row} for candidate, row in zip(candidates, judged, strict=True)],
+            "judged_rows": n_judged,
+            "left_out": left_out,
+        }
+        return replace(outcome, extra={**outcome.extra, **extra})
+
+    def _measured(self, passes: PassRunner) -> RowSource:
+        """The rows, with their ranges and counts of labels; refuses unknown labels and features that are broken."""
+        source = passes.source
+        if not _is_measured(source):
+            ((ranges, label_counts),) = passes.run(RANGES, _ranges(source.profile))
+            features = replace(ranges, n_categories=source.features.n_categories)
+            passes.source = source = MeasuredRows(source, features, label_counts)
+        features, label_counts = source.features, source.label_counts
+        assert features.minimum is not None
+        assert features.maximum is not None
+        assert label_counts is not None
+        if label_counts[0].any():
+            raise unknown_labels_error(self, label_counts[0])
+        missing = np.zeros(len(features.minimum)) if features.n_missing is None else features.n_missing
+        self._refuse_broken_features(np.where(missing > 0, np.nan, features.minimum), features.maximum)
+        return source
+
+    def _judge(
+        self, candidates: Sequence[_Candidate], sample: SampledRows, source: RowSource, k: int, own: Resources
+    ) -> tuple[NDArray[np.float64], int]:
+        """What `compare` is told of the rows that were held out; and their number."""
+        m = sample.Y.shape[0]
+        part = shuffled_places(0, m, FOLDS, self._seed)
+        found: list[list[NDArray[np.float64]]] = [[] for _ in candidates]
+        n_judged = 0
+        with runtime.stage("judging methods", FOLDS * len(candidates), unit="fits") as report_progress:
+            for fold in range(FOLDS):
+                held_out = part == fold
+                if held_out.all() or not held_out.any() or n_judged >= JUDGED_ROWS:
+                    continue
+                X, Y = sample.X[~held_out], sample.Y[~held_out]
+                rows = ArrayRows(X, Y, n_categories=source.features.n_categories)
+                X_test, truth = sample.X[held_out], sample.Y[held_out]
+                for candidate, precision in zip(candidates, found, strict=True):
+                    with runtime.without_progress():
+                        scores = self._fit_sampled(candidate, rows, k, own)
+                        # In the order of the data: the same set of features then gives the same numbers.
+                        chosen = np.sort(rank(scores)[: min(k, X.shape[0])])
+                        predicted = linear_scores(X[:, chosen], Y, X_test[:, chosen], own)
+                    precision.append(_precision(truth, predicted))
+                    report_progress()
+                n_judged += int(held_out.sum())
+        return np.array([np.concatenate(parts) if parts else np.empty(0) for parts in found]), n_judged
+
+    def _fit_sampled(self, candidate: _Candidate, rows: RowSource, k: int, own: Resources) -> NDArray[np.float64]:
+        plan = project(candidate.selector.cost(rows, own), rows, own)
+        return candidate.selector._score(PassRunner(rows, own, plan), k).scores
+
+
+def linear_scores(X: Any, Y: Any, X_test: Any, resources: Resources) -> NDArray[np.float64]:
+    """Scores of labels by ridge regression on standardised features, from the sums of the rows to learn from.
+
+    Parameters
+    ----------
+    X : ndarray or csr_array, shape (n, k)
+    Y : csr_array of int8, shape (n, q)
+    X_test : ndarray or csr_array, shape (m, k)
+    resources : Resources
+        Of this process alone.
+
+    Returns
+    -------
+    float64 array, shape (m, q)
+
+    Notes
+    -----
+    The penalty is k. That is the posterior mean of coefficients which explain as much of a label, a priori, as the
+    noise does: k features of variance 1, each with a coefficient of variance σ²/k.
+
+    Examples
+    --------
+    >>> from scipy import sparse as sp
+    >>> from mlfs_dask.runtime import current_resources
+    >>> X, Y = np.array([[0.0], [1.0], [2.0]]), sp.csr_array(np.array([[0], [0], [1]], dtype=np.int8))
+    >>> linear_scores(X, Y, np.array([[1.0], [3.0]]), current_resources()).round(3)  # 1/3, and 1/3 + 2 * 1 / (2 + 2/3)
+    array([[0.333],
+           [1.083]])
+    """
+    k = X.shape[1]
+    (sums, gram), _ = run_pass(ArrayRows(X, Y), [LabelProducts(k, Y.shape[1]), Gram(k)], resources)
+    scaling = standard_scaling(FeatureMoments(sums.n, sums.mean, sums.m2))
+    G = scale_gram(gram, scaling.factor)
+    G.flat[:: k + 1] += k
+    W = scaling.scale_rows(linalg.solve(G, scaling.scale_rows(sums.products.T), assume_a="pos", overwrite_a=True))
+    scores = np.empty((X_test.shape[0], Y.shape[1]))
+    forward_block(X_test, W, scaling.centre, scores)
+    scores += sums.positives / sums.n
+    return scores
+
+
+def compare(precision: NDArray[np.float64]) -> list[dict[str, float]]:
+    """The mean of every candidate beside the best.
+
+    Parameters
+    ----------
+    precision : float64 array, shape (candidates, rows)
+        Average precision of every judged row; NaN where it is undefined, for every candidate.
+
+    Returns
+    -------
+    list of dict
+        Of every candidate the mean, how far it is below the best, and the standard error of that over the rows. All are
+        0 where no row tells.
+
+    Examples
+    --------
+    >>> compare(np.array([[0.5, 1.0, 0.5, 1.0], [0.5, 1.0, 0.5, 0.5]]))[1]
+    {'average_precision': 0.625, 'below_best': 0.125, 'standard_error': 0.125}
+    """
+    defined = precision[:, ~np.isnan(precision).any(axis=0)]
+    n = max(defined.shape[1], 1)
+    means = defined.sum(axis=1) / n
+    below = defined[means.argmax()] - defined
+    mean_below = below.sum(axis=1) / n
+    errors = np.sqrt(np.square(below - mean_below[:, np.newaxis]).sum(axis=1) / (max(n - 1, 1) * n))
+    columns = zip(means.tolist(), mean_below.tolist(), errors.tolist(), strict=True)
+    return [{"average_precision": a, "below_best": b, "standard_error": e} for a, b, e in columns]
+
+
+def _precision(truth: Any, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Average precision of every row; of one label that of the order of the rows, shape (1,)."""
+    # Labels that are the same in the rows to learn from have the same score but for rounding.
+    scores = scores.round(9)
+    if scores.shape[1] == 1:
+        return average_precision(truth.toarray().T > 0, scores.T)
+    step = max(1, _BLOCK_ENTRIES // scores.shape[1])
+    parts = [slice(low, low + step) for low in range(0, len(scores), step)]
+    return np.concatenate([average_precision(truth[part].toarray() > 0, scores[part]) for part in parts])
+
+
+def _shared(candidates: Sequence[_Candidate]) -> list[dict[str, CachedStatistic]]:
+    """What all candidates read, each once, by `_key`; those whose state is the same together."""
+    groups: dict[str, dict[str, CachedStatistic]] = {}
+    for candidate in candidates:
+        for statistic in candidate.statistics:
+            key = state_key(statistic) if isinstance(statistic, MergeableStatistic) else result_key(statistic)
+            groups.setdefault(key, {})[_key(statistic)] = statistic
+    return list(groups.values())
+
+
+def _read_together(groups: Sequence[dict[str, CachedStatistic]]) -> list[CachedStatistic]:
+    """The statistics of one reading."""
+    return [
+        next(iter(group.values())) if len(group) == 1 else SharedState(list(group.values()))  # type: ignore[arg-type]
+        for group in groups
+    ]
+
+
+def _key(statistic: CachedStatistic) -> str:
+    """Equal for the same statistic: those of which a part would do are told apart by their size."""
+    return f"{result_key(statistic)}-{statistic.result_bytes}"
+
+
+def _sampled(source: Profile | RowSource, rows: NDArray[np.int64]) -> Profile | RowSource:
+    """Those rows alone, for a plan."""
+    if isinstance(source, RowSource):
+        return RowSubset(source, rows, known=source.features)
+    share = len(rows) / max(source.n, 1)
+    stored, labels = math.ceil(source.nonzeros * share), math.ceil(source.label_nonzeros * share)
+    return replace(source, n=len(rows), nonzeros=stored, label_nonzeros=labels)
+
+
+def _is_measured(source: RowSource) -> bool:
+    """Whether ranges of features and counts of labels are known without a reading."""
+    return source.features.minimum is not None and source.label_counts is not None
+
+
+def _ranges(profile: Profile) -> Ranges:
+    return Ranges(profile.d, profile.q, weighted=profile.weight is not None)

@@ -1,0 +1,280 @@
+"""`auto`: against its plain twin; the judge by hand; readings, memory, containers, refusals; the command end to end."""
+
+from __future__ import annotations
+
+import json
+
+import dask.array as da
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse as sp
+
+from mlfs_dask import caching, open_dataset, runtime
+from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
+from mlfs_dask.runtime import current_resources
+from mlfs_dask.selectors import METHODS, auto, get_method
+from mlfs_dask.selectors.auto import AutoSelector, compare, linear_scores
+from mlfs_dask.storage.convert import convert_reader
+from mlfs_dask_cli.main import mlfs
+from tests.reference import auto as twin
+from tests.storage.memory_reader import make_reader
+
+METHODS_OF_SUMS = [name for name in METHODS if get_method(name).resamples_rows]
+
+
+def problem(seed=0, n=160, d=12, q=4):
+    """Labels that follow from features 0..3, two of which are also copied with noise; the others tell nothing."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    X[:, 4:6] = X[:, :2] + 0.3 * rng.normal(size=(n, 2))
+    X[:, 7] = np.where(rng.random(n) < 0.8, 0, X[:, 7])
+    Y = (X[:, [0, 1, 2, 3]] + 0.5 * rng.normal(size=(n, 4)) > 0.6)[:, :q].astype(np.int8)
+    return X, Y
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    path = tmp_path_factory.mktemp("auto") / "set.zarr"
+    convert_reader(lambda: make_reader(*problem()), path, workers=1)
+    return path
+
+
+@pytest.mark.parametrize("k", [2, 5])
+def test_equals_the_plain_twin(k):
+    X, Y = problem()
+    methods = ["elc", "enm", "gmm", "label-entropy"]
+    means, below, errors, ranking = twin.auto(X, Y, k, methods, seed=3)
+    found = AutoSelector(k, candidates=",".join(methods), random_state=3).fit(X, Y)
+    table = found.report_.extra["judged"]
+    assert [row["method"] for row in table] == methods
+    assert [row["average_precision"] for row in table] == pytest.approx(means, abs=1e-12)
+    assert [row["below_best"] for row in table] == pytest.approx(below, abs=1e-12)
+    assert [row["standard_error"] for row in table] == pytest.approx(errors, abs=1e-12)
+    assert found.report_.extra["chosen"] == methods[means.argmax()]
+    assert np.array_equal(found.ranking_, ranking)
+
+
+def test_one_candidate_is_that_method():
+    X, Y = problem()
+    for name in ("elc", "enm"):
+        expected = get_method(name)(3).fit(X, Y)
+        found = AutoSelector(3, candidates=name).fit(X, Y)
+        assert np.array_equal(found.scores_, expected.scores_)
+        assert (found.report_.converged, found.report_.iterations) == (
+            expected.report_.converged,
+            expected.report_.iterations,
+        )
+
+
+def test_every_method_of_sums_is_a_candidate():
+    X, Y = problem()
+    found = AutoSelector(3).fit(X, Y).report_.extra
+    assert [row["method"] for row in found["judged"]] == METHODS_OF_SUMS
+    assert found["judged_rows"] == len(X)
+    assert found["left_out"] == {}
+    assert "auto" not in METHODS_OF_SUMS
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
+def test_the_judge_is_ridge_regression_with_as_much_signal_as_noise(form):
+    rng = np.random.default_rng(0)
+    X, Y = 1e3 + rng.normal(size=(30, 4)), (rng.random((30, 3)) < 0.4).astype(np.int8)
+    X[:, 2] = 5.0
+    new = 1e3 + rng.normal(size=(6, 4))
+    mean, std = X.mean(axis=0), X.std(axis=0)
+    std[2] = np.inf
+    Z, Z_new = (X - mean) / std, (new - mean) / std
+    W = np.linalg.solve(Z.T @ Z + 4 * np.eye(4), Z.T @ (Y - Y.mean(axis=0)))
+    found = linear_scores(form(X), sp.csr_array(Y), form(new), current_resources())
+    assert found == pytest.approx(Y.mean(axis=0) + Z_new @ W, rel=1e-8, abs=1e-10)
+
+
+def test_candidates_are_compared_row_by_row():
+    rng = np.random.default_rng(0)
+    best, other = rng.random(400) + 0.1, rng.random(400)
+    undefined = np.full((2, 5), np.nan)
+    lower, upper = compare(np.hstack([np.stack([other, best]), undefined]))
+    assert upper == {"average_precision": pytest.approx(best.mean()), "below_best": 0.0, "standard_error": 0.0}
+    assert lower["below_best"] == pytest.approx((best - other).mean())
+    assert lower["standard_error"] == pytest.approx((best - other).std(ddof=1) / 20)
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_where_no_row_tells_all_are_alike(rows):
+    nothing = {"average_precision": 0.0, "below_best": 0.0, "standard_error": 0.0}
+    assert compare(np.full((2, rows), np.nan)) == [nothing] * 2
+
+
+def test_where_no_row_tells_the_first_candidate_is_taken():
+    X, Y = problem(n=20)
+    found = AutoSelector(3, candidates="enm,gmm").fit(X, np.zeros_like(Y) + (np.arange(20) < 10)[:, None])
+    assert found.report_.extra["chosen"] == "enm"
+
+
+def test_a_method_that_misses_the_features_of_the_labels_is_not_taken(monkeypatch):
+    X, Y = problem(n=400)
+    backwards = get_method("enm")._score
+
+    def worst(self, passes, k):
+        outcome = backwards(self, passes, k)
+        return auto.replace(outcome, scores=-outcome.scores)
+
+    monkeypatch.setattr(get_method("enm"), "_score", worst)
+    found = AutoSelector(4, candidates="enm,elc").fit(X, Y)
+    assert found.report_.extra["chosen"] == "elc"
+    assert set(np.flatnonzero(found.support_)) == set(np.flatnonzero(get_method("elc")(4).fit(X, Y).support_))
+
+
+def test_a_single_label_orders_the_rows():
+    X, Y = problem(q=1)
+    found = AutoSelector(1, candidates="elc,enm").fit(X, Y[:, 0])
+    assert found.ranking_[0] == 0
+    assert all(0.5 < row["average_precision"] <= 1 for row in found.report_.extra["judged"])
+    assert found.report_.extra["judged_rows"] == len(X)
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.data())
+def test_chunks_change_nothing(data):
+    X, Y = problem(seed=1, n=60, d=8)
+    candidates = "br-cc,enm,label-entropy"
+    expected = AutoSelector(2, candidates=candidates).fit(X, Y)
+
+    def cuts(size):
+        inner = data.draw(st.lists(st.integers(0, size), max_size=4))
+        return tuple(np.diff([0, *sorted(inner), size]).tolist())
+
+    lazy = da.from_array(X, chunks=(cuts(60), cuts(8)))
+    if data.draw(st.booleans()):
+        lazy = lazy.map_blocks(sp.csr_array)
+    found = AutoSelector(2, candidates=candidates).fit(lazy, da.from_array(Y, chunks=(cuts(60), -1)))
+    assert found.report_.extra["chosen"] == expected.report_.extra["chosen"]
+    assert found.scores_ == pytest.approx(expected.scores_, rel=1e-8, abs=1e-10)
+
+
+def test_one_reading_of_a_store_and_two_of_a_dask_array(store):
+    X, Y = problem()
+    dataset = open_dataset(store)
+    lazy = da.from_array(X, chunks=(50, -1)), da.from_array(Y, chunks=(50, -1))
+    for data, readings in (((dataset,), 1), (lazy, 2)):
+        events = []
+        with runtime.progress_to(events.append):
+            report = AutoSelector(3).fit(*data).report_
+        assert [event["kind"] for event in events].count("pass") == readings
+        assert (report.passes, report.plan["passes"]) == (readings, readings)
+    stages = [event["label"] for event in events if event["kind"] == "stage"]
+    assert stages == ["judging methods"]
+    fits = next(event for event in events if event["kind"] == "stage")["parts"]
+    assert [event["kind"] for event in events].count("parts") == fits == 5 * len(METHODS_OF_SUMS)
+
+
+def test_statistics_in_the_cache_are_those_of_its_candidates(store, tmp_path):
+    dataset = open_dataset(store)
+    with caching.cache(tmp_path):
+        AutoSelector(3).fit(dataset)
+        found = {name: get_method(name)(3).fit(dataset).report_.passes for name in METHODS_OF_SUMS}
+        again = AutoSelector(2).fit(dataset)
+    assert set(found.values()) == {0}
+    assert again.report_.passes == 0
+    assert np.array_equal(again.scores_, AutoSelector(2).fit(dataset).scores_)
+
+
+def test_a_seed_draws_the_sample_and_its_parts(store, monkeypatch):
+    monkeypatch.setattr(auto, "JUDGED_ROWS", 20)
+    monkeypatch.setattr("mlfs_dask.primitives.sample.FEWEST_ROWS", 10)
+    dataset = open_dataset(store)
+    found = [AutoSelector(3, random_state=seed).fit(dataset).report_.extra for seed in (0, 0, 1)]
+    assert found[0] == found[1]
+    assert found[0]["judged"] != found[2]["judged"]
+    # A fifth of 100 sampled rows is enough.
+    assert [each["judged_rows"] for each in found] == [20] * 3
+    assert AutoSelector().is_random
+
+
+def test_rows_beyond_the_sample_count_in_the_ranking(store, monkeypatch):
+    monkeypatch.setattr(auto, "JUDGED_ROWS", 20)
+    monkeypatch.setattr("mlfs_dask.primitives.sample.FEWEST_ROWS", 10)
+    X, Y = problem()
+    found = AutoSelector(3, candidates="enm").fit(open_dataset(store))
+    assert found.scores_ == pytest.approx(get_method("enm")(3).fit(X, Y).scores_)
+
+
+def test_what_does_not_fit_one_reading_is_left_out():
+    rng = np.random.default_rng(0)
+    X = sp.random_array((300, 2_000), density=0.02, rng=rng, format="csr")
+    Y = (rng.random((300, 400)) < 0.05).astype(np.int8)
+    # The counts with all labels have 3 MiB, and the products 6 MiB.
+    with runtime.process_limits(memory_limit=int((runtime.driver_bytes() + 26 * 2**20) / 0.8), threads=1):
+        found = AutoSelector(5, candidates="elc,enm,label-entropy").fit(X, Y).report_
+    assert found.extra["left_out"] == {"elc": "it does not fit the memory", "enm": "it takes 3 readings of this data"}
+    assert [row["method"] for row in found.extra["judged"]] == ["label-entropy"]
+    assert found.plan["notes"][1:] == [f"{name} is left out: {why}" for name, why in found.extra["left_out"].items()]
+    assert found.passes == 1
+
+
+def test_where_nothing_fits_the_job_is_refused():
+    X, Y = problem(n=300, d=2_000, q=4)
+    with (
+        runtime.process_limits(memory_limit=int((runtime.driver_bytes() + 2**20) / 0.8), threads=1),
+        pytest.raises(DoesNotFitError),
+    ):
+        AutoSelector(5).fit(X, Y)
+
+
+def test_the_memory_of_fits_and_judge_is_planned():
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(8_000, 400)), (rng.random((8_000, 60)) < 0.2).astype(np.int8)
+    selector = AutoSelector(40, candidates="enm,label-entropy")
+    selector.fit(X[:200], Y[:200])  # loads what has to be loaded
+    before = runtime.driver_bytes()
+    report = selector.fit(X, Y).report_
+    measured, planned = (peak - before for peak in (report.peak_driver_bytes, report.plan["peak_driver_bytes"]))
+    assert 0.4 * planned <= measured <= planned
+
+
+def test_unknown_labels_are_refused_as_by_the_candidates():
+    X, Y = problem()
+    Y[3, 1] = -1
+    for labels in (Y, da.from_array(Y, chunks=(40, -1))):
+        with pytest.raises(DataError, match="AutoSelector has no support for missing labels"):
+            AutoSelector(3).fit(da.from_array(X, chunks=(40, -1)), labels)
+
+
+@pytest.mark.parametrize(
+    ("candidates", "message"),
+    [
+        ("elc,smfs", "candidates names 'smfs', which is no method of sums over the rows"),
+        ("auto", "candidates names 'auto'"),
+        ("", "candidates names ''"),
+        ("enn", "enm"),
+    ],
+)
+def test_candidates_that_cannot_be_judged_are_refused(candidates, message):
+    with pytest.raises(UsageError, match=message):
+        AutoSelector(3, candidates=candidates).fit(*problem())
+
+
+def test_candidates_may_be_written_as_on_the_command_line():
+    found = AutoSelector(3, candidates="ELC, label_entropy,elc").fit(*problem())
+    assert [row["method"] for row in found.report_.extra["judged"]] == ["elc", "label-entropy"]
+
+
+def test_the_command_end_to_end(store, tmp_path):
+    words = ["select", "auto", str(store), "-k", "3", "-o", str(tmp_path / "run"), "--cache", "none"]
+    done = CliRunner().invoke(mlfs, [*words, "--candidates", "elc,enm,gmm"])
+    assert done.exit_code == 0, done.output
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    judged = record["extra"]["judged"]
+    assert [set(row) for row in judged] == [{"method", "average_precision", "below_best", "standard_error"}] * 3
+    assert record["params"]["candidates"] == "elc,enm,gmm"
+    assert record["passes"] == record["plan"]["passes"] == 1
+    best = max(judged, key=lambda row: row["average_precision"])
+    assert record["extra"]["chosen"] == best["method"]
+    assert f"{best['method']} {best['average_precision']:.4f}" in done.output
+    assert len((tmp_path / "run" / "selected.txt").read_text().split()) == 3
+    planned = CliRunner().invoke(mlfs, ["plan", "auto", str(store), "--json", "--cache", "none"])
+    assert planned.exit_code == 0, planned.output
+    assert "judges " in planned.output
