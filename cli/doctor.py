@@ -9,10 +9,14 @@ import click
 from mlfs_dask_cli.options import cluster_options, output_options
 from mlfs_dask_cli.output import Output
 
+EXIT_CODES = {"store": 3, "cluster": 5}
+"""Of a check that failed; the first that is found."""
+
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
 @click.command(short_help="Is this machine, and a cluster, fit for work?")
+@click.argument("store", metavar="[STORE]", type=click.Path(), required=False)
 @click.option(
     "--directory",
     metavar="DIR",
@@ -21,15 +25,18 @@ COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 )
 @cluster_options
 @output_options(progress=False)
-def doctor(directory: str | None, cluster: dict[str, Any], output: Output) -> None:
-    """Check versions, memory, open files and scratch space, here and on workers, and run a tiny job.
+def doctor(store: str | None, directory: str | None, cluster: dict[str, Any], output: Output) -> None:
+    """Check versions, memory, threads, open files and scratch space, here and on workers, and run a tiny job.
 
-    Exit 0 only when nothing failed; 5 when the cluster could not be used; 1 for other failures.
+    With STORE, this process and every worker also read a partition of it.
+
+    Exit 0 only when nothing failed; 3 when the store could not be read here; 5 when the cluster could not be used; 1
+    for other failures.
     """
     from mlfs_dask.doctor import examine
 
     checks = []
-    for check in examine(directory=directory, **cluster):
+    for check in examine(store, directory=directory, **cluster):
         checks.append(check)
         if not output.as_json:
             state = click.style(f"{check.status:<4}", fg=COLOURS[check.status])
@@ -40,4 +47,4 @@ def doctor(directory: str | None, cluster: dict[str, Any], output: Output) -> No
     if output.as_json:
         output.result({"ok": not failed, "checks": [check.to_dict() for check in checks]}, "")
     if failed:
-        raise click.exceptions.Exit(5 if "cluster" in failed else 1)
+        raise click.exceptions.Exit(next((code for name, code in EXIT_CODES.items() if name in failed), 1))

@@ -393,20 +393,33 @@ def _require_protection(address: str) -> None:
     ------
     UsageError
     """
-    from distributed.comm.addressing import parse_address, parse_host_port
-
-    try:
-        protocol, location = parse_address(address)
-        host, _ = parse_host_port(location)
-    except ValueError as error:
-        raise _no_address(address, error) from error
-    if protocol in ("tcp", "ws", "ucx") and not _is_loopback(host):
+    if not is_protected(address):
         raise UsageError(
             f"{address} is not encrypted, and whoever reaches such a scheduler can run code on its workers."
             f"\n  cure: start the cluster with TLS (deploy/ shows how) and give {parameter('tls_ca_file')}, "
             f"{parameter('tls_cert')} and {parameter('tls_key')}; or give {parameter('insecure')} where only you "
             "can reach its network."
         )
+
+
+def is_protected(address: str) -> bool:
+    """Whether what speaks at an address does so by TLS, or cannot be reached from other machines.
+
+    >>> is_protected("tls://10.0.0.1:8786"), is_protected("tcp://127.0.0.1:8786"), is_protected("tcp://10.0.0.1:8786")
+    (True, True, False)
+
+    Raises
+    ------
+    UsageError
+        If it is no address.
+    """
+    from distributed.comm.addressing import parse_address, parse_host_port
+
+    try:
+        protocol, location = parse_address(address)
+        return protocol not in ("tcp", "ws", "ucx") or _is_loopback(parse_host_port(location)[0])
+    except ValueError as error:
+        raise _no_address(address, error) from error
 
 
 def _is_loopback(host: str) -> bool:

@@ -1,6 +1,7 @@
-"""Checks of an installation and of a cluster: versions, memory, files, scratch space, a tiny job.
+"""Checks of an installation, of a cluster and of what its workers see of a store; and a tiny job.
 
-Each check ends as ok, warn or fail, with what to do about it; nothing outside a temporary folder is touched.
+Each worker answers by a task that it alone may run. Each check ends as ok, warn or fail, with what to do about it.
+Nothing outside a temporary folder is touched.
 """
 
 from __future__ import annotations
@@ -9,19 +10,22 @@ import contextlib
 import os
 import resource
 import shutil
+import statistics
 import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlfs_dask import runtime
-from mlfs_dask.admission import CURE, admission, describe_mismatches, versions
-from mlfs_dask.cluster import connect
+from mlfs_dask.admission import CODE, CURE, admission, describe_mismatches, identify
+from mlfs_dask.cluster import DEFAULT_WAIT, connect, is_protected
 from mlfs_dask.errors import ClusterLostError, MlfsError, UsageError, number_of
 
 if TYPE_CHECKING:
     from distributed import Client
+    from distributed.security import Security
 
 LITTLE_MEMORY = 2**30
 """Bytes for a worker below which little but small data fits."""
@@ -31,6 +35,15 @@ LITTLE_SPACE = 2**30
 
 FEW_FILES = 4096
 """Open files below which a scheduler with many workers, or a store with many shards, runs short."""
+
+CLOCK_SECONDS = 60.0
+"""Difference of two clocks from which on it is worth a word; object stores refuse requests from 15 minutes on."""
+
+DAYS_OF_CERTIFICATE = 7
+"""Days before its end from which on a certificate should be renewed."""
+
+SLOW_SHARE = 0.25
+"""Share of the middle worker's reading speed below which a worker is slow."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +71,33 @@ class Check:
 
 
 @dataclass(frozen=True)
+class StoreReading:
+    """What one process saw of a store.
+
+    Attributes
+    ----------
+    digest : str
+        Of the content; empty where the store could not be opened.
+    bytes : int
+        Of X, in the partition that was read.
+    seconds : float
+    problem, cure : str
+        Why it could not be read; empty where it could.
+    """
+
+    digest: str = ""
+    bytes: int = 0
+    seconds: float = 0.0
+    problem: str = ""
+    cure: str = ""
+
+    @property
+    def speed(self) -> float:
+        """Bytes a second."""
+        return self.bytes / max(self.seconds, 1e-9)
+
+
+@dataclass(frozen=True)
 class Facts:
     """What one process, here or on a worker, can use.
 
@@ -79,6 +119,17 @@ class Facts:
         Bytes free there; -1 if it cannot be written.
     keeps_memory : bool
         Whether freed buffers stay with the process (thresholds of malloc).
+    threads : int
+        Tasks that run at the same time.
+    blas_threads : int
+        Threads of BLAS in each.
+    cores : int
+        Cores that the process may keep busy.
+    clock : float
+        Seconds since 1970 at the time of the answer.
+    certificate_end : float or None
+        When the worker's certificate ends, in the same seconds; None without TLS.
+    reading : StoreReading or None
     """
 
     host: str
@@ -90,13 +141,21 @@ class Facts:
     scratch: str
     scratch_free: int
     keeps_memory: bool
+    threads: int = 1
+    blas_threads: int = 1
+    cores: int = 1
+    clock: float = 0.0
+    certificate_end: float | None = None
+    reading: StoreReading | None = None
 
 
-def examine(*, directory: str | None = None, **cluster: Any) -> Iterator[Check]:
+def examine(store: str | None = None, *, directory: str | None = None, **cluster: Any) -> Iterator[Check]:
     """Make all checks, one after the other.
 
     Parameters
     ----------
+    store : str, optional
+        Path or URL of a store, of which this process and every worker read one partition.
     directory : str, optional
         Where the tiny job keeps its files; all workers must see it. Default: the system's temporary folder.
     **cluster
@@ -111,10 +170,11 @@ def examine(*, directory: str | None = None, **cluster: Any) -> Iterator[Check]:
     UsageError
         If the cluster options contradict one another.
     """
-    yield from check_client(gather_facts())
+    here = gather_facts(store=store)
+    yield from check_client(here)
     try:
         with connect(**cluster) as client:
-            yield from _check_workers(client)
+            yield from _check_workers(client, here, store, cluster.get("wait", DEFAULT_WAIT))
             yield check_job(directory, client)
     except UsageError:
         raise
@@ -122,15 +182,23 @@ def examine(*, directory: str | None = None, **cluster: Any) -> Iterator[Check]:
         yield _failed("cluster", error)
 
 
-def gather_facts(memory_limit: int | None = None, scratch: str | None = None) -> Facts:
-    """Look at this process and its machine."""
+def gather_facts(
+    memory_limit: int | None = None,
+    scratch: str | None = None,
+    *,
+    threads: int = 1,
+    store: str | None = None,
+    partition: int = 0,
+) -> Facts:
+    """Look at this process, its machine, and one partition of a store."""
     import socket
 
     scratch = scratch or tempfile.gettempdir()
     trim = os.environ.get("MALLOC_TRIM_THRESHOLD_", "")
+    worker = runtime.current_worker()
     return Facts(
         host=socket.gethostname(),
-        versions=versions(),
+        versions=identify().versions,
         memory_limit=memory_limit,
         memory_available=runtime.available_memory(),
         memory_total=total_memory(),
@@ -138,7 +206,45 @@ def gather_facts(memory_limit: int | None = None, scratch: str | None = None) ->
         scratch=scratch,
         scratch_free=_free_space(scratch),
         keeps_memory=trim.isdigit() and int(trim) >= 2**24,
+        threads=threads,
+        blas_threads=runtime.blas_threads(),
+        cores=runtime.available_cores(),
+        certificate_end=None if worker is None else _certificate_end(worker.security),
+        reading=None if store is None else _read_partition(store, partition),
+        clock=time.time(),
     )
+
+
+def _certificate_end(security: Security) -> float | None:
+    """When the certificate of a worker ends; None without one, or where it cannot be read."""
+    from cryptography import x509
+
+    certificate = security.get_tls_config_for_role("worker").get("cert")
+    if certificate is None:
+        return None
+    try:
+        # Either the text itself or the path of a file.
+        text = str(certificate).encode() if "\n" in str(certificate) else Path(certificate).read_bytes()
+        return x509.load_pem_x509_certificate(text).not_valid_after_utc.timestamp()
+    except (OSError, ValueError):
+        return None
+
+
+def _read_partition(store: str, number: int) -> StoreReading:
+    from mlfs_dask.storage.dataset import open_dataset
+
+    try:
+        dataset = open_dataset(store)
+        rows = dataset.store_rows
+        first = number % rows.profile.partitions
+        started, count = time.perf_counter(), 0
+        for block in rows.stream(first, first + 1):
+            arrays = (block.X,) if not rows.profile.sparse else (block.X.data, block.X.indices)
+            count += sum(array.nbytes for array in arrays)
+        return StoreReading(dataset.digest, count, time.perf_counter() - started)
+    except Exception as error:  # of file systems and their libraries, too
+        problem, _, cure = str(error).partition("\n  cure: ")
+        return StoreReading(problem=problem or type(error).__name__, cure=cure)
 
 
 def total_memory(root: str = "/") -> int:
@@ -170,13 +276,16 @@ def _free_space(folder: str) -> int:
 
 def check_client(facts: Facts) -> Iterator[Check]:
     """Checks of the process that runs the command."""
-    yield Check("versions", "ok", ", ".join(f"{name} {version}" for name, version in facts.versions.items()))
+    known = {name: version[:12] if name == CODE else version for name, version in facts.versions.items()}
+    yield Check("versions", "ok", ", ".join(f"{name} {version}" for name, version in known.items()))
     yield _check_memory("memory", facts)
     yield _check_files("open files", facts)
     yield _check_scratch("scratch space", facts)
+    if facts.reading is not None:
+        yield _check_reading("store", facts)
 
 
-def _check_workers(client: Client | None) -> Iterator[Check]:
+def _check_workers(client: Client | None, here: Facts, store: str | None, wait: float) -> Iterator[Check]:
     if client is None:
         threads = number_of(runtime.current_resources().threads_per_worker, "thread")
         yield Check("cluster", "ok", f"none: the work is done by {threads} of this process")
@@ -184,34 +293,78 @@ def _check_workers(client: Client | None) -> Iterator[Check]:
     described = admission(client).workers()
     yield Check("cluster", "ok", f"{len(described)} workers at {client.scheduler_info()['address']}")
     yield from (Check("left out", "fail", str(refused), f"{CURE}.") for refused in admission(client).refused)
-    facts = {
-        address: client.run(
+    facts, offsets = {}, {}
+    for address, found in _ask_workers(client, described, store, wait).items():
+        if isinstance(found, str):
+            host = described[address].get("host", "an unknown host")
+            yield Check("worker", "fail", f"{address} on {host}: {found}", "look into its log, and start it again.")
+        else:
+            facts[address], offsets[address] = found
+    if facts:
+        yield _check_connection(client.scheduler_info()["address"], facts)
+        yield _check_clocks(facts, offsets)
+        yield from check_workers(facts, here)
+
+
+def _ask_workers(
+    client: Client, workers: Mapping[str, Mapping[str, Any]], store: str | None, wait: float
+) -> dict[str, tuple[Facts, float] | str]:
+    """Of every worker its facts and by how many seconds its clock differs, or why it has not answered."""
+    from distributed import wait as wait_for
+
+    started = time.time()
+    futures = {
+        address: client.submit(
             gather_facts,
-            workers=[address],
             memory_limit=int(worker["memory_limit"]) or None,
             scratch=worker["local_directory"],
-        )[address]
-        for address, worker in described.items()
+            threads=int(worker["nthreads"]),
+            store=store,
+            partition=number,
+            workers=[address],
+            allow_other_workers=False,
+            pure=False,
+            retries=0,
+        )
+        for number, (address, worker) in enumerate(sorted(workers.items()))
     }
-    yield from check_workers(facts)
+    with contextlib.suppress(TimeoutError):
+        wait_for(list(futures.values()), timeout=wait)
+    ended = time.time()
+    answers: dict[str, tuple[Facts, float] | str] = {}
+    for address, future in futures.items():
+        if future.status == "finished":
+            facts = future.result()
+            # The answer was made at some time between the two.
+            answers[address] = facts, min(0.0, facts.clock - started) + max(0.0, facts.clock - ended)
+        elif future.status == "error":
+            answers[address] = str(future.exception()).partition("\n")[0]
+        else:
+            answers[address] = f"no answer within {wait:g} s"
+        future.release()
+    return answers
 
 
-def check_workers(facts: dict[str, Facts]) -> Iterator[Check]:
+def check_workers(facts: dict[str, Facts], here: Facts) -> Iterator[Check]:
     """Checks of all workers: one line a check, for the worker that is worst off."""
-    lines = describe_mismatches(versions(), {address: found.versions for address, found in facts.items()})
+    lines = describe_mismatches(here.versions, {address: found.versions for address, found in facts.items()})
     yield Check(
         "worker versions",
         "warn" if lines else "ok",
-        "; ".join(lines) or "the same as here",
+        "; ".join(lines) or "the same as here, and the same code",
         "install the same versions on every host" if lines else "",
     )
+    yield _check_hosts(facts)
     for name, check in (
         ("worker memory", _check_memory),
         ("worker open files", _check_files),
         ("worker scratch space", _check_scratch),
         ("worker allocator", _check_allocator),
+        ("worker threads", _check_threads),
     ):
         yield _worst(name, check, facts)
+    if here.reading is not None:
+        yield _check_readings(facts, here)
 
 
 def _worst(name: str, check: Callable[[str, Facts], Check], facts: dict[str, Facts]) -> Check:
@@ -274,6 +427,111 @@ def _check_allocator(name: str, facts: Facts) -> Check:
     )
 
 
+def _check_threads(name: str, facts: Facts) -> Check:
+    detail = (
+        f"{number_of(facts.threads, 'task')} at a time with {number_of(facts.blas_threads, 'thread')} of BLAS,"
+        f" {number_of(facts.cores, 'core')}"
+    )
+    if facts.blas_threads > 1 and facts.threads * facts.blas_threads > facts.cores:
+        cure = "start the workers with OMP_NUM_THREADS=1 and OPENBLAS_NUM_THREADS=1."
+        return Check(name, "warn", f"{detail}: they wait for one another", cure)
+    if facts.threads > facts.cores:
+        return Check(name, "warn", detail, "start the workers with --nthreads no larger than their cores.")
+    return Check(name, "ok", detail)
+
+
+def _check_hosts(facts: dict[str, Facts]) -> Check:
+    """Whether the workers of a host may together have more than there is."""
+    hosts: dict[str, list[Facts]] = {}
+    for found in facts.values():
+        hosts.setdefault(found.host, []).append(found)
+    for host, workers in sorted(hosts.items()):
+        limits = sum(found.memory_limit or 0 for found in workers)
+        total = min(found.memory_total for found in workers)
+        if len(workers) > 1 and limits > total:
+            return Check(
+                "host memory",
+                "fail",
+                f"Dask lets {number_of(len(workers), 'worker')} of {host} have {_gib(limits)}, the machine or control "
+                f"group has {_gib(total)}: one would be killed without a word",
+                f"start each with --memory-limit {total // len(workers) // 2**20}MiB or less.",
+            )
+    return Check("host memory", "ok", f"enough for all workers of {number_of(len(hosts), 'host')}")
+
+
+def _check_clocks(facts: dict[str, Facts], offsets: dict[str, float]) -> Check:
+    address, offset = max(offsets.items(), key=lambda pair: abs(pair[1]))
+    if abs(offset) < CLOCK_SECONDS:
+        return Check("worker clocks", "ok", "no difference from here that could be noticed")
+    word = "ahead of" if offset > 0 else "behind"
+    return Check(
+        "worker clocks",
+        "warn",
+        f"that of {facts[address].host} is {abs(offset):,.0f} s {word} the one here, and object stores and TLS refuse "
+        "wrong clocks",
+        "set the clocks by NTP (chrony, systemd-timesyncd).",
+    )
+
+
+def _check_connection(address: str, facts: dict[str, Facts]) -> Check:
+    """Whether others can read along, or run code of theirs; and whether certificates end soon."""
+    name = "connection"
+    if not is_protected(address):
+        return Check(
+            name,
+            "warn",
+            f"{address} is not encrypted, and whoever reaches it can run code on the workers",
+            "start the cluster with TLS; deploy/ shows how.",
+        )
+    if not address.startswith("tls://"):
+        return Check(name, "ok", f"{address}, which this machine alone can reach")
+    ends = {found.certificate_end: found.host for found in facts.values() if found.certificate_end is not None}
+    if not ends:
+        return Check(name, "ok", "TLS")
+    days = (min(ends) - time.time()) / 86400
+    detail = f"TLS; the first certificate of a worker ends in {number_of(round(days), 'day')}"
+    if days < DAYS_OF_CERTIFICATE:
+        cure = "make new certificates, and start the workers again; deploy/ shows how."
+        return Check(name, "warn", f"{detail}, on {ends[min(ends)]}", cure)
+    return Check(name, "ok", detail)
+
+
+def _check_reading(name: str, facts: Facts) -> Check:
+    reading = facts.reading
+    assert reading is not None
+    if reading.problem:
+        return Check(name, "fail", reading.problem, reading.cure)
+    return Check(name, "ok", f"{reading.digest[:12]}, {_speed(reading)}")
+
+
+def _check_readings(facts: dict[str, Facts], here: Facts) -> Check:
+    """Whether all workers read the same store as this process, and none much slower than the others."""
+    name = "worker store"
+    worst = _worst(name, _check_reading, facts)
+    if worst.status != "ok":
+        cure = "workers read the store themselves: the same file system at the same path, or a URL, and credentials"
+        return replace(worst, cure=worst.cure or cure)
+    readings = {address: found.reading for address, found in facts.items() if found.reading is not None}
+    digest = here.reading.digest if here.reading is not None else ""
+    others = sorted({facts[address].host for address, reading in readings.items() if reading.digest != digest})
+    if others:
+        cure = "give all hosts the same file system, or the URL of one copy."
+        return Check(name, "fail", f"another store than here is at that place on {', '.join(others)}", cure)
+    slowest = min(readings, key=lambda address: readings[address].speed)
+    middle = statistics.median(reading.speed for reading in readings.values())
+    detail = f"{_speed(readings[slowest])} on the slowest of {number_of(len(readings), 'worker')}"
+    if readings[slowest].speed < SLOW_SHARE * middle:
+        cure = f"look at the network and the disk of {facts[slowest].host}, or leave it out."
+        return Check(
+            name, "warn", f"{detail} ({facts[slowest].host}), {middle / 1e6:,.0f} MB/s on the middle one", cure
+        )
+    return Check(name, "ok", detail)
+
+
+def _speed(reading: StoreReading) -> str:
+    return f"{reading.speed / 1e6:,.0f} MB/s"
+
+
 def check_job(directory: str | None, client: Client | None) -> Check:
     """Convert a small file, select from it, and see that the feature that was planted comes first."""
     name = "a tiny job"
@@ -298,8 +556,6 @@ PLANTED = "planted"
 
 def run_tiny_job(folder: Path) -> tuple[str, float]:
     """Name of the feature that came first, and the seconds it took."""
-    import time
-
     from mlfs_dask.selectors.label_entropy import LabelEntropy
     from mlfs_dask.storage.convert import convert
     from mlfs_dask.storage.dataset import open_dataset

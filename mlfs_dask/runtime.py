@@ -265,6 +265,11 @@ def one_blas_thread() -> contextlib.AbstractContextManager[Any]:
     return limited
 
 
+def blas_threads() -> int:
+    """Threads that a product of BLAS takes in this process, outside of `one_blas_thread`."""
+    return max((int(pool["num_threads"]) for pool in _thread_pools().info() if pool["user_api"] == "blas"), default=1)
+
+
 def driver_bytes() -> int:
     """Resident bytes of this process, before a job adds to them."""
     return max(PROCESS_BYTES, current_rss())

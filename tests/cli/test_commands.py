@@ -701,14 +701,14 @@ def test_transform(run: Run, run_json: RunJson, tiny_store: Path, tmp_path: Path
 def test_doctor_arguments(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     calls: list[dict[str, Any]] = []
 
-    def examine(**options: Any) -> Iterator[Check]:
-        calls.append(options)
+    def examine(store: str | None, **options: Any) -> Iterator[Check]:
+        calls.append({"store": store, **options})
         yield Check("one", "ok", "fine")
 
     monkeypatch.setattr("mlfs_dask.doctor.examine", examine)
-    result = run("doctor", "--directory", tmp_path, "--workers", "2")
+    result = run("doctor", "a.zarr", "--directory", tmp_path, "--workers", "2")
     assert result.exit_code == 0
-    assert calls == [{"directory": str(tmp_path), **NO_CLUSTER, "workers": 2}]
+    assert calls == [{"store": "a.zarr", "directory": str(tmp_path), **NO_CLUSTER, "workers": 2}]
     assert result.stdout == "ok    one: fine\n"
 
 
@@ -718,10 +718,11 @@ def test_doctor_arguments(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: P
         ([Check("a", "ok", ""), Check("b", "warn", "hm", "do this")], 0),
         ([Check("a", "fail", "bad", "do this"), Check("b", "ok", "")], 1),
         ([Check("cluster", "fail", "gone", "start it")], 5),
+        ([Check("store", "fail", "absent", "make one")], 3),
     ],
 )
 def test_doctor_exit_codes(run: Run, monkeypatch: pytest.MonkeyPatch, checks: list[Check], code: int) -> None:
-    monkeypatch.setattr("mlfs_dask.doctor.examine", lambda **options: iter(checks))
+    monkeypatch.setattr("mlfs_dask.doctor.examine", lambda store, **options: iter(checks))
     result = run("doctor", "--json")
     assert result.exit_code == code
     found = json.loads(result.stdout)
