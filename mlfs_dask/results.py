@@ -87,6 +87,32 @@ class Run:
         """Number of features that were asked for."""
         return int(self.record["k"])
 
+    @property
+    def store(self) -> dict[str, Any]:
+        """The store, or the part of one, that the run was made from: path, digest, and of a part what was chosen."""
+        return self.record.get("store") or {}
+
+    @property
+    def origin(self) -> str | None:
+        """Digest of the whole store that the run was made from, or from a part of which."""
+        return origin_of(self.store.get("digest"), self.store.get("subset"))
+
+
+def origin_of(digest: str | None, subset: Mapping[str, Any] | None) -> str | None:
+    """Digest of the whole store.
+
+    Parameters
+    ----------
+    digest : str or None
+        Of the store, or of a part of it.
+    subset : mapping or None
+        What was chosen (`Dataset.subset_record`); it may be a part of a part.
+    """
+    while subset:
+        digest = subset["of"]
+        subset = digest if isinstance(digest, Mapping) else None
+    return digest
+
 
 def check_free(
     path: str,

@@ -125,7 +125,11 @@ def _number(entry: str, n: int, numbers: Mapping[str, int], what: str) -> int:
     if entry in numbers:
         return numbers[entry]
     if not _NUMBER.fullmatch(entry):
-        cure = f" {closest(entry, list(numbers))}" if numbers else " Give numbers, ranges as 0:100, or @FILE."
+        cure = (
+            f" {closest(entry, list(numbers))}"
+            if numbers
+            else " Rows have no names: give numbers, ranges as 0:100, or @FILE."
+        )
         raise UsageError(f"there is no {what} {entry!r}.{cure}")
     number = int(entry)
     if not -n <= number < n:

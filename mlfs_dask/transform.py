@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,7 +91,9 @@ def write_chosen(
     found = read_run(run)
     _check_origin(dataset, found, store)
     columns = chosen_columns(found, k)
-    if "features" in _subset_of(found):  # counted through the chosen features: in the store they have the same names
+    if "features" in found.store.get(
+        "subset", {}
+    ):  # counted through the chosen features: in the store they have the same names
         names_of = dict(zip(found.ranking.tolist(), found.feature_names, strict=True))
         columns = choose_columns([names_of[i] for i in columns.tolist()], dataset.feature_names.tolist(), "feature")
     names = [str(name) for name in dataset.feature_names[columns]]
@@ -137,20 +138,14 @@ def count_chosen(run: Run, k: int | float | None) -> int:
 
 
 def _check_origin(dataset: Dataset, run: Run, store: str) -> None:
-    origin = run.record.get("store") or {}
-    if dataset.digest in (origin.get("digest"), _subset_of(run).get("of")):
+    if dataset.digest == run.origin:
         return
     raise DataError(
-        f"this run was made from another store: {origin.get('path', 'unknown')} with digest"
-        f" {origin.get('digest', 'unknown')}; {store} has {dataset.digest}.",
+        f"this run was made from another store: {run.store.get('path', 'unknown')} with digest"
+        f" {run.origin or 'unknown'}; {store} has {dataset.digest}.",
         file=run.path,
         cure="give the store that the run was made from, or select again from this one.",
     )
-
-
-def _subset_of(run: Run) -> dict[str, Any]:
-    """What was chosen of the store that a run was made from; empty for a whole store."""
-    return (run.record.get("store") or {}).get("subset") or {}
 
 
 def _blocks(dataset: Dataset, columns: NDArray[np.int64]) -> Iterator[tuple[Matrix, csr_array]]:

@@ -35,7 +35,7 @@ from mlfs_dask.evaluation.scoring import Scorer, plan_scoring, search_minutes
 from mlfs_dask.evaluation.simulation import as_unknown
 from mlfs_dask.evaluation.splits import make_splits, repeat_seed
 from mlfs_dask.evaluation.table import open_table
-from mlfs_dask.results import Run
+from mlfs_dask.results import Run, origin_of
 from mlfs_dask.runtime import Resources
 
 #: The grid where neither the caller nor a finished run names a number of features.
@@ -184,24 +184,7 @@ class Experiment:
         for candidate in self._candidates:
             if candidate.finished is None:
                 continue
-            origin = (candidate.finished.record.get("store") or {}).get("digest")
-            if table.digest is not None and origin != table.digest:
-                raise DataError(
-                    "this run was made from another store than the one given",
-                    file=candidate.finished.path,
-                    cure="give the store that the run was made from; for a method learnt inside each training part, "
-                    f"give its name ({candidate.method}) in place of the run",
-                )
-            if len(candidate.finished.ranking) != table.d:
-                raise DataError(
-                    f"this run ranks {len(candidate.finished.ranking)} features, and the data has {table.d}",
-                    file=candidate.finished.path,
-                )
-            if table.test_rows is None:
-                self._warn(
-                    f"{candidate.run} was learnt on all rows, those it is scored on among them: its results are too "
-                    f"good. Give the method ({candidate.method}) in place of the run to learn in each training part."
-                )
+            self._check_run(candidate, candidate.finished)
         unknown = table.rows_with_unknown
         if unknown.any():
             self._warn(f"{int(unknown.sum()):,} of {table.n:,} rows have an unknown label: learnt from, not scored.")
@@ -230,6 +213,38 @@ class Experiment:
             self._warn(
                 f"ML-kNN learns from {plan.knn_rows:,} of up to {longest:,} training rows, drawn at random: among all "
                 f"of them every search would take some {minutes} min ({parameter('max_train_rows', longest)}: it does)."
+            )
+
+    def _check_run(self, candidate: Candidate, run: Run) -> None:
+        table = self._table
+        if table.digest is not None and run.origin != origin_of(table.digest, table.subset):
+            raise DataError(
+                "this run was made from another store than the one given",
+                file=run.path,
+                cure="give the store that the run was made from; for a method learnt inside each training part, "
+                f"give its name ({candidate.method}) in place of the run",
+            )
+        names = table.names["feature"]
+        same = len(run.ranking) == table.d and (
+            names is None or np.array_equal(np.asarray(names)[run.ranking], run.feature_names)
+        )
+        if not same:
+            chosen = (run.store.get("subset") or {}).get("features")
+            cure = f"leave out {parameter('features')}"
+            if chosen is not None:
+                cure = f"choose the features that the run was made from ({parameter('features', chosen['expression'])})"
+            raise DataError(
+                f"this run ranks {len(run.ranking)} features, and not those of the data, which has {table.d}",
+                file=run.path,
+                cure=cure if table.digest is not None else None,
+            )
+        if table.test_rows is None and table.may_share_rows(run.store):
+            which = "all rows, those it is scored on among them"
+            if "rows" in (run.store.get("subset") or {}):
+                which = "rows that it is scored on, or may have been"
+            self._warn(
+                f"{candidate.run} was learnt on {which}: its results are too good. "
+                f"Give the method ({candidate.method}) in place of the run to learn in each training part."
             )
 
     def _warn(self, text: str) -> None:

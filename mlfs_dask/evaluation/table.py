@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -47,6 +47,8 @@ class Table:
         Names of features ("feature") and labels ("label"), where there are any.
     subset : mapping, optional
         What was chosen of the store (`Dataset.subset_record`).
+    may_share_rows : callable, optional
+        Whether what a finished run was made from has some of the rows (`Dataset.may_share_rows`).
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Table:
         test_rows: int | None = None,
         names: Mapping[str, Any] | None = None,
         subset: Mapping[str, Any] | None = None,
+        may_share_rows: Callable[[Mapping[str, Any]], bool] = lambda record: True,
     ) -> None:
         self.source = source
         self.Y = Y
@@ -67,6 +70,7 @@ class Table:
         self.path = path
         self.digest = digest
         self.subset = subset
+        self.may_share_rows = may_share_rows
         self.test_rows = test_rows
         self.names = names or {"feature": None, "label": None}
         self.n, self.d, self.q = source.profile.n, source.profile.d, source.profile.q
@@ -218,6 +222,7 @@ def open_table(data: Any, labels: Any = None, *, name: str | None = None, test: 
             path=data.path,
             digest=data.digest,
             subset=data.subset_record,
+            may_share_rows=data.may_share_rows,
         )
     else:
         if labels is None:

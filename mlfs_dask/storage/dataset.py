@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.blocks.sparse import count_labels
-from mlfs_dask.errors import DataError, number_of
+from mlfs_dask.errors import DataError, MlfsError, number_of
 from mlfs_dask.row_subset import RowSubset
 from mlfs_dask.storage.access import access_error, fault_of, retried
 from mlfs_dask.storage.anndata_encoding import read_vector
@@ -289,6 +289,16 @@ class Dataset:
         """What was chosen of which store, as `run.json` has it; None for a whole store."""
         return None
 
+    def may_share_rows(self, record: Mapping[str, Any]) -> bool:
+        """Whether another part of the same store has rows of this one, or may have.
+
+        Parameters
+        ----------
+        record : mapping
+            What `run.json` says of the other: digest, and what was chosen.
+        """
+        return True
+
     @cached_property
     def X(self) -> da.Array:
         from mlfs_dask.storage.arrays import lazy_matrix  # a pass over `rows` needs no dask.array
@@ -346,6 +356,20 @@ class DatasetSubset(Dataset):
             if chosen is not None:
                 record[name] = {"count": len(chosen), "expression": self._given[name]}
         return record
+
+    def may_share_rows(self, record: Mapping[str, Any]) -> bool:
+        subset = record.get("subset") or {}
+        if self._rows is None or "rows" not in subset or subset["of"] != self._whole.digest:
+            return True
+        rows, labels, features = ((subset.get(what) or {}).get("expression") for what in self._given)
+        try:
+            other = DatasetSubset(self._whole, rows, labels, features)
+        except MlfsError:
+            return True
+        # Another digest: it was chosen in Python, or its file has changed. Nothing tells which rows it had.
+        if other.digest != record["digest"] or other._rows is None:
+            return True
+        return bool(np.isin(self._rows, other._rows).any())
 
     @property
     def label_counts(self) -> NDArray[np.int64]:

@@ -86,3 +86,42 @@ def test_rows_of_a_file_and_what_is_not_there(store):
     code, _, err = run("plan", "elc", "a.zarr", "--labels", "label 7")
     assert code == 2
     assert "there is no label 'label 7'" in err
+    code, _, err = run("plan", "elc", "a.zarr", "--rows", "cell 7")
+    assert code == 2
+    assert "there is no row 'cell 7'. Rows have no names: give numbers, ranges as 0:100, or @FILE." in err
+
+
+JUDGED = ("--folds", "2", "--metrics", "hamming_loss", "--force")
+
+
+def test_a_run_of_some_rows_is_judged_on_others(store):
+    """A warning where they are, or may be, rows that it was learnt on."""
+    Path("train.txt").write_text("\n".join(map(str, range(60))))
+    Path("test.txt").write_text("\n".join(map(str, range(60, 120))))
+    for name, rows in (("some", "0:60"), ("listed", "train.txt")):
+        code, _, err = run("select", "label-entropy", "a.zarr", "-k", "2", "-o", name, "--rows", rows)
+        assert code == 0, err
+        for others in ("60:", "test.txt"):
+            code, _, err = run("evaluate", "a.zarr", name, "-o", "eval", "--rows", others, *JUDGED)
+            assert (code, "too good" in err) == (0, False), err
+        for shared in ((), ("--rows", "59:")):
+            code, _, err = run("evaluate", "a.zarr", name, "-o", "eval", *shared, *JUDGED)
+            assert code == 0, err
+            assert f"{name} was learnt on rows that it is scored on" in err
+    Path("train.txt").write_text("\n".join(map(str, range(10, 70))))  # nobody knows any more which they were
+    code, _, err = run("evaluate", "a.zarr", "listed", "-o", "eval", "--rows", "60:", *JUDGED)
+    assert (code, "too good" in err) == (0, True), err
+
+
+def test_a_run_of_some_features_is_judged_on_the_same(store):
+    for name, features in (("some", ("--features", "1:6")), ("all", ())):
+        run("select", "label-entropy", "a.zarr", "-k", "2", "-o", name, "--labels", "1", *features)
+    code, _, err = run("evaluate", "a.zarr", "./some", "-o", "eval", "--features", "1:6", *JUDGED)
+    assert code == 0, err
+    code, _, err = run("evaluate", "a.zarr", "./some", "-o", "eval", *JUDGED)
+    assert code == 3
+    assert "this run ranks 5 features, and not those of the data, which has 8" in err
+    assert "cure: choose the features that the run was made from (--features 1:6)" in err
+    code, _, err = run("evaluate", "a.zarr", "./all", "-o", "eval", "--features", "1:6", *JUDGED)
+    assert code == 3
+    assert "cure: leave out --features" in err
