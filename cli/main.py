@@ -43,6 +43,9 @@ COMMANDS = (
     "demo",
 )
 
+GRACE_SECONDS = 10
+"""Of an iteration that is under way at SIGTERM. Batch systems and Kubernetes send SIGKILL 30 s after it."""
+
 
 class LazyGroup(click.Group):
     """A group whose command NAME is the object `NAME` of the module `mlfs_dask_cli.NAME`."""
@@ -97,20 +100,34 @@ def refuse_unknown(ctx: click.Context, name: str, names: Sequence[str], what: st
 
 @contextmanager
 def _terminate_as_interrupt() -> Iterator[None]:
-    """Let SIGTERM (what a batch system sends at the end of a job's time) end the command as Ctrl-C does."""
+    """Let SIGTERM (what a batch system sends at the end of a job's time) end the command as Ctrl-C does.
+
+    A loop that keeps checkpoints has `GRACE_SECONDS` to end its iteration and to save its state; a second signal ends
+    the command at once.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def interrupt(signum: int, frame: FrameType | None) -> None:
+        checkpoints = sys.modules.get("mlfs_dask.checkpoints")
+        if checkpoints is not None and checkpoints.current().stop():
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
+            grace.start()
+            print_line(f"mlfs: ends with this iteration, or in {GRACE_SECONDS} s, and keeps its state")
+            return
         raise KeyboardInterrupt
 
     if signal.getsignal(signal.SIGINT) is leave_at_once:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # To the main thread: it may wait in a system call, from which a signal to another thread does not wake it.
+    grace = threading.Timer(GRACE_SECONDS, signal.pthread_kill, (threading.get_ident(), signal.SIGTERM))
+    grace.daemon = True
     before = signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
     finally:
+        grace.cancel()
         signal.signal(signal.SIGTERM, before)
 
 

@@ -70,6 +70,10 @@ class Checkpoint:
     def save(self, arrays: Arrays, facts: Mapping[str, Any]) -> None:
         """Save a state, which replaces the last one."""
 
+    def stop(self) -> bool:
+        """Have the loop end with KeyboardInterrupt once it has saved its next state. Whether it will."""
+        return False
+
 
 @dataclass
 class FolderCheckpoint(Checkpoint):
@@ -81,6 +85,7 @@ class FolderCheckpoint(Checkpoint):
     resume: bool
     _saved_at: float = field(default_factory=lambda: time.monotonic())
     _saving_seconds: float = 0.0
+    _stopping: bool = False
 
     def load(self) -> State | None:
         if not self.resume:
@@ -90,7 +95,13 @@ class FolderCheckpoint(Checkpoint):
             logger.info("going on from a checkpoint: %s", self.folder)
         return state
 
+    def stop(self) -> bool:
+        self._stopping = True
+        return True
+
     def due(self) -> bool:
+        if self._stopping:
+            return True
         pause = self._saving_seconds / MAX_SAVING_FRACTION if self.every > 0 else 0.0
         return time.monotonic() - self._saved_at >= max(self.every, pause)
 
@@ -106,6 +117,8 @@ class FolderCheckpoint(Checkpoint):
         self._saved_at = time.monotonic()
         self._saving_seconds = self._saved_at - started
         logger.info("checkpoint: %.1f s", self._saving_seconds)
+        if self._stopping:
+            raise KeyboardInterrupt
 
 
 class Folder:

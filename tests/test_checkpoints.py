@@ -477,6 +477,26 @@ def test_a_killed_client_goes_on_to_the_same_ranking(tmp_path, stores, graph):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["run", "whole"]
 
 
+@pytest.mark.parametrize("graph", FORMS)
+def test_a_command_that_is_terminated_saves_its_state(tmp_path, stores, graph):
+    """As batch systems do at the end of a job's time; no state was due before that."""
+    words = ["select", "smfs", stores / "unknown.zarr", "-k", "3", "--in-process", "--checkpoint-every", "3600"]
+    words += ["--graph", graph, "--tol", "0", "--n-trees", "10", "--progress", "json", "-o", tmp_path / "run"]
+    process = subprocess.Popen(command(*words, "--max-iter", "1000000"), stderr=subprocess.PIPE, text=True)
+    for line in process.stderr:
+        if '"step"' in line and json.loads(line)["number"] == 3:
+            break
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert "ends with this iteration" in said
+    assert "To go on where it stopped: mlfs select smfs" in said
+    assert not (tmp_path / "run").exists()
+    with np.load(Path(checkpoint_place(str(tmp_path / "run"))) / "state.npz") as state:
+        done = len(json.loads(state["facts"].tobytes())["facts"]["trace"]["objective"])
+    assert done >= 3
+
+
 def test_states_that_outlived_their_run_are_removed_or_told(tmp_path, stores):
     """A kill may come between the last file of a run and the end; and a state is not overwritten without a word."""
     words = [

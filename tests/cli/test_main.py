@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import json
 import os
@@ -21,7 +22,10 @@ from click.testing import Result
 # Imported before tests replace what they take from other modules by name: later they would keep the replacements.
 import mlfs_dask.batch.running
 import mlfs_dask.transform  # noqa: F401
+from mlfs_dask import checkpoints
+from mlfs_dask.checkpoints import Folder, keep_checkpoints
 from mlfs_dask.errors import ClusterLostError, DataError, DoesNotFitError, MlfsError, UsageError
+from mlfs_dask_cli import main
 from mlfs_dask_cli.main import COMMANDS, mlfs, plain_warnings
 
 Run = Callable[..., Result]
@@ -245,6 +249,23 @@ def test_signals_end_a_command_with_130_and_leave_nothing(
     assert process.returncode == 130
     assert json.loads(stdout)["error"]["kind"] == "interrupted"
     assert f"mlfs {' '.join(words)} --json --resume" in stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["a second signal", "an iteration that takes long"])
+def test_a_loop_that_saves_its_state_at_sigterm_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, again: bool
+) -> None:
+    monkeypatch.setattr(main, "GRACE_SECONDS", 3600 if again else 0.05)
+    job = checkpoints.job(method="mfsir", params={}, digest="d")
+    with keep_checkpoints(Folder(str(tmp_path))), job as checkpoint, main._terminate_as_interrupt():
+        assert not checkpoint.due()
+        signal.raise_signal(signal.SIGTERM)
+        assert checkpoint.due()
+        wait = functools.partial(signal.raise_signal, signal.SIGTERM) if again else functools.partial(time.sleep, 30)
+        with pytest.raises(KeyboardInterrupt):
+            wait()
+    assert "ends with this iteration" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
