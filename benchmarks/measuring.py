@@ -101,7 +101,7 @@ def spilled_bytes(dask_worker: Any) -> int:
 
 
 def selection(
-    name: str, store: Path, *, keep_scores: bool = False, **parameters: Any
+    name: str, store: Path, *, k: int = 10, keep_scores: bool = False, **parameters: Any
 ) -> Callable[[Any], dict[str, Any]]:
     """Fit a selector on a store inside the current cluster."""
 
@@ -109,7 +109,7 @@ def selection(
         from mlfs_dask.selectors import get_method
         from mlfs_dask.storage.dataset import open_dataset
 
-        selector = get_method(name)(n_features_to_select=10, **parameters).fit(open_dataset(store))
+        selector = get_method(name)(n_features_to_select=k, **parameters).fit(open_dataset(store))
         report = selector.report_
         return {
             **({"scores": selector.scores_.tolist()} if keep_scores else {}),

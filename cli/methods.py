@@ -76,7 +76,8 @@ def _long_text(method: dict[str, Any]) -> str:
 
 def _facts(method: dict[str, Any]) -> str:
     lines = [f"{method['name']}  {method['title']}"]
-    lines += [f"  {name:<12} {method[name]}" for name in ("paper", "doi", "supervision", "passes", "memory")]
+    facts = ("paper", "doi", "supervision", "passes", "memory")
+    lines += [f"  {name:<12} {method[name]}" for name in facts if method[name]]  # not every paper has a DOI
     return "\n".join(lines)
 
 

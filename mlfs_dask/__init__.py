@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mlfs_dask.selectors.label_entropy import ENM, GMM, LabelEntropy
     from mlfs_dask.selectors.mddm import MDDM
     from mlfs_dask.selectors.mfsir import MFSIR
+    from mlfs_dask.selectors.pair_criteria import AMI, D2F, JMI, MDMR, MRMR, PMU, SCLS
     from mlfs_dask.selectors.product_filters import BRCC, AnovaF, FisherScore, MultiLabelF
     from mlfs_dask.selectors.relieff import ReliefF
     from mlfs_dask.selectors.smfs import SMFS
@@ -38,6 +39,13 @@ if TYPE_CHECKING:
     from mlfs_dask.storage.dataset import Dataset, open_dataset
 
 _PLACES = {
+    "SCLS": "mlfs_dask.selectors.pair_criteria",
+    "PMU": "mlfs_dask.selectors.pair_criteria",
+    "MRMR": "mlfs_dask.selectors.pair_criteria",
+    "MDMR": "mlfs_dask.selectors.pair_criteria",
+    "JMI": "mlfs_dask.selectors.pair_criteria",
+    "D2F": "mlfs_dask.selectors.pair_criteria",
+    "AMI": "mlfs_dask.selectors.pair_criteria",
     "AccessMFS": "mlfs_dask.selectors.access_mfs",
     "AnovaF": "mlfs_dask.selectors.product_filters",
     "BRCC": "mlfs_dask.selectors.product_filters",
@@ -70,14 +78,21 @@ _PLACES = {
 }
 
 __all__ = [
+    "AMI",
     "BRCC",
     "BROR",
+    "D2F",
     "ELC",
     "ENM",
     "FIMF",
     "GMM",
+    "JMI",
     "MDDM",
+    "MDMR",
     "MFSIR",
+    "MRMR",
+    "PMU",
+    "SCLS",
     "SMFS",
     "SPFS",
     "AccessMFS",

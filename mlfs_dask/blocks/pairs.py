@@ -1,6 +1,6 @@
 """Information of pairs: what a feature shares with a partner, and how much of that the labels share too.
 
-A partner s is another feature or a label. From the counts N(f, s) follows the mutual information I(f; s), and from
+A partner s is another feature. From the counts N(f, s) follows the mutual information I(f; s), and from
 N(f, s, l) the interaction information I(f; s; l) = I(f; s) - I(f; s | l) = I(f; l) - I(f; l | s) (McGill 1954), which
 is positive where partner and label say the same of f, and negative where they say more together. Criteria that choose
 features one after another are sums of the two (Brown et al. 2012).

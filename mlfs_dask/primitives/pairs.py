@@ -1,4 +1,4 @@
-"""Information of every feature with some partners, features or labels, and with each of them and every label.
+"""Information of every feature with some partners, other features, and with each of them and every label.
 
 `PairInformation` counts a block of partners against all features in one reading and turns the counts into information
 where the last merge ran. It is a `ContingencyCounts` of columns that are made of each block's rows: the codes of the
@@ -51,29 +51,26 @@ class PairInformation(ContingencyCounts):
     book, first, last, sparse, slot_of_label, n, compiled, weighted
         As of `ContingencyCounts`; its labels are the columns that are made here.
     partners : int64 array, shape (c,)
-        Features or labels.
-    of_labels : bool
-        Whether the partners are labels.
+        Features.
     n_labels : int
         q, or 0 for I(f; s) alone.
     """
 
     partners: NDArray[np.int64] = field(kw_only=True)
-    of_labels: bool = False
     n_labels: int = 0
 
     kind = "pairs"
 
     @cached_property
     def partner_coder(self) -> BlockCoder:
-        """Codes of partners that are features."""
+        """Codes of the partners."""
         book = self.book.take(self.partners)
         return BlockCoder(book, layout_counts(book, 0, book.d, sparse=True))
 
     @cached_property
     def partner_ptr(self) -> NDArray[np.int64]:
         """(c + 1,): where the codes of each partner begin."""
-        return np.arange(len(self.partners) + 1) if self.of_labels else self.partner_coder.layout.offset
+        return self.partner_coder.layout.offset
 
     def _result_bytes(self, width: int) -> int:
         return 8 * (1 + (2 if self.n_labels else 1) * len(self.partners)) * width
@@ -84,8 +81,7 @@ class PairInformation(ContingencyCounts):
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        partners = {"partners": self.partners, "of_labels": self.of_labels, "n_labels": self.n_labels}
-        return {**self._coding, **partners}
+        return {**self._coding, "partners": self.partners, "n_labels": self.n_labels}
 
     @property
     def state_kind(self) -> str:
@@ -110,17 +106,12 @@ class PairInformation(ContingencyCounts):
         return super()._add_bytes(replace(profile, label_nonzeros=0), width, by_position) + made + products
 
     def _finalize_bytes(self, n_codes: int) -> int:
-        of_partner = 1 if self.of_labels else int(self.partner_coder.book.n_codes.max(initial=1))
+        of_partner = int(self.partner_coder.book.n_codes.max(initial=1))
         return 8 * ((n_codes + 2) * (self.p + 1) + 8 * n_codes * (of_partner + 1) * (self.n_labels + 1))
 
     def add(self, state: State, block: Block) -> None:
-        labels = positives_block(block.Y)
-        if self.of_labels:
-            partners = labels[:, self.partners]
-        else:
-            partners = code_indicators(self.partner_coder, columns_of_block(block.X, self.partners))
-        if not self.n_labels:
-            labels = sp.csr_array((block.X.shape[0], 0), dtype=np.int8)
+        partners = code_indicators(self.partner_coder, columns_of_block(block.X, self.partners))
+        labels = positives_block(block.Y) if self.n_labels else sp.csr_array((block.X.shape[0], 0), dtype=np.int8)
         for rows, columns in paired_columns(partners, labels, MADE_ENTRIES):
             weights = None if block.weights is None else block.weights[rows]
             super().add(state, Block(block.start + rows.start, block.X[rows], columns, weights))
@@ -142,7 +133,6 @@ def pair_information(
     partners: NDArray[np.integer[Any]],
     *,
     with_labels: bool,
-    of_labels: bool = False,
 ) -> PairInformation:
     """The statistic of all features with some partners.
 
@@ -156,8 +146,6 @@ def pair_information(
         Features, in any order; every feature gives all d x d pairs.
     with_labels : bool
         Whether the interaction information with the labels is asked for: (q + 1) times the counts.
-    of_labels : bool
-        The partners are labels.
 
     Returns
     -------
@@ -178,8 +166,7 @@ def pair_information(
     >>> terms.round(3).tolist()  # the label is the exclusive or of two features: only together they tell it
     [[[0.693, 0.0]], [[0.0, -0.693]]]
     """
-    n_codes = book.n_codes
-    m = len(partners) if of_labels else int((n_codes[partners] - 1).sum())
+    m = int((book.n_codes[partners] - 1).sum())
     q = profile.q if with_labels else 0
     statistic = PairInformation(
         book=book,
@@ -190,12 +177,11 @@ def pair_information(
         n=profile.total,
         weighted=profile.weight is not None,
         partners=partners.astype(np.int64),
-        of_labels=of_labels,
         n_labels=q,
     )
     # Columns that a row has: codes of partners, at most as many as values, labels, and both.
     labels = profile.label_nonzeros / max(profile.n, 1)
-    codes = labels if of_labels else min(len(partners), profile.nonzeros / max(profile.n, 1))
+    codes = min(len(partners), profile.nonzeros / max(profile.n, 1))
     work = profile.nonzeros * (codes + (labels + codes * labels) * with_labels)
     large = work >= COMPILED_WORK or table_items(statistic.coder.layout, statistic.p) >= COMPILED_ITEMS
     return replace(statistic, compiled=large and profile.weight is None)
@@ -208,7 +194,6 @@ def partners_that_fit(
     most: int,
     *,
     with_labels: bool,
-    of_labels: bool = False,
 ) -> int:
     """The most partners, up to `most`, that one reading can count, whichever they are.
 
@@ -218,14 +203,14 @@ def partners_that_fit(
         The table of a single partner does not fit.
     """
     profile = source if isinstance(source, Profile) else source.profile
-    widest = np.arange(profile.q) if of_labels else np.argsort(-book.n_codes, kind="stable")
+    widest = np.argsort(-book.n_codes, kind="stable")
 
     def fits(count: int) -> bool:
-        statistic = pair_information(profile, book, widest[:count], with_labels=with_labels, of_labels=of_labels)
+        statistic = pair_information(profile, book, widest[:count], with_labels=with_labels)
         return pass_fits(profile, resources, pass_sizes(source, [statistic], resources))
 
     found = bisect.bisect_left(range(1, most + 1), True, key=lambda count: not fits(count))
     if not found:
-        statistic = pair_information(profile, book, widest[:1], with_labels=with_labels, of_labels=of_labels)
+        statistic = pair_information(profile, book, widest[:1], with_labels=with_labels)
         plan_pass(profile, resources, pass_sizes(source, [statistic], resources))  # refuses
     return found

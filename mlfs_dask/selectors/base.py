@@ -58,6 +58,8 @@ class Scores:
     ----------
     scores : float64 array, shape (d,)
         Larger is better; never NaN.
+    ranking : int64 array, shape (d,), or None
+        Features, best first; None: by score, ties by lower index.
     iterations : int
         Of the method's loop; 0 where there is none.
     converged : bool or None
@@ -77,6 +79,7 @@ class Scores:
     """
 
     scores: NDArray[np.float64]
+    ranking: NDArray[np.int64] | None = None
     iterations: int = 0
     converged: bool | None = None
     objective: Sequence[float] = ()
@@ -158,7 +161,8 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
     scores_ : float64 array, shape (d,)
         Larger is better.
     ranking_ : int64 array, shape (d,)
-        Feature indices, best first: by score, ties by lower index. (Not places, as in scikit-learn's RFE.)
+        Feature indices, best first: by score, ties by lower index; of methods that choose one feature after another,
+        in the order of the choice. (Not places, as in scikit-learn's RFE.)
     support_ : bool array, shape (d,)
         The k features that are kept.
     report_ : Report
@@ -373,7 +377,7 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         for warning in outcome.warnings:
             warnings.warn(warning, stacklevel=_caller_level())
         self.scores_ = outcome.scores
-        self.ranking_ = rank(outcome.scores)
+        self.ranking_ = rank(outcome.scores) if outcome.ranking is None else outcome.ranking
         self.support_ = np.zeros(profile.d, dtype=bool)
         self.support_[self.ranking_[:k]] = True
         for name in ("q_values_", "rank_intervals_", "selection_frequency_"):  # of an earlier fit

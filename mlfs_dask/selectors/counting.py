@@ -9,18 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask import caching
 from mlfs_dask.blocks.contingency import CountFormula
 from mlfs_dask.blocks.counts import MAX_CODES, CodeBook
 from mlfs_dask.blocks.entropy import entropy_of_counts
 from mlfs_dask.errors import DataError, UsageError, number_of, parameter
 from mlfs_dask.primitives.counts import (
+    Aggregate,
     ContingencyCounts,
     CountScores,
+    LabelInformation,
     Ranges,
     count_in_tiles,
     equal_width_book,
@@ -40,6 +43,10 @@ COMPILE_FROM = 3_000_000
 
 #: What the readings that count are called.
 COUNTS = "counts"
+
+#: Most bytes of information, of every feature with every counted label, that are kept for other jobs; above, what one
+#: selection needs is kept.
+KEPT_BYTES = 256 * 2**20
 
 
 class CountingSelector(ResamplingSelector):
@@ -95,11 +102,7 @@ class CountingSelector(ResamplingSelector):
         features = FeatureInfo() if isinstance(source, Profile) else source.features
         label_counts = None if isinstance(source, Profile) else source.label_counts
         known = features.minimum is not None and label_counts is not None
-        if features.minimum is None:
-            # Numeric features count as having all `bins`.
-            features = replace(features, minimum=np.zeros(profile.d), maximum=np.ones(profile.d))
-        # Quantile edges are at most as many as equal-width ones.
-        counts = self._counts(source, self._equal_width_book(features), label_counts)
+        counts = self._counts(source, self._planned_book(profile, features), label_counts)
         resampling = self._planned_resampling()
         tiles = count_in_tiles(counts, source, resources, resampling=resampling)
 
@@ -149,6 +152,13 @@ class CountingSelector(ResamplingSelector):
         tiles = count_in_tiles(counts, source, resources)
         return tiles if len(tiles) == 1 else ()
 
+    def _planned_book(self, profile: Profile, features: FeatureInfo) -> CodeBook:
+        """Codes as far as they are known; quantile edges are at most as many as equal-width ones."""
+        if features.minimum is None:
+            # Numeric features count as having all `bins`.
+            features = replace(features, minimum=np.zeros(profile.d), maximum=np.ones(profile.d))
+        return self._equal_width_book(features)
+
     def _equal_width_book(self, features: FeatureInfo) -> CodeBook:
         return equal_width_book(features, self.bins, code_missing=self.missing == "code")
 
@@ -166,7 +176,7 @@ class CountingSelector(ResamplingSelector):
         if label_counts is None:
             counted = np.arange(self._n_counted(profile.q))
         else:
-            counted = self._counted_labels(_label_entropies(label_counts, profile.total))
+            counted = self._counted_labels(label_entropies(label_counts, profile.total))
         slots = np.full(profile.q, -1, dtype=np.int64)
         slots[counted] = np.arange(len(counted))
         return self._statistic(
@@ -184,9 +194,29 @@ class CountingSelector(ResamplingSelector):
     # ------------------------------------------------------------------ run
 
     def _score(self, passes: PassRunner, k: int) -> Scores:
+        resampling = self._resampling(passes)
+        book, label_counts = self._read_codes(passes)
+        tiles, information, feature_entropy = self._read_counts(passes, book, label_counts, resampling)
+
+        entropies = label_entropies(label_counts, passes.source.profile.total)
+        scores, *resampled = (
+            self._combine(information[r], feature_entropy[r], entropies)
+            for r in (0, *range(1 + resampling.shuffles, len(resampling)))
+        )
+        discovered, q_values = self._discover(information[0], information[1 : 1 + resampling.shuffles])
+        return Scores(
+            scores,
+            extra={"counted_labels": tiles[0].p, "tiles": len(tiles)},
+            warnings=self._nothing_to_tell(feature_entropy[0], entropies),
+            k=discovered,
+            q_values=q_values,
+            resampled_scores=np.stack(resampled) if resampled else None,
+        )
+
+    def _read_codes(self, passes: PassRunner) -> tuple[CodeBook, NDArray[Any]]:
+        """How the values of features become codes, and the (3, q) label counts; unknown labels are refused."""
         source, profile = passes.source, passes.source.profile
         features, label_counts = source.features, source.label_counts
-        resampling = self._resampling(passes)
         if features.minimum is None or label_counts is None:
             ((ranges, label_counts),) = passes.run("ranges", self._ranges(profile))
             features = replace(ranges, n_categories=features.n_categories)
@@ -195,14 +225,18 @@ class CountingSelector(ResamplingSelector):
             raise unknown_labels_error(self, label_counts[0])
         self._check_features(features, profile.n)
         if self.binning == "equal-width":
-            book = self._equal_width_book(features)
-        else:
-            statistic = self._row_sample(profile)
-            ((sample, _),) = passes.run("quantiles", statistic)
-            weights = None if source.weights is None else source.weights[statistic.chosen]
-            book = quantile_book(sample, features, self.bins, code_missing=self.missing == "code", weights=weights)
+            return self._equal_width_book(features), label_counts
+        statistic = self._row_sample(profile)
+        ((sample, _),) = passes.run("quantiles", statistic)
+        weights = None if source.weights is None else source.weights[statistic.chosen]
+        book = quantile_book(sample, features, self.bins, code_missing=self.missing == "code", weights=weights)
+        return book, label_counts
 
-        entropies = _label_entropies(label_counts, profile.total)
+    def _read_counts(
+        self, passes: PassRunner, book: CodeBook, label_counts: NDArray[Any], resampling: Resampling
+    ) -> tuple[list[ContingencyCounts], NDArray[np.float64], NDArray[np.float64]]:
+        """The tiles that were counted, and what follows from the counts and the entropy of features, each (r, d)."""
+        source, profile = passes.source, passes.source.profile
         counts = self._counts(source, book, label_counts)
         planned = sum(name.startswith(COUNTS) for name in passes.plan.readings)
         tiles = count_in_tiles(counts, source, passes.resources, n_tiles=planned or None, resampling=resampling)
@@ -213,24 +247,17 @@ class CountingSelector(ResamplingSelector):
             for r, (shared, own) in enumerate(result if len(resampling) > 1 else [result]):
                 information[r, part] = tile.reduce(shared)
                 feature_entropy[r, part] = own
+        return tiles, information, feature_entropy
 
-        scores, *resampled = (
-            self._combine(information[r], feature_entropy[r], entropies)
-            for r in (0, *range(1 + resampling.shuffles, len(resampling)))
-        )
-        constant, alike = (int(np.count_nonzero(entropy == 0)) for entropy in (feature_entropy[0], entropies))
-        warnings = []
-        if constant == profile.d or alike == profile.q:
-            warnings.append(nothing_to_tell(self.method, constant=constant, d=profile.d, alike=alike, q=profile.q))
-        discovered, q_values = self._discover(information[0], information[1 : 1 + resampling.shuffles])
-        return Scores(
-            scores,
-            extra={"counted_labels": counts.p, "tiles": len(tiles)},
-            warnings=warnings,
-            k=discovered,
-            q_values=q_values,
-            resampled_scores=np.stack(resampled) if resampled else None,
-        )
+    def _nothing_to_tell(
+        self, feature_entropy: NDArray[np.float64], label_entropies: NDArray[np.float64]
+    ) -> list[Warning]:
+        """The warning of data in which every feature, or every label, is the same in every row."""
+        d, q = len(feature_entropy), len(label_entropies)
+        constant, alike = (int(np.count_nonzero(entropy == 0)) for entropy in (feature_entropy, label_entropies))
+        if constant < d and alike < q:
+            return []
+        return [nothing_to_tell(self.method, constant=constant, d=d, alike=alike, q=q)]
 
     def _combine(
         self,
@@ -294,9 +321,23 @@ def _tile_name(i: int, n_tiles: int, name: str = COUNTS) -> str:
     return name if n_tiles == 1 else f"{name} {i + 1}/{n_tiles}"
 
 
-def _label_entropies(label_counts: NDArray[Any], n: int | float) -> NDArray[np.float64]:
+def label_entropies(label_counts: NDArray[Any], n: int | float) -> NDArray[np.float64]:
+    """Entropy of every label, from the (3, q) label counts."""
     positives = label_counts[2]
     return entropy_of_counts(np.stack([positives, n - positives]), n)
+
+
+class InformationSelector(CountingSelector):
+    """Base class of selectors from the information of features with labels."""
+
+    aggregate: ClassVar[Aggregate]
+
+    def _statistic(self, source: Profile | RowSource, **fields: Any) -> ContingencyCounts:
+        statistic = LabelInformation(**fields, aggregate=self.aggregate)
+        # Other scores, and other numbers of promising labels, come from the same information with every label.
+        alone = len(self._planned_resampling()) == 1
+        whole = alone and caching.is_on(source) and 8 * statistic.p * statistic.book.d <= KEPT_BYTES
+        return replace(statistic, whole=whole)
 
 
 #: Documentation of the parameters that `AllLabelsSelector` has.

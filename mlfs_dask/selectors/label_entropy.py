@@ -9,37 +9,17 @@ the geometric mean of the information with all labels. All follow from the count
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask import caching
 from mlfs_dask.errors import UsageError, parameter
-from mlfs_dask.primitives.counts import Aggregate, LabelInformation
-from mlfs_dask.selectors.counting import COUNTING_PARAMETERS, AllLabelsSelector, CountingSelector
-from mlfs_dask.typing import Profile, RowSource, Seed
-
-#: Most bytes of information, of every feature with every counted label, that are kept for other jobs; above, what one
-#: selection needs is kept.
-KEPT_BYTES = 256 * 2**20
+from mlfs_dask.selectors.counting import COUNTING_PARAMETERS, AllLabelsSelector, InformationSelector
+from mlfs_dask.typing import Seed
 
 
-class _InformationSelector(CountingSelector):
-    """Selectors from the information of features with labels."""
-
-    aggregate: ClassVar[Aggregate]
-
-    def _statistic(self, source: Profile | RowSource, **fields: Any) -> LabelInformation:
-        statistic = LabelInformation(**fields, aggregate=self.aggregate)
-        # Other scores, and other numbers of promising labels, come from the same information with every label.
-        alone = len(self._planned_resampling()) == 1
-        whole = alone and caching.is_on(source) and 8 * statistic.p * statistic.book.d <= KEPT_BYTES
-        return replace(statistic, whole=whole)
-
-
-class LabelEntropy(_InformationSelector):
+class LabelEntropy(InformationSelector):
     """Entropy-based label selection (Lee & Kim 2016).
 
     The score of a feature f is the sum of M(f; l) over the promising labels, those of largest entropy, plus the
@@ -175,7 +155,7 @@ _NOTES = """
 """
 
 
-class ENM(_InformationSelector, AllLabelsSelector):
+class ENM(InformationSelector, AllLabelsSelector):
     __doc__ = (
         "Euclidean norm over labels of the mutual information M(f; l) (González-López et al. 2020).\n"
         + COUNTING_PARAMETERS
@@ -188,7 +168,7 @@ class ENM(_InformationSelector, AllLabelsSelector):
     aggregate = "euclidean"
 
 
-class GMM(_InformationSelector, AllLabelsSelector):
+class GMM(InformationSelector, AllLabelsSelector):
     __doc__ = (
         "Geometric mean over labels of the mutual information M(f; l) (González-López et al. 2020).\n\n"
         "    Labels that are the same in every row are left out: they would make every product 0.\n"

@@ -26,7 +26,7 @@ def test_the_help_of_a_group_shows_what_every_method_has(run: Run, command: str)
     assert shown == run(command, "--help").stdout
     for option in ("--workers", "--memory-limit", "--scheduler", "--cache", "--json"):
         assert f"\n  {option} " in shown
-    assert "access-mfs, elc" in shown
+    assert "access-mfs, ami" in shown
     assert "--lambda" not in shown
     assert "\n  -k K " in shown
     assert ("\n  -o RUN " in shown) == (command == "select")

@@ -82,14 +82,6 @@ def test_equals_plain_loops(sparse, compiled):
     assert alone.tobytes() == terms[:1].tobytes()
 
 
-def test_partners_may_be_labels():
-    X, Y = table()
-    source = ArrayRows(X, as_labels(Y), block_bytes=500)
-    terms, _ = terms_of(source, np.array([2, 0]), of_labels=True)
-    expected, _ = expected_terms(X, Y, [("l", 2), ("l", 0)])
-    assert terms == pytest.approx(expected, abs=1e-12)
-
-
 @settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_same_bits_for_any_chunking_container_and_block_of_partners(data):

@@ -1,0 +1,225 @@
+"""Greedy selection by information: features are chosen one after another, each by what it shares with those before.
+
+In every step a criterion weighs the relevance of every feature, the sum over the labels of I(f; l), against what the
+feature shares with the chosen ones: I(f; s), or the sum over the labels of I(f; s; l). Relevances are read once. What
+pairs share is read for many candidates at once: the feature that was chosen last and the others of highest score, which
+will mostly be chosen next. Every step scores all features exactly; the data is read again when a feature is chosen that
+has not been among the candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.blocks.counts import CodeBook
+from mlfs_dask.primitives.pairs import PairInformation, pair_information, partners_that_fit
+from mlfs_dask.primitives.resampling import NOT_RESAMPLED, Resampling
+from mlfs_dask.runtime import Resources
+from mlfs_dask.selectors.base import Scores
+from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
+from mlfs_dask.selectors.counting import InformationSelector, label_entropies
+from mlfs_dask.selectors.options import check_parameters
+from mlfs_dask.typing import FeatureInfo, HeldArray, Profile, RowSource, Seed
+
+Array = NDArray[np.float64]
+
+#: What the readings are called that count candidates against all features.
+PAIRS = "pairs"
+
+#: Candidates of a reading at least: fewer would hardly make it faster.
+MIN_CANDIDATES = 64
+
+#: Share of the driver's memory, one over this, that what candidates share with features may take.
+CANDIDATES_SHARE = 4
+
+#: Documentation of the parameters that all greedy selectors have.
+GREEDY_PARAMETERS = """
+    Parameters
+    ----------
+    n_features_to_select : int or float, optional
+        Number of features to keep, or a fraction of them; half by default. No more are chosen one after another: the
+        others are ranked by their score in the step that chose the last.
+    bins : int
+        Codes that a numeric feature gets. Features that are 0/1 or categorical are used as they are.
+    binning : {"equal-width", "quantile"}
+        How numeric features are cut: equal width between minimum and maximum, or equal shares of the rows.
+    missing : {"error", "code", "mean", "median"}
+        Missing feature values are an error, get a code of their own, or are filled with the feature's mean or its
+        median, which is that of 16 384 rows drawn at random where there are more.
+    random_state : int, Generator or RandomState, optional
+        Seed of the sample of rows for quantile edges, and for medians.
+"""
+
+#: What all greedy selectors note.
+GREEDY_NOTES = """
+    Notes
+    -----
+    `ranking_` begins with the chosen features in the order of their choice, and `scores_` holds the value of the
+    criterion by which each was chosen; of the others, their value in the last step. One pass for relevances (as
+    `LabelEntropy` with all labels), and one for as many candidates as features are chosen, 64 at least, as often as a
+    feature is chosen that was not among them; all steps of a data set with few features take one. Logarithms are
+    natural. Scores rest on integer counts and are the same bits for any chunking, number of workers and memory. Unknown
+    labels (-1) are refused.
+"""
+
+
+class GreedySelector(InformationSelector):
+    """Base class of selectors that choose one feature after another by what pairs of features share.
+
+    A subclass gives the criterion (`_criterion`), and what of a pair it needs (`_of_pairs`).
+    """
+
+    supervision = "supervised"
+    aggregate = "sum"
+    resamples_rows = False
+    passes = "2 to 1 + k/5 (+1 for ranges of data without them, +1 for quantile edges)"
+    memory = "worker: 4 bytes * c * (codes - 1)^2 * d for c candidates (k, at least 64; fewer where memory is short)"
+
+    #: Whether the criterion takes the interaction information with the labels.
+    with_labels: ClassVar[bool] = False
+
+    fdr = 0.1
+    resamples = 0
+
+    def __init__(
+        self,
+        n_features_to_select: int | float | None = None,
+        *,
+        bins: int = 2,
+        binning: Literal["equal-width", "quantile"] = "equal-width",
+        missing: Literal["error", "code", "mean", "median"] = "error",
+        random_state: Seed = None,
+    ) -> None:
+        self.n_features_to_select = n_features_to_select
+        self.bins = bins
+        self.binning = binning
+        self.missing = missing
+        self.random_state = random_state
+
+    def _check_values(self, *, positive: Collection[str] = (), least: Mapping[str, int] | None = None) -> None:
+        check_parameters(self, positive=positive, least={"random_state": 0, **(least or {})})
+
+    def _planned_resampling(self) -> Resampling:
+        return NOT_RESAMPLED
+
+    # ------------------------------------------------------------------ for subclasses
+
+    def _criterion(self, relevance: Array, entropy: Array, shared: Array, chosen: list[int]) -> Array:
+        """The score of every feature.
+
+        Parameters
+        ----------
+        relevance : float64 array, shape (d,)
+            What the first feature is chosen by: the sum over the labels of I(f; l), unless the subclass counts more.
+        entropy : float64 array, shape (d,)
+        shared : float64 array, shape (d,)
+            The sum of `_of_pairs` over the chosen features.
+        chosen : list of int
+            The features that have been chosen, at least one.
+        """
+        raise NotImplementedError
+
+    def _of_pairs(self, terms: Array) -> Array:
+        """What the criterion sums over chosen features, shape (c, d), from the terms of `PairInformation`."""
+        pairs: Array = terms[-1]
+        return pairs
+
+    # ------------------------------------------------------------------ plan
+
+    def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
+        cost = super().cost(source, resources)
+        profile = source if isinstance(source, Profile) else source.profile
+        features = FeatureInfo() if isinstance(source, Profile) else source.features
+        book = self._planned_book(profile, features)
+        k = self.count_kept(profile.d)
+        *steps, last = cost.steps
+        count = self._n_candidates(source, resources, book, k) if k > 1 else 0
+        arrays = [*cost.arrays, HeldArray("sums over chosen features", "4 d")]
+        if count:
+            statistic = self._candidates(profile, book, _widest(book, count))
+            most = 1 if count == profile.d else k - 1
+            steps.append(Reading(PAIRS, (statistic,), times=most, typical=(1, -(-k // 5))))
+            arrays.append(HeldArray("shared with candidates", "3 c d", first=PAIRS))
+        notes = [*cost.notes, f"{count:,} candidates are read at a time"] if count < profile.d else cost.notes
+        return replace(cost, steps=[*steps, last], sizes={**cost.sizes, "c": count}, arrays=arrays, notes=notes)
+
+    def _n_candidates(self, source: Profile | RowSource, resources: Resources, book: CodeBook, k: int) -> int:
+        """Candidates of a reading.
+
+        Raises
+        ------
+        DoesNotFitError
+            The counts of a single one do not fit.
+        """
+        d = book.d
+        room = resources.driver_limit // CANDIDATES_SHARE // (8 * 5 * d)
+        most = max(1, min(d, max(k, MIN_CANDIDATES), room))
+        if resources.client is None:
+            # The driver's share is of the same process.
+            limit = resources.memory_limit - resources.memory_limit // CANDIDATES_SHARE
+            resources = replace(resources, memory_limit=limit)
+        return partners_that_fit(source, resources, book, most, with_labels=self.with_labels)
+
+    def _candidates(self, profile: Profile, book: CodeBook, features: NDArray[np.int64]) -> PairInformation:
+        return pair_information(profile, book, features, with_labels=self.with_labels)
+
+    # ------------------------------------------------------------------ run
+
+    def _score(self, passes: PassRunner, k: int) -> Scores:
+        profile = passes.source.profile
+        book, label_counts = self._read_codes(passes)
+        _, (relevance,), (entropy,) = self._read_counts(passes, book, label_counts, NOT_RESAMPLED)
+        count = self._n_candidates(passes.source, passes.resources, book, k) if k > 1 else 0
+
+        scores = relevance
+        shared = np.zeros(profile.d)
+        of_candidate: dict[int, Array] = {}
+        chosen: list[int] = []
+        chosen_scores: list[float] = []
+        while True:
+            open_scores = scores.copy()
+            open_scores[chosen] = -np.inf
+            best = int(np.argmax(open_scores))
+            chosen.append(best)
+            chosen_scores.append(scores[best])
+            if len(chosen) == k:
+                break
+
+            if best not in of_candidate:
+                open_scores[best] = np.inf
+                ranked = np.argsort(-open_scores, kind="stable")[: profile.d - len(chosen) + 1]
+                # What earlier candidates share is held for as many as are read now: memory has a bound.
+                of_candidate = {f: of_candidate[f] for f in ranked[:count].tolist() if f in of_candidate}
+                candidates = np.sort([f for f in ranked.tolist() if f not in of_candidate][:count])
+                ((terms, _),) = passes.run(PAIRS, self._candidates(profile, book, candidates))
+                rows = self._of_pairs(terms)
+                of_candidate |= {f: row.copy() for f, row in zip(candidates.tolist(), rows, strict=True)}
+                del terms, rows  # which a copied row does not hold
+            shared += of_candidate.pop(best)
+            scores = self._criterion(relevance, entropy, shared, chosen)
+
+        ranking = np.concatenate([chosen, _others(scores, chosen)]).astype(np.int64)
+        scores = scores.copy()
+        scores[chosen] = chosen_scores
+        return Scores(
+            scores,
+            ranking=ranking,
+            extra={"candidates": count},
+            warnings=self._nothing_to_tell(entropy, label_entropies(label_counts, profile.total)),
+        )
+
+
+def _widest(book: CodeBook, count: int) -> NDArray[np.int64]:
+    """The features of most codes, rising: what a plan counts in place of candidates that nobody knows yet."""
+    return np.sort(np.argsort(-book.n_codes, kind="stable")[:count])
+
+
+def _others(scores: Array, chosen: list[int]) -> NDArray[np.int64]:
+    """Features that were not chosen, by falling score, ties by lower index."""
+    order = np.argsort(-scores, kind="stable")
+    return order[~np.isin(order, chosen)]
