@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mlfs_dask.selectors.elc import ELC
     from mlfs_dask.selectors.fimf import FIMF
     from mlfs_dask.selectors.label_entropy import ENM, GMM, LabelEntropy
+    from mlfs_dask.selectors.laplacian import LaplacianScore
     from mlfs_dask.selectors.mddm import MDDM
     from mlfs_dask.selectors.mfsir import MFSIR
     from mlfs_dask.selectors.pair_criteria import AMI, D2F, JMI, MDMR, MRMR, PMU, SCLS
@@ -62,6 +63,7 @@ _PLACES = {
     "MFSIR": "mlfs_dask.selectors.mfsir",
     "MLkNN": "mlfs_dask.evaluation.mlknn",
     "Dataset": "mlfs_dask.storage.dataset",
+    "LaplacianScore": "mlfs_dask.selectors.laplacian",
     "LabelEntropy": "mlfs_dask.selectors.label_entropy",
     "ReliefF": "mlfs_dask.selectors.relieff",
     "MultiLabelF": "mlfs_dask.selectors.product_filters",
@@ -103,6 +105,7 @@ __all__ = [
     "ELAChi2",
     "FisherScore",
     "LabelEntropy",
+    "LaplacianScore",
     "MLkNN",
     "MultiLabelF",
     "ReliefF",

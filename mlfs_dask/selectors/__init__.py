@@ -32,6 +32,7 @@ METHODS: dict[str, str] = {
     "gmm": "mlfs_dask.selectors.label_entropy:GMM",
     "jmi": "mlfs_dask.selectors.pair_criteria:JMI",
     "label-entropy": "mlfs_dask.selectors.label_entropy:LabelEntropy",
+    "laplacian": "mlfs_dask.selectors.laplacian:LaplacianScore",
     "mddm": "mlfs_dask.selectors.mddm:MDDM",
     "mdmr": "mlfs_dask.selectors.pair_criteria:MDMR",
     "mfs-f": "mlfs_dask.selectors.product_filters:MultiLabelF",

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask import runtime
-from mlfs_dask.blocks.anchors import KMEANS_ITERATIONS, ROWS_PER_ANCHOR, count_anchors
+from mlfs_dask.blocks.anchors import KMEANS_ITERATIONS, ROWS_PER_ANCHOR, Anchors, count_anchors, place_anchors
 from mlfs_dask.checkpoints import Arrays, Checkpoint, State
 from mlfs_dask.errors import DataError, UsageError, parameter
 from mlfs_dask.exact.fit import ExactFit
@@ -26,6 +26,7 @@ from mlfs_dask.primitives.moments import FeatureMoments, Moments
 from mlfs_dask.primitives.passes import PassRecord, records_from_facts, records_to_facts, run_pass
 from mlfs_dask.primitives.row_sources import ArrayRows
 from mlfs_dask.primitives.sample import draw_rows
+from mlfs_dask.primitives.scaling import Scaling
 from mlfs_dask.primitives.subsets import read_rows
 from mlfs_dask.primitives.write_rows import ArraySink, RowSink, WriteLabels
 from mlfs_dask.runtime import Resources
@@ -262,6 +263,26 @@ def anchor_work(profile: Profile, m: int, width: int | None = None) -> Work:
     if profile.sparse and width is None:
         stored = -(-profile.nonzeros // max(profile.n, 1))
     return Work("anchors", KMEANS_ITERATIONS * ROWS_PER_ANCHOR * m * m * 2 * stored)
+
+
+def anchors_of_points(points: Matrix, m: int, scaling: Scaling, neighbors: int, seed: int) -> Anchors:
+    """At most m anchors by k-means among standardised rows of a sample.
+
+    Parameters
+    ----------
+    points : float64 array or csr_array, shape (rows, d)
+        As `scaling` gives them: sparse ones are not centred.
+    m : int
+    scaling : Scaling
+    neighbors : int
+        Nearest anchors that a row belongs to.
+    seed : int
+    """
+    with runtime.stage("placing anchors"):
+        centres = place_anchors(points, min(m, points.shape[0]), seed)
+    if sp.issparse(points):
+        centres -= scaling.centre * scaling.factor
+    return Anchors(centres, scaling.centre, scaling.factor, neighbors)
 
 
 _filled = contextvars.ContextVar("filled_placeholders", default=False)

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask import checkpoints, runtime
-from mlfs_dask.blocks.anchors import ANCHOR_NEIGHBORS, N_ANCHORS, Anchors, anchor_values, place_anchors
+from mlfs_dask import checkpoints
+from mlfs_dask.blocks.anchors import ANCHOR_NEIGHBORS, N_ANCHORS, Anchors, anchor_values
 from mlfs_dask.blocks.factorisation import factors_from_pairs
 from mlfs_dask.blocks.heat_kernel import mean_degree
 from mlfs_dask.blocks.proximal import row_norms
@@ -33,7 +33,15 @@ from mlfs_dask.primitives.scaling import Scaling, standard_scaling
 from mlfs_dask.selectors.base import Scores, never_positive_warnings
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.estimator import ConvergenceWarning
-from mlfs_dask.selectors.iterative import GraphKind, IterativeSelector, anchor_work, load_state, placeholder, save_state
+from mlfs_dask.selectors.iterative import (
+    GraphKind,
+    IterativeSelector,
+    anchor_work,
+    anchors_of_points,
+    load_state,
+    placeholder,
+    save_state,
+)
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers import spectral
 from mlfs_dask.solvers.blockwise import FEATURE_MATRICES, Factors, FeatureWeights, Trace, has_settled, unit_rows
@@ -373,14 +381,11 @@ class MFSIR(IterativeSelector):
     def _place_anchors(self, sample: SampledRows, m: int, scaling: Scaling) -> tuple[Anchors, float]:
         """Anchors by k-means, and γ = βc with the mean degree c of the graph of Eq. 6 on the sample."""
         points = scaling.apply(sample.X)
-        with runtime.stage("placing anchors"):
-            centres = place_anchors(points, min(m, points.shape[0]), self._seed)
-        if sp.issparse(points):  # which are not centred
-            centres -= scaling.centre * scaling.factor
+        anchors = anchors_of_points(points, m, scaling, self.anchor_neighbors, self._seed)
         # The mean squared distance over all pairs is 2 Σ var_f, and a standardised feature has variance 1.
         width = 2.0 * float((scaling.factor > 0).sum()) if self.lambda_ is None else float(self.lambda_) ** 2
         gamma = float(self.beta) * mean_degree(points, self.n_neighbors, width)
-        return Anchors(centres, scaling.centre, scaling.factor, self.anchor_neighbors), gamma
+        return anchors, gamma
 
     def _start(
         self, passes: PassRunner, scaling: Scaling, anchors: Anchors | None, labels: LabelKnowledge

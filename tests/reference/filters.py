@@ -8,6 +8,7 @@ import math
 import numpy as np
 from scipy import linalg
 
+from tests.reference.anchors import row_weights
 from tests.reference.label_entropy import discretise, entropy
 
 
@@ -128,4 +129,18 @@ def fimf(X, Y, bins=2, n_interacting_labels=10):
             shared = H[i] + H[j] - entropy(2 * a + b)
             given = entropy(code * 2 + a) + entropy(code * 2 + b) - H_f - entropy(code * 4 + 2 * a + b)
             scores[f] -= shared - given
+    return scores
+
+
+def laplacian(X, centres, s):
+    """1 − f'Lf / f'Df of centred features, with the n × n graph S = ZΛ⁻¹Z' of given anchors among standardised rows."""
+    std = X.std(axis=0)
+    Z = row_weights((X - X.mean(axis=0)) / np.where(std > 0, std, 1), centres, s)
+    S = Z @ np.diag(1 / Z.sum(axis=0)) @ Z.T
+    D = np.diag(S.sum(axis=1))
+    scores = np.zeros(X.shape[1])
+    for f, x in enumerate(X.T):
+        if std[f]:
+            centred = x - x @ D.sum(axis=1) / D.sum()
+            scores[f] = 1 - centred @ (D - S) @ centred / (centred @ D @ centred)
     return scores

@@ -1,0 +1,78 @@
+"""Laplacian score on an anchor graph: against its plain twin with the n × n graph; labels have no part in it."""
+
+from __future__ import annotations
+
+import dask.array as da
+import numpy as np
+import pytest
+from scipy import sparse as sp
+
+from mlfs_dask.blocks.anchors import place_anchors
+from mlfs_dask.blocks.sparse import as_labels
+from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.primitives.row_sources import ArrayRows
+from mlfs_dask.selectors.laplacian import LaplacianScore
+from tests.reference import filters as twins
+
+
+def problem(n=200, d=7):
+    """Rows in four groups; features 0 and 1 tell the groups, 2 in part, 6 is constant."""
+    rng = np.random.default_rng(0)
+    groups = rng.integers(0, 4, n)
+    X = rng.normal(size=(n, d))
+    X[:, 0] = 5 * (groups % 2) + 0.1 * X[:, 0] + 40
+    X[:, 1] = 5 * (groups // 2) + 0.1 * X[:, 1]
+    X[:, 2] += groups
+    X[rng.random(n) < 0.5, 3] = 0
+    X[:, 6] = 3.0
+    return X, np.full((n, 2), -1)
+
+
+@pytest.mark.parametrize("parameters", [{}, {"n_anchors": 12, "anchor_neighbors": 2, "random_state": 3}])
+def test_equals_the_plain_twin_in_any_container_and_chunking(parameters):
+    X, Y = problem()
+    m, s, seed = ({"n_anchors": 50, "anchor_neighbors": 3, "random_state": 0} | parameters).values()
+    std = np.where(X.std(axis=0) > 0, X.std(axis=0), np.inf)
+    dense = place_anchors((X - X.mean(axis=0)) / std, m, seed)
+    # Rows of sparse data are not centred, and k-means sees fewer of their digits.
+    sparse = place_anchors(sp.csr_array(X / std), m, seed) - X.mean(axis=0) / std
+    lazy = da.from_array(X, chunks=((80, 1, 119), (4, 3)))
+    for rows, centres in (
+        ((X, Y), dense),
+        ((lazy, Y), dense),
+        ((ArrayRows(X, as_labels(Y), block_bytes=1000), None), dense),
+        ((sp.csr_array(X), Y), sparse),
+        ((lazy.map_blocks(sp.csr_array), Y), sparse),
+    ):
+        found = LaplacianScore(3, **parameters).fit(*rows)
+        expected = twins.laplacian(X, centres, s)
+        assert found.scores_ == pytest.approx(expected, rel=1e-9, abs=1e-9)
+        assert found.scores_[6] == 0
+        assert set(found.ranking_[:2].tolist()) == {0, 1}
+        assert found.report_.passes == found.report_.plan["passes"] == 2
+        assert found.report_.extra["anchors"] == len(centres)
+
+
+def test_labels_have_no_part_in_it():
+    X, Y = problem()
+    expected = LaplacianScore(3).fit(X, Y).scores_.tolist()
+    assert LaplacianScore(3).fit(X, np.random.default_rng(1).integers(0, 2, Y.shape)).scores_.tolist() == expected
+
+
+def test_scores_lie_between_0_and_1_and_do_not_depend_on_units():
+    X, Y = problem()
+    scores = LaplacianScore(3).fit(X, Y).scores_
+    assert scores.min() >= 0
+    assert scores.max() <= 1
+    moved = LaplacianScore(3).fit(X * np.logspace(-3, 3, 7) + 1, Y).scores_
+    assert moved == pytest.approx(scores, rel=1e-6)
+
+
+def test_what_cannot_be_is_refused_or_warned_of():
+    X, Y = problem()
+    with pytest.raises(UsageError, match="n_anchors must be a whole number of at least 1; got 0"):
+        LaplacianScore(3, n_anchors=0).fit(X, Y)
+    with pytest.raises(DataError, match=r"column 2 \(counted from 0\): X contains NaN"):
+        LaplacianScore(3).fit(np.where(np.arange(7) == 2, np.nan, X), Y)
+    with pytest.warns(UserWarning, match="laplacian can tell no feature from another: all 2 features are constant"):
+        LaplacianScore(1).fit(np.ones((40, 2)), Y[:40])
