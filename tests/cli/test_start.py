@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import pty
+import re
+import select
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -133,26 +137,87 @@ def test_completing_a_method_imports_none() -> None:
     assert (done.returncode, done.stdout) == (0, "['elc', 'enm']\n")
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-def test_bash_takes_the_line_of_the_manual(tmp_path: Path) -> None:
-    """The documented line, in a real bash, with `mlfs` on the path."""
-    (tmp_path / "mlfs").write_text(f"#!{sys.executable}\nfrom mlfs_dask_cli import start\nstart()\n", encoding="utf-8")
-    (tmp_path / "mlfs").chmod(0o755)
+def line_of_the_manual(shell: str) -> str:
+    """What the manual puts into the start-up file of a shell."""
+    manual = (Path(__file__).parent.parent.parent / "docs" / "cli.md").read_text(encoding="utf-8")
+    found = re.search(rf"^\| {shell}\b[^|]*\| `(.*)` \|$", manual, re.MULTILINE)
+    assert found is not None
+    return found[1].replace(r"\|", "|")
+
+
+@pytest.fixture
+def path_with_mlfs(tmp_path: Path) -> dict[str, str]:
+    """Environment with `mlfs` on the path, and a folder of its own as home."""
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "mlfs"
+    program.write_text(f"#!{sys.executable}\nfrom mlfs_dask_cli import start\nstart()\n", encoding="utf-8")
+    program.chmod(0o755)
+    home = str(tmp_path)
+    return {
+        **os.environ,
+        "PATH": f"{program.parent}:{os.environ['PATH']}",
+        "HOME": home,
+        "ZDOTDIR": home,
+        "TERM": "dumb",
+    }
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+def test_bash_takes_the_line_of_the_manual(path_with_mlfs: dict[str, str]) -> None:
     script = (
-        'eval "$(_MLFS_COMPLETE=bash_source mlfs)"\n'
+        f"{line_of_the_manual('bash')}\n"
         "complete -p mlfs\n"
         "COMP_WORDS=(mlfs select sm); COMP_CWORD=2; _mlfs_completion mlfs\n"
         'echo "${COMPREPLY[@]}"\n'
     )
     done = subprocess.run(
-        ["bash", "--norc", "-c", script],
-        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        ["bash", "--norc", "-c", script], env=path_with_mlfs, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.splitlines()[-1] == "smfs", done.stderr
+    assert "_mlfs_completion mlfs" in done.stdout
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+def test_zsh_takes_the_line_of_the_manual(path_with_mlfs: dict[str, str], tmp_path: Path) -> None:
+    """On a terminal, where alone it completes."""
+    (tmp_path / ".zshrc").write_text(f"{line_of_the_manual('zsh')}\nPROMPT='ready '\n")
+    ours, terminal = pty.openpty()
+    with subprocess.Popen(
+        ["zsh", "-i"], env=path_with_mlfs, cwd=tmp_path, stdin=terminal, stdout=terminal, stderr=terminal
+    ) as zsh:
+        os.close(terminal)
+        shown = b""
+
+        def read_until(text: bytes) -> None:
+            nonlocal shown
+            deadline = time.monotonic() + 60
+            while text not in shown:
+                assert select.select([ours], [], [], max(deadline - time.monotonic(), 0))[0], shown
+                shown += os.read(ours, 4096)
+
+        try:
+            read_until(b"ready ")
+            os.write(ours, b"mlfs select sm\t")
+            read_until(b"mlfs select smfs ")
+        finally:
+            zsh.kill()
+            os.close(ours)
+    assert b"not found" not in shown
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+def test_fish_takes_the_line_of_the_manual(path_with_mlfs: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "fish" / "completions" / "mlfs.fish"
+    file.parent.mkdir(parents=True)
+    file.write_text(line_of_the_manual("fish"))
+    done = subprocess.run(
+        ["fish", "-c", "complete -C 'mlfs select sm'; complete -C 'mlfs select elc --variant s'"],
+        env={**path_with_mlfs, "XDG_CONFIG_HOME": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.stdout.splitlines()[-1] == "smfs", done.stderr
-    assert "_mlfs_completion mlfs" in done.stdout
+    assert done.stdout.split() == ["smfs", "screen"], done.stderr
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
