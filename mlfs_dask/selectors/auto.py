@@ -319,7 +319,7 @@ class AutoSelector(BaseSelector):
         if not _is_measured(source):
             return ()
         candidates, _ = self._candidates(source, resources)
-        return [self._sample(source), *_read_together(_shared(candidates))]
+        return [self._sample(source), *(statistic for group in _shared(candidates) for statistic in group.values())]
 
     # ------------------------------------------------------------------ run
 

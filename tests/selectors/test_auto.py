@@ -278,3 +278,13 @@ def test_the_command_end_to_end(store, tmp_path):
     planned = CliRunner().invoke(mlfs, ["plan", "auto", str(store), "--json", "--cache", "none"])
     assert planned.exit_code == 0, planned.output
     assert "judges " in planned.output
+
+
+def test_methods_in_one_command_share_its_reading(store, tmp_path):
+    words = ["select", "auto,chi2,elc", str(store), "-k", "3", "--json"]
+    done = CliRunner().invoke(mlfs, [*words, "-o", str(tmp_path / "all"), "--cache", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert [run["passes"] for run in found["runs"]] == [0, 0, 0]
+    alone = AutoSelector(3).fit(open_dataset(store)).report_.extra
+    assert found["runs"][0]["extra"]["judged"] == alone["judged"]
