@@ -24,6 +24,7 @@ from mlfs_dask.errors import (
     StoreNotAllowedError,
     StoreUnavailableError,
 )
+from mlfs_dask.redaction import redact
 
 logger = logging.getLogger(__name__)
 
@@ -150,7 +151,7 @@ def _system_words(error: BaseException) -> str:
 
 def report_failure(failure: Failure, *, as_json: bool) -> None:
     """Print the message on standard error and, on request, one JSON object on standard output."""
-    click.echo(f"mlfs: {failure.message}", err=True)
+    click.echo(redact(f"mlfs: {failure.message}"), err=True)
     if as_json:
         error = {
             "kind": failure.kind,
@@ -158,7 +159,7 @@ def report_failure(failure: Failure, *, as_json: bool) -> None:
             "message": failure.message,
             **failure.details,
         }
-        click.echo(json.dumps({"error": error}, default=str))
+        click.echo(redact(json.dumps({"error": error}, default=str)))
 
 
 def _present(error: object, names: Sequence[str]) -> dict[str, Any]:

@@ -10,13 +10,15 @@ from typing import Any, TypeVar
 
 import click
 
+from mlfs_dask.redaction import redact
+
 Number = TypeVar("Number", int, float)
 
 
 def print_line(text: str) -> None:
     """Print a line on standard error as it is now: while a bar is shown, that is above the bar."""
     # Not `err=True`, for which Click writes to the stream that a bar has put its own in front of.
-    click.echo(text, file=sys.stderr)
+    click.echo(redact(text), file=sys.stderr)
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Output:
 
     def result(self, value: Mapping[str, Any], text: str) -> None:
         """Print a command's result, as JSON or as text for people."""
-        click.echo(json.dumps(value, indent=2, default=_plain) if self.as_json else text)
+        click.echo(redact(json.dumps(value, indent=2, default=_plain) if self.as_json else text))
 
     def note(self, text: str) -> None:
         """Print a line for people on standard error."""

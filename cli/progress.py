@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TextIO
 
+from mlfs_dask.redaction import redact
 from mlfs_dask_cli.output import Output, between
 
 #: Seconds between two plain lines: a tenth of the time that has passed, within these bounds.
@@ -222,7 +223,7 @@ class JsonLines:
 
     def __call__(self, event: dict[str, Any]) -> None:
         line = {"seconds": round(time.monotonic() - self._start, 3), **event}
-        self._stream.write(json.dumps(line, default=str) + "\n")
+        self._stream.write(redact(json.dumps(line, default=str)) + "\n")
         self._stream.flush()
 
 

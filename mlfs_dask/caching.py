@@ -33,6 +33,7 @@ from mlfs_dask import runtime
 from mlfs_dask._version import __version__
 from mlfs_dask.errors import UsageError
 from mlfs_dask.fingerprints import code_digest, digest_of
+from mlfs_dask.json_text import parse_json
 
 logger = logging.getLogger(__name__)
 
@@ -320,7 +321,7 @@ class FolderEntry(CacheEntry):
 
 def _read_record(path: Path) -> dict[str, Any]:
     """`entry.json`; ValueError if it is not what was written."""
-    record = json.loads((path / _RECORD).read_bytes())
+    record = parse_json((path / _RECORD).read_bytes())
     if not isinstance(record, dict) or record.pop("digest", None) != digest_of(record):
         raise ValueError(f"{_RECORD} does not have its digest")
     return record

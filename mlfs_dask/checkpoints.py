@@ -33,6 +33,8 @@ from mlfs_dask import runtime
 from mlfs_dask._version import __version__
 from mlfs_dask.errors import MlfsError
 from mlfs_dask.fingerprints import code_digest, digest_of
+from mlfs_dask.json_text import parse_json
+from mlfs_dask.redaction import redact
 
 logger = logging.getLogger(__name__)
 
@@ -137,7 +139,7 @@ class Folder:
         self._options = dict(storage_options or {})
 
     def __str__(self) -> str:
-        return self.place
+        return redact(self.place)
 
     @property
     def is_remote(self) -> bool:
@@ -207,7 +209,7 @@ class Folder:
         try:
             return self._parse(content, key)
         except _DAMAGE as error:
-            logger.warning("the checkpoint %s/%s is damaged and left aside: %s", self.place, file, error)
+            logger.warning("the checkpoint %s/%s is damaged and left aside: %s", self, file, error)
             return None
 
     def _read_bytes(self, file: str) -> bytes:
@@ -223,7 +225,7 @@ class Folder:
             damaged = archive.zip.testzip()
             if damaged is not None:
                 raise ValueError(f"wrong check sum of {damaged}")
-            header = json.loads(archive[_FACTS].tobytes())
+            header = parse_json(archive[_FACTS].tobytes())
             if header["key"] != key:
                 logger.warning(
                     "the checkpoint in %s was left by another method, data, parameters or version; it is left aside",

@@ -9,7 +9,6 @@ every wait for a cluster has an end, and what ends it says what to do.
 from __future__ import annotations
 
 import ipaddress
-import json
 import logging
 import os
 import signal
@@ -26,6 +25,7 @@ from mlfs_dask import runtime
 from mlfs_dask.admission import admission
 from mlfs_dask.block_sizes import register_sizes
 from mlfs_dask.errors import ClusterLostError, UsageError, number_of, parameter
+from mlfs_dask.json_text import parse_json
 from mlfs_dask.runtime import Resources
 
 if TYPE_CHECKING:
@@ -450,7 +450,7 @@ def _address_from_file(scheduler_file: str, deadline: float, wait: float) -> str
     problem = "there is no such file"
     while True:
         try:
-            return str(json.loads(path.read_text())["address"])
+            return str(parse_json(path.read_text())["address"])
         except FileNotFoundError:
             problem = "there is no such file"
         except (ValueError, KeyError, TypeError):

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from typing import Literal
 
+from mlfs_dask.redaction import redact
+
 #: What the system says where no further file can be opened, and what to do.
 TOO_MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 TOO_MANY_FILES_CURE = "raise the limit of open files (`ulimit -n 1024`)"
@@ -92,9 +94,12 @@ def parameter(name: str, value: object = None) -> str:
 
 
 class MlfsError(Exception):
-    """Root of the errors raised on purpose; `exit_code` is what `mlfs` exits with."""
+    """Root of the errors raised on purpose; `exit_code` is what `mlfs` exits with. Secrets in URLs are left out."""
 
     exit_code = 1
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(redact(text))
 
 
 class UsageError(MlfsError, ValueError):
@@ -129,25 +134,25 @@ class DataError(MlfsError, ValueError):
         value: object = None,
         cure: str | None = None,
     ) -> None:
-        self.problem = problem
-        self.file = file
+        self.problem = redact(problem)
+        self.file = None if file is None else redact(str(file))
         self.line = line
         self.column = column
-        self.value = value
-        self.cure = cure
+        self.value = redact(value) if isinstance(value, str) else value
+        self.cure = None if cure is None else redact(cure)
         place = []
-        if file is not None:
-            place.append(str(file))
+        if self.file is not None:
+            place.append(self.file)
         if line is not None:
             place.append(f"line {line}")
         if column is not None:
             counted = "" if file is not None else " (counted from 0)"
             place.append(f"column {column}{counted}" if isinstance(column, int) else f"column {column!r}")
         if value is not None:
-            place.append(f"value {value!r}")
-        text = (", ".join(place) + ": " if place else "") + problem
-        if cure:
-            text += f"\n  cure: {cure}"
+            place.append(f"value {self.value!r}")
+        text = (", ".join(place) + ": " if place else "") + self.problem
+        if self.cure:
+            text += f"\n  cure: {self.cure}"
         super().__init__(text)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -182,10 +187,10 @@ class DoesNotFitError(MlfsError, MemoryError):
     exit_code = 4
 
     def __init__(self, what: str, *, projected: int, available: int, cure: str) -> None:
-        self.what = what
+        self.what = redact(what)
         self.projected = int(projected)
         self.available = int(available)
-        self.cure = cure
+        self.cure = redact(cure)
         super().__init__(
             f"{what}: projected {_mebibytes(projected)}, available {_mebibytes(available)}\n  cure: {cure}"
         )
@@ -216,9 +221,9 @@ class StoreAccessError(MlfsError):
     """
 
     def __init__(self, store: str, problem: str, cure: str) -> None:
-        self.store = store
-        self.problem = problem
-        self.cure = cure
+        self.store = redact(store)
+        self.problem = redact(problem)
+        self.cure = redact(cure)
         super().__init__(f"{store}: {problem}\n  cure: {cure}")
 
     def __reduce__(self) -> tuple[object, ...]:

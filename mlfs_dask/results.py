@@ -24,6 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError, MlfsError, UsageError
+from mlfs_dask.json_text import parse_json
+from mlfs_dask.redaction import redact
 
 if TYPE_CHECKING:
     from mlfs_dask.storage.object_store import RemoteObjects
@@ -401,7 +403,7 @@ def read_run(path: str, *, storage_options: Mapping[str, Any] | None = None) -> 
     """
     record_text = read_text(path, RECORD, storage_options=storage_options)
     try:
-        record = json.loads(record_text)
+        record = parse_json(record_text)
         k, n_features = int(record["k"]), int(record["d"])
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"this is not the record of a run ({error}).", file=f"{path}/{RECORD}", cure=_CURE) from error
@@ -489,10 +491,13 @@ def read_text(
     DataError
         There is none, or it is no text.
     """
+    from mlfs_dask.storage.object_store import open_file  # as in `check_permission`
+
     try:
         if is_url(path):
             return _remote(path, storage_options).read(name).decode("utf-8")
-        return (Path(path) / name).read_bytes().decode("utf-8")
+        with os.fdopen(open_file(Path(path) / name), "rb") as file:
+            return file.read().decode("utf-8")
     except (FileNotFoundError, NotADirectoryError) as error:
         raise DataError(f"no {name} here, so this is not a finished {what}.", file=path, cure=cure) from error
     except UnicodeDecodeError as error:
@@ -500,7 +505,10 @@ def read_text(
 
 
 def as_json(value: Any) -> Any:
-    """Plain data that strict JSON can hold: NumPy values as Python's, NaN and infinities as null."""
+    """Plain data that strict JSON can hold: NumPy values as Python's, NaN and infinities as null.
+
+    URLs are without their secrets.
+    """
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, Mapping):
@@ -509,4 +517,4 @@ def as_json(value: Any) -> Any:
         return [as_json(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    return value
+    return redact(value) if isinstance(value, str) else value

@@ -35,6 +35,7 @@ from mlfs_dask.evaluation.experiment import Experiment
 from mlfs_dask.evaluation.inputs import Inputs
 from mlfs_dask.evaluation.resume import PartialResults, partial_folder
 from mlfs_dask.fingerprints import code_digest, digest_of
+from mlfs_dask.json_text import parse_json
 from mlfs_dask.primitives.passes import cache_entry
 from mlfs_dask.results import RECORD, as_json, is_url, read_run, write_run
 from mlfs_dask.runtime import Resources
@@ -582,7 +583,7 @@ class Batch:
         """The record of a job that is done: of the same store, parameters and version."""
         file = self._folder(job) / (RECORD if job.evaluation is None else evaluations.RECORD)
         try:
-            if json.loads(file.read_bytes()).get("job") != self._digest(job):
+            if parse_json(file.read_bytes()).get("job") != self._digest(job):
                 return None
             if job.evaluation is None:
                 return read_run(str(file.parent)).record

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ import yaml
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.selectors.options import key_of
+
+#: Values of a plan at most.
+MAX_VALUES = 100_000
 
 
 @dataclass(frozen=True)
@@ -101,22 +105,27 @@ def read_document(path: str | Path) -> Item:
         raise DataError(f"it cannot be read: {error.strerror or error}", file=file) from error
     except UnicodeDecodeError as error:
         raise DataError("it is no text in UTF-8", file=file, cure="save it as UTF-8") from error
+    except RecursionError as error:
+        raise DataError("it is nested too deeply", file=file) from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or str(error)
         raise DataError(f"no valid YAML: {problem}", file=file, line=mark and mark.line + 1) from error
     if node is None:
         raise DataError("the file is empty", file=file)
-    return _item(node, file, yaml.constructor.SafeConstructor(), ())
+    return _item(node, file, yaml.constructor.SafeConstructor(), (), itertools.count())
 
 
-def _item(node: Any, file: str, constructor: Any, within: tuple[Any, ...]) -> Item:
+def _item(node: Any, file: str, constructor: Any, within: tuple[Any, ...], number: Iterator[int]) -> Item:
     line = node.start_mark.line + 1
+    if next(number) >= MAX_VALUES:
+        # A few lines of aliases to aliases stand for any number of values.
+        raise DataError(f"it holds more than {MAX_VALUES:,} values", file=file, line=line)
     if node in within:
         raise DataError("an alias refers to what it is in", file=file, line=line)
     within = (*within, node)
     if isinstance(node, yaml.SequenceNode):
-        return Item([_item(each, file, constructor, within) for each in node.value], file, line)
+        return Item([_item(each, file, constructor, within, number) for each in node.value], file, line)
     if isinstance(node, yaml.MappingNode):
         entries: dict[str, Item] = {}
         for key, value in node.value:
@@ -130,7 +139,7 @@ def _item(node: Any, file: str, constructor: Any, within: tuple[Any, ...]) -> It
                     line=key.start_mark.line + 1,
                 )
             # The line of the key: its value may begin on another.
-            found = _item(value, file, constructor, within)
+            found = _item(value, file, constructor, within, number)
             entries[key.value] = Item(found.value, file, key.start_mark.line + 1)
         return Item(entries, file, line)
     try:

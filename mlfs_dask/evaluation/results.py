@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.json_text import parse_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -217,7 +218,7 @@ def read_eval(path: str | Path) -> Evaluation:
     from mlfs_dask.results import read_text
 
     try:
-        record = json.loads(read_text(str(path), RECORD, what="evaluation", cure=_CURE))
+        record = parse_json(read_text(str(path), RECORD, what="evaluation", cure=_CURE))
         version = int(record["format_version"])
         if record["kind"] != "eval":
             raise ValueError(f"kind is {record['kind']!r}")
@@ -265,7 +266,7 @@ def finished_jobs(path: str | Path) -> list[Path]:
 
     text = read_text(str(path), BATCH, what="batch", cure="run `mlfs batch --resume`, or name the folders in jobs/")
     try:
-        names = [str(name) for name in json.loads(text)["jobs"]]
+        names = [str(name) for name in parse_json(text)["jobs"]]
     except (ValueError, TypeError, KeyError) as error:
         raise DataError(f"damaged: {error}", file=f"{path}/{BATCH}", cure="name the folders in jobs/") from error
     folders = [Path(path) / "jobs" / name for name in names]

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mlfs_dask.json_text import parse_json
 from mlfs_dask.results import as_json, is_url, not_written
 
 _JOB = "job.json"
@@ -61,7 +62,7 @@ class PartialResults:
     def load(self, name: str) -> dict[str, Any] | None:
         """What was saved under a name; None where there is no complete file."""
         try:
-            found = json.loads(self._file(name).read_text())
+            found = parse_json(self._file(name).read_text())
         except (OSError, ValueError):
             return None
         return found if isinstance(found, dict) else None

@@ -19,6 +19,7 @@ from mlfs_dask.evaluation.column_subset import ColumnSubset
 from mlfs_dask.primitives.passes import PassRecord
 from mlfs_dask.primitives.row_sources import ArrayRows, as_rows
 from mlfs_dask.primitives.subsets import JoinedRows, read_rows, row_subset
+from mlfs_dask.redaction import redact
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.labels import label_matrix
 from mlfs_dask.typing import Matrix, RowSource
@@ -289,5 +290,5 @@ def dataset_name(path: str) -> str:
     >>> dataset_name("s3://bucket/sets/enron.zarr/")
     'enron'
     """
-    name = PurePosixPath(path.rstrip("/")).name
+    name = PurePosixPath(redact(path).rstrip("/")).name
     return name[: -len(".zarr")] if name.endswith(".zarr") else name

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.comparison import FORMAT_VERSION, Comparison
+from mlfs_dask.json_text import parse_json
 from mlfs_dask.reporting.figures import Figure, Styles, critical_differences, curve, stability_curve, web, write_figure
 from mlfs_dask.reporting.tables import cases, comparison_table, csv_text, has_all, markdown, of_case, runs_of, title_of
 
@@ -181,7 +182,7 @@ def read_comparison(path: str | Path) -> Comparison:
     def parsed(name: str) -> Any:
         text = read_text(str(path), name, what="comparison", cure=_CURE)
         try:
-            return json.loads(text)
+            return parse_json(text)
         except ValueError as error:
             raise DataError(f"damaged: {error}", file=f"{path}/{name}", cure=_CURE) from error
 

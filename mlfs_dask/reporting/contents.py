@@ -11,6 +11,7 @@ from typing import Any
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.comparison import Comparison, compare
 from mlfs_dask.evaluation.results import BATCH, Evaluation, finished_jobs, read_eval
+from mlfs_dask.redaction import redact
 from mlfs_dask.reporting.comparison_folder import read_comparison
 from mlfs_dask.results import Run, read_run, read_text
 from mlfs_dask.selectors import METHODS, get_method
@@ -203,7 +204,7 @@ def changed_params(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
 
 def _folder_names(runs: Sequence[Run]) -> list[str]:
     """Names of the folders; where they are alike with the name of the folder above, or a mark."""
-    paths = [PurePosixPath(run.path.rstrip("/")) for run in runs]
+    paths = [PurePosixPath(redact(run.path).rstrip("/")) for run in runs]
     names = [path.name for path in paths]
     result: list[str] = []
     for path in paths:

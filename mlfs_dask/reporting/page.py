@@ -21,6 +21,7 @@ from mlfs_dask._version import __version__
 from mlfs_dask.errors import DataError, MlfsError, UsageError
 from mlfs_dask.evaluation.comparison import Comparison
 from mlfs_dask.evaluation.results import Evaluation, splits_in_words
+from mlfs_dask.redaction import redact
 from mlfs_dask.reporting import figures as draw
 from mlfs_dask.reporting.comparison_folder import anchor, figures_of
 from mlfs_dask.reporting.contents import Contents, LabelledRun, changed_params, read_contents
@@ -116,7 +117,7 @@ def report(
             Path(figures).mkdir(parents=True, exist_ok=True)
             for figure in drawn:
                 write_figure(figure, Path(figures) / figure.name)
-        aside.write_text(text, encoding="utf-8")
+        aside.write_text(redact(text), encoding="utf-8")
     return {
         "page": str(place),
         "bytes": place.stat().st_size,

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.storage.digest import ROOT_KEY
-from mlfs_dask.storage.zarr_format import array_metadata, bytes_codecs, encoder, group_metadata
+from mlfs_dask.storage.limits import require_memory
+from mlfs_dask.storage.zarr_format import array_metadata, bytes_codecs, decode, encoder, group_metadata
 
 Object: TypeAlias = tuple[str, bytes]
 """Key below the root of a store, and content."""
@@ -19,6 +20,8 @@ STRINGS = {"encoding-type": "string-array", "encoding-version": "0.2.0"}
 DICT = {"encoding-type": "dict", "encoding-version": "0.1.0"}
 
 _CHUNK = 1 << 20
+#: Bytes that are held for each of packed strings: packed, as objects of Python, and as entries of NumPy.
+_STRING_BYTES = 20
 # Row numbers and ranges of many features compress to a fraction, and are read once.
 _COMPRESSOR = "blosc-zstd"
 
@@ -99,10 +102,13 @@ def strings(name: str, values: Sequence[str]) -> Iterator[Object]:
         yield f"{name}/c/{start // _CHUNK}", bytes(pack.encode(texts.encode(padded)))
 
 
-def read_vector(read_object: Callable[[str], bytes], name: str, metadata: Mapping[str, Any]) -> NDArray[Any] | None:
-    """Numbers or strings as `vector` and `strings` write them; None for what is written otherwise.
+def read_vector(
+    read_object: Callable[[str], bytes], name: str, metadata: Mapping[str, Any], length: int
+) -> NDArray[Any]:
+    """Numbers or strings as `vector` and `strings` write them.
 
-    Loading zarr-python for them would take a third of the time in which a small store is selected from.
+    Loading zarr-python for them would take a third of the time in which a small store is selected from, and it unpacks
+    a chunk into as much memory as the chunk asks for.
 
     Parameters
     ----------
@@ -111,32 +117,56 @@ def read_vector(read_object: Callable[[str], bytes], name: str, metadata: Mappin
     name : str
     metadata : mapping
         The array's `zarr.json`.
+    length : int
+        That it has to have.
 
     Raises
     ------
     OSError, ValueError, RuntimeError, KeyError
         They are damaged.
+    DoesNotFitError
+        The system does not have the memory for them.
     """
-    import numcodecs
-
-    length, chunk = metadata["shape"][0], metadata["chunk_grid"]["configuration"]["chunk_shape"][0]
-    if [*metadata["codecs"]] == _STRING_CODECS:
-        dtype, first, last = np.dtypes.StringDType(), numcodecs.VLenUTF8(), numcodecs.Zstd()
-    else:
-        dtype = np.dtype(metadata["data_type"]).newbyteorder("<")
-        first, last = None, numcodecs.Blosc()
-        if [*metadata["codecs"]] != bytes_codecs(dtype, _COMPRESSOR):
-            return None
-    values = np.full(length, metadata["fill_value"], dtype)
-    for number, start in enumerate(range(0, length, chunk)):
+    chunk = min(length, _CHUNK)
+    found = metadata["shape"], metadata["chunk_grid"]["configuration"]["chunk_shape"], metadata["fill_value"]
+    texts = metadata["data_type"] == "string"
+    dtype: Any = np.dtypes.StringDType() if texts else np.dtype(str(metadata["data_type"])).newbyteorder("<")
+    codecs = _STRING_CODECS if texts else bytes_codecs(dtype, _COMPRESSOR)
+    if [*metadata["codecs"]] != codecs or found != ([length], [chunk], "" if texts else 0):
+        raise ValueError(f"an array of {length} entries, as a store has them, was expected")
+    require_memory(f"reading {name}", length * dtype.itemsize)
+    values = np.zeros(length, dtype)
+    for start in range(0, length, _CHUNK):
         try:
-            content = read_object(f"{name}/c/{number}")
+            content = np.frombuffer(read_object(f"{name}/c/{start // _CHUNK}"), np.uint8)
         except FileNotFoundError:
             continue
-        unpacked = last.decode(content)
-        read = np.frombuffer(unpacked, dtype) if first is None else first.decode(unpacked)
+        read = _unpack_strings(name, content) if texts else np.empty(chunk, dtype)
+        if not texts:
+            decode("blosc", content, read.view(np.uint8))
         if len(read) != chunk:
-            raise ValueError(f"part {number} has {len(read)} entries, not {chunk}")
+            raise ValueError(f"part {start // _CHUNK} has {len(read)} entries, not {chunk}")
         part = values[start : start + chunk]
         part[:] = read[: len(part)]
     return values
+
+
+def _unpack_strings(name: str, content: NDArray[np.uint8]) -> NDArray[Any]:
+    """The strings of a chunk. Only its header says what they take: that is looked at first."""
+    import numcodecs
+    import zstandard
+
+    try:
+        size = zstandard.frame_content_size(content.data)
+    except zstandard.ZstdError as error:
+        raise ValueError(str(error)) from None
+    if size < 4:
+        raise ValueError("it does not say what it holds")
+    require_memory(f"reading {name}", size * _STRING_BYTES)
+    packed = np.empty(size, np.uint8)
+    decode("zstd", content, packed)
+    # Each string takes 4 bytes at least: numcodecs makes room for as many as the first 4 bytes say.
+    if int(packed[:4].view("<u4")[0]) > size // 4:
+        raise ValueError("it says that it holds more strings than it has room for")
+    strings: NDArray[Any] = numcodecs.VLenUTF8().decode(packed)
+    return strings

@@ -40,6 +40,7 @@ import numpy as np
 from mlfs_dask import runtime
 from mlfs_dask._version import __version__
 from mlfs_dask.errors import DISK_FULL, DataError, DoesNotFitError, MlfsError, UsageError
+from mlfs_dask.redaction import redact
 from mlfs_dask.storage.chunking import (
     MAX_BATCH,
     MIN_BATCH,
@@ -355,7 +356,7 @@ def convert_reader(
 
 
 def _hash_sources(sources: Sequence[Source], enough: threading.Event) -> dict[str, str | None]:
-    return {source.path: sha256(source, enough) for source in sources}
+    return {redact(source.path): sha256(source, enough) for source in sources}
 
 
 def _record_hashes(hashing: Future[dict[str, str | None]], wip: Path) -> dict[str, str | None]:
@@ -392,8 +393,8 @@ def _describe_job(
     document = {
         "staging": _STAGING_VERSION,
         "version": __version__,
-        "sources": [asdict(source) for source in sources],
-        "options": asdict(options),
+        "sources": [{**asdict(source), "path": redact(source.path)} for source in sources],
+        "options": {**asdict(options), "keys": {key: redact(value) for key, value in options.keys.items()}},
         # Names and kinds may come from files beside the sources, such as an XML file of labels.
         "header": content_digest(json.loads(json.dumps(asdict(reader.header)))),
         "appended_to": None if extension is None else extension.schema.root_digest,
@@ -1016,11 +1017,11 @@ class _Run:
             kinds={kind: int((inferred.names.kinds == code).sum()) for code, kind in enumerate(KINDS)},
             version=__version__,
             created=dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-            command=self.command if old is None else f"{old.command} && {self.command}",
+            command=redact(self.command if old is None else f"{old.command} && {self.command}"),
             sources=(() if old is None else old.sources)
             + tuple(
-                {"path": source.path, "bytes": source.bytes, "sha256": hashes.get(source.path)}
-                for source in self.sources
+                {"path": path, "bytes": source.bytes, "sha256": hashes.get(path)}
+                for source, path in ((source, redact(source.path)) for source in self.sources)
             ),
             content=content,
             digest=content_digest(content),

@@ -7,7 +7,6 @@ everything else that speaks Dask.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -18,19 +17,19 @@ from numpy.typing import NDArray
 
 from mlfs_dask.blocks.sparse import count_labels
 from mlfs_dask.errors import DataError, MlfsError, number_of
+from mlfs_dask.json_text import parse_json
+from mlfs_dask.redaction import redact
 from mlfs_dask.row_subset import RowSubset
-from mlfs_dask.storage.access import access_error, fault_of, retried
+from mlfs_dask.storage.access import access_error, fault_of
 from mlfs_dask.storage.anndata_encoding import read_vector
 from mlfs_dask.storage.digest import ROOT_KEY, new_hash, root_is_intact
 from mlfs_dask.storage.object_store import RemoteObjects, is_url, local_path, open_objects, read_schema
-from mlfs_dask.storage.schema import StoreSchema
+from mlfs_dask.storage.schema import KINDS, StoreSchema
 from mlfs_dask.storage.store_reader import (
     ArrayLayout,
     MatrixLayout,
     StoreLocation,
     StoreRows,
-    has_checksums,
-    is_plain,
 )
 from mlfs_dask.subset_spec import Chosen, choose_columns, choose_rows
 from mlfs_dask.typing import FeatureInfo
@@ -76,7 +75,11 @@ def open_dataset(store: str | Path, *, storage_options: Mapping[str, Any] | None
     except PermissionError as error:
         raise access_error(objects.path, error) from None
     _check_objects(schema, present, objects.path)
-    metadata = json.loads(root).get("consolidated_metadata", {}).get("metadata", {})
+    try:
+        metadata = dict(parse_json(root)["consolidated_metadata"]["metadata"])
+    except (KeyError, TypeError, ValueError) as error:
+        problem = f"{ROOT_KEY} is damaged: it has no metadata of arrays"
+        raise DataError(problem, file=objects.path, cure=_CURE) from error
     path = objects.path if is_url(store) else str(local_path(store).absolute())
     return Dataset(StoreLocation(path, dict(storage_options or {}), schema.root_digest), schema, metadata)
 
@@ -123,7 +126,7 @@ class Dataset:
 
     def __repr__(self) -> str:
         n, d, q = self.schema.n, self.schema.d, self.schema.q
-        return f"<Dataset {self.path}: {n:,} rows, {d:,} features, {q:,} labels, {self.schema.storage}>"
+        return f"<Dataset {redact(self.path)}: {n:,} rows, {d:,} features, {q:,} labels, {self.schema.storage}>"
 
     @property
     def digest(self) -> str:
@@ -144,42 +147,45 @@ class Dataset:
 
     @cached_property
     def feature_names(self) -> NDArray[Any]:
-        return self._read("var/_index")
+        return self._read("var/_index", self.schema.d)
 
     @cached_property
     def label_names(self) -> NDArray[Any]:
-        return self._read("uns/mlfs/label_names")
+        return self._read("uns/mlfs/label_names", self.schema.q)
 
     @cached_property
     def kinds(self) -> NDArray[Any]:
         """Array of str, shape (d,): numeric, integer, binary or categorical."""
-        values = self._read("var/kind/categories")
-        kinds: NDArray[Any] = values[self._read("var/kind/codes")]
+        values, codes = self._read("var/kind/categories", len(KINDS)), self._read("var/kind/codes", self.schema.d)
+        if not np.isin(codes, np.arange(len(KINDS))).all():
+            raise DataError("var/kind/codes is damaged: it holds a kind that there is not", file=self.path, cure=_CURE)
+        kinds: NDArray[Any] = values[codes]
         return kinds
 
     @cached_property
     def categories(self) -> dict[int, tuple[str, ...]]:
         """Feature index -> its values in the order of their codes."""
-        document = json.loads(str(self._read("uns/mlfs/categories")[0]))
-        return {int(feature): tuple(values) for feature, values in document.items()}
+        text = str(self._read("uns/mlfs/categories", 1)[0])
+        try:
+            document = parse_json(text)
+            return {int(feature): tuple(map(str, values)) for feature, values in document.items()}
+        except (ValueError, TypeError, AttributeError) as error:
+            raise DataError(f"uns/mlfs/categories is damaged: {error}", file=self.path, cure=_CURE) from error
 
     @cached_property
     def features(self) -> FeatureInfo:
         """Ranges, categories and missing values of each feature, counted when the store was made."""
         return FeatureInfo(
-            minimum=self._read("var/min"),
-            maximum=self._read("var/max"),
-            n_categories=self._read("var/n_categories"),
-            n_missing=self._read("var/n_missing"),
+            minimum=self._read("var/min", self.schema.d),
+            maximum=self._read("var/max", self.schema.d),
+            n_categories=self._read("var/n_categories", self.schema.d),
+            n_missing=self._read("var/n_missing", self.schema.d),
         )
 
-    def _read(self, key: str) -> NDArray[Any]:
+    def _read(self, key: str, length: int) -> NDArray[Any]:
         try:
-            found = read_vector(self._read_object, key, self._metadata[key])
-            if found is None:
-                found = retried(lambda: np.asarray(self._location.open_array(key)[:]), self.path)
-            return found
-        except (OSError, ValueError, RuntimeError, KeyError) as error:
+            return read_vector(self._read_object, key, self._metadata[key], length)
+        except (OSError, ValueError, RuntimeError, KeyError, TypeError, AttributeError) as error:
             if fault_of(error) in ("not allowed", "unavailable"):
                 raise access_error(self.path, error) from error
             self._location.require_unchanged()
@@ -202,11 +208,12 @@ class Dataset:
     @cached_property
     def store_rows(self) -> StoreRows:
         """All rows of the store."""
-        partitions = self.schema.partitions
+        schema, partitions = self.schema, self.schema.partitions
+        n, labels_storage = schema.n, schema.labels_storage
         return StoreRows(
             location=self._location,
-            X=self._matrix("X", (self.schema.n, self.schema.d), self.schema.storage),
-            Y=self._matrix("obsm/labels", (self.schema.n, self.schema.q), self.schema.labels_storage),
+            X=self._matrix("X", (n, schema.d), schema.storage, partitions.nonzeros[-1], schema.dtype),
+            Y=self._matrix("obsm/labels", (n, schema.q), labels_storage, partitions.label_nonzeros[-1], "int8"),
             partition_rows=np.array(partitions.rows, np.int64),
             nonzero_offsets=np.array(partitions.nonzeros, np.int64),
             label_offsets=np.array(partitions.label_nonzeros, np.int64),
@@ -216,46 +223,39 @@ class Dataset:
             earlier_digests=tuple((state["digest"], state["partitions"]) for state in self.schema.earlier),
         )
 
-    def _matrix(self, name: str, shape: tuple[int, int], storage: str) -> MatrixLayout:
+    def _matrix(self, name: str, shape: tuple[int, int], storage: str, stored: int, dtype: str) -> MatrixLayout:
         if storage == "dense":
-            return MatrixLayout(shape, dense=self.layout(name, shape))
-        stored = self.layout(f"{name}/data").shape
+            return MatrixLayout(shape, dense=self.layout(name, shape, dtype))
         return MatrixLayout(
             shape,
-            data=self.layout(f"{name}/data"),
-            indices=self.layout(f"{name}/indices", stored),
-            indptr=self.layout(f"{name}/indptr", (shape[0] + 1,)),
+            data=self.layout(f"{name}/data", (stored,), dtype),
+            indices=self.layout(f"{name}/indices", (stored,), "int32"),
+            indptr=self.layout(f"{name}/indptr", (shape[0] + 1,), "int64"),
         )
 
     def array_metadata(self, key: str) -> Any:
         """The metadata of an array; None if there is no such array."""
         return self._metadata.get(key)
 
-    def layout(self, key: str, shape: tuple[int, ...] | None = None) -> ArrayLayout:
-        """How an array is cut. From the consolidated metadata, so that opening needs no Zarr and no further object."""
+    def layout(self, key: str, shape: tuple[int, ...], dtype: str) -> ArrayLayout:
+        """How an array is cut. From the consolidated metadata, so that opening needs no Zarr and no further object.
+
+        Raises
+        ------
+        DataError
+            There is no such array, or one of another shape or type, or cut in a way that no store has.
+        """
         try:
-            document = self._metadata[key]
-            (codec,) = document["codecs"]
-            inner = codec["configuration"]
-            layout = ArrayLayout(
-                key=key,
-                shape=tuple(document["shape"]),
-                dtype=np.dtype(document["data_type"]).newbyteorder("<").str,
-                shard_rows=document["chunk_grid"]["configuration"]["chunk_shape"][0],
-                chunk_rows=inner["chunk_shape"][0],
-                raw=is_plain(inner["codecs"]),
-                checksums=has_checksums(inner["codecs"]),
-                sharded=codec["name"] == "sharding_indexed",
-                fill_value=float(document["fill_value"]),
-            )
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+            layout = ArrayLayout.of(key, self._metadata[key])
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise DataError(
-                f"the metadata of {key} is missing or damaged ({error!r})",
-                file=self.path,
-                cure=_CURE,
+                f"the metadata of {key} is missing or damaged ({error!r})", file=self.path, cure=_CURE
             ) from None
-        if shape is not None and layout.shape != shape:
-            raise DataError(f"{key} has shape {layout.shape}, not {shape}", file=self.path, cure=_CURE)
+        found = (layout.shape, np.dtype(layout.dtype).name)
+        if found != (shape, dtype):
+            raise DataError(
+                f"{key} has shape {found[0]} and type {found[1]}, not {shape} and {dtype}", file=self.path, cure=_CURE
+            )
         return layout
 
     def subset(

@@ -27,7 +27,7 @@ from mlfs_dask.storage.schema import KINDS, Partitions, StoreSchema
 from mlfs_dask.storage.spool import SpooledRows
 from mlfs_dask.storage.statistics import Statistics
 from mlfs_dask.storage.store_reader import ArrayLayout, MatrixLayout, StoreLocation, read_entries
-from mlfs_dask.storage.writer import LABELS_NAME, X_NAME, array_specs
+from mlfs_dask.storage.writer import array_specs
 from mlfs_dask.storage.zarr_format import ArraySpec
 
 _CURE = "make its columns agree with those of the store"
@@ -224,18 +224,18 @@ class StoreExtension:
     def old_chunking(self) -> StoreChunking:
         """How the arrays of the store are cut."""
 
-        def cut(key: str) -> ArrayChunking:
-            layout = self.dataset.layout(key)
+        def cut(layout: ArrayLayout) -> ArrayChunking:
             return ArrayChunking(layout.shape[0], layout.chunk_rows, layout.shard_rows, layout.row_bytes)
 
-        def matrix(name: str, storage: str) -> MatrixChunking:
-            if storage == "dense":
-                return MatrixChunking(False, cut(name), None)
-            return MatrixChunking(True, cut(f"{name}/data"), cut(f"{name}/indptr"))
+        def matrix(of: MatrixLayout) -> MatrixChunking:
+            if of.dense is not None:
+                return MatrixChunking(False, cut(of.dense), None)
+            assert of.data is not None
+            assert of.indptr is not None
+            return MatrixChunking(True, cut(of.data), cut(of.indptr))
 
-        schema = self.schema
-        X, Y = matrix(X_NAME, schema.storage), matrix(LABELS_NAME, schema.labels_storage)
-        return StoreChunking(X, Y, sum(schema.sizes.values()))
+        rows = self.dataset.store_rows
+        return StoreChunking(matrix(rows.X), matrix(rows.Y), sum(self.schema.sizes.values()))
 
     def chunk(self, new: Statistics, partition_bytes: int) -> StoreChunking:
         """Cut new rows as a store of their own, in the form of this one."""

@@ -6,14 +6,15 @@ Everything here is bytes; nothing needs Zarr. Opening a store reads the one root
 from __future__ import annotations
 
 import errno
-import json
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, Protocol
 
 from mlfs_dask import runtime
 from mlfs_dask.errors import DataError, MlfsError, StoreAccessError, StoreNotAllowedError, UsageError
+from mlfs_dask.json_text import parse_json
 from mlfs_dask.storage.access import access_error, fault_of, file_system, retried
 from mlfs_dask.storage.digest import ROOT_KEY
 from mlfs_dask.storage.schema import StoreSchema
@@ -43,6 +44,58 @@ class Objects(Protocol):
         """
 
 
+def open_file(path: str | Path) -> int:
+    """A descriptor of a file to read from.
+
+    Raises
+    ------
+    OSError
+    DataError
+        It is a pipe or a device: opening or reading one could wait for ever.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    kind = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(kind):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(kind):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise DataError(
+        "it is a pipe, a socket or a device, a file was expected",
+        file=str(path),
+        cure="give a file; `mlfs convert` reads standard input as -",
+    )
+
+
+class LocalFile:
+    """An open object of a local store."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = open_file(path)
+
+    def read_end(self, count: int) -> bytes:
+        """The last bytes, fewer where there are not so many."""
+        size = os.fstat(self._descriptor).st_size
+        return os.pread(self._descriptor, min(count, size), max(size - count, 0))
+
+    def fill(self, offset: int, *parts: memoryview) -> bool:
+        """Fill the parts, one after the other, with bytes from `offset` on; False where the object ends before."""
+        left = [part for part in parts if len(part)]
+        while left:
+            count = os.preadv(self._descriptor, left, offset)
+            if count == 0:
+                return False
+            offset += count
+            while left and count >= len(left[0]):
+                count -= len(left.pop(0))
+            if count:
+                left[0] = left[0][count:]
+        return True
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
 class LocalObjects:
     """Files below a directory."""
 
@@ -53,11 +106,16 @@ class LocalObjects:
     def exists(self, key: str = "") -> bool:
         return (self._root / key).exists() if key else self._root.is_dir()
 
+    def open(self, key: str) -> LocalFile:
+        """An object, for reading parts of it. Raises FileNotFoundError."""
+        return LocalFile(self._root / key)
+
     def read(self, key: str) -> bytes:
-        return (self._root / key).read_bytes()
+        with os.fdopen(open_file(self._root / key), "rb") as file:
+            return file.read()
 
     def blocks(self, key: str) -> Iterator[bytes]:
-        with (self._root / key).open("rb", buffering=0) as file:
+        with os.fdopen(open_file(self._root / key), "rb", buffering=0) as file:
             while block := file.read(_BLOCK_BYTES):
                 yield block
 
@@ -242,7 +300,7 @@ def read_schema(objects: Objects) -> tuple[StoreSchema, bytes]:
     except PermissionError as error:
         raise access_error(objects.path, error) from None
     try:
-        document = json.loads(root)
+        document = parse_json(root)
     except ValueError as error:
         raise DataError(
             f"{ROOT_KEY} is damaged: {error}",

@@ -295,7 +295,8 @@ def _text(value: Any) -> str:
 
 
 def _count(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+    # Programs that read JSON agree on whole numbers below 2**53; no store comes near.
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**53:
         raise TypeError
     return value
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mlfs_dask.errors import DataError, MlfsError
-from mlfs_dask.storage.object_store import is_url, is_web, local_path
+from mlfs_dask.storage.object_store import is_url, is_web, local_path, open_file
 
 _READ_BYTES = 4 << 20
 
@@ -129,7 +130,7 @@ def sha256(source: Source, enough: threading.Event | None = None) -> str | None:
     digest = hashlib.sha256()
     buffer = bytearray(_READ_BYTES)
     for path in _files(local_path(source.path)):
-        with path.open("rb", buffering=0) as file:
+        with os.fdopen(open_file(path), "rb", buffering=0) as file:
             while got := file.readinto(buffer):
                 if enough is not None and enough.is_set():
                     return None

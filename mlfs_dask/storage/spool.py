@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.json_text import parse_json
 from mlfs_dask.storage.chunking import INDEX_BYTES, OFFSET_BYTES
 from mlfs_dask.storage.digest import crc32c
 from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, Batch, MinusOne, Part, Reader
@@ -120,7 +121,7 @@ def read_journal(directory: Path, part: int) -> tuple[list[SpooledBatch], bool]:
         return batches, False
     for line in lines[:-1]:  # what follows the last newline was cut off
         try:
-            record = json.loads(line)
+            record = parse_json(line)
             if record == "done":
                 return batches, True
             batches.append(SpooledBatch(**record))

@@ -1,29 +1,30 @@
 """Rows of a store, streamed: the source that passes read from.
 
 A run of partitions is read block by block into two buffers that are filled in turn: while the kernels work on one,
-a thread of its own fills the other. Uncompressed shards are read at the offsets their index gives: of a local store
-straight into the buffer, of a remote one by requests for chunks that come some time later (`read_ahead`). Anything else
-goes through zarr-python. Nothing is kept between runs, and nothing is mapped: mapped pages would count against a
-worker's limit.
+a thread of its own fills the other. Shards are read at the offsets their index gives: uncompressed ones of a local
+store straight into the buffer, those of a remote one by requests for chunks that come some time later (`read_ahead`).
+Nothing is kept between runs, and nothing is mapped: mapped pages would count against a worker's limit.
 
-No kernel sees what was not checked: every chunk by its CRC-32C (where the store has them), offsets and column indices
-by their order and range. At the end of a run the store's root is looked at again.
+What a store declares is checked before anything is allocated for it, and a chunk is unpacked into a buffer of the size
+that it has to have, never into whatever its compressed bytes say (as zarr-python does). No kernel sees what was not
+checked: every chunk by its CRC-32C (where the store has them), offsets and column indices by their order and range. At
+the end of a run the store's root is looked at again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import mmap
-import os
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,10 +33,13 @@ from scipy import sparse as sp
 from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import indices_fault, offsets_fault
 from mlfs_dask.errors import DataError, StoreAccessError, StoreNotAllowedError, StoreUnavailableError
-from mlfs_dask.storage.access import access_error, fault_of, file_system_options, retried
+from mlfs_dask.redaction import redact
+from mlfs_dask.storage.access import access_error, fault_of
+from mlfs_dask.storage.chunking import CHUNK_BYTES
 from mlfs_dask.storage.digest import ROOT_KEY, crc32c, root_is_intact
-from mlfs_dask.storage.object_store import RemoteObjects, open_objects
+from mlfs_dask.storage.object_store import LocalFile, LocalObjects, open_objects
 from mlfs_dask.storage.read_ahead import ChunksAhead
+from mlfs_dask.storage.zarr_format import decode
 from mlfs_dask.typing import Block, FeatureInfo, Profile, RowSource
 
 #: Bytes of X in one block. Two blocks are held at a time.
@@ -46,9 +50,6 @@ AHEAD_BYTES = 2 * BLOCK_BYTES
 
 #: At most so many requests for one array are on the way.
 MAX_REQUESTS = 16
-
-#: Offset and length of every chunk of a shard; None where a chunk is an object of its own.
-_Index: TypeAlias = NDArray[np.uint64] | None
 
 _ABSENT = 2**64 - 1  # offset and length of a chunk that a shard does not hold
 _CRC_BYTES = 4
@@ -67,14 +68,11 @@ class ArrayLayout:
         NumPy's name with byte order.
     shard_rows, chunk_rows : int
         Rows (first axis) of a shard and of an inner chunk.
-    raw : bool
-        Whether chunks are plain little-endian bytes, so that positioned reads give values.
+    compressor : str
+        "none": chunks are plain little-endian bytes, so that positioned reads give values; else a name of
+        `zarr_format.decode`.
     checksums : bool
         Whether the stored bytes of every chunk end with their CRC-32C.
-    sharded : bool
-        False: every chunk is a file of its own and has no index.
-    fill_value : float
-        Value of chunks that are not stored.
     """
 
     key: str
@@ -82,15 +80,13 @@ class ArrayLayout:
     dtype: str
     shard_rows: int
     chunk_rows: int
-    raw: bool
+    compressor: str
     checksums: bool
-    sharded: bool
-    fill_value: float
 
     @property
     def row_items(self) -> int:
         """Values in one row."""
-        return int(np.prod(self.shape[1:], dtype=np.int64))
+        return math.prod(self.shape[1:])
 
     @property
     def row_bytes(self) -> int:
@@ -99,64 +95,81 @@ class ArrayLayout:
 
     @property
     def chunk_bytes(self) -> int:
-        """Bytes of one inner chunk, without its checksum."""
+        """Bytes of the values in one inner chunk."""
         return self.chunk_rows * self.row_bytes
 
     @property
-    def chunk_buffer_bytes(self) -> int:
-        """Bytes that an `ArrayReader` holds for a chunk of which a block takes a part."""
-        return self.chunk_bytes if self.raw and self.checksums else 0
+    def max_stored_bytes(self) -> int:
+        """Bytes of a compressed chunk at most: no compressor makes twice as much of what it cannot make smaller."""
+        return 2 * self.chunk_bytes + 64
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes of the index at the end of each shard, with its checksum."""
+        return 16 * (self.shard_rows // self.chunk_rows) + _CRC_BYTES
+
+    @property
+    def whole_chunks(self) -> bool:
+        """Whether a part of a chunk can only be had by reading all of it."""
+        return self.checksums or self.compressor != "none"
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes that an `ArrayReader` holds: an index, a chunk that blocks take parts of, and its stored bytes."""
+        held = self.index_bytes
+        if self.whole_chunks:
+            held += self.chunk_bytes
+        if self.compressor != "none":
+            held += self.max_stored_bytes
+        return held
 
     @classmethod
-    def of(cls, array: Any, key: str) -> ArrayLayout:
-        """The layout of a `zarr.Array` whose chunks cover whole rows."""
-        metadata = array.metadata
-        raw, sharded, checksums = False, False, False
-        chunk = metadata.chunk_grid.chunk_shape
-        shard = chunk
-        if metadata.zarr_format == 3:
-            codecs = [c.to_dict() for c in metadata.codecs]
-            if len(codecs) == 1 and codecs[0]["name"] == "sharding_indexed":
-                inner = codecs[0]["configuration"]
-                sharded = True
-                chunk = tuple(inner["chunk_shape"])
-                codecs = inner["codecs"]
-                raw = (
-                    is_plain(codecs)
-                    and inner.get("index_location", "end") == "end"
-                    and [c["name"] for c in inner["index_codecs"]] == ["bytes", "crc32c"]
-                )
-            else:
-                raw = is_plain(codecs)
-            checksums = has_checksums(codecs)
-            raw = raw and metadata.chunk_key_encoding.to_dict() == {
-                "name": "default",
-                "configuration": {"separator": "/"},
-            }
-        whole = all(c >= s for c, s in zip(chunk[1:], array.shape[1:], strict=True))
-        return cls(
+    def of(cls, key: str, document: Mapping[str, Any]) -> ArrayLayout:
+        """The layout of an array whose metadata are `document`.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError, AttributeError
+            It is no array that this package writes. A chunk of one takes at most `CHUNK_BYTES`, or is a single row:
+            what is read of it is bounded by that, whatever its stored bytes unpack to.
+        """
+        (sharding,) = document["codecs"]
+        outer, inner = document["chunk_grid"]["configuration"]["chunk_shape"], sharding["configuration"]
+        names = [codec["name"] for codec in inner["codecs"]]
+        checksums = names[-1] == "crc32c"
+        compressors = names[1:-1] if checksums else names[1:]
+        dtype = np.dtype(str(document["data_type"]))
+        layout = cls(
             key,
-            tuple(array.shape),
-            array.dtype.newbyteorder("<").str,
-            int(shard[0]),
-            int(chunk[0]),
-            raw and whole,
+            tuple(document["shape"]),
+            dtype.newbyteorder("<").str,
+            outer[0],
+            inner["chunk_shape"][0],
+            compressors[0] if compressors else "none",
             checksums,
-            sharded,
-            float(array.fill_value or 0),
         )
-
-
-def has_checksums(codecs: list[dict[str, Any]]) -> bool:
-    """Whether the codecs of a chunk end with its CRC-32C."""
-    return bool(codecs[-1]["name"] == "crc32c")
-
-
-def is_plain(codecs: list[dict[str, Any]]) -> bool:
-    """Whether a chunk is plain little-endian bytes, a checksum after it apart."""
-    first, *others = codecs[:-1] if has_checksums(codecs) else codecs
-    little = first.get("configuration", {}).get("endian", "little") == "little"
-    return bool(first["name"] == "bytes" and little and not others)
+        sizes = (*layout.shape, layout.shard_rows, layout.chunk_rows)
+        whole_rows = list(layout.shape[1:])
+        known = (
+            dtype.kind in "iuf" and dtype.itemsize <= 8,
+            sharding["name"] == "sharding_indexed",
+            inner.get("index_location", "end") == "end",
+            [codec["name"] for codec in inner["index_codecs"]] == ["bytes", "crc32c"],
+            names[0] == "bytes" and inner["codecs"][0].get("configuration", {}).get("endian", "little") == "little",
+            compressors in ([], ["zstd"], ["blosc"]),
+            document["chunk_key_encoding"] == {"name": "default", "configuration": {"separator": "/"}},
+            document["fill_value"] == 0,
+            len(layout.shape) in (1, 2) and all(isinstance(size, int) and 0 <= size < 2**53 for size in sizes),
+        )
+        if not all(known):
+            raise ValueError("an array of another form")
+        if not outer[1:] == inner["chunk_shape"][1:] == whole_rows:
+            raise ValueError(f"shape {layout.shape} in shards of {outer} and chunks of {inner['chunk_shape']}")
+        if layout.chunk_rows < 1 or layout.shard_rows < 1 or layout.shard_rows % layout.chunk_rows:
+            raise ValueError(f"shards of {layout.shard_rows} rows with chunks of {layout.chunk_rows}")
+        if layout.chunk_bytes > max(CHUNK_BYTES, layout.row_bytes):
+            raise ValueError(f"a chunk of {layout.chunk_rows} rows and {layout.chunk_bytes} bytes")
+        return layout
 
 
 class StoreLocation(NamedTuple):
@@ -169,19 +182,16 @@ class StoreLocation(NamedTuple):
     options: dict[str, Any]
     root_digest: str = ""
 
+    def __repr__(self) -> str:
+        """Without secrets: workers log what a task that failed was given."""
+        return f"StoreLocation({redact(self.path)!r})"
+
     @property
     def local(self) -> Path | None:
         """The local folder, or None for a URL of another file system."""
         if self.path.startswith("file://"):
             return Path(self.path[7:])
         return None if "://" in self.path else Path(self.path)
-
-    def open_array(self, key: str) -> Any:
-        """The `zarr.Array` under `key`."""
-        import zarr
-
-        options = file_system_options(self.path, self.options) if self.local is None else None
-        return zarr.open_array(f"{self.path.rstrip('/')}/{key}", mode="r", storage_options=options)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[None]:
@@ -268,7 +278,7 @@ class _Damage(Exception):
 
 
 class ArrayReader:
-    """Reads rows of one array into buffers. Open files are kept until `close`.
+    """Reads rows of one array into buffers. An open file is kept until `close`.
 
     Parameters
     ----------
@@ -281,19 +291,16 @@ class ArrayReader:
     def __init__(self, location: StoreLocation, layout: ArrayLayout, requests: int = MAX_REQUESTS) -> None:
         self._location = location
         self.layout = layout
-        self._folder = location.local
-        self._direct = layout.raw and self._folder is not None
-        self._file: tuple[int, int] | None = None  # shard number, descriptor
-        self._index: _Index = None
-        self._chunk: NDArray[np.uint8] | None = None
-        self._in_chunk: tuple[int, int] | None = None  # shard, and the chunk of it that `_chunk` holds
-        self._array: Any = None
         self._objects = open_objects(location.path, location.options)
-        self._present = -1  # shard that is known to be there, when zarr-python reads
-        self._ahead: ChunksAhead[_Index] | None = None
+        self._file: tuple[int, LocalFile] | None = None  # shard number, and its file
+        self._index: NDArray[np.uint64] = np.empty((0, 2), np.uint64)
+        self._chunk: NDArray[np.uint8] | None = None
+        self._stored: NDArray[np.uint8] | None = None
+        self._in_chunk: tuple[int, int] | None = None  # shard, and the chunk of it that `_chunk` holds
+        self._ahead: ChunksAhead[NDArray[np.uint64]] | None = None
         self._number = -1  # of the chunk that `_content` has
         self._content: NDArray[np.uint8] | None = None
-        if layout.raw and isinstance(self._objects, RemoteObjects):
+        if not isinstance(self._objects, LocalObjects):
             chunks = layout.shard_rows // layout.chunk_rows
             self._ahead = ChunksAhead(chunks, self._request_index, self._request_chunk, requests)
 
@@ -309,12 +316,11 @@ class ArrayReader:
         if not 0 <= start < stop <= self.layout.shape[0]:
             raise self.damage(f"entries {start} to {stop - 1} are referred to, of {self.layout.shape[0]}")
         with self._system_errors():
-            if self._direct:
-                self._read_direct(start, stop, out)
-            elif self._ahead is not None:
-                self._read_ahead(self._ahead, start, stop, out)
+            view = out.reshape(-1).view(np.uint8)
+            if self._ahead is not None:
+                self._read_ahead(self._ahead, start, stop, view)
             else:
-                retried(lambda: self._read_by_zarr(start, stop, out), self._location.path)
+                self._read_direct(start, stop, view)
 
     @contextlib.contextmanager
     def _system_errors(self) -> Iterator[None]:
@@ -331,23 +337,10 @@ class ArrayReader:
                 raise
             raise access_error(self._location.path, error) from error
 
-    def _read_by_zarr(self, start: int, stop: int, out: NDArray[Any]) -> None:
-        if self._array is None:
-            self._array = self._location.open_array(self.layout.key)
-        for shard in range(start // self.layout.shard_rows, -(-stop // self.layout.shard_rows)):
-            if shard != self._present and not self._objects.exists(self._key(shard)):
-                raise self.damage(f"{self._key(shard)} is missing")
-            self._present = shard
-        try:
-            out[...] = self._array[start:stop]
-        except (ValueError, RuntimeError) as error:
-            if fault_of(error) is not None:
-                raise
-            raise self.damage(str(error).rstrip(".")) from error
+    # ------------------------------------------------------------------ a local store
 
-    def _read_direct(self, start: int, stop: int, out: NDArray[Any]) -> None:
+    def _read_direct(self, start: int, stop: int, view: NDArray[np.uint8]) -> None:
         layout = self.layout
-        view = out.reshape(-1).view(np.uint8)
         while start < stop:
             shard, within = divmod(start, layout.shard_rows)
             chunk, inside = divmod(within, layout.chunk_rows)
@@ -358,9 +351,68 @@ class ArrayReader:
             view = view[size:]
             start += rows
 
-    def _read_ahead(self, ahead: ChunksAhead[_Index], start: int, stop: int, out: NDArray[Any]) -> None:
+    def _read_part(self, shard: int, chunk: int, begin: int, part: NDArray[np.uint8]) -> None:
+        """Fill `part` with bytes of a chunk of the open shard, from byte `begin` of it on."""
         layout = self.layout
-        view = out.reshape(-1).view(np.uint8)
+        place = self._place(self._index, shard, chunk)
+        if place is None:
+            part[:] = 0
+        elif not layout.whole_chunks:
+            self._read_at(place[0] + begin, part)
+        elif len(part) == layout.chunk_bytes:
+            self._read_chunk(shard, chunk, place, part)
+        else:
+            # Blocks end within chunks; the next one takes the rest.
+            if self._in_chunk != (shard, chunk):
+                self._in_chunk = None
+                if self._chunk is None:
+                    self._chunk = _buffer(layout.chunk_bytes, "u1")
+                self._read_chunk(shard, chunk, place, self._chunk)
+                self._in_chunk = (shard, chunk)
+            assert self._chunk is not None
+            part[:] = self._chunk[begin : begin + len(part)]
+
+    def _read_chunk(self, shard: int, chunk: int, place: tuple[int, int], out: NDArray[np.uint8]) -> None:
+        """Fill `out` with a whole chunk, whose stored bytes are compared with the checksum that follows them."""
+        offset, size = place
+        stored = out
+        if self.layout.compressor != "none":
+            if self._stored is None:
+                self._stored = _buffer(self.layout.max_stored_bytes, "u1")
+            stored = self._stored[:size]
+        checksum = np.empty(_CRC_BYTES * self.layout.checksums, np.uint8)
+        self._read_at(offset, stored, checksum)
+        self._check(shard, chunk, stored, checksum)
+        if self.layout.compressor != "none":
+            self._unpack(shard, chunk, stored, out)
+
+    def _open(self, shard: int) -> None:
+        if self._file is not None and self._file[0] == shard:
+            return
+        self._close_file()
+        assert isinstance(self._objects, LocalObjects)
+        file = self._objects.open(self._key(shard))
+        self._file = (shard, file)
+        self._index = self._parse_index(shard, file.read_end(self.layout.index_bytes))
+
+    def _read_at(self, offset: int, *parts: NDArray[np.uint8]) -> None:
+        """Fill the parts, one after the other, with bytes of the open shard."""
+        assert self._file is not None
+        shard, file = self._file
+        if not file.fill(offset, *(part.data for part in parts)):
+            raise self._cut(shard)
+
+    def _close_file(self) -> None:
+        if self._file is not None:
+            self._file[1].close()
+        self._file = None
+
+    # ------------------------------------------------------------------ a remote store
+
+    def _read_ahead(
+        self, ahead: ChunksAhead[NDArray[np.uint64]], start: int, stop: int, view: NDArray[np.uint8]
+    ) -> None:
+        layout = self.layout
         last = -(-stop // layout.chunk_rows)
         while start < stop:
             number, inside = divmod(start, layout.chunk_rows)
@@ -374,131 +426,94 @@ class ArrayReader:
                 self._content = ahead.take()
                 self._number = number
             if self._content is None:
-                view[:size].view(layout.dtype)[...] = layout.fill_value
+                view[:size] = 0
             else:
                 begin = inside * layout.row_bytes
                 view[:size] = self._content[begin : begin + size]
             view = view[size:]
             start += rows
 
-    def _request_index(self, shard: int) -> _Index:
-        return self._parse_index(shard, self._request(shard, -self._footer)) if self.layout.sharded else None
+    def _request_index(self, shard: int) -> NDArray[np.uint64]:
+        return self._parse_index(shard, self._request(shard, -self.layout.index_bytes))
 
-    def _request_chunk(self, index: Future[_Index], shard: int, chunk: int) -> NDArray[np.uint8] | None:
-        """The bytes of a chunk, compared with the checksum that follows them; None where it is not stored."""
-        stored = self.layout.chunk_bytes + _CRC_BYTES * self.layout.checksums
-        content, guess = None, chunk * stored
-        if not index.done():
+    def _request_chunk(self, index: Future[NDArray[np.uint64]], shard: int, chunk: int) -> NDArray[np.uint8] | None:
+        """A chunk, whose stored bytes are compared with the checksum that follows them; None where it is not stored."""
+        layout = self.layout
+        checksum_bytes = _CRC_BYTES * layout.checksums
+        content, guess = b"", (chunk * (layout.chunk_bytes + checksum_bytes), layout.chunk_bytes)
+        if not index.done() and layout.compressor == "none":
             # Chunks lie one after the other in what we write. What fails now is tried again where the index says.
             try:
-                content = self._request(shard, guess, guess + stored)
+                content = self._request(shard, guess[0], guess[0] + guess[1] + checksum_bytes)
             except (StoreNotAllowedError, StoreUnavailableError):
                 raise
             except Exception:
-                content = None
-        offset = self._offset(index.result(), shard, chunk)
-        if offset is None:
+                content = b""
+        place = self._place(index.result(), shard, chunk)
+        if place is None:
             return None
-        if content is None or offset != guess:
-            content = self._request(shard, offset, offset + stored)
-        if len(content) < stored:
-            raise self.damage(f"shard {shard} ends early")
-        values = memoryview(content)[: self.layout.chunk_bytes]
-        if self.layout.checksums and struct.pack("<I", crc32c(values)) != content[-_CRC_BYTES:]:
-            raise self._differs(shard, chunk)
-        return np.frombuffer(values, np.uint8)
+        offset, size = place
+        if not content or place != guess:
+            content = self._request(shard, offset, offset + size + checksum_bytes)
+        if len(content) < size + checksum_bytes:
+            raise self._cut(shard)
+        everything = np.frombuffer(content, np.uint8)
+        stored = everything[:size]
+        self._check(shard, chunk, stored, everything[size:])
+        if layout.compressor == "none":
+            return stored
+        values = np.empty(layout.chunk_bytes, np.uint8)
+        self._unpack(shard, chunk, stored, values)
+        return values
 
     def _request(self, shard: int, start: int, stop: int | None = None) -> bytes:
-        assert isinstance(self._objects, RemoteObjects)
+        assert not isinstance(self._objects, LocalObjects)
         key = self._key(shard)
         try:
             return self._objects.read_range(key, start, stop)
         except FileNotFoundError:
             raise self.damage(f"{key} is missing") from None
 
-    def _read_part(self, shard: int, chunk: int, begin: int, part: NDArray[np.uint8]) -> None:
-        """Fill `part` with bytes of a chunk of the open shard, from byte `begin` of it on."""
-        layout = self.layout
-        offset = self._offset(self._index, shard, chunk)
-        if offset is None:
-            part.view(layout.dtype)[...] = layout.fill_value
-        elif not layout.checksums:
-            self._read_at(offset + begin, part)
-        elif len(part) == layout.chunk_bytes:
-            self._read_checked(shard, chunk, offset, part)
-        else:
-            # Blocks end within chunks; the next one takes the rest.
-            if self._in_chunk != (shard, chunk):
-                self._in_chunk = None
-                if self._chunk is None:
-                    self._chunk = _buffer(layout.chunk_bytes, "u1")
-                self._read_checked(shard, chunk, offset, self._chunk)
-                self._in_chunk = (shard, chunk)
-            assert self._chunk is not None
-            part[:] = self._chunk[begin : begin + len(part)]
-
-    def _offset(self, index: _Index, shard: int, chunk: int) -> int | None:
-        """Where a chunk begins in its shard, whose index is given; None where it is not stored."""
-        if index is None:
-            return 0
-        offset, size = (int(i) for i in index[chunk])
-        if offset == _ABSENT:
-            return None
-        expected = self.layout.chunk_bytes + _CRC_BYTES * self.layout.checksums
-        if size != expected:
-            raise self.damage(f"chunk {chunk} of shard {shard} has {size} bytes, not {expected}")
-        return offset
-
-    def _open(self, shard: int) -> None:
-        if self._file is not None and self._file[0] == shard:
-            return
-        self.close()
-        assert self._folder is not None
-        descriptor = os.open(self._folder / self._key(shard), os.O_RDONLY)
-        self._file = (shard, descriptor)
-        self._index = None
-        if self.layout.sharded:
-            begin = max(0, os.fstat(descriptor).st_size - self._footer)
-            self._index = self._parse_index(shard, os.pread(descriptor, self._footer, begin))
-
-    @property
-    def _footer(self) -> int:
-        """Bytes of the index at the end of a shard."""
-        return 16 * (self.layout.shard_rows // self.layout.chunk_rows) + _CRC_BYTES
+    # ------------------------------------------------------------------ either
 
     def _parse_index(self, shard: int, footer: bytes) -> NDArray[np.uint64]:
         """Offset and length of every chunk of a shard, from what it ends with."""
-        if len(footer) < self._footer:
+        if len(footer) != self.layout.index_bytes:
             raise self.damage(f"shard {shard} ends before its index")
         table = footer[:-_CRC_BYTES]
         if struct.pack("<I", crc32c(table)) != footer[-_CRC_BYTES:]:
             raise self.damage(f"the index of shard {shard} differs from its checksum")
         return np.frombuffer(table, dtype="<u8").reshape(-1, 2)
 
+    def _place(self, index: NDArray[np.uint64], shard: int, chunk: int) -> tuple[int, int] | None:
+        """Where the stored bytes of a chunk begin in its shard, and how many there are; None where it is not stored."""
+        layout = self.layout
+        offset, size = (int(number) for number in index[chunk])
+        if offset == _ABSENT:
+            return None
+        checksum_bytes = _CRC_BYTES * layout.checksums
+        least, most = (1, layout.max_stored_bytes) if layout.compressor != "none" else (layout.chunk_bytes,) * 2
+        if not least <= size - checksum_bytes <= most:
+            expected = str(most + checksum_bytes) if least == most else f"at most {most + checksum_bytes}"
+            raise self.damage(f"chunk {chunk} of shard {shard} has {size} bytes, not {expected}")
+        return offset, size - checksum_bytes
+
+    def _check(self, shard: int, chunk: int, stored: NDArray[np.uint8], checksum: NDArray[np.uint8]) -> None:
+        if self.layout.checksums and struct.pack("<I", crc32c(stored.data)) != checksum.tobytes():
+            raise self.damage(f"chunk {chunk} of shard {shard} differs from its checksum")
+
+    def _unpack(self, shard: int, chunk: int, stored: NDArray[np.uint8], out: NDArray[np.uint8]) -> None:
+        try:
+            decode(self.layout.compressor, stored, out)
+        except (ValueError, RuntimeError) as error:
+            raise self.damage(f"chunk {chunk} of shard {shard} cannot be unpacked: {error}") from error
+
     def _key(self, shard: int) -> str:
         """Name of a shard. Zarr takes an absent one for zeros; a store of ours has them all."""
         return "/".join([self.layout.key, "c", str(shard)] + ["0"] * (len(self.layout.shape) - 1))
 
-    def _read_checked(self, shard: int, chunk: int, offset: int, out: NDArray[np.uint8]) -> None:
-        """Read a whole chunk and compare it with the checksum that follows it."""
-        stored = np.empty(1, "<u4")
-        self._read_at(offset, out)
-        self._read_at(offset + len(out), stored.view(np.uint8))
-        if crc32c(out.data) != stored[0]:
-            raise self._differs(shard, chunk)
-
-    def _read_at(self, offset: int, out: NDArray[np.uint8]) -> None:
-        assert self._file is not None
-        piece = out.data
-        while len(piece):
-            count = os.preadv(self._file[1], [piece], offset)
-            if count == 0:
-                raise self.damage(f"shard {self._file[0]} ends early")
-            piece = piece[count:]
-            offset += count
-
-    def _differs(self, shard: int, chunk: int) -> Exception:
-        return self.damage(f"chunk {chunk} of shard {shard} differs from its checksum")
+    def _cut(self, shard: int) -> Exception:
+        return self.damage(f"shard {shard} ends early")
 
     def damage(self, problem: str) -> Exception:
         """What to raise for a fault of the array within `StoreLocation.partition`."""
@@ -506,9 +521,7 @@ class ArrayReader:
 
     def close(self) -> None:
         """Close the open shard, and request nothing more."""
-        if self._file is not None:
-            os.close(self._file[1])
-        self._file = None
+        self._close_file()
         if self._ahead is not None:
             self._ahead.close()
 
@@ -652,7 +665,7 @@ class StoreRows(RowSource):
             partition_bytes += partition_rows * self.Y.shape[1]
         remote = self.location.local is None
         for array in (*self.X.arrays, *self.Y.arrays):
-            partition_bytes += self._ahead_bytes(array) if remote and array.raw else array.chunk_buffer_bytes
+            partition_bytes += self._ahead_bytes(array) if remote else array.buffer_bytes
         return Profile(
             n=n,
             d=d,
@@ -685,14 +698,14 @@ class StoreRows(RowSource):
         """Bytes that the reader of one array of a remote store holds: chunks ahead, and the one that is read."""
         chunks = -(-layout.shape[0] // layout.chunk_rows)
         # A chunk comes in pieces, which are there until they are joined.
-        return layout.chunk_bytes * (2 * min(self.requests(layout), chunks) + 1)
+        return layout.chunk_bytes * (2 * min(self.requests(layout), chunks) + 1) + layout.index_bytes
 
     def _dense_block_rows(self, layout: ArrayLayout) -> int:
         """Rows of a block: whole inner chunks where several fit, so that none is decoded or checked twice."""
         rows = max(1, self.block_bytes // max(layout.row_bytes, 1))
         if rows >= layout.chunk_rows:
             return rows // layout.chunk_rows * layout.chunk_rows
-        return rows if layout.raw and not layout.checksums else layout.chunk_rows
+        return layout.chunk_rows if layout.whole_chunks else rows
 
     def require_visible(self) -> None:
         self.location.require_visible()

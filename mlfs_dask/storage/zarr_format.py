@@ -30,6 +30,8 @@ _ABSENT = 2**64 - 1
 _CRC32C: dict[str, Any] = {"name": "crc32c"}
 _CRC_BYTES = 4
 _THREAD_BYTES = 1 << 20
+#: Versions, flags and item size; bytes unpacked; bytes of a block; bytes packed.
+_BLOSC_HEADER = struct.Struct("<4sIII")
 _BLOSC: dict[str, dict[str, Any]] = {
     "lz4": {"cname": "lz4", "clevel": 5},
     "blosc-zstd": {"cname": "zstd", "clevel": 3},
@@ -148,6 +150,45 @@ def encoder(compressor: str) -> Callable[[NDArray[Any]], Any]:
         # Bytes are shuffled within items: the codec has to see the items.
         codec = numcodecs.Blosc(**_BLOSC[compressor], shuffle=numcodecs.Blosc.SHUFFLE)
     return lambda chunk: memoryview(codec.encode(chunk))
+
+
+def decode(compressor: str, content: NDArray[np.uint8], out: NDArray[np.uint8]) -> None:
+    """Unpack one chunk, which has to fill `out`: however much it says that it holds, nothing more is allocated.
+
+    Parameters
+    ----------
+    compressor : {"zstd", "blosc"}
+        As the codecs of Zarr are called.
+    content : uint8 array
+        Stored bytes.
+    out : uint8 array
+
+    Raises
+    ------
+    ValueError, RuntimeError
+        It is damaged, or holds more or less.
+    """
+    import numcodecs  # takes a while to load
+
+    if compressor == "zstd":
+        import zstandard
+
+        codec = numcodecs.Zstd()
+        try:
+            declared = zstandard.frame_content_size(content.data)
+        except zstandard.ZstdError as error:
+            raise ValueError(f"no frame of Zstandard: {error}") from None
+        if declared == -1:  # not said: numcodecs then stops at the end of `out`, and asks for all of it
+            declared = len(out)
+    else:
+        codec = numcodecs.Blosc()
+        header = content[: _BLOSC_HEADER.size].tobytes()
+        _, declared, _, stored = _BLOSC_HEADER.unpack(header.ljust(_BLOSC_HEADER.size, b"\0"))
+        if stored != len(content):  # Blosc believes it, and reads as far
+            raise ValueError(f"it says that it takes {stored} bytes, and takes {len(content)}")
+    if declared != len(out):
+        raise ValueError(f"it says that it holds {declared} bytes, and has to hold {len(out)}")
+    codec.decode(content, out=out)
 
 
 def write_shard(path: Path, chunks: Iterator[NDArray[Any]], *, slots: int, compressor: str) -> tuple[int, str]:

@@ -163,6 +163,12 @@ READER_ALONE = [
     ),
     (BASE + "evaluation: [{folds: 2}, {folds: 3}]\n", 4, "two evaluations are called 'evaluation'"),
     ("a: &a\n  b: *a\n", 1, "an alias refers to what it is in"),
+    ("[" * 100_000, None, "it is nested too deeply"),
+    (
+        "a0: &a0 [1, 1]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)),
+        1,
+        "it holds more than 100,000 values",
+    ),
 ]
 
 #: What a schema can tell as well.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,34 @@ def flip(store: Path, key: str) -> None:
     content = bytearray(path.read_bytes())
     content[5] ^= 16
     path.write_bytes(content)
+
+
+def forge(store: Path, edit: Callable[[dict[str, Any], dict[str, Any]], object]) -> Path:
+    """Change the root metadata as somebody would who can compute digests.
+
+    Parameters
+    ----------
+    store : Path
+    edit : callable
+        Changes the attribute `mlfs`, and the metadata of the arrays by key, in place.
+    """
+    root = json.loads((store / "zarr.json").read_bytes())
+    ours, arrays = root["attributes"]["mlfs"], root["consolidated_metadata"]["metadata"]
+    edit(ours, arrays)
+    for key in ours["sizes"]:
+        path = store / key
+        if path.is_file():
+            ours["sizes"][key], ours["digests"][key] = path.stat().st_size, hash_file(path)
+    (store / "zarr.json").write_bytes(seal_root(root))
+    return store
+
+
+def replace_chunk(store: Path, shard: str, content: bytes) -> Path:
+    """Replace the first chunk of a shard of one chunk, checksums and sizes included."""
+    content += crc32c(content).to_bytes(4, "little")
+    index = np.array([0, len(content)], "<u8").tobytes()
+    (store / shard).write_bytes(content + index + crc32c(index).to_bytes(4, "little"))
+    return forge(store, lambda ours, arrays: None)
 
 
 def remove_checksums(store: Path) -> Path:

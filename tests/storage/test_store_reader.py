@@ -1,9 +1,10 @@
-"""Streaming a store: plain shards by positioned reads, everything else through zarr-python."""
+"""Streaming a store whose arrays zarr-python has written: plain, compressed, local and at a URL."""
 
 from __future__ import annotations
 
 import functools
 import http.server
+import json
 import pickle
 import queue
 import re
@@ -19,7 +20,8 @@ import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse as sp
-from zarr.codecs import Crc32cCodec
+from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
+from zarr.core.buffer import default_buffer_prototype
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.digest import crc32c
@@ -27,20 +29,33 @@ from mlfs_dask.storage.object_store import open_objects
 from mlfs_dask.storage.store_reader import ArrayLayout, ArrayReader, MatrixLayout, StoreLocation, StoreRows
 from mlfs_dask.typing import FeatureInfo
 
+CODECS = {
+    "raw": None,
+    "checksums": [Crc32cCodec()],
+    "zstd": [ZstdCodec()],
+    "zstd with checksums": [ZstdCodec(), Crc32cCodec()],
+    "blosc with checksums": [BloscCodec(cname="lz4"), Crc32cCodec()],
+}
+
+
+def layout_of(array, name):
+    (metadata,) = array.metadata.to_buffer_dict(default_buffer_prototype()).values()
+    return ArrayLayout.of(name, json.loads(metadata.to_bytes()))
+
 
 def write_array(group, name, values, *, chunk, shard, compressors=None):
     array = group.create_array(
         name,
         shape=values.shape,
         chunks=(chunk, *values.shape[1:]),
-        shards=None if shard is None else (shard, *values.shape[1:]),
+        shards=(shard, *values.shape[1:]),
         dtype=values.dtype,
         compressors=compressors,
         fill_value=0,
         config={"write_empty_chunks": True},
     )
     array[...] = values
-    return ArrayLayout.of(array, name)
+    return layout_of(array, name)
 
 
 def write_matrix(group, name, matrix, *, sparse, chunk, shard, compressors=None):
@@ -107,19 +122,21 @@ def collect(source, first=0, last=None):
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("shard", [6, None], ids=["sharded", "plain chunks"])
-@pytest.mark.parametrize("compressors", [None, Crc32cCodec(), "auto"], ids=["raw", "checksums", "compressed"])
-def test_blocks_are_the_rows(tmp_path, sparse, shard, compressors):
+@pytest.mark.parametrize("codecs", CODECS)
+@pytest.mark.parametrize("place", ["local", "memory"])
+def test_blocks_are_the_rows(tmp_path, sparse, codecs, place):
     X, Y = matrices()
-    source = make_store(tmp_path, X, Y, (10, 11, 27), sparse=sparse, shard=shard, compressors=compressors)
+    store = tmp_path if place == "local" else f"memory://{tmp_path.name}"
+    source = make_store(store, X, Y, (10, 11, 27), sparse=sparse, compressors=CODECS[codecs])
     layout = source.X.data if sparse else source.X.dense
-    assert layout.raw == (compressors != "auto")
-    assert layout.checksums == isinstance(compressors, Crc32cCodec)
+    assert layout.compressor == {"raw": "none", "checksums": "none"}.get(codecs, codecs.split()[0])
+    assert layout.checksums == codecs.endswith("checksums")
     found_X, found_Y = collect(source)
     assert np.array_equal(found_X, X)
     assert np.array_equal(found_Y, Y)
     part_X, _ = collect(source, 1, 3)
     assert np.array_equal(part_X, X[10:27])
+    assert np.array_equal(source.all_labels().toarray(), Y)
 
 
 def test_sparse_blocks_are_views_of_the_buffers(tmp_path):
@@ -133,7 +150,7 @@ def test_sparse_blocks_are_views_of_the_buffers(tmp_path):
 
 def test_dense_labels_are_not_numbered_all_at_once(tmp_path):
     X, Y = np.zeros((50_000, 1), np.float32), np.ones((50_000, 40), np.int8)
-    source = make_store(tmp_path, X, Y, (), sparse=False, chunk=50_000, shard=None)
+    source = make_store(tmp_path, X, Y, (), sparse=False, chunk=50_000, shard=50_000)
     tracemalloc.start()
     try:
         block = next(iter(source.stream(0, 1)))
@@ -143,21 +160,6 @@ def test_dense_labels_are_not_numbered_all_at_once(tmp_path):
     assert block.Y.sum() == 40 * block.Y.shape[0]
     # The dense labels, and twice 5 bytes an entry while the parts are put together.
     assert peak < 1.2 * (1 + 2 * 5) * Y.size
-
-
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("shard", [6, None], ids=["sharded", "plain chunks"])
-@pytest.mark.parametrize("compressors", [None, Crc32cCodec(), "auto"], ids=["raw", "checksums", "compressed"])
-def test_any_file_system(sparse, shard, compressors):
-    X, Y = matrices()
-    place = f"memory://rows-{sparse}-{shard}-{compressors}"
-    source = make_store(place, X, Y, (10, 11, 27), sparse=sparse, shard=shard, compressors=compressors)
-    found_X, found_Y = collect(source)
-    assert np.array_equal(found_X, X)
-    assert np.array_equal(found_Y, Y)
-    part_X, _ = collect(source, 1, 3)
-    assert np.array_equal(part_X, X[10:27])
-    assert np.array_equal(source.all_labels().toarray(), Y)
 
 
 class Web(http.server.SimpleHTTPRequestHandler):
@@ -292,7 +294,7 @@ def test_any_rows_of_any_chunks(tmp_path_factory, data):
     values = np.arange(1, n * width + 1, dtype=np.int32).reshape(n, width)
     values[data.draw(st.lists(st.integers(0, n - 1)))] = 0
     folder = tmp_path_factory.mktemp("chunks")
-    compressors = data.draw(st.sampled_from([None, Crc32cCodec()]))
+    compressors = data.draw(st.sampled_from(list(CODECS.values())))
     group = zarr.open_group(folder, mode="w")
     layout = write_array(group, "a", values, chunk=chunk, shard=shard, compressors=compressors)
     reader = ArrayReader(StoreLocation(str(folder), {}), layout)
@@ -354,7 +356,7 @@ def test_absent_inner_chunks_are_zeros(tmp_path):
     group = zarr.open_group(tmp_path, mode="w")
     array = group.create_array("a", shape=(8, 2), chunks=(2, 2), shards=(8, 2), dtype="i4", compressors=None)
     array[...] = values
-    reader = ArrayReader(StoreLocation(str(tmp_path), {}), ArrayLayout.of(array, "a"))
+    reader = ArrayReader(StoreLocation(str(tmp_path), {}), layout_of(array, "a"))
     out = np.full((8, 2), -1, dtype=np.int32)
     reader.read(0, 8, out)
     reader.close()

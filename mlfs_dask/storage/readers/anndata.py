@@ -1,19 +1,20 @@
 """AnnData on disk, .h5ad and .zarr: X dense, CSR or CSC, labels from `obsm/labels` or columns of `obs`.
 
-Read with h5py or zarr, rows at a time; the anndata library is not needed. Our own stores are AnnData too.
+Read with h5py or zarr, rows at a time; the anndata library is not needed. Our own stores are AnnData too, and are read
+as stores.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.storage.readers.base import MinusOne, ReadOptions
+from mlfs_dask.json_text import parse_json
+from mlfs_dask.storage.readers.base import MinusOne, Reader, ReadOptions
 from mlfs_dask.storage.readers.encoded import (
     ColumnRows,
     columns_of,
@@ -25,13 +26,13 @@ from mlfs_dask.storage.readers.encoded import (
     texts_of,
 )
 from mlfs_dask.storage.readers.label_columns import check_distinct, find_column
-from mlfs_dask.storage.readers.matrix import MatrixReader, Pair, Rows, damage_in, matrix_reader, open_hdf5
+from mlfs_dask.storage.readers.matrix import Pair, Rows, damage_in, matrix_reader, open_hdf5
 
 _LABELS = "obsm/labels"
 _DEFAULTS = ReadOptions()
 
 
-def open_anndata(path: str, options: ReadOptions = _DEFAULTS) -> MatrixReader:
+def open_anndata(path: str, options: ReadOptions = _DEFAULTS) -> Reader:
     """Open an .h5ad file or a .zarr folder that holds AnnData.
 
     Parameters
@@ -56,6 +57,10 @@ def open_anndata(path: str, options: ReadOptions = _DEFAULTS) -> MatrixReader:
             "  cure: --key y=obsm/NAME, or --label-columns with columns of obs"
         )
     with _open_root(path, options) as root, damage_in(path, "a name or a category"):
+        if not options.keys and labels.columns is None and "format_version" in root.attrs.get("mlfs", ()):
+            from mlfs_dask.storage.readers.store import open_store  # which AnnData of others does not need
+
+            return open_store(path, options)
         _element(root, options.keys.get("x", "X"), path)
         feature_names = index_of(root["var"]) if "var" in root else None
         label_names = _label_names(root, options, path)
@@ -81,9 +86,10 @@ def _open_root(path: str, options: ReadOptions) -> Iterator[Any]:
 
         try:
             root = zarr.open_group(path, mode="r", storage_options=options.storage_options or None)
-        except (FileNotFoundError, KeyError, ValueError, OSError) as error:
+        except (OSError, ValueError, RuntimeError, LookupError, TypeError, AttributeError) as error:
             raise DataError(f"there is no Zarr group: {error}", file=path, cure="check the path") from error
-        yield root
+        with damage_in(path, "the store"):
+            yield root
         return
     with open_hdf5(path, options.storage_options) as hdf5:
         yield hdf5
@@ -137,7 +143,7 @@ def _categories(root: Any) -> dict[int, tuple[str, ...]]:
     key = "uns/mlfs/categories"
     if key not in root:
         return {}
-    stored = json.loads(texts_of(root[key])[0])
+    stored = parse_json(texts_of(root[key])[0])
     return {int(feature): tuple(values) for feature, values in stored.items()}
 
 

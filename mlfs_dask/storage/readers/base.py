@@ -156,6 +156,6 @@ class ReadOptions:
     """
 
     labels: LabelSpec = LabelSpec()
-    storage_options: dict[str, Any] = field(default_factory=dict)
+    storage_options: dict[str, Any] = field(default_factory=dict, repr=False)
     keys: dict[str, str] = field(default_factory=dict)
     drop: tuple[str, ...] = ()

@@ -13,6 +13,7 @@ import bz2
 import gzip
 import io
 import lzma
+import os
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -21,6 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Protocol, cast
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.storage.object_store import open_file
 
 # First bytes of each format. "BZh" alone could open a CSV header: bzip2's block mark is asked for too.
 _MAGIC = {
@@ -32,6 +34,8 @@ _BZIP2_BLOCK, _BZIP2_EMPTY = b"1AY&SY", b"\x17\x72\x45\x38\x50\x90"
 _SUFFIXES = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2", ".zst": "zstd"}
 
 _BUFFER_BYTES = 1 << 20
+#: Bytes of a line at most: a row of some millions of numbers. A packed file of a few MB can hold one of many GB.
+LONGEST_LINE = 1 << 27
 # One Zstandard block of 4 bytes can stand for 128 KiB, so the compressed input is fed in small pieces.
 _ZSTD_PIECE_BYTES = 1 << 12
 
@@ -55,7 +59,7 @@ class SourceFile:
     path: str
     size: int
     compression: str | None
-    storage_options: Mapping[str, Any] = field(default_factory=dict)
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def enterable(self) -> bool:
@@ -72,7 +76,7 @@ class SourceFile:
             raw = _open_raw(self.path, self.storage_options)
         with ExitStack() as on_failure:
             on_failure.callback(raw.close)
-            stream = cast(BinaryIO, io.BufferedReader(_Bytes(self, raw), _BUFFER_BYTES))
+            stream = cast(BinaryIO, _Lines(self.path, _Bytes(self, raw)))
             on_failure.callback(stream.close)
             if self.compression is None:
                 raw.seek(offset)
@@ -157,7 +161,7 @@ def _is_url(path: str) -> bool:
 
 def _open_raw(path: str, storage_options: Mapping[str, Any]) -> BinaryIO:
     if not _is_url(path):
-        return Path(path).open("rb")
+        return os.fdopen(open_file(path), "rb")
     import fsspec
 
     return cast(BinaryIO, fsspec.open(path, "rb", **storage_options).open())
@@ -168,6 +172,8 @@ def _explain(path: str) -> Iterator[None]:
     """Turn what goes wrong while opening `path` into a DataError."""
     try:
         yield
+    except DataError:
+        raise
     except FileNotFoundError as error:
         raise DataError("there is no such file", file=path, cure="check the path") from error
     except IsADirectoryError as error:
@@ -187,6 +193,31 @@ def _skip(stream: BinaryIO, count: int) -> None:
         if not piece:
             return
         count -= len(piece)
+
+
+def line_too_long(path: str) -> DataError:
+    """The error for a line that no row would have."""
+    return DataError(
+        f"a line is longer than {LONGEST_LINE >> 20} MiB",
+        file=path,
+        cure="check that it is text with a row a line; a wide sparse matrix can be given as .npz, .mtx or svmlight",
+    )
+
+
+class _Lines(io.BufferedReader):
+    """A buffered stream whose lines are not longer than `LONGEST_LINE`."""
+
+    def __init__(self, path: str, raw: io.RawIOBase) -> None:
+        super().__init__(raw, _BUFFER_BYTES)
+        self._path = path
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        if size is not None and size >= 0:
+            return super().readline(size)
+        line = super().readline(LONGEST_LINE)
+        if len(line) == LONGEST_LINE and not line.endswith(b"\n"):
+            raise line_too_long(self._path)
+        return line
 
 
 class _Readable(Protocol):

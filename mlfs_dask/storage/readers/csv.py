@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.redaction import redact
 from mlfs_dask.storage.readers.base import Batch, Header, Part, ReadOptions
 from mlfs_dask.storage.readers.compressed_io import SourceFile, format_suffix, open_source
 from mlfs_dask.storage.readers.label_columns import (
@@ -550,7 +551,7 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
     complete = body[:whole]
     ignored = _ignored_columns(complete, names, delimiter, headerless=headerless)
     for column, content in ignored.items():
-        logger.warning("%s: column %d has no name and holds %s: it is left out", path, column + 1, content)
+        logger.warning("%s: column %d has no name and holds %s: it is left out", redact(path), column + 1, content)
     features, labels = split_columns(names, options.labels, drop=options.drop, ignored=ignored, file=path)
     if not body.strip():
         raise DataError("a header row and no rows after it", file=path, cure="check the file")

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from mlfs_dask.errors import DataError, UsageError, number_of
+from mlfs_dask.redaction import redact
 from mlfs_dask.storage.readers import compressed_io
 from mlfs_dask.storage.readers.base import LabelSpec, Reader, ReadOptions
 from mlfs_dask.storage.readers.compressed_io import format_suffix
@@ -138,7 +139,7 @@ def _with_labels(path: str, name: str, options: ReadOptions) -> ReadOptions:
     if name == "arff" and labels == LabelSpec():
         beside = _xml_beside(path, options)
         if beside is not None:
-            logger.info("%s: labels are those named in %s", path, beside)
+            logger.info("%s: labels are those named in %s", redact(path), redact(beside))
             return replace(options, labels=LabelSpec(xml=beside))
     if name in _BY_COLUMNS and labels.xml is not None:
         from mlfs_dask.storage.readers.mulan_xml import read_mulan_labels

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.storage.readers.base import Part
-from mlfs_dask.storage.readers.compressed_io import SourceFile
+from mlfs_dask.storage.readers.compressed_io import LONGEST_LINE, SourceFile, line_too_long
 
 NEWLINE = 10
 _SMALL_READ = 1 << 16
@@ -59,7 +59,7 @@ def block_bytes_for(batch_bytes: int) -> int:
 def line_blocks(source: SourceFile, start: int, stop: int | None, *, block_bytes: int) -> Iterator[LineBlock]:
     """Lines whose first byte lies in [start, stop), in blocks of about `block_bytes`.
 
-    Holds one buffer of `block_bytes`, more only where a single line is longer.
+    Holds one buffer of `block_bytes`, more only where a single line is longer, up to `LONGEST_LINE`.
     """
     # A line begins at `start` if the byte before it is a newline, so reading begins one byte early.
     offset = max(start - 1, 0)
@@ -76,6 +76,8 @@ def line_blocks(source: SourceFile, start: int, stop: int | None, *, block_bytes
         while True:
             capacity = len(buffer) - 1
             if filled == capacity:
+                if filled >= LONGEST_LINE:
+                    raise line_too_long(source.path)
                 buffer = np.concatenate([buffer, np.empty_like(buffer)])
                 continue
             wanted = capacity - filled

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeAlias, cast
 
 import numpy as np
@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 
 from mlfs_dask.errors import DataError, MlfsError
+from mlfs_dask.storage.limits import require_memory
+from mlfs_dask.storage.object_store import open_file
 from mlfs_dask.storage.readers.base import Batch, Header, MinusOne, Part
 from mlfs_dask.storage.readers.compressed_io import open_source
 from mlfs_dask.storage.readers.label_columns import find_column, label_block, sparse_label_block
@@ -117,6 +119,8 @@ class DenseRows:
         self.shape = (int(shape[0]), int(shape[1]))
         self.stored_bytes = self.shape[0] * self.shape[1] * int(array.dtype.itemsize)
         chunk_rows, chunk_columns = (chunks[::-1] if transposed else chunks) if chunks else (1, 1)
+        # Of which a whole one is unpacked at a time.
+        require_memory("a chunk of an array", chunk_rows * chunk_columns * int(array.dtype.itemsize))
         self.step = max(chunk_rows if step is None else step, 1)
         cheap = self.shape[1] <= 2 * chunk_columns or (
             chunk_rows * self.shape[1] * int(array.dtype.itemsize) <= SMALL_BYTES
@@ -607,7 +611,7 @@ def open_random(path: str, storage_options: dict[str, Any]) -> Iterator[BinaryIO
         with fsspec.open(path, "rb", **storage_options) as file:
             yield file
     else:
-        with Path(path).open("rb") as file:
+        with os.fdopen(open_file(path), "rb") as file:
             yield file
 
 
@@ -618,7 +622,8 @@ def damage_in(path: str, what: str) -> Iterator[None]:
         yield
     except MlfsError:
         raise
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, ArithmeticError, LookupError, TypeError, AttributeError) as error:
+        # In a damaged file anything can stand in the place of anything else.
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the system's own words: no permission, disk full
         raise DataError(
@@ -647,7 +652,7 @@ def hdf5_in(file: Any, path: str, problem: str) -> Iterator[Any]:
         hdf5 = h5py.File(file, "r")
     except OSError as error:
         raise DataError(f"{problem}: {error}", file=path, cure="fetch or write it again") from error
-    with hdf5:
+    with hdf5, damage_in(path, "the file"):
         yield hdf5
 
 
@@ -763,6 +768,7 @@ def matrix_reader(
                     cure="give the labels of these rows, one row each",
                 )
         d, q = pairs[0][0].shape[1], pairs[0][1].shape[1]
+        require_memory(f"{path}: a row of {d:,} features and {q:,} labels", 8 * (d + q))
         for X, Y in pairs[1:]:
             if (X.shape[1], Y.shape[1]) != (d, q):
                 raise DataError(

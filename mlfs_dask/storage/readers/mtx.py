@@ -39,6 +39,7 @@ _BANNER = re.compile(
     re.IGNORECASE,
 )
 _FILLED_LINE = re.compile(rb"[^\s][^\n]*")
+_NO_TEXT = re.compile(rb"[^\t\n\r -~]")
 _LONGEST_LINE = 1 << 16
 _BLOCK_BYTES = 4 << 20
 _DEFAULTS = ReadOptions()
@@ -88,6 +89,15 @@ class _Matrix:
         with self.source.open(self.start) as stream:
             while text := stream.read(_BLOCK_BYTES):
                 text += stream.readline(_LONGEST_LINE)
+                text = text if text.endswith(b"\n") else text + b"\n"
+                odd = _NO_TEXT.search(text)
+                if odd:  # SciPy's parser crashes over such bytes
+                    raise DataError(
+                        f"a byte {odd[0][0]} in the text",
+                        file=self.source.path,
+                        line=line + text.count(b"\n", 0, odd.start()),
+                        cure="the file is damaged: fetch or write it again",
+                    )
                 count = len(_FILLED_LINE.findall(text))
                 shape = f"{self.shape[0]} {self.shape[1]} {count}" if self.coordinate else f"{count} 1"
                 head = f"%%MatrixMarket matrix {form} {self.kind} general\n{shape}\n".encode()

@@ -6,11 +6,25 @@ Nesting describes a hierarchy; every level is a label of its own. Holds the name
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, BinaryIO
 from xml.parsers import expat
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers.compressed_io import open_source
+
+#: A million labels, described at length.
+_MAX_BYTES = 1 << 26
+
+
+def _whole(stream: BinaryIO, path: str) -> bytes:
+    text = stream.read(_MAX_BYTES + 1)
+    if len(text) > _MAX_BYTES:
+        raise DataError(
+            f"a file of labels has at most {_MAX_BYTES >> 20} MiB",
+            file=path,
+            cure="give the .xml file that came with the data",
+        )
+    return text
 
 
 def read_mulan_labels(path: str, storage_options: Mapping[str, Any] | None = None) -> tuple[str, ...]:
@@ -48,7 +62,7 @@ def read_mulan_labels(path: str, storage_options: Mapping[str, Any] | None = Non
     parser.StartElementHandler = on_element
     with open_source(path, storage_options).open() as stream:
         try:
-            parser.ParseFile(stream)
+            parser.Parse(_whole(stream, path), True)
         except expat.ExpatError as error:
             raise DataError(
                 f"a Mulan XML file of labels was expected: {expat.ErrorString(error.code)}",

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import struct
 import zipfile
 import zlib
@@ -24,6 +23,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.json_text import parse_json
 from mlfs_dask.storage.readers.base import ReadOptions
 from mlfs_dask.storage.readers.matrix import (
     CsrRows,
@@ -79,7 +79,7 @@ def open_npz(paths: str | Sequence[str], options: ReadOptions = _DEFAULTS) -> Ma
                 if key in archive.names:
                     names[key] = tuple(str(name) for name in archive.small(key).ravel())
             if "categories" in archive.names:
-                stored = json.loads(str(archive.small("categories")[()]))
+                stored = parse_json(str(archive.small("categories")[()]))
                 names["categories"] = {int(key): tuple(value) for key, value in stored.items()}
     return matrix_reader(" ".join(paths), opener, drop=options.drop, **names)
 

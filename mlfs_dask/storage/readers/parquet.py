@@ -13,7 +13,6 @@ value, in TMPDIR), and rows are read from there.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,6 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.json_text import parse_json
+from mlfs_dask.redaction import redact
 from mlfs_dask.storage.readers.base import Batch, Header, LabelSpec, Part, ReadOptions
 from mlfs_dask.storage.readers.label_columns import (
     bad_label,
@@ -255,7 +256,7 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
     with _open(path, options.storage_options) as file:
         schema, rows, group_bytes = file.schema, file.rows, file.group_bytes
         names = tuple(schema.names)
-        stored = json.loads((schema.metadata or {}).get(_METADATA_KEY, b"{}"))
+        stored = parse_json((schema.metadata or {}).get(_METADATA_KEY, b"{}"))
         index = dict.fromkeys(_index_columns(schema, names), "is the index of a pandas table")
         for column, name in enumerate(names):
             if is_nameless(name) and column not in index and (content := _content(file, schema.field(column))):
@@ -267,7 +268,7 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
     features, label_columns = split_columns(names, labels, drop=options.drop, ignored=index, file=path)
     for column, what in index.items():
         if column not in label_columns and names[column] not in options.drop:
-            logger.warning("%s: column %r %s: it is left out", path, names[column], what)
+            logger.warning("%s: column %r %s: it is left out", redact(path), names[column], what)
     texts = frozenset(column for column in (*features, *label_columns) if _is_text(schema.field(column), path))
     reader = ParquetReader(
         header=Header(
@@ -371,6 +372,7 @@ class _FeatherFile:
         reader = self._reader([self.schema.get_field_index(name) for name in columns])
         for group in range(len(self.rows)) if row_groups is None else row_groups:
             batch = reader.get_batch(group)
+            batch.validate(full=True)  # offsets and codes are otherwise taken as they are, also beyond the end
             for start in range(0, batch.num_rows, batch_size):
                 yield batch.slice(start, batch_size)
 
@@ -406,13 +408,13 @@ def _open(path: str, storage_options: dict[str, Any]) -> Iterator[_ParquetFile |
         known, name = (_FeatherFile, "Feather") if mark == _FEATHER else (_ParquetFile, "Parquet")
         try:
             file = known(stream)
-        except (pa.ArrowInvalid, OSError) as error:
+        except (pa.ArrowException, OSError) as error:  # also of memory, of which a damaged file asks for any amount
             raise DataError(
                 f"it is no {name} file, or cut off: {error}", file=path, cure="fetch or write it again"
             ) from error
         try:
             yield file
-        except (pa.ArrowInvalid, OSError) as error:
+        except (pa.ArrowException, OSError) as error:
             raise DataError(f"the file is damaged: {error}", file=path, cure="fetch or write it again") from error
 
 

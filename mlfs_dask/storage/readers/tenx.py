@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.redaction import redact
 from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.compressed_io import format_suffix, open_source
 from mlfs_dask.storage.readers.encoded import is_array, texts_of
@@ -24,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 _NAMES = ("features/name", "gene_names")
 _IDS = ("features/id", "genes")
+#: It is held in memory: 10 million cells and their labels.
+_MAX_TABLE_BYTES = 1 << 28
 _DEFAULTS = ReadOptions()
 
 
@@ -92,8 +96,17 @@ def _read_labels(
 
     source = options.keys["labels"]
     with open_source(source, options.storage_options).open() as stream:
+        text = stream.read(_MAX_TABLE_BYTES + 1)
+        if len(text) > _MAX_TABLE_BYTES:
+            raise DataError(
+                f"a table of labels has at most {_MAX_TABLE_BYTES >> 20} MiB",
+                file=source,
+                cure="leave out columns that are no labels",
+            )
         try:
-            table = pd.read_csv(stream, index_col=0, sep="\t" if format_suffix(source) in (".tsv", ".tab") else ",")
+            table = pd.read_csv(
+                io.BytesIO(text), index_col=0, sep="\t" if format_suffix(source) in (".tsv", ".tab") else ","
+            )
         except (ValueError, UnicodeDecodeError) as error:
             raise DataError(
                 f"it is no table: {error}", file=source, cure="give a CSV file with a header row"
@@ -119,7 +132,11 @@ def _read_labels(
         raise DataError(f"no barcode of {path} is in the table", file=source, cure="barcodes stand in its first column")
     if missing:
         logger.warning(
-            "%s: %d of %d cells are not in %s: their labels are unknown", path, missing, len(barcodes), source
+            "%s: %d of %d cells are not in %s: their labels are unknown",
+            redact(path),
+            missing,
+            len(barcodes),
+            redact(source),
         )
     return table.reindex(list(barcodes)).to_numpy(np.float64), tuple(map(str, table.columns))
 

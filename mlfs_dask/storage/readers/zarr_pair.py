@@ -13,7 +13,7 @@ from typing import Any
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers.base import ReadOptions
 from mlfs_dask.storage.readers.encoded import encoding_of, is_array, rows_of, texts_of
-from mlfs_dask.storage.readers.matrix import MatrixReader, Pair, matrix_reader
+from mlfs_dask.storage.readers.matrix import MatrixReader, Pair, damage_in, matrix_reader
 
 X_KEYS = ("X", "x", "data", "features")
 Y_KEYS = ("Y", "y", "labels", "target", "targets")
@@ -40,9 +40,10 @@ def open_zarr_pair(paths: str | Sequence[str], options: ReadOptions = _DEFAULTS)
     names: dict[str, Any] = {}
     if len(paths) == 1:
         root = open_node(paths[0], options)
-        for key in ("feature_names", "label_names"):
-            if not is_array(root) and key in root:
-                names[key] = texts_of(root[key])
+        with damage_in(paths[0], "a name"):
+            for key in ("feature_names", "label_names"):
+                if not is_array(root) and key in root:
+                    names[key] = texts_of(root[key])
     opener = functools.partial(_open_pair, paths, options)
     return matrix_reader(" ".join(paths), opener, drop=options.drop, **names)
 
@@ -59,7 +60,7 @@ def open_node(path: str, options: ReadOptions) -> Any:
 
     try:
         return zarr.open(path, mode="r", storage_options=options.storage_options or None)
-    except (FileNotFoundError, KeyError, ValueError, OSError) as error:
+    except (OSError, ValueError, RuntimeError, LookupError, TypeError, AttributeError) as error:
         raise DataError(f"there is no Zarr array or group: {error}", file=path, cure="check the path") from error
 
 
@@ -71,8 +72,9 @@ def is_matrix(node: Any) -> bool:
 @contextlib.contextmanager
 def _open_pair(paths: tuple[str, ...], options: ReadOptions) -> Iterator[list[Pair]]:
     nodes = [open_node(path, options) for path in paths]
-    X = _matrix(nodes[0], options.keys.get("x"), X_KEYS, "X", paths[0])
-    Y = _matrix(nodes[-1], options.keys.get("y"), Y_KEYS, "Y", paths[-1])
+    with damage_in(paths[0], "the store"):
+        X = _matrix(nodes[0], options.keys.get("x"), X_KEYS, "X", paths[0])
+        Y = _matrix(nodes[-1], options.keys.get("y"), Y_KEYS, "Y", paths[-1])
     yield [(rows_of(X, file=paths[0], what="X"), rows_of(Y, file=paths[-1], what="Y"))]
 
 

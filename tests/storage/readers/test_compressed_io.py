@@ -113,7 +113,8 @@ def test_missing_directory_and_unreadable(tmp_path: Path, monkeypatch: pytest.Mo
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "open", refuse)  # root may read everything, so the refusal is played
+    # Root may read everything, so the refusal is played.
+    monkeypatch.setattr("mlfs_dask.storage.readers.compressed_io.open_file", refuse)
     with pytest.raises(DataError, match="no permission to read it"):
         open_source(str(tmp_path / "secret.arff"))
 

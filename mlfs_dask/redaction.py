@@ -1,0 +1,33 @@
+"""Secrets in URLs, which are never repeated: not in messages, logs, records, stores or pages."""
+
+from __future__ import annotations
+
+import re
+
+_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^\s'\"<>\\]*")
+# A password may hold slashes. A colon before digits and a slash is that of a port.
+_PASSWORD = re.compile(r"://[^/\s@:]*:(?!\d+(?:/|$))[^\s@]*@")
+# On the web a name alone can be a token; elsewhere it may be a container, as in abfs://container@account.
+_TOKEN = re.compile(r"(https?|ftp)://[^/\s@:]+@")
+_PARAMETER = re.compile(r"([?&#;][^=&#;]+=)[^&#;]*")
+_HIDDEN = "***"
+
+
+def redact(text: str) -> str:
+    """A text in which the URLs have no user names with passwords, and no values of parameters.
+
+    Signatures and tokens are values of parameters; which ones, every provider calls in its own way.
+
+    Examples
+    --------
+    >>> redact("s3://AKIA:wJal/rX@bucket/x.zarr: there is no such store")
+    's3://***@bucket/x.zarr: there is no such store'
+    >>> redact("https://host:8443/a.csv?X-Amz-Signature=5f2e&v=2"), redact("abfs://data@account/x.zarr")
+    ('https://host:8443/a.csv?X-Amz-Signature=***&v=***', 'abfs://data@account/x.zarr')
+    """
+    return _URL.sub(lambda url: _redact_url(url[0]), text) if "://" in text else text
+
+
+def _redact_url(url: str) -> str:
+    url = _TOKEN.sub(rf"\1://{_HIDDEN}@", _PASSWORD.sub(f"://{_HIDDEN}@", url))
+    return _PARAMETER.sub(rf"\1{_HIDDEN}", url)

@@ -1,0 +1,106 @@
+"""A store of ours, read as `mlfs select` reads it: every chunk by its checksum, offsets and indices by their range."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from mlfs_dask.blocks.sparse import columns_of_block
+from mlfs_dask.storage.dataset import Dataset, open_dataset
+from mlfs_dask.storage.readers.base import Batch, Header, Part, ReadOptions
+from mlfs_dask.storage.readers.label_columns import find_column
+from mlfs_dask.typing import Matrix
+
+
+@dataclass(frozen=True)
+class StoreReader:
+    """Rows of a store with some of its features. Positions are rows.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    columns : int array
+        Features, rising.
+    """
+
+    in_threads: ClassVar[bool] = True
+
+    dataset: Dataset
+    columns: NDArray[np.int64]
+
+    @property
+    def path(self) -> str:
+        return self.dataset.path
+
+    @property
+    def header(self) -> Header:
+        dataset, columns = self.dataset, self.columns.tolist()
+        categories = dataset.categories
+        return Header(
+            feature_names=tuple(map(str, dataset.feature_names[self.columns])),
+            label_names=tuple(map(str, dataset.label_names)),
+            categories={new: categories[old] for new, old in enumerate(columns) if old in categories},
+            n_features=len(columns),
+            n_labels=dataset.schema.q,
+            n_rows=dataset.schema.n,
+            minus_one="unknown",
+        )
+
+    def parts(self, part_bytes: int) -> list[Part]:
+        """Runs of partitions."""
+        rows = self.dataset.store_rows
+        offsets = rows.row_offsets.tolist()
+        together = max(1, part_bytes * (len(offsets) - 1) // max(rows.profile.read_bytes, 1))
+        starts = offsets[:-1:together]
+        stops = [*starts[1:], offsets[-1]]
+        return [Part(number, start, stop) for number, (start, stop) in enumerate(zip(starts, stops, strict=True))]
+
+    def read(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
+        """Batches of one part. See `Reader.read`."""
+        rows = self.dataset.store_rows
+        position = part.start if start is None else start
+        stop = self.dataset.schema.n if part.stop is None else part.stop
+        first = int(np.searchsorted(rows.row_offsets, position, side="right")) - 1
+        last = int(np.searchsorted(rows.row_offsets, stop, side="left"))
+        for block in rows.stream(first, last):
+            X = block.X if len(self.columns) == block.X.shape[1] else columns_of_block(block.X, self.columns)
+            end = block.start + X.shape[0]
+            while position < end:
+                low = position - block.start
+                high = low + _rows_in(X, low, batch_bytes)
+                position = block.start + high
+                labels = block.Y[low:high]
+                labels.eliminate_zeros()
+                Y = csr_array((labels.data, labels.indices, labels.indptr.astype(np.int64)), shape=labels.shape)
+                yield Batch(X[low:high].astype(np.float64), Y, position)  # a copy: the next block overwrites this one
+
+
+def _rows_in(X: Matrix, low: int, batch_bytes: int) -> int:
+    """Rows from `low` on that take about `batch_bytes` as a batch; at least one."""
+    left = int(X.shape[0]) - low
+    if isinstance(X, np.ndarray):
+        return min(max(1, batch_bytes // (8 * max(int(X.shape[1]), 1))), left)
+    rows = int(np.searchsorted(X.indptr, X.indptr[low] + batch_bytes // 12, side="right")) - 1 - low
+    return min(max(1, rows), left)
+
+
+def open_store(path: str, options: ReadOptions) -> StoreReader:
+    """Open a store; `drop` of the options is left out.
+
+    Raises
+    ------
+    DataError
+    """
+    dataset = open_dataset(path, storage_options=options.storage_options)
+    names: Any = tuple(map(str, dataset.feature_names))
+    place_of = {name: place for place, name in enumerate(names)}
+    gone = [
+        place_of[name] if name in place_of else find_column(names, name, "column to leave out,", file=path)
+        for name in options.drop
+    ]
+    return StoreReader(dataset, np.delete(np.arange(len(names)), gone))

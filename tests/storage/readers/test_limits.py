@@ -1,0 +1,132 @@
+"""Files that somebody made to hurt, or that were damaged: lines without end, pipes, sizes that cannot be.
+
+The files in the folder `findings` are of `benchmarks/fuzz.py`: libraries crashed over them, or asked for any amount of
+memory.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from numpy.lib import format as npy
+
+from mlfs_dask.errors import DataError, DoesNotFitError
+from mlfs_dask.storage import sources
+from mlfs_dask.storage.readers import compressed_io, csv, lines, mulan_xml, tenx
+from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.detect import open_source
+from mlfs_dask.storage.readers.mulan_xml import read_mulan_labels
+
+LONG = b"1" * 3_000_000
+ARFF = b"@relation r\n@attribute f numeric\n@attribute y {0,1}\n@data\n"
+FILES = {
+    "x.arff": (b"@relation ", "a line is longer than 1 MiB"),
+    "y.arff": (ARFF + b"1,0\n", "a line is longer than 1 MiB"),
+    "x.svm": (b"0 1:1\n0 1:", "a line is longer than 1 MiB"),
+    "x.xmlc": (b"2 2 2\n0 1:1\n0 1:", "a line is longer than 1 MiB"),
+    "x.csv": (b"f,y\n1,0\n", "cannot parse|longer than 1 MiB"),
+    "x.tsv": (b"f\ty\n", "cannot parse|longer than 1 MiB"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _short_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name in (
+        (compressed_io, "LONGEST_LINE"),
+        (lines, "LONGEST_LINE"),
+        (csv, "_MAX_RECORD_BYTES"),
+        (mulan_xml, "_MAX_BYTES"),
+        (tenx, "_MAX_TABLE_BYTES"),
+    ):
+        monkeypatch.setattr(module, name, 1 << 20)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_line_without_end(tmp_path: Path, name: str) -> None:
+    start, problem = FILES[name]
+    path = tmp_path / f"{name}.gz"
+    path.write_bytes(gzip.compress(start + LONG))
+    labels = LabelSpec() if name in ("x.svm", "x.xmlc") else LabelSpec(count=1)
+    with pytest.raises(DataError, match=problem):
+        read(path, ReadOptions(labels=labels))
+
+
+def read(path: Path, options: ReadOptions) -> None:
+    reader = open_source([str(path)], options)
+    for part in reader.parts(1 << 20):
+        for _ in reader.read(part, batch_bytes=1 << 16):
+            pass
+
+
+def test_an_xml_file_without_end(tmp_path: Path) -> None:
+    path = tmp_path / "x.xml.gz"
+    path.write_bytes(gzip.compress(b'<labels><label name="' + LONG))
+    with pytest.raises(DataError, match="a file of labels has at most 1 MiB"):
+        read_mulan_labels(str(path))
+
+
+@pytest.mark.parametrize(
+    "name", ["x.csv", "x.arff", "x.svm", "x.npz", "x.npy", "x.mtx", "x.mat", "x.h5ad", "x.parquet"]
+)
+def test_a_pipe(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    os.mkfifo(path)
+    names = [str(path)]
+    if name in ("x.npy", "x.mtx"):
+        names.append(str(tmp_path / f"y{path.suffix}"))
+        os.mkfifo(names[1])
+    by_columns = LabelSpec(count=1) if name in ("x.csv", "x.arff", "x.parquet") else LabelSpec()
+    with pytest.raises(DataError, match="it is a pipe, a socket or a device, a file was expected"):
+        open_source(names, ReadOptions(labels=by_columns))
+    (source,) = sources.examine([path])
+    with pytest.raises(DataError, match="it is a pipe, a socket or a device, a file was expected"):
+        sources.sha256(source)
+
+
+FINDINGS = Path(__file__).with_name("findings")
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in FINDINGS.iterdir() if path.suffix != ".csv"))
+def test_findings(name: str) -> None:
+    labels = LabelSpec(columns=("sky", "sea")) if name.endswith("feather") else LabelSpec()
+    keys = {"labels": str(FINDINGS / "group.csv")} if name.endswith(".h5") else {}
+    with pytest.raises(DataError, match=r"damaged|cut off|cannot be read"):
+        read(FINDINGS / name, ReadOptions(labels=labels, keys=keys))
+
+
+@pytest.mark.parametrize("byte", [b"\0", b"\x7f", b"\xff"])
+def test_bytes_over_which_scipy_crashes(tmp_path: Path, byte: bytes) -> None:
+    for name in "xy":
+        start = b"%%MatrixMarket matrix array integer general\n4 1\n1\n0\n1\n0"
+        (tmp_path / f"{name}.mtx").write_bytes(start + byte)
+    with pytest.raises(DataError, match=rf"x.mtx, line 6: a byte {byte[0]} in the text"):
+        read_pair(tmp_path / "x.mtx", tmp_path / "y.mtx")
+
+
+def read_pair(*paths: Path) -> None:
+    reader = open_source([str(path) for path in paths])
+    for _ in reader.read(reader.parts(1 << 20)[0], batch_bytes=1 << 16):
+        pass
+
+
+@pytest.mark.parametrize("width", [10**12, 2**62])
+def test_rows_that_no_memory_holds(tmp_path: Path, width: int) -> None:
+    with (tmp_path / "x.npy").open("wb") as file:
+        npy.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (4, width)})
+    np.save(tmp_path / "y.npy", np.ones((4, 1)))
+    with pytest.raises(DoesNotFitError, match=f"a row of {width:,} features and 1 labels"):
+        read_pair(tmp_path / "x.npy", tmp_path / "y.npy")
+
+
+def test_a_chunk_that_no_memory_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with h5py.File(tmp_path / "x.h5ad", "w") as file:
+        file.create_dataset("X", (2**28, 1), "f8", chunks=(2**28, 1), compression="gzip")
+        file["obsm/labels"] = np.ones((1, 1))
+    monkeypatch.setattr("mlfs_dask.runtime.available_memory", lambda: 2**30)
+    with pytest.raises(DoesNotFitError, match="a chunk of an array: projected 2,048"):
+        read(tmp_path / "x.h5ad", ReadOptions())
