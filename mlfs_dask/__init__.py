@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mlfs_dask.selectors.count_filters import BROR, Chi2, ELAChi2
     from mlfs_dask.selectors.elc import ELC
     from mlfs_dask.selectors.fimf import FIMF
+    from mlfs_dask.selectors.global_information import GRRO, MICO, QPMLFS
     from mlfs_dask.selectors.label_entropy import ENM, GMM, LabelEntropy
     from mlfs_dask.selectors.laplacian import LaplacianScore
     from mlfs_dask.selectors.mddm import MDDM
@@ -60,6 +61,9 @@ _PLACES = {
     "FisherScore": "mlfs_dask.selectors.product_filters",
     "GMM": "mlfs_dask.selectors.label_entropy",
     "MDDM": "mlfs_dask.selectors.mddm",
+    "GRRO": "mlfs_dask.selectors.global_information",
+    "MICO": "mlfs_dask.selectors.global_information",
+    "QPMLFS": "mlfs_dask.selectors.global_information",
     "MFSIR": "mlfs_dask.selectors.mfsir",
     "MLkNN": "mlfs_dask.evaluation.mlknn",
     "Dataset": "mlfs_dask.storage.dataset",
@@ -88,12 +92,15 @@ __all__ = [
     "ENM",
     "FIMF",
     "GMM",
+    "GRRO",
     "JMI",
     "MDDM",
     "MDMR",
     "MFSIR",
+    "MICO",
     "MRMR",
     "PMU",
+    "QPMLFS",
     "SCLS",
     "SMFS",
     "SPFS",

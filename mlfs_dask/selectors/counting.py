@@ -106,17 +106,11 @@ class CountingSelector(ResamplingSelector):
         resampling = self._planned_resampling()
         tiles = count_in_tiles(counts, source, resources, resampling=resampling)
 
-        sizes = {"d": profile.d, "e": len(counts.book.edges), "t": tiles[0].result_bytes, "r": len(resampling)}
+        sizes = {"d": profile.d, "t": tiles[0].result_bytes, "r": len(resampling)}
         sizes |= self._replicate_sizes(profile)
-        arrays = [HeldArray("ranges of features", "4 d")]
-        steps: list[Reading | str] = [*self._label_readings(profile)]
-        if not known:
-            steps.append(Reading("ranges", (self._ranges(profile),)))
-        if self.binning == "quantile":
-            sample = self._row_sample(profile)
-            steps.append(Reading("quantiles", (sample,)))
-            sizes["s"] = sample.result_bytes
-            arrays.append(HeldArray("sampled rows", "2 s", "u1", "quantiles", "edges"))
+        before, arrays, code_sizes = self._code_readings(profile, counts.book, known=known)
+        steps: list[Reading | str] = [*self._label_readings(profile), *before]
+        sizes |= code_sizes
         # Until edges and labels are known, the tiles are an estimate.
         name = COUNTS if known and self.binning == "equal-width" else "estimated counts"
         readings = [
@@ -124,9 +118,6 @@ class CountingSelector(ResamplingSelector):
             for i, tile in enumerate(tiles)
         ]
         arrays += [
-            HeldArray("terms of edges", "6 e", first="edges", last="edges"),
-            HeldArray("edges of codes", "e", first="edges"),
-            HeldArray("offsets of edges", "d", first="edges"),
             HeldArray("information and entropy of features", "2 r d", first=readings[0].name),
             HeldArray("scores", "8 d", first="scores"),
         ]
@@ -140,7 +131,28 @@ class CountingSelector(ResamplingSelector):
             note += f", for {resampling.shuffles} shuffles and {resampling.resamples} resamples of the rows too"
         if len(tiles) > 1:
             note += f", tiled over {len(tiles):,} groups of at most {-(-profile.d // len(tiles)):,} features"
-        return Cost([*steps, "edges", *readings, "scores"], sizes, arrays, notes=[note])
+        return Cost([*steps, *readings, "scores"], sizes, arrays, notes=[note])
+
+    def _code_readings(
+        self, profile: Profile, book: CodeBook, *, known: bool
+    ) -> tuple[list[Reading | str], list[HeldArray], dict[str, int]]:
+        """Steps until codes are known, what the driver holds of them, and its size letters."""
+        steps: list[Reading | str] = []
+        sizes = {"d": profile.d, "e": len(book.edges)}
+        arrays = [
+            HeldArray("ranges of features", "4 d"),
+            HeldArray("terms of edges", "6 e", first="edges", last="edges"),
+            HeldArray("edges of codes", "e", first="edges"),
+            HeldArray("offsets of edges", "d", first="edges"),
+        ]
+        if not known:
+            steps.append(Reading("ranges", (self._ranges(profile),)))
+        if self.binning == "quantile":
+            sample = self._row_sample(profile)
+            steps.append(Reading("quantiles", (sample,)))
+            sizes["s"] = sample.result_bytes
+            arrays.append(HeldArray("sampled rows", "2 s", "u1", "quantiles", "edges"))
+        return [*steps, "edges"], arrays, sizes
 
     def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[CachedStatistic]:
         features, label_counts = source.features, source.label_counts

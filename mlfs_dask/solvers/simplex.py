@@ -1,0 +1,118 @@
+"""Quadratic programs whose columns lie on the unit simplex, by accelerated projected gradients.
+
+min ½ tr(W'QW) + ½ tr(W L W') − tr(W'R) over W >= 0 with columns that sum to 1. Steps are those of Beck & Teboulle with
+the restart of O'Donoghue & Candès; the end is told by the gap of Frank & Wolfe, an upper bound of how far the objective
+is from its least value where it is convex.
+
+A. Beck, M. Teboulle, "A fast iterative shrinkage-thresholding algorithm for linear inverse problems", SIAM Journal on
+Imaging Sciences 2 (2009) 183-202, doi:10.1137/080716542. B. O'Donoghue, E. Candès, "Adaptive restart for accelerated
+gradient schemes", Foundations of Computational Mathematics 15 (2015) 715-732, doi:10.1007/s10208-013-9150-3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+#: Arrays of the shape of W that the solver holds, without R.
+MATRICES = 8
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What the solver ends with.
+
+    Attributes
+    ----------
+    W : float64 array, shape (m, c)
+    multipliers : float64 array, shape (m, c)
+        By how much the objective rises with each weight at the expense of the column's others: 0 or more, and about 0
+        where a weight is positive.
+    objective : list of float
+        At the start, with equal weights, and after every iteration.
+    gap : float
+        Upper bound of what the objective is above its least value, as a share of its size.
+    converged : bool
+    """
+
+    W: Array
+    multipliers: Array
+    objective: list[float]
+    gap: float
+    converged: bool
+
+
+def solve_on_simplex(Q: Array, R: Array, L: Array | None = None, *, tol: float, max_iter: int) -> Solution:
+    """Minimise ½ tr(W'QW) + ½ tr(W L W') − tr(W'R) over W >= 0 with columns that sum to 1.
+
+    Parameters
+    ----------
+    Q : float64 array, shape (m, m)
+        Symmetric, without negative entries.
+    R : float64 array, shape (m, c)
+    L : float64 array, shape (c, c), optional
+        A Laplacian; none by default.
+    tol : float
+        Largest gap, as a share of the size of the objective, at which it stops.
+    max_iter : int
+
+    Examples
+    --------
+    >>> Q, R = np.eye(3), np.array([[0.9], [0.5], [0.1]])
+    >>> solution = solve_on_simplex(Q, R, tol=1e-12, max_iter=100)
+    >>> solution.W.ravel().round(6).tolist(), solution.multipliers.ravel().round(6).tolist()
+    ([0.7, 0.3, 0.0], [0.0, 0.0, 0.1])
+    """
+    m, c = R.shape
+    # No eigenvalue of a matrix is above the largest sum of a row's sizes; of a Laplacian that is twice a degree.
+    bound = float(Q.sum(axis=1).max(initial=0.0)) + (0.0 if L is None else 2.0 * float(np.diag(L).max(initial=0.0)))
+    # A linear objective has any step; this one leaves most digits of the weights.
+    step = 1.0 / (max(bound, 1e-6 * float(np.abs(R).max(initial=0.0))) or 1.0)
+
+    def products(W: Array) -> Array:
+        """Q W + W L."""
+        image: Array = Q @ W
+        return image if L is None else image + W @ L
+
+    W = np.full((m, c), 1.0 / max(m, 1))
+    image = products(W)
+    V, image_of_V, t = W, image, 1.0
+    objective: list[float] = []
+    while True:
+        gradient = image - R
+        best = gradient.min(axis=0)
+        objective.append(float(np.vdot(W, 0.5 * image - R)))
+        gap = max(float(np.vdot(W, gradient) - best.sum()), 0.0)
+        gap /= max(abs(objective[-1]), np.finfo(np.float64).tiny)
+        if gap <= tol or len(objective) > max_iter:
+            return Solution(W, gradient - best, objective, gap, gap <= tol)
+        new = project_columns(V - step * (image_of_V - R))
+        image_of_new = products(new)
+        if float(np.vdot(V - new, new - W)) > 0:  # momentum leads upwards
+            t = 1.0
+        t, last = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * t * t)), t
+        momentum = (last - 1.0) / t
+        V, image_of_V = new + momentum * (new - W), image_of_new + momentum * (image_of_new - image)
+        W, image = new, image_of_new
+
+
+def project_columns(W: Array) -> Array:
+    """The nearest columns without negative entries that sum to 1.
+
+    J. Duchi et al., "Efficient projections onto the l1-ball for learning in high dimensions", ICML 2008, 272-279,
+    doi:10.1145/1390156.1390191.
+
+    >>> project_columns(np.array([[0.9, 2.0], [0.5, 0.0]])).round(6)
+    array([[0.7, 1. ],
+           [0.3, 0. ]])
+    """
+    m, c = W.shape
+    falling = -np.sort(-W, axis=0)
+    excess = (np.cumsum(falling, axis=0) - 1.0) / np.arange(1, m + 1)[:, np.newaxis]
+    last = m - 1 - (falling > excess)[::-1].argmax(axis=0)
+    projected: Array = np.maximum(W - excess[last, np.arange(c)], 0.0)
+    return projected
