@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.blocks.duplicate_labels import group_columns
-from mlfs_dask.blocks.products import label_pairs_block, label_sums_block, positives_block
+from mlfs_dask.blocks.products import label_pairs_block, label_sums_block, positives_block, weighted_block
 from mlfs_dask.blocks.row_draws import row_bits
 from mlfs_dask.primitives.passes import MergeableStatistic, State
 from mlfs_dask.typing import Block, Profile
@@ -111,3 +111,55 @@ class Labels(MergeableStatistic):
 
     def finalize(self, state: State) -> LabelKnowledge:
         return LabelKnowledge(*state)
+
+
+class LabelPairs(MergeableStatistic):
+    """Statistic: rows that have both labels of each pair, shape (q, q), int64; of weighted rows their weights.
+
+    Parameters
+    ----------
+    n_labels : int
+    weighted : bool
+        Whether rows have weights.
+
+    Examples
+    --------
+    >>> from scipy import sparse as sp
+    >>> Y = sp.csr_array(np.array([[1, 1], [0, 1], [-1, 1]], dtype=np.int8))
+    >>> pairs = LabelPairs(2)
+    >>> state = pairs.zero()
+    >>> pairs.add(state, Block(0, np.zeros((3, 0)), Y))
+    >>> pairs.finalize(state).tolist()
+    [[1, 1], [1, 3]]
+    """
+
+    kind = "label-pairs"
+    state_names = ("pairs",)
+
+    def __init__(self, n_labels: int, *, weighted: bool = False) -> None:
+        self.n_labels = n_labels
+        self.weighted = weighted
+
+    @property
+    def state_bytes(self) -> int:
+        return 8 * self.n_labels**2
+
+    @property
+    def result_bytes(self) -> int:
+        return self.state_bytes
+
+    def scratch_bytes(self, profile: Profile) -> int:
+        stored = 40 * profile.label_nonzeros // max(profile.n, 1)
+        return stored * profile.block_rows + 24 * self.n_labels**2
+
+    def zero(self) -> State:
+        return (np.zeros((self.n_labels, self.n_labels), np.float64 if self.weighted else np.int64),)
+
+    def add(self, state: State, block: Block) -> None:
+        positive = positives_block(block.Y)
+        weighted = None if block.weights is None else weighted_block(positive, block.weights)
+        np.add(state[0], label_pairs_block(positive, weighted), out=state[0])
+
+    def finalize(self, state: State) -> NDArray[Any]:
+        pairs: NDArray[Any] = state[0]
+        return pairs

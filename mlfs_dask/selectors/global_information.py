@@ -19,7 +19,7 @@ from mlfs_dask.blocks.entropy import mutual_information
 from mlfs_dask.errors import UsageError, parameter
 from mlfs_dask.primitives.columns import OfFeatures
 from mlfs_dask.primitives.counts import LabelInformation
-from mlfs_dask.primitives.label_statistics import Labels
+from mlfs_dask.primitives.label_statistics import LabelPairs
 from mlfs_dask.primitives.pairs import pair_information
 from mlfs_dask.primitives.passes import CachedStatistic, Statistic
 from mlfs_dask.primitives.resampling import NOT_RESAMPLED, Resampling
@@ -71,15 +71,15 @@ class InformationTerms:
         Rows that have each label.
     both : int64 array, shape (q, q), or None
         Rows that have both labels of each pair, where the method needs them.
-    n : int
-        Rows.
+    n : int or float
+        Rows. With weights of rows this and the counts are sums of them, and float64.
     """
 
     R: Array
     Q: Array
     positives: NDArray[Any]
     both: NDArray[Any] | None
-    n: int
+    n: int | float
 
 
 class GlobalSelector(CountingSelector):
@@ -131,7 +131,7 @@ class GlobalSelector(CountingSelector):
         profile = source if isinstance(source, Profile) else source.profile
         statistics: list[CachedStatistic] = [self._counts(source, book, label_counts)]
         if self.needs_label_pairs:
-            statistics.append(Labels(profile.q))
+            statistics.append(LabelPairs(profile.q, weighted=profile.weight is not None))
         if book.d <= self.n_candidates:
             statistics.append(pair_information(profile, book, np.arange(book.d), with_labels=False))
         return statistics
@@ -178,7 +178,7 @@ class GlobalSelector(CountingSelector):
         book, label_counts = self._read_codes(passes)
         statistics = self._statistics(source, book, label_counts)
         (information, entropy), *results = passes.run("information", *statistics)
-        both = results.pop(0).pairs if self.needs_label_pairs else None
+        both = results.pop(0) if self.needs_label_pairs else None
         R = np.empty((profile.d, profile.q))
         R[:, statistics[0].labels] = information.T  # type: ignore[attr-defined]  # in the order of slots
         R /= np.log(2.0)
@@ -189,7 +189,7 @@ class GlobalSelector(CountingSelector):
         ((Q,), _) = results[0]
         Q = (Q + Q.T) * (0.5 / np.log(2.0))  # the two roundings of a pair become one
         warnings = self._nothing_to_tell(entropy, label_entropies(label_counts, profile.total))
-        outcome = self._weigh(InformationTerms(R[candidates], Q, label_counts[2], both, profile.n))
+        outcome = self._weigh(InformationTerms(R[candidates], Q, label_counts[2], both, profile.total))
         facts = candidate_facts(profile.d, candidates) if len(candidates) < profile.d else {}
         return replace(
             outcome,
@@ -431,7 +431,7 @@ class MICO(_SimplexSelector):
         return self._solve(self.alpha * terms.Q, terms.R, L)
 
 
-def label_information(both: NDArray[Any] | None, positives: NDArray[Any], n: int) -> Array:
+def label_information(both: NDArray[Any] | None, positives: NDArray[Any], n: int | float) -> Array:
     """Mutual information of labels in bits, shape (q, q).
 
     Parameters

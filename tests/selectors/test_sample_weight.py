@@ -15,6 +15,7 @@ from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask.selectors.count_filters import BROR, Chi2, ELAChi2
 from mlfs_dask.selectors.elc import ELC
 from mlfs_dask.selectors.fimf import FIMF
+from mlfs_dask.selectors.global_information import GRRO, MICO
 from mlfs_dask.selectors.label_entropy import ENM, GMM, LabelEntropy
 from mlfs_dask.selectors.mddm import MDDM
 from mlfs_dask.selectors.product_filters import BRCC, AnovaF, FisherScore, MultiLabelF
@@ -33,6 +34,8 @@ SELECTORS = {
 FILTERS = {
     "chi2": Chi2(3, bins=3),
     "br-or": BROR(3, bins=3),
+    "grro": GRRO(3, bins=3),
+    "mico": MICO(3, n_candidates=5),
     "ela-chi": ELAChi2(3, bins=3),
     "fimf": FIMF(3, bins=3),
     "br-cc": BRCC(3),
