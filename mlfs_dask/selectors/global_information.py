@@ -160,10 +160,9 @@ class GlobalSelector(CountingSelector):
             # Which features are candidates is not known yet: those of most codes take most.
             widest = np.sort(np.argsort(-book.n_codes, kind="stable")[:m])
             steps.append(Reading("candidates", (self._pairs_of(profile, book, widest),)))
-        last = "candidates" if m < d else "information"
         arrays += [
             HeldArray("information of features with labels", "2 q d", first="information"),
-            HeldArray("information of candidates with one another", "2 m m", first=last),
+            HeldArray("information of candidates with one another", "2 m m", first="weights"),
             HeldArray("pairs of labels", "3 q q", first="information"),
             HeldArray("scores", "8 d", first="weights"),
             *self._held(),
@@ -187,6 +186,7 @@ class GlobalSelector(CountingSelector):
         if not results:
             results = passes.run("candidates", self._pairs_of(profile, book, candidates))
         ((Q,), _) = results[0]
+        results.clear()
         Q = (Q + Q.T) * (0.5 / np.log(2.0))  # the two roundings of a pair become one
         warnings = self._nothing_to_tell(entropy, label_entropies(label_counts, profile.total))
         outcome = self._weigh(InformationTerms(R[candidates], Q, label_counts[2], both, profile.total))

@@ -112,13 +112,12 @@ class SPFS(BaseSelector):
         d, q, m = profile.d, profile.q, min(profile.d, self.n_candidates)
         first = Reading("products", tuple(self._statistics(profile)))
         second = [] if m == d else [Reading("candidates", (OfFeatures(Gram(m), np.arange(m)),))]
-        gram = (second or [first])[0].name
         return Cost(
             steps=[first, *second, Work("selection", STEP_FLOPS * m * m)],
             sizes={"d": d, "q": q, "m": m},
             arrays=[
                 HeldArray("sums over labels and their squares", "3 q d"),
-                HeldArray("X'X of candidates and its squares", "2 m m", first=gram),
+                HeldArray("X'X of candidates and its squares", "2 m m", first="selection"),
                 HeldArray("moments and scores", "12 d"),
             ],
             notes=[f"X'X is {m:,} x {m:,}" + (f": the best {m:,} of {d:,} features" if m < d else "")],

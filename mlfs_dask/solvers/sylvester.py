@@ -13,8 +13,8 @@ from mlfs_dask.errors import MlfsError
 
 Array = NDArray[np.float64]
 
-#: Arrays of the shape of A that the solver holds beside it: its eigenvectors, and what LAPACK works with.
-SQUARE_MATRICES = 4
+#: Arrays of the shape of A that the solver holds beside it: a copy, eigenvectors, and what LAPACK works with.
+SQUARE_MATRICES = 5
 
 
 def solve_symmetric_sylvester(A: Array, B: Array, C: Array) -> Array:
