@@ -18,7 +18,7 @@ from scipy import sparse as sp
 
 from mlfs_dask import checkpoints, runtime
 from mlfs_dask.blocks.adaptive_graph import column_graph
-from mlfs_dask.blocks.anchors import ANCHOR_NEIGHBORS, N_ANCHORS, anchor_values, place_anchors
+from mlfs_dask.blocks.anchors import ANCHOR_NEIGHBORS, N_ANCHORS, anchor_values, join_coincident, place_anchors
 from mlfs_dask.blocks.duplicate_labels import DuplicateLabels
 from mlfs_dask.blocks.linear import forward_block
 from mlfs_dask.blocks.proximal import row_norms
@@ -405,6 +405,7 @@ class AccessMFS(IterativeSelector):
                     break
             T = anchor_values(sums.ZX @ found.W, masses, T)
             mean, U = settle_anchors(prediction, sums)
+            U, T = np.split(join_coincident(np.concatenate([U, T], axis=1)), 2, axis=1)
             prediction = replace(prediction, mean=mean, U=U, T=T, coupling=float(self.mu) * L_p)
             trace.rank.append(found.rank)
             trace.step.append(float(np.linalg.norm(found.W - W)) / max(float(np.linalg.norm(found.W)), 1e-300))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import sparse as sp
+from scipy.spatial.distance import pdist
 
 from mlfs_dask.blocks.anchors import place_anchors
+from mlfs_dask.selectors import access_mfs
 from mlfs_dask.selectors.access_mfs import AccessMFS
 from tests.reference import access_mfs as exact_twin
 from tests.reference import access_mfs_anchors as twin
@@ -120,3 +123,21 @@ def test_anchors_are_the_exact_form_with_their_graph(by, theta, mu):
         if np.abs(b - before).max() < 1e-14:
             break
     assert pytest.approx(exact, abs=1e-9) == F
+
+
+def test_anchors_that_meet_stay_together(monkeypatch):
+    """Rounding between them would double with every iteration, and differ between cuts of the rows."""
+    predictions = []
+
+    class Spy(access_mfs.PredictedRows):
+        def __init__(self, scaling, prediction):
+            super().__init__(scaling, prediction)
+            predictions.append(prediction)
+
+    monkeypatch.setattr(access_mfs, "PredictedRows", Spy)
+    X, Y = problem(n=300, d=20, q=5)
+    quiet(anchored(max_iter=14, n_anchors=60), sp.csr_array(X), hide(Y, "rows and entries"))
+    anchors = np.concatenate([predictions[-1].U, predictions[-1].T], axis=1)
+    distances = pdist(anchors) / np.abs(anchors).max()
+    assert (distances == 0).any()
+    assert distances[distances > 0].min() > 1e-12
