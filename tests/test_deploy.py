@@ -46,6 +46,11 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 SBATCH = DEPLOY / "slurm" / "mlfs.sbatch"
 PROGRAMS = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 
+WITH_DAEMONS = f"{PROGRAMS}:/usr/sbin"
+MISSING_OF_SLURM = [
+    name for name in ("munged", "slurmctld", "slurmd", "sbatch", "srun") if not shutil.which(name, path=WITH_DAEMONS)
+]
+
 SRUN = """#!/bin/sh
 # Three tasks on one node, as srun would start them.
 while case "$1" in --*) true;; *) false;; esac; do shift; done
@@ -78,6 +83,7 @@ def without_slurm(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.cluster
+@pytest.mark.skipif(not MISSING_OF_SLURM, reason="SLURM itself runs it, below")
 def test_the_batch_script_runs_a_command_on_its_own_cluster(
     without_slurm: dict[str, str], store: Path, tmp_path: Path
 ) -> None:
@@ -156,12 +162,10 @@ PartitionName=all Nodes=ALL Default=YES State=UP
 @pytest.fixture(scope="module")
 def sbatch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., subprocess.CompletedProcess[str]]]:
     """`sbatch` of a SLURM of two nodes, both here; skipped where its programs are not installed."""
-    path = f"{PROGRAMS}:/usr/sbin"
-    missing = [
-        name for name in ("munged", "slurmctld", "slurmd", "sbatch", "srun") if not shutil.which(name, path=path)
-    ]
-    if missing:
-        pytest.skip(f"SLURM is not installed here (slurmctld, slurmd, slurm-client, munge): no {', '.join(missing)}")
+    if MISSING_OF_SLURM:
+        pytest.skip(
+            f"SLURM is not installed (slurmctld, slurmd, slurm-client, munge): no {', '.join(MISSING_OF_SLURM)}"
+        )
     folder = tmp_path_factory.mktemp("slurm")
     folder.chmod(0o755)  # munged insists
     for name in ("state", "spool-a", "spool-b"):
@@ -174,7 +178,13 @@ def sbatch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., s
             folder=folder, user=getpass.getuser(), host=socket.gethostname().partition(".")[0], ports=free_ports(3)
         )
     )
-    environment = {**os.environ, "SLURM_CONF": str(conf), "PATH": path, "MLFS_INTERFACE": "lo", "TMPDIR": str(folder)}
+    environment = {
+        **os.environ,
+        "SLURM_CONF": str(conf),
+        "PATH": WITH_DAEMONS,
+        "MLFS_INTERFACE": "lo",
+        "TMPDIR": str(folder),
+    }
     munge = [f"--{name}-file={folder}/munge.{name}" for name in ("key", "pid", "log", "seed")]
     daemons = [
         ["munged", "--foreground", "--force", f"--socket={folder}/munge.socket", *munge],
