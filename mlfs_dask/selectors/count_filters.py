@@ -55,7 +55,7 @@ class BROR(CountFilter):
     __doc__ = (
         """Sum over labels of the absolute log odds ratio of a feature and the label (BR+OR).
 
-    Binary relevance with the odds ratio: |log(P(f|l)(1 - P(f|not l)) / ((1 - P(f|l))P(f|not l)))|, summed over the
+    Binary relevance with the odds ratio: `|log(P(f|l)(1 - P(f|not l)) / ((1 - P(f|l))P(f|not l)))|`, summed over the
     labels as Chen et al. (2009) sum it over classes. Of a feature with more than two codes, it is the mean over having
     each code, weighted by the rows that have it. Constant features and labels give 0.
 """
@@ -125,8 +125,8 @@ class ELAChi2(CountFilter):
     __doc__ = (
         """Chi-square of a feature and the labels as classes, by entropy-based label assignment (ELA+CHI).
 
-    A row with |L| labels stands for |L| rows of one class each that weigh 1/|L| (Chen et al. 2007): the more labels,
-    the less is known of each. Pearson's chi-square of the table of codes and classes follows. Rows without a label, and
+    A row with `|L|` labels stands for `|L|` rows of one class each that weigh `1/|L|` (Chen et al. 2007): the more
+    labels, the less is known of each. Pearson's chi-square of the table of codes and classes follows. Rows without a label, and
     labels without a row, are left out, as in the program of Lee & Kim (2013), which the scores equal.
 """
         + COUNTING_PARAMETERS

@@ -54,7 +54,7 @@ class ReliefF(BaseSelector):
     -----
     One pass over X. With m sampled rows and C classes the driver makes m² comparisons of rows and m C n_neighbors
     differences, and holds the sample (of dense rows as float64); memory does not depend on the number of rows.
-    Differences are |x − z| / (maximum − minimum), those of features of more than two categories 1 where these differ;
+    Differences are `|x − z| / (maximum − minimum)`, those of features of more than two categories 1 where these differ;
     neighbours are near by Manhattan distance, as in the paper. Up to `n_sampled` rows the scores are ReliefF's with
     every row drawn. A row without labels has the empty label set. Unknown labels (-1) are refused.
 

@@ -103,9 +103,9 @@ def test_commands_are_completed() -> None:
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("mlfs select e", ["elc", "enm"]),
-        ("mlfs select elc,e", ["elc,enm"]),
-        ("mlfs plan G", ["gmm"]),
+        ("mlfs select e", ["ela-chi", "elc", "enm"]),
+        ("mlfs select elc,e", ["elc,ela-chi", "elc,enm"]),
+        ("mlfs plan G", ["gmm", "grro"]),
         ("mlfs methods sm", ["smfs"]),
         ("mlfs select elc x.zarr --mask", ["--mask-iter"]),
         ("mlfs select elc,mfsir x.zarr --n-la", ["--n-latent"]),
@@ -134,7 +134,7 @@ def test_completing_a_method_imports_none() -> None:
         "sys.exit('numpy' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "['elc', 'enm']\n")
+    assert (done.returncode, done.stdout) == (0, "['ela-chi', 'elc', 'enm']\n")
 
 
 def line_of_the_manual(shell: str) -> str:
