@@ -126,8 +126,8 @@ class ELAChi2(CountFilter):
         """Chi-square of a feature and the labels as classes, by entropy-based label assignment (ELA+CHI).
 
     A row with `|L|` labels stands for `|L|` rows of one class each that weigh `1/|L|` (Chen et al. 2007): the more
-    labels, the less is known of each. Pearson's chi-square of the table of codes and classes follows. Rows without a label, and
-    labels without a row, are left out, as in the program of Lee & Kim (2013), which the scores equal.
+    labels, the less is known of each. Pearson's chi-square of the table of codes and classes follows. Rows without a
+    label, and labels without a row, are left out, as in the program of Lee & Kim (2013), which the scores equal.
 """
         + COUNTING_PARAMETERS
         + """
