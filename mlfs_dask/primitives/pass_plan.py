@@ -21,6 +21,14 @@ USABLE_SHARE = 0.8
 #: long for the other (`benchmarks/iterative.py workers`).
 RUNS_PER_SLOT = 16
 
+#: On a cluster, where further workers may join, tasks are cut by what they read, as far as it is this many times their
+#: partial results: to make, send and merge a partial takes some seconds a GB, to read and count takes one at least.
+READ_PER_STATE = 16
+
+#: Bytes that such a task reads at least, and how many tasks there are at most: a scheduler handles about a thousand a
+#: second.
+MIN_RUN_BYTES, MAX_RUNS = 16 * 2**20, 4096
+
 #: At most so many partials go into one merge.
 MAX_FAN_IN = 8
 
@@ -124,10 +132,7 @@ def plan_pass(profile: Profile, resources: Resources, sizes: PassSizes) -> PassP
             available=usable,
             cure=memory_cure(resources, _limit_for(shape.peak_worker_bytes)),
         )
-    merges, width = 0, shape.n_runs
-    while width > 1:
-        width = -(-width // shape.fan_in)
-        merges += width
+    merges = sum(_merge_rounds(shape.n_runs, shape.fan_in))
     # A piece is taken out of each run by a task of its own, and the finished pieces are joined by one.
     cut = shape.n_runs * shape.pieces + 1 if shape.pieces > 1 else 0
     return PassPlan(
@@ -184,9 +189,14 @@ def _shapes_of(profile: Profile, resources: Resources, sizes: PassSizes) -> Iter
     large = sizes.state_bytes >= SPLIT_FROM_BYTES
     pieces = min(slots, MAX_PIECES) if sizes.can_split and resources.client is not None and large else 1
     shared = sizes.parameter_bytes + resources.compiled_bytes * sizes.compiled
+    by_bytes = 0
+    if resources.client is not None:
+        run_bytes = max(MIN_RUN_BYTES, READ_PER_STATE * sizes.state_bytes)
+        by_bytes = min(profile.read_bytes // run_bytes, MAX_RUNS // pieces)
     # Many large partials cost more to move than uneven workers cost in waiting.
-    for runs_per_slot, fan_in in ((2, 4), (1, 2)) if large else ((RUNS_PER_SLOT, MAX_FAN_IN), (2, 4), (1, 2)):
-        n_runs = partitions if sizes.one_run_per_partition else min(partitions, slots * runs_per_slot)
+    runs_per_slot, widest = (2, 4) if large else (RUNS_PER_SLOT, MAX_FAN_IN)
+    for runs, fan_in in ((max(runs_per_slot * slots, by_bytes), widest), (2 * slots, 4), (slots, 2)):
+        n_runs = partitions if sizes.one_run_per_partition else min(partitions, runs)
         peak = _peak(profile, resources, sizes, shared, n_runs, fan_in, pieces)
         yield _Shape(n_runs, fan_in, pieces, peak, resources.threads_per_worker)
 
@@ -213,7 +223,9 @@ def _peak(
     fan_in = min(fan_in, n_runs)
     if n_runs == 1:
         return base + max(reading + state, finishing)
-    finished = min(-(-n_runs // resources.workers), fan_in)
+    # Finished states wait until as many are there as go into one merge, in every round of merges.
+    waiting = 1 + sum(min(fan_in, width) - 1 for width in (n_runs, *_merge_rounds(n_runs, fan_in)))
+    finished = min(-(-n_runs // resources.workers), waiting)
     # Inputs from other workers exist twice while they arrive; the first input is copied, since it is Dask's.
     arriving = fan_in * (resources.workers - 1) / resources.workers
     merging = int((fan_in + 1 + arriving) * state / pieces)
@@ -223,6 +235,19 @@ def _peak(
         return base + max(running, finished * state + threads * merging, finishing)
     running = threads * (reading + state) + finished * state
     return base + max(running, (threads - 1) * (reading + state) + merging, finishing)
+
+
+def _merge_rounds(n_runs: int, fan_in: int) -> list[int]:
+    """Merges in every round, the last of which is one.
+
+    >>> _merge_rounds(32, 8)
+    [4, 1]
+    """
+    rounds, width = [], n_runs
+    while width > 1:
+        width = -(-width // fan_in)
+        rounds.append(width)
+    return rounds
 
 
 def split_evenly(total: int, pieces: int) -> tuple[tuple[int, int], ...]:

@@ -45,8 +45,26 @@ def test_runs_cover_every_partition_once_in_order():
 def test_tasks_count_runs_merges_and_the_end():
     plan = plan_pass(profile(), cluster(), PassSizes(MIB, 0))
     assert plan.fan_in == MAX_FAN_IN
-    assert len(plan.runs) == 32
-    assert plan.tasks == 32 + 4 + 1 + 1  # 32 runs, merged 8 at a time, then 4, then the result
+    assert len(plan.runs) == 100
+    assert plan.tasks == 100 + 13 + 2 + 1 + 1  # 100 runs, merged 8 at a time, then 13, then 2, then the result
+
+
+def test_tasks_of_a_cluster_are_cut_by_what_they_read():
+    """Workers that join later get some of them."""
+    few, many = (plan_pass(profile(), cluster(workers=workers), PassSizes(MIB, 0)) for workers in (1, 5))
+    assert few.runs == many.runs
+    small = plan_pass(replace(profile(), read_bytes=64 * MIB), cluster(workers=1), PassSizes(MIB, 0))
+    assert len(small.runs) == 16, "of little data no task is made for 16 MiB"
+    large = plan_pass(profile(), cluster(workers=1, limit=4096 * MIB), PassSizes(20 * MIB, 0))
+    assert len(large.runs) == 4 * 10**9 // (16 * 20 * MIB)
+    huge = replace(profile(partitions=10**6), read_bytes=64 * 10**12)
+    assert len(plan_pass(huge, cluster(), PassSizes(MIB, 0)).runs) == 4096
+
+
+def test_finished_states_wait_in_every_round_of_merges():
+    plan = plan_pass(profile(), cluster(workers=1), PassSizes(MIB, 0))
+    # 100 runs make 13 partials, these 2, these 1: before the last of a group, 7, 7 and 1 wait; and one is read for.
+    assert plan.peak_worker_bytes == PROCESS_BYTES + (32 + 1 + 7 + 7 + 1 + 1) * MIB
 
 
 def test_large_partials_mean_long_runs_and_narrow_merges():

@@ -8,6 +8,7 @@ import pickle
 import signal
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -374,6 +375,53 @@ def test_a_worker_that_dies_once_goes_unnoticed(client):
     assert sums[0].tolist() == X.sum(axis=0).tolist()
     client.wait_for_workers(2, timeout=60)
     assert set(client.run(os.getpid).values()) != set(pids)
+
+
+class LargeSums(ColumnSums):
+    """A partial result of it has as many bytes as a merge of many would take long for."""
+
+    state_bytes = 16 * 2**20
+
+
+class WaitingRows(SlowRows):
+    """Records which process reads which partitions; all but the first two wait until two processes read."""
+
+    def __init__(self, *args, folder):
+        super().__init__(*args, block_bytes=320)
+        self._folder = folder
+        self._profile = replace(self._profile, read_bytes=2**40)
+
+    def readers(self):
+        """How many tasks every process has begun."""
+        return Counter(file.name.split()[0] for file in self._folder.iterdir())
+
+    def stream(self, first, last):
+        early = self.readers().total() < 2
+        (self._folder / f"{os.getpid()} {first}").touch()
+        deadline = time.monotonic() + 60
+        while not early and len(self.readers()) < 2 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        time.sleep(0.02)
+        yield from super().stream(first, last)
+
+
+@pytest.mark.cluster
+def test_a_worker_that_joins_in_a_pass_gets_its_share(tmp_path):
+    """Of the 64 tasks one worker begins with two."""
+    from mlfs_dask.cluster import connect
+
+    X, Y = integers(640)
+    source = WaitingRows(X, sp.csr_array(Y), folder=tmp_path)
+
+    def join(event):
+        if event["kind"] == "partitions":
+            client.cluster.scale(2)
+
+    with connect(workers=1, memory_limit=800 * 2**20) as client, runtime.progress_to(join):
+        (sums,), _ = run_pass(source, [LargeSums(4, 3)], runtime.current_resources())
+    assert sums[0].tolist() == X.sum(axis=0).tolist()
+    assert source.readers().total() == 64
+    assert min(source.readers().values()) >= 16, source.readers()
 
 
 @pytest.mark.cluster
