@@ -1,0 +1,69 @@
+"""The table of faults in `docs/clusters.md`: every row has tests that make the fault and see what comes of it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+
+#: First column of the table -> tests.
+ROWS = {
+    "a worker is killed": (
+        "test_network_faults.py::test_a_worker_is_killed_and_another_one_unplugged_for_a_moment",
+        "primitives/test_passes.py::test_a_worker_that_dies_once_goes_unnoticed",
+    ),
+    "a worker is silent during a pass": ("test_worker_watch.py::test_a_worker_that_is_frozen_in_a_pass",),
+    "a worker does not answer before it gets a task": ("test_admission.py::test_a_frozen_worker_is_left_out",),
+    "a worker has other code or libraries, or cannot load them": (
+        "test_admission.py::test_a_worker_with_other_code_gets_no_task",
+        "test_admission.py::test_a_worker_without_the_package",
+        "test_admission.py::test_no_worker_is_left",
+    ),
+    "a worker does not see the store": ("test_worker_watch.py::test_a_worker_that_does_not_see_the_store",),
+    "a worker joins late": ("primitives/test_passes.py::test_a_worker_that_joins_in_a_pass_gets_its_share",),
+    "a host is cut off": ("test_network_faults.py::test_a_host_is_frozen_and_another_one_cut_off",),
+    "the network fails for a moment": (
+        "test_network_faults.py::test_a_worker_is_killed_and_another_one_unplugged_for_a_moment",
+    ),
+    "workers die on the same partitions, four times": (
+        "primitives/test_passes.py::test_a_part_that_always_kills_its_worker_is_explained",
+    ),
+    "all workers are gone": (
+        "primitives/test_passes.py::test_a_cluster_that_has_lost_every_worker_is_given_up_in_time",
+    ),
+    "fewer workers than `--min-workers`": ("test_cluster.py::test_min_workers_are_waited_for",),
+    "the scheduler is gone": (
+        "test_network_faults.py::test_a_certificate_of_another_authority_then_a_lost_scheduler_then_the_way_on",
+    ),
+    "a certificate of another authority": (
+        "test_network_faults.py::test_a_certificate_of_another_authority_then_a_lost_scheduler_then_the_way_on",
+    ),
+    "the server of the store is throttled, or does not answer": (
+        "cli/test_store_faults.py::test_a_server_that_refuses_for_a_while",
+        "cli/test_store_faults.py::test_a_server_that_refuses_for_good",
+    ),
+    "the store may not be read": (
+        "cli/test_store_faults.py::test_workers_say_what_a_server_refuses",
+        "cli/test_permissions.py::test_a_store_that_may_not_be_read",
+    ),
+    "the store is damaged, or replaced while it is read": (
+        "cli/test_damage.py::test_no_ranking_of_a_damaged_store",
+        "storage/test_damage.py::test_a_store_that_is_replaced_while_it_is_read",
+    ),
+    "a checkpoint is damaged": ("test_checkpoints.py::test_a_torn_file_is_no_state",),
+    "the disk is full where a checkpoint goes": ("test_checkpoints.py::test_a_full_disk_does_not_end_the_job",),
+    "the disk is full where the result goes": ("cli/test_bad_input.py::test_a_full_disk",),
+    "Ctrl-C": ("cli/test_local.py::test_ctrl_c_ends_a_pass_at_its_next_blocks_and_can_be_resumed",),
+}
+
+
+def test_every_row_of_the_table_has_tests() -> None:
+    page = (TESTS.parent / "docs" / "clusters.md").read_text()
+    table = page.partition("| fault |")[2].partition("\n\n")[0]
+    assert re.findall(r"^\| ([^|]+?) \|", table, re.MULTILINE)[1:] == list(ROWS)
+    for test in {test for tests in ROWS.values() for test in tests}:
+        file, _, name = test.partition("::")
+        nodes = ast.parse((TESTS / file).read_text()).body
+        assert name in {node.name for node in nodes if isinstance(node, ast.FunctionDef)}, test
