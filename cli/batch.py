@@ -8,7 +8,14 @@ from typing import Any
 
 import click
 
-from mlfs_dask_cli.options import cache_options, cluster_options, force_option, output_options, resume_option
+from mlfs_dask_cli.options import (
+    cache_options,
+    cluster_options,
+    force_option,
+    output_options,
+    performance_report_option,
+    resume_option,
+)
 from mlfs_dask_cli.output import Output, between, size, table, two_digits
 from mlfs_dask_cli.progress import show_progress
 
@@ -28,6 +35,7 @@ from mlfs_dask_cli.progress import show_progress
 @force_option
 @cache_options
 @cluster_options
+@performance_report_option
 @output_options(progress=True)
 def batch(
     *,
@@ -39,6 +47,7 @@ def batch(
     force: bool,
     cache: dict[str, Any],
     cluster: dict[str, Any],
+    performance_report: str | None,
     output: Output,
 ) -> None:
     """Run every job of PLAN.yaml, each into a folder of its own under DIR, and join their results.
@@ -58,6 +67,7 @@ def batch(
     from mlfs_dask.batch.spec import read_spec
     from mlfs_dask.caching import cache as keep_statistics
     from mlfs_dask.cluster import connect, planned_resources
+    from mlfs_dask.dashboard import performance_report as report_performance
     from mlfs_dask.runtime import current_resources
 
     batch = Batch(read_spec(plan), place, resume=resume, force=force)
@@ -69,7 +79,8 @@ def batch(
         return
     with (
         keep_statistics(**cache),
-        connect(**cluster),
+        connect(**cluster) as client,
+        report_performance(client, performance_report),
         show_progress(output),
     ):
         output.note(_projection_text(batch.project(current_resources())))

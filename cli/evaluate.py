@@ -14,6 +14,7 @@ from mlfs_dask_cli.options import (
     force_option,
     open_subset,
     output_options,
+    performance_report_option,
     resume_option,
     subset_options,
 )
@@ -102,6 +103,7 @@ def _names(ctx: click.Context, option: click.Parameter, value: tuple[str, ...]) 
 @force_option
 @cache_options
 @cluster_options
+@performance_report_option
 @output_options(progress=True)
 def evaluate(
     *,
@@ -121,6 +123,7 @@ def evaluate(
     force: bool,
     cache: dict[str, Any],
     cluster: dict[str, Any],
+    performance_report: str | None,
     output: Output,
     **options: Any,
 ) -> None:
@@ -131,6 +134,7 @@ def evaluate(
     """
     from mlfs_dask.caching import cache as keep_statistics
     from mlfs_dask.cluster import connect
+    from mlfs_dask.dashboard import performance_report as report_performance
     from mlfs_dask.evaluation.experiment import Experiment
     from mlfs_dask.evaluation.inputs import Inputs
     from mlfs_dask.evaluation.protocols import make_settings
@@ -154,7 +158,8 @@ def evaluate(
     dataset = open_subset(store, **subset)
     n = dataset.shape[0]
     with (
-        connect(**cluster),
+        connect(**cluster) as client,
+        report_performance(client, performance_report),
         show_progress(output),
         keep_statistics(**cache),
     ):

@@ -224,6 +224,14 @@ def cluster_options(command: Decorated) -> Decorated:
     return stack_options(wrapped, cluster_option_list)
 
 
+performance_report_option = click.option(
+    "--performance-report",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="Write Dask's report of what the workers did, as an HTML page; needs bokeh.",
+)
+
+
 # What is kept between jobs
 
 cache_option_list = [

@@ -17,6 +17,7 @@ from mlfs_dask_cli.options import (
     keep_option,
     open_subset,
     output_options,
+    performance_report_option,
     resume_option,
     seed_option,
     store_argument,
@@ -64,6 +65,7 @@ def _make_command(selectors: Sequence[Any]) -> click.Command:
     @force_option
     @cache_options
     @cluster_options
+    @performance_report_option
     @output_options(progress=True)
     def command(**kwargs: Any) -> None:
         _select(**kwargs)
@@ -175,6 +177,7 @@ def _select(
     force: bool,
     cache: dict[str, Any],
     cluster: dict[str, Any],
+    performance_report: str | None,
     output: Output,
     write_labels: bool = False,
     checkpoint_every: float | None = None,
@@ -182,6 +185,7 @@ def _select(
     from mlfs_dask import runtime
     from mlfs_dask.caching import cache as keep_statistics
     from mlfs_dask.cluster import connect
+    from mlfs_dask.dashboard import performance_report as report_performance
 
     dataset = open_subset(store, **subset)
     selections = []
@@ -197,7 +201,8 @@ def _select(
     shared = None
     if missing:
         with (
-            connect(**cluster),
+            connect(**cluster) as client,
+            report_performance(client, performance_report),
             show_progress(output),
             keep_statistics(**cache),
         ):

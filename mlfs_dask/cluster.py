@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from mlfs_dask import runtime
 from mlfs_dask.admission import admission
 from mlfs_dask.block_sizes import register_sizes
+from mlfs_dask.dashboard import dashboard_link
 from mlfs_dask.errors import ClusterLostError, UsageError, number_of, parameter
 from mlfs_dask.json_text import parse_json
 from mlfs_dask.runtime import Resources
@@ -131,6 +132,9 @@ def connect(
                     insecure=insecure,
                 )
             )
+            link = dashboard_link(client)
+            if link is not None:
+                logger.info("its dashboard is at %s", link)
         else:
             assert workers is not None  # local, or it had been done in process
             client = stack.enter_context(_local_client(workers, threads_per_worker or 1, memory_limit, wait))

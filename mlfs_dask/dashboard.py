@@ -1,0 +1,81 @@
+"""What Dask shows of a cluster: the address of its dashboard, and its performance report as a file."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mlfs_dask.errors import UsageError, parameter
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+logger = logging.getLogger(__name__)
+
+#: Seconds that a dashboard has to answer before it counts as absent.
+ANSWER_SECONDS = 2.0
+
+
+def dashboard_link(client: Client) -> str | None:
+    """Address of the scheduler's dashboard; None where it has none, or it cannot be reached from here."""
+    import urllib.request  # takes a twentieth of a small selection, which has no scheduler
+
+    link = client.dashboard_link
+    if not str(link).startswith(("http://", "https://")):
+        return None
+    # Without a dashboard the scheduler has an HTTP server all the same, which knows no such page.
+    try:
+        # Not through a proxy: the scheduler is reached without one.
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(link, timeout=ANSWER_SECONDS):
+            return str(link)
+    except (OSError, ValueError):
+        return None
+
+
+@contextlib.contextmanager
+def performance_report(client: Client | None, path: str | None) -> Iterator[None]:
+    """Write Dask's report of what runs inside the with-block: tasks, transfers, memory and profiles of the workers.
+
+    Parameters
+    ----------
+    client : distributed.Client or None
+        The current one.
+    path : str or None
+        HTML file, which needs no network to be seen; None to write none.
+
+    Raises
+    ------
+    UsageError
+        There is no cluster, no bokeh, or no folder for the file.
+    """
+    if path is None:
+        yield
+        return
+    option = parameter("performance_report")
+    if client is None:
+        raise UsageError(
+            f"{option} is about a cluster, and there is none\n  cure: give {parameter('workers')} or"
+            f" {parameter('scheduler')}"
+        )
+    if importlib.util.find_spec("bokeh") is None:
+        raise UsageError(
+            f'{option} needs bokeh\n  cure: pip install "mlfs-dask[dashboard]", here and where the scheduler runs'
+        )
+    if not Path(path).absolute().parent.is_dir():
+        raise UsageError(f"{path}: there is no such folder\n  cure: make it, or give another place to {option}")
+    import distributed
+
+    report = distributed.performance_report(filename=path, mode="inline")
+    report.__enter__()
+    yield
+    try:
+        # As code it would otherwise show this function.
+        client.sync(report.__aexit__, None, None, None, code=shlex.join(sys.argv))
+    except Exception as error:  # of the scheduler, which may have no bokeh; the work is done
+        logger.warning("no performance report could be written to %s: %s", path, error)
