@@ -9,13 +9,14 @@ export MLFS_DATA
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: help demo test test-floors lint docs clean
+.PHONY: help demo test test-floors lint audit docs clean
 
 help:
 	@echo "make demo         install, and run the whole way on the digits images into $(DEMO)/"
 	@echo "make test         install, and run the tests"
 	@echo "make test-floors  the tests with the oldest versions that pyproject.toml allows, in $(VENV)-floors"
 	@echo "make lint         ruff and mypy"
+	@echo "make audit        compare the installed packages with known vulnerabilities; needs the network"
 	@echo "make docs         the documentation site, in docs/_build/html"
 	@echo "make clean        remove $(VENV), $(VENV)-floors, $(DEMO) and docs/_build"
 
@@ -52,6 +53,9 @@ lint: $(VENV)/.lint
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+audit: $(VENV)/.lint
+	.ci/audit $(BIN)/pip-audit
 
 # Warnings are errors: a link, a heading or a name that leads nowhere is one. -E reads all pages and docstrings anew.
 docs: $(VENV)/.docs

@@ -260,7 +260,9 @@ _DAMAGE = (
     ValueError,
     KeyError,
     TypeError,
+    AttributeError,
     EOFError,
+    MemoryError,  # for a shape that it does not have: what it does have is in memory already
     RuntimeError,
     zipfile.BadZipFile,
     zlib.error,

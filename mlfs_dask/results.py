@@ -424,7 +424,7 @@ def read_run(path: str, *, storage_options: Mapping[str, Any] | None = None) -> 
             scores.append(float(score))
         except ValueError as error:
             raise DataError(str(error), file=file, line=rows.line_num, cure=_CURE) from error
-    if sorted(indices) != list(range(n_features)) or not 1 <= k <= n_features:
+    if len(indices) != n_features or sorted(indices) != list(range(n_features)) or not 1 <= k <= n_features:
         raise DataError(
             f"expected each of {n_features} features once, came {len(indices)} rows.",
             file=file,

@@ -1,7 +1,8 @@
 """Labels that a method recovered, as a small store beside its ranking: valid AnnData, a column for each label.
 
 `X` holds the method's own values (float32), the layer `positive` says where the label applies (int8). A chunk is a
-file, written whole by whichever process has its rows, so that several processes can write at the same time.
+file, which ends with its CRC-32C, written whole by whichever process has its rows, so that several processes can write
+at the same time.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.storage.anndata_encoding import DENSE, DICT, dataframe, group, row_numbers, strings
 from mlfs_dask.storage.object_store import open_objects
-from mlfs_dask.storage.zarr_format import array_metadata, bytes_codecs, encoder, group_metadata
+from mlfs_dask.storage.zarr_format import CRC32C, array_metadata, bytes_codecs, crc_bytes, encoder, group_metadata
 
 #: Bytes of one chunk of values at most, and of a chunk that is not made smaller to have one for every partition.
 _MAX_CHUNK_BYTES = 32 * 2**20
@@ -94,7 +95,7 @@ class LabelsStore:
                 shape=(n, q),
                 data_type=dtype,
                 chunks=(rows, q),
-                codecs=bytes_codecs(np.dtype(dtype), _COMPRESSOR),
+                codecs=[*bytes_codecs(np.dtype(dtype), _COMPRESSOR), CRC32C],
                 fill_value=0,
                 attributes=DENSE,
             )
@@ -124,4 +125,5 @@ class LabelsStore:
                 chunk[: len(part)] = content  # the last one is as long as the others
                 if not objects.exists():
                     raise FileNotFoundError(f"{self.place} was removed")
-                objects.write(f"{name}/c/{(start + low) // self.chunk_rows}/0", bytes(encode(chunk)))
+                stored = bytes(encode(chunk))
+                objects.write(f"{name}/c/{(start + low) // self.chunk_rows}/0", stored + crc_bytes(stored))

@@ -27,7 +27,8 @@ from mlfs_dask.storage.chunking import ArrayChunking
 from mlfs_dask.storage.digest import crc32c, new_hash
 
 _ABSENT = 2**64 - 1
-_CRC32C: dict[str, Any] = {"name": "crc32c"}
+#: The codec that ends a chunk with its checksum.
+CRC32C: dict[str, Any] = {"name": "crc32c"}
 _CRC_BYTES = 4
 _THREAD_BYTES = 1 << 20
 #: Versions, flags and item size; bytes unpacked; bytes of a block; bytes packed.
@@ -114,10 +115,10 @@ class ArraySpec:
     def metadata(self) -> bytes:
         """The array's `zarr.json`."""
         dtype = np.dtype(self.dtype)
-        index = [*bytes_codecs(np.dtype(np.uint64), "none"), _CRC32C]
+        index = [*bytes_codecs(np.dtype(np.uint64), "none"), CRC32C]
         sharding = {
             "chunk_shape": [self.plan.chunk, *self.tail],
-            "codecs": [*bytes_codecs(dtype, self.compressor), _CRC32C],
+            "codecs": [*bytes_codecs(dtype, self.compressor), CRC32C],
             "index_codecs": index,
             "index_location": "end",
         }

@@ -66,6 +66,18 @@ def test_chunks_are_written_in_any_order_and_pieces(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "labels.zarr/X/c").iterdir()) == [str(i) for i in range(8)]
 
 
+@pytest.mark.parametrize("array", ["X", "layers/positive"])
+@pytest.mark.parametrize("byte", [8, -1])
+def test_a_flipped_bit_is_found(tmp_path: Path, array: str, byte: int) -> None:
+    create(tmp_path / "labels.zarr", partition_rows=50).write(0, values())
+    chunk = tmp_path / "labels.zarr" / array / "c/0/0"
+    content = bytearray(chunk.read_bytes())
+    content[byte] ^= 1
+    chunk.write_bytes(content)
+    with pytest.raises(ValueError, match=r"[Cc]hecksum"):
+        zarr.open_group(tmp_path / "labels.zarr", mode="r")[array][...]
+
+
 @pytest.mark.parametrize(
     ("n", "q", "partition_rows", "expected"),
     [

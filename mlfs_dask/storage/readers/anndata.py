@@ -26,7 +26,7 @@ from mlfs_dask.storage.readers.encoded import (
     texts_of,
 )
 from mlfs_dask.storage.readers.label_columns import check_distinct, find_column
-from mlfs_dask.storage.readers.matrix import Pair, Rows, damage_in, matrix_reader, open_hdf5
+from mlfs_dask.storage.readers.matrix import DAMAGE, Pair, Rows, damage_in, matrix_reader, open_hdf5
 
 _LABELS = "obsm/labels"
 _DEFAULTS = ReadOptions()
@@ -86,7 +86,7 @@ def _open_root(path: str, options: ReadOptions) -> Iterator[Any]:
 
         try:
             root = zarr.open_group(path, mode="r", storage_options=options.storage_options or None)
-        except (OSError, ValueError, RuntimeError, LookupError, TypeError, AttributeError) as error:
+        except DAMAGE as error:
             raise DataError(f"there is no Zarr group: {error}", file=path, cure="check the path") from error
         with damage_in(path, "the store"):
             yield root

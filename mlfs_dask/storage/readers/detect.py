@@ -253,10 +253,12 @@ def _is_zarr_folder(path: str) -> bool:
 def _kind_of_zarr(path: str, options: ReadOptions) -> str:
     from mlfs_dask.storage.readers.anndata import is_anndata
     from mlfs_dask.storage.readers.encoded import is_array
+    from mlfs_dask.storage.readers.matrix import damage_in
     from mlfs_dask.storage.readers.zarr_pair import open_node
 
     node: Any = open_node(path, options)
-    return "anndata" if not is_array(node) and is_anndata(node) else "zarr"
+    with damage_in(path, "the store"):
+        return "anndata" if not is_array(node) and is_anndata(node) else "zarr"
 
 
 def _expanded(source: str, options: ReadOptions) -> list[str]:

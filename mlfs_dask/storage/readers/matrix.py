@@ -8,9 +8,15 @@ file (in TMPDIR), never in memory as a whole.
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
+import lzma
 import os
+import struct
 import tempfile
+import tokenize
+import zipfile
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -615,6 +621,26 @@ def open_random(path: str, storage_options: dict[str, Any]) -> Iterator[BinaryIO
             yield file
 
 
+#: What libraries raise over a damaged file, in which anything can stand in the place of anything else.
+DAMAGE = (
+    OSError,
+    ValueError,
+    RuntimeError,
+    ArithmeticError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    SyntaxError,
+    SystemError,
+    EOFError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    tokenize.TokenError,
+)
+
+
 @contextlib.contextmanager
 def damage_in(path: str, what: str) -> Iterator[None]:
     """Say what cannot be read where h5py, zarr or a codec finds a checksum or a chunk to be wrong."""
@@ -622,9 +648,8 @@ def damage_in(path: str, what: str) -> Iterator[None]:
         yield
     except MlfsError:
         raise
-    except (OSError, ValueError, RuntimeError, ArithmeticError, LookupError, TypeError, AttributeError) as error:
-        # In a damaged file anything can stand in the place of anything else.
-        if isinstance(error, OSError) and error.errno is not None:
+    except DAMAGE as error:
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise  # the system's own words: no permission, disk full
         raise DataError(
             f"{what} cannot be read: {error}",

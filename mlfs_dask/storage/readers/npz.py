@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import struct
 import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple, cast
 
@@ -24,8 +24,10 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.json_text import parse_json
+from mlfs_dask.storage.limits import require_memory
 from mlfs_dask.storage.readers.base import ReadOptions
 from mlfs_dask.storage.readers.matrix import (
+    DAMAGE,
     CsrRows,
     DeferredArray,
     DenseRows,
@@ -36,6 +38,7 @@ from mlfs_dask.storage.readers.matrix import (
     Rows,
     SpooledRows,
     StreamArray,
+    damage_in,
     fortran_rows,
     matrix_reader,
     open_random,
@@ -96,19 +99,12 @@ def matrices_in(path: str, options: ReadOptions = _DEFAULTS) -> list[str]:
 def _open_pair(paths: tuple[str, ...], options: ReadOptions) -> Iterator[list[Pair]]:
     with contextlib.ExitStack() as stack:
         opened = [stack.enter_context(_open_file(path, options)) for path in paths]
-        try:
-            yield [
-                (
-                    opened[0].rows(options.keys.get("x"), X_KEYS, "X", alone=len(opened) == 2),
-                    opened[-1].rows(options.keys.get("y"), Y_KEYS, "Y", alone=len(opened) == 2),
-                )
-            ]
-        except (zipfile.BadZipFile, zlib.error, EOFError, struct.error) as error:
-            raise DataError(
-                f"the archive is damaged or cut off: {error}",
-                file=" ".join(paths),
-                cure="fetch or write it again",
-            ) from error
+        yield [
+            (
+                opened[0].rows(options.keys.get("x"), X_KEYS, "X", alone=len(opened) == 2),
+                opened[-1].rows(options.keys.get("y"), Y_KEYS, "Y", alone=len(opened) == 2),
+            )
+        ]
 
 
 @contextlib.contextmanager
@@ -135,7 +131,7 @@ def _layout(stream: BinaryIO, path: str, name: str) -> _Layout:
         version = npy.read_magic(stream)
         read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
         shape, fortran, dtype = read(stream)
-    except (ValueError, EOFError) as error:
+    except DAMAGE as error:
         raise DataError(
             f"{name} is no NumPy array: {error}", file=path, cure="write it with numpy.save or savez"
         ) from error
@@ -176,11 +172,11 @@ class _Archive:
         with open_random(path, options.storage_options) as file:
             try:
                 archive = zipfile.ZipFile(file)
-            except zipfile.BadZipFile as error:
+            except (zipfile.BadZipFile, NotImplementedError, OSError) as error:
                 raise DataError(
                     f"it is no .npz file: {error}", file=path, cure="write it with numpy.savez or save_npz"
                 ) from error
-            with archive:
+            with archive, damage_in(path, "the archive"):
                 yield cls(path, file, archive)
 
     def matrices(self) -> list[str]:
@@ -199,7 +195,15 @@ class _Archive:
 
     def small(self, name: str) -> NDArray[Any]:
         """A whole array, for those that are small by nature."""
-        self._layout(name)
+        layout = self._layout(name)
+        size = math.prod(layout.shape) * layout.dtype.itemsize
+        require_memory(f"{self._path}: the array {name}", size)
+        if layout.offset + size > self._members[name].file_size:
+            raise DataError(
+                f"{name} is cut off: its values take {size:,} bytes",
+                file=self._path,
+                cure="fetch or write it again",
+            )
         with self._zip.open(self._members[name]) as stream:
             return npy.read_array(stream, allow_pickle=False)
 

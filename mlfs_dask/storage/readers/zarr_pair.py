@@ -13,7 +13,7 @@ from typing import Any
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers.base import ReadOptions
 from mlfs_dask.storage.readers.encoded import encoding_of, is_array, rows_of, texts_of
-from mlfs_dask.storage.readers.matrix import MatrixReader, Pair, damage_in, matrix_reader
+from mlfs_dask.storage.readers.matrix import DAMAGE, MatrixReader, Pair, damage_in, matrix_reader
 
 X_KEYS = ("X", "x", "data", "features")
 Y_KEYS = ("Y", "y", "labels", "target", "targets")
@@ -60,7 +60,7 @@ def open_node(path: str, options: ReadOptions) -> Any:
 
     try:
         return zarr.open(path, mode="r", storage_options=options.storage_options or None)
-    except (OSError, ValueError, RuntimeError, LookupError, TypeError, AttributeError) as error:
+    except DAMAGE as error:
         raise DataError(f"there is no Zarr array or group: {error}", file=path, cure="check the path") from error
 
 
