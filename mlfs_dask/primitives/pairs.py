@@ -31,10 +31,11 @@ from mlfs_dask.typing import Block, Profile, RowSource
 MADE_ENTRIES = 2**19
 MADE_ENTRY_BYTES = 64
 
-#: Additions, and counts in a table, from which the compiled loops pay for their loading. NumPy makes a table of its own
-#: for every block.
+#: Additions, and counts in the tables of all blocks, from which the compiled loops pay for their loading: NumPy makes a
+#: table of its own for every block. Counts in a table from which that takes too much memory.
 COMPILED_WORK = 100_000_000
-COMPILED_ITEMS = 2**20
+COMPILED_TABLES = 2**25
+COMPILED_ITEMS = 2**22
 
 
 @dataclass(frozen=True)
@@ -183,7 +184,9 @@ def pair_information(
     labels = profile.label_nonzeros / max(profile.n, 1)
     codes = min(len(partners), profile.nonzeros / max(profile.n, 1))
     work = profile.nonzeros * (codes + (labels + codes * labels) * with_labels)
-    large = work >= COMPILED_WORK or table_items(statistic.coder.layout, statistic.p) >= COMPILED_ITEMS
+    items = table_items(statistic.coder.layout, statistic.p)
+    tables = items * -(-profile.n // max(profile.block_rows, 1))
+    large = work >= COMPILED_WORK or tables >= COMPILED_TABLES or items >= COMPILED_ITEMS
     return replace(statistic, compiled=large and profile.weight is None)
 
 

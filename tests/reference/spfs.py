@@ -6,7 +6,7 @@ import numpy as np
 
 
 def similarity(Y):
-    """K_ij: 1/n_l summed over the labels that rows i and j share."""
+    """K_ij before it is scaled: 1/n_l summed over the labels that rows i and j share."""
     n = len(Y)
     K = np.zeros((n, n))
     for label in range(Y.shape[1]):
@@ -26,6 +26,8 @@ def normalise(X):
 def spfs(X, Y):
     """The order in which features are chosen, and by how much each lowers ‖R‖²."""
     F, R = normalise(X), similarity(Y)
+    centre = np.eye(len(R)) - 1 / len(R)
+    R *= np.trace(F @ F.T) / np.trace(centre @ R @ centre)
     order, falls = [], []
     while len(order) < X.shape[1]:
         left = [f for f in range(X.shape[1]) if f not in order]

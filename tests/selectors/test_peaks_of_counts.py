@@ -17,6 +17,8 @@ from tests.storage.memory_reader import make_reader
 
 N, D, Q = 100_000, 30_000, 40
 
+PARAMETERS = {"elc": {"variant": "screen"}, "spfs": {"n_candidates": 2500}}
+
 FIT = """
 import json, sys
 
@@ -61,14 +63,16 @@ def stores(tmp_path_factory):
         ("enm", "values", 1, 360, 2),  # tiled, near the limit
         ("elc", "values", 1, 1024, 1),
         ("d2f", "binary", 2, 1024, 2),  # 64 candidates with every label and feature
+        ("spfs", "values", 1, 1024, 2),  # 2500 candidates with one another
     ],
 )
 def test_peaks_are_within_a_fifth_of_the_plan(method, store, workers, limit, passes, stores, tmp_path):
     script = tmp_path / "fit.py"
     script.write_text(FIT)
-    path, parameters = stores / f"{store}.zarr", {"variant": "screen"} if method == "elc" else {}
-    # The kernels are then in Numba's cache: pairs are counted by those of `enm`.
-    get_method("enm" if method == "d2f" else method)(10, **parameters).fit(open_dataset(path))
+    path, parameters = stores / f"{store}.zarr", PARAMETERS.get(method, {})
+    # The kernels are then in Numba's cache: pairs are counted by those of `enm`, products are those of `elc`.
+    loads = {"d2f": "enm", "spfs": "elc"}.get(method, method)
+    get_method(loads)(10, **PARAMETERS.get(loads, {})).fit(open_dataset(path))
     command = [sys.executable, str(script), str(path), method, json.dumps(parameters), str(workers), str(limit)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
