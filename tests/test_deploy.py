@@ -353,8 +353,8 @@ def test_workers_of_hosts_end_when_their_scheduler_has_gone(
     conf = tmp_path / "cluster.conf"
     conf.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
     cluster = [f"--scheduler=tls://127.0.0.1:{port}", *tls_options(certificates)]
-    scheduler = processes.start(HOSTS / "scheduler.sh", conf)
-    workers = processes.start(HOSTS / "worker.sh", conf)
+    scheduler = processes.start(HOSTS / "scheduler.sh", conf.name)
+    workers = processes.start(HOSTS / "worker.sh", conf.name)
     words = ["select", "label-entropy", store, "-k", "1", "-o", tmp_path / "run", "--cache=none", *cluster, "--json"]
     selected = processes.run("mlfs", *words)
     assert selected.returncode == 0, selected.stderr

@@ -1,8 +1,10 @@
 #!/bin/sh
 # Start a scheduler that speaks TLS. usage: scheduler.sh SETTINGS (as in cluster.conf)
 set -eu
+# Of a name without a slash the shell would look into PATH.
+settings=$(realpath "${1:?usage: scheduler.sh SETTINGS}")
 # shellcheck source=cluster.conf
-. "${1:?usage: scheduler.sh SETTINGS}"
+. "$settings"
 DASK_CONFIG=${DASK_CONFIG:-$(dirname "$0")/../dask.yaml}
 export DASK_CONFIG PATH
 exec dask scheduler --protocol tls --host "$SCHEDULER" --port "$PORT" --dashboard-address 127.0.0.1:0 \

@@ -1,8 +1,10 @@
 #!/bin/sh
 # Start workers that speak TLS; they end when they have found no scheduler for a minute. usage: worker.sh SETTINGS
 set -eu
+# Of a name without a slash the shell would look into PATH.
+settings=$(realpath "${1:?usage: worker.sh SETTINGS (as in cluster.conf)}")
 # shellcheck source=cluster.conf
-. "${1:?usage: worker.sh SETTINGS (as in cluster.conf)}"
+. "$settings"
 DASK_CONFIG=${DASK_CONFIG:-$(dirname "$0")/../dask.yaml}
 export DASK_CONFIG PATH
 exec dask worker "tls://$SCHEDULER:$PORT" --nworkers "$WORKERS" --nthreads 1 --memory-limit "$MEMORY" \
