@@ -17,6 +17,10 @@ from mlfs_dask.errors import DoesNotFitError
 PARTITION_BYTES = 64_000_000
 """Default bytes of X and Y in one partition."""
 
+MAX_PARTITIONS = 100_000
+"""Most partitions of one conversion. The root metadata name every object, in some hundred bytes, and whoever opens the
+store reads and holds them (`benchmarks/load.py partitions`)."""
+
 CHUNK_BYTES = 8 << 20
 """Most bytes of one inner chunk of a dense X: large enough to be read at full speed, small enough to reuse."""
 
@@ -152,7 +156,7 @@ def chunk_store(
         Nonzeros of the fullest row, so that every shard begins at least one row.
     storage, labels_storage : {"auto", "dense", "sparse"}
     partition_bytes : int
-        Bytes of X and Y that a partition should have.
+        Bytes of X and Y that a partition should have; more where there would be more than `MAX_PARTITIONS`.
 
     Returns
     -------
@@ -170,7 +174,7 @@ def chunk_store(
     labels_sparse = label_csr_bytes < n * q if labels_storage == "auto" else labels_storage == "sparse"
     label_bytes = label_csr_bytes if labels_sparse else n * q
     total = (csr_bytes if sparse else n * d * itemsize) + label_bytes
-    partitions = max(1, -(-total // partition_bytes))
+    partitions = max(1, -(-total // max(partition_bytes, -(-total // MAX_PARTITIONS))))
     if sparse:
         entries, item_bytes = nonzeros, itemsize
         max_chunk = CHUNK_NONZEROS

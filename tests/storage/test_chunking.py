@@ -15,6 +15,7 @@ from mlfs_dask.storage.chunking import (
     CHUNK_BYTES,
     CHUNK_NONZEROS,
     MAX_BATCH,
+    MAX_PARTITIONS,
     MIN_BATCH,
     PROCESS_BYTES,
     ArrayChunking,
@@ -50,6 +51,24 @@ def test_large_dense_data() -> None:
     assert values.chunk * 4000 <= CHUNK_BYTES
     assert values.shard % values.chunk == 0
     assert plan.Y.sparse
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_the_number_of_partitions_is_bounded(*, sparse: bool) -> None:
+    """100 TB: the root metadata name every object."""
+    n, nonzeros = (25 * 10**9, 25 * 10**12) if not sparse else (10**11, 125 * 10**11)
+    plan = chunk_store(
+        n=n,
+        d=1000 if not sparse else 10**5,
+        q=100,
+        nonzeros=nonzeros,
+        label_nonzeros=3 * n,
+        itemsize=4,
+        longest_row=1000,
+        partition_bytes=10**6,
+    )
+    assert plan.X.sparse == sparse
+    assert 0.9 * MAX_PARTITIONS <= plan.X.values.shards <= MAX_PARTITIONS
 
 
 @pytest.mark.parametrize(
