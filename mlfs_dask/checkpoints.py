@@ -261,6 +261,7 @@ _DAMAGE = (
     KeyError,
     TypeError,
     AttributeError,
+    OverflowError,
     EOFError,
     MemoryError,  # for a shape that it does not have: what it does have is in memory already
     RuntimeError,

@@ -380,6 +380,24 @@ def _reclaimable(group: Path, name: str) -> int:
     return 0
 
 
+def require_address_space(size: int) -> None:
+    """Raise MemoryError under a limit of address space (`ulimit -v`) in which libraries cannot be loaded.
+
+    OpenBLAS does not fail where it gets no memory as it is loaded: it tries again for ever, and hears no signal.
+
+    Parameters
+    ----------
+    size : int
+        Bytes that the libraries take.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < size:
+        raise MemoryError(
+            f"the address space is limited to {limit >> 20} MiB, and the libraries of this command take "
+            f"{size >> 20} MiB"
+        )
+
+
 def current_rss() -> int:
     """Resident bytes of this process."""
     import psutil  # 17 ms, which commands that compute nothing need not wait for

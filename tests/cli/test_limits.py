@@ -56,6 +56,20 @@ def test_no_memory(store: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def test_less_address_space_than_libraries_take(store: Path, tmp_path: Path) -> None:
+    """OpenBLAS would try for ever to get memory as it is loaded, and hear neither Ctrl-C nor SIGTERM."""
+    command = [sys.executable, "-m", "mlfs_dask", "evaluate", store, "random", "-o", tmp_path / "eval"]
+    limited = ["sh", "-c", 'ulimit -v 250000 && exec "$@"', "sh", *map(str, command)]
+    with subprocess.Popen(limited, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            _, printed = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 4, printed
+    assert "the system gave no more memory: the address space is limited to 244 MiB" in printed
+    assert "cure: raise the limit (`ulimit -v unlimited`" in printed
+
+
 def caused(error: BaseException, cause: BaseException) -> BaseException:
     error.__cause__ = cause
     return error
