@@ -257,7 +257,7 @@ XML = b"""<?xml version="1.0"?>
 PLAN = b"""stores: [{path: a.zarr, name: a}, &b {path: b.zarr}]
 methods:
   - {method: elc, params: {lambda: [0.1, 1], beta: 2}}
-  - {method: mfsir, k: 5%, seeds: [1, 2]}
+  - {method: mfsir, k: 0.05, seeds: [1, 2]}
 k: [10, 20]
 seeds: 3
 evaluation: {protocol: elc-2020, subjects: [all, random]}

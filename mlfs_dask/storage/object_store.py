@@ -78,18 +78,14 @@ class LocalFile:
         size = os.fstat(self._descriptor).st_size
         return os.pread(self._descriptor, min(count, size), max(size - count, 0))
 
-    def fill(self, offset: int, *parts: memoryview) -> bool:
-        """Fill the parts, one after the other, with bytes from `offset` on; False where the object ends before."""
-        left = [part for part in parts if len(part)]
-        while left:
-            count = os.preadv(self._descriptor, left, offset)
+    def fill(self, offset: int, out: memoryview) -> bool:
+        """Fill `out` with bytes from `offset` on; False where the object ends before."""
+        while len(out):
+            count = os.preadv(self._descriptor, [out], offset)
             if count == 0:
                 return False
             offset += count
-            while left and count >= len(left[0]):
-                count -= len(left.pop(0))
-            if count:
-                left[0] = left[0][count:]
+            out = out[count:]
         return True
 
     def close(self) -> None:
