@@ -135,11 +135,12 @@ class WorkerWatch:
         del self._heartbeats[address]
         scheduler: Any = self._client.scheduler
         with contextlib.suppress(OSError, TimeoutError):
-            # What the scheduler does itself after its `worker-ttl`: a nanny starts another process.
+            # What the scheduler does itself after its `worker-ttl`: a nanny, which takes five seconds to end a process
+            # that does not listen, starts another one.
             self._client.sync(
                 scheduler.restart_workers,
                 workers=[address],
-                timeout=2,
+                timeout=10,
                 wait_for_workers=False,
                 on_error="return",
                 stimulus_id=f"mlfs-given-up-{time.time()}",
