@@ -56,6 +56,10 @@ ROWS = {
     "the disk is full where a checkpoint goes": ("test_checkpoints.py::test_a_full_disk_does_not_end_the_job",),
     "the disk is full where the result goes": ("cli/test_bad_input.py::test_a_full_disk",),
     "Ctrl-C": ("cli/test_local.py::test_ctrl_c_ends_a_pass_at_its_next_blocks_and_can_be_resumed",),
+    "SIGTERM": (
+        "test_checkpoints.py::test_a_command_that_is_terminated_saves_its_state",
+        "cli/test_main.py::test_a_loop_that_saves_its_state_at_sigterm_is_not_waited_for_without_end",
+    ),
 }
 
 
