@@ -57,18 +57,17 @@ QUALITY = (
     ("access-mfs", "all"),
     ("access-mfs", "rows"),
 )
-GRID = (("mfsir", "all"), ("smfs", "missing"), ("access-mfs", "rows"))
+GRID = (("mfsir", "all"), ("smfs", "missing"), ("access-mfs", "all"), ("access-mfs", "rows"))
 
 GRID_SETS = ("emotions", "yeast", "scene", "medical")
 GRID_ANCHORS = (100, 300, 1000)
-GRID_NEIGHBORS = (1, 3, 5)
+GRID_NEIGHBORS = (1, 3, 5, 10)
 
 DESCRIPTIONS = {
     "quality": "ML-kNN average precision, mean over k = 10, 30, 50, 70 % of the features and five folds; difference of "
     "anchors to exact in points, ± its standard error over folds, or over sets in the rows of means. Seconds and "
     "iterations are means of the fits on training rows, in process",
-    "grid": "The same with m anchors, of which a row belongs to s; mfsir with all labels, the others with those of 30 "
-    "% of the rows, and smfs without 20 % of their positives. m is at most a quarter of the training rows: 118 on "
+    "grid": "The same with m anchors, of which a row belongs to s. m is at most a quarter of the training rows: 118 on "
     "emotions, 195 on medical, 481 on yeast and scene",
 }
 
@@ -229,11 +228,11 @@ def grid(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
                 name: float(np.mean(each["values"])) if "values" in each else None
                 for name, each in zip(names, found, strict=True)
             }
-            row = rows[f"{method}, {label}"] = {"of_sets": values}
+            row = rows[f"{method}, {STATE_NAMES[state]}, {label}"] = {"of_sets": values}
             if all(value is not None for value in values.values()):
                 row["mean"] = float(np.mean(list(values.values())))
                 row["seconds"] = float(np.mean([each["seconds"] for each in found]))
-            exact = rows[f"{method}, exact"]["of_sets"]
+            exact = rows[f"{method}, {STATE_NAMES[state]}, exact"]["of_sets"]
             both = [name for name in names if values[name] is not None and exact[name] is not None]
             if label != "exact" and both:
                 row |= spread([100 * (values[name] - exact[name]) for name in both])

@@ -72,7 +72,7 @@ def smfs(
     c = [sum(Y[:, j] == 1) for j in range(q)]
     s = np.array([sum(1 / c[j] for j in range(q) if Y[i, j] == 1) for i in range(n)])  # Eq. 7
     Z = np.array([simplex(row, anchor_neighbors) for row in xi])
-    alpha = s[s > 0].mean() if alpha is None and s.any() else (1.0 if alpha is None else alpha)
+    alpha = (s[s > 0].mean() if s.any() else 1.0) / 3 if alpha is None else alpha
 
     F = np.where(Y == 1, 1.0, -1.0)
     U = np.full((Z.shape[1], q), -1.0)
