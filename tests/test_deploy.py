@@ -27,6 +27,10 @@ from mlfs_dask.results import read_run
 from mlfs_dask_cli.failure import KINDS
 
 REPOSITORY = Path(__file__).parent.parent
+
+PATIENCE = 240
+"""Seconds after which a process hangs; on a busy machine what takes one may take a minute."""
+
 DEPLOY = REPOSITORY / "deploy"
 
 
@@ -89,7 +93,7 @@ def test_the_batch_script_runs_a_command_on_its_own_cluster(
 ) -> None:
     words = ["select", "label-entropy", store, "-k", "1", "-o", tmp_path / "run", "--json"]
     job = subprocess.run(
-        ["bash", SBATCH, *words], cwd=tmp_path, env=without_slurm, capture_output=True, text=True, timeout=120
+        ["bash", SBATCH, *words], cwd=tmp_path, env=without_slurm, capture_output=True, text=True, timeout=PATIENCE
     )
     record = json.loads(job.stdout)
     assert record["selected"] == ["x"], job.stderr
@@ -109,7 +113,7 @@ def test_what_the_batch_script_refuses(
 ) -> None:
     environment = {**without_slurm, **changed}
     job = subprocess.run(
-        ["bash", SBATCH, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=20
+        ["bash", SBATCH, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE
     )
     assert job.returncode == 2
     assert message in job.stderr
@@ -195,7 +199,7 @@ def sbatch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., s
     def call(*words: object) -> subprocess.CompletedProcess[str]:
         command = [str(word) for word in words]
         return subprocess.run(
-            command, env=environment, cwd=folder, capture_output=True, text=True, timeout=150, check=False
+            command, env=environment, cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False
         )
 
     with ExitStack() as stack:
@@ -206,6 +210,8 @@ def sbatch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., s
                 wait_until((folder / "munge.socket").exists)
         wait_until(lambda: call("sinfo", "--noheader", "--states=idle", "--format=%D").stdout.strip() == "2")
         yield call
+        # Of a test that failed.
+        call("scancel", "--full", "--signal=KILL", f"--user={getpass.getuser()}")
 
 
 def end_process(process: subprocess.Popen[bytes]) -> None:
@@ -218,7 +224,7 @@ def end_process(process: subprocess.Popen[bytes]) -> None:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, "it took too long"
         time.sleep(0.1)
@@ -314,7 +320,13 @@ class Processes:
     def run(self, *words: object) -> subprocess.CompletedProcess[str]:
         command = [str(word) for word in words]
         return subprocess.run(
-            command, cwd=self._folder, env=self._environment, capture_output=True, text=True, timeout=150, check=False
+            command,
+            cwd=self._folder,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
         )
 
 
@@ -360,7 +372,7 @@ def test_workers_of_hosts_end_when_their_scheduler_has_gone(
     assert selected.returncode == 0, selected.stderr
     assert json.loads(selected.stdout)["selected"] == ["x"]
     scheduler.kill()
-    workers.wait(60)
+    workers.wait(PATIENCE)
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
