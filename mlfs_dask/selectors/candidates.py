@@ -12,10 +12,35 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask.errors import DoesNotFitError, parameter
+from mlfs_dask.runtime import Resources
+from mlfs_dask.selectors.base import BaseSelector
+from mlfs_dask.selectors.costs import Plan, require_driver
+from mlfs_dask.typing import Profile, RowSource
+
 Array = NDArray[np.float64]
 
 #: Features that are weighed against one another by default: 128 MiB for a matrix of float64.
 N_CANDIDATES = 4096
+
+
+class CandidateSelector(BaseSelector):
+    """Base class of methods that weigh candidates against one another."""
+
+    n_candidates: int
+
+    def plan(self, source: Profile | RowSource, resources: Resources) -> Plan:
+        """As of `BaseSelector`; where something does not fit, fewer candidates are a cure."""
+        m = min(self.n_candidates, (source if isinstance(source, Profile) else source.profile).d)
+        cure = f"weigh fewer than {m:,} features against one another ({parameter('n_candidates')})"
+        try:
+            plan = super().plan(source, resources)
+        except DoesNotFitError as error:
+            raise DoesNotFitError(
+                error.what, projected=error.projected, available=error.available, cure=f"{cure}, or {error.cure}"
+            ) from None
+        what = f"{self.method} in the driver process"
+        return require_driver(plan, resources, what, cure=f"{cure}, or run the command on a machine with more memory")
 
 
 def best_candidates(relevance: Array, most: int) -> NDArray[np.intp]:

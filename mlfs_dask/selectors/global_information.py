@@ -25,7 +25,13 @@ from mlfs_dask.primitives.passes import CachedStatistic, Statistic
 from mlfs_dask.primitives.resampling import NOT_RESAMPLED, Resampling
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores
-from mlfs_dask.selectors.candidates import N_CANDIDATES, best_candidates, candidate_facts, join_scores
+from mlfs_dask.selectors.candidates import (
+    N_CANDIDATES,
+    CandidateSelector,
+    best_candidates,
+    candidate_facts,
+    join_scores,
+)
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading, Work
 from mlfs_dask.selectors.counting import CountingSelector, label_entropies
 from mlfs_dask.selectors.estimator import ConvergenceWarning
@@ -82,7 +88,7 @@ class InformationTerms:
     n: int | float
 
 
-class GlobalSelector(CountingSelector):
+class GlobalSelector(CandidateSelector, CountingSelector):
     """Base class of methods that weigh all features at once. A subclass gives the weights (`_weigh`)."""
 
     supervision = "supervised"
@@ -95,8 +101,6 @@ class GlobalSelector(CountingSelector):
 
     #: Whether it takes pairs of labels.
     needs_label_pairs: ClassVar[bool] = True
-
-    n_candidates: int
 
     fdr = 0.1
     resamples = 0

@@ -17,8 +17,14 @@ from mlfs_dask.primitives.gram import Gram
 from mlfs_dask.primitives.passes import CachedStatistic
 from mlfs_dask.primitives.products import LabelMoments, LabelProducts, wants_compiled
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import BaseSelector, Scores, nothing_to_tell, unknown_labels_error
-from mlfs_dask.selectors.candidates import N_CANDIDATES, best_candidates, candidate_facts, join_scores
+from mlfs_dask.selectors.base import Scores, nothing_to_tell, unknown_labels_error
+from mlfs_dask.selectors.candidates import (
+    N_CANDIDATES,
+    CandidateSelector,
+    best_candidates,
+    candidate_facts,
+    join_scores,
+)
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading, Work
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed
@@ -32,7 +38,7 @@ DIGITS = 12
 STEP_FLOPS = 20
 
 
-class SPFS(BaseSelector):
+class SPFS(CandidateSelector):
     """Similarity preserving feature selection, by forward selection (Zhao et al. 2013).
 
     Chooses features f one after another so that ‖K − Σ f f'‖² falls most, K holding the similarity of every two rows:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import dask.array as da
 import numpy as np
 import pytest
@@ -116,9 +118,11 @@ def test_the_plan_has_the_readings_and_what_candidates_take(method):
         assert list(plan.readings) == readings
         assert plan.arrays["information of candidates with one another"] == 16 * n_candidates**2
     wide = ArrayRows(sp.csr_array((100, 40_000)), as_labels(Y[:1].repeat(100, axis=0)))
-    small = Resources(2, 1, 2**29, 2**29, client=object())
-    with pytest.raises(DoesNotFitError, match="one pass on a worker"):
+    small = Resources(2, 1, 2**29, 2**31, client=object())
+    with pytest.raises(DoesNotFitError, match=r"one pass on a worker(.|\n)*fewer than 40,000 .*n_candidates"):
         method(3, n_candidates=40_000).plan(wide, small)
+    with pytest.raises(DoesNotFitError, match=r"in the driver process(.|\n)*fewer than 2,000 .*n_candidates"):
+        method(3, n_candidates=2000).plan(wide, replace(small, driver_limit=2**26))
     assert method(3, n_candidates=2000).plan(wide, small).passes == 2
 
 
