@@ -528,7 +528,9 @@ def growing(request, tmp_path):
     return X, Y, tmp_path, request.param
 
 
-@pytest.mark.parametrize("method", ["elc", "enm", "gmm", "label-entropy", "mfsir", "access-mfs"])
+@pytest.mark.parametrize(
+    "method", ["elc", "fisher", "enm", "gmm", "label-entropy", "ela-chi", "fimf", "mfsir", "access-mfs"]
+)
 @pytest.mark.filterwarnings("ignore:.*did not converge")
 def test_after_an_append_only_what_is_new_is_read(method, growing):
     X, Y, folder, sparse = growing
@@ -549,7 +551,7 @@ def test_after_an_append_only_what_is_new_is_read(method, growing):
     expected = selector(3, **common).fit(whole)
     np.testing.assert_allclose(grown.scores_, expected.scores_, rtol=1e-9, atol=1e-12)
     np.testing.assert_array_equal(grown.support_, expected.support_)
-    if method in ("enm", "gmm", "label-entropy"):  # counts are whole numbers
+    if method in ("enm", "gmm", "label-entropy", "fimf"):  # counts are whole numbers
         np.testing.assert_array_equal(grown.scores_, expected.scores_)
     if selector.keeps_checkpoints:
         return  # the loop reads everything

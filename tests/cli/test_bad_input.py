@@ -28,7 +28,7 @@ ARFF = """@relation r
 CSV = "f1,f2,sky,sea\n1,2,0,1\n2,1,1,0\n3,3,1,1\n"
 XML = '<labels xmlns="http://mulan.sourceforge.net/labels"><label name="sky"/><label name="{}"/></labels>'
 BOTH = ("--label-columns", "sky,sea")
-METHODS = ("label-entropy", "elc", "mfsir", "smfs")
+METHODS = ("label-entropy", "chi2", "br-cc", "elc", "mfsir", "smfs")
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from mlfs_dask.errors import DataError
 from mlfs_dask.selectors import get_method
 
 
-@pytest.mark.parametrize("method", ["elc", "mfsir", "smfs", "access-mfs"])
+@pytest.mark.parametrize("method", ["elc", "br-cc", "laplacian", "mfsir", "smfs", "access-mfs"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("place", [0, 40])
 def test_values_that_are_no_numbers_are_refused_by_name(method, bad, place):
