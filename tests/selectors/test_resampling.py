@@ -19,13 +19,19 @@ from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask.selectors.base import rank_stability
 from mlfs_dask.selectors.costs import PassRunner, require_driver
 from mlfs_dask.selectors.elc import ELC
+from mlfs_dask.selectors.fimf import FIMF
 from mlfs_dask.selectors.label_entropy import ENM, GMM, LabelEntropy
+from mlfs_dask.selectors.mddm import MDDM
+from mlfs_dask.selectors.product_filters import FisherScore
 from mlfs_dask.selectors.resampling import q_values
 from mlfs_dask.storage.convert import Options, convert_reader
 from mlfs_dask.storage.dataset import open_dataset
 from tests.storage.memory_reader import make_reader
 
-SELECTORS = [LabelEntropy(), LabelEntropy(n_promising_labels=1.0, bins=3), ENM(), GMM(), ELC(), ELC(variant="screen")]
+SELECTORS = [
+    *(LabelEntropy(), LabelEntropy(n_promising_labels=1.0, bins=3), ENM(), GMM(), ELC(), ELC(variant="screen")),
+    *(FIMF(), FisherScore(), MDDM(constraint="subspace")),
+]
 
 
 def problem(seed=0, n=300, d=40, q=4, planted=6, effect=1.2):
