@@ -2,9 +2,9 @@
 
 A shard is its inner chunks one after the other, each with its CRC-32C, then the index with its own. Writing a dense
 array that way holds one inner chunk and costs one copy and the digest; through zarr-python a shard is held whole, twice
-(`benchmarks/store_write.py` has the figures). The metadata are a few short documents. Loading zarr-python for them takes
-0.22 s, a third of the time in which a small file is converted or a small store is selected from, and anndata 1.6 s more;
-and zarr-python unpacks a chunk into as much memory as the chunk asks for, where `decode` fills a buffer of its size.
+(`benchmarks/store_write.py` has the figures). The metadata are a few short documents. Loading zarr-python for them
+takes 0.22 s, a third of the time in which a small file is converted, and anndata 1.6 s more; and zarr-python unpacks a
+chunk into as much memory as the chunk asks for, where `decode` fills a buffer of its size.
 
 References
 ----------
