@@ -1,0 +1,131 @@
+"""Which method for which data: all methods on all sets, with ranks, tests, time and readings, for docs/choosing.md.
+
+    python benchmarks/choosing.py                                         # all methods and sets: hours
+    python benchmarks/choosing.py emotions yeast --folds 3 --k-grid 10%:50%:20% --classifiers mlknn
+    python benchmarks/choosing.py --write docs/choosing.md                # its table and pictures
+
+Rankings are learnt on the training rows and judged on the others, as `mlfs evaluate` does it; everything that is not
+said here is its default. Each set is a batch in a folder (--folder), which goes on where it was interrupted. Nothing is
+taken from the cache, so that seconds and readings are those of each method alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+from real_sets import SETS, make_store, markdown, replace_table
+
+import mlfs_dask as mlfs
+from mlfs_dask.evaluation.comparison import Comparison
+from mlfs_dask.reporting.comparison_folder import figures_of
+from mlfs_dask.reporting.figures import Styles, write_figure
+from mlfs_dask.selectors import METHODS, get_method
+
+METRIC = "average_precision"
+
+
+def run(name: str, options: argparse.Namespace) -> Path:
+    """The batch of one set, run as far as it is not done."""
+    place = Path(options.folder) / f"{name}.batch"
+    plan = {
+        "stores": make_store(name, options.folder),
+        "methods": options.methods.split(","),
+        "evaluation": {
+            "folds": options.folds,
+            "k_grid": options.k_grid,
+            "classifiers": options.classifiers.split(","),
+            "metrics": [METRIC],
+            "subjects": ["random"],
+        },
+    }
+    found = mlfs.run_batch(plan, place, resume=True, cache=None)
+    if found.failed:
+        sys.exit(f"failed: {', '.join(found.failed)}; see {place / 'jobs.csv'}")
+    return place
+
+
+def quality_table(comparison: Comparison, classifier: str) -> str:
+    """Means of every set, their mean, and the average rank; best methods first."""
+    of = comparison.means[comparison.means["classifier"] == classifier]
+    means = of.pivot(index="run", columns="dataset", values="mean")
+    means = means[list(dict.fromkeys(of["dataset"]))]
+    ranks = comparison.ranks[comparison.ranks["classifier"] == classifier].set_index("run")["average_rank"]
+    ranks = ranks.groupby(level=0).first()
+    one_pass = [name for name in METHODS if get_method(name).resamples_rows and name in means.index]
+    times = comparison.times.groupby("run")[["seconds_mean", "passes_mean"]].mean()
+    rows = []
+    for name in means.mean(axis=1).sort_values(ascending=False).index:
+        values = [f"{value:.4f}" for value in means.loc[name]]
+        taken = ["", ""]
+        if name in times.index:  # random features are not fitted
+            taken = [f"{times.loc[name, 'seconds_mean']:.2f}", f"{times.loc[name, 'passes_mean']:.1f}"]
+        rows.append([name, *values, f"**{means.loc[name].mean():.4f}**", f"{ranks[name]:.1f}", *taken])
+    best = means.loc[one_pass].max()
+    rows.insert(0, ["*best of one reading, by set*", *(f"{v:.4f}" for v in best), f"**{best.mean():.4f}**", "", "", ""])
+    return markdown(["method", *means.columns, "mean", "mean rank", "seconds", "readings"], rows)
+
+
+def tests_text(comparison: Comparison, classifier: str) -> str:
+    """Friedman's and Nemenyi's test in a sentence."""
+    (test,) = (each for each in comparison.tests if each["classifier"] == classifier)
+    friedman, sets, runs = test["friedman"], test["n_datasets"], test["n_runs"]
+    if friedman is None:
+        return ""
+    return (
+        f"{runs} methods on {sets} sets: Friedman's χ² is {friedman['chi2']:.1f} (p = {friedman['chi2_p_value']:.2g}), "
+        f"Iman and Davenport's F {friedman['f']:.2f} (p = {friedman['f_p_value']:.2g}); Nemenyi's critical difference "
+        f"of mean ranks at 5 % is {test['nemenyi_difference']:.1f}."
+    )
+
+
+def page_text(comparison: Comparison, classifiers: Sequence[str], page: Path, command: str) -> str:
+    """The generated part of the page; its pictures are written beside it."""
+    pictures = dict(figures_of(comparison, Styles()))
+    parts = [f"    {command}"]
+    for classifier in classifiers:
+        parts += [f"### {classifier}", quality_table(comparison, classifier), tests_text(comparison, classifier)]
+        for kind, title in (("nemenyi", "Mean ranks and critical difference"), ("curves", "Average precision by k")):
+            stem = f"{kind}.{METRIC}.{classifier}"
+            if stem in pictures:
+                target = page.with_name(f"{page.stem}-{kind}-{classifier}")
+                write_figure(pictures[stem], target)
+                target.with_suffix(".svg").unlink()
+                parts.append(f"![{title}, {classifier}]({target.name}.png)")
+    return "\n\n".join(part for part in parts if part)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sets", nargs="*", choices=[*SETS, []], help="default: all")
+    parser.add_argument("--methods", default=",".join(METHODS), help="default: all")
+    parser.add_argument("--folds", type=int, default=5)
+    parser.add_argument("--k-grid", default="10%:90%:10%")
+    parser.add_argument("--classifiers", default="mlknn,logistic")
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/mlfs-benchmarks/choosing"))
+    parser.add_argument("--write", type=Path, help="replace table and pictures in this Markdown file")
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    places = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # loops that did not converge are judged as they are
+        for name in options.sets or SETS:
+            places.append(run(name, options))
+            print(f"{name} done", file=sys.stderr, flush=True)
+        comparison = mlfs.compare(places)
+    classifiers = options.classifiers.split(",")
+    for classifier in classifiers:
+        print(quality_table(comparison, classifier))
+    if options.write:
+        words = [*options.sets, f"--folds {options.folds}", f"--k-grid {options.k_grid}"]
+        words += [f"--classifiers {options.classifiers}", f"--methods {options.methods}"]
+        command = " ".join(["python benchmarks/choosing.py", *words])
+        text = page_text(comparison, classifiers, options.write, f"{command} --write docs/choosing.md")
+        replace_table(options.write, "choosing", text)
+
+
+if __name__ == "__main__":
+    main()
