@@ -19,7 +19,7 @@ from anchors import GRID_SETS
 from real_sets import replace_table
 
 HERE = Path(__file__).parent
-ORDER = ("dense", "sparse", "workers", "peers", "growth", "wide", "small", "conversion")
+ORDER = ("dense", "sparse", "workers", "peers", "growth", "wide", "small", "greedy", "conversion")
 COLUMNS = {
     "exact": "exact",
     "anchors": "anchors",

@@ -86,10 +86,8 @@ def face_splitting_product(A: sp.csr_array, B: sp.csr_array) -> sp.csr_array:
     return sp.csr_array((np.ones(len(columns), np.int8), columns.astype(np.int32), ptr.astype(np.int32)), shape=shape)
 
 
-def paired_columns(
-    partners: sp.csr_array, labels: sp.csr_array, max_entries: int
-) -> Iterator[tuple[slice, sp.csr_array]]:
-    """Indicators of labels, of codes of partners, and of both, of runs of rows.
+def paired_columns(partners: sp.csr_array, labels: sp.csr_array) -> sp.csr_array:
+    """Indicators of labels, of codes of partners, and of both.
 
     Parameters
     ----------
@@ -97,23 +95,26 @@ def paired_columns(
         Indicators of the codes of the partners.
     labels : csr_array, shape (rows, q)
         Indicators of the labels; q = 0 for pairs alone.
-    max_entries : int
-        Of a run, unless a single row has more.
 
-    Yields
-    ------
-    rows : slice
-    columns : csr_array of int8, shape (rows, q + m + m q)
+    Returns
+    -------
+    csr_array of int8, shape (rows, q + m + m q)
     """
-    of_partners, of_labels = (np.diff(matrix.indptr).astype(np.int64) for matrix in (partners, labels))
-    until = np.cumsum(of_partners + of_labels + of_partners * of_labels)
+    return sp.hstack([labels, partners, face_splitting_product(partners, labels)], format="csr", dtype=np.int8)
+
+
+def row_runs(entries: NDArray[np.integer[Any]], max_entries: int) -> Iterator[slice]:
+    """Runs of rows that together have at most so many entries, unless a single row has more.
+
+    >>> list(row_runs(np.array([2, 2, 0, 5, 1]), 4))
+    [slice(0, 3, None), slice(3, 4, None), slice(4, 5, None)]
+    """
+    until = np.cumsum(entries, dtype=np.int64)
     start = 0
     while start < len(until):
         before = until[start - 1] if start else 0
         stop = max(start + 1, int(np.searchsorted(until, before + max_entries, side="right")))
-        rows = slice(start, stop)
-        A, B = partners[rows], labels[rows]
-        yield rows, sp.hstack([B, A, face_splitting_product(A, B)], format="csr", dtype=np.int8)
+        yield slice(start, stop)
         start = stop
 
 
@@ -139,6 +140,7 @@ def pair_terms(
     entropy : float64 array, shape (w,)
     """
     q = len(partner.labels)
+    error = rounding_error(n)
     terms = np.zeros((2 if q else 1, len(ptr) - 1, pairs.alone.shape[1]))
     H_f = entropy_of_counts(pairs.alone, n)
     H_l = entropy_of_counts(np.stack([partner.labels, n - partner.labels]), n)[:, np.newaxis]
@@ -147,16 +149,17 @@ def pair_terms(
         codes = slice(first, last)
         N_s = _with_reference(partner.codes[codes], n)  # (K_s,)
         N_fs = _with_reference(pairs.codes[:, codes], pairs.alone, axis=1)  # (K, K_s, w)
-        shared = H_f + entropy_of_counts(N_s[:, np.newaxis], n) - entropy_of_counts(N_fs.reshape(-1, N_fs.shape[2]), n)
-        shared[shared <= rounding_error(n)] = 0.0
+        N_fs = N_fs.reshape(-1, 1, N_fs.shape[2])
+        shared = H_f + entropy_of_counts(N_s[:, np.newaxis], n) - entropy_of_counts(N_fs[:, 0], n)
+        shared[shared <= error] = 0.0
         terms[0, i] = shared
         if q:
             N_sl = _with_reference(partner.both[codes], partner.labels)  # (K_s, q)
             N_fsl = _with_reference(pairs.both[:, codes], pairs.labels, axis=1)  # (K, K_s, q, w)
             H_sl = _entropy_with_labels(N_s[:, np.newaxis], N_sl, n)[:, np.newaxis]
-            H_fsl = _entropy_with_labels(N_fs.reshape(-1, 1, N_fs.shape[2]), N_fsl.reshape(-1, q, N_fsl.shape[3]), n)
+            H_fsl = _entropy_with_labels(N_fs, N_fsl.reshape(-1, q, N_fsl.shape[3]), n)
             of_label = shared + H_l - H_fl - H_sl + H_fsl
-            of_label[np.abs(of_label) <= rounding_error(n)] = 0.0
+            of_label[np.abs(of_label) <= error] = 0.0
             for term in of_label:  # in the order of the labels
                 terms[1, i] += term
     return terms, H_f

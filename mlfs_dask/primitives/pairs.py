@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.counts import BlockCoder, CodeBook, code_indicators, layout_counts, table_items
-from mlfs_dask.blocks.pairs import PairCounts, PartnerCounts, pair_terms, paired_columns
+from mlfs_dask.blocks.pairs import PairCounts, PartnerCounts, pair_terms, paired_columns, row_runs
 from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.blocks.sparse import columns_of_block
 from mlfs_dask.primitives.counts import ContingencyCounts
@@ -27,7 +27,7 @@ from mlfs_dask.primitives.passes import State, pass_sizes
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Block, Profile, RowSource
 
-#: Entries of the columns that are made of a run of rows, and what one takes until it is counted.
+#: Values of a run of rows, and entries of the columns made of them; and what such an entry takes until it is counted.
 MADE_ENTRIES = 2**19
 MADE_ENTRY_BYTES = 64
 
@@ -99,11 +99,11 @@ class PairInformation(ContingencyCounts):
         return arrays["terms"], arrays["entropy"]
 
     def _add_bytes(self, profile: Profile, width: int, by_position: int) -> int:
-        of_partners = min(profile.block_values, profile.block_rows * len(self.partners))
+        of_partners = min(profile.block_values, profile.block_rows * len(self.partners), MADE_ENTRIES)
         of_labels = profile.block_rows * -(-profile.label_nonzeros // max(profile.n, 1))
         # NumPy's products are a table of their own, sparse and dense, before they are added.
         products = 0 if self.compiled else 24 * table_items(self.coder.layout, self.p)
-        made = 40 * of_partners + 20 * of_labels + MADE_ENTRY_BYTES * MADE_ENTRIES
+        made = (40 + profile.itemsize) * of_partners + 20 * of_labels + MADE_ENTRY_BYTES * MADE_ENTRIES
         return super()._add_bytes(replace(profile, label_nonzeros=0), width, by_position) + made + products
 
     def _finalize_bytes(self, n_codes: int) -> int:
@@ -111,11 +111,17 @@ class PairInformation(ContingencyCounts):
         return 8 * ((n_codes + 2) * (self.p + 1) + 8 * n_codes * (of_partner + 1) * (self.n_labels + 1))
 
     def add(self, state: State, block: Block) -> None:
-        partners = code_indicators(self.partner_coder, columns_of_block(block.X, self.partners))
-        labels = positives_block(block.Y) if self.n_labels else sp.csr_array((block.X.shape[0], 0), dtype=np.int8)
-        for rows, columns in paired_columns(partners, labels, MADE_ENTRIES):
-            weights = None if block.weights is None else block.weights[rows]
-            super().add(state, Block(block.start + rows.start, block.X[rows], columns, weights))
+        X, Y, weights = block.X, positives_block(block.Y), block.weights
+        values = np.diff(X.indptr) if sp.issparse(X) else np.full(X.shape[0], len(self.partners))
+        for run in row_runs(values, MADE_ENTRIES):
+            partners = code_indicators(self.partner_coder, columns_of_block(X[run], self.partners))
+            labels = Y[run] if self.n_labels else sp.csr_array((partners.shape[0], 0), dtype=np.int8)
+            of_partners, of_labels = (np.diff(matrix.indptr).astype(np.int64) for matrix in (partners, labels))
+            for part in row_runs(of_partners + of_labels + of_partners * of_labels, MADE_ENTRIES):
+                first, last = run.start + part.start, run.start + part.stop
+                columns = paired_columns(partners[part], labels[part])
+                own = None if weights is None else weights[first:last]
+                super().add(state, Block(block.start + first, X[first:last], columns, own))
 
     def features_from_counts(
         self, joint: NDArray[Any], marginal: NDArray[Any], positives: NDArray[Any], n: int | float

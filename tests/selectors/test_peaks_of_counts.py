@@ -62,7 +62,6 @@ def stores(tmp_path_factory):
         ("enm", "values", 1, 1024, 1),
         ("enm", "values", 1, 360, 2),  # tiled, near the limit
         ("elc", "values", 1, 1024, 1),
-        ("d2f", "binary", 2, 1024, 2),  # 64 candidates with every label and feature
         ("spfs", "values", 1, 1024, 2),  # 2500 candidates with one another
     ],
 )
