@@ -60,6 +60,8 @@ def test_every_method_and_its_options_are_in_the_manual(method: str) -> None:
 def test_the_manual_names_no_option_that_does_not_exist() -> None:
     known = {"--help", "--version", "--group"}
     known |= {"--host", "--port", "--nthreads", "--no-nanny", "--no-dashboard", "--local-directory"}  # Dask's commands
+    known |= {"--ntasks", "--mem", "--mem-per-cpu"}  # sbatch's
+    known |= {"--detach", "--rm", "--from-file", "--now"}  # those of docker compose, kubectl and systemctl
     for name in COMMANDS:
         known |= all_flags(name)
     group = command("select")
