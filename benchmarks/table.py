@@ -20,6 +20,9 @@ from real_sets import replace_table
 
 HERE = Path(__file__).parent
 ORDER = ("dense", "sparse", "workers", "peers", "growth", "wide", "small", "greedy", "conversion")
+LOAD = ("object-store", "partitions", "length", "clients", "estimate")
+USAGE = {"MiB": "MiB", "files": "open files", "threads": "threads", "disk_MiB": "disk MiB"}
+WHEN = {"early": "early", "late": "at the end"}
 COLUMNS = {
     "exact": "exact",
     "anchors": "anchors",
@@ -40,6 +43,23 @@ COLUMNS = {
     "ratio_to_read": "ratio to the read",
     "ratio": "ratio to the peer",
     "speedup": "speed-up",
+    "ratio_to_disk": "ratio to disk",
+    "ratio_to_server": "ratio to the server",
+    "requests": "requests",
+    "seconds_a_selection": "seconds a selection",
+    "same_ranking": "the same ranking",
+    "ms_per_partition": "ms a partition",
+    "partitions": "partitions",
+    "hours": "hours",
+    "reading_s": "a reading, s",
+    "overhead_s": "of partitions, s",
+    "scheduler_s": "of tasks, s",
+    "opening_seconds": "opening, s",
+    "client_growth_MiB": "client growth MiB",
+    "metadata_MiB": "root metadata MiB",
+    "source_MiB": "sent to a worker MiB",
+    "selections": "selections",
+    **{f"{what}_{when}": f"{name}, {word}" for what, name in USAGE.items() for when, word in WHEN.items()},
     "reading_speedup": "speed-up of a reading",
     "MB_per_second": "MB/s",
     "log_log_slope": "log-log slope",
@@ -129,6 +149,9 @@ def main() -> None:
             command = f"python benchmarks/{program}.py {name}"
             text += section(title, {"description": description, "command": command}) + "\n"
     text += where_time_goes()
+    for name in LOAD:
+        document = json.loads((HERE / "results" / f"{name}.json").read_text())
+        text += f"\n\n{section(name, document)}\n{table(document['rows'])}\n\n{measured_on(document)}"
     (options.docs / "benchmarks.md").write_text(text.rstrip() + "\n")
     for name in anchors.DESCRIPTIONS:
         path = options.results / f"anchors-{name}.json"

@@ -1,0 +1,241 @@
+"""Many partitions, many selections one after the other, several clients on one cluster, and what follows for 100 TB.
+
+    python benchmarks/load.py partitions | length | clients | estimate    [--folder DIR] [--minutes M]
+
+`partitions` reads the same rows in 10 partitions and in 10 000; `length` makes selections for M minutes on one cluster
+and looks at memory, open files and disk; `clients` has four processes select at the same time; `estimate` reckons from
+the figures of `partitions` and of `passes.py workers`. Results are written to benchmarks/results/NAME.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pickle
+import statistics
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import measuring
+from measuring import GIB, RESULTS, selection
+
+report = partial(measuring.report, "load", RESULTS)
+
+PARTITIONS = 10_000
+ITERATIVE = {"graph": "anchors", "max_iter": 5, "tol": 0.0}
+
+
+def store_of(folder: Path, partitions: int) -> Path:
+    """1 000 000 x 10 uint8-sized rows in about so many partitions."""
+    from synthetic import SyntheticReader
+
+    from mlfs_dask.storage.convert import Options, convert_reader
+
+    path = folder / f"partitions-{partitions}.zarr"
+    if not path.exists():
+        reader = SyntheticReader(1_000_000, 10, 5)
+        options = Options(partition_bytes=45 * 1_000_000 // partitions)
+        convert_reader(lambda: reader, path, options=options, resume=False, force=True)
+    return path
+
+
+def partitions(folder: Path) -> None:
+    """The same rows in few and in many partitions: seconds for each, and what the client holds."""
+    from mlfs_dask.cluster import connect
+    from mlfs_dask.runtime import current_rss
+    from mlfs_dask.storage.dataset import open_dataset
+
+    rows: dict[str, dict[str, Any]] = {}
+    for count in (10, PARTITIONS):
+        store = store_of(folder, count)
+        started = time.perf_counter()
+        dataset = open_dataset(store)
+        source = dataset.store_rows
+        opening = time.perf_counter() - started
+        found = source.profile.partitions
+        with connect(workers=2, memory_limit=GIB) as client:
+            for name, options in (("elc", {}), ("mfsir, 5 iterations", ITERATIVE)):
+                fit = selection(name.split(",")[0], store, **options)
+                fit(client)  # kernels are loaded
+                before, seconds = current_rss(), []
+                for _ in range(2):
+                    started = time.perf_counter()
+                    facts = fit(client)
+                    seconds.append(time.perf_counter() - started)
+                rows[f"{name}, {found:,} partitions"] = {
+                    "seconds": statistics.median(seconds),
+                    "passes": facts["passes"],
+                    "tasks": facts["tasks"],
+                    "opening_seconds": opening,
+                    "client_growth_MiB": (current_rss() - before) / 2**20,
+                    "metadata_MiB": (store / "zarr.json").stat().st_size / 2**20,
+                    "source_MiB": len(pickle.dumps(source)) / 2**20,
+                    "partitions": found,
+                }
+    for name in ("elc", "mfsir, 5 iterations"):
+        few, many = (row for label, row in rows.items() if label.startswith(name))
+        extra = many["seconds"] - few["seconds"] - many["opening_seconds"] + few["opening_seconds"]
+        many["ms_per_partition"] = 1e3 * extra / (many["passes"] * (many["partitions"] - few["partitions"]))
+    report("partitions", "1 000 000 x 10 rows, the same in 10 and in 10 000 partitions; two workers of 1 GiB", rows)
+
+
+def usage(folder: str | None = None) -> dict[str, float]:
+    """Memory without what is free in it, open files and threads of this process, and bytes of a folder."""
+    from mlfs_dask.runtime import settle
+
+    files = [path for path in Path(folder).rglob("*") if path.is_file()] if folder else []
+    return {
+        "MiB": settle()[0] / 2**20,
+        "files": sum(1 for _ in Path("/proc/self/fd").iterdir()),
+        "threads": sum(1 for _ in Path("/proc/self/task").iterdir()),
+        "disk_MiB": sum(path.stat().st_size for path in files) / 2**20,
+    }
+
+
+def length(folder: Path, minutes: float) -> None:
+    """Selections one after the other on one cluster: what its processes hold after a tenth of the time and at last."""
+    from synthetic import make_store
+
+    from mlfs_dask.cluster import connect
+
+    dense = make_store(folder / "length-dense.zarr", 40_000, 100, 10)
+    sparse = make_store(folder / "length-sparse.zarr", 40_000, 5_000, 10, nonzeros=30)
+    jobs = [
+        (name, store, options)
+        for store in (dense, sparse)
+        for name, options in (("elc", {}), ("label-entropy", {}), ("mfsir", ITERATIVE))
+    ]
+    seen: list[dict[str, dict[str, float]]] = []
+    with connect(workers=2, memory_limit=GIB) as client:
+        workers = client.scheduler_info(n_workers=-1)["workers"]
+        started = time.monotonic()
+        while time.monotonic() - started < 60 * minutes:
+            for name, store, options in jobs:
+                selection(name, store, **options)(client)
+            looks = {"client": usage()}
+            for number, (address, facts) in enumerate(sorted(workers.items()), start=1):
+                place = facts["local_directory"]
+                looks[f"worker {number}"] = client.run(usage, place, workers=[address])[address]
+            seen.append(looks)
+    rows = {}
+    early, late = seen[: max(1, len(seen) // 10)][-1], seen[-1]
+    for process in late:
+        rows[process] = {"selections": len(jobs) * len(seen)}
+        for what in late[process]:
+            rows[process] |= {f"{what}_early": early[process][what], f"{what}_late": late[process][what]}
+    report(
+        "length",
+        f"selections one after the other for {minutes:g} minutes: elc, label-entropy and mfsir (5 iterations) on a "
+        "dense and a sparse store; two workers of 1 GiB; after the first tenth of the time, and at the end",
+        rows,
+        f"--minutes {minutes:g}",
+    )
+
+
+CLIENT = """
+import json, sys, time
+import mlfs_dask
+from mlfs_dask.cluster import connect
+from mlfs_dask.selectors import get_method
+with connect(scheduler_file=sys.argv[1]) as client:
+    started = time.time()
+    scores = get_method("elc")(10).fit(mlfs_dask.open_dataset(sys.argv[2])).ranking_.tolist()
+    print(json.dumps([started, time.time(), scores]))
+"""
+
+
+def clients(folder: Path) -> None:
+    """Four processes that select at the same time on one cluster of two workers, and one alone."""
+    from synthetic import make_store
+
+    store = make_store(folder / "clients.zarr", 500_000, 200, 20)
+    place = folder / "scheduler.json"
+    place.unlink(missing_ok=True)
+    words = [sys.executable, "-m", "dask"]
+    options = ["--scheduler-file", place, "--no-dashboard"]
+    worker = [*words, "worker", *options, "--nthreads", "1", "--memory-limit", "1GiB"]
+    scheduler = [*words, "scheduler", "--host", "127.0.0.1", "--port", "0", *options]
+    processes = [subprocess.Popen(command) for command in (scheduler, worker, worker)]
+    rows: dict[str, dict[str, Any]] = {}
+    rankings = []
+    try:
+        for count in (1, 1, 4):  # the first one loads the kernels
+            command = [sys.executable, "-c", CLIENT, str(place), str(store)]
+            running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(count)]
+            answers = [json.loads(process.communicate()[0].splitlines()[-1]) for process in running]
+            rankings += [ranking for _, _, ranking in answers]
+            seconds = max(end for _, end, _ in answers) - min(start for start, _, _ in answers)
+            rows[f"{count} client{'s' * (count > 1)}"] = {"seconds": seconds, "seconds_a_selection": seconds / count}
+    finally:
+        for process in reversed(processes):
+            process.terminate()
+            process.wait()
+    rows["4 clients"]["same_ranking"] = all(ranking == rankings[0] for ranking in rankings)
+    report(
+        "clients", "elc on 500 000 x 200 (400 MB); one scheduler and two workers of 1 GiB, each client a process", rows
+    )
+
+
+TERABYTES, WORKERS = 100, 1000
+PASSES = {"elc": 1, "mfsir, 50 iterations": 52}
+
+#: Scheduler's seconds for a task.
+TASK_SECONDS = 0.001
+
+
+def estimate(folder: Path) -> None:
+    """100 TB of dense float32 on 1 000 workers of one core, from what was measured on two."""
+    measured = json.loads((RESULTS / "partitions.json").read_text())["rows"]
+    speeds = json.loads((RESULTS / "workers.json").read_text())["rows"]
+    iterative = json.loads((RESULTS / "iterative" / "workers.json").read_text())["rows"]
+    bytes_a_second = {
+        "elc": 8e9 / speeds["elc dense, 1 worker"]["seconds"],
+        "mfsir, 50 iterations": 1.6e9 / iterative["mfsir, 1 worker"]["reading_seconds"],
+    }
+    many = next(row for label, row in measured.items() if row["partitions"] > 1000 and label.startswith("elc"))
+    rows = {}
+    from mlfs_dask.storage.chunking import MAX_PARTITIONS, PARTITION_BYTES
+
+    total = TERABYTES * 10**12
+    planned = max(PARTITION_BYTES, total // MAX_PARTITIONS)
+    for partition_bytes, word in ((PARTITION_BYTES, "64 MB"), (planned, "1 GB, as `mlfs convert` makes them")):
+        count = -(-total // partition_bytes)
+        for name, passes in PASSES.items():
+            reading = total / WORKERS / bytes_a_second[name]
+            overhead = 2 * many["ms_per_partition"] / 1e3 * count / WORKERS  # measured on two workers
+            tasks = WORKERS * 16
+            rows[f"{name}, partitions of {word}"] = {
+                "partitions": count,
+                "hours": passes * (reading + overhead + TASK_SECONDS * tasks) / 3600,
+                "reading_s": reading,
+                "overhead_s": overhead,
+                "scheduler_s": TASK_SECONDS * tasks,
+                "metadata_MiB": many["metadata_MiB"] * count / many["partitions"],
+                "opening_seconds": many["opening_seconds"] * count / many["partitions"],
+                "source_MiB": many["source_MiB"] * count / many["partitions"],
+            }
+    report(
+        "estimate",
+        f"{TERABYTES} TB of dense float32 on {WORKERS:,} workers of one core, reckoned from `partitions` and tables of "
+        "one worker, for a store that is read as fast as a warm disk. What breaks first in partitions of 64 MB are "
+        "the root metadata: whoever opens the store reads and holds a list of 1.6 million objects, and every worker "
+        "gets the offsets of all partitions in every pass. So `mlfs convert` makes at most 100 000 partitions. Tasks "
+        "do not grow with the data: 16 for each worker",
+        rows,
+    )
+
+
+if __name__ == "__main__":
+    benchmarks = {f.__name__: f for f in (partitions, length, clients, estimate)}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", choices=benchmarks)
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/mlfs-benchmarks"))
+    parser.add_argument("--minutes", type=float, default=60.0)
+    arguments = parser.parse_args()
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    more = {"minutes": arguments.minutes} if arguments.name == "length" else {}
+    benchmarks[arguments.name](arguments.folder, **more)
