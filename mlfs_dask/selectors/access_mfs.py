@@ -18,7 +18,7 @@ from scipy import sparse as sp
 
 from mlfs_dask import checkpoints, runtime
 from mlfs_dask.blocks.adaptive_graph import column_graph
-from mlfs_dask.blocks.anchors import ANCHOR_NEIGHBORS, N_ANCHORS, anchor_values, join_coincident, place_anchors
+from mlfs_dask.blocks.anchors import N_ANCHORS, anchor_values, join_coincident, place_anchors
 from mlfs_dask.blocks.duplicate_labels import DuplicateLabels
 from mlfs_dask.blocks.linear import forward_block
 from mlfs_dask.blocks.proximal import row_norms
@@ -44,6 +44,9 @@ from mlfs_dask.solvers.uncorrelated import GramRegression, NystromSketch, Smooth
 from mlfs_dask.typing import HeldArray, Matrix, Profile, RowSource, Seed
 
 Array = NDArray[np.float64]
+
+#: Anchors that a row belongs to by default (`benchmarks/anchors.py`).
+ANCHOR_NEIGHBORS = 5
 
 #: ε of D (below Eq. 9).
 EPSILON = 1e-8
