@@ -152,7 +152,12 @@ def main() -> None:
     for name in LOAD:
         document = json.loads((HERE / "results" / f"{name}.json").read_text())
         text += f"\n\n{section(name, document)}\n{table(document['rows'])}\n\n{measured_on(document)}"
-    (options.docs / "benchmarks.md").write_text(text.rstrip() + "\n")
+    page = options.docs / "benchmarks.md"
+    written = {part.partition("\n")[0] for part in text.split("\n## ")}
+    for part in page.read_text().split("\n## ")[1:]:
+        if part.partition("\n")[0] not in written:  # measured by a program that leaves no results here
+            text = f"{text.rstrip()}\n\n## {part}"
+    page.write_text(text.rstrip() + "\n")
     for name in anchors.DESCRIPTIONS:
         path = options.results / f"anchors-{name}.json"
         if path.exists():

@@ -81,7 +81,7 @@ def access_mfs(
     theta=1.0,
     mu=1.0,
     k_p=5,
-    anchor_neighbors=3,
+    anchor_neighbors=5,
     unknown_labels="coded",
     scale=True,
     inner_iterations=1,

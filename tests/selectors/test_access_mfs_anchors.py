@@ -136,7 +136,7 @@ def test_anchors_that_meet_stay_together(monkeypatch):
 
     monkeypatch.setattr(access_mfs, "PredictedRows", Spy)
     X, Y = problem(n=300, d=20, q=5)
-    quiet(anchored(max_iter=14, n_anchors=60), sp.csr_array(X), hide(Y, "rows and entries"))
+    quiet(anchored(max_iter=14, n_anchors=60, anchor_neighbors=3), sp.csr_array(X), hide(Y, "rows and entries"))
     anchors = np.concatenate([predictions[-1].U, predictions[-1].T], axis=1)
     distances = pdist(anchors) / np.abs(anchors).max()
     assert (distances == 0).any()
