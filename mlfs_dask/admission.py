@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary, proxy
 
 from mlfs_dask.block_sizes import register_sizes
-from mlfs_dask.errors import ClusterLostError, DataError, MlfsError
+from mlfs_dask.errors import ClusterLostError, DataError, MlfsError, StoreAccessError
 from mlfs_dask.fingerprints import code_digest
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class WorkerAdmission:
         Raises
         ------
         DataError, StoreAccessError
-            This process sees the data, and no worker does.
+            This process sees the data, and no worker does. Where none sees them, what went wrong first says why.
         """
         workers = self.workers()
         answers = dict(zip(workers, self.ask(_error_of, check, workers=list(workers)), strict=True))
@@ -186,7 +186,10 @@ class WorkerAdmission:
             for key, error in blind.items():
                 self._refuse(key, workers, f"does not see the data: {str(error).partition(chr(10))[0]}")
             return bool(blind)
-        check()
+        try:
+            check()
+        except (DataError, StoreAccessError):
+            return False
         hosts = ", ".join(sorted({str(facts.get("host")) for facts in workers.values()}))
         error = next(iter(blind.values()))
         if isinstance(error, DataError):
