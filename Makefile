@@ -47,7 +47,7 @@ demo: $(VENV)/.demo
 	$(BIN)/mlfs demo $(DEMO) --force
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check

@@ -17,6 +17,13 @@ import pytest
 REPOSITORY = Path(__file__).parent.parent
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests with worker processes of their own run one after the other where pytest itself has several processes."""
+    for item in items:
+        if item.get_closest_marker("cluster") is not None:
+            item.add_marker(pytest.mark.xdist_group("cluster"))
+
+
 def data_folder() -> Path:
     """Folder of the real data sets: $MLFS_DATA, by default beside the repository."""
     return Path(os.environ.get("MLFS_DATA") or REPOSITORY.parent / "shared" / "data")

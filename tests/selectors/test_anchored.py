@@ -332,8 +332,8 @@ def test_memory_does_not_depend_on_the_number_of_rows(method, sparse, gram_cap, 
         for many in others:
             assert many[1] == few[1]
             assert [size[:4] for size in many[0]] == [size[:4] for size in few[0]]
-    # Fewer rows do without compiled kernels, and have fewer states to merge at a time. On a cluster more rows are read in
-    # more tasks, and merged in more rounds, until there are 4096 tasks.
+    # Fewer rows do without compiled kernels, and have fewer states to merge at a time. On a cluster more rows are read
+    # in more tasks, and merged in more rounds, until there are 4096 tasks.
     for rows in ((10**7, 4 * 10**7), (10**8, 10**9)) if method == "smfs" else ((10**7, 10**9),):
         few, many = (planned(method, n, resources, sparse=sparse, gram_cap=gram_cap) for n in rows)
         assert many[:3] == few[:3]
