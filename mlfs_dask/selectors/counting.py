@@ -352,21 +352,27 @@ class InformationSelector(CountingSelector):
         return replace(statistic, whole=whole)
 
 
-#: Documentation of the parameters that `AllLabelsSelector` has.
-COUNTING_PARAMETERS = """
-    Parameters
-    ----------
-    n_features_to_select : int, float or "auto", optional
-        Number of features to keep, or a fraction of them; half by default. "auto": as many as go with the labels more
-        than by chance, at the false discovery rate `fdr`.
-    bins : int
+#: Documentation of the parameters of what is counted.
+CODE_PARAMETERS = """    bins : int
         Codes that a numeric feature gets. Features that are 0/1 or categorical are used as they are.
     binning : {"equal-width", "quantile"}
         How numeric features are cut: equal width between minimum and maximum, or equal shares of the rows.
     missing : {"error", "code", "mean", "median"}
         Missing feature values are an error, get a code of their own, or are filled with the feature's mean or its
         median, which is that of 16 384 rows drawn at random where there are more.
-    fdr : float
+"""
+
+#: Documentation of the parameters that `AllLabelsSelector` has.
+COUNTING_PARAMETERS = (
+    """
+    Parameters
+    ----------
+    n_features_to_select : int, float or "auto", optional
+        Number of features to keep, or a fraction of them; half by default. "auto": as many as go with the labels more
+        than by chance, at the false discovery rate `fdr`.
+"""
+    + CODE_PARAMETERS
+    + """    fdr : float
         False discovery rate of n_features_to_select="auto": the share of features independent of the labels among those
         that are counted.
     resamples : int
@@ -374,6 +380,7 @@ COUNTING_PARAMETERS = """
     random_state : int, Generator or RandomState, optional
         Seed of the sample of rows for quantile edges, of shuffles and of resamples.
 """
+)
 
 
 class AllLabelsSelector(CountingSelector):

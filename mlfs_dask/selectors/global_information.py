@@ -22,7 +22,6 @@ from mlfs_dask.primitives.counts import LabelInformation
 from mlfs_dask.primitives.label_statistics import LabelPairs
 from mlfs_dask.primitives.pairs import pair_information
 from mlfs_dask.primitives.passes import CachedStatistic, Statistic
-from mlfs_dask.primitives.resampling import NOT_RESAMPLED, Resampling
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores
 from mlfs_dask.selectors.candidates import (
@@ -33,28 +32,25 @@ from mlfs_dask.selectors.candidates import (
     join_scores,
 )
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading, Work
-from mlfs_dask.selectors.counting import CountingSelector, label_entropies
+from mlfs_dask.selectors.counting import CODE_PARAMETERS, CountingSelector, label_entropies
 from mlfs_dask.selectors.estimator import ConvergenceWarning
-from mlfs_dask.selectors.options import check_parameters, is_number
+from mlfs_dask.selectors.options import is_number
 from mlfs_dask.solvers import simplex, sylvester
 from mlfs_dask.typing import FeatureInfo, HeldArray, Profile, RowSource, Seed
 
 Array = NDArray[np.float64]
 
 #: Documentation of the parameters that all these methods have, and what they note.
-SHARED_PARAMETERS = """    n_candidates : int
+SHARED_PARAMETERS = (
+    """    n_candidates : int
         Most features that are weighed against one another. Of more, those of most information with the labels are, and
         the others come after them in the order of that information.
-    bins : int
-        Codes that a numeric feature gets. Features that are 0/1 or categorical are used as they are.
-    binning : {"equal-width", "quantile"}
-        How numeric features are cut: equal width between minimum and maximum, or equal shares of the rows.
-    missing : {"error", "code", "mean", "median"}
-        Missing feature values are an error, get a code of their own, or are filled with the feature's mean or its
-        median, which is that of 16 384 rows drawn at random where there are more.
-    random_state : int, Generator or RandomState, optional
+"""
+    + CODE_PARAMETERS
+    + """    random_state : int, Generator or RandomState, optional
         Seed of the sample of rows for quantile edges, and for medians.
 """
+)
 SHARED_NOTES = """
     One pass over X of a store, two above `n_candidates` features; one more where minimum and maximum are not recorded,
     and one more for quantile edges. A worker holds 4 m² (codes - 1)² counts for m candidates and 4 q d (codes - 1),
@@ -101,15 +97,6 @@ class GlobalSelector(CandidateSelector, CountingSelector):
 
     #: Whether it takes pairs of labels.
     needs_label_pairs: ClassVar[bool] = True
-
-    fdr = 0.1
-    resamples = 0
-
-    def _check_values(self, **kwargs: Any) -> None:
-        check_parameters(self, least={"random_state": 0})
-
-    def _planned_resampling(self) -> Resampling:
-        return NOT_RESAMPLED
 
     def _weigh(self, terms: InformationTerms) -> Scores:
         """Scores of the candidates."""
@@ -529,7 +516,7 @@ class QPMLFS(_SimplexSelector):
         self.random_state = random_state
 
     def _check_values(self, **kwargs: Any) -> None:
-        super()._check_values()
+        super()._check_values(**kwargs)
         if self.alpha is not None and not (is_number(self.alpha) and self.alpha <= 1):
             raise UsageError(f"{parameter('alpha')} must be a number from 0 to 1; got {self.alpha!r}")
 

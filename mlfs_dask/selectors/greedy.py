@@ -9,7 +9,6 @@ has not been among the candidates.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import ClassVar, Literal
 
@@ -18,12 +17,11 @@ from numpy.typing import NDArray
 
 from mlfs_dask.blocks.counts import CodeBook
 from mlfs_dask.primitives.pairs import PairInformation, pair_information, partners_that_fit
-from mlfs_dask.primitives.resampling import NOT_RESAMPLED, Resampling
+from mlfs_dask.primitives.resampling import NOT_RESAMPLED
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
-from mlfs_dask.selectors.counting import InformationSelector, label_entropies
-from mlfs_dask.selectors.options import check_parameters
+from mlfs_dask.selectors.counting import CODE_PARAMETERS, InformationSelector, label_entropies
 from mlfs_dask.typing import FeatureInfo, HeldArray, Profile, RowSource, Seed
 
 Array = NDArray[np.float64]
@@ -38,22 +36,19 @@ MIN_CANDIDATES = 64
 CANDIDATES_SHARE = 4
 
 #: Documentation of the parameters that all greedy selectors have.
-GREEDY_PARAMETERS = """
+GREEDY_PARAMETERS = (
+    """
     Parameters
     ----------
     n_features_to_select : int or float, optional
         Number of features to keep, or a fraction of them; half by default. No more are chosen one after another: the
         others are ranked by their score in the step that chose the last.
-    bins : int
-        Codes that a numeric feature gets. Features that are 0/1 or categorical are used as they are.
-    binning : {"equal-width", "quantile"}
-        How numeric features are cut: equal width between minimum and maximum, or equal shares of the rows.
-    missing : {"error", "code", "mean", "median"}
-        Missing feature values are an error, get a code of their own, or are filled with the feature's mean or its
-        median, which is that of 16 384 rows drawn at random where there are more.
-    random_state : int, Generator or RandomState, optional
+"""
+    + CODE_PARAMETERS
+    + """    random_state : int, Generator or RandomState, optional
         Seed of the sample of rows for quantile edges, and for medians.
 """
+)
 
 #: What all greedy selectors note.
 GREEDY_NOTES = """
@@ -83,9 +78,6 @@ class GreedySelector(InformationSelector):
     #: Whether the criterion takes the interaction information with the labels.
     with_labels: ClassVar[bool] = False
 
-    fdr = 0.1
-    resamples = 0
-
     def __init__(
         self,
         n_features_to_select: int | float | None = None,
@@ -100,12 +92,6 @@ class GreedySelector(InformationSelector):
         self.binning = binning
         self.missing = missing
         self.random_state = random_state
-
-    def _check_values(self, *, positive: Collection[str] = (), least: Mapping[str, int] | None = None) -> None:
-        check_parameters(self, positive=positive, least={"random_state": 0, **(least or {})})
-
-    def _planned_resampling(self) -> Resampling:
-        return NOT_RESAMPLED
 
     # ------------------------------------------------------------------ for subclasses
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError, UsageError, parameter
-from mlfs_dask.primitives.resampling import Resampling, draw_pool, label_sample
+from mlfs_dask.primitives.resampling import NOT_RESAMPLED, Resampling, draw_pool, label_sample
 from mlfs_dask.selectors.base import AUTO, BaseSelector
 from mlfs_dask.selectors.costs import PassRunner, Reading
 from mlfs_dask.selectors.options import check_parameters
@@ -26,7 +26,10 @@ LABELS = "labels"
 
 
 class ResamplingSelector(BaseSelector):
-    """Base class of selectors whose scores follow from sums over the rows: with weights, of shuffles, of resamples."""
+    """Base class of selectors whose scores follow from sums over the rows: with weights, of shuffles, of resamples.
+
+    A subclass with `resamples_rows` False takes weights alone; it has neither `fdr` nor `resamples`.
+    """
 
     resamples_rows = True
 
@@ -57,8 +60,11 @@ class ResamplingSelector(BaseSelector):
 
     def _check_values(self, *, positive: Collection[str] = (), least: Mapping[str, int] | None = None) -> None:
         """`check_parameters`, those of resampling included."""
-        least = {"resamples": 0, "random_state": 0, **(least or {})}
-        check_parameters(self, positive=("fdr", *positive), least=least)
+        least = {"random_state": 0, **(least or {})}
+        if not self.resamples_rows:
+            check_parameters(self, positive=positive, least=least)
+            return
+        check_parameters(self, positive=("fdr", *positive), least={"resamples": 0, **least})
         if self.fdr >= 1:
             raise UsageError(f"{parameter('fdr')} must be below 1; got {self.fdr!r}")
 
@@ -72,11 +78,11 @@ class ResamplingSelector(BaseSelector):
 
         Its p-value is at least 1/(1 + B d), and Benjamini and Hochberg ask for fdr/d.
         """
-        return math.ceil(1 / self.fdr) if self.n_features_to_select == AUTO else 0
+        return math.ceil(1 / self.fdr) if self.resamples_rows and self.n_features_to_select == AUTO else 0
 
     def _planned_resampling(self) -> Resampling:
         """The replicates of a fit, without the labels that shuffles draw from."""
-        return Resampling(self._shuffles, self.resamples, self._seed)
+        return Resampling(self._shuffles, self.resamples, self._seed) if self.resamples_rows else NOT_RESAMPLED
 
     def _label_readings(self, profile: Profile) -> list[Reading]:
         """The reading of the labels that shuffles draw from, if there are any."""
