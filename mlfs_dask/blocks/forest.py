@@ -62,8 +62,8 @@ class Forest:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of nodes."""
-        return forest_bytes(*self.feature.shape)
+        """Bytes of nodes: the arrays here, and those of the shapes."""
+        return self.feature.size * (4 + 8 + 4 + 2 + 8 + 12)
 
     def leaf_numbers(self, X: Matrix, *, compiled: bool = False) -> NDArray[Any]:
         """The leaf of every row in every tree.
@@ -102,11 +102,6 @@ class Forest:
             node = self.child[tree, node] + right
         numbers: NDArray[Any] = self.leaf[tree, node]
         return numbers
-
-
-def forest_bytes(trees: int, nodes: int) -> int:
-    """Bytes of a forest of so many trees with so many nodes each."""
-    return trees * nodes * (4 + 8 + 4 + 2 + 8 + 12)  # the arrays, and those of the shapes
 
 
 def grow_forest(sample: Matrix, *, n_trees: int, max_samples: int, seed: int) -> Forest:
