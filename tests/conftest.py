@@ -17,10 +17,10 @@ import pytest
 REPOSITORY = Path(__file__).parent.parent
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests with worker processes of their own run one after the other where pytest itself has several processes."""
     for item in items:
-        if item.get_closest_marker("cluster") is not None:
+        if config.pluginmanager.hasplugin("xdist") and item.get_closest_marker("cluster") is not None:
             item.add_marker(pytest.mark.xdist_group("cluster"))
 
 
