@@ -382,8 +382,8 @@ def _plan(reader: Reader, memory_limit: int, workers: int, source_bytes: int | N
 def _default_memory_limit(workers: int) -> int:
     # What a process has loaded before, a notebook for example, is not the conversion's.
     held = max(runtime.current_rss() - runtime.PROCESS_BYTES, 0)
-    wanted = max(workers * (512 << 20), 1 << 30) + held
-    return max(min(wanted, runtime.available_memory() // 2), 256 << 20)
+    wanted = max(workers * (512 << 20), 1 << 30)
+    return held + max(min(wanted, (runtime.available_memory() - held) // 2), 256 << 20)
 
 
 def _describe_job(

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
+from mlfs_dask import runtime
 from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, UsageError
 from mlfs_dask.storage import convert as module
 from mlfs_dask.storage.chunking import ConversionPlan
@@ -30,6 +31,7 @@ from mlfs_dask.storage.sources import examine, require_unchanged
 from mlfs_dask.storage.spool import data_path
 from mlfs_dask.storage.verify import verify
 from tests.storage.memory_reader import MemoryReader, make_reader
+from tests.storage.stores import make_store, sample
 
 NAN = float("nan")
 
@@ -839,3 +841,13 @@ def test_progress(tmp_path: Path, workers: int) -> None:
     write = [event for event in events if event.get("stage") == "write"]
     assert [(event["parts_done"], event["parts"]) for event in read] == [(1, 2), (2, 2)]
     assert write[-1]["parts_done"] == write[-1]["parts"]
+
+
+def test_what_a_process_held_before_leaves_the_free_memory_to_a_conversion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a notebook that holds 3 of 4 GiB."""
+    monkeypatch.setattr(runtime, "current_rss", lambda: 3 * 2**30)
+    monkeypatch.setattr(runtime, "available_memory", lambda: 4 * 2**30)
+    X, Y = sample(sparse=False)
+    assert open_dataset(make_store(tmp_path / "s.zarr", X, Y)).X.shape == X.shape
