@@ -9,7 +9,7 @@ export MLFS_DATA
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: help demo test test-floors lint audit docs clean
+.PHONY: help demo test test-floors lint audit docs constraints clean
 
 help:
 	@echo "make demo         install, and run the whole way on the digits images into $(DEMO)/"
@@ -18,7 +18,8 @@ help:
 	@echo "make lint         ruff and mypy"
 	@echo "make audit        compare the installed packages with known vulnerabilities; needs the network"
 	@echo "make docs         the documentation site, in docs/_build/html"
-	@echo "make clean        remove $(VENV), $(VENV)-floors, $(DEMO) and docs/_build"
+	@echo "make constraints  the versions of the container image, in deploy/constraints.txt; PYTHON is the image's"
+	@echo "make clean        remove $(VENV), $(VENV)-floors, $(VENV)-image, $(DEMO) and docs/_build"
 
 # --group came with pip 25.1, which is newer than what many systems bring.
 $(VENV)/.pip:
@@ -62,6 +63,12 @@ docs: $(VENV)/.docs
 	$(BIN)/sphinx-build -W --keep-going -E -q docs docs/_build/html
 	@echo "Open docs/_build/html/index.html"
 
+constraints:
+	$(PYTHON) -m venv --clear $(VENV)-image
+	$(VENV)-image/bin/python -m pip -qq install ".[cloud]"
+	{ echo '# What deploy/Dockerfile installs, so that an image built later is the same: make constraints PYTHON=python3.13'; \
+	  $(VENV)-image/bin/python -m pip freeze --exclude mlfs-dask; } > deploy/constraints.txt
+
 # pip has no "lowest versions" switch: the floors become a constraints file.
 $(VENV)-floors/.test: pyproject.toml
 	$(PYTHON) -m venv $(VENV)-floors
@@ -74,4 +81,4 @@ test-floors: $(VENV)-floors/.test
 	$(VENV)-floors/bin/python -m pytest $(ARGS)
 
 clean:
-	rm -rf $(VENV) $(VENV)-floors $(DEMO) docs/_build
+	rm -rf $(VENV) $(VENV)-floors $(VENV)-image $(DEMO) docs/_build

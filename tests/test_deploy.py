@@ -22,6 +22,8 @@ from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from mlfs_dask.results import read_run
 from mlfs_dask_cli.failure import KINDS
@@ -423,6 +425,20 @@ def test_the_image_holds_what_it_copies_and_the_package_needs() -> None:
     needed = {project["project"]["readme"], *project["project"]["license-files"], "pyproject.toml"}
     needed |= set(project["tool"]["setuptools"]["package-dir"].values())
     assert needed <= copied
+
+
+def test_the_image_has_one_version_of_everything() -> None:
+    """Each package that is asked for is pinned, at a version that pyproject.toml allows."""
+    lines = [line for line in (DEPLOY / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    pinned = {canonicalize_name(name): version for name, version in (line.split("==") for line in lines)}
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    asked = [Requirement(text) for text in (*project["dependencies"], *project["optional-dependencies"]["cloud"])]
+    assert {each.name: pinned[canonicalize_name(each.name)] in each.specifier for each in asked} == {
+        each.name: True for each in asked
+    }
+    text = (DEPLOY / "Dockerfile").read_text()
+    assert "COPY deploy/constraints.txt /src/" in text
+    assert "--constraint /src/constraints.txt" in text
 
 
 Manifest = dict[str, Any]
