@@ -53,9 +53,10 @@ def save(folder: Path, kind: str, data: anndata.AnnData) -> Path:
     if suffix == "h5ad":
         data.write_h5ad(path)
     else:
-        with anndata.settings.override(zarr_write_format=int(version)), warnings.catch_warnings():
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of anndata, on what it will do later
-            data.write_zarr(path)
+            with anndata.settings.override(zarr_write_format=int(version)):
+                data.write_zarr(path)
     return path
 
 

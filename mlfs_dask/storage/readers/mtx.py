@@ -103,7 +103,7 @@ class _Matrix:
                 head = f"%%MatrixMarket matrix {form} {self.kind} general\n{shape}\n".encode()
                 try:
                     if count:
-                        yield mmread(io.BytesIO(head + text))
+                        yield mmread(io.BytesIO(head + text), spmatrix=False)
                 except (ValueError, OverflowError) as error:
                     found = re.match(r"Line (\d+): (.*)", str(error))
                     raise DataError(

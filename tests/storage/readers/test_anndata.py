@@ -43,14 +43,10 @@ def write_h5ad(data: object, folder: Path) -> str:
 
 def write_zarr(version: int) -> Callable[[object, Path], str]:
     def write(data: object, folder: Path) -> str:
-        before = anndata.settings.zarr_write_format
-        anndata.settings.zarr_write_format = version
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # zarr on consolidated metadata and string types
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # on consolidated metadata and string types, and that format 2 will go
+            with anndata.settings.override(zarr_write_format=version):
                 data.write_zarr(folder / "t.zarr")
-        finally:
-            anndata.settings.zarr_write_format = before
         return str(folder / "t.zarr")
 
     return write
