@@ -8,6 +8,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from mlfs_dask_cli.method_group import SEED_PARAMETER
 from mlfs_dask_cli.options import output_options
 from mlfs_dask_cli.output import Output
 
@@ -50,7 +51,7 @@ def _describe(selector: Any) -> dict[str, Any]:
         "memory": selector.memory,
         "options": [
             {
-                "option": option.flag,
+                "option": "--seed" if option.name == SEED_PARAMETER else option.flag,
                 "type": option.type_text,
                 "default": option.default,
                 "help": option.help,
@@ -67,7 +68,7 @@ def _text(method: dict[str, Any]) -> str:
 
 def _long_text(method: dict[str, Any]) -> str:
     """One method, every option with its help."""
-    lines = [_facts(method), "", "options of `mlfs select` and `mlfs plan`:"]
+    lines = [_facts(method), "", "options of `mlfs select`:"]
     for option in method["options"]:
         lines.append(f"  {option['option']} {option['type']} (default: {_shown(option['default'])})")
         lines += textwrap.wrap(option["help"], WIDTH, initial_indent="      ", subsequent_indent="      ")

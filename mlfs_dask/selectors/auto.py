@@ -249,6 +249,8 @@ class AutoSelector(BaseSelector):
             random_state=self._seed,  # of every method of sums
         )
         selector._label_names = self._label_names
+        if self._feature_names is not None:
+            selector.feature_names_in_ = self._feature_names
         cost = selector.cost(source, resources)
         readings = [step for step in cost.steps if isinstance(step, Reading) and step.name != RANGES]
         read = [statistic for reading in readings for statistic in reading.statistics]

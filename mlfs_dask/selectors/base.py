@@ -527,6 +527,16 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
 
+    @property
+    def _feature_names(self) -> Any:
+        """`feature_names_in_`; None where X has no names."""
+        return getattr(self, "feature_names_in_", None)
+
+    def _first_column(self, flagged: NDArray[np.bool_]) -> str | int:
+        """Name of the first flagged feature, or its index where X has no names."""
+        f = int(np.flatnonzero(flagged)[0])
+        return f if self._feature_names is None else str(self._feature_names[f])
+
     def count_kept(self, d: int) -> int:
         """Number of features to keep out of `d`; d with "auto", where the data has to tell.
 
@@ -550,7 +560,7 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
 
     def _check_names(self, names: Any) -> None:
         """Refuse columns of other names than those that were fitted, as scikit-learn does for tables."""
-        fitted = getattr(self, "feature_names_in_", None)
+        fitted = self._feature_names
         if fitted is None or np.array_equal(fitted, np.asarray([str(name) for name in names], dtype=object)):
             return
         raise DataError(
@@ -568,12 +578,10 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         broken = ~(np.isfinite(mean) & np.isfinite(m2))
         if not broken.any():
             return
-        f = int(np.flatnonzero(broken)[0])
-        names = getattr(self, "feature_names_in_", None)
         raise DataError(
             "X contains NaN or infinity, or values too large for float64 sums, in "
             + number_of(int(broken.sum()), "feature"),
-            column=f if names is None else str(names[f]),
+            column=self._first_column(broken),
             cure=f"choose {parameter('missing', 'mean')} or 'median', fill missing values in before (for example with "
             "sklearn.impute.SimpleImputer), or leave the feature out; infinite ones have to be replaced",
         )

@@ -196,9 +196,10 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
         arrays[array.name] = arrays.get(array.name, 0) + array.nbytes(cost.sizes)
     iterates = any(isinstance(step, Reading) and step.typical for step in cost.steps)
     notes = list(cost.notes)
-    threads = min((planned.threads for planned in readings.values() if planned.tasks), default=1)
-    if resources.client is None and readings and threads < resources.threads_per_worker:
-        notes.append(f"memory is short: {threads} of {resources.threads_per_worker} threads read")
+    most = resources.threads_per_worker
+    threads = min((planned.threads for planned in readings.values() if planned.tasks), default=most)
+    if resources.client is None and threads < most:
+        notes.append(f"memory is short: {threads} of {most} threads read")
     (passes, few, many), (tasks, _, _), (read, few_read, many_read) = totals.tolist()
     return Plan(
         passes=passes,

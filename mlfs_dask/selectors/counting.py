@@ -288,7 +288,7 @@ class CountingSelector(ResamplingSelector):
         if infinite.any():
             raise DataError(
                 "X contains infinity",
-                column=self._feature_name(infinite),
+                column=self._first_column(infinite),
                 cure="replace infinite values, or leave the feature out",
             )
         missing = features.n_missing
@@ -296,7 +296,7 @@ class CountingSelector(ResamplingSelector):
             raise DataError(
                 f"X contains NaN: {number_of(int(missing.sum()), 'missing value')} in "
                 + number_of(int((missing > 0).sum()), "feature"),
-                column=self._feature_name(missing > 0),
+                column=self._first_column(missing > 0),
                 cure=f"choose {parameter('missing', 'code')} to give them a code of their own, 'mean' or 'median' to "
                 "fill them in, or leave the feature out",
             )
@@ -308,15 +308,9 @@ class CountingSelector(ResamplingSelector):
                 raise DataError(
                     f"a categorical feature has {int(features.n_categories[f])} values; at most {MAX_CODES} can be "
                     "counted. It may only number the rows",
-                    column=self._feature_name(wide),
+                    column=self._first_column(wide),
                     cure="leave it out when converting (`mlfs convert --drop NAME`), or join rare values",
                 )
-
-    def _feature_name(self, flags: NDArray[np.bool_]) -> str | int:
-        """Name, or index, of the first flagged feature."""
-        f = int(np.flatnonzero(flags)[0])
-        names = getattr(self, "feature_names_in_", None)
-        return f if names is None else str(names[f])
 
 
 def _replicated(tile: ContingencyCounts, resampling: Resampling, profile: Profile) -> Statistic:
@@ -373,8 +367,8 @@ COUNTING_PARAMETERS = (
 """
     + CODE_PARAMETERS
     + """    fdr : float
-        False discovery rate of n_features_to_select="auto": the share of features independent of the labels among those
-        that are counted.
+        False discovery rate at which "auto" counts the features to keep: the share of features independent of the
+        labels among those that are counted.
     resamples : int
         Resamples of the rows (bootstrap) that give each feature's rank interval and selection frequency.
     random_state : int, Generator or RandomState, optional

@@ -83,8 +83,8 @@ PRODUCTS_PARAMETERS = """
         Missing feature values are an error, or are filled with the feature's mean or its median, which is that of
         16 384 rows drawn at random where there are more.
     fdr : float
-        False discovery rate of n_features_to_select="auto": the share of features independent of the labels among those
-        that are counted.
+        False discovery rate at which "auto" counts the features to keep: the share of features independent of the
+        labels among those that are counted.
     resamples : int
         Resamples of the rows (bootstrap) that give each feature's rank interval and selection frequency.
     random_state : int, Generator or RandomState, optional

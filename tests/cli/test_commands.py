@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import click
 import numpy as np
 import pytest
 from click.testing import Result
@@ -23,6 +24,7 @@ from mlfs_dask.results import read_run
 from mlfs_dask.runtime import progress_to
 from mlfs_dask.storage.dataset import open_dataset
 from mlfs_dask.storage.readers.base import LabelSpec
+from mlfs_dask_cli.select import select
 from tests.storage.stores import make_store
 
 Run = Callable[..., Result]
@@ -235,6 +237,11 @@ def test_methods(run: Run, run_json: RunJson) -> None:
     text = run("methods").stdout
     assert "label-entropy  Entropy-based label selection" in text
     assert "--bins 2" in text
+    for name, method in listed.items():
+        command = select.get_command(click.Context(select), name)
+        assert command is not None
+        taken = {flag for param in command.params for flag in param.opts}
+        assert {option["option"] for option in method["options"]} <= taken, name
 
 
 # plan and select

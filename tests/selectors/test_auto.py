@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse as sp
 
-from mlfs_dask import caching, open_dataset, runtime
+from mlfs_dask import caching, convert, open_dataset, runtime
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.runtime import current_resources
 from mlfs_dask.selectors import METHODS, auto, get_method
 from mlfs_dask.selectors.auto import AutoSelector, compare, linear_scores
 from mlfs_dask.storage.convert import convert_reader
+from mlfs_dask.storage.readers.base import LabelSpec
 from mlfs_dask_cli.main import mlfs
 from tests.reference import auto as twin
 from tests.storage.memory_reader import make_reader
@@ -241,6 +242,16 @@ def test_unknown_labels_are_refused_as_by_the_candidates():
     for labels in (Y, da.from_array(Y, chunks=(40, -1))):
         with pytest.raises(DataError, match="AutoSelector has no support for missing labels"):
             AutoSelector(3).fit(da.from_array(X, chunks=(40, -1)), labels)
+
+
+def test_a_feature_that_candidates_refuse_is_named(tmp_path):
+    values = ",".join(f"v{i}" for i in range(300))
+    header = ["@relation r", "@attribute x numeric", f"@attribute gene {{{values}}}", "@attribute y {0,1}", "@data"]
+    rows = [f"{i},v{i},{i % 2}" for i in range(20)]
+    (tmp_path / "data.arff").write_text("\n".join(header + rows))
+    convert(tmp_path / "data.arff", tmp_path / "data.zarr", labels=LabelSpec(columns=("y",)))
+    with pytest.raises(DataError, match="column 'gene': a categorical feature has 300 values"):
+        AutoSelector(1).fit(tmp_path / "data.zarr")
 
 
 @pytest.mark.parametrize(

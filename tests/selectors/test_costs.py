@@ -269,6 +269,14 @@ def test_in_process_as_many_threads_read_as_fit_beside_the_arrays(threads):
     assert less.readings["rows"].threads == max(threads - 1, 1)
 
 
+def test_where_all_is_in_the_cache_memory_is_not_called_short(tmp_path):
+    rows, cost = source(Rows), Cost([Reading("moments", (Moments(2),))])
+    with cache(tmp_path):
+        PassRunner(rows, HERE, project(cost, rows, HERE)).run("moments", Moments(2))
+        plan = project(cost, rows, replace(HERE, threads_per_worker=4))
+    assert (plan.passes, plan.notes) == (0, ())
+
+
 @dataclass(frozen=True)
 class Loading(Sized):
     """Loads what the driver may have loaded, too."""
