@@ -94,6 +94,8 @@ class Profile:
         Bytes read from storage by one pass over X and Y (0 for data in memory).
     weight : float or None
         Sum of the weights of the rows; None where every row counts once.
+    remote : bool
+        Whether a server sends them, that takes a while to answer however little it is asked for.
     """
 
     n: int
@@ -109,6 +111,7 @@ class Profile:
     buffer_bytes: int
     read_bytes: int
     weight: float | None = None
+    remote: bool = False
 
     @property
     def total(self) -> int | float:

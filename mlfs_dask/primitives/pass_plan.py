@@ -29,6 +29,10 @@ READ_PER_STATE = 16
 #: second.
 MIN_RUN_BYTES, MAX_RUNS = 16 * 2**20, 4096
 
+#: Bytes that a task reads at least of rows that a server sends, but for those of one slot: at its start and at its end
+#: it waits for an answer, in which time some tens of megabytes could have come.
+REMOTE_RUN_BYTES = 256 * 2**20
+
 #: At most so many partials go into one merge.
 MAX_FAN_IN = 8
 
@@ -195,8 +199,11 @@ def _shapes_of(profile: Profile, resources: Resources, sizes: PassSizes) -> Iter
         by_bytes = min(profile.read_bytes // run_bytes, MAX_RUNS // pieces)
     # Many large partials cost more to move than uneven workers cost in waiting.
     runs_per_slot, widest = (2, 4) if large else (RUNS_PER_SLOT, MAX_FAN_IN)
-    for runs, fan_in in ((max(runs_per_slot * slots, by_bytes), widest), (2 * slots, 4), (slots, 2)):
-        n_runs = partitions if sizes.one_run_per_partition else min(partitions, runs)
+    most = max(runs_per_slot * slots, by_bytes)
+    if profile.remote:
+        most = min(most, max(1, profile.read_bytes // (slots * REMOTE_RUN_BYTES)) * slots)
+    for runs, fan_in in ((most, widest), (2 * slots, 4), (slots, 2)):
+        n_runs = partitions if sizes.one_run_per_partition else min(partitions, runs, most)
         peak = _peak(profile, resources, sizes, shared, n_runs, fan_in, pieces)
         yield _Shape(n_runs, fan_in, pieces, peak, resources.threads_per_worker)
 

@@ -67,6 +67,7 @@ class JoinedRows(RowSource):
             dtype=np.result_type(*(profile.dtype for profile in profiles)),
             **{name: sum(getattr(profile, name) for profile in profiles) for name in sums},
             **{name: max(getattr(profile, name) for profile in profiles) for name in most},
+            remote=any(profile.remote for profile in profiles),
         )
         self.residence = sources[0].residence if len({s.residence for s in sources}) == 1 else "process"
 

@@ -1,12 +1,13 @@
 """A store, opened: lazy X and Y, names, and what is known of features and labels without a pass.
 
 Opening reads the root metadata and looks at the sizes of the objects; names and ranges are read when they are
-first asked for; rows only when something is computed. `Dataset.rows` is what passes read from; X and Y are for
-everything else that speaks Dask.
+first asked for, of a remote store with the sizes if they are small; rows only when something is computed.
+`Dataset.rows` is what passes read from; X and Y are for everything else that speaks Dask.
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +24,7 @@ from mlfs_dask.row_subset import RowSubset
 from mlfs_dask.storage.access import access_error, fault_of
 from mlfs_dask.storage.anndata_encoding import read_vector
 from mlfs_dask.storage.digest import ROOT_KEY, new_hash, root_is_intact
-from mlfs_dask.storage.object_store import RemoteObjects, is_url, local_path, open_objects, read_schema
+from mlfs_dask.storage.object_store import RemoteObjects, is_url, is_web, local_path, open_objects, read_schema
 from mlfs_dask.storage.schema import KINDS, StoreSchema
 from mlfs_dask.storage.store_reader import (
     ArrayLayout,
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
     import dask.array as da
 
 _CURE = "restore a copy, or convert the source files again"
+
+#: Bytes of names and ranges that are requested with the sizes of a remote store's objects.
+_SMALL_BYTES = 4 << 20
 
 
 def open_dataset(store: str | Path, *, storage_options: Mapping[str, Any] | None = None) -> Dataset:
@@ -68,26 +72,37 @@ def open_dataset(store: str | Path, *, storage_options: Mapping[str, Any] | None
     schema, root = read_schema(objects)
     if not root_is_intact(root, schema.root_digest):
         raise DataError(f"{ROOT_KEY} is damaged: it differs from what was written", file=objects.path, cure=_CURE)
-    if isinstance(objects, RemoteObjects):
-        objects.require_ranges()
+    expected, contents = schema.sizes, dict[str, bytes]()
+    if is_web(objects.path):
+        # Each takes a request. What they say is in the root metadata, too.
+        expected = {key: size for key, size in expected.items() if not key.endswith(ROOT_KEY)}
     try:
-        present = objects.sizes(schema.sizes)
+        if isinstance(objects, RemoteObjects):
+            present, contents = objects.look(expected, _small_objects(schema))
+        else:
+            present = objects.sizes(expected)
     except PermissionError as error:
         raise access_error(objects.path, error) from None
-    _check_objects(schema, present, objects.path)
+    _check_objects(expected, present, objects.path)
     try:
         metadata = dict(parse_json(root)["consolidated_metadata"]["metadata"])
     except (KeyError, TypeError, ValueError) as error:
         problem = f"{ROOT_KEY} is damaged: it has no metadata of arrays"
         raise DataError(problem, file=objects.path, cure=_CURE) from error
     path = objects.path if is_url(store) else str(local_path(store).absolute())
-    return Dataset(StoreLocation(path, dict(storage_options or {}), schema.root_digest), schema, metadata)
+    return Dataset(StoreLocation(path, dict(storage_options or {}), schema.root_digest), schema, metadata, contents)
 
 
-def _check_objects(schema: StoreSchema, present: Mapping[str, int | None], path: str) -> None:
+def _small_objects(schema: StoreSchema) -> list[str]:
+    """Keys of the names, ranges and kinds, if they are small."""
+    keys = [key for key in schema.sizes if key.startswith(("var/", "uns/")) and not key.endswith(ROOT_KEY)]
+    return keys if sum(schema.sizes[key] for key in keys) <= _SMALL_BYTES else []
+
+
+def _check_objects(expected: Mapping[str, int], present: Mapping[str, int | None], path: str) -> None:
     # zarr reads a missing chunk as zeros: a store that was cut off half-way must not be opened.
-    missing = [key for key in schema.sizes if key not in present and key != ROOT_KEY]
-    cut = [key for key, size in schema.sizes.items() if present.get(key, size) not in (size, None)]
+    missing = [key for key in expected if key not in present and key != ROOT_KEY]
+    cut = [key for key, size in expected.items() if present.get(key, size) not in (size, None)]
     if not missing and not cut:
         return
     problems = []
@@ -118,9 +133,16 @@ class Dataset:
     feature_names, label_names : array of str, shape (d,) and (q,)
     """
 
-    def __init__(self, location: StoreLocation, schema: StoreSchema, metadata: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        location: StoreLocation,
+        schema: StoreSchema,
+        metadata: Mapping[str, Any],
+        contents: Mapping[str, bytes] | None = None,
+    ) -> None:
         self._location = location
         self._metadata = metadata
+        self._contents = dict(contents or {})  # of small objects, until they are asked for
         self.path = location.path
         self.schema = schema
 
@@ -192,11 +214,21 @@ class Dataset:
             raise DataError(f"{key} is damaged: {error}", file=self.path, cure=_CURE) from error
 
     def _read_object(self, key: str) -> bytes:
-        """The bytes of a small object, which have to be those that were written."""
-        content = open_objects(self._location.path, self._location.options).read(key)
+        """The bytes of a small object, which have to be those that were written.
+
+        Raises
+        ------
+        FileNotFoundError
+            There is none: all its values are 0.
+        """
+        if key not in self.schema.digests:
+            raise FileNotFoundError(errno.ENOENT, "no such object", key)
+        content = self._contents.pop(key, None)
+        if content is None:
+            content = open_objects(self._location.path, self._location.options).read(key)
         digest = new_hash()
         digest.update(content)
-        if digest.hexdigest() != self.schema.digests.get(key):
+        if digest.hexdigest() != self.schema.digests[key]:
             raise ValueError("it differs from what was written")
         return content
 

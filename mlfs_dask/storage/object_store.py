@@ -5,10 +5,11 @@ Everything here is bytes; nothing needs Zarr. Opening a store reads the one root
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, Protocol
 
@@ -20,7 +21,7 @@ from mlfs_dask.storage.digest import ROOT_KEY
 from mlfs_dask.storage.schema import StoreSchema
 
 _BLOCK_BYTES = 4 << 20
-_REQUESTS = 16
+_REQUESTS = 64  # that ask for little; fsspec's web client has 100 connections
 _NOT_A_STORE = "make a store with `mlfs convert SOURCE... STORE`"
 
 
@@ -191,6 +192,39 @@ class RemoteObjects:
         prefix = len(self.root) + 1
         return {path[prefix:]: int(info["size"]) for path, info in found.items()}
 
+    def look(self, expected: Iterable[str], wanted: Collection[str]) -> tuple[dict[str, int | None], dict[str, bytes]]:
+        """What opening a store needs of a server, all of it requested at the same time.
+
+        Parameters
+        ----------
+        expected : iterable of str
+            For `sizes`.
+        wanted : collection of str
+            Keys of small objects, among those expected.
+
+        Returns
+        -------
+        sizes : dict of str to int or None
+        contents : dict of str to bytes
+            Of those of `wanted` that are there.
+
+        Raises
+        ------
+        DataError
+            It is a web server that cannot answer with a part of a file.
+        StoreAccessError
+        """
+        contents = {}
+        with runtime.ThreadPool(_REQUESTS, thread_name_prefix="mlfs-look") as pool:
+            ranges = pool.submit(self._require_ranges)
+            requests = {key: pool.submit(self.read, key) for key in wanted}
+            sizes = pool.submit(self.sizes, [key for key in expected if key not in wanted])
+            ranges.result()
+            for key, request in requests.items():
+                with contextlib.suppress(FileNotFoundError):
+                    contents[key] = request.result()
+            return {**sizes.result(), **{key: len(content) for key, content in contents.items()}}, contents
+
     def _sizes_one_by_one(self, keys: list[str]) -> Iterator[tuple[str, int | None]]:
         """One request an object, some at a time: a web server need not have lists."""
         with runtime.ThreadPool(_REQUESTS, thread_name_prefix="mlfs-web") as pool:
@@ -215,8 +249,7 @@ class RemoteObjects:
                 raise FileNotFoundError(errno.ENOENT, "no such object", self.path) from error
             raise access_error(self.path, error, verb=verb) from error
 
-    def require_ranges(self) -> None:
-        """Raise DataError for a web server that answers with whole files when it is asked for a part."""
+    def _require_ranges(self) -> None:
         if is_web(self.path) and len(self.read_range(ROOT_KEY, 0, 2)) != 2:
             raise DataError(
                 "this web server has no range requests, and parts of the store's files have to be read",

@@ -2,7 +2,8 @@
 
 A run of partitions is read block by block into two buffers that are filled in turn: while the kernels work on one,
 a thread of its own fills the other. Shards are read at the offsets their index gives: uncompressed ones of a local
-store straight into the buffer, those of a remote one by requests for chunks that come some time later (`read_ahead`).
+store straight into the buffer, those of a remote one by requests for neighbouring chunks that come some time later
+(`read_ahead`).
 Nothing is kept between runs, and nothing is mapped: mapped pages would count against a worker's limit.
 
 What a store declares is checked before anything is allocated for it, and a chunk is unpacked into a buffer of the size
@@ -38,18 +39,23 @@ from mlfs_dask.storage.access import access_error, fault_of
 from mlfs_dask.storage.chunking import CHUNK_BYTES
 from mlfs_dask.storage.digest import ROOT_KEY, crc32c, root_is_intact
 from mlfs_dask.storage.object_store import LocalFile, LocalObjects, open_objects
-from mlfs_dask.storage.read_ahead import ChunksAhead
+from mlfs_dask.storage.read_ahead import Chunk, ChunksAhead, Window
 from mlfs_dask.storage.zarr_format import decode
 from mlfs_dask.typing import Block, FeatureInfo, Profile, RowSource
 
 #: Bytes of X in one block. Two blocks are held at a time.
 BLOCK_BYTES = 16 * 2**20
 
-#: Bytes of X that are requested from a remote store before they are needed, or two chunks if they have more.
-AHEAD_BYTES = 2 * BLOCK_BYTES
+#: Bytes of X that are requested from a remote store before they are needed, or two chunks if they have more: what a
+#: connection of 1 GB/s carries in 50 ms (`benchmarks/latency.py`).
+AHEAD_BYTES = 3 * BLOCK_BYTES
 
-#: At most so many requests for one array are on the way.
-MAX_REQUESTS = 16
+#: Requests that they are divided into, so that some are on the way while one is read from; where shards are short, and
+#: requests with them, there are more.
+REQUESTS, MAX_REQUESTS = 6, 16
+
+#: Of an array that is read as such: each request for one chunk.
+ONE_BY_ONE = Window(MAX_REQUESTS)
 
 _ABSENT = 2**64 - 1  # offset and length of a chunk that a shard does not hold
 _CRC_BYTES = 4
@@ -97,6 +103,16 @@ class ArrayLayout:
     def chunk_bytes(self) -> int:
         """Bytes of the values in one inner chunk."""
         return self.chunk_rows * self.row_bytes
+
+    @property
+    def checksum_bytes(self) -> int:
+        """Bytes of the checksum that follows the stored bytes of a chunk."""
+        return _CRC_BYTES * self.checksums
+
+    @property
+    def stride(self) -> int:
+        """Bytes from one chunk to the next in what we write, where they are not compressed."""
+        return self.chunk_bytes + self.checksum_bytes
 
     @property
     def max_stored_bytes(self) -> int:
@@ -284,11 +300,11 @@ class ArrayReader:
     ----------
     location : StoreLocation
     layout : ArrayLayout
-    requests : int
-        Chunks of a remote store that are requested before they are needed.
+    window : Window
+        What is requested of a remote store before it is needed.
     """
 
-    def __init__(self, location: StoreLocation, layout: ArrayLayout, requests: int = MAX_REQUESTS) -> None:
+    def __init__(self, location: StoreLocation, layout: ArrayLayout, window: Window = ONE_BY_ONE) -> None:
         self._location = location
         self.layout = layout
         self._objects = open_objects(location.path, location.options)
@@ -302,7 +318,7 @@ class ArrayReader:
         self._content: NDArray[np.uint8] | None = None
         if not isinstance(self._objects, LocalObjects):
             chunks = layout.shard_rows // layout.chunk_rows
-            self._ahead = ChunksAhead(chunks, self._request_index, self._request_chunk, requests)
+            self._ahead = ChunksAhead(chunks, self._request_index, self._request_chunks, window)
 
     def expect(self, start: int, stop: int) -> None:
         """Rows start..stop-1 will be read next, in this order: of a remote store they are requested."""
@@ -445,43 +461,67 @@ class ArrayReader:
             start += rows
 
     def _request_index(self, shard: int) -> NDArray[np.uint64]:
-        return self._parse_index(shard, self._request(shard, -self.layout.index_bytes))
+        return self._parse_index(shard, bytes(self._request(shard, -self.layout.index_bytes)))
 
-    def _request_chunk(self, index: Future[NDArray[np.uint64]], shard: int, chunk: int) -> NDArray[np.uint8] | None:
-        """A chunk, whose stored bytes are compared with the checksum that follows them; None where it is not stored."""
+    def _request_chunks(self, index: Future[NDArray[np.uint64]], shard: int, first: int, last: int) -> list[Chunk]:
+        """Chunks first..last-1 of a shard, each compared with its checksum; what is wrong comes in its place."""
         layout = self.layout
-        checksum_bytes = _CRC_BYTES * layout.checksums
-        content, guess = b"", (chunk * (layout.chunk_bytes + checksum_bytes), layout.chunk_bytes)
+        begin, content = first * layout.stride, memoryview(b"")
         if not index.done() and layout.compressor == "none":
             # Chunks lie one after the other in what we write. What fails now is tried again where the index says.
             try:
-                content = self._request(shard, guess[0], guess[0] + guess[1] + checksum_bytes)
+                content = self._request(shard, begin, last * layout.stride)
             except (StoreNotAllowedError, StoreUnavailableError):
                 raise
             except Exception:
-                content = b""
-        place = self._place(index.result(), shard, chunk)
-        if place is None:
-            return None
-        offset, size = place
-        if not content or place != guess:
-            content = self._request(shard, offset, offset + size + checksum_bytes)
-        if len(content) < size + checksum_bytes:
+                content = memoryview(b"")
+        table = index.result()
+        chunks: list[Chunk] = []
+        for chunk in range(first, last):
+            try:
+                place = self._place(table, shard, chunk)
+                if place is None:
+                    chunks.append(None)
+                    continue
+                offset, stop = place[0], sum(place) + layout.checksum_bytes
+                if not begin <= offset < stop <= begin + len(content):
+                    begin, content = offset, self._request(shard, offset, self._end(table, shard, chunk, last))
+                chunks.append(self._values(shard, chunk, place[1], content[offset - begin : stop - begin]))
+            except _Damage as damage:
+                chunks.append(damage)
+        return chunks
+
+    def _end(self, index: NDArray[np.uint64], shard: int, chunk: int, last: int) -> int:
+        """Where the chunks end that follow one another without a gap from `chunk` on, as far as `last`."""
+        end = int(index[chunk][0])
+        with contextlib.suppress(_Damage):  # found again, and told, where that chunk is taken
+            for number in range(chunk, last):
+                place = self._place(index, shard, number)
+                if place is None or place[0] != end:
+                    break
+                end += place[1] + self.layout.checksum_bytes
+        return end
+
+    def _values(self, shard: int, chunk: int, size: int, content: memoryview) -> NDArray[np.uint8]:
+        """A chunk, of whose stored bytes `content` has `size`, and the checksum that follows them."""
+        layout = self.layout
+        if len(content) < size + layout.checksum_bytes:
             raise self._cut(shard)
         everything = np.frombuffer(content, np.uint8)
         stored = everything[:size]
-        self._check(shard, chunk, stored, everything[size:])
+        if layout.checksums and struct.pack("<I", crc32c(stored.data)) != everything[size:].tobytes():
+            raise self._differs(shard, chunk)
         if layout.compressor == "none":
             return stored
         values = np.empty(layout.chunk_bytes, np.uint8)
         self._unpack(shard, chunk, stored, values)
         return values
 
-    def _request(self, shard: int, start: int, stop: int | None = None) -> bytes:
+    def _request(self, shard: int, start: int, stop: int | None = None) -> memoryview:
         assert not isinstance(self._objects, LocalObjects)
         key = self._key(shard)
         try:
-            return self._objects.read_range(key, start, stop)
+            return memoryview(self._objects.read_range(key, start, stop))
         except FileNotFoundError:
             raise self.damage(f"{key} is missing") from None
 
@@ -502,16 +542,12 @@ class ArrayReader:
         offset, size = (int(number) for number in index[chunk])
         if offset == _ABSENT:
             return None
-        checksum_bytes = _CRC_BYTES * layout.checksums
+        checksum_bytes = layout.checksum_bytes
         least, most = (1, layout.max_stored_bytes) if layout.compressor != "none" else (layout.chunk_bytes,) * 2
         if not least <= size - checksum_bytes <= most:
             expected = str(most + checksum_bytes) if least == most else f"at most {most + checksum_bytes}"
             raise self.damage(f"chunk {chunk} of shard {shard} has {size} bytes, not {expected}")
         return offset, size - checksum_bytes
-
-    def _check(self, shard: int, chunk: int, stored: NDArray[np.uint8], checksum: NDArray[np.uint8]) -> None:
-        if self.layout.checksums and struct.pack("<I", crc32c(stored.data)) != checksum.tobytes():
-            raise self._differs(shard, chunk)
 
     def _differs(self, shard: int, chunk: int) -> Exception:
         return self.damage(f"chunk {chunk} of shard {shard} differs from its checksum")
@@ -693,6 +729,7 @@ class StoreRows(RowSource):
             block_bytes=x_bytes,
             buffer_bytes=2 * (x_bytes + y_bytes) + partition_bytes,
             read_bytes=read + self.label_bytes,
+            remote=remote,
         )
 
     @property
@@ -701,18 +738,21 @@ class StoreRows(RowSource):
         n, stored = (int(offsets[-1] - offsets[0]) for offsets in (self.row_offsets, self.label_offsets))
         return n * self.Y.shape[1] if self.Y.dense is not None else 5 * stored + 8 * n
 
-    def requests(self, layout: ArrayLayout) -> int:
-        """Chunks of one array of a remote store that are requested before they are needed."""
-        # Of labels and row offsets a chunk lasts for many blocks of X.
+    def window(self, layout: ArrayLayout) -> Window:
+        """What is requested of one array of a remote store before it is needed."""
         values = [array for array in (self.X.dense, self.X.data, self.X.indices) if array is not None]
-        share = AHEAD_BYTES // len(values) if layout in values else 0
-        return min(max(2, share // max(layout.chunk_bytes, 1)), MAX_REQUESTS)
+        if layout not in values:
+            return Window(2)  # of labels and row offsets a chunk lasts for many blocks of X
+        share = AHEAD_BYTES * layout.chunk_bytes // max(sum(array.chunk_bytes for array in values), 1)
+        chunks = max(1, min(share // max(REQUESTS * layout.chunk_bytes, 1), layout.shard_rows // layout.chunk_rows))
+        return Window(max(2, min(share // max(chunks * layout.chunk_bytes, 1), MAX_REQUESTS)), chunks)
 
     def _ahead_bytes(self, layout: ArrayLayout) -> int:
-        """Bytes that the reader of one array of a remote store holds: chunks ahead, and the one that is read."""
-        chunks = -(-layout.shape[0] // layout.chunk_rows)
-        # A chunk comes in pieces, which are there until they are joined.
-        return layout.chunk_bytes * (2 * min(self.requests(layout), chunks) + 1) + layout.index_bytes
+        """Bytes that the reader of one array of a remote store holds."""
+        window, chunks = self.window(layout), -(-layout.shape[0] // layout.chunk_rows)
+        # One request is read from; another one has come in pieces, which are there until they are joined.
+        ahead = min((window.requests + 2) * window.chunks, chunks + window.chunks) * layout.chunk_bytes
+        return ahead * (1 if layout.compressor == "none" else 2) + layout.index_bytes
 
     def _dense_block_rows(self, layout: ArrayLayout) -> int:
         """Rows of a block: whole inner chunks where several fit, so that none is decoded or checked twice."""
@@ -801,7 +841,7 @@ class _Labels:
         self._rows = rows
         layouts = (rows.Y.dense, rows.Y.data, rows.Y.indices, rows.Y.indptr)
         self._dense, self._data, self._indices, self._indptr = (
-            None if layout is None else ArrayReader(rows.location, layout, rows.requests(layout)) for layout in layouts
+            None if layout is None else ArrayReader(rows.location, layout, rows.window(layout)) for layout in layouts
         )
 
     def expect(self, first: int, last: int) -> None:
@@ -912,7 +952,7 @@ class _DenseRun:
     def __init__(self, rows: StoreRows) -> None:
         assert rows.X.dense is not None
         self._rows = rows
-        self._reader = ArrayReader(rows.location, rows.X.dense, rows.requests(rows.X.dense))
+        self._reader = ArrayReader(rows.location, rows.X.dense, rows.window(rows.X.dense))
         self._labels = _Labels(rows)
 
     def blocks(self, first: int, last: int) -> Iterator[Block]:
@@ -945,9 +985,9 @@ class _SparseRun:
         assert rows.X.indices is not None
         assert rows.X.indptr is not None
         self._rows = rows
-        self._data = ArrayReader(rows.location, rows.X.data, rows.requests(rows.X.data))
-        self._indices = ArrayReader(rows.location, rows.X.indices, rows.requests(rows.X.indices))
-        self._indptr = ArrayReader(rows.location, rows.X.indptr, rows.requests(rows.X.indptr))
+        self._data = ArrayReader(rows.location, rows.X.data, rows.window(rows.X.data))
+        self._indices = ArrayReader(rows.location, rows.X.indices, rows.window(rows.X.indices))
+        self._indptr = ArrayReader(rows.location, rows.X.indptr, rows.window(rows.X.indptr))
         self._labels = _Labels(rows)
 
     def blocks(self, first: int, last: int) -> Iterator[Block]:

@@ -61,6 +61,14 @@ def test_tasks_of_a_cluster_are_cut_by_what_they_read():
     assert len(plan_pass(huge, cluster(), PassSizes(MIB, 0)).runs) == 4096
 
 
+def test_of_what_a_server_sends_tasks_are_long():
+    """At the start of each, and at its end, an answer is waited for."""
+    for resources in (cluster(), Resources(1, 2, 2**32, 2**32)):
+        for gigabytes, runs in ((0.1, 2), (1, 2), (4, 14), (64, 32 if resources.client is None else 238)):
+            far = replace(profile(partitions=1000), read_bytes=int(gigabytes * 10**9), remote=True)
+            assert len(plan_pass(far, resources, PassSizes(MIB, 0)).runs) == runs
+
+
 def test_finished_states_wait_in_every_round_of_merges():
     plan = plan_pass(profile(), cluster(workers=1), PassSizes(MIB, 0))
     # 100 runs make 13 partials, these 2, these 1: before the last of a group, 7, 7 and 1 wait; and one is read for.

@@ -9,9 +9,8 @@ from concurrent.futures import Future
 import numpy as np
 import pytest
 
-from mlfs_dask.storage.read_ahead import ChunksAhead
+from mlfs_dask.storage.read_ahead import Chunk, ChunksAhead, Window
 
-Values = np.ndarray
 Make = Callable[..., ChunksAhead[int]]
 
 #: Seconds after which what should happen at the same time does not.
@@ -24,11 +23,12 @@ def ahead() -> Iterator[Make]:
     made: list[ChunksAhead[int]] = []
 
     def make(
-        read_chunk: Callable[[Future[int], int, int], Values | None],
+        read_chunks: Callable[[Future[int], int, int, int], list[Chunk]],
         requests: int,
+        chunks: int = 1,
         read_index: Callable[[int], int] = lambda shard: shard,
     ) -> ChunksAhead[int]:
-        made.append(ChunksAhead(4, read_index, read_chunk, requests))
+        made.append(ChunksAhead(4, read_index, read_chunks, Window(requests, chunks)))
         return made[-1]
 
     yield make
@@ -36,12 +36,13 @@ def ahead() -> Iterator[Make]:
         each.close()
 
 
-def number_of(index: Future[int], shard: int, chunk: int) -> Values:
-    return np.array([index.result() * 4 + chunk])
+def numbers_of(index: Future[int], shard: int, first: int, last: int) -> list[Chunk]:
+    return [np.array([index.result() * 4 + chunk]) for chunk in range(first, last)]
 
 
-def test_chunks_come_in_their_order(ahead: Make) -> None:
-    chunks = ahead(number_of, 3)
+@pytest.mark.parametrize("together", [1, 3])
+def test_chunks_come_in_their_order(ahead: Make, together: int) -> None:
+    chunks = ahead(numbers_of, 3, together)
     assert chunks.coming == -1
     chunks.expect(2, 11)
     for number in range(2, 11):
@@ -58,14 +59,14 @@ def test_requests_overlap_and_are_bounded(ahead: Make) -> None:
     together = threading.Barrier(3)
     requested = []
 
-    def read(index: Future[int], shard: int, chunk: int) -> Values:
-        requested.append((shard, chunk))
+    def read(index: Future[int], shard: int, first: int, last: int) -> list[Chunk]:
+        requested.append((shard, first))
         together.wait(NEVER)
-        return number_of(index, shard, chunk)
+        return numbers_of(index, shard, first, last)
 
     chunks = ahead(read, 3)
     chunks.expect(0, 9)
-    assert chunks._ahead[-1].result(NEVER) == [2]
+    assert chunks._ahead[-1].result(NEVER) == [[2]]
     assert sorted(requested) == [(0, 0), (0, 1), (0, 2)], "no more than that until one is taken"
     for number in range(9):
         assert chunks.take() == [number]
@@ -79,21 +80,36 @@ def test_the_index_of_the_next_shard_is_there_when_it_is_needed(ahead: Make) -> 
         known[shard].set()
         return shard
 
-    chunks = ahead(number_of, 2, read_index)
+    chunks = ahead(numbers_of, 2, read_index=read_index)
     chunks.expect(0, 8)
     assert known[1].wait(NEVER), "requested with the first chunk of the shard before it"
     assert [int(chunks.take()[0]) for _ in range(8)] == list(range(8))
     assert not known[2].is_set(), "no chunk of it is expected"
 
 
-def test_a_request_that_fails_fails_where_its_chunk_is_taken(ahead: Make) -> None:
-    def read(index: Future[int], shard: int, chunk: int) -> Values:
-        if chunk == 1:
-            raise OSError("no answer")
-        return number_of(index, shard, chunk)
+def test_a_request_covers_neighbours_within_a_shard(ahead: Make) -> None:
+    requested = []
 
-    chunks = ahead(read, 3)
-    chunks.expect(0, 3)
+    def read(index: Future[int], shard: int, first: int, last: int) -> list[Chunk]:
+        requested.append((shard, first, last))
+        return numbers_of(index, shard, first, last)
+
+    chunks = ahead(read, 1, 3)
+    chunks.expect(1, 11)
+    assert [int(chunks.take()[0]) for _ in range(10)] == list(range(1, 11))
+    assert requested == [(0, 1, 4), (1, 0, 3), (1, 3, 4), (2, 0, 3)]
+
+
+def test_a_request_that_fails_fails_where_its_chunk_is_taken(ahead: Make) -> None:
+    def read(index: Future[int], shard: int, first: int, last: int) -> list[Chunk]:
+        if first == 2:
+            raise OSError("no answer")
+        return [np.array([first]), ValueError("it is damaged")]
+
+    chunks = ahead(read, 3, 2)
+    chunks.expect(0, 4)
     assert chunks.take() == [0]
+    with pytest.raises(ValueError, match="it is damaged"):
+        chunks.take()
     with pytest.raises(OSError, match="no answer"):
         chunks.take()

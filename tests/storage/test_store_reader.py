@@ -26,7 +26,15 @@ from zarr.core.buffer import default_buffer_prototype
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.digest import crc32c
 from mlfs_dask.storage.object_store import open_objects
-from mlfs_dask.storage.store_reader import ArrayLayout, ArrayReader, MatrixLayout, StoreLocation, StoreRows
+from mlfs_dask.storage.store_reader import (
+    MAX_REQUESTS,
+    REQUESTS,
+    ArrayLayout,
+    ArrayReader,
+    MatrixLayout,
+    StoreLocation,
+    StoreRows,
+)
 from mlfs_dask.typing import FeatureInfo
 
 CODECS = {
@@ -247,14 +255,60 @@ def test_damage_of_a_remote_shard_is_named(damage, said):
         collect(source)
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("codecs", ["checksums", "zstd with checksums"])
+def test_neighbouring_chunks_come_in_one_request(tmp_path, web, codecs):
+    address, requested = web
+    X, Y = matrices(n=60)
+    source = make_store(tmp_path, X, Y, (20, 40), sparse=True, shard=30, compressors=CODECS[codecs])
+    found, _ = collect(replace(source, location=StoreLocation(address, {})))
+    assert np.array_equal(found, X)
+    paths = [requested.get() for _ in range(requested.qsize())]
+    shards = -(-source.X.data.shape[0] // 30)
+    for key in ("data", "indices"):
+        # Ten chunks each, and an index.
+        assert sorted(path for path in paths if path.startswith(f"/X/{key}/")) == sorted(
+            f"/X/{key}/c/{shard}" for shard in range(shards) for _ in range(2)
+        )
+
+
+def test_damage_within_a_request_is_told_of_its_own_partition():
+    source = make_store("memory://within", *matrices(), (6, 12), sparse=False, shard=30, compressors=Crc32cCodec())
+    objects = open_objects("memory://within")
+    content = bytearray(objects.read("X/c/0/0"))
+    content[2 * (3 * 5 * 4 + 4)] ^= 1
+    objects.write("X/c/0/0", bytes(content))
+    with pytest.raises(DataError, match="chunk 2 of shard 0 differs from its checksum, in partition 1 "):
+        collect(source)
+
+
 def test_what_is_requested_ahead_is_planned(tmp_path):
     X, Y = matrices()
     near = make_store(tmp_path, X, Y, (10,), sparse=False, compressors=Crc32cCodec())
     far = replace(near, location=StoreLocation("memory://nowhere", {}))
-    # All 10 chunks of X and 2 of Y, in pieces and whole.
-    assert far.profile.buffer_bytes - near.profile.buffer_bytes == 2 * (10 * (3 * 5 * 4) + 2 * (3 * 3))
-    wide = replace(far.X.dense, shape=(2**20, 5), chunk_rows=2**17)
-    assert far.requests(wide) == 2
+    labels = (2 + 2 - 1) * (3 * 3)
+    # All 10 chunks of X, two of Y, one request more that is read from, and one in pieces; of the local store a chunk.
+    assert far.window(far.X.dense) == (MAX_REQUESTS, 2), "a shard each"
+    assert far.profile.buffer_bytes - near.profile.buffer_bytes == (10 + 2 - 1) * (3 * 5 * 4) + labels
+    assert (far.profile.remote, near.profile.remote) == (True, False)
+    tall = replace(far.X.dense, shape=(2**30, 5), shard_rows=2**21, chunk_rows=2**15)
+    near, far = (replace(each, X=MatrixLayout(tall.shape, dense=tall)) for each in (near, far))
+    assert far.window(tall) == (REQUESTS, 12)
+    ahead = (REQUESTS + 2) * 12 * tall.chunk_bytes  # what is on the way, what is read from, what is joined
+    assert far.profile.buffer_bytes - near.profile.buffer_bytes == ahead - tall.chunk_bytes + labels
+
+
+def test_few_requests_for_much_are_on_the_way(tmp_path):
+    X, Y = matrices()
+    dense = make_store(tmp_path / "dense", X, Y, (10,), sparse=False)
+    wide = replace(dense.X.dense, shard_rows=2**23, chunk_rows=2**23)
+    assert replace(dense, X=MatrixLayout(wide.shape, dense=wide)).window(wide) == (2, 1)
+    sparse = make_store(tmp_path / "sparse", X, Y, (10,), sparse=True)
+    data, indices = (replace(each, chunk_rows=2**18, shard_rows=2**24) for each in (sparse.X.data, sparse.X.indices))
+    sparse = replace(sparse, X=replace(sparse.X, data=replace(data, dtype="|u1"), indices=indices))
+    # Four times as many bytes of indices as of values, for the same chunks.
+    assert sparse.window(sparse.X.data) == sparse.window(sparse.X.indices) == (REQUESTS, 6)
+    assert sparse.window(sparse.X.indptr) == (2, 1)
 
 
 def test_a_row_longer_than_a_block(tmp_path):
