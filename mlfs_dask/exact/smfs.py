@@ -47,7 +47,7 @@ class Trace(LoopTrace):
     Attributes
     ----------
     step : list of float
-        Relative change of the objective.
+        Change of the objective, relative to it, or to Σ s_ii ‖yⁱ‖² where P does not wait for Y.
     recovery_steps : list of int
     recovery_residual : list of float
     regression_steps : list of int
@@ -277,11 +277,13 @@ class _Loop:
             fit = self._update_Y()  # Eq. 13
             objective = fit + self.alpha * self.structure + regression.penalty  # Eq. 6
 
-            change = abs(trace.objective[-1] - objective) / max(abs(objective), 1e-300) if trace.objective else 1.0
+            # Where P does not wait for Y the structure is a constant, which says nothing of how near P is to its end.
+            scale = abs(objective) if self.coupled else self.weighted_labels
+            change = abs(trace.objective[-1] - objective) / max(scale, 1e-300) if trace.objective else 1.0
             trace.objective.append(objective)
             trace.step.append(change)
             trace.report_progress(step=change)
-            if change <= self.tol and regression.has_settled(self.tol, objective):
+            if change <= self.tol and regression.has_settled(self.tol, scale):
                 trace.converged = True
                 break
             regression.tighten(change, self.tol)

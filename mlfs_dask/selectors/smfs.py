@@ -86,7 +86,7 @@ class Trace(LoopTrace):
     Attributes
     ----------
     step : list of float
-        Relative change of the objective.
+        Change of the objective, relative to it, or to Σ s_ii ‖yⁱ‖² where P does not wait for Y.
     regression_steps : list of int
     """
 
@@ -138,7 +138,8 @@ class SMFS(IterativeSelector):
         Most features for which X'SX is formed. Above it, it is formed for the features that matter, 2048 at most at a
         time; 0 leaves conjugate gradients that read X.
     tol : float
-        Relative change of the objective at which the loop stops.
+        Change of the objective at which the loop stops, relative to the objective, or, where labelled rows are known in
+        all labels and Y has no part in P, to Σ s_ii ‖yⁱ‖².
     max_iter : int
         Most iterations.
     missing : {"error", "mean", "median"}
@@ -422,11 +423,13 @@ class SMFS(IterativeSelector):
                 regression.GP = GP if regression.needs_product else None
                 fit = float(np.vdot(regression.P, GP) - 2.0 * np.vdot(regression.P, B) + sums.terms[1])
             objective = fit + recovery.alpha * _structure(sums, U) + regression.penalty  # Eq. 6
-            change = abs(trace.objective[-1] - objective) / max(abs(objective), 1e-300) if trace.objective else 1.0
+            # Where P does not wait for Y the structure is a constant, which says nothing of how near P is to its end.
+            scale = abs(objective) if coupled else float(sums.terms[1])
+            change = abs(trace.objective[-1] - objective) / max(scale, 1e-300) if trace.objective else 1.0
             trace.objective.append(objective)
             trace.step.append(change)
             trace.report_progress(step=change)
-            trace.converged = change <= self.tol and regression.has_settled(self.tol, objective)
+            trace.converged = change <= self.tol and regression.has_settled(self.tol, scale)
             if trace.converged or t == max_iter:
                 break
             regression.tighten(change, self.tol)

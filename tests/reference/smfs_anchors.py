@@ -69,6 +69,7 @@ def smfs(
     (n, d), q = X.shape, Y.shape[1]
     known = known_entries(Y, unknown_labels)
     told = known.any(axis=1)
+    waits = (told & ~known.all(axis=1)).any()  # P for Y
     c = [sum(Y[:, j] == 1) for j in range(q)]
     s = np.array([sum(1 / c[j] for j in range(q) if Y[i, j] == 1) for i in range(n)])  # Eq. 7
     Z = np.array([simplex(row, anchor_neighbors) for row in xi])
@@ -107,7 +108,8 @@ def smfs(
             of_anchors = Z[i] @ ((F[i] if told[i] else Z[i] @ U) - U) ** 2
             value += alpha * of_anchors.sum()
         objective.append(value)
-        change = abs(objective[-1] - objective[-2]) / max(abs(value), 1e-300) if len(objective) > 1 else 1.0
+        scale = value if waits else (s * (F**2).sum(axis=1)).sum()
+        change = abs(objective[-1] - objective[-2]) / max(scale, 1e-300) if len(objective) > 1 else 1.0
         if change <= tol or len(objective) == max_iter:
             return norms, objective, (P, F, U, Z)
         U, B = best_values(F, Z, told, q), X.T @ np.diag(s) @ F

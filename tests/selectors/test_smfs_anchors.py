@@ -102,3 +102,19 @@ def test_the_objective_never_rises(data):
     assert len(objective) >= 2  # it ends where nothing changes
     assert (np.diff(objective) <= 1e-9 * objective[:-1] + 1e-12 * Y.size).all()
     assert np.isfinite(found.scores_).all()
+
+
+# ---------------------------------------------------------------- the exact form
+
+
+@pytest.mark.parametrize("by", ["nothing", "rows"])
+def test_both_graphs_choose_the_same_where_labelled_rows_are_known_in_all_labels(by):
+    """The structure has no part in P then, nor in when the loop stops, whatever its weight."""
+    X, Y = problem(4)
+    Y = hide(Y, by)
+    Y[0] = [1, 0, 0, 0]
+    exact = quiet(SMFS(1, graph="exact", unknown_labels="coded", inner_iterations=1), X, Y)
+    for alpha in (0.0, None, 100.0):
+        found = quiet(anchored(alpha=alpha, unknown_labels="coded", inner_iterations=1), X, Y)
+        assert found.report_.iterations == exact.report_.iterations
+        assert found.scores_ == pytest.approx(exact.scores_, **NEAR)
