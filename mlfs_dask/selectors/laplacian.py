@@ -120,10 +120,10 @@ class LaplacianScore(BaseSelector):
                 Reading(ROWS, (AnchorSums(anchors, placeholder(d)),)),
                 "scores",
             ],
-            sizes={"m": m, "d": d, "sample": 2 * len(first[1].chosen) * stored},
+            sizes={"m": m, "d": d, "sample": first[1].result_bytes + 2 * len(first[1].chosen) * stored},
             arrays=[
                 HeldArray("anchors", "2 m d", first="anchors"),
-                HeldArray("sample, standardised", "sample", "V1", first="anchors", last="anchors"),
+                HeldArray("sample and standardised copies of it", "sample", "V1", first="anchors", last="anchors"),
                 HeldArray("k-means", "4 m d", first="anchors", last="anchors"),
                 HeldArray("sums of anchors", "2 m d", first="scores"),
                 HeldArray("moments and scores", "8 d", first="anchors"),

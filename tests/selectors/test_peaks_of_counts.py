@@ -62,6 +62,7 @@ def stores(tmp_path_factory):
         ("enm", "values", 1, 1024, 1),
         ("enm", "values", 1, 360, 2),  # tiled, near the limit
         ("elc", "values", 1, 1024, 1),
+        ("scls", "binary", 2, 1024, 2),  # 64 candidates with every feature
         ("spfs", "values", 1, 1024, 2),  # 2500 candidates with one another
     ],
 )
@@ -70,7 +71,7 @@ def test_peaks_are_within_a_fifth_of_the_plan(method, store, workers, limit, pas
     script.write_text(FIT)
     path, parameters = stores / f"{store}.zarr", PARAMETERS.get(method, {})
     # The kernels are then in Numba's cache: pairs are counted by those of `enm`, products are those of `elc`.
-    loads = {"d2f": "enm", "spfs": "elc"}.get(method, method)
+    loads = {"scls": "enm", "spfs": "elc"}.get(method, method)
     get_method(loads)(10, **PARAMETERS.get(loads, {})).fit(open_dataset(path))
     command = [sys.executable, str(script), str(path), method, json.dumps(parameters), str(workers), str(limit)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
