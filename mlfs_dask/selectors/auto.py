@@ -55,6 +55,11 @@ FOLDS = 5
 #: standard deviation), half a point between their means is two standard errors.
 JUDGED_ROWS = 4096
 
+#: Penalty of the ridge regression: the default of scikit-learn's, and that of the logistic regression by which features
+#: are evaluated (C = 1). Features of a handful of rows, once standardised, mislead nearest neighbours and models of a
+#: weak penalty. A model of a strong one, k or the number of rows, makes little of them and does not see the difference.
+PENALTY = 1.0
+
 #: Steps of the plan.
 RANGES, STATISTICS, FITS, JUDGEMENT, SCORES = "ranges", "statistics", "fits", "judgement", "scores"
 
@@ -138,11 +143,12 @@ class AutoSelector(BaseSelector):
     they take more than 256 MiB), in which candidates and judge work without a pass; so nothing of size d × d is ever
     made. Parts are held out until 4 096 rows are judged: one of a full sample, all five of 5 000 rows or fewer.
 
-    The judge is ridge regression on standardised features; its penalty is k, by which the chosen features explain half
-    of a label a priori. Where they are more than the rows it learns from, as many of the best are judged. With one
-    label, rows are ordered by it in place of labels by row. Candidates that need a second pass of this data, or do not
-    fit the memory beside the others, are left out. The record's `extra` tells which was taken (`chosen`), what was
-    compared (`judged`), how many rows were judged, and what was left out and why (`left_out`).
+    The judge is ridge regression on standardised features with a penalty of 1. A strong penalty hides what rare
+    features do to classifiers without one. Where the chosen features are more than the rows it learns from, as many of
+    the best are judged. With one label, rows are ordered by it in place of labels by row. Candidates that need a second
+    pass of this data, or do not fit the memory beside the others, are left out. The record's `extra` tells which was
+    taken (`chosen`), what was compared (`judged`), how many rows were judged, and what was left out and why
+    (`left_out`).
 
     Unknown labels (-1) are refused, as by the candidates.
 
@@ -412,11 +418,6 @@ def linear_scores(X: Any, Y: Any, X_test: Any, resources: Resources) -> NDArray[
     -------
     float64 array, shape (m, q)
 
-    Notes
-    -----
-    The penalty is k. That is the posterior mean of coefficients which explain as much of a label, a priori, as the
-    noise does: k features of variance 1, each with a coefficient of variance σ²/k.
-
     Examples
     --------
     >>> from scipy import sparse as sp
@@ -430,7 +431,7 @@ def linear_scores(X: Any, Y: Any, X_test: Any, resources: Resources) -> NDArray[
     (sums, gram), _ = run_pass(ArrayRows(X, Y), [LabelProducts(k, Y.shape[1]), Gram(k)], resources)
     scaling = standard_scaling(FeatureMoments(sums.n, sums.mean, sums.m2))
     G = scale_gram(gram, scaling.factor)
-    G.flat[:: k + 1] += k
+    G.flat[:: k + 1] += PENALTY
     W = scaling.scale_rows(linalg.solve(G, scaling.scale_rows(sums.products.T), assume_a="pos", overwrite_a=True))
     scores = np.empty((X_test.shape[0], Y.shape[1]))
     forward_block(X_test, W, scaling.centre, scores)

@@ -80,7 +80,7 @@ def test_every_method_of_sums_is_a_candidate():
 
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
-def test_the_judge_is_ridge_regression_with_as_much_signal_as_noise(form):
+def test_the_judge_is_ridge_regression_with_a_penalty_of_1(form):
     rng = np.random.default_rng(0)
     X, Y = 1e3 + rng.normal(size=(30, 4)), (rng.random((30, 3)) < 0.4).astype(np.int8)
     X[:, 2] = 5.0
@@ -88,7 +88,7 @@ def test_the_judge_is_ridge_regression_with_as_much_signal_as_noise(form):
     mean, std = X.mean(axis=0), X.std(axis=0)
     std[2] = np.inf
     Z, Z_new = (X - mean) / std, (new - mean) / std
-    W = np.linalg.solve(Z.T @ Z + 4 * np.eye(4), Z.T @ (Y - Y.mean(axis=0)))
+    W = np.linalg.solve(Z.T @ Z + np.eye(4), Z.T @ (Y - Y.mean(axis=0)))
     found = linear_scores(form(X), sp.csr_array(Y), form(new), current_resources())
     assert found == pytest.approx(Y.mean(axis=0) + Z_new @ W, rel=1e-8, abs=1e-10)
 
