@@ -34,6 +34,7 @@ from mlfs_dask._version import __version__
 from mlfs_dask.errors import UsageError
 from mlfs_dask.fingerprints import code_digest, digest_of
 from mlfs_dask.json_text import parse_json
+from mlfs_dask.typing import Profile, RowSource
 
 logger = logging.getLogger(__name__)
 
@@ -118,9 +119,9 @@ def cache(place: str | os.PathLike[str] | None = BESIDE, *, size: int = SIZE) ->
         _setting.reset(token)
 
 
-def is_on(source: Any) -> bool:
-    """Whether statistics of a row source are cached."""
-    return _folder_of(source) is not None
+def is_on(source: RowSource | Profile) -> bool:
+    """Whether statistics of these rows are cached; never of a profile, which has no content."""
+    return isinstance(source, RowSource) and _folder_of(source) is not None
 
 
 @contextlib.contextmanager
@@ -158,18 +159,17 @@ def cache_of(store: str) -> Path:
     return path.with_name(path.name + ".cache")
 
 
-def _folder_of(source: Any) -> Path | None:
+def _folder_of(source: RowSource) -> Path | None:
     setting = _setting.get()
-    if setting is None or setting.place is None:
+    if setting is None or setting.place is None or source.digest is None:
         return None
-    digest, store = getattr(source, "digest", None), getattr(source, "place", None)
-    if digest is None or (store is None and setting.place == BESIDE):
-        return None
-    return cache_of(str(store)) if setting.place == BESIDE else Path(setting.place)
+    if setting.place != BESIDE:
+        return Path(setting.place)
+    return None if source.place is None else cache_of(source.place)
 
 
 def entry(
-    source: Any,
+    source: RowSource,
     kind: str,
     parameters: Mapping[str, Any],
     *,
@@ -181,7 +181,7 @@ def entry(
     Parameters
     ----------
     source : RowSource
-        Has a `digest` of its content, and `place`, the path or URL of its store.
+        Without a `digest` nothing of it is kept.
     kind : str
         Lower-case words joined by hyphens.
     parameters : mapping

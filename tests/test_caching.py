@@ -15,7 +15,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -30,6 +29,7 @@ from mlfs_dask.primitives.label_statistics import Labels
 from mlfs_dask.primitives.moments import Moments
 from mlfs_dask.primitives.passes import count_passes, run_pass
 from mlfs_dask.primitives.products import LabelProducts
+from mlfs_dask.primitives.row_sources import ArrayRows
 from mlfs_dask.primitives.scaling import Scaling
 from mlfs_dask.primitives.subsets import row_subset
 from mlfs_dask.runtime import current_resources
@@ -38,7 +38,18 @@ from mlfs_dask.storage.convert import Options, convert_reader
 from mlfs_dask.storage.extension import StoreExtension
 from tests.storage.memory_reader import make_reader
 
-SOURCE = SimpleNamespace(digest="abc", place="data/a.zarr")
+
+class Rows(ArrayRows):
+    """A row of a store."""
+
+    digest = place = None
+
+    def __init__(self, digest: str | None, place: str | None) -> None:
+        super().__init__(np.zeros((1, 1)), as_labels(np.zeros((1, 1), np.int8)))
+        self.digest, self.place = digest, place
+
+
+SOURCE = Rows("abc", "data/a.zarr")
 ARRAYS = {
     "small": np.arange(6.0).reshape(2, 3),
     "large": np.arange(2**18, dtype=np.float64),
@@ -128,13 +139,13 @@ def test_another_kind_store_parameter_or_code_is_another_entry(tmp_path, monkeyp
         entry(SOURCE, "sums", {"a": np.zeros(2)}).save({"x": np.ones(1)})
         assert entry(SOURCE, "sums", {"a": np.zeros(2)}).load() is not None
         monkeypatch.setattr(caching, "code_digest", lambda folders: code)
-        assert entry(SimpleNamespace(digest=digest, place="b"), kind, parameters).load() is None
+        assert entry(Rows(digest, "b"), kind, parameters).load() is None
 
 
 def test_a_moved_store_finds_its_statistics(tmp_path):
     with cache(tmp_path):
         entry(SOURCE, "sums", {}).save({"x": np.ones(1)})
-        assert entry(SimpleNamespace(digest="abc", place="elsewhere.zarr"), "sums", {}).load() is not None
+        assert entry(Rows("abc", "elsewhere.zarr"), "sums", {}).load() is not None
 
 
 @pytest.mark.parametrize("file", ["entry.json", "small.npy", "large.npy", "empty.npy"])
@@ -289,8 +300,8 @@ def test_places(monkeypatch, tmp_path):
 
 def test_nothing_is_kept_without_a_cache_a_digest_or_where_it_is_switched_off(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    nameless = SimpleNamespace(digest=None, place="a.zarr")
-    placeless = SimpleNamespace(digest="abc")
+    nameless = Rows(None, "a.zarr")
+    placeless = Rows("abc", None)
     entry(SOURCE, "sums", {}).save({"x": np.ones(1)})
     with cache():
         for source in (nameless, placeless):

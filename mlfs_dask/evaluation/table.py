@@ -75,7 +75,7 @@ class Table:
         self.test_rows = test_rows
         self.names = names or {"feature": None, "label": None}
         self.n, self.d, self.q = source.profile.n, source.profile.d, source.profile.q
-        self._X: Matrix | None = getattr(source, "matrix", None)
+        self._X: Matrix | None = source.matrix if isinstance(source, ArrayRows) else None
         self._read: tuple[bytes, Matrix] | None = None
 
     @cached_property

@@ -104,7 +104,7 @@ class ArrayRows(RowSource):
         block_bytes: int = BLOCK_BYTES,
         n_categories: NDArray[np.int64] | None = None,
     ) -> None:
-        self.matrix = self._X = X
+        self.matrix = X
         self._Y = Y
         self._n_categories = n_categories
         n, d = X.shape
@@ -144,7 +144,7 @@ class ArrayRows(RowSource):
     @property
     def features(self) -> FeatureInfo:
         if self._features is None:
-            self._features = replace(measure_features(self._X), n_categories=self._n_categories)
+            self._features = replace(measure_features(self.matrix), n_categories=self._n_categories)
         return self._features
 
     @property
@@ -159,9 +159,9 @@ class ArrayRows(RowSource):
         for i in range(first, last):
             part = slice(i * rows, min((i + 1) * rows, self.profile.n))
             if part.start == 0 and part.stop == self.profile.n:
-                yield Block(0, self._X, self._Y)
+                yield Block(0, self.matrix, self._Y)
             else:
-                yield Block(part.start, self._X[part], self._Y[part])
+                yield Block(part.start, self.matrix[part], self._Y[part])
 
 
 class DaskRows(RowSource):

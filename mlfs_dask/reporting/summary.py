@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask.errors import number_of
 from mlfs_dask.evaluation.comparison import ALL, Comparison
 from mlfs_dask.reporting import figures as draw
 from mlfs_dask.reporting.comparison_folder import anchor
@@ -214,8 +215,13 @@ def _seconds(comparison: Comparison, selected: Sequence[str]) -> str:
     timed = [run for run in selected if run in seconds]
     if not timed:
         return ""
-    words = [f"{seconds_cell(seconds[run]).text} s with {run}" for run in timed]
-    return f"Learning one ranking took {_listed(words)}."
+    words = [f"{seconds_cell(seconds[run]).text} s with {run}" for run in timed[:MAX_NAMED]]
+    others = seconds[timed[MAX_NAMED:]]
+    rest = ""
+    if len(others):
+        bounds = dict.fromkeys(seconds_cell(value).text for value in (others.min(), others.max()))
+        rest = f"; with {number_of(len(others), 'other')} it took {' to '.join(bounds)} s"
+    return f"Learning one ranking took {_listed(words)}{rest}."
 
 
 def _cost_of(labelled: LabelledRun) -> str:

@@ -486,7 +486,7 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
             source = as_rows(X)
             self._set_features(source.profile.d, feature_names)
             self._label_names = label_names
-            return source, store_of(X)
+            return source, store_of(source, X.subset_record if is_dataset(X) else None)
         if y is None:
             raise DataError(
                 f"This {type(self).__name__} estimator requires y to be passed, but the target y is None",
@@ -751,13 +751,11 @@ def unknown_labels_error(selector: BaseSelector, unknown: NDArray[np.integer[Any
     )
 
 
-def store_of(X: Any) -> dict[str, Any] | None:
-    """Path and digest of the store behind a Dataset or a row source, if there is one, and what was chosen of it."""
-    path = getattr(X, "path", None)
-    if path is None:
+def store_of(source: RowSource, subset: dict[str, Any] | None = None) -> dict[str, Any] | None:
+    """Path and digest of the store that rows come from, if there is one, and what was chosen of it."""
+    if source.place is None:
         return None
-    subset = getattr(X, "subset_record", None)
-    return {"path": str(path), "digest": getattr(X, "digest", None), **({"subset": subset} if subset else {})}
+    return {"path": source.place, "digest": source.digest, **({"subset": subset} if subset else {})}
 
 
 def take_columns(X: Any, columns: NDArray[np.intp]) -> Any:

@@ -51,6 +51,11 @@ SHARED_PARAMETERS = (
         Seed of the sample of rows for quantile edges, and for medians.
 """
 )
+#: Of a worker, and the beginning of what the driver holds.
+SHARED_MEMORY = (
+    "worker: 4 bytes * (m² * (codes - 1)² + q * d * (codes - 1)) and 8 * (m² + q * d) for m candidates; "
+    "driver: 8 bytes * "
+)
 SHARED_NOTES = """
     One pass over X of a store, two above `n_candidates` features; one more where minimum and maximum are not recorded,
     and one more for quantile edges. A worker holds 4 m² (codes - 1)² counts for m candidates and 4 q d (codes - 1),
@@ -90,11 +95,6 @@ class GlobalSelector(CandidateSelector, CountingSelector):
     supervision = "supervised"
     resamples_rows = False
     passes = "1 (2 above n_candidates features; +1 for ranges of data without them, +1 for quantile edges)"
-    memory = (
-        "worker: 4 bytes * (m² * (codes - 1)² + q * d * (codes - 1)) and 8 * (m² + q * d) for m candidates; driver: "
-        "8 bytes * (7 m² + 2 q d)"
-    )
-
     #: Whether it takes pairs of labels.
     needs_label_pairs: ClassVar[bool] = True
 
@@ -213,7 +213,7 @@ class GRRO(GlobalSelector):
     -----"""
         + SHARED_NOTES
         + """
-    The driver holds 8 (7 m² + 6 q m) bytes and takes some 9 m³ operations.
+    The driver holds 8 (8 m² + 6 q m) bytes and takes some 9 m³ operations.
 
     As in the authors' program (github.com/jiazhang-ml/GRRO, demo1.m): information is in bits, the diagonal of Q is 1
     in place of the entropies, and D is the cosine distance between the columns of Y (0 for a label that no row has),
@@ -238,6 +238,7 @@ class GRRO(GlobalSelector):
     title = "Global relevance and redundancy optimisation"
     paper = "Zhang, Lin, Jiang, Li, Tang & Tan 2020, IJCAI, 2512-2518"
     doi = "10.24963/ijcai.2020/348"
+    memory = SHARED_MEMORY + "(8 m² + 6 q m + 2 q d)"
 
     def __init__(
         self,
@@ -368,7 +369,7 @@ class MICO(_SimplexSelector):
     -----"""
         + SHARED_NOTES
         + """
-    The driver holds 8 (4 m² + 10 q m) bytes. There is no public program, and what is implemented is the problem as
+    The driver holds 8 (3 m² + 10 q m) bytes. There is no public program, and what is implemented is the problem as
     later papers describe it: information in bits, redundancy of two features summed over labels, columns of weights on
     the simplex. Where the original weighs its terms otherwise, α and β differ from its.
 
@@ -389,6 +390,7 @@ class MICO(_SimplexSelector):
     title = "Mutual information by constrained convex optimisation"
     paper = "Sun, Zhang, Dai, Li, Zhou, Xin & Li 2019, Neurocomputing 329, 447-456"
     doi = "10.1016/j.neucom.2018.10.047"
+    memory = SHARED_MEMORY + "(3 m² + 10 q m + 2 q d)"
 
     def __init__(
         self,
@@ -468,7 +470,7 @@ class QPMLFS(_SimplexSelector):
     -----"""
         + SHARED_NOTES
         + """
-    The driver holds 8 (4 m² + 10 m) bytes. There is no public program; α and its default are those of quadratic
+    The driver holds 8 (3 m² + 10 m) bytes. There is no public program; α and its default are those of quadratic
     programming feature selection for a single label (Rodriguez-Lujan et al. 2010), of which this is the form for
     several. Their low rank of Q (Nyström) for many features is not taken: candidates are.
 
@@ -490,6 +492,7 @@ class QPMLFS(_SimplexSelector):
     title = "Quadratic programming for multi-label feature selection"
     paper = "Lim, Lee & Kim 2017, Pattern Recognition Letters 89, 25-30"
     doi = "10.1016/j.patrec.2017.02.004"
+    memory = SHARED_MEMORY + "(3 m² + 10 m + 2 q d)"
     needs_label_pairs = False
 
     def __init__(

@@ -45,6 +45,19 @@ def test_one_data_set(folders: Folders) -> None:
     assert list(chosen.data.columns) == ["feature", "elc", "label-entropy"]
 
 
+@pytest.mark.parametrize(
+    ("n_runs", "rest"), [(6, "; with 1 other it took 2.000 s."), (8, "; with 3 others it took 2.000 s.")]
+)
+def test_of_many_methods_the_best_are_timed_by_name(tmp_path: Path, n_runs: int, rest: str) -> None:
+    means = {f"run{i}": 0.9 - 0.1 * i for i in range(n_runs)}
+    (time,) = (
+        text
+        for text in block(compare([write_evaluation(tmp_path / "e", "e", steady(means), runs=list(means))])).texts
+        if text.startswith("Learning one ranking")
+    )
+    assert time.endswith(f"2.000 s with run3 and 2.000 s with run4{rest}")
+
+
 def test_what_a_test_does_not_tell_apart_is_not_significant(tmp_path: Path) -> None:
     means = {"elc": 0.8, "mfsir": 0.799}
     evaluation = write_evaluation(tmp_path / "e", "e", steady(means), runs=list(means))

@@ -143,6 +143,7 @@ def test_a_dataset_brings_labels_names_and_place(tmp_path):
     assert found.report_.bytes_read > 0
     assert dense(found.transform(dataset)) == pytest.approx(X[:, expected.support_])
     again = ELC(3).fit(dataset.X, dataset.Y)
+    assert again.report_.store == found.report_.store
     assert again.scores_ == pytest.approx(expected.scores_, rel=1e-9, abs=1e-10)
     assert not hasattr(clone(found).fit(dataset).fit(X, Y), "feature_names_in_")
     assert not hasattr(found.fit(da.from_array(X), Y), "feature_names_in_")

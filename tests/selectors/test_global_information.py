@@ -110,6 +110,15 @@ def test_above_the_limit_the_best_features_alone_are_candidates(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
+def test_the_described_memory_of_the_driver_is_that_of_the_plan(method):
+    X, Y = problem()
+    arrays = method(3).cost(ArrayRows(X, as_labels(Y)), current_resources()).arrays
+    for letters, described in (("m m", "m²"), ("q d", "q d")):
+        held = sum(int(a.shape.split()[0]) if a.shape != letters else 1 for a in arrays if a.shape.endswith(letters))
+        assert f"{held} {described}" in method.memory.split("driver: ")[1]
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_the_plan_has_the_readings_and_what_candidates_take(method):
     X, Y = problem()
     source = ArrayRows(X, as_labels(Y))
