@@ -57,6 +57,7 @@ def _describe(selector: Any) -> dict[str, Any]:
                 "help": option.help,
             }
             for option in selector_options(selector)
+            if option.name != SEED_PARAMETER  # --seed is there for all
         ],
     }
 

@@ -331,5 +331,5 @@ keep_option = click.option(
     type=KeepCount(auto=True),
     required=True,
     help="Features to keep: a count (20), a share of them (10%, 0.1, 1/6), or, with methods of one pass, auto: "
-    "as many as go with the labels more than by chance.",
+    "those that go with the labels more than by chance.",
 )

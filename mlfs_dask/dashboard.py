@@ -24,15 +24,18 @@ ANSWER_SECONDS = 2.0
 
 def dashboard_link(client: Client) -> str | None:
     """Address of the scheduler's dashboard; None where it has none, or it cannot be reached from here."""
+    import urllib.parse
     import urllib.request  # takes a twentieth of a small selection, which has no scheduler
 
     link = client.dashboard_link
     if not str(link).startswith(("http://", "https://")):
         return None
-    # Without a dashboard the scheduler has an HTTP server all the same, which knows no such page.
+    # Without a dashboard the scheduler has an HTTP server all the same, which knows no such page; without bokeh its
+    # page /status asks for bokeh. The list of plots is there with a dashboard alone.
+    plots = urllib.parse.urljoin(link, "individual-plots.json")
     try:
         # Not through a proxy: the scheduler is reached without one.
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(link, timeout=ANSWER_SECONDS):
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(plots, timeout=ANSWER_SECONDS):
             return str(link)
     except (OSError, ValueError):
         return None

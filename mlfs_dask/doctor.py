@@ -22,6 +22,7 @@ from mlfs_dask import runtime
 from mlfs_dask.admission import CODE, CURE, admission, describe_mismatches, identify
 from mlfs_dask.cluster import DEFAULT_WAIT, connect, is_protected
 from mlfs_dask.errors import ClusterLostError, MlfsError, UsageError, number_of
+from mlfs_dask.storage.object_store import NOT_A_STORE, is_url, local_path
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -170,6 +171,8 @@ def examine(store: str | None = None, *, directory: str | None = None, **cluster
     UsageError
         If the cluster options contradict one another.
     """
+    if store is not None and not is_url(store):
+        store = str(local_path(store).absolute())  # workers have other working folders
     here = gather_facts(store=store)
     yield from check_client(here)
     try:
@@ -507,12 +510,21 @@ def _check_reading(name: str, facts: Facts) -> Check:
 def _check_readings(facts: dict[str, Facts], here: Facts) -> Check:
     """Whether all workers read the same store as this process, and none much slower than the others."""
     name = "worker store"
-    worst = _worst(name, _check_reading, facts)
-    if worst.status != "ok":
-        cure = "workers read the store themselves: the same file system at the same path, or a URL, and credentials"
-        return replace(worst, cure=worst.cure or cure)
-    readings = {address: found.reading for address, found in facts.items() if found.reading is not None}
     digest = here.reading.digest if here.reading is not None else ""
+
+    def check(name: str, found: Facts) -> Check:
+        result = _check_reading(name, found)
+        # What this process sees is a store: the worker needs another cure than to make one.
+        elsewhere = digest and result.cure == NOT_A_STORE
+        if result.status == "ok" or (result.cure and not elsewhere):
+            return result
+        cure = "workers read the store themselves: the same file system at the same path, or a URL, and credentials"
+        return replace(result, cure=cure)
+
+    worst = _worst(name, check, facts)
+    if worst.status != "ok":
+        return worst
+    readings = {address: found.reading for address, found in facts.items() if found.reading is not None}
     others = sorted({facts[address].host for address, reading in readings.items() if reading.digest != digest})
     if others:
         cure = "give all hosts the same file system, or the URL of one copy."

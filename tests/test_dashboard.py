@@ -23,13 +23,13 @@ CLIENT: Any = SimpleNamespace()
 
 
 class Pages(http.server.BaseHTTPRequestHandler):
-    """A server that has the page /status alone, as a scheduler with a dashboard."""
+    """Servers of a scheduler with a dashboard, and below /no-bokeh of one that only says what it needs."""
 
     def log_message(self, *_: object) -> None:
         pass
 
     def do_GET(self) -> None:
-        self.send_response(200 if self.path == "/status" else 404)
+        self.send_response(200 if self.path in ("/status", "/individual-plots.json", "/no-bokeh/status") else 404)
         self.end_headers()
 
 
@@ -49,7 +49,8 @@ def test_a_dashboard_is_named_where_it_answers(server: str, free_port: int) -> N
         return dashboard_link(client)
 
     assert link_of(f"{server}/status") == f"{server}/status"
-    assert link_of(f"{server}/none") is None, "the HTTP server of a scheduler without a dashboard"
+    assert link_of(f"{server}/no-bokeh/status") is None
+    assert link_of(f"{server}/none/status") is None, "the HTTP server of a scheduler without a dashboard"
     assert link_of(f"http://127.0.0.1:{free_port}/status") is None
     assert link_of("inproc://1/status") is None
 

@@ -234,6 +234,25 @@ def test_a_store_that_cannot_be_read(store: str, tmp_path: Path) -> None:
     assert (other.problem, other.bytes > 0) == ("", True)
 
 
+def test_workers_with_another_working_folder_find_the_store(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places: list[str | None] = []
+    monkeypatch.setattr(doctor, "_check_workers", lambda client, here, place, wait: places.append(place) or [])
+    monkeypatch.chdir(Path(store).parent)
+    for place in (Path(store).name, "memory://t.zarr", None):
+        list(examine(place, in_process=True))
+    assert places == [store, "memory://t.zarr", None]
+
+
+def test_a_store_that_workers_do_not_see_is_cured_on_their_hosts(store: str, tmp_path: Path) -> None:
+    here = replace(FACTS, reading=gather_facts(store=store).reading)
+    blind = replace(FACTS, reading=gather_facts(store=str(tmp_path / "no.zarr")).reading)
+    check = {check.name: check for check in check_workers({"tcp://a": blind}, here)}["worker store"]
+    assert "there is no such store (on 1 of 1 workers, the first on h1)" in check.detail
+    assert check.cure.startswith("workers read the store themselves: the same file system at the same path")
+
+
 @pytest.mark.cluster
 def test_local_workers_end_to_end(store: str, tmp_path: Path) -> None:
     found = {check.name: check for check in examine(store, workers=2, memory_limit=2**30, directory=str(tmp_path))}

@@ -72,8 +72,8 @@ class Scores:
         What the caller of `fit` should be told.
     q_values : float64 array, shape (d,), or None
         Least false discovery rate at which each feature is discovered, with n_features_to_select="auto".
-    k : int or None
-        The number of features to keep, with n_features_to_select="auto".
+    discovered : bool array, shape (d,), or None
+        The features to keep, with n_features_to_select="auto". They come first in the ranking, whatever their scores.
     resampled_scores : float64 array, shape (B, d), or None
         Scores of resampled rows.
     """
@@ -86,7 +86,7 @@ class Scores:
     extra: Mapping[str, Any] = field(default_factory=dict)
     warnings: Sequence[Warning] = ()
     q_values: NDArray[np.float64] | None = None
-    k: int | None = None
+    discovered: NDArray[np.bool_] | None = None
     resampled_scores: NDArray[np.float64] | None = None
 
 
@@ -162,7 +162,8 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         Larger is better.
     ranking_ : int64 array, shape (d,)
         Feature indices, best first: by score, ties by lower index; of methods that choose one feature after another,
-        in the order of the choice. (Not places, as in scikit-learn's RFE.)
+        in the order of the choice; with n_features_to_select="auto", the discovered features before the others. (Not
+        places, as in scikit-learn's RFE.)
     support_ : bool array, shape (d,)
         The k features that are kept.
     report_ : Report
@@ -256,7 +257,7 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         return ()
 
     def _score(self, passes: PassRunner, k: int) -> Scores:
-        """Run the method. With n_features_to_select="auto" `k` is d, and `Scores.k` is what is kept."""
+        """Run the method. With n_features_to_select="auto" `k` is d, and `Scores.discovered` is what is kept."""
         raise NotImplementedError
 
     def _check_parameters(self) -> None:
@@ -370,7 +371,7 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
             self._fill_missing(passes)
             outcome = self._score(passes, k)
         records = passes.records
-        k = k if outcome.k is None else outcome.k
+        k = k if outcome.discovered is None else int(np.count_nonzero(outcome.discovered))
         peak_driver = peak_worker = runtime.peak_rss()
         if resources.client is not None:
             peak_worker = max((record.peak_worker_bytes for record in records), default=0)
@@ -378,6 +379,8 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
             warnings.warn(warning, stacklevel=_caller_level())
         self.scores_ = outcome.scores
         self.ranking_ = rank(outcome.scores) if outcome.ranking is None else outcome.ranking
+        if outcome.discovered is not None:
+            self.ranking_ = self.ranking_[np.argsort(~outcome.discovered[self.ranking_], kind="stable")]
         self.support_ = np.zeros(profile.d, dtype=bool)
         self.support_[self.ranking_[:k]] = True
         for name in ("q_values_", "rank_intervals_", "selection_frequency_"):  # of an earlier fit

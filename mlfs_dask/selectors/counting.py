@@ -220,7 +220,7 @@ class CountingSelector(ResamplingSelector):
             scores,
             extra={"counted_labels": tiles[0].p, "tiles": len(tiles)},
             warnings=self._nothing_to_tell(feature_entropy[0], entropies),
-            k=discovered,
+            discovered=discovered,
             q_values=q_values,
             resampled_scores=np.stack(resampled) if resampled else None,
         )
@@ -362,13 +362,12 @@ COUNTING_PARAMETERS = (
     Parameters
     ----------
     n_features_to_select : int, float or "auto", optional
-        Number of features to keep, or a fraction of them; half by default. "auto": as many as go with the labels more
+        Number of features to keep, or a fraction of them; half by default. "auto": those that go with the labels more
         than by chance, at the false discovery rate `fdr`.
 """
     + CODE_PARAMETERS
     + """    fdr : float
-        False discovery rate at which "auto" counts the features to keep: the share of features independent of the
-        labels among those that are counted.
+        False discovery rate of "auto": the share of features independent of the labels among those that are kept.
     resamples : int
         Resamples of the rows (bootstrap) that give each feature's rank interval and selection frequency.
     random_state : int, Generator or RandomState, optional

@@ -81,8 +81,7 @@ class ELC(ProductsSelector):
         Missing feature values are an error, or are filled with the feature's mean or its median, which is that of
         16 384 rows drawn at random where there are more.
     fdr : float
-        False discovery rate at which "auto" counts the features to keep: the share of features independent of the
-        labels among those that are counted.
+        False discovery rate of "auto": the share of features independent of the labels among those that are kept.
     resamples : int
         Resamples of the rows (bootstrap) that give each feature's rank interval and selection frequency; the loop runs
         for each.
@@ -196,11 +195,14 @@ class ELC(ProductsSelector):
         terms = _terms(observed)
         null = [-_terms(*next(sums)).screen for _ in range(resampling.shuffles)]
         discovered, q_values = self._discover(-terms.screen, np.array(null))
-        k = k if discovered is None else discovered
+        k = k if discovered is None else int(np.count_nonzero(discovered))
         outcome = self._score_terms(observed, terms, k)
         resampled = [self._score_terms(each, _terms(each), k).scores for (each,) in sums]
         return replace(
-            outcome, k=discovered, q_values=q_values, resampled_scores=np.stack(resampled) if resampled else None
+            outcome,
+            discovered=discovered,
+            q_values=q_values,
+            resampled_scores=np.stack(resampled) if resampled else None,
         )
 
     def _score_terms(self, sums: LabelMoments, terms: _Terms, k: int) -> Scores:

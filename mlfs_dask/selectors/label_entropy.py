@@ -28,7 +28,7 @@ class LabelEntropy(InformationSelector):
     Parameters
     ----------
     n_features_to_select : int, float or "auto", optional
-        Number of features to keep, or a fraction of them; half by default. "auto": as many as have more information
+        Number of features to keep, or a fraction of them; half by default. "auto": those that have more information
         with the counted labels than by chance, at the false discovery rate `fdr`.
     n_promising_labels : int or float
         Number of promising labels, or a fraction of the labels (rounded up). 1.0 gives the exact sum over all
@@ -42,8 +42,7 @@ class LabelEntropy(InformationSelector):
         Missing feature values are an error, get a code of their own, or are filled with the feature's mean or its
         median, which is that of 16 384 rows drawn at random where there are more.
     fdr : float
-        False discovery rate at which "auto" counts the features to keep: the share of features independent of the
-        labels among those that are counted.
+        False discovery rate of "auto": the share of features independent of the labels among those that are kept.
     resamples : int
         Resamples of the rows (bootstrap) that give each feature's rank interval and selection frequency.
     random_state : int, Generator or RandomState, optional

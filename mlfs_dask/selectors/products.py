@@ -77,14 +77,13 @@ PRODUCTS_PARAMETERS = """
     Parameters
     ----------
     n_features_to_select : int, float or "auto", optional
-        Number of features to keep, or a fraction of them; half by default. "auto": as many as go with the labels more
+        Number of features to keep, or a fraction of them; half by default. "auto": those that go with the labels more
         than by chance, at the false discovery rate `fdr`.
     missing : {"error", "mean", "median"}
         Missing feature values are an error, or are filled with the feature's mean or its median, which is that of
         16 384 rows drawn at random where there are more.
     fdr : float
-        False discovery rate at which "auto" counts the features to keep: the share of features independent of the
-        labels among those that are counted.
+        False discovery rate of "auto": the share of features independent of the labels among those that are kept.
     resamples : int
         Resamples of the rows (bootstrap) that give each feature's rank interval and selection frequency.
     random_state : int, Generator or RandomState, optional
@@ -158,7 +157,7 @@ class ProductsFilter(ProductsSelector):
             scores,
             extra={"constant_features": int(np.count_nonzero(moments.m2 == 0))},
             warnings=warnings,
-            k=discovered,
+            discovered=discovered,
             q_values=q_values,
             resampled_scores=np.stack(resampled) if resampled else None,
         )

@@ -113,8 +113,8 @@ class ResamplingSelector(BaseSelector):
 
     def _discover(
         self, statistic: NDArray[np.float64], null: NDArray[np.float64]
-    ) -> tuple[int | None, NDArray[np.float64] | None]:
-        """Number of features that are discovered at the false discovery rate `fdr`, and `q_values`.
+    ) -> tuple[NDArray[np.bool_] | None, NDArray[np.float64] | None]:
+        """Which features are discovered at the false discovery rate `fdr`, and `q_values`.
 
         Both are None where a number of features was given.
 
@@ -126,15 +126,15 @@ class ResamplingSelector(BaseSelector):
         if not self._shuffles:
             return None, None
         found = q_values(statistic, null)
-        k = int(np.count_nonzero(found <= self.fdr))
-        if not k:
+        discovered = found <= self.fdr
+        if not discovered.any():
             raise DataError(
                 f"no feature goes with the labels more than by chance at a false discovery rate of {self.fdr:g} "
                 f"(of the best feature it is {found.min():.2g})",
                 cure=f"keep a given number of features ({parameter('n_features_to_select')}), "
                 f"raise the rate ({parameter('fdr')}), or take data with more rows",
             )
-        return k, found
+        return discovered, found
 
 
 def q_values(statistic: NDArray[np.float64], null: NDArray[np.float64]) -> NDArray[np.float64]:

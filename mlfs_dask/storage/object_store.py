@@ -22,7 +22,7 @@ from mlfs_dask.storage.schema import StoreSchema
 
 _BLOCK_BYTES = 4 << 20
 _REQUESTS = 64  # that ask for little; fsspec's web client has 100 connections
-_NOT_A_STORE = "make a store with `mlfs convert SOURCE... STORE`"
+NOT_A_STORE = "make a store with `mlfs convert SOURCE... STORE`"
 
 
 class Objects(Protocol):
@@ -322,10 +322,10 @@ def read_schema(objects: Objects) -> tuple[StoreSchema, bytes]:
         root = objects.read(ROOT_KEY)
     except FileNotFoundError:
         if not objects.exists():
-            raise DataError("there is no such store", file=objects.path, cure=_NOT_A_STORE) from None
-        raise DataError(f"not an mlfs store: it has no {ROOT_KEY}", file=objects.path, cure=_NOT_A_STORE) from None
+            raise DataError("there is no such store", file=objects.path, cure=NOT_A_STORE) from None
+        raise DataError(f"not an mlfs store: it has no {ROOT_KEY}", file=objects.path, cure=NOT_A_STORE) from None
     except NotADirectoryError:
-        raise DataError("a store is a directory, this is a file", file=objects.path, cure=_NOT_A_STORE) from None
+        raise DataError("a store is a directory, this is a file", file=objects.path, cure=NOT_A_STORE) from None
     except PermissionError as error:
         raise access_error(objects.path, error) from None
     try:

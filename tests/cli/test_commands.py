@@ -234,6 +234,7 @@ def test_methods(run: Run, run_json: RunJson) -> None:
                 assert method[field], (method["name"], field)
     bins = next(option for option in listed["label-entropy"]["options"] if option["option"] == "--bins")
     assert (bins["type"], bins["default"]) == ("int", 2)
+    assert all(option["option"] != "--random-state" for method in listed.values() for option in method["options"])
     text = run("methods").stdout
     assert "label-entropy  Entropy-based label selection" in text
     assert "--bins 2" in text

@@ -64,6 +64,18 @@ def test_planted_features_are_counted(selector):
         assert 6 <= k <= 9
 
 
+@pytest.mark.parametrize("selector", [LabelEntropy(), ELC()], ids=str)
+def test_auto_keeps_the_discovered_features_although_others_have_better_scores(selector):
+    X, Y = problem(n=1000, effect=0.8)
+    fitted = clone(selector).set_params(n_features_to_select="auto", random_state=1).fit(X, Y)
+    discovered, k = fitted.q_values_ <= 0.1, fitted.report_.k
+    assert fitted.scores_[discovered].min() < fitted.scores_[~discovered].max()
+    assert fitted.support_.tolist() == discovered.tolist()
+    assert sorted(fitted.ranking_[:k]) == np.flatnonzero(discovered).tolist()
+    for part in (fitted.ranking_[:k], fitted.ranking_[k:]):
+        assert (np.diff(fitted.scores_[part]) <= 0).all()
+
+
 @pytest.mark.parametrize(
     ("selector", "planted"),
     [
@@ -220,9 +232,9 @@ def test_what_does_not_fit_is_read_in_parts(selector):
     passes = PassRunner(source, tight, plan)
     outcome = selector._score(passes, X.shape[1])
     assert len(passes.records) == len(plan.readings)
-    assert outcome.k == whole.report_.k
+    assert outcome.discovered.tolist() == whole.support_.tolist()
     assert outcome.q_values.tolist() == whole.q_values_.tolist()
-    intervals, frequency = rank_stability(outcome.resampled_scores, outcome.k)
+    intervals, frequency = rank_stability(outcome.resampled_scores, whole.report_.k)
     assert intervals.tolist() == whole.rank_intervals_.tolist()
     assert frequency.tolist() == whole.selection_frequency_.tolist()
 
