@@ -7,6 +7,7 @@ cluster a pass is one graph; without one it runs in threads of this process, wit
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import logging
 import os
@@ -14,7 +15,7 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
 
@@ -812,25 +813,29 @@ def _compute_on_cluster(graph: Delayed, plan: PassPlan, resources: Resources, re
 
 
 def _wait(future: Any, resources: Resources, watch: WorkerWatch) -> Any:
-    """Wait for `future`, but not longer than `worker_wait` on a cluster without workers."""
-    from distributed import TimeoutError as DaskTimeoutError
-
+    """Result of `future`, waited for no longer than `worker_wait` on a cluster without workers."""
     client = resources.client
     empty_since: float | None = None
-    while True:
-        try:
-            return future.result(timeout=min(worker_watch.LOOK_SECONDS, resources.worker_wait / 2))
-        except (TimeoutError, DaskTimeoutError):
-            if future.done():
-                return future.result()  # it ended while its result was on the way, or with this very error
-        if client.status != "running":
-            raise OSError(f"the connection to the scheduler is {client.status}")
-        if watch.look():
-            empty_since = None
-        elif empty_since is None:
-            empty_since = time.monotonic()
-        elif time.monotonic() - empty_since >= resources.worker_wait:
-            raise _no_workers(resources)
+    # future.result(timeout=...) cancels a transfer that has begun when the time is over. A client whose transfer was
+    # cancelled before its turn came joins later ones to it, and none of them ever ends well.
+    transfer = client.gather(future, asynchronous=True)
+    result = asyncio.run_coroutine_threadsafe(transfer, client.loop.asyncio_loop)
+    try:
+        while not result.done():
+            wait([result], timeout=min(worker_watch.LOOK_SECONDS, resources.worker_wait / 2))
+            if result.done():
+                break
+            if client.status != "running":
+                raise OSError(f"the connection to the scheduler is {client.status}")
+            if watch.look():
+                empty_since = None
+            elif empty_since is None:
+                empty_since = time.monotonic()
+            elif time.monotonic() - empty_since >= resources.worker_wait:
+                raise _no_workers(resources)
+        return result.result()
+    finally:
+        result.cancel()
 
 
 def _killed(error: KilledWorker, plan: PassPlan, resources: Resources, watch: WorkerWatch) -> ClusterLostError:

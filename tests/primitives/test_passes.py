@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from scipy import sparse as sp
 
-from mlfs_dask import runtime
+from mlfs_dask import runtime, worker_watch
 from mlfs_dask.errors import ClusterLostError
 from mlfs_dask.primitives import passes
 from mlfs_dask.primitives.pass_plan import PassPlan
@@ -356,6 +356,31 @@ def test_workers_keep_nothing_of_a_pass_that_was_waited_for(client):
     finally:
         gc.enable()
     assert kept == 0
+
+
+@pytest.mark.cluster
+def test_a_result_that_is_long_on_its_way(client, monkeypatch):
+    """The client looks after its workers meanwhile; nothing is cancelled, and the next pass has its result too."""
+    X, Y = integers(10)
+    monkeypatch.setattr(worker_watch, "LOOK_SECONDS", 0.05)
+
+    transfers = client._gather_semaphore
+
+    async def occupy():
+        for _ in range(5):
+            await transfers.acquire()
+
+    async def free():
+        for _ in range(5):
+            transfers.release()
+
+    for _ in range(2):
+        client.sync(occupy)
+        later = threading.Timer(1, client.sync, (free,))
+        later.start()
+        (sums,), _ = run_pass(SlowRows(X, sp.csr_array(Y)), [ColumnSums(4, 3)], runtime.current_resources())
+        later.join()
+        assert sums[0].tolist() == X.sum(axis=0).tolist()
 
 
 def _count_tasks(dask_scheduler):
