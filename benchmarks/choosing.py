@@ -5,13 +5,15 @@
     python benchmarks/choosing.py --write docs/choosing.md                # its table and pictures
 
 Rankings are learnt on the training rows and judged on the others, as `mlfs evaluate` does it; everything that is not
-said here is its default. Each set is a batch in a folder (--folder), which goes on where it was interrupted. Nothing is
-taken from the cache, so that seconds and readings are those of each method alone.
+said here is its default. Each set is a batch in a folder (--folder), which goes on where it was interrupted, also with
+more methods. Sets that another command has put into another folder, with other classifiers for example, stand in the
+same table (--join). Nothing is taken from the cache, so that seconds and readings are those of each method alone.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import warnings
 from collections.abc import Sequence
@@ -56,16 +58,19 @@ def quality_table(comparison: Comparison, classifier: str) -> str:
     ranks = comparison.ranks[comparison.ranks["classifier"] == classifier].set_index("run")["average_rank"]
     ranks = ranks.groupby(level=0).first()
     one_pass = [name for name in METHODS if get_method(name).resamples_rows and name in means.index]
-    times = comparison.times.groupby("run")[["seconds_mean", "passes_mean"]].mean()
+    times = comparison.times[comparison.times["dataset"].isin(means.columns)]
+    times = times.groupby("run")[["seconds_mean", "passes_mean"]].mean()
     rows = []
+    others = [name for name in means.index if name != "auto"]
+    for title, names in (("best of one reading", one_pass), ("best of all others", others)):
+        best = means.loc[names].max()
+        rows.append([f"*{title}, by set*", *(f"{v:.4f}" for v in best), f"**{best.mean():.4f}**", "", "", ""])
     for name in means.mean(axis=1).sort_values(ascending=False).index:
         values = [f"{value:.4f}" for value in means.loc[name]]
         taken = ["", ""]
         if name in times.index:  # random features are not fitted
             taken = [f"{times.loc[name, 'seconds_mean']:.2f}", f"{times.loc[name, 'passes_mean']:.1f}"]
         rows.append([name, *values, f"**{means.loc[name].mean():.4f}**", f"{ranks[name]:.1f}", *taken])
-    best = means.loc[one_pass].max()
-    rows.insert(0, ["*best of one reading, by set*", *(f"{v:.4f}" for v in best), f"**{best.mean():.4f}**", "", "", ""])
     return markdown(["method", *means.columns, "mean", "mean rank", "seconds", "readings"], rows)
 
 
@@ -82,10 +87,22 @@ def tests_text(comparison: Comparison, classifier: str) -> str:
     )
 
 
-def page_text(comparison: Comparison, classifiers: Sequence[str], page: Path, command: str) -> str:
+def command_of(places: Sequence[Path], ending: str) -> str:
+    """The command that ran these batches, as far as it differs from its defaults."""
+    plan = json.loads((places[0] / "batch.json").read_text())["plan"]
+    evaluation = plan["evaluation"]
+    words = ["python benchmarks/choosing.py", *(place.name.removesuffix(".batch") for place in places)]
+    words += [f"--folds {evaluation['folds']}", f"--k-grid {evaluation['k_grid']}"]
+    words.append(f"--classifiers {','.join(evaluation['classifiers'])}")
+    if set(plan["methods"]) != set(METHODS):
+        words.append(f"--methods {','.join(plan['methods'])}")
+    return " ".join([*words, ending])
+
+
+def page_text(comparison: Comparison, classifiers: Sequence[str], page: Path, commands: Sequence[str]) -> str:
     """The generated part of the page; its pictures are written beside it."""
     pictures = dict(figures_of(comparison, Styles()))
-    parts = [f"    {command}"]
+    parts = ["\n".join(f"    {command}" for command in commands)]
     for classifier in classifiers:
         parts += [f"### {classifier}", quality_table(comparison, classifier), tests_text(comparison, classifier)]
         for kind, title in (("nemenyi", "Mean ranks and critical difference"), ("curves", "Average precision by k")):
@@ -106,24 +123,27 @@ def main() -> None:
     parser.add_argument("--k-grid", default="10%:90%:10%")
     parser.add_argument("--classifiers", default="mlknn,logistic")
     parser.add_argument("--folder", type=Path, default=Path("/tmp/mlfs-benchmarks/choosing"))
+    parser.add_argument("--join", type=Path, help="a folder whose batches stand in the same table")
     parser.add_argument("--write", type=Path, help="replace table and pictures in this Markdown file")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     places = []
+    joined = sorted(options.join.glob("*.batch")) if options.join else []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # loops that did not converge are judged as they are
         for name in options.sets or SETS:
             places.append(run(name, options))
             print(f"{name} done", file=sys.stderr, flush=True)
-        comparison = mlfs.compare(places)
-    classifiers = options.classifiers.split(",")
+        comparison = mlfs.compare([*places, *joined])
+    classifiers = list(dict.fromkeys(comparison.means["classifier"]))
     for classifier in classifiers:
         print(quality_table(comparison, classifier))
     if options.write:
-        words = [*options.sets, f"--folds {options.folds}", f"--k-grid {options.k_grid}"]
-        words += [f"--classifiers {options.classifiers}", f"--methods {options.methods}"]
-        command = " ".join(["python benchmarks/choosing.py", *words])
-        text = page_text(comparison, classifiers, options.write, f"{command} --write docs/choosing.md")
+        ending = f"--write {options.write}"
+        commands = [command_of(places, ending)]
+        if joined:
+            commands = [command_of(joined, "--folder joined"), command_of(places, f"--join joined {ending}")]
+        text = page_text(comparison, classifiers, options.write, commands)
         replace_table(options.write, "choosing", text)
 
 

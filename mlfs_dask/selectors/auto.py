@@ -1,6 +1,6 @@
 """`auto`: the one-pass methods judged on held-out rows, and the best of them.
 
-Every method whose scores follow from sums over the rows is a candidate. One reading brings the sums that any candidate
+Methods whose scores follow from sums over the rows are candidates. One reading brings the sums that any candidate
 begins with, and a sample of rows. The candidates learn from a part of the sample, a linear model judges the features
 that they choose on the rest, and the ranking of the best comes from the sums of all rows: M. Stone, "Cross-validatory
 choice and assessment of statistical predictions", Journal of the Royal Statistical Society B 36 (1974) 111-147,
@@ -44,6 +44,7 @@ from mlfs_dask.row_subset import RowSubset
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import METHODS, get_method, method_name
 from mlfs_dask.selectors.base import BaseSelector, Scores, rank, unknown_labels_error
+from mlfs_dask.selectors.candidates import CandidateSelector
 from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, Work, project, require_driver
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed
@@ -59,6 +60,10 @@ JUDGED_ROWS = 4096
 #: are evaluated (C = 1). Features of a handful of rows, once standardised, mislead nearest neighbours and models of a
 #: weak penalty. A model of a strong one, k or the number of rows, makes little of them and does not see the difference.
 PENALTY = 1.0
+
+#: Candidates that have to be named. Up to `n_candidates` features their scores follow from sums of one reading, too,
+#: but fits take m³ operations, or a loop, for m features, and each is fitted up to six times.
+ON_REQUEST = ("grro", "mico", "qpmlfs")
 
 #: Steps of the plan.
 RANGES, STATISTICS, FITS, JUDGEMENT, SCORES = "ranges", "statistics", "fits", "judgement", "scores"
@@ -118,7 +123,7 @@ class _SharedResults(PassRunner):
 class AutoSelector(BaseSelector):
     """The one-pass method that held-out rows favour.
 
-    Every method whose scores follow from sums over the rows is a candidate. Each learns from four fifths of a sample of
+    Methods whose scores follow from sums over the rows are candidates. Each learns from four fifths of a sample of
     rows; a ridge regression of the labels on the k features that it chooses is judged on the other rows by average
     precision, in turn for every fifth. The method of the highest mean is taken, the first where several have it, and
     ranks the features on all rows.
@@ -128,8 +133,8 @@ class AutoSelector(BaseSelector):
     n_features_to_select : int or float, optional
         Number of features to keep, or a fraction of them; half by default. Which method is best depends on it.
     candidates : str, optional
-        Names of the methods to judge, between commas; by default all whose scores follow from sums over the rows
-        (`mlfs methods`), with their default parameters.
+        Names of the methods to judge, between commas, with their default parameters: filters, `spfs`, `grro`, `mico`
+        and `qpmlfs`, whose scores follow from sums over the rows; by default the filters and `spfs`.
     missing : {"error", "mean", "median"}
         Missing feature values are an error, or are filled with the feature's mean or its median, which is that of
         16 384 rows drawn at random where there are more.
@@ -140,8 +145,9 @@ class AutoSelector(BaseSelector):
     -----
     One pass over X of a store; one more where minimum and maximum of features are not recorded, and one more for what
     missing values are filled with. The pass brings the sums of all candidates and a sample of 20 480 rows (fewer where
-    they take more than 256 MiB), in which candidates and judge work without a pass; so nothing of size d × d is ever
-    made. Parts are held out until 4 096 rows are judged: one of a full sample, all five of 5 000 rows or fewer.
+    they take more than 256 MiB), in which candidates and judge work without a pass. The only sums of size d × d are
+    those of candidates that weigh features against one another, for at most 4 096 features; of more these would need a
+    second pass. Parts are held out until 4 096 rows are judged: one of a full sample, all five of 5 000 rows or fewer.
 
     The judge is ridge regression on standardised features with a penalty of 1. A strong penalty hides what rare
     features do to classifiers without one. Where the chosen features are more than the rows it learns from, as many of
@@ -198,9 +204,9 @@ class AutoSelector(BaseSelector):
 
     def _names(self) -> list[str]:
         """Names of the methods to judge."""
-        known = [name for name in METHODS if get_method(name).resamples_rows]
+        known = [name for name in METHODS if _is_of_sums(get_method(name))]
         if self.candidates is None:
-            return known
+            return [name for name in known if name not in ON_REQUEST]
         names = list(dict.fromkeys(method_name(name.strip()) for name in str(self.candidates).split(",")))
         for name in names:
             if name not in known:
@@ -477,6 +483,11 @@ def _precision(truth: Any, scores: NDArray[np.float64]) -> NDArray[np.float64]:
     step = max(1, _BLOCK_ENTRIES // scores.shape[1])
     parts = [slice(low, low + step) for low in range(0, len(scores), step)]
     return np.concatenate([average_precision(truth[part].toarray() > 0, scores[part]) for part in parts])
+
+
+def _is_of_sums(method: type[BaseSelector]) -> bool:
+    """Whether its scores follow from sums over the rows: of a filter always, of others up to so many features."""
+    return method.resamples_rows or issubclass(method, CandidateSelector)
 
 
 def _shared(candidates: Sequence[_Candidate]) -> list[dict[str, CachedStatistic]]:

@@ -23,7 +23,7 @@ from mlfs_dask_cli.main import mlfs
 from tests.reference import auto as twin
 from tests.storage.memory_reader import make_reader
 
-METHODS_OF_SUMS = [name for name in METHODS if get_method(name).resamples_rows]
+METHODS_OF_SUMS = [name for name in METHODS if get_method(name).resamples_rows or name == "spfs"]
 
 
 def problem(seed=0, n=160, d=12, q=4):
@@ -68,6 +68,19 @@ def test_one_candidate_is_that_method():
             expected.report_.converged,
             expected.report_.iterations,
         )
+
+
+def test_methods_that_weigh_features_against_one_another_can_be_named():
+    X, Y = problem()
+    found = AutoSelector(3, candidates="grro,mico,qpmlfs,spfs").fit(X, Y).report_
+    assert [row["method"] for row in found.extra["judged"]] == ["grro", "mico", "qpmlfs", "spfs"]
+    assert found.passes == found.plan["passes"]
+
+
+def test_methods_that_need_a_second_reading_of_this_data_are_left_out():
+    X, Y = problem(n=30, d=4_097)
+    found = AutoSelector(3, candidates="enm,spfs").fit(X, Y).report_.extra
+    assert found["left_out"] == {"spfs": "it takes 2 readings of this data"}
 
 
 def test_every_method_of_sums_is_a_candidate():
