@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +14,49 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.sparse import count_labels
 from mlfs_dask.fingerprints import digest_of
-from mlfs_dask.typing import Block, FeatureInfo, Profile, RowSource
+from mlfs_dask.typing import Block, FeatureInfo, HeldArray, Profile, RowSource
 
-Columns = NDArray[np.int64] | None
+Columns: TypeAlias = NDArray[np.int64] | None
+
+
+class RowMask:
+    """Chosen rows in one bit a row, where their numbers would take eight bytes each.
+
+    Parameters
+    ----------
+    rows : int64 array, shape (m,)
+        Distinct.
+    n : int
+        Rows in all.
+
+    Attributes
+    ----------
+    bits : uint8 array, shape (ceil(n / 8),)
+
+    Examples
+    --------
+    >>> rows = RowMask(np.array([2, 3, 9]), 12)
+    >>> len(rows), rows.bits.nbytes, rows.between(3, 10)
+    (3, 2, array([3, 9]))
+    """
+
+    def __init__(self, rows: NDArray[np.int64], n: int) -> None:
+        mask = np.zeros(n, dtype=bool)
+        mask[rows] = True
+        self.bits = np.packbits(mask)
+        self._length = len(rows)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def between(self, first: int, last: int) -> NDArray[np.int64]:
+        """Numbers of the chosen rows among first..last-1, rising."""
+        skipped = first % 8
+        bits = np.unpackbits(self.bits[first // 8 : -(-last // 8)], count=last - first + skipped)
+        return first + np.flatnonzero(bits[skipped:])
+
+
+Rows: TypeAlias = range | RowMask
 
 
 class RowSubset(RowSource):
@@ -24,7 +66,7 @@ class RowSubset(RowSource):
     ----------
     source : RowSource
         One that streams.
-    rows : int64 array, shape (m,), range, or None
+    rows : int64 array, shape (m,), RowMask, range, or None
         Rising; None for all.
     features, labels : int64 array, optional
         Chosen columns of X and Y, rising; all by default.
@@ -35,13 +77,14 @@ class RowSubset(RowSource):
 
     Notes
     -----
-    Partitions without chosen rows are not read. It travels to workers with its rows and with its labels, if it has any.
+    Partitions without chosen rows are not read. It travels to workers with the mask of its rows, and with its labels,
+    if it has any.
     """
 
     def __init__(
         self,
         source: RowSource,
-        rows: NDArray[np.int64] | range | None = None,
+        rows: NDArray[np.int64] | Rows | None = None,
         *,
         features: Columns = None,
         labels: Columns = None,
@@ -49,7 +92,7 @@ class RowSubset(RowSource):
         known: FeatureInfo | None = None,
     ) -> None:
         self._source = source
-        self._rows = rows
+        self._rows = rows = RowMask(rows, source.profile.n) if isinstance(rows, np.ndarray) else rows
         self._columns = features
         self._labels = labels
         self._Y = Y
@@ -57,7 +100,7 @@ class RowSubset(RowSource):
         self.residence = "process" if source.residence == "graph" else source.residence
         whole = source.profile
         offsets = source.row_offsets
-        self._row_offsets: NDArray[np.int64] = offsets if rows is None else count_below(rows, offsets)
+        self._row_offsets: NDArray[np.int64] = offsets if rows is None else offsets_of(rows, offsets)
         n = whole.n if rows is None else len(rows)
         d, q = (size if chosen is None else len(chosen) for size, chosen in ((whole.d, features), (whole.q, labels)))
         nonzeros = int(whole.nonzeros * (n / max(whole.n, 1)) * (d / max(whole.d, 1)))
@@ -75,11 +118,20 @@ class RowSubset(RowSource):
             buffer_bytes=whole.buffer_bytes + whole.block_bytes,
             read_bytes=whole.read_bytes * read // max(whole.n, 1),
             weight=None if weights is None else float(weights.sum()),
+            arrays=(*whole.arrays, *self._held_arrays()),
         )
 
     @property
     def profile(self) -> Profile:
         return self._profile
+
+    def _held_arrays(self) -> list[HeldArray]:
+        rows, Y = self._rows, self._Y
+        held = [HeldArray("chosen rows", str(rows.bits.nbytes), "u1")] if isinstance(rows, RowMask) else []
+        if Y is not None:
+            nbytes = Y.data.nbytes + Y.indices.nbytes + Y.indptr.nbytes
+            held.append(HeldArray("labels of chosen rows", str(nbytes), "u1"))
+        return held
 
     @property
     def row_offsets(self) -> NDArray[np.int64]:
@@ -109,7 +161,7 @@ class RowSubset(RowSource):
         return digest_of(
             {
                 "source": whole,
-                "rows": [rows.start, rows.stop, rows.step] if isinstance(rows, range) else rows,
+                "rows": rows.bits if isinstance(rows, RowMask) else rows and [rows.start, rows.stop, rows.step],
                 "columns": [self._columns, self._labels],
                 "labels": None if Y is None else [Y.indptr, Y.indices, Y.data],
             }
@@ -122,7 +174,7 @@ class RowSubset(RowSource):
     @property
     def weights(self) -> NDArray[np.float64] | None:
         weights = self._source.weights
-        return weights if weights is None or self._rows is None else weights[np.asarray(self._rows)]
+        return weights if weights is None or self._rows is None else weights[numbers_of(self._rows)]
 
     def labels_only(self) -> RowSource:
         labels = self._source.labels_only()
@@ -146,20 +198,20 @@ class RowSubset(RowSource):
         chosen = np.diff(self._row_offsets[first : last + 1]) > 0
         edges = np.flatnonzero(np.diff(np.concatenate([[0], chosen, [0]])))
         for start, stop in edges.reshape(-1, 2):  # runs of partitions with chosen rows
+            row = int(self._row_offsets[first + int(start)])
             for block in self._source.stream(first + int(start), first + int(stop)):
-                part = self._chosen(block)
-                if part is not None:
+                part = self._chosen(block, row)
+                if part.X.shape[0]:
                     yield part
+                row += part.X.shape[0]
 
-    def _chosen(self, block: Block) -> Block | None:
+    def _chosen(self, block: Block, row: int) -> Block:
+        """What is chosen of a block of the source; its first row is number `row` of the chosen ones."""
         start, X, Y, weights = block
         if self._rows is not None:
-            low, high = (int(i) for i in count_below(self._rows, np.array([start, start + X.shape[0]])))
-            if high == low:
-                return None
-            inside = np.asarray(self._rows[low:high]) - start
-            start, X = low, X[inside]
-            Y = Y[inside] if self._Y is None else self._Y[low:high]
+            inside = numbers_between(self._rows, start, start + X.shape[0]) - start
+            start, X = row, X[inside]
+            Y = Y[inside] if self._Y is None else self._Y[row : row + len(inside)]
             weights = None if weights is None else weights[inside]
         if self._columns is not None:
             X = X[:, self._columns] if sp.issparse(X) else X.take(self._columns, axis=1)
@@ -170,16 +222,34 @@ class RowSubset(RowSource):
     def all_labels(self) -> sp.csr_array:
         """Y of all chosen rows, as int8, read without X."""
         Y = self._source.all_labels()  # type: ignore[attr-defined]  # of a store
-        Y = Y if self._rows is None else Y[np.asarray(self._rows)]
+        Y = Y if self._rows is None else Y[numbers_of(self._rows)]
         return Y if self._labels is None else Y[:, self._labels]
 
 
-def count_below(rows: NDArray[np.int64] | range, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many of some rising rows come before each bound.
+def numbers_between(rows: Rows, first: int, last: int) -> NDArray[np.int64]:
+    """Numbers of the chosen rows among first..last-1, rising.
 
-    >>> count_below(range(1, 10, 3), np.array([0, 1, 2, 9])), count_below(np.array([4, 6]), np.array([5]))
-    (array([0, 0, 1, 3]), array([1]))
+    >>> numbers_between(range(1, 10, 3), 2, 8)
+    array([4, 7])
+    """
+    if isinstance(rows, RowMask):
+        return rows.between(first, last)
+    low, high = offsets_of(rows, np.array([first, last]))
+    return np.asarray(rows[low:high], np.int64)
+
+
+def numbers_of(rows: Rows) -> NDArray[np.int64]:
+    """Numbers of all chosen rows, rising."""
+    return np.asarray(rows, np.int64) if isinstance(rows, range) else rows.between(0, 8 * len(rows.bits))
+
+
+def offsets_of(rows: Rows, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many of the chosen rows come before each bound, where the bounds rise from 0.
+
+    >>> offsets_of(range(1, 10, 3), np.array([0, 1, 2, 9])), offsets_of(RowMask(np.array([4, 6]), 9), np.array([0, 5]))
+    (array([0, 0, 1, 3]), array([0, 1]))
     """
     if isinstance(rows, range):
         return np.clip(-(-(bounds - rows.start) // rows.step), 0, len(rows)).astype(np.int64)
-    return np.searchsorted(rows, bounds).astype(np.int64)
+    counts = [len(rows.between(first, last)) for first, last in pairwise(bounds.tolist())]
+    return np.cumsum([0, *counts], dtype=np.int64)

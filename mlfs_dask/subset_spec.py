@@ -7,8 +7,9 @@ end before their last number, as in Python. `@FILE`, or the path of a file, has 
 from __future__ import annotations
 
 import csv
+import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -99,13 +100,13 @@ def _read(text: str, n: int, numbers: Mapping[str, int], what: str) -> range | N
         return _read_file(text.removeprefix("@"), n, numbers, what)
     if len(entries) == 1 and entries[0] not in numbers and _RANGE.fullmatch(entries[0]):
         return _range(entries[0], n)  # not an array: it may be long
-    found: list[int] = []
-    for entry in entries:
-        if entry not in numbers and _RANGE.fullmatch(entry):
-            found += _range(entry, n)
-        else:
-            found.append(_number(entry, n, numbers, what))
-    return np.unique(np.array(found, np.int64))
+    found = [
+        np.array(_range(entry, n), np.int64)
+        if entry not in numbers and _RANGE.fullmatch(entry)
+        else np.array([_number(entry, n, numbers, what)])
+        for entry in entries
+    ]
+    return np.unique(np.concatenate([np.empty(0, np.int64), *found]))
 
 
 def _is_known(entry: str, numbers: Mapping[str, int]) -> bool:
@@ -145,28 +146,35 @@ def _distinct(found: list[int], what: str) -> NDArray[np.int64]:
 
 
 def _read_file(path: str, n: int, numbers: Mapping[str, int], what: str) -> NDArray[np.int64]:
+    found = np.fromiter((number for _, _, number in _lines_of(path, n, numbers, what)), np.int64)
+    rising, counts = np.unique(found, return_counts=True)
+    if (counts > 1).any():
+        repeated = int(rising[counts.argmax()])
+        lines = ((line, entry) for line, entry, number in _lines_of(path, n, numbers, what) if number == repeated)
+        (first, _), (line, entry) = itertools.islice(lines, 2)
+        raise DataError(
+            f"this {what} stands in line {first} already", file=path, line=line, value=entry, cure="name it once"
+        )
+    return rising
+
+
+def _lines_of(path: str, n: int, numbers: Mapping[str, int], what: str) -> Iterator[tuple[int, str, int]]:
+    """Number, content and meaning of every line of a file that is not blank."""
     try:
-        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+        with Path(path).open(encoding="utf-8-sig") as stream:
+            for line, ended in enumerate(stream, 1):
+                text = ended.rstrip("\n")
+                entry = text if text in numbers else text.strip()
+                if entry:
+                    yield line, entry, _number_in_line(entry, n, numbers, what, path, line)
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"the file of {what}s cannot be read: {error}", file=path) from error
-    line_of: dict[int, int] = {}
-    for line, text in enumerate(lines, 1):
-        entry = text if text in numbers else text.strip()
-        if not entry:
-            continue
-        try:
-            number = _number(entry, n, numbers, what)
-        except UsageError as error:
-            raise DataError(
-                str(error), file=path, line=line, value=entry, cure=f"name one {what} of the store in every line"
-            ) from None
-        if number in line_of:
-            raise DataError(
-                f"this {what} stands in line {line_of[number]} already",
-                file=path,
-                line=line,
-                value=entry,
-                cure="name it once",
-            )
-        line_of[number] = line
-    return np.array(sorted(line_of), np.int64)
+
+
+def _number_in_line(entry: str, n: int, numbers: Mapping[str, int], what: str, path: str, line: int) -> int:
+    try:
+        return _number(entry, n, numbers, what)
+    except UsageError as error:
+        raise DataError(
+            str(error), file=path, line=line, value=entry, cure=f"name one {what} of the store in every line"
+        ) from None

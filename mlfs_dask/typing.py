@@ -96,6 +96,8 @@ class Profile:
         Sum of the weights of the rows; None where every row counts once.
     remote : bool
         Whether a server sends them, that takes a while to answer however little it is asked for.
+    arrays : tuple of HeldArray
+        What every process holds that reads the rows, beside buffers: which rows are meant, their weights.
     """
 
     n: int
@@ -112,11 +114,17 @@ class Profile:
     read_bytes: int
     weight: float | None = None
     remote: bool = False
+    arrays: tuple[HeldArray, ...] = ()
 
     @property
     def total(self) -> int | float:
         """How many rows count: n, or the sum of their weights."""
         return self.n if self.weight is None else self.weight
+
+    @property
+    def array_bytes(self) -> int:
+        """Bytes of `arrays`."""
+        return sum(array.nbytes({}) for array in self.arrays)
 
     @property
     def itemsize(self) -> int:

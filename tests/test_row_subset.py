@@ -12,7 +12,9 @@ import pytest
 import mlfs_dask as mlfs
 from mlfs_dask.caching import cache
 from mlfs_dask.errors import UsageError
-from mlfs_dask.row_subset import RowSubset
+from mlfs_dask.primitives.pass_plan import PARAMETER_COPIES
+from mlfs_dask.row_subset import RowMask, RowSubset, numbers_of
+from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import METHODS, get_method
 from tests.storage.stores import make_store
 
@@ -40,8 +42,8 @@ def data(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def indices(dataset: Any, part: dict[str, Any]) -> tuple[Any, Any, Any]:
     subset = dataset.subset(**part)
     everything = (np.arange(120), np.arange(8), np.arange(4))
-    chosen = (subset._rows, subset._features, subset._labels)
-    return tuple(whole if each is None else np.asarray(each) for each, whole in zip(chosen, everything, strict=True))
+    chosen = (None if subset._rows is None else numbers_of(subset._rows), subset._features, subset._labels)
+    return tuple(whole if each is None else each for each, whole in zip(chosen, everything, strict=True))
 
 
 @pytest.mark.parametrize("part", PARTS, ids=str)
@@ -98,6 +100,27 @@ def test_partitions_without_chosen_rows_are_not_read(data, monkeypatch):
     assert sum(block.X.shape[0] for block in subset.stream(0, len(offsets) - 1)) == 3
     assert asked == [(0, 1), (2, 3)]
     assert 0 < subset.profile.read_bytes < rows.profile.read_bytes
+
+
+@pytest.mark.parametrize("rows", [[], [0], [8], [7, 8, 15, 16, 25], list(range(26))])
+def test_a_mask_has_the_numbers_of_its_rows(rows):
+    mask = RowMask(np.array(rows, np.int64), 26)
+    assert len(mask) == len(rows)
+    assert numbers_of(mask).tolist() == rows
+    for first in range(27):
+        for last in range(first, 27):
+            assert mask.between(first, last).tolist() == [row for row in rows if first <= row < last]
+
+
+def test_the_mask_of_the_rows_is_in_the_plan(data):
+    """Of numbers of rows, which a range has none of, every process holds a bit a row."""
+    whole = mlfs.open_dataset(data[0])
+    nbytes = 15  # of 120 rows
+    cluster = Resources(2, 1, 2**40, 2**40, client=object())
+    plans = [mlfs.ELC(2).plan(whole.subset(rows=rows).rows, cluster) for rows in ("0:40", np.arange(40))]
+    assert [plan.arrays.get("chosen rows") for plan in plans] == [None, nbytes]
+    assert plans[1].peak_worker_bytes - plans[0].peak_worker_bytes == PARAMETER_COPIES * nbytes
+    assert mlfs.ELC(2).fit(whole.subset(rows=np.arange(40))).report_.plan["arrays"]["chosen rows"] == nbytes
 
 
 def test_parts_have_digests_and_statistics_of_their_own(data, tmp_path):

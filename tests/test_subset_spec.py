@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -65,6 +67,18 @@ def test_rows_of_a_file(tmp_path, monkeypatch):
             choose_rows("train.txt", 20)
     with pytest.raises(DataError, match="the file of rows cannot be read"):
         choose_rows("@none.txt", 20)
+
+
+def test_a_file_of_rows_takes_a_few_bytes_a_row(tmp_path):
+    n = 20_000
+    (tmp_path / "train.txt").write_text("\n".join(map(str, range(n))))
+    tracemalloc.start()
+    try:
+        assert len(choose_rows(f"@{tmp_path}/train.txt", n)) == n
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 64 * n
 
 
 def test_columns_by_name_number_range_and_file(tmp_path):

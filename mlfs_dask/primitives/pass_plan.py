@@ -42,6 +42,10 @@ SPLIT_FROM_BYTES = 16 * 2**20
 #: At most so many pieces.
 MAX_PIECES = 64
 
+#: On a cluster parameters and arrays of the rows exist as they arrive, pickled, and as they are used; and those of the
+#: pass before may.
+PARAMETER_COPIES = 3
+
 
 @dataclass(frozen=True)
 class PassPlan:
@@ -193,6 +197,8 @@ def _shapes_of(profile: Profile, resources: Resources, sizes: PassSizes) -> Iter
     large = sizes.state_bytes >= SPLIT_FROM_BYTES
     pieces = min(slots, MAX_PIECES) if sizes.can_split and resources.client is not None and large else 1
     shared = sizes.parameter_bytes + resources.compiled_bytes * sizes.compiled
+    if resources.client is not None:
+        shared += PARAMETER_COPIES * profile.array_bytes  # in process they are there before the pass
     by_bytes = 0
     if resources.client is not None:
         run_bytes = max(MIN_RUN_BYTES, READ_PER_STATE * sizes.state_bytes)

@@ -27,7 +27,7 @@ from mlfs_dask.admission import admission, process_name
 from mlfs_dask.caching import CacheEntry
 from mlfs_dask.errors import ClusterLostError, DataError, MlfsError, StoreAccessError
 from mlfs_dask.fingerprints import digest_of
-from mlfs_dask.primitives.pass_plan import PassPlan, PassSizes, memory_cure, plan_pass
+from mlfs_dask.primitives.pass_plan import PARAMETER_COPIES, PassPlan, PassSizes, memory_cure, plan_pass
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Block, Profile, RowSource
 from mlfs_dask.worker_watch import WorkerWatch, death_of, partitions_of, read_key
@@ -563,8 +563,8 @@ def pass_sizes(source: RowSource | Profile, statistics: Sequence[Statistic], res
         # Statistics are fed one after another: the temporaries of one are gone when the next begins.
         scratch_bytes=max((s.scratch_bytes(profile) for s in statistics), default=0),
         result_bytes=sum(s.result_bytes for s in statistics),
-        # On a cluster parameters exist as they arrive, pickled, and as they are used; and those of the pass before may.
-        parameter_bytes=sum(s.parameter_bytes for s in statistics) * (1 if resources.client is None else 3),
+        parameter_bytes=sum(s.parameter_bytes for s in statistics)
+        * (1 if resources.client is None else PARAMETER_COPIES),
         can_split=len(statistics) == 1 and statistics[0].can_split,
         compiled=any(s.compiled for s in statistics),
         one_run_per_partition=isinstance(source, RowSource) and source.residence == "graph",

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.fingerprints import digest_of
-from mlfs_dask.typing import Block, FeatureInfo, Profile, RowSource
+from mlfs_dask.typing import Block, FeatureInfo, HeldArray, Profile, RowSource
 
 
 def weighted_rows(source: RowSource, sample_weight: Any) -> RowSource:
@@ -89,8 +90,6 @@ class WeightedRows(RowSource):
         Of m consecutive rows of the source, such that sums of them are exact (`weighted_rows`).
     first : int
         The first of these rows.
-    n_before : int
-        Rows before it that have a weight above 0.
     row_offsets : int64 array, shape (partitions + 1,), optional
         Of the weighted rows, where these rows are one partition of more.
     """
@@ -101,24 +100,20 @@ class WeightedRows(RowSource):
         weights: NDArray[np.float64],
         *,
         first: int = 0,
-        n_before: int = 0,
         row_offsets: NDArray[np.int64] | None = None,
     ) -> None:
         self._source = source
         self._weights = weights
         self._first = first
-        self._n_before = n_before
-        self._row_offsets = self._counted[source.row_offsets] if row_offsets is None else row_offsets
+        if row_offsets is None:
+            counts = [int(np.count_nonzero(weights[low:high])) for low, high in pairwise(source.row_offsets.tolist())]
+            row_offsets = np.cumsum([0, *counts], dtype=np.int64)
+        self._row_offsets = row_offsets
         self.residence = source.residence
 
     @cached_property
-    def _counted(self) -> NDArray[np.int64]:
-        """(m + 1,): rows of weight above 0 before each row, and all of them."""
-        return self._n_before + np.concatenate(([0], np.cumsum(self._weights > 0)))
-
-    @cached_property
     def profile(self) -> Profile:
-        whole, n = self._source.profile, int(self._counted[-1])
+        whole, n = self._source.profile, int(self._row_offsets[-1])
         share = n / max(whole.n, 1)
         return replace(
             whole,
@@ -128,6 +123,7 @@ class WeightedRows(RowSource):
             # Rows without weight are left out of a copy of their block.
             buffer_bytes=whole.buffer_bytes + (whole.block_bytes if n < whole.n else 0) + 16 * whole.block_rows,
             weight=float(self._weights.sum()),
+            arrays=(*whole.arrays, HeldArray("weights of rows", str(len(self._weights)))),
         )
 
     @property
@@ -135,7 +131,7 @@ class WeightedRows(RowSource):
         return self._row_offsets
 
     def labels_only(self) -> RowSource:
-        return WeightedRows(self._source.labels_only(), self._weights)
+        return WeightedRows(self._source.labels_only(), self._weights, row_offsets=self._row_offsets)
 
     @property
     def features(self) -> FeatureInfo:
@@ -145,7 +141,8 @@ class WeightedRows(RowSource):
 
     @property
     def weights(self) -> NDArray[np.float64]:
-        return self._weights[self._weights > 0]
+        weights = self._weights
+        return weights if len(weights) == self.profile.n else weights[weights > 0]
 
     @cached_property
     def digest(self) -> str | None:
@@ -161,15 +158,16 @@ class WeightedRows(RowSource):
 
     def stream(self, first: int, last: int) -> Iterator[Block]:
         """Blocks of partitions first..last-1 in row order."""
+        row = int(self._row_offsets[first])
         for block in self._source.stream(first, last):
             low = block.start - self._first
             weights = self._weights[low : low + block.X.shape[0]]
-            start = int(self._counted[low])
             counted = np.flatnonzero(weights)
             if len(counted) == len(weights):
-                yield Block(start, block.X, block.Y, weights)
+                yield Block(row, block.X, block.Y, weights)
             elif len(counted):
-                yield Block(start, block.X[counted], block.Y[counted], weights[counted])
+                yield Block(row, block.X[counted], block.Y[counted], weights[counted])
+            row += len(counted)
 
     def delayed_partition(self, partition: int) -> Any:
         from dask.delayed import delayed
@@ -179,6 +177,5 @@ class WeightedRows(RowSource):
             self._source.delayed_partition(partition),
             self._weights[low:high],
             first=low + self._first,
-            n_before=int(self._counted[low]),
             row_offsets=self._row_offsets,
         )

@@ -24,6 +24,10 @@ from mlfs_dask.typing import HeldArray, Profile, RowSource
 #: which under a local cluster is this process too.
 MESSAGE_COPIES = 4
 
+#: Copies of the arrays of the rows, which travel as they are: as they arrive in the scheduler, and those of the reading
+#: before. One measured.
+ROW_ARRAY_COPIES = 2
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -164,6 +168,7 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
     DoesNotFitError
         A reading fits the workers in no way.
     """
+    profile = source if isinstance(source, Profile) else source.profile
     names = [step if isinstance(step, str) else step.name for step in cost.steps]
     driver = runtime.driver_bytes() + _library_bytes(cost, resources)
     readings: dict[str, PassPlan] = {}
@@ -182,7 +187,7 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
                 held += planned.peak_worker_bytes
             else:
                 messages = sum(s.parameter_bytes + returned_bytes(source, s) for s in step.statistics)
-                held += MESSAGE_COPIES * messages
+                held += MESSAGE_COPIES * messages + ROW_ARRAY_COPIES * profile.array_bytes
             readings[step.name] = planned
             peak_worker = max(peak_worker, planned.peak_worker_bytes)
             if planned.tasks:
@@ -191,7 +196,8 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
         peak_driver = max(peak_driver, driver + held)
     if resources.client is None:
         peak_worker = peak_driver  # the same process
-    arrays: dict[str, int] = {}
+    # Arrays of the rows have been made before: the bytes of this process hold them.
+    arrays = {array.name: array.nbytes({}) for array in profile.arrays}
     for array in cost.arrays:
         arrays[array.name] = arrays.get(array.name, 0) + array.nbytes(cost.sizes)
     iterates = any(isinstance(step, Reading) and step.typical for step in cost.steps)

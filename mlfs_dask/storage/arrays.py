@@ -12,7 +12,7 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from numpy.typing import NDArray
 
 from mlfs_dask.blocks.sparse import as_matrix, columns_of_block
-from mlfs_dask.row_subset import Columns, RowSubset, count_below
+from mlfs_dask.row_subset import Columns, Rows, RowSubset, numbers_between, offsets_of
 from mlfs_dask.storage.store_reader import MatrixLayout, StoreLocation, StoreRows, read_block
 
 
@@ -96,8 +96,8 @@ def lazy_matrix(
 def chosen_blocks(
     whole: da.Array,
     source: RowSubset,
-    rows: NDArray[np.int64] | range | None,
-    columns: NDArray[np.int64] | None,
+    rows: Rows | None,
+    columns: Columns,
     name: str,
 ) -> da.Array:
     """Chosen rows and columns of a lazy matrix, block by block.
@@ -108,15 +108,16 @@ def chosen_blocks(
         With one block of columns.
     source : RowSubset
         The same rows, which passes read faster.
-    rows, columns : int array, range or None
+    rows : range, RowMask or None
+    columns : int array or None
         Rising; None for all.
     name : str
     """
     bounds = np.cumsum((0, *whole.chunks[0]))
-    inside = bounds if rows is None else count_below(rows, bounds)
+    inside = bounds if rows is None else offsets_of(rows, bounds)
     chosen = [
-        None if rows is None else np.asarray(rows[low:high], np.int64) - start
-        for (low, high), start in zip(itertools.pairwise(inside.tolist()), bounds.tolist(), strict=False)
+        None if rows is None else numbers_between(rows, start, stop) - start
+        for start, stop in itertools.pairwise(bounds.tolist())
     ]
     graph: dict[Any, Any] = {
         (name, part, 0): (_choose, (whole.name, part, 0), each, columns) for part, each in enumerate(chosen)

@@ -20,7 +20,7 @@ from mlfs_dask.blocks.sparse import count_labels
 from mlfs_dask.errors import DataError, MlfsError, number_of
 from mlfs_dask.json_text import parse_json
 from mlfs_dask.redaction import redact
-from mlfs_dask.row_subset import RowSubset
+from mlfs_dask.row_subset import RowMask, RowSubset, numbers_of
 from mlfs_dask.storage.access import access_error, fault_of
 from mlfs_dask.storage.anndata_encoding import read_vector
 from mlfs_dask.storage.digest import ROOT_KEY, new_hash, root_is_intact
@@ -363,7 +363,8 @@ class DatasetSubset(Dataset):
         super().__init__(whole._location, whole.schema, whole._metadata)
         self._whole = whole
         n = whole.shape[0]
-        self._rows = None if rows is None else choose_rows(rows, n)
+        chosen = None if rows is None else choose_rows(rows, n)
+        self._rows = RowMask(chosen, n) if isinstance(chosen, np.ndarray) else chosen
         self._features = None if features is None else choose_columns(features, whole.feature_names.tolist(), "feature")
         self._labels = None if labels is None else choose_columns(labels, whole.label_names.tolist(), "label")
         given = {"rows": rows, "labels": labels, "features": features}
@@ -401,7 +402,7 @@ class DatasetSubset(Dataset):
         # Another digest: it was chosen in Python, or its file has changed. Nothing tells which rows it had.
         if other.digest != record["digest"] or other._rows is None:
             return True
-        return bool(np.isin(self._rows, other._rows).any())
+        return bool(np.isin(numbers_of(self._rows), numbers_of(other._rows)).any())
 
     @property
     def label_counts(self) -> NDArray[np.int64]:

@@ -13,11 +13,13 @@ from mlfs_dask import runtime
 from mlfs_dask.caching import cache
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.primitives.moments import Moments
+from mlfs_dask.primitives.pass_plan import PARAMETER_COPIES
 from mlfs_dask.primitives.passes import CacheableStatistic, Statistic, plan_statistics
 from mlfs_dask.primitives.row_sources import ArrayRows
 from mlfs_dask.runtime import COMPILED_BYTES, PROCESS_BYTES, TREES_BYTES, Resources
 from mlfs_dask.selectors.costs import (
     MESSAGE_COPIES,
+    ROW_ARRAY_COPIES,
     Cost,
     HeldArray,
     PassRunner,
@@ -135,6 +137,26 @@ def test_in_this_process_the_driver_holds_what_the_reading_does():
     larger = HeldArray("W", "50 m", "u1", "loop")
     plan = project(Cost([Reading("sums", (statistic,)), "loop"], {"m": MIB}, [*arrays, larger]), source(), HERE)
     assert plan.peak_driver_bytes == (100 + 1 + 50) * MIB
+
+
+def test_arrays_of_the_rows_are_on_the_workers_and_on_their_way():
+    """The driver has made them before."""
+    rows = HeldArray("chosen rows", str(MIB), "u1")
+    plain = replace(source().profile, partitions=1)
+    for resources, on_worker, on_driver in ((HERE, 0, 0), (CLUSTER, PARAMETER_COPIES, ROW_ARRAY_COPIES)):
+        small, large = (
+            project(Cost([Reading("sums", (Sized(),))]), replace(plain, arrays=arrays), resources)
+            for arrays in ((), (rows,))
+        )
+        assert large.arrays == {"chosen rows": MIB}
+        assert large.readings["sums"].peak_worker_bytes - small.readings["sums"].peak_worker_bytes == on_worker * MIB
+        assert large.peak_driver_bytes - small.peak_driver_bytes == on_driver * MIB
+    with pytest.raises(DoesNotFitError):
+        project(
+            Cost([Reading("sums", (Sized(),))]),
+            replace(plain, arrays=(rows,)),
+            replace(CLUSTER, memory_limit=int((PROCESS_BYTES + 2 * MIB) / 0.8)),
+        )
 
 
 def test_with_a_cluster_the_driver_holds_messages():

@@ -30,10 +30,12 @@ if __name__ == "__main__":  # workers import nothing of this
 
     warnings.simplefilter("ignore")
     store, method, parameters = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
-    workers, limit = map(int, sys.argv[4:])
+    workers, limit, weighted = map(int, sys.argv[4:])
+    dataset = open_dataset(store)
+    given = {"sample_weight": [1.0, 0.5] * (dataset.shape[0] // 2)} if weighted else {}
     with connect(workers=workers, memory_limit=limit * 2**20):
-        report = get_method(method)(10, **parameters).fit(open_dataset(store)).report_
-    print(json.dumps([report.passes, report.peak_worker_bytes, report.plan["peak_worker_bytes"]]))
+        report = get_method(method)(dataset.shape[1] // 2, **parameters).fit(dataset, **given).report_
+    print(json.dumps([report.passes, report.peak_worker_bytes, report.plan]))
 """
 
 
@@ -53,6 +55,16 @@ def stores(tmp_path_factory):
     return folder
 
 
+def fit(path, method, parameters, workers, limit, folder, *, weighted=False):
+    """Passes, the peak of a worker, and the plan, of a selection by a process of its own."""
+    script = folder / "fit.py"
+    script.write_text(FIT)
+    command = [sys.executable, str(script), str(path), method, json.dumps(parameters)]
+    ran = subprocess.run([*command, *map(str, (workers, limit, int(weighted)))], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout.splitlines()[-1])
+
+
 @pytest.mark.cluster
 @pytest.mark.parametrize(
     ("method", "store", "workers", "limit", "passes"),
@@ -67,16 +79,25 @@ def stores(tmp_path_factory):
     ],
 )
 def test_peaks_are_within_a_fifth_of_the_plan(method, store, workers, limit, passes, stores, tmp_path):
-    script = tmp_path / "fit.py"
-    script.write_text(FIT)
     path, parameters = stores / f"{store}.zarr", PARAMETERS.get(method, {})
     # The kernels are then in Numba's cache: pairs are counted by those of `enm`, products are those of `elc`.
     loads = {"scls": "enm", "spfs": "elc"}.get(method, method)
     get_method(loads)(10, **PARAMETERS.get(loads, {})).fit(open_dataset(path))
-    command = [sys.executable, str(script), str(path), method, json.dumps(parameters), str(workers), str(limit)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ran.returncode == 0, ran.stderr
-    made, measured, planned = json.loads(ran.stdout.splitlines()[-1])
+    made, measured, plan = fit(path, method, parameters, workers, limit, tmp_path)
+    planned = plan["peak_worker_bytes"]
     assert made >= passes
     # Pages of LLVM count with a process as the system keeps them: 70 to 140 MiB where 135 are planned.
     assert 0.8 <= measured / planned <= 1.06, (measured, planned)
+
+
+@pytest.mark.cluster
+def test_what_weights_of_rows_take_is_in_the_plan(tmp_path):
+    n = 3_000_000
+    rng = np.random.default_rng(0)
+    X, Y = rng.random((n, 2), dtype=np.float32), (rng.random((n, 1)) < 0.3).astype(np.int8)
+    convert_reader(lambda: make_reader(X, Y), tmp_path / "a.zarr")
+    (_, plain, plan), (_, weighted, larger) = (
+        fit(tmp_path / "a.zarr", "elc", {}, 2, 1024, tmp_path, weighted=weighted) for weighted in (False, True)
+    )
+    assert larger["arrays"]["weights of rows"] == 8 * n
+    assert 8 * n <= weighted - plain <= larger["peak_worker_bytes"] - plan["peak_worker_bytes"]
