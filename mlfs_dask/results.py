@@ -16,7 +16,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,8 @@ SELECTED = "selected.txt"
 RECORD = "run.json"
 LABELS = "labels.zarr"
 COLUMNS = ("rank", "feature_index", "feature_name", "score")
+#: Further columns, of runs that shuffled or resampled the rows.
+REPLICATE_COLUMNS = ("q_value", "rank_low", "rank_high", "selection_frequency")
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,8 @@ class Run:
         Names in the order of `ranking`.
     record : dict
         Content of `run.json`.
+    replicates : mapping of str to float64 array, shape (d,)
+        Those of `REPLICATE_COLUMNS` that there are, in the order of `ranking`.
     """
 
     path: str
@@ -83,6 +87,7 @@ class Run:
     scores: NDArray[np.float64]
     feature_names: list[str]
     record: dict[str, Any]
+    replicates: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
 
     @property
     def k(self) -> int:
@@ -409,11 +414,14 @@ def read_run(path: str, *, storage_options: Mapping[str, Any] | None = None) -> 
         raise DataError(f"this is not the record of a run ({error}).", file=f"{path}/{RECORD}", cure=_CURE) from error
     file = f"{path}/{RANKING}"
     rows = csv.reader(io.StringIO(read_text(path, RANKING, storage_options=storage_options), newline=""))
-    if tuple(next(rows, ()))[: len(COLUMNS)] != COLUMNS:
+    header = tuple(next(rows, ()))
+    if header[: len(COLUMNS)] != COLUMNS:
         raise DataError(f"expected the columns {', '.join(COLUMNS)}.", file=file, line=1, cure=_CURE)
     indices: list[int] = []
     names: list[str] = []
     scores: list[float] = []
+    replicates: dict[str, list[float]] = {name: [] for name in REPLICATE_COLUMNS if name in header}
+    places = [header.index(name) for name in replicates]
     for expected, row in enumerate(rows, start=1):
         try:
             rank, index, name, score = row[: len(COLUMNS)]
@@ -422,7 +430,9 @@ def read_run(path: str, *, storage_options: Mapping[str, Any] | None = None) -> 
             indices.append(int(index))
             names.append(name)
             scores.append(float(score))
-        except ValueError as error:
+            for values, place in zip(replicates.values(), places, strict=True):
+                values.append(float(row[place]))
+        except (ValueError, IndexError) as error:
             raise DataError(str(error), file=file, line=rows.line_num, cure=_CURE) from error
     if len(indices) != n_features or sorted(indices) != list(range(n_features)) or not 1 <= k <= n_features:
         raise DataError(
@@ -430,7 +440,8 @@ def read_run(path: str, *, storage_options: Mapping[str, Any] | None = None) -> 
             file=file,
             cure=_CURE,
         )
-    return Run(path, np.array(indices, np.int64), np.array(scores), names, record)
+    further = {name: np.array(values) for name, values in replicates.items()}
+    return Run(path, np.array(indices, np.int64), np.array(scores), names, record, further)
 
 
 def finished_run(

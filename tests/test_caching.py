@@ -29,6 +29,7 @@ from mlfs_dask.primitives.label_statistics import Labels
 from mlfs_dask.primitives.moments import Moments
 from mlfs_dask.primitives.passes import count_passes, run_pass
 from mlfs_dask.primitives.products import LabelProducts
+from mlfs_dask.primitives.resampling import Resampled
 from mlfs_dask.primitives.row_sources import ArrayRows
 from mlfs_dask.primitives.scaling import Scaling
 from mlfs_dask.primitives.subsets import row_subset
@@ -571,6 +572,59 @@ def test_after_an_append_only_what_is_new_is_read(method, growing):
     assert grown.report_.bytes_read == planned.bytes_read == dataset.rows.tail(partitions).profile.read_bytes
     assert grown.report_.bytes_read < expected.report_.bytes_read / 4
     assert grown.report_.extra["from_cache"]
+
+
+REPLICATES = ["elc", "mfs-f", "enm", "ela-chi"]
+
+
+@pytest.mark.parametrize("method", REPLICATES)
+def test_replicates_are_read_for_once(method, growing):
+    X, Y, folder, sparse = growing
+    dataset = mlfs.open_dataset(grown_store(folder / "a.zarr", X, Y, (70, 120), sparse=sparse))
+
+    def fit(**parameters):
+        selector = get_method(method)("auto", **{"fdr": 0.3, "resamples": 3, "random_state": 0, **parameters})
+        planned = selector.plan(dataset.rows, current_resources()).passes
+        fitted = selector.fit(dataset)
+        assert fitted.report_.passes == planned
+        return fitted
+
+    with cache(folder / "cache"):
+        first, again, *others = (fit(**each) for each in ({}, {}, {"resamples": 4}, {"random_state": 1}, {"fdr": 0.4}))
+    assert (first.report_.passes, again.report_.passes) == (2, 0)
+    assert all(other.report_.passes for other in others)
+    for name in ("scores_", "q_values_", "rank_intervals_", "selection_frequency_", "support_"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(first, name))
+
+
+@pytest.mark.parametrize("method", REPLICATES)
+def test_after_an_append_resamples_read_only_what_is_new(method, growing):
+    X, Y, folder, sparse = growing
+    selector = get_method(method)(3, resamples=4, random_state=0)
+    store = grown_store(folder / "a.zarr", X, Y, (100,), sparse=sparse)
+    with cache(folder / "cache"):
+        selector.fit(mlfs.open_dataset(store))
+        dataset = mlfs.open_dataset(_append(store, X[100:], Y[100:]))
+        grown = selector.fit(dataset)
+    assert grown.report_.bytes_read == dataset.rows.tail(dataset.rows.earlier[-1][1]).profile.read_bytes
+    intervals, frequency, read = grown.rank_intervals_, grown.selection_frequency_, grown.report_.bytes_read
+    whole = selector.fit(dataset)
+    assert read < whole.report_.bytes_read / 4
+    np.testing.assert_array_equal(intervals, whole.rank_intervals_)
+    np.testing.assert_array_equal(frequency, whole.selection_frequency_)
+
+
+def test_of_states_of_replicates_too_large_to_keep_the_results_are_kept(growing, monkeypatch):
+    monkeypatch.setattr(Resampled, "keeps_state", False)
+    X, Y, folder, sparse = growing
+    selector = mlfs.ENM(3, resamples=4)
+    store = grown_store(folder / "a.zarr", X, Y, (100,), sparse=sparse)
+    with cache(folder / "cache"):
+        read = [selector.fit(mlfs.open_dataset(store)).report_.bytes_read for _ in range(2)]
+        _append(store, X[100:], Y[100:])
+        read.append(selector.fit(mlfs.open_dataset(store)).report_.bytes_read)
+    assert read[1] == 0
+    assert read[2] > read[0]
 
 
 def test_of_appended_rows_no_old_partition_is_read(growing, monkeypatch):

@@ -67,6 +67,17 @@ def test_reads_back_to_the_same_bits(tmp_path: Path) -> None:
     assert run.record == record()
 
 
+def test_columns_of_replicates_come_back_and_others_do_not(tmp_path: Path) -> None:
+    share = np.array([0.1, 0.2, 0.3, 0.4, 0.5])
+    write(tmp_path / "run", columns={"selection_frequency": share, "note": np.array(list("abcde"))})
+    found = read_run(str(tmp_path / "run")).replicates
+    assert {name: values.tolist() for name, values in found.items()} == {"selection_frequency": share[RANKING].tolist()}
+    file = tmp_path / "run" / "ranking.csv"
+    file.write_text(file.read_text().replace(",0.4,", ",much,"))
+    with pytest.raises(DataError, match=r"line 2.*much"):
+        read_run(str(tmp_path / "run"))
+
+
 def test_a_line_break_in_a_name_does_not_make_two_lines(tmp_path: Path) -> None:
     write(tmp_path / "run", record=record(k=5))
     assert (tmp_path / "run" / "selected.txt").read_text().splitlines()[3] == "line\\nbreak"

@@ -152,6 +152,18 @@ class MergeableStatistic(CachedStatistic):
         """The state that `state_to_arrays` was given."""
         return tuple(arrays[name] for name in self.state_names)
 
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes that `state_to_arrays` allocates."""
+        return 0
+
+    def continue_state(self, kept: State, added: State) -> State:
+        """A kept state with that of further rows added to it; `added` stays as it is."""
+        # Counts of many rows may have a wider type than those of the first.
+        state = tuple(old.astype(new.dtype, copy=False) for old, new in zip(kept, added, strict=True))
+        self.merge(state, added)
+        return state
+
 
 class StateOf(Statistic):
     """Statistic: the state of another one, as the process that reads it merges it."""
@@ -159,10 +171,11 @@ class StateOf(Statistic):
     def __init__(self, statistic: MergeableStatistic, resources: Resources, *, continued: bool) -> None:
         self.statistic = statistic
         self.compiled = statistic.compiled
-        # In process the result and a state that is continued are held beside the state that was read.
+        # In process the result, a state that is continued, and copies to keep are held beside the state that was read.
         self._result_bytes = statistic.state_bytes
         if resources.client is None:
-            self._result_bytes = statistic.result_bytes + statistic.state_bytes * continued
+            own = statistic.state_bytes * continued + statistic.copied_bytes
+            self._result_bytes = statistic.result_bytes + own
 
     @property
     def state_bytes(self) -> int:
@@ -192,17 +205,46 @@ class StateOf(Statistic):
         return state
 
 
-class StatisticGroup(Statistic):
+class StatisticGroup(MergeableStatistic):
     """Statistic: the results of several, in a list.
 
     Parameters
     ----------
-    statistics : sequence of Statistic
+    statistics : sequence of MergeableStatistic
     """
 
-    def __init__(self, statistics: Sequence[Statistic]) -> None:
+    kind = "group"
+
+    def __init__(self, statistics: Sequence[MergeableStatistic]) -> None:
         self.statistics = statistics
         self.compiled = any(statistic.compiled for statistic in statistics)
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        return {"of": [[statistic.state_kind, statistic.state_parameters] for statistic in self.statistics]}
+
+    @property
+    def keeps_state(self) -> bool:
+        return all(statistic.keeps_state for statistic in self.statistics)
+
+    @property
+    def copied_bytes(self) -> int:
+        return sum(statistic.copied_bytes for statistic in self.statistics)
+
+    def state_to_arrays(self, state: State) -> Mapping[str, NDArray[Any]]:
+        parts = enumerate(zip(self.statistics, state, strict=True))
+        return {f"{name}-{i}": a for i, (each, own) in parts for name, a in each.state_to_arrays(own).items()}
+
+    def state_from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> State:
+        named = [
+            {name.rpartition("-")[0]: array for name, array in arrays.items() if name.endswith(f"-{i}")}
+            for i in range(len(self.statistics))
+        ]
+        return [each.state_from_arrays(own) for each, own in zip(self.statistics, named, strict=True)]
+
+    def continue_state(self, kept: State, added: State) -> State:
+        states = zip(self.statistics, kept, added, strict=True)
+        return [statistic.continue_state(old, new) for statistic, old, new in states]
 
     @property
     def state_bytes(self) -> int:
@@ -513,9 +555,7 @@ def _result(source: RowSource, task: _Task, number: int, states: Sequence[State]
         return computed
     statistic, state = form.statistic, computed
     if states:
-        # Counts of many rows may have a wider type than those of the first.
-        state = tuple(old.astype(new.dtype, copy=False) for old, new in zip(states[number], computed, strict=True))
-        statistic.merge(state, computed)
+        state = statistic.continue_state(states[number], computed)
     _state_entry(source, statistic).save(statistic.state_to_arrays(state))
     return statistic.finalize(state)
 

@@ -27,21 +27,34 @@ resample: for many rows the multinomial draws of the bootstrap, without their su
 from __future__ import annotations
 
 import bisect
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.row_draws import poisson_counts, shuffled_places
-from mlfs_dask.primitives.pass_plan import pass_fits, split_evenly
-from mlfs_dask.primitives.passes import SplittableStatistic, State, Statistic, pass_sizes
+from mlfs_dask.errors import DoesNotFitError
+from mlfs_dask.primitives.pass_plan import split_evenly
+from mlfs_dask.primitives.passes import (
+    CacheableStatistic,
+    MergeableStatistic,
+    SplittableStatistic,
+    State,
+    plan_statistics,
+)
 from mlfs_dask.primitives.sample import RowSample, SampledRows, draw_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Block, Profile, RowSource
 
 #: Rows whose labels shuffles draw from: a label's share of them is off by 0.2 % of the rows (one standard error).
 POOL_ROWS = 65536
+
+#: Bytes up to which the states of replicates are kept, where they are larger than the results: they travel to the
+#: driver.
+KEPT_STATE_BYTES = 32 * 2**20
 
 #: Rows of a resampled block for each of the block, at most. Of 4 096 rows the standard error is 1.6 %.
 _RESAMPLED_ROWS = 1.25
@@ -125,12 +138,15 @@ def draw_pool(sample: SampledRows, seed: int) -> sp.csr_array:
     return sp.csr_array(sample.Y[order])
 
 
-class Resampled(SplittableStatistic):
+class Resampled(MergeableStatistic, SplittableStatistic):
     """Statistic: the results of another one for every replicate of the rows, in a list.
+
+    Its state is kept for other jobs. After an append that of resamples is continued; shuffles draw from the labels of
+    all rows, which are then others.
 
     Parameters
     ----------
-    statistic : Statistic
+    statistic : MergeableStatistic
     resampling : Resampling
     profile : Profile
         Of the rows.
@@ -138,9 +154,11 @@ class Resampled(SplittableStatistic):
         Replicates first..last-1 alone; all by default.
     """
 
+    kind = "resampled"
+
     def __init__(
         self,
-        statistic: Statistic,
+        statistic: MergeableStatistic,
         resampling: Resampling,
         profile: Profile,
         first: int = 0,
@@ -151,6 +169,43 @@ class Resampled(SplittableStatistic):
         self.replicates = range(first, len(resampling) if last is None else last)
         self.compiled = statistic.compiled
         self._pool_bytes = resampling.pool_bytes(profile)
+        self._n = profile.n
+
+    @property
+    def _replicate_parameters(self) -> dict[str, Any]:
+        own = self.resampling
+        return {
+            "replicates": [own.shuffles, own.resamples, self.replicates.start, self.replicates.stop],
+            "seed": own.seed,
+            # What is drawn from n rows follows from the seed.
+            "pool": self._n if own.shuffles else None,
+        }
+
+    @property
+    def state_kind(self) -> str:
+        return "resampled-states"
+
+    @property
+    def state_parameters(self) -> Mapping[str, Any]:
+        return {"of": [self.statistic.state_kind, self.statistic.state_parameters], **self._replicate_parameters}
+
+    @property
+    def keeps_state(self) -> bool:
+        bound = max(KEPT_STATE_BYTES, 2 * self.result_bytes)
+        return self.statistic.keeps_state and self.state_bytes <= bound
+
+    @property
+    def copied_bytes(self) -> int:
+        return self.state_bytes
+
+    def state_to_arrays(self, state: State) -> Mapping[str, NDArray[Any]]:
+        return _stacked([self.statistic.state_to_arrays(own) for own in state])
+
+    def state_from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> State:
+        return [self.statistic.state_from_arrays(own) for own in _unstacked(arrays, len(self.replicates))]
+
+    def continue_state(self, kept: State, added: State) -> State:
+        return [self.statistic.continue_state(old, new) for old, new in zip(kept, added, strict=True)]
 
     @property
     def can_split(self) -> bool:
@@ -206,14 +261,51 @@ class Resampled(SplittableStatistic):
         return self.statistic
 
 
+class ResampledScores(Resampled, CacheableStatistic):
+    """Statistic: `Resampled` of one whose results are far smaller than its states, and are kept where those are not.
+
+    Parameters
+    ----------
+    statistic : CacheableStatistic
+        A `MergeableStatistic` too.
+    resampling, profile, first, last
+        As of `Resampled`.
+    """
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        return {"of": [self.statistic.kind, self.statistic.parameters], **self._replicate_parameters}
+
+    def to_arrays(self, result: list[Any]) -> Mapping[str, NDArray[Any]]:
+        return _stacked([self._cacheable.to_arrays(own) for own in result])
+
+    def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> list[Any]:
+        return [self._cacheable.from_arrays(own) for own in _unstacked(arrays, len(self.replicates))]
+
+    @property
+    def _cacheable(self) -> CacheableStatistic:
+        assert isinstance(self.statistic, CacheableStatistic)
+        return self.statistic
+
+
+def _stacked(replicates: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """Arrays of the same names and shapes of every replicate, as arrays with an axis more."""
+    return {name: np.stack([arrays[name] for arrays in replicates]) for name in replicates[0]}
+
+
+def _unstacked(arrays: Mapping[str, NDArray[Any]], replicates: int) -> list[dict[str, NDArray[Any]]]:
+    """The arrays of every replicate that `_stacked` was given."""
+    return [{name: array[i] for name, array in arrays.items()} for i in range(replicates)]
+
+
 def replicate_groups(
-    statistic: Statistic, resampling: Resampling, source: RowSource | Profile, resources: Resources
+    statistic: MergeableStatistic, resampling: Resampling, source: RowSource | Profile, resources: Resources
 ) -> list[Resampled]:
     """Statistics that serve all replicates together: one, or the fewest runs of replicates that fit the workers.
 
     Parameters
     ----------
-    statistic : Statistic
+    statistic : MergeableStatistic
     resampling : Resampling
     source : RowSource or Profile
     resources : Resources
@@ -224,7 +316,11 @@ def replicate_groups(
         return [Resampled(statistic, resampling, profile, *run) for run in split_evenly(len(resampling), n)]
 
     def fits(n: int) -> bool:
-        return pass_fits(profile, resources, pass_sizes(source, groups(n)[:1], resources))
+        try:
+            plan_statistics(source, groups(n)[:1], resources)
+        except DoesNotFitError:
+            return False
+        return True
 
     # Where even one replicate does not fit, the plan of its reading says so.
     return groups(1 + bisect.bisect_left(range(1, len(resampling)), True, key=fits))

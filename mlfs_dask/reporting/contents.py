@@ -193,12 +193,13 @@ def run_name(method: str, params: Mapping[str, Any], evaluated: Iterable[Mapping
 
 
 def changed_params(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters that are not the method's defaults; how many features are kept, and the seed, have their own place."""
+    """Parameters that are not the method's defaults; those of k, seed and resamples have their own place."""
     defaults = get_method(method)().get_params() if method in METHODS else {}
     return {
         name: value
         for name, value in sorted(params.items())
-        if name not in ("n_features_to_select", "random_state") and (name not in defaults or value != defaults[name])
+        if name not in ("n_features_to_select", "random_state", "fdr", "resamples")
+        and (name not in defaults or value != defaults[name])
     }
 
 

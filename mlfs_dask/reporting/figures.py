@@ -418,6 +418,82 @@ def best_features(run: str, names: Sequence[str], scores: NDArray[np.float64], s
     )
 
 
+def rank_intervals(
+    run: str,
+    names: Sequence[str],
+    low: NDArray[np.float64],
+    high: NDArray[np.float64],
+    frequency: NDArray[np.float64],
+    k: int,
+    style: Style,
+    *,
+    name: str,
+) -> Figure:
+    """How far the ranks of the best features vary between resamples of the rows.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Of features, best first.
+    low, high : float64 array, shape (d,)
+        Ranks, from 1, between which nine of ten resamples rank each feature.
+    frequency : float64 array, shape (d,)
+        Share of the resamples in which each feature is among the best k.
+    k : int
+    """
+    import pandas as pd
+
+    count = min(MAX_NAMES, len(names))
+    ranks = np.arange(1, count + 1)
+    low, high, frequency = low[:count], high[:count], frequency[:count]
+
+    def draw(axes: Axes) -> None:
+        axes.hlines(ranks, low, high, color=style.colour, lw=2.5, alpha=0.6)
+        axes.plot(ranks, ranks, style.marker or "o", color=style.colour, markersize=5, lw=0)
+        axes.axvline(k + 0.5, color=QUIET, linestyle="--", lw=1)
+        for rank, share in zip(ranks, frequency, strict=True):
+            axes.annotate(
+                f"{share:.0%}",
+                (1, rank),
+                (5, 0),
+                xycoords=("axes fraction", "data"),
+                textcoords="offset points",
+                va="center",
+            )
+        axes.set_yticks(ranks, [f"{rank}. {shortened(each)}" for rank, each in zip(ranks, names, strict=False)])
+        axes.set_ylim(count + 0.5, 0.5)
+        axes.grid(axis="y", visible=False)
+        axes.set_xlabel("rank")
+        if high.max() > 20 * count:
+            _logarithmic(axes, "x")
+        else:
+            _whole_numbers(axes)
+
+    return Figure(
+        name,
+        f"{run}: ranks in resamples of the rows",
+        f"{run}: the rank of each of the {count} best features (the marker), the ranks between which nine of ten "
+        "resamples of the rows have it (the bar), and at the right the share of the resamples in which it is among the "
+        f"best {k}, left of the dashed line.",
+        "; ".join(
+            f"{each} rank {rank}, {first:.0f} to {last:.0f}, {share:.0%}"
+            for each, rank, first, last, share in zip(names, ranks, low, high, frequency, strict=False)
+        )
+        + ".",
+        pd.DataFrame(
+            {
+                "rank": ranks,
+                "feature": list(names[:count]),
+                "rank_low": low,
+                "rank_high": high,
+                "selection_frequency": frequency,
+            }
+        ),
+        draw,
+        size=(4.4, 0.7 + 0.19 * count),
+    )
+
+
 def shortened(text: str, length: int = 22) -> str:
     """A name that fits beside a figure; the middle goes.
 

@@ -27,7 +27,7 @@ from mlfs_dask.reporting.comparison_folder import anchor, figures_of
 from mlfs_dask.reporting.contents import Contents, LabelledRun, changed_params, read_contents
 from mlfs_dask.reporting.figures import Figure, Styles, inline_svg, write_figure
 from mlfs_dask.reporting.sections import Block, Section
-from mlfs_dask.reporting.summary import best_features, chosen_features, leading_case, summary
+from mlfs_dask.reporting.summary import best_features, chosen_features, leading_case, rank_intervals, summary
 from mlfs_dask.reporting.tables import (
     Cell,
     Table,
@@ -211,7 +211,8 @@ def _merge_same_rankings(runs: Sequence[LabelledRun]) -> list[LabelledRun]:
     by_ranking: dict[tuple[Any, ...], list[LabelledRun]] = {}
     for labelled in runs:
         run = labelled.run
-        key = (labelled.dataset, labelled.store.get("digest"), run.ranking.tobytes(), run.scores.tobytes())
+        ranked = run.ranking.tobytes(), run.scores.tobytes(), tuple(run.replicates)
+        key = (labelled.dataset, labelled.store.get("digest"), *ranked)
         by_ranking.setdefault(key, []).append(labelled)
     return [replace(group[0], label=" and ".join(each.label for each in group)) for group in by_ranking.values()]
 
@@ -563,6 +564,7 @@ def _rankings(
         scales = run.record.get("extra", {}).get("score_scales", ())
         figures = [
             draw.score_curve(labelled.label, run.scores, run.k, style, scales=scales, name=f"{name}-scores"),
+            *rank_intervals(labelled, styles),
             best_features(labelled, styles),
         ]
         if image_shape is not None:
@@ -570,8 +572,46 @@ def _rankings(
                 draw.image_map(labelled.label, run.ranking, run.scores, run.k, image_shape, name=f"{name}-map")
             )
         figures = [figure for figure in figures if figure.name not in shown]
-        section.blocks.append(Block(labelled.label, figures=figures, folded=number >= MAX_OPEN))
+        texts, tables = _replicates(labelled) if run.replicates else ([], [])
+        block = Block(labelled.label, texts=texts, tables=tables, figures=figures, folded=number >= MAX_OPEN)
+        section.blocks.append(block)
     return section
+
+
+def _replicates(labelled: LabelledRun) -> tuple[list[str], list[Table]]:
+    """What shuffled and resampled rows say of the chosen features, of as many as a page shows."""
+    run = labelled.run
+    known = {
+        "q_value": ("q-value", ".2g"),
+        "rank_low": ("rank from", ".0f"),
+        "rank_high": ("rank to", ".0f"),
+        "selection_frequency": ("times chosen", ".0%"),
+    }
+    texts = []
+    if "q_value" in run.replicates:
+        fdr = run.record["params"]["fdr"]
+        texts.append(
+            "q-value: the least false discovery rate at which a feature beats shuffled labels. As many features are "
+            f"chosen as have at most {fdr:g}."
+        )
+    if "selection_frequency" in run.replicates:
+        texts.append(
+            "Rank from, to: nine of ten resamples of the rows rank the feature between them. Times chosen: the share "
+            f"of the resamples in which it is among the best {run.k:,}."
+        )
+    shown = {name: known[name] for name in run.replicates}
+    count = min(run.k, MAX_ROWS)
+    rows = [
+        [
+            text_cell(run.feature_names[i]),
+            count_cell(i + 1),
+            number_cell(run.scores[i]),
+            *(number_cell(run.replicates[name][i], form) for name, (_, form) in shown.items()),
+        ]
+        for i in range(count)
+    ]
+    title = f"{labelled.label}: the {'chosen' if count == run.k else f'first {count} chosen'} features"
+    return texts, [Table(title, ["feature", "rank", "score", *(column for column, _ in shown.values())], rows)]
 
 
 def _labels(runs: Sequence[LabelledRun], drawn: Sequence[LabelledRun], notes: list[str]) -> Section:

@@ -26,6 +26,8 @@ MAX_NAMED = 5
 """Features that a sentence names."""
 MAX_DRAWN = 12
 """Features in the figure of a data set."""
+OFTEN = 0.9
+"""Share of the resamples from which on a feature is said to be chosen again and again."""
 MAX_RUNS = 8
 """Runs whose features are named, on a page without evaluations."""
 
@@ -79,6 +81,17 @@ def best_features(labelled: LabelledRun, styles: Styles) -> Figure:
     return draw.best_features(labelled.label, names, scores, styles.of(labelled.name), name=name)
 
 
+def rank_intervals(labelled: LabelledRun, styles: Styles) -> list[Figure]:
+    """How far the ranks of a run's best features vary, where rows were resampled."""
+    run = labelled.run
+    if "selection_frequency" not in run.replicates:
+        return []
+    low, high, frequency = (run.replicates[name] for name in ("rank_low", "rank_high", "selection_frequency"))
+    name = f"{anchor('ranking', labelled.label)}-intervals"
+    style = styles.of(labelled.name)
+    return [draw.rank_intervals(labelled.label, run.feature_names, low, high, frequency, run.k, style, name=name)]
+
+
 def _runs_alone(runs: Sequence[LabelledRun], styles: Styles) -> Block:
     lines = [f"{_features(labelled)} {_cost_of(labelled)}" for labelled in runs[:MAX_RUNS]]
     if len(runs) > MAX_RUNS:
@@ -88,7 +101,7 @@ def _runs_alone(runs: Sequence[LabelledRun], styles: Styles) -> Block:
         return Block(texts=[unknown], notes=lines)
     figures = [chosen_features(runs, styles)]
     if len(runs) == 1:
-        return Block(texts=[*lines, unknown], figures=figures)
+        return Block(texts=[*lines, unknown], figures=[*rank_intervals(runs[0], styles), *figures])
     shared = set.intersection(*(set(labelled.run.ranking[: labelled.run.k].tolist()) for labelled in runs))
     first = runs[0].run
     names = [name for name, feature in zip(first.feature_names, first.ranking, strict=True) if feature in shared]
@@ -117,7 +130,7 @@ def _verdict(
         figures.append(_times(comparison, order, styles, f"seconds{suffix}"))
     if finished and len(datasets) == 1:
         others = [labelled for labelled in runs if labelled.name != best and labelled.dataset == datasets[0]]
-        figures.append(chosen_features([finished[0], *others], styles))
+        figures += [*rank_intervals(finished[0], styles), chosen_features([finished[0], *others], styles)]
     notes = [_features(labelled) for labelled in finished]
     if not notes:
         texts.append(f"Which features it chooses: run mlfs select {methods[best]}, and name its folder here too.")
@@ -238,7 +251,15 @@ def _cost_of(labelled: LabelledRun) -> str:
 
 def _features(labelled: LabelledRun) -> str:
     run = labelled.run
-    return f"{labelled.label} keeps {run.k:,} of {len(run.ranking):,} features: {_first(run.feature_names[: run.k])}."
+    text = f"{labelled.label} keeps {run.k:,} of {len(run.ranking):,} features: {_first(run.feature_names[: run.k])}."
+    params, replicates = run.record["params"], run.replicates
+    if "q_value" in replicates:
+        text += f" As many beat shuffled labels at a false discovery rate of {params['fdr']:g}."
+    if "selection_frequency" in replicates:
+        often = int(np.count_nonzero(replicates["selection_frequency"][: run.k] >= OFTEN))
+        share = f"{OFTEN:.0%} of {params['resamples']} resamples of the rows"
+        text += f" {often:,} of them are among the best {run.k:,} in at least {share}."
+    return text
 
 
 def _first(names: Sequence[str]) -> str:

@@ -30,7 +30,7 @@ from mlfs_dask.primitives.counts import (
     quantile_book,
 )
 from mlfs_dask.primitives.passes import CachedStatistic, Statistic
-from mlfs_dask.primitives.resampling import Resampled, Resampling
+from mlfs_dask.primitives.resampling import ResampledScores, Resampling
 from mlfs_dask.primitives.sample import QUANTILE_ROWS, RowSample, draw_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores, nothing_to_tell, unknown_labels_error
@@ -315,7 +315,7 @@ class CountingSelector(ResamplingSelector):
 
 def _replicated(tile: ContingencyCounts, resampling: Resampling, profile: Profile) -> Statistic:
     """The tile for every replicate of the rows; as it is where there is none."""
-    return tile if len(resampling) == 1 else Resampled(tile, resampling, profile)
+    return tile if len(resampling) == 1 else ResampledScores(tile, resampling, profile)
 
 
 def _tile_name(i: int, n_tiles: int, name: str = COUNTS) -> str:

@@ -50,19 +50,20 @@ def write_store(folder: Path) -> Path:
     return store
 
 
-def select(store: Path, method: str, run: Path, k: int = 3) -> Path:
+def select(store: Path, method: str, run: Path, k: int | str = 3, **parameters: Any) -> Path:
     from mlfs_dask.results import write_run
     from mlfs_dask.selectors import get_method
     from mlfs_dask.storage.dataset import open_dataset
 
     dataset = open_dataset(store)
-    selector = get_method(method)(n_features_to_select=k).fit(dataset)
+    selector = get_method(method)(n_features_to_select=k, **parameters).fit(dataset)
     write_run(
         str(run),
         ranking=selector.ranking_,
         scores=selector.scores_,
         feature_names=dataset.feature_names,
         record=selector.report_.to_dict(),
+        columns=selector.ranking_columns(),
     )
     return run
 

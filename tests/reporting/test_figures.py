@@ -174,6 +174,17 @@ def test_features_by_rank_show_who_agrees() -> None:
     inline_svg(figure)
 
 
+def test_rank_intervals_have_a_bar_a_marker_and_a_share() -> None:
+    low, high, share = np.array([1.0, 2.0, 2.0]), np.array([1.0, 3.0, 40.0]), np.array([1.0, 0.75, 0.04])
+    style = Styles().of("elc", "elc")
+    figure = figures.rank_intervals("elc", ["a", "b", "c"], low, high, share, 2, style, name="n")
+    axes = figures._drawn([figure], 1).axes[0]
+    assert [bar[:, 0].tolist() for bar in axes.collections[0].get_segments()] == [[1, 1], [2, 3], [2, 40]]
+    assert axes.lines[0].get_xdata().tolist() == [1, 2, 3]
+    assert [text.get_text() for text in axes.texts] == ["100%", "75%", "4%"]
+    assert "b rank 2, 2 to 3, 75%" in figure.alt
+
+
 def test_an_image_map_puts_features_where_they_lie() -> None:
     ranking = np.array([5, 0, 3, 1, 2, 4])
     figure = figures.image_map("elc", ranking, np.arange(6.0)[::-1], 2, (2, 3), name="m")

@@ -290,6 +290,25 @@ def test_a_ranking_is_drawn_once_however_many_features_were_kept(
     assert text.count(">label-entropy, k = 2<") == 4  # in the tables of cost, redundancy, runs and plans
 
 
+def test_what_shuffles_and_resamples_tell_is_shown(folders: Folders, tmp_path: Path) -> None:
+    run = select(folders.store, "enm", tmp_path / "enm", k="auto", fdr=0.3, resamples=20)
+    report([run], tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    found = read_run(str(run))
+    often = int((found.replicates["selection_frequency"][: found.k] >= 0.9).sum())
+    assert "beat shuffled labels at a false discovery rate of 0.3" in text
+    assert f"{often} of them are among the best {found.k} in at least 90% of 20 resamples" in text
+    table = text[text.index(">enm: the chosen features") :]
+    table = table[: table.index("</table>")]
+    for column in ("feature", "rank", "score", "q-value", "rank from", "rank to", "times chosen"):
+        assert f">{column}<" in table
+    assert table.count("<tr>") == 1 + found.k
+    assert f">{found.replicates['rank_high'][0]:.0f}<" in table
+    assert text.count('id="ranking-enm-intervals-title"') == 1
+    report([run, *folders.runs], tmp_path / "page.html", force=True)
+    assert (tmp_path / "page.html").read_text().count('id="ranking-enm-intervals-title"') == 1
+
+
 def test_figures_as_files(folders: Folders, tmp_path: Path) -> None:
     summary = report(folders.runs[:1], tmp_path / "p.html", figures=tmp_path / "figures")
     names = {path.name for path in (tmp_path / "figures").iterdir()}
