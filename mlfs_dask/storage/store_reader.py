@@ -406,7 +406,7 @@ class ArrayReader:
     def _read_checked(self, shard: int, chunk: int, offset: int, out: NDArray[np.uint8]) -> None:
         """Read stored bytes and compare them with the checksum that follows them."""
         # Not in pieces that stay in the processor's cache: alone that is faster, but every piece waits for the
-        # interpreter's lock, and a pass takes 7 % longer with them instead of 4 % (`benchmarks/checksums.py`).
+        # interpreter's lock, and the pass takes longer.
         expected = np.empty(1, "<u4")
         self._read_at(offset, out)
         self._read_at(offset + len(out), expected.view(np.uint8))

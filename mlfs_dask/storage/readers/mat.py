@@ -5,8 +5,9 @@ test_data/test_target, data_train/label_train..., in any capitals; train rows co
 (n, d) or (d, n) and Y (n, q) or (q, n): whichever makes n agree, X as (n, d) if both do.
 
 Version 5 is read here and not by SciPy, which has no way to read part of a variable: of a dense X of 191 MiB
-(50 000 x 500) `scipy.io.loadmat` held 195 MiB and took 0.24 s of a core, this reader 75 MiB and 0.57 s; of a sparse X
-of 10 million values 123 MiB and 0.11 s against 86 MiB and 1.5 s, sorted into rows. Only what SciPy holds grows with X.
+(50 000 x 500) `scipy.io.loadmat` held 191 MiB and took 0.12 s of a core, this reader 40 MiB and 0.6 s; of a sparse X
+of 10 million values 115 MiB and 0.08 s against 78 MiB and 1.4 s, sorted into rows (`benchmarks/readers.py`). Only what
+SciPy holds grows with X.
 
 A version 5 variable of more than 16 MiB is unpacked into a temporary file (such variables end at 2 GiB by
 the format), one of version 7.3 is sliced where it lies.

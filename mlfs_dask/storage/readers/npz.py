@@ -1,7 +1,8 @@
 """NumPy files: one .npz with X and Y, or X and Y in a .npz or .npy of their own; SciPy's save_npz included.
 
 NumPy reads the headers. The values are read here, because `numpy.load` gives a member of an archive whole, also one
-that is not compressed: 191 MiB for an X of that size, where this reader held 12 MiB in the same 0.19 s of a core.
+that is not compressed: 191 MiB for an X of that size in 0.36 s of a core, where this reader held 26 MiB and took 0.19 s
+(`benchmarks/readers.py`).
 
 Dense arrays are read some rows at a time, straight from the file when a member is stored, through the
 decompressor when it is deflated. Sparse ones keep `indptr` in memory and slice the rest. Arrays in Fortran
