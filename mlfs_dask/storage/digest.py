@@ -25,7 +25,7 @@ _CRC32 = 0xEDB88320
 _CRC32C = 0x82F63B78
 _READ_BYTES = 4 << 20
 
-#: CRC-32C of bytes, or of bytes after others whose CRC-32C is given; of what is in the processor's cache at 59 GB/s, where
+#: CRC-32C of bytes, or of bytes after others whose CRC-32C is given: at 59 GB/s in the processor's cache, where
 #: google-crc32c, which Zarr brings, has 30 (`benchmarks/checksums.py`).
 crc32c = crc.iscsi
 
