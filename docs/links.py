@@ -64,7 +64,7 @@ def broken_links(root: Path) -> list[str]:
     for path in (*sources, *root.glob("pyproject.toml"), *root.glob("Makefile")):
         named = dict.fromkeys(_NAMED.findall(path.read_text(encoding="utf-8")))
         broken += [f"{path}: {name}" for name in named if not (root / name).exists()]
-    return broken
+    return list(dict.fromkeys(broken))  # a link may be a path, too
 
 
 def broken_links_of_site(site: Path) -> list[str]:
