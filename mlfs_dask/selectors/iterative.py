@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import copy
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -20,7 +21,7 @@ from scipy import sparse as sp
 from mlfs_dask import runtime
 from mlfs_dask.blocks.anchors import KMEANS_ITERATIONS, ROWS_PER_ANCHOR, Anchors, count_anchors, place_anchors
 from mlfs_dask.checkpoints import Arrays, Checkpoint, State
-from mlfs_dask.errors import DataError, UsageError, parameter
+from mlfs_dask.errors import DataError, UsageError, number_of, parameter
 from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.primitives.moments import FeatureMoments, Moments
 from mlfs_dask.primitives.passes import PassRecord, records_from_facts, records_to_facts, run_pass
@@ -31,6 +32,7 @@ from mlfs_dask.primitives.subsets import read_rows
 from mlfs_dask.primitives.write_rows import ArraySink, RowSink, WriteLabels
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
+from mlfs_dask.selectors.containers import is_dataset, open_container
 from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, Work, require_driver
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.typing import HeldArray, Matrix, Profile, RowSource
@@ -202,14 +204,20 @@ class IterativeSelector(BaseSelector):
         Parameters
         ----------
         X, y
-            What was fitted; with anchors also other rows like these.
+            What was fitted; with anchors also other rows with the same features. Without y all their labels are
+            unknown.
 
         Returns
         -------
         float64 array, shape (n, q)
             After a fit with the exact graph these are `labels_`. With anchors they take one reading of X.
+
+        Raises
+        ------
+        DataError
+            The features or labels are not those of the fit.
         """
-        source = self._filled(self._open(X, y)[0])
+        source = self._rows_like_fitted(X, y)
         sink = ArraySink(source.profile.n, source.profile.q)
         self._write_labels(source, sink, runtime.own_resources(runtime.current_resources()))
         return sink.values
@@ -225,10 +233,31 @@ class IterativeSelector(BaseSelector):
 
         Raises
         ------
-        DoesNotFitError, ClusterLostError
+        DataError, DoesNotFitError, ClusterLostError
         """
-        source = self._filled(self._open(X, y)[0])
-        self._write_labels(source, sink, runtime.current_resources())
+        self._write_labels(self._rows_like_fitted(X, y), sink, runtime.current_resources())
+
+    def _rows_like_fitted(self, X: Any, y: Any) -> RowSource:
+        """Rows with the features and labels of the fit, missing values filled in as there; no y: unknown labels."""
+        from sklearn.utils.validation import check_is_fitted
+
+        check_is_fitted(self)
+        d, q = self.report_.d, self.report_.q
+        X, y, names, _ = open_container(X, y)
+        if y is None and not isinstance(X, RowSource) and not is_dataset(X):
+            y = sp.csr_array(np.full((np.shape(X)[0], q), -1, np.int8))
+        opened = copy.copy(self)  # what `_open` sets is of the fit
+        source, _ = opened._open(X, y)
+        names = opened._feature_names if names is None else names
+        if names is not None:
+            self._check_names(names)
+        if (source.profile.d, source.profile.q) != (d, q):
+            raise DataError(
+                f"X has {number_of(source.profile.d, 'feature')} and Y {number_of(source.profile.q, 'label')}; "
+                f"{self.method} was fitted with {d:,} and {q:,}",
+                cure="give the same columns in the same order",
+            )
+        return self._filled(source)
 
     def _write_labels(self, source: RowSource, sink: RowSink, resources: Resources) -> None:
         n = source.profile.n

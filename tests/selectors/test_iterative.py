@@ -5,11 +5,15 @@ from __future__ import annotations
 import itertools
 import warnings
 
+import dask.array as da
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.exceptions import ConvergenceWarning
+from scipy import sparse as sp
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
+from mlfs_dask.errors import DataError
 from mlfs_dask.selectors import get_method
 
 X = np.random.default_rng(0).normal(size=(30, 4))
@@ -92,3 +96,33 @@ def test_what_is_told_of_labels_without_a_positive_row_is_so():
         selector, (told,) = fit_and_told("access-mfs", with_unknown(some, coding))
         assert "through the graph of labels it adds noise to the scores" in told
         assert selector.report_.extra["rank"][-1] == 3
+
+
+@pytest.mark.parametrize("method", ["smfs", "access-mfs"])
+def test_labels_of_new_rows_need_none_of_their_own(method):
+    some = with_unknown(Y, "entries")
+    selector = get_method(method)(2, graph="anchors").fit(pd.DataFrame(X, columns=list("abcd")), some)
+    new = np.random.default_rng(2).normal(size=(9, 4))
+    table = pd.DataFrame(new, columns=list("abcd"))
+    for rows in (new, table, sp.csr_array(new), da.from_array(new, chunks=(4, -1)), dd.from_pandas(table, 2)):
+        found = selector.recover_labels(rows)
+        assert found == pytest.approx(selector.recover_labels(new, sp.csr_array(-np.ones((9, 2), np.int8))), abs=1e-9)
+    assert found.shape == (9, 2)
+    assert np.std(found) > 0
+    assert selector.get_feature_names_out().tolist() == np.array(list("abcd"))[selector.support_].tolist()
+
+
+@pytest.mark.parametrize("graph", ["anchors", "exact"])
+def test_labels_are_recovered_of_rows_like_those_that_were_fitted(graph):
+    selector = get_method("smfs")(2, graph=graph, n_trees=5)
+    with pytest.raises(NotFittedError):
+        selector.recover_labels(X, Y)
+    selector.fit(pd.DataFrame(X, columns=list("abcd")), Y)
+    with pytest.raises(DataError, match="X has 3 features and Y 2 labels; smfs was fitted with 4 and 2"):
+        selector.recover_labels(X[:, :3], Y)
+    with pytest.raises(DataError, match="X has 4 features and Y 1 label; smfs was fitted with 4 and 2"):
+        selector.recover_labels(X, Y[:, :1])
+    with pytest.raises(DataError, match="feature names should match"):
+        selector.recover_labels(pd.DataFrame(X, columns=list("dcba")), Y)
+    assert selector.n_features_in_ == 4
+    assert selector.recover_labels(X, Y).shape == Y.shape
