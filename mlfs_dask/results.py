@@ -283,11 +283,10 @@ def write_folder(
     check_free(path, force=force, record=record, what=what, storage_options=storage_options)
     if is_url(path):
         objects = _remote(path, storage_options)
-        objects.filesystem.makedirs(objects.root, exist_ok=True)
-        if objects.exists(record):
-            objects.filesystem.rm_file(f"{objects.root}/{record}")
+        objects.make()
+        objects.remove(record)
         if objects.exists(LABELS):
-            objects.filesystem.rm(f"{objects.root}/{LABELS}", recursive=True)
+            objects.remove(LABELS, recursive=True)
         if labels is not None:
             _write_labels(f"{path.rstrip('/')}/{LABELS}", labels, storage_options)
         for name in sorted(texts, key=lambda name: name == record):

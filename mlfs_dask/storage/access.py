@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -25,6 +26,7 @@ from mlfs_dask.errors import (
     StoreNotAllowedError,
     StoreUnavailableError,
 )
+from mlfs_dask.redaction import redact
 
 _T = TypeVar("_T")
 
@@ -173,10 +175,91 @@ def retried(action: Callable[[], _T], store: str) -> _T:
             seconds = time.monotonic() - started
             if seconds >= RETRY_SECONDS:
                 raise access_error(store, error).with_detail(f"asked again for {seconds:.0f} s") from error
-            runtime.warn_from_task(f"{store}: {error_words(error)}; asked again for up to {RETRY_SECONDS:g} s")
+            # A process of a conversion has no handler of ours, which would redact it.
+            said = f"{redact(store)}: {redact(error_words(error))}"
+            runtime.warn_from_task(f"{said}; asked again for up to {RETRY_SECONDS:g} s")
         runtime.check_stopped()
         time.sleep(random.uniform(0, pause))
         pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def answer(request: Callable[[], _T], place: str, *, verb: Literal["read", "write"] = "read") -> _T:
+    """The answer to a request, which is repeated while the server is unavailable (`retried`).
+
+    Parameters
+    ----------
+    request : callable
+    place : str
+        What messages call it.
+    verb : {"read", "write"}
+
+    Raises
+    ------
+    FileNotFoundError, IsADirectoryError
+    StoreAccessError
+        The server does not answer, does not allow it, or has another error.
+    """
+    try:
+        return retried(request, place)
+    except (StoreAccessError, IsADirectoryError):
+        raise
+    except Exception as error:  # every file system has errors of its own
+        if fault_of(error) == "absent":
+            raise FileNotFoundError(errno.ENOENT, "no such object", place) from error
+        raise access_error(place, error, verb=verb) from error
+
+
+def open_remote(url: str, options: Mapping[str, Any] | None = None) -> RemoteFile:
+    """A file at a URL, for reading.
+
+    Raises
+    ------
+    FileNotFoundError, IsADirectoryError
+    StoreAccessError
+    """
+    filesystem, path = file_system(url, options)
+    return RemoteFile(answer(lambda: filesystem.open(path, "rb"), url), url)
+
+
+class RemoteFile(io.RawIOBase):
+    """A file that is read in any order. Each of its reads is repeated while the server is unavailable (`answer`).
+
+    Parameters
+    ----------
+    file : file of fsspec
+        It moves on when it has what was asked for: after an error the same bytes are asked for again.
+    url : str
+    """
+
+    def __init__(self, file: Any, url: str) -> None:
+        self._file = file
+        self._url = url
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return bool(self._file.seekable())
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        return int(self._file.seek(offset, whence))
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+    def read(self, size: int = -1, /) -> bytes:
+        return bytes(answer(lambda: self._file.read(size), self._url))
+
+    def readall(self) -> bytes:
+        return self.read()
+
+    def readinto(self, buffer: Any, /) -> int:
+        return int(answer(lambda: self._file.readinto(buffer), self._url))
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
 
 
 def file_system_options(url: str, options: Mapping[str, Any] | None) -> dict[str, Any]:

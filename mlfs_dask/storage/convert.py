@@ -39,7 +39,15 @@ import numpy as np
 
 from mlfs_dask import runtime
 from mlfs_dask._version import __version__
-from mlfs_dask.errors import DISK_FULL, DataError, DoesNotFitError, MlfsError, UsageError
+from mlfs_dask.errors import (
+    DISK_FULL,
+    DataError,
+    DoesNotFitError,
+    MlfsError,
+    StoreAccessError,
+    StoreUnavailableError,
+    UsageError,
+)
 from mlfs_dask.redaction import redact
 from mlfs_dask.storage.chunking import (
     MAX_BATCH,
@@ -319,7 +327,7 @@ def convert_reader(
     options.check()
     started = time.monotonic()
     destination = Destination.of(store, storage_options)
-    destination.check_free(force=force or extension is not None)
+    destination.check_free(force=force or extension is not None, resume=resume)
     workers = workers or runtime.available_cores()
     source_bytes = sum(source.bytes for source in sources) if sources else None
     enough = threading.Event()
@@ -439,10 +447,11 @@ class Destination:
             final = final.resolve()  # the link stays, and the store that it points to is replaced
         return cls(str(store), final, None, final.with_name(f".{final.name}.wip"))
 
-    def check_free(self, *, force: bool) -> None:
-        """Raise unless the destination is free, or a store that may be replaced."""
+    def check_free(self, *, force: bool, resume: bool = False) -> None:
+        """Raise unless the destination is free, a store that may be replaced, or what an upload left that goes on."""
         if self.remote is not None:
-            if self.remote.exists() and self.remote.sizes() and not force:
+            left = resume and self.wip.exists() and not self.remote.exists(ROOT_KEY)
+            if not force and not left and self.remote.exists() and self.remote.sizes():
                 raise UsageError(f"{self.store} exists\n  cure: choose another name, or pass --force")
             return
         final = self.final
@@ -590,6 +599,8 @@ class Destination:
                     self._upload(built)
                 else:
                     self._upload_changed(built, schema, extension.schema)
+            except StoreAccessError as error:
+                raise OSError(f"it was not uploaded: {error.problem}") from error
             except Exception as error:  # every file system has errors of its own
                 raise OSError(f"it was not uploaded ({type(error).__name__}: {error})") from error
         else:
@@ -611,26 +622,23 @@ class Destination:
 
     def _upload(self, built: Path) -> None:
         assert self.remote is not None
-        filesystem, root = self.remote.filesystem, self.remote.root
         if self.remote.exists():
             # Without its root metadata the old store is none, so nobody reads a mixture.
-            stale = sorted(self.remote.sizes(), key=lambda key: key != ROOT_KEY)
-            for key in stale:
-                filesystem.rm_file(f"{root}/{key}")
-        files = [path for path in built.rglob("*") if path.is_file() and path != built / ROOT_KEY]
-        targets = [f"{root}/{path.relative_to(built).as_posix()}" for path in files]
-        filesystem.put([str(path) for path in files], targets)
-        filesystem.put_file(str(built / ROOT_KEY), f"{root}/{ROOT_KEY}")
+            for key in sorted(self.remote.sizes(), key=lambda key: key != ROOT_KEY):
+                self.remote.remove(key)
+        files = [path.relative_to(built).as_posix() for path in built.rglob("*") if path.is_file()]
+        self.remote.upload(built, [key for key in files if key != ROOT_KEY])
+        self.remote.upload(built, [ROOT_KEY])
 
     def _upload_changed(self, built: Path, schema: StoreSchema, old: StoreSchema) -> None:
         """Upload what differs from the store that is there: new objects first, and last the root, which names them."""
         assert self.remote is not None
-        filesystem, root = self.remote.filesystem, self.remote.root
         changed = [key for key, digest in schema.digests.items() if old.digests.get(key) != digest]
-        for key in [*sorted(changed, key=lambda key: key in old.digests), ROOT_KEY]:
-            filesystem.put_file(str(built / key), f"{root}/{key}")
+        self.remote.upload(built, [key for key in changed if key not in old.digests])
+        self.remote.upload(built, [key for key in changed if key in old.digests])
+        self.remote.upload(built, [ROOT_KEY])
         for key in old.digests.keys() - schema.digests.keys():
-            filesystem.rm_file(f"{root}/{key}")
+            self.remote.remove(key)
 
     def finish_append(self) -> bool:
         """Whether an append was killed when it had changed the store; its working directory is removed then."""
@@ -671,7 +679,8 @@ def _is_interruption(error: BaseException) -> bool:
     """Whether going on later makes sense: the data was not at fault."""
     if isinstance(error, PermissionError):
         return False
-    return isinstance(error, KeyboardInterrupt | SystemExit | OSError | BrokenProcessPool | MemoryError)
+    interruptions = KeyboardInterrupt | SystemExit | OSError | StoreUnavailableError | BrokenProcessPool | MemoryError
+    return isinstance(error, interruptions)
 
 
 def _missing_bytes(wip: Path) -> int:

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError, MlfsError, UsageError
+from mlfs_dask.storage.access import answer, file_system
 from mlfs_dask.storage.object_store import is_url, local_path, require_writable
 from mlfs_dask.typing import Matrix
 
@@ -167,9 +168,7 @@ def _staged(targets: Sequence[str], *, force: bool, storage_options: Mapping[str
     remote = is_url(targets[-1])
     filesystem: Any = None
     if remote:
-        import fsspec.core
-
-        filesystem, _ = fsspec.core.url_to_fs(targets[-1], **storage_options)
+        filesystem, _ = file_system(targets[-1], storage_options)
     for target in targets:
         exists = filesystem.exists(target) if remote else local_path(target).exists()
         if exists and not force:
@@ -200,8 +199,8 @@ def _staged(targets: Sequence[str], *, force: bool, storage_options: Mapping[str
 def _upload(filesystem: Any, file: Path, target: str, mark: str) -> None:
     aside = f"{target}.{mark}.part"
     try:
-        filesystem.put_file(str(file), aside)
-        filesystem.mv(aside, target)
+        answer(lambda: filesystem.put_file(str(file), aside), target, verb="write")
+        answer(lambda: filesystem.mv(aside, target), target, verb="write")
     except BaseException:
         with contextlib.suppress(Exception):
             filesystem.rm(aside)

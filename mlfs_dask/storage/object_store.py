@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -14,14 +15,16 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal, Protocol
 
 from mlfs_dask import runtime
-from mlfs_dask.errors import DataError, MlfsError, StoreAccessError, StoreNotAllowedError, UsageError
+from mlfs_dask.errors import DataError, MlfsError, StoreNotAllowedError, UsageError
 from mlfs_dask.json_text import parse_json
-from mlfs_dask.storage.access import access_error, fault_of, file_system, retried
+from mlfs_dask.storage.access import access_error, answer, file_system
 from mlfs_dask.storage.digest import ROOT_KEY
 from mlfs_dask.storage.schema import StoreSchema
 
 _BLOCK_BYTES = 4 << 20
 _REQUESTS = 64  # that ask for little; fsspec's web client has 100 connections
+#: Files that are uploaded at a time: clients of object stores hold those of up to 100 MB whole.
+_UPLOADS = 4
 NOT_A_STORE = "make a store with `mlfs convert SOURCE... STORE`"
 
 
@@ -232,22 +235,32 @@ class RemoteObjects:
                 if info is not None:
                     yield key, info.get("size")
 
-    def _request(self, request: Callable[[], Any], *, verb: Literal["read", "write"] = "read") -> Any:
-        """The answer to a request.
+    def upload(self, folder: Path, keys: Iterable[str]) -> None:
+        """Write objects from the files of a folder, some at a time."""
 
-        Raises
-        ------
-        FileNotFoundError
-        StoreAccessError
-        """
-        try:
-            return retried(request, self.path)
-        except StoreAccessError:
-            raise
-        except Exception as error:  # every file system has errors of its own
-            if fault_of(error) == "absent":
-                raise FileNotFoundError(errno.ENOENT, "no such object", self.path) from error
-            raise access_error(self.path, error, verb=verb) from error
+        def put(key: str) -> None:
+            self._request(lambda: self.filesystem.put_file(str(folder / key), f"{self.root}/{key}"), verb="write")
+
+        with runtime.ThreadPool(_UPLOADS, thread_name_prefix="mlfs-upload") as pool:
+            uploads = [pool.submit(put, key) for key in keys]
+            try:
+                for upload in uploads:
+                    runtime.result_of(upload)
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+
+    def make(self) -> None:
+        """Make the root, where file systems have folders."""
+        self._request(lambda: self.filesystem.makedirs(self.root, exist_ok=True), verb="write")
+
+    def remove(self, key: str, *, recursive: bool = False) -> None:
+        """Remove an object, or all below one, if it is there."""
+        remove = functools.partial(self.filesystem.rm, recursive=True) if recursive else self.filesystem.rm_file
+        with contextlib.suppress(FileNotFoundError):
+            self._request(lambda: remove(f"{self.root}/{key}"), verb="write")
+
+    def _request(self, request: Callable[[], Any], *, verb: Literal["read", "write"] = "read") -> Any:
+        return answer(request, self.path, verb=verb)
 
     def _require_ranges(self) -> None:
         if is_web(self.path) and len(self.read_range(ROOT_KEY, 0, 2)) != 2:

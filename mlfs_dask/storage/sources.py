@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlfs_dask.errors import DataError, MlfsError
+from mlfs_dask.errors import DataError, MlfsError, StoreNotAllowedError
+from mlfs_dask.storage.access import answer, file_system
 from mlfs_dask.storage.object_store import is_url, is_web, local_path, open_file
 
 _READ_BYTES = 4 << 20
@@ -80,28 +81,26 @@ def _examine_local(source: str) -> Source:
 
 
 def _examine_remote(source: str, storage_options: Mapping[str, Any] | None) -> list[Source]:
-    import fsspec.core  # a local source never needs it
-
-    filesystem, path = fsspec.core.url_to_fs(source, **(storage_options or {}))
+    filesystem, path = file_system(source, storage_options)
     if "*" in path:
-        matches = sorted(filesystem.glob(path))
+        matches = sorted(answer(lambda: filesystem.glob(path), source))
         return [_remote_source(str(filesystem.unstrip_protocol(match)), filesystem, match) for match in matches]
     try:
         return [_remote_source(source, filesystem, path)]
-    except FileNotFoundError as error:
+    except (FileNotFoundError, StoreNotAllowedError) as error:
         if is_web(source):
-            if isinstance(error.__cause__, OSError):  # fsspec calls a server that does not answer not found, too
-                raise error.__cause__ from None
-            # A web server knows files alone; a store is known by its root.
-            with contextlib.suppress(FileNotFoundError):
-                return [_remote_source(source, filesystem, f"{path.rstrip('/')}/zarr.json")]
+            # A web server knows files alone, and may not show a folder; a store is known by its root.
+            with contextlib.suppress(FileNotFoundError, StoreNotAllowedError):
+                return [_remote_source(source, filesystem, f"{path}/zarr.json")]
+        if isinstance(error, StoreNotAllowedError):
+            raise
         raise DataError("there is no such object", file=source, cure="check the URL") from None
 
 
 def _remote_source(url: str, filesystem: Any, path: str) -> Source:
-    info = filesystem.info(path)
+    info = answer(lambda: filesystem.info(path), url)
     if info["type"] == "directory":
-        entries = filesystem.find(path, detail=True)
+        entries = answer(lambda: filesystem.find(path, detail=True), url)
         size = sum(int(entry["size"]) for entry in entries.values())
         marks = sorted(f"{name} {_mark(entry)}" for name, entry in entries.items())
         return Source(url, size, hashlib.sha256("\n".join(marks).encode()).hexdigest())

@@ -222,6 +222,39 @@ def test_an_object_store_that_is_throttled(
     s3fs.S3FileSystem.clear_instance_cache()
 
 
+def test_an_upload_to_an_object_store_that_is_throttled(
+    bucket: str, table: Path, run: Run, run_json: RunJson, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import s3fs
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(access, "FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(runtime, "WARNING_SECONDS", 0.0)
+    words = ("convert", table, f"{bucket}/slow.zarr", "--label-columns", "a,b")
+    refusals = Refusals({"X/c/0/0": itertools.repeat(503)})
+    s3fs.S3FileSystem.clear_instance_cache()
+    with refusing_s3(os.environ["AWS_ENDPOINT_URL"], refusals) as address, monkeypatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", address)
+        patch.setattr(access, "RETRY_SECONDS", 0.1)
+        failed = run(*words)
+        assert failed.exit_code == 1
+        assert "it was not uploaded: it does not answer: 503 " in failed.stderr
+        assert ", asked again for " in failed.stderr
+        assert failed.stderr.count("--resume") == 1
+        (kept,) = tmp_path.iterdir()
+        patch.setattr(access, "RETRY_SECONDS", 60)
+        refusals.planned = {"X/c/0/0": iter([503] * 6)}  # s3fs asks five times before it says so
+        refusals.given = 0
+        resumed = run(*words, "--resume")
+    assert resumed.exit_code == 0, resumed.stderr
+    assert "slow.zarr: 503 " in resumed.stderr
+    assert "; asked again for up to 60 s" in resumed.stderr
+    assert refusals.given == 6
+    assert not kept.exists()
+    s3fs.S3FileSystem.clear_instance_cache()
+    assert run_json("inspect", f"{bucket}/slow.zarr", "--verify")["verified"]["objects"] > 20
+
+
 # A web server
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import json
 import socket
@@ -14,6 +15,7 @@ from click.testing import Result
 
 from mlfs_dask import runtime
 from mlfs_dask.storage import access
+from mlfs_dask.storage.dataset import open_dataset
 from tests.cli.web_server import Refusal, Refusals, serve
 from tests.storage.stores import make_store, sample
 
@@ -111,3 +113,62 @@ def test_workers_say_what_a_server_refuses(folder: Path, run: Run, tmp_path: Pat
     assert f"{address}/t.zarr: no permission to read it (403" in done.stderr
     assert "in partition 2 (rows " in done.stderr
     assert f"read on {host}" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Holds rows as text, plain and packed."""
+    folder = tmp_path_factory.mktemp("sources")
+    rows = [f"{i % 7},{i % 3},{i % 2}" for i in range(50)]
+    text = "\n".join(["f1,f2,a", *rows]).encode()
+    (folder / "t.csv").write_bytes(text)
+    (folder / "t.csv.gz").write_bytes(gzip.compress(text))
+    return folder
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
+def test_a_source_is_read_from_a_server_that_refuses_for_a_while(
+    name: str, sources: Path, run: Run, tmp_path: Path
+) -> None:
+    refusals = Refusals({name: [503, "reset", 429]})
+    with serve(sources, refusals.handler()) as address:
+        done = run("convert", f"{address}/{name}", tmp_path / "far.zarr", "--label-columns", "a")
+    assert done.exit_code == 0, done.stderr
+    assert refusals.given == 3
+    assert f"mlfs: {address}/{name}: " in done.stderr
+    assert "asked again for up to 60 s" in done.stderr
+    assert run("convert", sources / name, tmp_path / "near.zarr", "--label-columns", "a").exit_code == 0
+    digests = [open_dataset(tmp_path / f"{place}.zarr").digest for place in ("near", "far")]
+    assert digests[0] == digests[1]
+
+
+def test_a_source_on_a_server_that_refuses_for_good(
+    sources: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "RETRY_SECONDS", 0.1)
+    for refusal, kind, words in ((503, "unavailable", "it does not answer: 503"), (403, "not_allowed", "(403")):
+        with serve(sources, Refusals({"t.csv": itertools.repeat(refusal)}).handler()) as address:
+            done = run("convert", f"{address}/t.csv", tmp_path / "t.zarr", "--label-columns", "a", "--json")
+        assert json.loads(done.stdout)["error"]["kind"] == kind, done.stderr
+        assert words in done.stderr
+        assert ("To go on where it stopped: mlfs convert" in done.stderr) == (kind == "unavailable")
+        assert not (tmp_path / "t.zarr").exists()
+
+
+def test_a_conversion_goes_on_where_its_server_went_away(
+    sources: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Refusals({"t.csv": itertools.repeat(None)})
+    words = (tmp_path / "t.zarr", "--label-columns", "a")
+    with serve(sources, asked.handler()) as address:
+        assert run("convert", f"{address}/t.csv", tmp_path / "whole.zarr", "--label-columns", "a").exit_code == 0
+        asked.planned = {"t.csv": itertools.chain([None] * (asked.asked - 1), itertools.repeat(503))}
+        with monkeypatch.context() as patch:
+            patch.setattr(access, "RETRY_SECONDS", 0.1)
+            stopped = run("convert", f"{address}/t.csv", *words)
+        assert "To go on where it stopped: mlfs convert" in stopped.stderr
+        assert (tmp_path / ".t.zarr.wip").is_dir()
+        asked.planned = {}
+        resumed = run("convert", f"{address}/t.csv", *words, "--resume")
+    assert resumed.exit_code == 0, resumed.stderr
+    assert open_dataset(tmp_path / "t.zarr").digest == open_dataset(tmp_path / "whole.zarr").digest

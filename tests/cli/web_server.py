@@ -55,20 +55,23 @@ class Refusals:
     Attributes
     ----------
     planned : dict
-        Ending of a key -> what its next requests get, in order.
-    given : int
-        How many there were.
+        Ending of a key -> what its next requests get, in order; None: an answer.
+    asked, given : int
+        How many requests there were for such keys, and how many refusals.
     """
 
-    def __init__(self, planned: dict[str, Iterable[Refusal]] | None = None) -> None:
-        self.planned = {ending: iter(refusals) for ending, refusals in (planned or {}).items()}
-        self.given = 0
+    def __init__(self, planned: dict[str, Iterable[Refusal | None]] | None = None) -> None:
+        self.planned: dict[str, Iterator[Refusal | None]] = {
+            ending: iter(refusals) for ending, refusals in (planned or {}).items()
+        }
+        self.asked = self.given = 0
         self.ended = threading.Event()
 
     def next(self, path: str) -> Refusal | None:
         """The refusal of a request."""
         for ending, refusals in self.planned.items():
             if path.endswith(ending):
+                self.asked += 1
                 refusal = next(refusals, None)
                 self.given += refusal is not None
                 return refusal
@@ -98,6 +101,7 @@ class Refusals:
 class _Forward(http.server.BaseHTTPRequestHandler):
     """Hands requests on to a server of S3, or refuses them in its words."""
 
+    protocol_version = "HTTP/1.1"  # clients of S3 wait to be told to go on before they send an object
     refusals: Refusals
     port: int
 
@@ -105,19 +109,20 @@ class _Forward(http.server.BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        refusal = self.refusals.next(self.path.partition("?")[0]) if self.command == "GET" else None
+        refused = self.command in ("GET", "PUT")
+        refusal = self.refusals.next(self.path.partition("?")[0]) if refused else None
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if isinstance(refusal, int):
             code = {403: "AccessDenied", 503: "SlowDown"}[refusal]
             text = f"<Error><Code>{code}</Code><Message>{code}: refused</Message></Error>"
             self._answer(refusal, {"Content-Type": "application/xml"}, text.encode())
             return
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port)) as connection:
             connection.request(self.command, self.path, body, dict(self.headers))
             answer = connection.getresponse()
             self._answer(answer.status, dict(answer.getheaders()), answer.read())
 
-    do_HEAD = do_GET
+    do_HEAD = do_PUT = do_POST = do_DELETE = do_GET
 
     def _answer(self, status: int, headers: dict[str, str], body: bytes) -> None:
         self.send_response(status)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import pickle
 import random
 import socket
@@ -13,7 +14,7 @@ import pytest
 from mlfs_dask import runtime
 from mlfs_dask.errors import DataError, StoreAccessError, StoreNotAllowedError, StoreUnavailableError
 from mlfs_dask.storage import access
-from mlfs_dask.storage.access import access_error, fault_of, retried
+from mlfs_dask.storage.access import RemoteFile, access_error, answer, fault_of, retried
 
 
 class WithStatus(Exception):
@@ -154,3 +155,52 @@ def test_what_is_not_repeated(error: Exception) -> None:
     with pytest.raises(type(error)) as caught:
         retried(failing(error), "s3://b/t.zarr")
     assert caught.value is error
+
+
+class Busy(io.BytesIO):
+    """Every other request is refused."""
+
+    asked = 0
+
+    def _ask(self) -> None:
+        self.asked += 1
+        if self.asked % 2:
+            raise WithStatus("status", 503)
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self._ask()
+        return super().read(size)
+
+    def readinto(self, buffer: Any, /) -> int:
+        self._ask()
+        return super().readinto(buffer)
+
+
+def test_a_file_is_read_from_a_server_that_refuses_for_a_while(pauses: list[float]) -> None:
+    with RemoteFile(Busy(b"0123456789"), "https://host/t.csv") as file:
+        assert file.read(3) == b"012"
+        buffer = bytearray(4)
+        assert (file.readinto(buffer), bytes(buffer)) == (4, b"3456")
+        assert file.seek(-2, io.SEEK_END) == file.tell() == 8
+        assert file.readall() == b"89"
+    assert pauses == [0.5] * 3
+
+
+def test_what_is_asked_again_has_no_secret(
+    pauses: list[float], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "_warned_at", -runtime.WARNING_SECONDS)
+    retried(failing(WithStatus("status", 503)), "https://host/t.csv?signature=5f2e")
+    assert "https://host/t.csv?signature=***: 503 refused" in caplog.text
+
+
+def test_answers_are_sorted(pauses: list[float]) -> None:
+    for error, kind in (
+        (caused(FileNotFoundError(), WithStatus("status", 404)), FileNotFoundError),
+        (caused(FileNotFoundError(), WithStatus("status", 403)), StoreNotAllowedError),
+        (IsADirectoryError(), IsADirectoryError),
+        (ValueError("no ranges"), StoreAccessError),
+    ):
+        with pytest.raises(kind) as caught:
+            answer(failing(error), "https://host/t.csv")
+        assert type(caught.value) is kind

@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Protocol, cast
 
-from mlfs_dask.errors import DataError
+from mlfs_dask.errors import DataError, StoreNotAllowedError
+from mlfs_dask.storage.access import open_remote
 from mlfs_dask.storage.object_store import open_file
 
 # First bytes of each format. "BZh" alone could open a CSV header: bzip2's block mark is asked for too.
@@ -131,7 +132,7 @@ def exists(path: str, storage_options: Mapping[str, Any] | None = None) -> bool:
     try:
         with _explain(path), _open_raw(path, dict(storage_options or {})):
             return True
-    except DataError:
+    except (DataError, StoreNotAllowedError):  # who may not list an object store is refused what is absent, too
         return False
 
 
@@ -162,9 +163,7 @@ def _is_url(path: str) -> bool:
 def _open_raw(path: str, storage_options: Mapping[str, Any]) -> BinaryIO:
     if not _is_url(path):
         return os.fdopen(open_file(path), "rb")
-    import fsspec
-
-    return cast(BinaryIO, fsspec.open(path, "rb", **storage_options).open())
+    return cast(BinaryIO, open_remote(path, storage_options))
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 
 from mlfs_dask.errors import DataError, MlfsError
+from mlfs_dask.storage.access import open_remote
 from mlfs_dask.storage.limits import require_memory
 from mlfs_dask.storage.object_store import open_file
 from mlfs_dask.storage.readers.base import Batch, Header, MinusOne, Part
@@ -612,10 +613,8 @@ def open_random(path: str, storage_options: dict[str, Any]) -> Iterator[BinaryIO
     if source.size == 0:
         raise DataError("the file is empty", file=path, cure="fetch or write it again")
     if "://" in path or "::" in path:
-        import fsspec
-
-        with fsspec.open(path, "rb", **storage_options) as file:
-            yield file
+        with open_remote(path, storage_options) as remote:
+            yield cast(BinaryIO, remote)
     else:
         with os.fdopen(open_file(path), "rb") as file:
             yield file
