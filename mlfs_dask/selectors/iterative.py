@@ -239,9 +239,10 @@ class IterativeSelector(BaseSelector):
 
     def _rows_like_fitted(self, X: Any, y: Any) -> RowSource:
         """Rows with the features and labels of the fit, missing values filled in as there; no y: unknown labels."""
-        from sklearn.utils.validation import check_is_fitted
+        if not self.__sklearn_is_fitted__():
+            from sklearn.exceptions import NotFittedError  # commands do without scikit-learn
 
-        check_is_fitted(self)
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit before")
         d, q = self.report_.d, self.report_.q
         X, y, names, _ = open_container(X, y)
         if y is None and not isinstance(X, RowSource) and not is_dataset(X):

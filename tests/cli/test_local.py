@@ -66,10 +66,13 @@ def test_a_selection_loads_what_it_uses_alone(store: Path, tmp_path: Path, metho
     assert read_run(str(tmp_path / "run")).record["passes"] == 1
 
 
-@pytest.mark.parametrize("method", ["mfsir", "smfs", "access-mfs"])
-def test_a_loop_has_no_use_for_dask(store: Path, tmp_path: Path, method: str) -> None:
-    words = ("select", method, store, "-k", 2, "-o", tmp_path / "run", "--max-iter", 2)
+@pytest.mark.parametrize(
+    ("method", "options"), [("mfsir", []), ("smfs", ["--write-labels"]), ("access-mfs", ["--write-labels"])]
+)
+def test_a_loop_has_no_use_for_dask(store: Path, tmp_path: Path, method: str, options: list[str]) -> None:
+    words = ("select", method, store, "-k", 2, "-o", tmp_path / "run", "--max-iter", 2, *options)
     assert loaded(*words, heavy=NEVER) == {"loaded": [], "bound": []}
+    assert (tmp_path / "run/labels.zarr").exists() == bool(options)
 
 
 @pytest.mark.parametrize("words", [("methods",), ("plan", "elc"), ("plan", "smfs", "--quick"), ("inspect",)])
