@@ -585,8 +585,9 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
             "X contains NaN or infinity, or values too large for float64 sums, in "
             + number_of(int(broken.sum()), "feature"),
             column=self._first_column(broken),
-            cure=f"choose {parameter('missing', 'mean')} or 'median', fill missing values in before (for example with "
-            "sklearn.impute.SimpleImputer), or leave the feature out; infinite ones have to be replaced",
+            cure=f"choose {parameter('missing', 'mean')} or {parameter('missing', 'median')}, fill missing values in "
+            "before (for example with sklearn.impute.SimpleImputer), or leave the feature out; infinite ones have to "
+            "be replaced",
         )
 
 
@@ -639,7 +640,9 @@ def count_kept(n_features_to_select: int | float | str | None, d: int, *, name: 
     raise UsageError(f"{name} must be a count, a fraction in (0, 1], or None for half of the features; got {value!r}.")
 
 
-def nothing_to_tell(title: str, *, constant: int, d: int, alike: int, q: int) -> UserWarning:
+def nothing_to_tell(
+    title: str, *, constant: int, d: int, alike: int, q: int, otherwise: str = "no feature goes with any label"
+) -> UserWarning:
     """The warning of a method to which all features are alike.
 
     Parameters
@@ -650,6 +653,8 @@ def nothing_to_tell(title: str, *, constant: int, d: int, alike: int, q: int) ->
         Features that are constant, and all.
     alike, q : int
         Labels that are the same in every row, and all.
+    otherwise : str
+        The reason where neither all features nor all labels are.
     """
     reasons = []
     if constant == d:
@@ -657,7 +662,7 @@ def nothing_to_tell(title: str, *, constant: int, d: int, alike: int, q: int) ->
     if alike == q:
         same = "the only label is" if q == 1 else f"all {q:,} labels are"
         reasons.append(f"{same} the same in every row")
-    reason = " and ".join(reasons) or f"no feature goes with any of {number_of(q, 'label')}"
+    reason = " and ".join(reasons) or otherwise
     return UserWarning(
         f"{title} can tell no feature from another: {reason}. All features get the same score, and the ranking is "
         "their order in the data."

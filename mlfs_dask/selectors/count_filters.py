@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 from mlfs_dask.blocks.contingency import AssignedChiSquare, ChiSquare, CountFormula, OddsRatio
 from mlfs_dask.primitives.counts import AssignedCountScores
+from mlfs_dask.selectors.base import Scores, nothing_to_tell
+from mlfs_dask.selectors.costs import PassRunner
 from mlfs_dask.selectors.counting import COUNTING_PARAMETERS, CountFilter
 from mlfs_dask.typing import Profile, RowSource, Seed
 
@@ -127,7 +130,8 @@ class ELAChi2(CountFilter):
 
     A row with `|L|` labels stands for `|L|` rows of one class each that weigh `1/|L|` (Chen et al. 2007): the more
     labels, the less is known of each. Pearson's chi-square of the table of codes and classes follows. Rows without a
-    label, and labels without a row, are left out, as in the program of Lee & Kim (2013), which the scores equal.
+    label, and labels without a row, are left out, as in the program of Lee & Kim (2013), which the scores equal: a
+    single label has nothing to be told from, and gives 0.
 """
         + COUNTING_PARAMETERS
         + """
@@ -160,6 +164,14 @@ class ELAChi2(CountFilter):
     @property
     def _formula(self) -> CountFormula:
         return AssignedChiSquare()
+
+    def _score(self, passes: PassRunner, k: int) -> Scores:
+        found = super()._score(passes, k)
+        if found.warnings or found.scores.any():
+            return found
+        reason = "among rows that have a label, no feature goes with which one it is"
+        d, q = len(found.scores), passes.source.profile.q
+        return replace(found, warnings=[nothing_to_tell(self.method, constant=0, d=d, alike=0, q=q, otherwise=reason)])
 
     def _statistic(self, source: Profile | RowSource, **fields: Any) -> AssignedCountScores:
         return AssignedCountScores(**{**fields, "compiled": False}, formula=self._formula)

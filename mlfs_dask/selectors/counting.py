@@ -297,8 +297,9 @@ class CountingSelector(ResamplingSelector):
                 f"X contains NaN: {number_of(int(missing.sum()), 'missing value')} in "
                 + number_of(int((missing > 0).sum()), "feature"),
                 column=self._first_column(missing > 0),
-                cure=f"choose {parameter('missing', 'code')} to give them a code of their own, 'mean' or 'median' to "
-                "fill them in, or leave the feature out",
+                cure=f"choose {parameter('missing', 'code')} to give them a code of their own, "
+                f"{parameter('missing', 'mean')} or {parameter('missing', 'median')} to fill them in, or leave the "
+                "feature out",
             )
         if features.n_categories is not None:
             n_codes = features.n_categories + (0 if missing is None else (missing > 0))

@@ -90,6 +90,13 @@ def test_unknown_labels_are_refused(method):
         get_method(method)(3).fit(X, Y)
 
 
+def test_a_single_class_of_rows_with_labels_is_told():
+    X, Y = problem()
+    with pytest.warns(UserWarning, match="another: among rows that have a label, no feature goes with which one it is"):
+        found = get_method("ela-chi")(3).fit(X, Y[:, :1])
+    assert not found.scores_.any()
+
+
 @pytest.mark.parametrize("method", FILTERS)
 def test_where_nothing_can_be_told_a_warning_says_why(method):
     X, Y = problem()
@@ -156,7 +163,7 @@ def test_in_a_subspace_features_that_repeat_one_another_share_their_score():
 def test_a_single_label_is_a_class_that_has_no_other_to_be_compared_with():
     X, Y = problem()
     assert get_method("fisher")(3).fit(X, Y[:, 0]).ranking_[0] == 0
-    with pytest.warns(UserWarning, match="no feature goes with any of 1 label"):
+    with pytest.warns(UserWarning, match="no feature goes with any label"):
         get_method("mfs-f")(3).fit(X, Y[:, 0])
 
 

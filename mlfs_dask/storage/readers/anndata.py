@@ -101,7 +101,7 @@ def _element(root: Any, key: str, path: str) -> Any:
         return root[key]
     above, _, _ = key.rpartition("/")
     where = root[above] if inside and above and above in root else root
-    there = ", ".join(f"{above}/{name}" if where is not root else name for name in where) or "nothing"
+    there = ", ".join(f"{above}/{name}" if where is not root else name for name in where) or f"nothing in {above}"
     raise DataError(
         f"there is no {key}; there is {there}",
         file=path,

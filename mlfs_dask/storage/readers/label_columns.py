@@ -86,7 +86,7 @@ def split_columns(
     for index in (*features, *chosen):
         if not names[index]:
             raise DataError(
-                f"column {index + 1} has no name",
+                "the column has no name",
                 file=file,
                 column=index + 1,
                 cure=f"name it, or leave it out: --drop {index + 1}",

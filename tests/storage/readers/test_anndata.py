@@ -145,6 +145,8 @@ def test_no_labels(write) -> None:
         open_anndata(write(annotated(obsm={"tags": Y})))
     assert "--key y=obsm/NAME" in str(caught.value)
     assert "--label-columns" in str(caught.value)
+    with pytest.raises(DataError, match="there is no obsm/labels; there is nothing in obsm"):
+        open_anndata(write(annotated(obsm={})))
 
 
 @pytest.mark.parametrize("key", ["../X", "layers/../X", "./X", "obsm/../../X"])

@@ -252,7 +252,7 @@ def test_what_data_frames_of_arrays_write(write) -> None:
 @pytest.mark.parametrize("values", [(0, 2, 3), (5, 6, 7), ("a", "b", "c"), (0, "", 2)])
 def test_data_without_a_name_is_refused(write, values: tuple[object, ...]) -> None:
     path = write("a,,y\n" + "".join(f"1,{value},0\n" for value in values))
-    with pytest.raises(DataError, match="column 2: column 2 has no name") as caught:
+    with pytest.raises(DataError, match="column 2: the column has no name") as caught:
         open_csv(path, LAST)
     assert "cure: name it, or leave it out: --drop 2" in str(caught.value)
     assert open_csv(path, ReadOptions(labels=LabelSpec(count=1), drop=("2",))).header.feature_names == ("a",)

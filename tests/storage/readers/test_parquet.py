@@ -105,7 +105,7 @@ def test_row_numbers_without_a_name_are_left_out(
 
 def test_data_without_a_name_is_refused(tmp_path: Path) -> None:
     path = save(tmp_path, **{"a": np.arange(3), "": [1, 2, 4], "y": [0, 1, 0]})
-    with pytest.raises(DataError, match="column 2 has no name"):
+    with pytest.raises(DataError, match="column 2: the column has no name"):
         open_parquet(path, LAST)
     empty = save(tmp_path, **{"a": np.arange(3), "y": [0, 1, 0], "": [None, None, None]})
     assert open_parquet(empty, LAST).header.label_names == ("y",)
