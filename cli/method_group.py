@@ -30,10 +30,13 @@ class SelectorValue(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
         from mlfs_dask.errors import UsageError
 
-        try:
-            return {method: option.parse(str(value)) for method, option in self._options.items()}
-        except UsageError as error:
-            self.fail(str(error), param, ctx)
+        parsed = {}
+        for method, option in self._options.items():
+            try:
+                parsed[method] = option.parse(str(value))
+            except UsageError as error:
+                self.fail(f"{error} ({method})" if len(self._options) > 1 else str(error), param, ctx)
+        return parsed
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         choices = dict.fromkeys(choice for option in self._options.values() for choice in option.choices)

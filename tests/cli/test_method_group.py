@@ -43,6 +43,13 @@ def test_the_help_of_several_methods_has_the_options_of_all(run: Run) -> None:
     assert "[default: 5000]" not in shown
 
 
+def test_a_value_that_one_of_several_methods_refuses_names_that_method(run: Run, tiny_store: Path) -> None:
+    words = (tiny_store, "-k", "1", "-o", "run", "--missing", "code")
+    said = "--missing must be one of error, mean, median; got 'code'."
+    assert f"{said} (elc)\n" in run("select", "enm,elc", *words).stderr
+    assert f"{said}\n" in run("select", "elc", *words).stderr
+
+
 def test_one_method_is_described_with_its_citation_and_the_help_of_its_options(run: Run, run_json: RunJson) -> None:
     shown = run("methods", "ELC").stdout
     assert shown.startswith("elc  Embedding label correlations\n")
