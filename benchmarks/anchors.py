@@ -236,7 +236,8 @@ def repeated(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
         state = next(key for key, words in STATE_NAMES.items() if words == state)
         cell = replace(with_defaults(name, method, state), repeats=options.repeats)
         exact = replace(cell, graph="exact", n_anchors=0, anchor_neighbors=0)
-        rows[label] = beside(run(exact, options), run(cell, options))
+        row = beside(run(exact, options), run(cell, options))
+        rows[label] = {key: value for key, value in row.items() if not key.endswith("_seconds")}
     return rows
 
 
