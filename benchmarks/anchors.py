@@ -252,6 +252,8 @@ def grid(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
                 name: float(np.mean(each["values"])) if "values" in each else None
                 for name, each in zip(names, found, strict=True)
             }
+            if not any(values.values()):
+                continue
             row = rows[f"{method}, {STATE_NAMES[state]}, {label}"] = {"of_sets": values}
             if all(value is not None for value in values.values()):
                 row["mean"] = float(np.mean(list(values.values())))
