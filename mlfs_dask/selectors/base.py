@@ -622,6 +622,8 @@ def count_kept(n_features_to_select: int | float | str | None, d: int, *, name: 
     value: Any = n_features_to_select
     if value is None:
         return max(1, d // 2)
+    # The command line has no None.
+    known = "a count, a fraction in (0, 1]" + (", or None for half of the features" if parameter(name) == name else "")
     name = parameter(name)
     number = None if isinstance(value, (bool, np.bool_, str)) else value
     if isinstance(number, numbers.Integral):
@@ -631,13 +633,12 @@ def count_kept(n_features_to_select: int | float | str | None, d: int, *, name: 
             f"{name} must be between 1 and the number of features, {d}; got {value}. "
             "Give a smaller count, or a fraction such as 0.1."
             if value > d
-            else f"{name} must be at least 1; got {value}. "
-            "Give a count, a fraction in (0, 1], or None for half of the features."
+            else f"{name} must be at least 1; got {value}. Give {known}."
         )
     if isinstance(number, numbers.Real) and 0 < value <= 1:
         # The fraction that was meant: 0.29 * 100 is less than 29 in floating point.
         return max(1, int(d * Fraction(float(value)).limit_denominator(10**9)))
-    raise UsageError(f"{name} must be a count, a fraction in (0, 1], or None for half of the features; got {value!r}.")
+    raise UsageError(f"{name} must be {known}; got {value!r}.")
 
 
 def nothing_to_tell(

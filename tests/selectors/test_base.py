@@ -23,7 +23,7 @@ from sklearn.preprocessing import MaxAbsScaler
 import mlfs_dask
 from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
+from mlfs_dask.errors import DataError, DoesNotFitError, UsageError, spell_parameters_as
 from mlfs_dask.primitives.row_sources import ArrayRows
 from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask.selectors.access_mfs import AccessMFS
@@ -212,6 +212,13 @@ def test_impossible_counts_are_refused_before_anything_is_read(value, message):
     X, Y = problem()
     with pytest.raises(UsageError, match=message):
         ELC(value).fit(Untouched(X, as_labels(Y)))
+
+
+def test_none_is_offered_where_python_is_written():
+    for value in (0, 1.5):
+        with spell_parameters_as("option"), pytest.raises(UsageError, match=r"^-k must be ") as error:
+            count_kept(value, 8)
+        assert "None" not in str(error.value)
 
 
 def test_labels_are_needed_and_must_fit():
