@@ -4,7 +4,7 @@
 
 Each input is a small valid one of which bytes, numbers or values of JSON were changed. Input i of a target and a seed
 is always the same. Right is success, or one of our own errors; anything else is a finding: another exception, a crash,
-more than a minute, or more than 1 GiB. Inputs are read in forked processes whose memory is limited. The findings are
+more than 20 s, or more than 1 GiB. Inputs are read in forked processes whose memory is limited. The findings are
 kept in files and printed, and the exit code is 1 if there is one.
 """
 
@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy as np
 
-SECONDS, MEMORY = 60, 2**30
+SECONDS, MEMORY = 20, 2**30
 #: Inputs of one process.
 RUN = 200
 NUMBERS = (0, 1, -1, 2, 127, 255, 2**15, 2**16, 2**31 - 1, 2**31, 2**32 - 1, 2**53, 2**62, 2**63 - 1, 2**64 - 1, 10**12)

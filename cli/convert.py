@@ -113,6 +113,8 @@ def source_options(command: Decorated) -> Decorated:
         if labels_unknown and labels_negative:
             raise click.UsageError("--labels-unknown -1 and --labels-negative -1 exclude one another; give one.")
 
+        from mlfs_dask import runtime
+        from mlfs_dask.storage.convert import default_memory_limit
         from mlfs_dask.storage.readers.base import LabelSpec
 
         columns = read_names(label_columns) or None
@@ -127,7 +129,8 @@ def source_options(command: Decorated) -> Decorated:
         }
         if partition_size is not None:
             source["partition_bytes"] = partition_size
-        return command(*args, source=source, **kwargs)
+        with runtime.bounded_memory(memory_limit or default_memory_limit(workers or runtime.available_cores())):
+            return command(*args, source=source, **kwargs)
 
     return stack_options(wrapped, source_option_list)
 

@@ -97,7 +97,7 @@ def annotate(
                     f"{path}: var has a column {taken[0]!r} already"
                     "\n  cure: --force replaces it, --name gives another name"
                 )
-            table = _table(found, chosen, index_of(var), path)
+            table = _table(found, chosen, index_of(var, file=path), path)
             _put(var, names, table)
     except OSError as error:
         raise MlfsError(

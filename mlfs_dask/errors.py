@@ -178,7 +178,9 @@ class DoesNotFitError(MlfsError, MemoryError):
     ----------
     what : str
         What would need the memory (or disk).
-    projected, available : int
+    projected : int or None
+        Bytes; None where nothing says it, and the system refused them.
+    available : int
         Bytes.
     cure : str
         What the user can do.
@@ -186,25 +188,25 @@ class DoesNotFitError(MlfsError, MemoryError):
 
     exit_code = 4
 
-    def __init__(self, what: str, *, projected: int, available: int, cure: str) -> None:
+    def __init__(self, what: str, *, projected: int | None, available: int, cure: str) -> None:
         self.what = redact(what)
-        self.projected = int(projected)
+        self.projected = None if projected is None else int(projected)
         self.available = int(available)
         self.cure = redact(cure)
-        super().__init__(
-            f"{what}: projected {_mebibytes(projected)}, available {_mebibytes(available)}\n  cure: {cure}"
-        )
+        needed = "more than there is" if self.projected is None else f"projected {_mebibytes(self.projected)}"
+        super().__init__(f"{what}: {needed}, available {_mebibytes(self.available)}\n  cure: {cure}")
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild_fit, (self.what, self.projected, self.available, self.cure))
 
 
-def _rebuild_fit(what: str, projected: int, available: int, cure: str) -> DoesNotFitError:
+def _rebuild_fit(what: str, projected: int | None, available: int, cure: str) -> DoesNotFitError:
     return DoesNotFitError(what, projected=projected, available=available, cure=cure)
 
 
 def _mebibytes(count: int) -> str:
-    return f"{count / 2**20:,.1f} MiB ({int(count):,} bytes)"
+    tenths = (10 * count + 2**19) // 2**20  # damaged files declare numbers beyond those of floats
+    return f"{tenths // 10:,}.{tenths % 10} MiB ({count:,} bytes)"
 
 
 class StoreAccessError(MlfsError):

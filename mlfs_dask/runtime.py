@@ -45,6 +45,9 @@ COMPILING_BYTES = 45 * 2**20
 #: 186 where its libraries have just been installed and the page cache holds them whole.
 TREES_BYTES = 170 * 2**20
 
+#: Bytes that libraries ask for and do not touch. The allocator of Arrow asks for 1 GiB at a time.
+UNTOUCHED_BYTES = 2**30
+
 #: Seconds that a cluster which has lost every worker is given to get one back, unless `waiting_for_workers` says other.
 WORKER_WAIT = 60.0
 
@@ -347,6 +350,36 @@ def _cpu_quota_v1(group: Path) -> tuple[int, int]:
     return 0, 0
 
 
+def memory_limit() -> int:
+    """Bytes that this process may hold: as `process_limits` says, or what is available."""
+    return _process_limits.get().memory_limit or available_memory()
+
+
+@contextlib.contextmanager
+def bounded_memory(size: int) -> Iterator[None]:
+    """Have the system refuse this process, and each that it starts, much more memory inside the with-block.
+
+    For libraries that unpack what others wrote, and take what that asks for. All threads of the process are bounded: a
+    command is, a function that others call is not.
+
+    Parameters
+    ----------
+    size : int
+        Bytes that the job may hold, beside what the process has and `UNTOUCHED_BYTES`.
+    """
+    held = _status("VmData")
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    bound = (held or 0) + size + UNTOUCHED_BYTES
+    if held is None or (soft != resource.RLIM_INFINITY and soft <= bound):
+        yield
+        return
+    resource.setrlimit(resource.RLIMIT_DATA, (bound, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
 def available_memory(root: str = "/") -> int:
     """Bytes this process could use: the least of what the machine has free and the control groups' remainders.
 
@@ -407,11 +440,17 @@ def current_rss() -> int:
 
 def peak_rss() -> int:
     """Largest resident bytes of this process since `reset_peak_rss`, or since it started; psutil cannot tell it."""
+    peak = _status("VmHWM")
+    return peak if peak is not None else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _status(field: str) -> int | None:
+    """Bytes of a field of /proc/self/status; None where the system has none (other than Linux)."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
+            if line.startswith(f"{field}:"):
                 return int(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return None
 
 
 def reset_peak_rss() -> None:

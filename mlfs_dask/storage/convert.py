@@ -52,6 +52,7 @@ from mlfs_dask.redaction import redact
 from mlfs_dask.storage.chunking import (
     MAX_BATCH,
     MIN_BATCH,
+    OFFSET_BYTES,
     PARTITION_BYTES,
     ConversionPlan,
     MatrixChunking,
@@ -329,13 +330,15 @@ def convert_reader(
     destination = Destination.of(store, storage_options)
     destination.check_free(force=force or extension is not None, resume=resume)
     workers = workers or runtime.available_cores()
+    memory_limit = memory_limit or default_memory_limit(workers)
     source_bytes = sum(source.bytes for source in sources) if sources else None
     enough = threading.Event()
     with runtime.ThreadPool(3, "convert-aside") as aside, contextlib.ExitStack() as stack:
         stack.callback(enough.set)  # a failure does not wait for the digest of a large source
+        stack.enter_context(runtime.process_limits(memory_limit=memory_limit))
         hashing = aside.submit(_hash_sources, sources, enough)
         reader = open_reader() if extension is None else extension.match(open_reader())
-        plan = _plan(reader, memory_limit or _default_memory_limit(workers), workers, source_bytes)
+        plan = _plan(reader, memory_limit, workers, source_bytes)
         job = _describe_job(sources, options, reader, extension)
         pool = WorkerPool(plan.workers, threads=reader.in_threads)
         with destination.locked(job, sources, force=force, resume=resume) as wip, pool:
@@ -387,7 +390,8 @@ def _plan(reader: Reader, memory_limit: int, workers: int, source_bytes: int | N
     return plan_conversion(workers=workers, base_bytes=runtime.current_rss(), n_features=n_features, **facts)
 
 
-def _default_memory_limit(workers: int) -> int:
+def default_memory_limit(workers: int) -> int:
+    """Bytes for a conversion with so many workers, all processes together."""
     # What a process has loaded before, a notebook for example, is not the conversion's.
     held = max(runtime.current_rss() - runtime.PROCESS_BYTES, 0)
     wanted = max(workers * (512 << 20), 1 << 30)
@@ -900,6 +904,8 @@ class _Run:
 
     def _stage(self) -> int:
         self.stage_directory.mkdir(exist_ok=True)
+        # At least, a row takes an offset; files can declare any number of rows that are nowhere stored.
+        self._require_room(OFFSET_BYTES * (self.reader.header.n_rows or 0))
         parts = self._parts()
         runtime.emit("convert", stage="read", parts=len(parts))
         arguments = [(self.reader, part, self.stage_directory, self.plan.batch_bytes) for part in parts]
@@ -922,10 +928,13 @@ class _Run:
         return parts
 
     def _check_disk_while_reading(self, done: Sequence[int], parts: int) -> None:
-        staged = sum(path.stat().st_size for path in self.stage_directory.glob("*.bin"))
         # Finished parts tell how long one is; the others have begun, too.
         finished = sum(data_path(self.stage_directory, part).stat().st_size for part in done)
-        projected = max(finished * parts // len(done) - staged, 0)
+        self._require_room(finished * parts // len(done))
+
+    def _require_room(self, total: int) -> None:
+        """Raise DoesNotFitError if so many bytes of staged rows find no room, those that are there among them."""
+        projected = max(total - sum(path.stat().st_size for path in self.stage_directory.glob("*.bin")), 0)
         free = shutil.disk_usage(self.wip).free
         if projected > free:
             raise DoesNotFitError(

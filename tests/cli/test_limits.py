@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import errno
+import json
+import signal
 import subprocess
 import sys
+import time
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 
+import h5py
+import numpy as np
+import pandas as pd
 import pytest
 
+from mlfs_dask import runtime
 from mlfs_dask_cli.failure import describe_failure
 from tests.storage.stores import make_store, sample
 
@@ -99,3 +108,104 @@ def test_an_error_that_stands_behind_itself() -> None:
     failure = describe_failure(error, ())
     assert failure is not None
     assert failure.kind == "unexpected"
+
+
+def mlfs(*words: object) -> list[str]:
+    return [sys.executable, "-m", "mlfs_dask", *map(str, words)]
+
+
+#: Measures the peak memory of a command, in KiB.
+MEASURED = """
+import resource, subprocess, sys
+code = subprocess.run(sys.argv[1:]).returncode
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+sys.exit(code)
+"""
+UNPACKED = 2**31
+
+
+def zstd_bomb(folder: Path) -> Path:
+    """A chunk of 64 bytes as a frame of 128 KiB blocks of zeros, each of which takes 4 bytes."""
+    blocks = UNPACKED // 2**17
+    block = (1 << 1 | 2**17 << 3).to_bytes(3, "little") + b"\0"
+    last = (1 | 1 << 1 | 2**17 << 3).to_bytes(3, "little") + b"\0"
+    path = folder / "x.zarr"
+    write_zarr(path, (4, 2), {"id": "zstd", "level": 1})
+    (path / "X/0.0").write_bytes(b"\x28\xb5\x2f\xfd\xe0" + UNPACKED.to_bytes(8, "little") + block * (blocks - 1) + last)
+    return path
+
+
+def deflate_bomb(folder: Path) -> Path:
+    """A chunk of 64 bytes as blocks of zeros."""
+    packer = zlib.compressobj()
+    first, block = (packer.compress(bytes(2**20)) + packer.flush(zlib.Z_FULL_FLUSH) for _ in range(2))
+    path = folder / "x.h5ad"
+    with h5py.File(path, "w") as file:
+        file["obsm/labels"] = np.eye(4, 2)
+        X = file.create_dataset("X", (4, 2), "f8", chunks=(4, 2), compression="gzip")
+        X.id.write_direct_chunk((0, 0), first + block * (UNPACKED // 2**20) + packer.flush())
+    return path
+
+
+def write_zarr(path: Path, shape: tuple[int, int], compressor: dict[str, object] | None) -> None:
+    for name, width in (("X", shape[1]), ("Y", 2)):
+        (path / name).mkdir(parents=True)
+        metadata = {"zarr_format": 2, "shape": [shape[0], width], "chunks": [4, 2], "dtype": "<f8", "order": "C"}
+        metadata |= {"fill_value": 1, "filters": None, "compressor": compressor if name == "X" else None}
+        (path / name / ".zarray").write_text(json.dumps(metadata))
+    (path / ".zgroup").write_text('{"zarr_format": 2}')
+
+
+@pytest.mark.parametrize("bomb", [zstd_bomb, deflate_bomb])
+def test_a_chunk_that_unpacks_to_more(tmp_path: Path, bomb: Callable[[Path], Path]) -> None:
+    """Its library unpacks all of it; the system refuses the memory."""
+    path = bomb(tmp_path)
+    command = mlfs("convert", path, tmp_path / "s.zarr", "--memory-limit", "256MiB")
+    done = subprocess.run([sys.executable, "-c", MEASURED, *command], capture_output=True, text=True, timeout=200)
+    assert done.returncode in (3, 4), done.stderr
+    assert f"mlfs: {path}: rows 1 to 4" in done.stderr
+    assert "cure: " in done.stderr
+    assert int(done.stdout.splitlines()[-1]) << 10 < (256 << 20) + runtime.UNTOUCHED_BYTES + 2**28
+    assert not (tmp_path / "s.zarr").exists()
+
+
+def many_rows(folder: Path) -> Path:
+    """Rows that are stored nowhere."""
+    path = folder / "x.h5ad"
+    with h5py.File(path, "w") as file:
+        for name in ("X", "obsm/labels"):
+            file.create_dataset(name, (10**8, 2), "f8", chunks=(1024, 2), fillvalue=1)
+    return path
+
+
+def many_chunks(folder: Path) -> Path:
+    path = folder / "x.zarr"
+    write_zarr(path, (10**6, 10**4), None)
+    return path
+
+
+@pytest.mark.parametrize("bomb", [many_rows, many_chunks])
+def test_interrupted_while_it_reads_what_has_no_end(tmp_path: Path, bomb: Callable[[Path], Path]) -> None:
+    command = mlfs("convert", bomb(tmp_path), tmp_path / "s.zarr", "--workers", "1")
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            while not (tmp_path / ".s.zarr.wip/stage").exists() and process.poll() is None:
+                time.sleep(0.05)
+            process.send_signal(signal.SIGINT)
+            _, printed = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 130, printed
+    assert "interrupted" in printed
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.parquet"])
+def test_less_address_space_than_arrow_takes(tmp_path: Path, name: str) -> None:
+    """It ends the process where it gets no thread."""
+    table = pd.DataFrame({"f": [1.0, 2, 3], "y": [0, 1, 1]})
+    table.to_csv(tmp_path / name, index=False) if name == "x.csv" else table.to_parquet(tmp_path / name)
+    command = mlfs("convert", tmp_path / name, tmp_path / "s.zarr", "--n-labels", "1")
+    limited = ["sh", "-c", 'ulimit -v 270000 && exec "$@"', "sh", *command]
+    done = subprocess.run(limited, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 4, done.stderr
+    assert "the address space is limited to 263 MiB, and the libraries of this command take 768 MiB" in done.stderr

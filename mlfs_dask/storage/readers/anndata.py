@@ -62,9 +62,9 @@ def open_anndata(path: str, options: ReadOptions = _DEFAULTS) -> Reader:
 
             return open_store(path, options)
         _element(root, options.keys.get("x", "X"), path)
-        feature_names = index_of(root["var"]) if "var" in root else None
+        feature_names = index_of(root["var"], file=path) if "var" in root else None
         label_names = _label_names(root, options, path)
-        categories = _categories(root)
+        categories = _categories(root, path)
         # Stores and files of ours have unknown labels alone as -1.
         minus_one: MinusOne | None = "unknown" if "uns/mlfs" in root else None
     opener = functools.partial(_open_pair, path, options)
@@ -131,19 +131,19 @@ def _label_names(root: Any, options: ReadOptions, path: str) -> tuple[str, ...] 
         return ColumnRows(*frame, file=path).label_names
     key = options.keys.get("label_names")
     if key is not None:
-        return texts_of(_element(root, key, path))
+        return texts_of(_element(root, key, path), file=path)
     for known in ("uns/mlfs/label_names", "uns/label_names"):
         if known in root:
-            return texts_of(root[known])
+            return texts_of(root[known], file=path)
     return None
 
 
-def _categories(root: Any) -> dict[int, tuple[str, ...]]:
+def _categories(root: Any, path: str) -> dict[int, tuple[str, ...]]:
     """Categories of features, if it is a store of ours."""
     key = "uns/mlfs/categories"
     if key not in root:
         return {}
-    stored = parse_json(texts_of(root[key])[0])
+    stored = parse_json(texts_of(root[key], file=path)[0])
     return {int(feature): tuple(values) for feature, values in stored.items()}
 
 

@@ -27,6 +27,7 @@ from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.redaction import redact
+from mlfs_dask.storage.limits import require_arrow
 from mlfs_dask.storage.readers.base import Batch, Header, Part, ReadOptions
 from mlfs_dask.storage.readers.compressed_io import SourceFile, format_suffix, open_source
 from mlfs_dask.storage.readers.label_columns import (
@@ -47,6 +48,8 @@ _MAX_RECORD_BYTES = 256 << 20
 _SCAN_BYTES = 1 << 20  # stays in a core's cache between being read and looked at
 _TILE_BYTES = 1 << 18
 _MANY_ROWS = 1 << 16
+#: More than a number takes.
+_CELL_BYTES = 32
 _MISSING = ("", "NA", "N/A", "NaN", "nan", "NAN", "null", "NULL", "?")
 _NULLS = [*_MISSING, *(f" {text}" for text in _MISSING)]
 _NUMBER = re.compile(r"\s*[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|inf(inity)?|nan)\s*", re.IGNORECASE)
@@ -228,7 +231,8 @@ class CsvReader:
         at = position
         with self._source.open(position) as stream:
             while not ended:
-                want = max(int(rows_wanted * row_bytes), 1 << 12)
+                # Of rows with longer cells fewer are parsed at a time.
+                want = max(int(rows_wanted * min(row_bytes, _CELL_BYTES * len(self._names))), 1 << 12)
                 cut = 0
                 while not (cut or ended):
                     if len(buffer) < want:
@@ -498,6 +502,7 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
     DataError
         No such file, an empty one, a ragged row, a name given twice, an unknown label column.
     """
+    require_arrow()
     source = open_source(path, options.storage_options)
     tabs = tabs or format_suffix(path) in (".tsv", ".tab")
     sample = source.read_range(0, SAMPLE_BYTES)

@@ -12,7 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.storage.readers.matrix import CsrRows, DenseRows, FlatRows, Rows, SpooledRows, damage_in
+from mlfs_dask.storage.limits import require_memory
+from mlfs_dask.storage.readers.matrix import (
+    CsrRows,
+    DenseRows,
+    FlatRows,
+    Rows,
+    SpooledRows,
+    check_dataset,
+    whole,
+)
 
 _SPARSE = ("csr_matrix", "csc_matrix")
 _TRUTH = {
@@ -50,9 +59,8 @@ def rows_of(node: Any, *, file: str, what: str) -> Rows:
     kind = encoding_of(node)
     if kind in _SPARSE:
         shape = tuple(int(size) for size in node.attrs["shape"])
-        data, indices = node["data"], node["indices"]
-        with damage_in(file, f"{what}/indptr"):
-            indptr = np.asarray(node["indptr"][...])
+        data, indices = (check_dataset(node[name], file=file) for name in ("data", "indices"))
+        indptr = whole(node["indptr"], file=file)
         rows = CsrRows if kind == "csr_matrix" else SpooledRows
         return rows(data, indices, indptr, (shape[0], shape[1]), file=file)
     raise DataError(
@@ -65,7 +73,7 @@ def rows_of(node: Any, *, file: str, what: str) -> Rows:
 
 def dense_rows(array: Any, *, file: str, what: str) -> Rows:
     """Rows of an h5py or zarr array; one dimension counts as one column."""
-    chunks = array.chunks
+    chunks = check_dataset(array, file=file).chunks
     whole = getattr(array, "shards", None) or chunks
     if len(array.shape) == 1:
         return DenseRows(FlatRows(array, (int(array.shape[0]), 1)), step=int(whole[0]) if whole else None)
@@ -79,19 +87,14 @@ def dense_rows(array: Any, *, file: str, what: str) -> Rows:
     return DenseRows(array, chunks=chunks, step=int(whole[0]) if whole else None)
 
 
-def texts_of(node: Any) -> tuple[str, ...]:
+def texts_of(node: Any, *, file: str) -> tuple[str, ...]:
     """Texts of a string array, of a categorical, or of a nullable one; numbers are written out."""
     if not is_array(node):
         if "codes" in node:
-            categories = texts_of(node["categories"])
-            return tuple(categories[code] if code >= 0 else "" for code in np.asarray(node["codes"][...]))
+            categories = texts_of(node["categories"], file=file)
+            return tuple(categories[code] if code >= 0 else "" for code in whole(node["codes"], file=file))
         node = node["values"]
-    values = node.asstr()[...] if _is_hdf5_text(node) else node[...]
-    return tuple(str(value) for value in np.asarray(values).ravel())
-
-
-def _is_hdf5_text(node: Any) -> bool:
-    return hasattr(node, "asstr") and node.dtype.kind in "OS"
+    return tuple(str(value) for value in whole(node, file=file).ravel())
 
 
 def columns_of(frame: Any) -> tuple[str, ...]:
@@ -100,11 +103,11 @@ def columns_of(frame: Any) -> tuple[str, ...]:
     return tuple(name.decode() if isinstance(name, bytes) else str(name) for name in names)
 
 
-def index_of(frame: Any) -> tuple[str, ...] | None:
+def index_of(frame: Any, *, file: str) -> tuple[str, ...] | None:
     """Texts of a data frame's index."""
     name = frame.attrs.get("_index", "_index")
     name = name.decode() if isinstance(name, bytes) else str(name)
-    return texts_of(frame[name]) if name in frame else None
+    return texts_of(frame[name], file=file) if name in frame else None
 
 
 class ColumnRows:
@@ -156,24 +159,25 @@ class _Column:
         if not is_array(node):
             kind = encoding_of(node)
             if kind == "categorical":
-                categories = texts_of(node["categories"])
+                categories = texts_of(node["categories"], file=file)
                 node = node["codes"]
                 numbers = [_TRUTH.get(text.strip().lower()) for text in categories]
                 if None not in numbers:
                     self._table = np.array([*numbers, np.nan], np.float64)[:, None]
                 elif len(categories) < node.shape[0]:
+                    require_memory(f"{file}: {len(categories):,} labels of column {name}", 8 * len(categories) ** 2)
                     self.label_names = tuple(f"{name}={text}" for text in categories)
                     self._table = np.vstack([np.eye(len(categories)), np.full(len(categories), np.nan)])
                 else:
                     raise _no_label(file, name, "as many values as rows")
             elif "values" in node and "mask" in node:
-                self._mask = node["mask"]
+                self._mask = check_dataset(node["mask"], file=file)
                 node = node["values"]
             else:
                 raise _no_label(file, name, kind)
         if node.dtype.kind not in "buif":
             raise _no_label(file, name, "texts")
-        self._values = node
+        self._values = check_dataset(node, file=file)
         self.length = int(node.shape[0])
 
     def take(self, start: int, stop: int) -> NDArray[np.float64]:

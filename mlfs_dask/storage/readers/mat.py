@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.storage.limits import require_memory
 from mlfs_dask.storage.readers.base import ReadOptions
 from mlfs_dask.storage.readers.matrix import (
     CsrRows,
@@ -39,11 +40,14 @@ from mlfs_dask.storage.readers.matrix import (
     Rows,
     Sliceable,
     SpooledRows,
+    check_dataset,
+    damage_in,
     fortran_rows,
     hdf5_in,
     matrix_reader,
     open_random,
     spooled,
+    whole,
 )
 
 X_NAMES = ("x", "data", "dataset", "features", "fea", "feature", "data_all", "inputs")
@@ -72,6 +76,10 @@ _NUMERIC_CLASSES = range(6, 16)
 _SPARSE_CLASS = 5
 _NUMERIC_7 = {"double", "single", "logical"} | {f"{u}int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)}
 _COMPLEX_FLAG = 0x0800
+#: Of flags, dimensions and name, which stand before the values: 8, 8 and at most 63 bytes in a file of MATLAB's.
+_MAX_HEADER_BYTES = 1024
+#: Behind the values, where MATLAB writes nothing.
+_MAX_BEHIND_BYTES = 1 << 20
 
 
 def open_mat(path: str, options: ReadOptions = _DEFAULTS) -> MatrixReader:
@@ -117,7 +125,8 @@ def _open_variables(path: str, options: ReadOptions) -> Iterator[Mapping[str, _V
         start = file.read(128)
         file.seek(0)
         if start[124:128] in (b"\x00\x01IM", b"\x01\x00MI"):
-            yield _version_5(file, path, ">" if start[126:128] == b"MI" else "<")
+            with damage_in(path, "the file"):
+                yield _version_5(file, path, ">" if start[126:128] == b"MI" else "<")
         elif b"\x89HDF\r\n\x1a\n" in (start[:8], _at(file, 512, 8)):
             with hdf5_in(file, path, "the file is damaged or cut off") as hdf5:
                 yield _version_7(hdf5, path)
@@ -242,7 +251,7 @@ def _version_7(hdf5: Any, path: str) -> dict[str, _Variable]:
         if "MATLAB_sparse" in item.attrs:
             found[name] = _sparse_7(item, path)
         elif (kind := _class_7(item)) in _NUMERIC_7:
-            found[name] = _Variable(tuple(item.shape[::-1]), None, functools.partial(_dense_7, item))
+            found[name] = _Variable(tuple(item.shape[::-1]), None, functools.partial(_dense_7, item, path))
         else:
             shape = tuple(getattr(item, "shape", ()))
             found[name] = _Variable(shape, f"it is a {kind}, not a numeric matrix", _no_rows)
@@ -260,18 +269,19 @@ def _class_7(item: Any) -> str:
     return "double" if numeric else "structure"
 
 
-def _dense_7(item: Any, turned: bool) -> Rows:
+def _dense_7(item: Any, path: str, turned: bool) -> Rows:
+    check_dataset(item, file=path)
     # Instances are rows of MATLAB's matrix, that is, columns of the data set.
     return DenseRows(item, transposed=not turned, chunks=item.chunks)
 
 
 def _sparse_7(item: Any, path: str) -> _Variable:
     n_rows = int(item.attrs["MATLAB_sparse"])
-    indptr = np.asarray(item["jc"][...]).astype(np.int64)
+    indptr = whole(item["jc"], file=path).astype(np.int64)
     shape = (n_rows, len(indptr) - 1)
     empty: NDArray[np.float64] = np.empty(0)
-    data = item.get("data", empty)
-    indices = item.get("ir", empty.astype(np.int64))
+    data = check_dataset(item["data"], file=path) if "data" in item else empty
+    indices = check_dataset(item["ir"], file=path) if "ir" in item else empty.astype(np.int64)
     return _Variable(shape, None, functools.partial(_sparse_rows, data, indices, indptr, shape, path))
 
 
@@ -323,20 +333,39 @@ class _Element:
 
     def finish(self) -> None:
         """Read to the end, where the checksum of a compressed variable is."""
-        while self._read(1 << 16):
-            pass
+        behind = 0
+        while piece := self._read(_MAX_HEADER_BYTES):
+            behind += len(piece)
+            if behind > _MAX_BEHIND_BYTES:
+                raise DataError(
+                    "a variable unpacks to more than it says",
+                    file=self._path,
+                    cure="the file is damaged: fetch or write it again",
+                )
 
-    def whole(self) -> tuple[int, bytes]:
-        kind, size, padding = self.tag()
+    def header(self) -> bytes:
+        """The next element, which is small: flags, dimensions or a name."""
+        _, size, padding = self.tag()
+        if size > _MAX_HEADER_BYTES:
+            raise DataError(
+                f"a name or the dimensions of a variable take {size:,} bytes, not at most {_MAX_HEADER_BYTES:,}",
+                file=self._path,
+                cure="the file is damaged: fetch or write it again",
+            )
         data = self.exactly(size)
         self.exactly(padding)
-        return kind, data
+        return data
 
-    def array(self, path: str) -> Sliceable:
-        """The next numeric element as a flat array, in memory or in a temporary file."""
+    def vector(self) -> tuple[np.dtype[Any], int, int]:
+        """(type, values, padding in bytes) of the next element, which holds numbers."""
         kind, size, padding = self.tag()
         dtype = np.dtype(self._order + _TYPES.get(kind, "u1"))
-        array = spooled(self._read, dtype, size // dtype.itemsize, file=path)
+        return dtype, size // dtype.itemsize, padding
+
+    def array(self) -> Sliceable:
+        """The next element, which holds numbers, as a flat array, in memory or in a temporary file."""
+        dtype, size, padding = self.vector()
+        array = spooled(self._read, dtype, size, file=self._path)
         self.exactly(padding)
         return array
 
@@ -408,13 +437,17 @@ def _inflated(read: Callable[[int], bytes], path: str) -> Callable[[int], bytes]
 
 def _variable_5(file: BinaryIO, path: str, order: str, position: int) -> tuple[str, _Variable]:
     element = _enter_5(file, path, order, position)
-    _, flags = element.whole()
-    word = struct.unpack(order + "I", flags[:4])[0]
+    word = struct.unpack(order + "I", element.header()[:4])[0]
     kind = word & 0xFF
-    _, raw = element.whole()
-    shape = tuple(int(size) for size in np.frombuffer(raw, order + "i4"))
-    _, raw = element.whole()
-    name = raw.decode("latin-1")
+    shape = tuple(int(size) for size in np.frombuffer(element.header(), order + "i4"))
+    name = element.header().decode("latin-1")
+    if min(shape, default=0) < 0:
+        raise DataError(
+            f"variable {name}: its shape cannot be",
+            file=path,
+            value=shape,
+            cure="the file is damaged: fetch or write it again",
+        )
     if kind not in _NUMERIC_CLASSES and kind != _SPARSE_CLASS:
         text = f"it is a {_CLASSES.get(kind, 'variable')}, not a numeric matrix"
         return name, _Variable(shape, text, _no_rows)
@@ -429,29 +462,34 @@ def _values_5(file: BinaryIO, path: str, order: str, position: int) -> _Element:
     """The element of a variable, entered behind flags, dimensions and name."""
     element = _enter_5(file, path, order, position)
     for _ in range(3):
-        element.whole()
+        element.header()
     return element
 
 
 def _dense_5(file: BinaryIO, path: str, order: str, position: int, shape: tuple[int, ...], turned: bool) -> Rows:
-    kind, _, _ = _values_5(file, path, order, position).tag()
-    dtype = np.dtype(order + _TYPES.get(kind, "u1"))
+    n, width = shape
+    dtype, size, _ = _values_5(file, path, order, position).vector()
+    if size != n * width:
+        raise DataError(
+            f"a variable of {n:,} x {width:,} values says that it holds {size:,}",
+            file=path,
+            cure="the file is damaged: fetch or write it again",
+        )
 
     def make() -> Sliceable:
         element = _values_5(file, path, order, position)
-        flat = element.array(path)
+        flat = element.array()
         element.finish()
         return flat
 
-    n, width = shape
     return fortran_rows(DeferredArray(make, dtype, n * width), (n, width), turned=turned)
 
 
 def _sparse_5(file: BinaryIO, path: str, order: str, position: int, shape: tuple[int, ...], turned: bool) -> Rows:
     element = _values_5(file, path, order, position)
-    indices = element.array(path)
-    starts = element.array(path)
-    data = element.array(path)
+    indices, starts = element.array(), element.array()
+    require_memory(f"{path}: where the columns of a sparse variable begin", 8 * starts.shape[0])
+    data = element.array()
     element.finish()
     indptr = np.array(starts[: starts.shape[0]])
     stored = int(indptr[-1]) if len(indptr) else 0

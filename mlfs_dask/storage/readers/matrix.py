@@ -11,6 +11,7 @@ import contextlib
 import errno
 import itertools
 import lzma
+import math
 import os
 import struct
 import tempfile
@@ -27,12 +28,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 
-from mlfs_dask.errors import DataError, MlfsError
+from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError
+from mlfs_dask.runtime import memory_limit
 from mlfs_dask.storage.access import open_remote
-from mlfs_dask.storage.limits import require_memory
+from mlfs_dask.storage.limits import memory_cure, require_memory
 from mlfs_dask.storage.object_store import open_file
 from mlfs_dask.storage.readers.base import Batch, Header, MinusOne, Part
 from mlfs_dask.storage.readers.compressed_io import open_source
+from mlfs_dask.storage.readers.hdf5_heap import HeapCheckedFile
 from mlfs_dask.storage.readers.label_columns import find_column, label_block, sparse_label_block
 from mlfs_dask.typing import Matrix
 
@@ -93,6 +96,68 @@ class Sliceable(Protocol):
     def __getitem__(self, key: Any, /) -> Any: ...
 
 
+#: Bytes of a text as an object of Python, at least.
+_TEXT_BYTES = 64
+
+
+def check_dataset(dataset: Any, *, file: str) -> Any:
+    """An array of h5py or zarr, if what it declares lets it be read.
+
+    Raises
+    ------
+    DataError
+        Chunks without entries, pickled objects, values in other files: somebody else's file could name any of this
+        machine.
+    DoesNotFitError
+        A chunk, which is unpacked whole, takes more memory than there is.
+    """
+    chunks = dataset.chunks or ()
+    if min(chunks, default=1) < 1:
+        raise DataError(
+            f"{dataset.name} has chunks without entries",
+            file=file,
+            value=tuple(chunks),
+            cure="the file is damaged: restore a copy, or write it again",
+        )
+    if any(getattr(codec, "codec_id", "") == "pickle" for codec in _filters(dataset)):
+        raise DataError(
+            f"{dataset.name} holds pickled objects, which are not read because unpickling runs code",
+            file=file,
+            cure="write it as numbers or as texts",
+        )
+    if getattr(dataset, "external", None):
+        raise DataError(
+            f"the values of {dataset.name} lie in another file, which could be any of this machine",
+            file=file,
+            value=dataset.external[0][0],
+            cure="write them into one file, with h5repack for example",
+        )
+    require_memory(f"{file}: a chunk of {dataset.name}", math.prod(chunks) * int(dataset.dtype.itemsize))
+    return dataset
+
+
+def _filters(dataset: Any) -> tuple[Any, ...]:
+    """What the chunks of an array of zarr go through; those of HDF5 have no names in h5py."""
+    return (*getattr(dataset, "filters", ()), *getattr(dataset, "compressors", ()))
+
+
+def whole(dataset: Any, *, file: str) -> NDArray[Any]:
+    """All values of an array of h5py or zarr, one that is small by nature; texts as objects.
+
+    Raises
+    ------
+    DataError, DoesNotFitError
+        As `check_dataset`; or all values take more memory than there is.
+    """
+    check_dataset(dataset, file=file)
+    text = hasattr(dataset, "asstr") and dataset.dtype.kind in "OS"
+    itemsize = int(dataset.dtype.itemsize)
+    size = math.prod(dataset.shape) * (itemsize if dataset.dtype.kind in "buif" else max(itemsize, _TEXT_BYTES))
+    require_memory(f"{file}: all of {dataset.name}", size)
+    with damage_in(file, dataset.name):
+        return np.asarray(dataset.asstr()[...] if text else dataset[...])
+
+
 class DenseRows:
     """Rows of a dense array.
 
@@ -126,8 +191,6 @@ class DenseRows:
         self.shape = (int(shape[0]), int(shape[1]))
         self.stored_bytes = self.shape[0] * self.shape[1] * int(array.dtype.itemsize)
         chunk_rows, chunk_columns = (chunks[::-1] if transposed else chunks) if chunks else (1, 1)
-        # Of which a whole one is unpacked at a time.
-        require_memory("a chunk of an array", chunk_rows * chunk_columns * int(array.dtype.itemsize))
         self.step = max(chunk_rows if step is None else step, 1)
         cheap = self.shape[1] <= 2 * chunk_columns or (
             chunk_rows * self.shape[1] * int(array.dtype.itemsize) <= SMALL_BYTES
@@ -274,12 +337,15 @@ class BandedRows(ABC):
         Of the values.
     stored_bytes : int
         Bytes of the entries as stored.
+    file : str
+        For messages.
     """
 
     enterable = False
     step = 1
 
-    def __init__(self, shape: tuple[int, int], count: int, dtype: Any, *, stored_bytes: int) -> None:
+    def __init__(self, shape: tuple[int, int], count: int, dtype: Any, *, stored_bytes: int, file: str) -> None:
+        require_memory(f"{file}: the offsets of {shape[0]:,} rows", 8 * shape[0])
         self.shape = shape
         self.stored_bytes = stored_bytes
         self._count = count
@@ -388,7 +454,7 @@ class SpooledRows(BandedRows):
         check_compressed(self._columns_ptr, shape[1], int(indices.shape[0]), int(data.shape[0]), file=file)
         count = int(self._columns_ptr[-1])
         stored = count * (int(data.dtype.itemsize) + int(indices.dtype.itemsize))
-        super().__init__(shape, count, data.dtype, stored_bytes=stored)
+        super().__init__(shape, count, data.dtype, stored_bytes=stored, file=file)
 
     def close(self) -> None:
         super().close()
@@ -647,6 +713,10 @@ def damage_in(path: str, what: str) -> Iterator[None]:
         yield
     except MlfsError:
         raise
+    except MemoryError as error:  # of libraries, which unpack whatever a chunk holds
+        raise DoesNotFitError(
+            f"{path}: {what}", projected=None, available=memory_limit(), cure=memory_cure()
+        ) from error
     except DAMAGE as error:
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise  # the system's own words: no permission, disk full
@@ -673,8 +743,10 @@ def hdf5_in(file: Any, path: str, problem: str) -> Iterator[Any]:
     import h5py
 
     try:
-        hdf5 = h5py.File(file, "r")
-    except OSError as error:
+        hdf5 = h5py.File(HeapCheckedFile(file, path), "r")
+    except MlfsError:
+        raise
+    except DAMAGE as error:
         raise DataError(f"{problem}: {error}", file=path, cure="fetch or write it again") from error
     with hdf5, damage_in(path, "the file"):
         yield hdf5

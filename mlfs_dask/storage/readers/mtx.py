@@ -38,6 +38,7 @@ _BANNER = re.compile(
     rb"%%MatrixMarket\s+matrix\s+(coordinate|array)\s+(real|double|integer|unsigned-integer|pattern)\s+general\s*",
     re.IGNORECASE,
 )
+_SIZE = re.compile(rb"\d{1,18}")  # 64-bit integers
 _FILLED_LINE = re.compile(rb"[^\s][^\n]*")
 _NO_TEXT = re.compile(rb"[^\t\n\r -~]")
 _LONGEST_LINE = 1 << 16
@@ -146,7 +147,8 @@ class _CoordinateRows(BandedRows):
         self._matrix = matrix
         self._turned = turned
         n, width = matrix.shape[::-1] if turned else matrix.shape
-        super().__init__((n, width), matrix.entries, np.float64, stored_bytes=matrix.source.size)
+        source = matrix.source
+        super().__init__((n, width), matrix.entries, np.float64, stored_bytes=source.size, file=source.path)
 
     def _pieces(self) -> Iterator[Entries]:
         for block in self._matrix.blocks():
@@ -174,7 +176,7 @@ def _read_header(path: str, options: ReadOptions) -> _Matrix:
                 break
     coordinate = found[1].lower() == b"coordinate"
     sizes = text.split()
-    if len(sizes) != 2 + coordinate or not all(size.isdigit() for size in sizes):
+    if len(sizes) != 2 + coordinate or not all(map(_SIZE.fullmatch, sizes)):
         raise DataError(
             f"numbers of rows{', columns and entries' if coordinate else ' and columns'} were expected",
             file=path,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import math
 import struct
 import zipfile
@@ -40,6 +41,7 @@ from mlfs_dask.storage.readers.matrix import (
     SpooledRows,
     StreamArray,
     damage_in,
+    exactly,
     fortran_rows,
     matrix_reader,
     open_random,
@@ -49,6 +51,8 @@ from mlfs_dask.storage.readers.matrix import (
 X_KEYS = ("X", "x", "data", "features")
 Y_KEYS = ("Y", "y", "labels", "target", "targets")
 _SPARSE = ("data", "indices", "indptr", "shape", "format")
+#: NumPy's own limit, which it applies to what it has read.
+_MAX_HEADER_BYTES = 10_000
 _DEFAULTS = ReadOptions()
 
 
@@ -126,12 +130,29 @@ class _Layout(NamedTuple):
     dtype: np.dtype[Any]
     offset: int
 
+    @property
+    def size(self) -> int:
+        """Values."""
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
 
 def _layout(stream: BinaryIO, path: str, name: str) -> _Layout:
     try:
-        version = npy.read_magic(stream)
-        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-        shape, fortran, dtype = read(stream)
+        first = npy.read_magic(stream) == (1, 0)
+        said = exactly(stream.read, 2 if first else 4, file=path)
+        length = int.from_bytes(said, "little")
+        if length > _MAX_HEADER_BYTES:
+            raise ValueError(f"its header has {length:,} bytes, not at most {_MAX_HEADER_BYTES:,}")
+        header = io.BytesIO(said + exactly(stream.read, length, file=path))
+        shape, fortran, dtype = (npy.read_array_header_1_0 if first else npy.read_array_header_2_0)(header)
+        if min(shape, default=0) < 0:
+            raise ValueError(f"its shape is {shape}")
+    except DataError:
+        raise
     except DAMAGE as error:
         raise DataError(
             f"{name} is no NumPy array: {error}", file=path, cure="write it with numpy.save or savez"
@@ -196,15 +217,8 @@ class _Archive:
 
     def small(self, name: str) -> NDArray[Any]:
         """A whole array, for those that are small by nature."""
-        layout = self._layout(name)
-        size = math.prod(layout.shape) * layout.dtype.itemsize
-        require_memory(f"{self._path}: the array {name}", size)
-        if layout.offset + size > self._members[name].file_size:
-            raise DataError(
-                f"{name} is cut off: its values take {size:,} bytes",
-                file=self._path,
-                cure="fetch or write it again",
-            )
+        layout = self._checked_layout(name)
+        require_memory(f"{self._path}: the array {name}", layout.bytes)
         with self._zip.open(self._members[name]) as stream:
             return npy.read_array(stream, allow_pickle=False)
 
@@ -228,14 +242,9 @@ class _Archive:
         prefix = f"{key}_" if key else ""
         if prefix + "indptr" in self.names and key not in self.names:
             return self._sparse_rows(prefix)
-        layout = self._layout(key)
+        layout = self._checked_layout(key)
         if not self._is_stored(key):
-            flat = StreamArray(
-                functools.partial(self._values, key),
-                layout.dtype,
-                int(np.prod(layout.shape, dtype=np.int64)),
-                file=self._path,
-            )
+            flat = StreamArray(functools.partial(self._values, key), layout.dtype, layout.size, file=self._path)
             if not layout.fortran:
                 return DenseRows(FlatRows(flat, _two_dimensions(layout.shape, self._path, what)), enterable=False)
             shape = _two_dimensions(layout.shape, self._path, what)
@@ -266,12 +275,11 @@ class _Archive:
         return CsrRows(data, indices, indptr, shape, file=self._path, enterable=stored)
 
     def _flat(self, name: str) -> FileArray | StreamArray:
-        layout = self._layout(name)
-        size = int(np.prod(layout.shape, dtype=np.int64))
+        layout = self._checked_layout(name)
         if self._is_stored(name):
             offset = self._stored_layout(name).offset
-            return FileArray(self._file, offset, layout.dtype, size, file=self._path)
-        return StreamArray(functools.partial(self._values, name), layout.dtype, size, file=self._path)
+            return FileArray(self._file, offset, layout.dtype, layout.size, file=self._path)
+        return StreamArray(functools.partial(self._values, name), layout.dtype, layout.size, file=self._path)
 
     def _is_stored(self, name: str) -> bool:
         return self._members[name].compress_type == zipfile.ZIP_STORED
@@ -279,6 +287,19 @@ class _Archive:
     def _layout(self, name: str) -> _Layout:
         with self._zip.open(self._members[name]) as stream:
             return _layout(cast(BinaryIO, stream), self._path, name)
+
+    def _checked_layout(self, name: str) -> _Layout:
+        """The layout of a member that is as long as the archive says; nothing is unpacked."""
+        layout = self._layout(name)
+        missing = layout.offset + layout.bytes - self._members[name].file_size
+        if missing > 0:
+            raise DataError(
+                f"{name} is cut off: {missing:,} bytes of its {layout.bytes:,} are missing",
+                file=self._path,
+                value=layout.shape,
+                cure="fetch or write it again",
+            )
+        return layout
 
     def _stored_layout(self, name: str) -> _Layout:
         """With `offset` counted in the archive: the local header repeats name and extra field before it."""
@@ -311,18 +332,19 @@ def _two_dimensions(shape: tuple[int, ...], path: str, what: str) -> tuple[int, 
 def _dense_rows(file: BinaryIO, layout: _Layout, *, path: str, what: str) -> Rows:
     """Rows of an uncompressed array in an open file."""
     shape = _two_dimensions(layout.shape, path, what)
+    _check_length(file, layout, path)
     flat = FileArray(file, layout.offset, layout.dtype, shape[0] * shape[1], file=path)
     if not layout.fortran:
         return DenseRows(FlatRows(flat, shape))
-    _check_length(file, layout, path)
     return fortran_rows(flat, shape, enterable=True)
 
 
 def _check_length(file: BinaryIO, layout: _Layout, path: str) -> None:
-    missing = layout.offset + int(np.prod(layout.shape, dtype=np.int64)) * layout.dtype.itemsize - file.seek(0, 2)
+    missing = layout.offset + layout.bytes - file.seek(0, 2)
     if missing > 0:
         raise DataError(
-            f"the file is cut off: {missing} bytes of an array are missing",
+            f"the file is cut off: {missing:,} bytes of an array are missing",
             file=path,
+            value=layout.shape,
             cure="fetch or write it again",
         )

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from mlfs_dask.errors import DataError
 from mlfs_dask.json_text import parse_json
 from mlfs_dask.redaction import redact
+from mlfs_dask.storage.limits import require_arrow
 from mlfs_dask.storage.readers.base import Batch, Header, LabelSpec, Part, ReadOptions
 from mlfs_dask.storage.readers.label_columns import (
     bad_label,
@@ -228,11 +229,19 @@ class ParquetReader:
             array = array.dictionary_encode()
         texts = [_as_text(text) for text in array.dictionary.to_pylist()]
         if column in self._codes:
-            numbers = [table[text] for text in texts]
+            numbers = [table.get(text, -1.0) for text in texts]  # no row has it: a dictionary may hold more
         else:
             numbers = [table.get(text.strip().lower(), 0.5) for text in texts]
         codes = array.indices.fill_null(len(numbers)).to_numpy(zero_copy_only=False)
         looked_up: NDArray[np.float64] = np.array([*numbers, np.nan])[codes]
+        if column in self._codes and (looked_up == -1).any():
+            raise DataError(
+                "a text that the first reading of the column did not find",
+                file=self.path,
+                column=self._names[column],
+                value=texts[codes[int(np.argmax(looked_up == -1))]],
+                cure="the file is damaged, or was changed meanwhile: fetch or write it again",
+            )
         return looked_up
 
 
@@ -336,14 +345,19 @@ class _ParquetFile:
         self._file = parquet.ParquetFile(stream, buffer_size=1 << 16, pre_buffer=False)
         self.schema = self._file.schema_arrow
         groups = [self._file.metadata.row_group(group) for group in range(self._file.metadata.num_row_groups)]
+        self._width = self._file.metadata.num_columns
         self.rows = [group.num_rows for group in groups]
         self.group_bytes = [group.total_byte_size for group in groups]
         self.iter_batches = self._file.iter_batches
 
     def bytes_needed(self, group: int, columns: Sequence[int]) -> list[int]:
-        """Bytes that reading each column of a group holds: a page and a dictionary, packed and unpacked."""
-        described = self._file.metadata.row_group(group)
-        return [2 * min(described.column(column).total_uncompressed_size, _COLUMN_BYTES) for column in columns]
+        """Bytes that reading each column of a group holds: a page and a dictionary, packed and unpacked.
+
+        As if all columns were of the same size, with which they take most. To ask for the size of one ends the process
+        where its metadata are damaged.
+        """
+        size = self.group_bytes[group] // self._width + 1
+        return [2 * min(size, _COLUMN_BYTES)] * len(columns)
 
 
 class _FeatherFile:
@@ -394,6 +408,7 @@ _FEATHER, _FEATHER_1 = b"ARROW1", b"FEA1"
 
 @contextlib.contextmanager
 def _open(path: str, storage_options: dict[str, Any]) -> Iterator[_ParquetFile | _FeatherFile]:
+    require_arrow()
     import pyarrow as pa
 
     with open_random(path, storage_options) as stream:
@@ -405,16 +420,18 @@ def _open(path: str, storage_options: dict[str, Any]) -> Iterator[_ParquetFile |
                 file=path,
                 cure="read and write it with pyarrow.feather, which writes version 2",
             )
+        # The first also of memory, of which a damaged file asks for any amount; the last of names.
+        damage = (pa.ArrowException, OSError, UnicodeDecodeError)
         known, name = (_FeatherFile, "Feather") if mark == _FEATHER else (_ParquetFile, "Parquet")
         try:
             file = known(stream)
-        except (pa.ArrowException, OSError) as error:  # also of memory, of which a damaged file asks for any amount
+        except damage as error:
             raise DataError(
                 f"it is no {name} file, or cut off: {error}", file=path, cure="fetch or write it again"
             ) from error
         try:
             yield file
-        except (pa.ArrowException, OSError) as error:
+        except damage as error:
             raise DataError(f"the file is damaged: {error}", file=path, cure="fetch or write it again") from error
 
 

@@ -20,7 +20,16 @@ from mlfs_dask.redaction import redact
 from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.compressed_io import format_suffix, open_source
 from mlfs_dask.storage.readers.encoded import is_array, texts_of
-from mlfs_dask.storage.readers.matrix import CsrRows, DenseRows, MatrixReader, Pair, matrix_reader, open_hdf5
+from mlfs_dask.storage.readers.matrix import (
+    CsrRows,
+    DenseRows,
+    MatrixReader,
+    Pair,
+    check_dataset,
+    matrix_reader,
+    open_hdf5,
+    whole,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +66,7 @@ def open_tenx(path: str, options: ReadOptions = _DEFAULTS) -> MatrixReader:
         )
     with open_hdf5(path, options.storage_options) as root:
         matrix = _matrix(root, path)
-        names, barcodes = _features(matrix, path), texts_of(matrix["barcodes"])
+        names, barcodes = _features(matrix, path), texts_of(matrix["barcodes"], file=path)
     labels, label_names = _read_labels(options, barcodes, path)
     return matrix_reader(
         path,
@@ -81,7 +90,7 @@ def _matrix(root: Any, path: str) -> Any:
 
 
 def _features(matrix: Any, path: str) -> tuple[str, ...]:
-    found = [texts_of(matrix[key]) for keys in (_NAMES, _IDS) for key in keys if key in matrix]
+    found = [texts_of(matrix[key], file=path) for keys in (_NAMES, _IDS) for key in keys if key in matrix]
     distinct = next((names for names in found if len(set(names)) == len(names)), None)
     if distinct is None:
         raise DataError("the features have neither names nor ids that differ", file=path, cure="write the file again")
@@ -145,7 +154,8 @@ def _read_labels(
 def _open_pair(path: str, options: ReadOptions, labels: NDArray[np.float64]) -> Iterator[list[Pair]]:
     with open_hdf5(path, options.storage_options) as root:
         matrix = _matrix(root, path)
-        d, n = map(int, matrix["shape"][...])
+        d, n = map(int, whole(matrix["shape"], file=path))
         # Columns of features x cells are rows of cells x features.
-        indptr = np.asarray(matrix["indptr"][...])
-        yield [(CsrRows(matrix["data"], matrix["indices"], indptr, (n, d), file=path), DenseRows(labels))]
+        indptr = whole(matrix["indptr"], file=path)
+        data, indices = (check_dataset(matrix[name], file=path) for name in ("data", "indices"))
+        yield [(CsrRows(data, indices, indptr, (n, d), file=path), DenseRows(labels))]

@@ -12,7 +12,7 @@ from mlfs_dask.storage.readers.base import Header, ReadOptions
 from mlfs_dask.storage.readers.compressed_io import open_source
 from mlfs_dask.storage.readers.indexed_text import UTF8_MARK, IndexedTextReader
 
-_HEADER = re.compile(rb"\s*(\d+)\s+(\d+)\s+(\d+)\s*")
+_HEADER = re.compile(rb"\s*(\d{1,18})\s+(\d{1,18})\s+(\d{1,18})\s*")  # 64-bit integers
 _LONGEST_HEADER = 200
 
 

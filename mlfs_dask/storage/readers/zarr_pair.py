@@ -43,7 +43,7 @@ def open_zarr_pair(paths: str | Sequence[str], options: ReadOptions = _DEFAULTS)
         with damage_in(paths[0], "a name"):
             for key in ("feature_names", "label_names"):
                 if not is_array(root) and key in root:
-                    names[key] = texts_of(root[key])
+                    names[key] = texts_of(root[key], file=paths[0])
     opener = functools.partial(_open_pair, paths, options)
     return matrix_reader(" ".join(paths), opener, drop=options.drop, **names)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import tracemalloc
 from pathlib import Path
 
 import h5py
@@ -93,7 +94,7 @@ FINDINGS = Path(__file__).with_name("findings")
 
 @pytest.mark.parametrize("name", sorted(path.name for path in FINDINGS.iterdir() if path.suffix != ".csv"))
 def test_findings(name: str) -> None:
-    labels = LabelSpec(columns=("sky", "sea")) if name.endswith("feather") else LabelSpec()
+    labels = LabelSpec(columns=("sky", "sea")) if name.endswith(("feather", "parquet")) else LabelSpec()
     keys = {"labels": str(FINDINGS / "group.csv")} if name.endswith(".h5") else {}
     with pytest.raises(DataError, match=r"damaged|cut off|cannot be read"):
         read(FINDINGS / name, ReadOptions(labels=labels, keys=keys))
@@ -114,13 +115,59 @@ def read_pair(*paths: Path) -> None:
         pass
 
 
-@pytest.mark.parametrize("width", [10**12, 2**62])
-def test_rows_that_no_memory_holds(tmp_path: Path, width: int) -> None:
+@pytest.mark.parametrize("width", [10**12, 2**62, 10**400], ids=["10^12", "2^62", "10^400"])
+def test_rows_that_are_not_there(tmp_path: Path, width: int) -> None:
     with (tmp_path / "x.npy").open("wb") as file:
         npy.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (4, width)})
     np.save(tmp_path / "y.npy", np.ones((4, 1)))
-    with pytest.raises(DoesNotFitError, match=f"a row of {width:,} features and 1 labels"):
+    with pytest.raises(DataError, match="the file is cut off"):
         read_pair(tmp_path / "x.npy", tmp_path / "y.npy")
+
+
+@pytest.mark.parametrize("width", [10**12, 10**17])
+def test_rows_that_no_memory_holds(tmp_path: Path, width: int) -> None:
+    (tmp_path / "x.mtx").write_text(f"%%MatrixMarket matrix coordinate real general\n4 {width} 1\n1 1 1\n")
+    (tmp_path / "y.mtx").write_text("%%MatrixMarket matrix array integer general\n4 1\n1\n0\n1\n0\n")
+    with pytest.raises(DoesNotFitError, match=f"a row of {width:,} features and 1 labels"):
+        read_pair(tmp_path / "x.mtx", tmp_path / "y.mtx")
+
+
+def test_sizes_beyond_64_bits(tmp_path: Path) -> None:
+    for name, text in (
+        ("x.xmlc", f"2 {10**19} 2\n0 1:1\n1 0:1\n"),
+        ("x.mtx", f"%%MatrixMarket matrix array integer general\n4 {10**400}\n1\n"),
+        ("y.mtx", "%%MatrixMarket matrix array integer general\n1 1\n1\n"),
+    ):
+        (tmp_path / name).write_text(text)
+    with pytest.raises(DataError, match="rows, features and labels"):
+        read(tmp_path / "x.xmlc", ReadOptions())
+    with pytest.raises(DataError, match="numbers of rows and columns were expected"):
+        read_pair(tmp_path / "x.mtx", tmp_path / "y.mtx")
+
+
+def test_long_cells_take_no_more_memory_than_short_ones(tmp_path: Path) -> None:
+    """As many rows as numbers of a batch, each as long as the first, would be 120 MiB here."""
+    path = tmp_path / "x.csv"
+    path.write_text("f,y\n" + f"{'1' * 30_000},1\n" * 3)
+    tracemalloc.start()
+    read(path, ReadOptions(labels=LabelSpec(count=1)))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1 << 25
+
+
+def test_a_heap_of_texts_without_end(tmp_path: Path) -> None:
+    """HDF5 would step through zeros for ever, and hear no Ctrl-C."""
+    path = tmp_path / "x.h5ad"
+    with h5py.File(path, "w") as file:
+        file["X"], file["obsm/labels"] = np.ones((2, 2)), np.ones((2, 1))
+        file["var/_index"] = ["a", "b"]
+    content = bytearray(path.read_bytes())
+    first = content.index(b"GCOL") + 16
+    content[first : first + 64] = bytes(64)
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=f"a heap of texts at byte {first - 16:,} holds an object of no size"):
+        read(path, ReadOptions())
 
 
 def test_a_chunk_that_no_memory_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,5 +175,5 @@ def test_a_chunk_that_no_memory_holds(tmp_path: Path, monkeypatch: pytest.Monkey
         file.create_dataset("X", (2**28, 1), "f8", chunks=(2**28, 1), compression="gzip")
         file["obsm/labels"] = np.ones((1, 1))
     monkeypatch.setattr("mlfs_dask.runtime.available_memory", lambda: 2**30)
-    with pytest.raises(DoesNotFitError, match="a chunk of an array: projected 2,048"):
+    with pytest.raises(DoesNotFitError, match=r"x\.h5ad: a chunk of /X: projected 2,048"):
         read(tmp_path / "x.h5ad", ReadOptions())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 
@@ -162,6 +163,18 @@ def test_codes_are_the_sorted_texts_of_all_row_groups(tmp_path: Path) -> None:
     np.testing.assert_array_equal(X[:4], [[2, 2], [1, 1], [nan, nan], [0, 0]])
     np.testing.assert_array_equal(Y[:4, 0], [1, 0, -1, 1])
     check_splits(reader)
+
+
+@pytest.mark.parametrize("save", [save, save_feather])
+def test_categories_that_no_row_has(tmp_path: Path, save: Callable[..., str]) -> None:
+    """A dictionary may hold more than the rows use, as that of a pandas column some of whose rows were left out."""
+    column = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 0]), ["b", "a", "unused"])
+    reader = open_parquet(save(tmp_path, c=column, y=[0, 1, 1, 0]), LAST)
+    assert reader.header.categories == {0: ("a", "b")}
+    np.testing.assert_array_equal(read_all(reader)[0][:, 0], [1, 0, nan, 1])
+    save(tmp_path, c=np.array(["a", "b", "new", "b"]), y=[0, 1, 1, 0])
+    with pytest.raises(DataError, match="column 'c', value 'new': a text that the first reading of the column did not"):
+        read_all(reader)
 
 
 def test_url_and_columns_left_out(tmp_path: Path) -> None:

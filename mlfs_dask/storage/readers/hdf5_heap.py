@@ -1,0 +1,67 @@
+"""Heaps of texts in HDF5 files, looked at before the library reads them.
+
+HDF5 (1.14 and 2.0) steps through a heap by the sizes that its objects say they have. Where one is 0, as in a block of
+zeros that a copy left behind, it steps for ever, and hears no signal.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from typing import Any, BinaryIO
+
+from mlfs_dask.errors import DataError
+
+#: Signature and version of a heap; its size follows, and then its objects.
+_HEAP = re.compile(rb"GCOL\x01\0\0\0")
+_HEADER_BYTES = 16
+#: Index, references and size of an object; index 0 is free space, whose size includes this.
+_OBJECT = struct.Struct("<HHIQ")
+
+
+class HeapCheckedFile:
+    """A file for h5py, which raises DataError instead of giving it a heap that has no end.
+
+    Parameters
+    ----------
+    file : binary file
+    path : str
+        For messages.
+    """
+
+    def __init__(self, file: BinaryIO, path: str) -> None:
+        self._file = file
+        self._path = path
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def readinto(self, buffer: memoryview) -> int:
+        """Read bytes, and the heaps that begin among them whole."""
+        start = self._file.tell()
+        count: int = self._file.readinto(buffer)  # type: ignore[attr-defined]
+        heaps = [start + found.start() for found in _HEAP.finditer(buffer[:count])]
+        for heap in heaps:
+            self._check(heap)
+        if heaps:
+            self._file.seek(start + count)
+        return count
+
+    def _check(self, heap: int) -> None:
+        self._file.seek(heap)
+        size = int.from_bytes(self._file.read(_HEADER_BYTES)[8:], "little")
+        at = _HEADER_BYTES
+        while at + _OBJECT.size <= size:
+            self._file.seek(heap + at)
+            header = self._file.read(_OBJECT.size)
+            if len(header) < _OBJECT.size:
+                return  # the library finds that out
+            index, _, _, length = _OBJECT.unpack(header)
+            step = length if index == 0 else _OBJECT.size + (length + 7) // 8 * 8
+            if step % 2**64 == 0:
+                raise DataError(
+                    f"a heap of texts at byte {heap:,} holds an object of no size",
+                    file=self._path,
+                    cure="the file is damaged: restore a copy, or write it again",
+                )
+            at += step
