@@ -105,13 +105,12 @@ def page_text(comparison: Comparison, classifiers: Sequence[str], page: Path, co
     parts = ["\n".join(f"    {command}" for command in commands)]
     for classifier in classifiers:
         parts += [f"### {classifier}", quality_table(comparison, classifier), tests_text(comparison, classifier)]
-        for kind, title in (("nemenyi", "Mean ranks and critical difference"), ("curves", "Average precision by k")):
-            stem = f"{kind}.{METRIC}.{classifier}"
-            if stem in pictures:
-                target = page.with_name(f"{page.stem}-{kind}-{classifier}")
-                write_figure(pictures[stem], target)
-                target.with_suffix(".svg").unlink()
-                parts.append(f"![{title}, {classifier}]({target.name}.png)")
+        stem = f"nemenyi.{METRIC}.{classifier}"
+        if stem in pictures:
+            target = page.with_name(f"{page.stem}-nemenyi-{classifier}")
+            write_figure(pictures[stem], target)
+            target.with_suffix(".svg").unlink()
+            parts.append(f"![Mean ranks and critical difference, {classifier}]({target.name}.png)")
     return "\n\n".join(part for part in parts if part)
 
 
