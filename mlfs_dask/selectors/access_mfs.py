@@ -349,7 +349,7 @@ class AccessMFS(IterativeSelector):
         return 0, 4 * profile.n**2 * profile.q * (self.theta > 0)
 
     def _exact_arrays(self, profile: Profile) -> tuple[dict[str, int], list[HeldArray]]:
-        return {"k": self.k_s + 1}, exact_form.held_arrays(
+        return {"k": min(self.k_s, profile.n - 1) + 1}, exact_form.held_arrays(
             sparse=profile.sparse, gram=profile.d <= self.gram_cap, graph=self.theta > 0
         )
 

@@ -84,7 +84,8 @@ class MFSIR(IterativeSelector):
     n_latent : int, optional
         Latent labels, from 1 to the number of labels; half of the labels, and one more, by default.
     n_neighbors : int
-        Nearest rows of a row in the exact graph. With anchors it decides what β means: see the notes.
+        Nearest rows of a row in the exact graph, all others where there are fewer. With anchors it decides what β
+        means: see the notes.
     graph : {"anchors", "exact", "auto"}
         "anchors": rows are near that belong to the same anchors; nothing grows with the number of rows. "exact": the
         paper's graph, with X, Y and V in the memory of this process. "auto": exact up to 20 000 rows.
@@ -315,7 +316,8 @@ class MFSIR(IterativeSelector):
         return 2 * profile.n * profile.nonzeros * (self.beta > 0), 0
 
     def _exact_arrays(self, profile: Profile) -> tuple[dict[str, int], list[HeldArray]]:
-        sizes = {"l": self._latent(profile.q), "k": self.n_neighbors if self.beta > 0 else 0}
+        neighbors = min(self.n_neighbors, profile.n - 1) if self.beta > 0 else 0
+        sizes = {"l": self._latent(profile.q), "k": neighbors}
         has_gram = profile.d <= self.gram_cap
         return sizes, exact_form.held_arrays(sparse=profile.sparse, gram=has_gram, graph=self.beta > 0)
 

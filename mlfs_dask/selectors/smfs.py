@@ -110,7 +110,7 @@ class SMFS(IterativeSelector):
     beta : float, optional
         Weight of the row-sparse penalty on P. By default 0.1 of the least value at which P is 0.
     n_neighbors : int
-        Neighbours of a row in the exact density structure (k in the paper).
+        Neighbours of a row in the exact density structure (k in the paper), all others where there are fewer.
     graph : {"anchors", "exact", "auto"}
         "anchors": rows are near that belong to the same landmark rows by isolation mass; nothing grows with the number
         of rows. "exact": the paper's structure, with X and Y in the memory of this process. "auto": exact up to 20 000
@@ -381,7 +381,7 @@ class SMFS(IterativeSelector):
 
     def _exact_arrays(self, profile: Profile) -> tuple[dict[str, int], list[HeldArray]]:
         leaves = min(self.max_samples, profile.n)
-        sizes = {"k": self.n_neighbors, "t": self.n_trees, "s": leaves, "m": self._max_features()}
+        sizes = {"k": min(self.n_neighbors, profile.n - 1), "t": self.n_trees, "s": leaves, "m": self._max_features()}
         return sizes, exact_form.held_arrays(sparse=profile.sparse, gram=profile.d <= self.gram_cap)
 
     # ------------------------------------------------------------------ the method

@@ -14,7 +14,11 @@ from scipy import sparse as sp
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.primitives.row_sources import as_rows
+from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import get_method
+
+HERE = Resources(1, 1, 2**33, 2**33)
 
 X = np.random.default_rng(0).normal(size=(30, 4))
 Y = (X[:, :2] > 0).astype(int)
@@ -26,6 +30,18 @@ def test_warnings_point_at_the_line_that_fits(method):
     with pytest.warns(ConvergenceWarning, match="did not converge in 1 iterations") as told:
         selector.fit(X, Y)
     assert told[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    ("method", "neighbours"), [("mfsir", "n_neighbors"), ("smfs", "n_neighbors"), ("access-mfs", "k_s")]
+)
+def test_no_room_is_planned_for_more_neighbours_than_there_are_rows(method, neighbours):
+    rows = as_rows(X, Y)
+    driver = {
+        k: get_method(method)(2, graph="exact", **{neighbours: k}).plan(rows, HERE).peak_driver_bytes
+        for k in (29, 10**9)
+    }
+    assert driver[10**9] == driver[29]
 
 
 def with_unknown(Y, coding):
