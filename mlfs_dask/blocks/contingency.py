@@ -6,7 +6,6 @@ Sums run over labels and codes in their order: equal counts give equal bits howe
 
 from __future__ import annotations
 
-import itertools
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
@@ -15,9 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.entropy import count_log_count, mutual_information
+from mlfs_dask.blocks.entropy import count_log_count, entropy_of_counts, mutual_information, rounding_error
 
 Array = NDArray[np.float64]
+
+#: Of an array of features and pairs of labels that is worked on at a time: some of them stay in a processor's cache.
+PAIR_BYTES = 256 << 10
 
 
 @dataclass(frozen=True)
@@ -148,14 +150,24 @@ class PairInteraction(CountFormula):
         score = np.zeros(marginal.shape[1])
         for information in shared:
             score += information
+        if len(self.chosen) < 2:
+            return score
+        chosen = np.array(self.chosen, dtype=np.int64)
+        first, second = np.triu_indices(len(chosen), 1)  # as itertools.combinations has them
+        between = _pair_information(positives[chosen[first]], positives[chosen[second]], positives[q:], n)
         # n H(f, l) but for a term n log n, which is in all entropies and cancels.
         of_feature = count_log_count(marginal).sum(axis=0)
-        with_label = {i: _states(joint[:, i], marginal) for i in self.chosen}
-        for pair, (i, j) in enumerate(itertools.combinations(self.chosen, 2), start=q):
-            both = joint[:, pair]
-            cells = _states(both, joint[:, i]) + _states(joint[:, j] - both, marginal - joint[:, i])
+        with_label = np.stack([_states(joint[:, label], marginal) for label in self.chosen])
+        step = max(1, PAIR_BYTES // (8 * marginal.size))
+        for start in range(0, len(first), step):
+            pairs = slice(start, start + step)
+            i, j = first[pairs], second[pairs]
+            one, other = joint[:, chosen[i]], joint[:, chosen[j]]
+            both = joint[:, q + start : q + start + len(i)]
+            cells = _states(both, one) + _states(other - both, marginal[:, np.newaxis] - one)
             given_feature = (of_feature + cells - with_label[i] - with_label[j]) / n
-            score += given_feature - _pair_information(positives[[i, j, pair]].tolist(), n)
+            for information, known in zip(given_feature, between[pairs], strict=True):
+                score += information - known
         return score
 
 
@@ -178,26 +190,37 @@ def with_label_pairs(Y: sp.csr_array, chosen: tuple[int, ...]) -> sp.csr_array:
     array([[1, 0, 1, 0, 1, 0],
            [1, 1, 1, 1, 1, 1]], dtype=int8)
     """
-    if len(chosen) < 2:
+    m = len(chosen)
+    if m < 2:
         return Y
-    has = (Y[:, list(chosen)] > 0).toarray()
-    first, second = np.array(list(itertools.combinations(range(len(chosen)), 2))).T
-    pairs = sp.csr_array((has[:, first] & has[:, second]).astype(np.int8))
+    has = sp.csr_array(Y[:, list(chosen)] > 0)
+    has.sort_indices()
+    # Each label of a row stands in a pair with every later one of that row.
+    ends = np.repeat(has.indptr[1:], np.diff(has.indptr)).astype(np.int64)
+    at = np.arange(has.nnz)
+    later = ends - at - 1
+    first = np.repeat(at, later)
+    second = first + 1 + np.arange(len(first)) - np.repeat(np.cumsum(later) - later, later)
+    one, other = has.indices[first].astype(np.int64), has.indices[second]
+    columns = one * (2 * m - one - 1) // 2 + other - one - 1
+    indptr = np.concatenate(([0], np.cumsum(later)))[has.indptr]
+    pairs = sp.csr_array((np.ones(len(first), np.int8), columns, indptr), shape=(Y.shape[0], m * (m - 1) // 2))
     return sp.csr_array(sp.hstack([Y, pairs], format="csr"))
 
 
 def _states(having: NDArray[Any], rows: NDArray[Any]) -> Array:
-    """Sum over codes of c log c of the rows with a label and of those without, shape (w,)."""
+    """Sum over codes of c log c of the rows with a label and of those without."""
     result: Array = (count_log_count(having) + count_log_count(rows - having)).sum(axis=0)
     return result
 
 
-def _pair_information(counts: list[Any], n: int | float) -> float:
-    """M(l; l') of two labels from the rows that have the one, the other and both."""
-    one, other, both = counts
-    joint = np.array([[[both], [other - both]], [[one - both], [n - one - other + both]]])
-    shared, _ = mutual_information(joint[:, :1], joint.sum(axis=1), np.array([one]), n)
-    return float(shared[0, 0])
+def _pair_information(one: NDArray[Any], other: NDArray[Any], both: NDArray[Any], n: int | float) -> Array:
+    """M(l; l') of pairs of labels, shape (p,), from the rows that have the one, the other and both."""
+    joint = np.stack([both, other - both, one - both, n - one - other + both])
+    entropy = [entropy_of_counts(np.stack([having, n - having]), n) for having in (one, other)]
+    information: Array = entropy[0] + entropy[1] - entropy_of_counts(joint, n)
+    information[information <= rounding_error(n)] = 0.0
+    return information
 
 
 def _ratio(numerator: Array, denominator: Array) -> Array:

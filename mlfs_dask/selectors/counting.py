@@ -126,7 +126,9 @@ class CountingSelector(ResamplingSelector):
         if len(tiles) == 1 and tiles[0].result_bytes > 16 * profile.d:
             # In process the readings themselves count what they return.
             arrays.append(HeldArray("information with every label", "t", "u1", first="scores"))
-        note = f"counts of {counts.p} of {profile.q} labels"
+        note = f"counts of {min(counts.p, profile.q):,} of {profile.q:,} labels"
+        if counts.p > profile.q:
+            note += f" and of {counts.p - profile.q:,} pairs of labels"
         if len(resampling) > 1:
             note += f", for {resampling.shuffles} shuffles and {resampling.resamples} resamples of the rows too"
         if len(tiles) > 1:

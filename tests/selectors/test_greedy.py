@@ -192,6 +192,8 @@ def test_as_many_readings_are_made_as_planned_at_most():
     method._score(passes, 5)
     assert list(passes.plan.readings) == ["counts", "pairs"]
     assert len(passes.records) == passes.plan.passes == 2
+    q = Y.shape[1]
+    assert passes.plan.notes[0] == f"counts of {q} of {q} labels and of {q * (q - 1) // 2} pairs of labels"
 
 
 @pytest.mark.parametrize(
