@@ -242,15 +242,20 @@ class ContingencyCounts(CacheableStatistic, MergeableStatistic, SplittableStatis
         *table, positives, rows = state
         n = rows[0].item()
         n_codes = self.book.n_codes[layout.first : layout.last]
-        results = []
+        results: list[NDArray[np.float64]] = []
         for chosen in self._finalize_chunks(n_codes):
             joint, marginal = code_planes(layout, tuple(table), chosen, int(n_codes[chosen].max()))
             reference = layout.reference[chosen]
             features = np.arange(len(reference))
             marginal[reference, features] = n - marginal.sum(axis=0)
             joint[reference, :, features] = (positives[:, None] - joint.sum(axis=0)).T
-            results.append(self.features_from_counts(joint, marginal, positives, n))
-        return self.join(results)
+            found = self.features_from_counts(joint, marginal, positives, n)
+            # Results may be larger than the counts: parts that are joined at the end would hold them twice.
+            results = results or [np.empty((*part.shape[:-1], layout.width)) for part in found]
+            for whole, part in zip(results, found, strict=True):
+                whole[..., chosen] = part
+        scores, entropy = results
+        return scores, entropy
 
     @abstractmethod
     def features_from_counts(

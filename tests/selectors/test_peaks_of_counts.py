@@ -34,7 +34,7 @@ if __name__ == "__main__":  # workers import nothing of this
     dataset = open_dataset(store)
     given = {"sample_weight": [1.0, 0.5] * (dataset.shape[0] // 2)} if weighted else {}
     with connect(workers=workers, memory_limit=limit * 2**20):
-        report = get_method(method)(dataset.shape[1] // 2, **parameters).fit(dataset, **given).report_
+        report = get_method(method)(min(1000, dataset.shape[1] // 2), **parameters).fit(dataset, **given).report_
     print(json.dumps([report.passes, report.peak_worker_bytes, report.plan]))
 """
 
@@ -74,7 +74,7 @@ def fit(path, method, parameters, workers, limit, folder, *, weighted=False):
         ("enm", "values", 1, 1024, 1),
         ("enm", "values", 1, 360, 2),  # tiled, near the limit
         ("elc", "values", 1, 1024, 1),
-        ("scls", "binary", 2, 1024, 2),  # 64 candidates with every feature
+        ("scls", "binary", 2, 1024, 2),  # 1000 candidates with every feature: the results are larger than the counts
         ("spfs", "values", 1, 1024, 2),  # 2500 candidates with one another
     ],
 )
