@@ -861,10 +861,7 @@ def _wait(future: Any, resources: Resources, watch: WorkerWatch) -> Any:
     transfer = client.gather(future, asynchronous=True)
     result = asyncio.run_coroutine_threadsafe(transfer, client.loop.asyncio_loop)
     try:
-        while not result.done():
-            wait([result], timeout=min(worker_watch.LOOK_SECONDS, resources.worker_wait / 2))
-            if result.done():
-                break
+        while wait([result], timeout=min(worker_watch.LOOK_SECONDS, resources.worker_wait / 2)).not_done:
             if client.status != "running":
                 raise OSError(f"the connection to the scheduler is {client.status}")
             if watch.look():
