@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pickle
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, Batch, Reader
+from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, Batch, Reader, ReadOptions
+from mlfs_dask.storage.readers.detect import open_source
 
 
 def dense(matrix: Any) -> np.ndarray:
@@ -57,3 +59,11 @@ def check_splits(reader: Reader, *, sizes: tuple[int, ...] = (1, 200, 1000)) -> 
             continue
         rest = list(reader.read(part, batch_bytes=sizes[1], start=whole[0].position))
         np.testing.assert_array_equal(np.vstack([dense(b.X) for b in rest]), np.vstack([dense(b.X) for b in whole[1:]]))
+
+
+def read_through(path: Path, options: ReadOptions) -> None:
+    """Read every batch of a file, and keep none."""
+    reader = open_source([str(path)], options)
+    for part in reader.parts(1 << 20):
+        for _ in reader.read(part, batch_bytes=1 << 16):
+            pass

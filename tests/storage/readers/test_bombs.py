@@ -23,6 +23,7 @@ from mlfs_dask.errors import DataError, DoesNotFitError
 from mlfs_dask.storage.convert import convert
 from mlfs_dask.storage.readers.base import ReadOptions
 from mlfs_dask.storage.readers.detect import open_source
+from tests.storage.readers.reading import read_through
 
 X, Y = np.arange(8.0).reshape(4, 2), np.eye(4, 2)
 LIMIT = 2**30
@@ -240,18 +241,11 @@ def test_a_declaration_that_no_memory_holds(tmp_path: Path, monkeypatch: pytest.
     runtime.reset_peak_rss()
     before = runtime.current_rss()
     with runtime.process_limits(memory_limit=before + LIMIT), pytest.raises(error, match=problem) as raised:
-        read(path, ReadOptions(keys=keys))
+        read_through(path, ReadOptions(keys=keys))
     assert str(path) in str(raised.value)
     assert "cure:" in str(raised.value)
     assert runtime.peak_rss() - before < FEW_BYTES
     assert not (tmp_path / "unpickled").exists()
-
-
-def read(path: Path, options: ReadOptions) -> None:
-    reader = open_source([str(path)], options)
-    for part in reader.parts(1 << 20):
-        for _ in reader.read(part, batch_bytes=1 << 16):
-            pass
 
 
 def test_rows_that_are_stored_nowhere(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from mlfs_dask.storage.readers import compressed_io, csv, lines, mulan_xml, tenx
 from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.detect import open_source
 from mlfs_dask.storage.readers.mulan_xml import read_mulan_labels
+from tests.storage.readers.reading import read_through
 
 LONG = b"1" * 3_000_000
 ARFF = b"@relation r\n@attribute f numeric\n@attribute y {0,1}\n@data\n"
@@ -54,14 +55,7 @@ def test_a_line_without_end(tmp_path: Path, name: str) -> None:
     path.write_bytes(gzip.compress(start + LONG))
     labels = LabelSpec() if name in ("x.svm", "x.xmlc") else LabelSpec(count=1)
     with pytest.raises(DataError, match=problem):
-        read(path, ReadOptions(labels=labels))
-
-
-def read(path: Path, options: ReadOptions) -> None:
-    reader = open_source([str(path)], options)
-    for part in reader.parts(1 << 20):
-        for _ in reader.read(part, batch_bytes=1 << 16):
-            pass
+        read_through(path, ReadOptions(labels=labels))
 
 
 def test_an_xml_file_without_end(tmp_path: Path) -> None:
@@ -97,7 +91,7 @@ def test_findings(name: str) -> None:
     labels = LabelSpec(columns=("sky", "sea")) if name.endswith(("feather", "parquet")) else LabelSpec()
     keys = {"labels": str(FINDINGS / "group.csv")} if name.endswith(".h5") else {}
     with pytest.raises(DataError, match=r"damaged|cut off|cannot be read"):
-        read(FINDINGS / name, ReadOptions(labels=labels, keys=keys))
+        read_through(FINDINGS / name, ReadOptions(labels=labels, keys=keys))
 
 
 @pytest.mark.parametrize("byte", [b"\0", b"\x7f", b"\xff"])
@@ -140,7 +134,7 @@ def test_sizes_beyond_64_bits(tmp_path: Path) -> None:
     ):
         (tmp_path / name).write_text(text)
     with pytest.raises(DataError, match="rows, features and labels"):
-        read(tmp_path / "x.xmlc", ReadOptions())
+        read_through(tmp_path / "x.xmlc", ReadOptions())
     with pytest.raises(DataError, match="numbers of rows and columns were expected"):
         read_pair(tmp_path / "x.mtx", tmp_path / "y.mtx")
 
@@ -150,7 +144,7 @@ def test_long_cells_take_no_more_memory_than_short_ones(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("f,y\n" + f"{'1' * 30_000},1\n" * 3)
     tracemalloc.start()
-    read(path, ReadOptions(labels=LabelSpec(count=1)))
+    read_through(path, ReadOptions(labels=LabelSpec(count=1)))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 1 << 25
@@ -167,7 +161,7 @@ def test_a_heap_of_texts_without_end(tmp_path: Path) -> None:
     content[first : first + 64] = bytes(64)
     path.write_bytes(content)
     with pytest.raises(DataError, match=f"a heap of texts at byte {first - 16:,} holds an object of no size"):
-        read(path, ReadOptions())
+        read_through(path, ReadOptions())
 
 
 def test_a_chunk_that_no_memory_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,4 +170,4 @@ def test_a_chunk_that_no_memory_holds(tmp_path: Path, monkeypatch: pytest.Monkey
         file["obsm/labels"] = np.ones((1, 1))
     monkeypatch.setattr("mlfs_dask.runtime.available_memory", lambda: 2**30)
     with pytest.raises(DoesNotFitError, match=r"x\.h5ad: a chunk of /X: projected 2,048"):
-        read(tmp_path / "x.h5ad", ReadOptions())
+        read_through(tmp_path / "x.h5ad", ReadOptions())
