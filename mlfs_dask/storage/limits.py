@@ -7,7 +7,7 @@ from mlfs_dask.errors import DoesNotFitError, parameter
 
 
 def require_memory(what: str, size: int) -> None:
-    """Raise DoesNotFitError for more bytes than this process may have.
+    """Raise DoesNotFitError for more bytes than this process may hold beside what it holds already.
 
     Parameters
     ----------
@@ -17,7 +17,7 @@ def require_memory(what: str, size: int) -> None:
     """
     if size < _FEW_BYTES:
         return
-    available = runtime.memory_limit()
+    available = max(runtime.memory_limit() - runtime.current_rss(), 0)
     if size > available:
         raise DoesNotFitError(
             what,

@@ -21,6 +21,7 @@ from scipy import sparse
 from mlfs_dask import runtime
 from mlfs_dask.errors import DataError, DoesNotFitError
 from mlfs_dask.storage.convert import convert
+from mlfs_dask.storage.limits import require_memory
 from mlfs_dask.storage.readers.base import ReadOptions
 from mlfs_dask.storage.readers.detect import open_source
 from tests.storage.readers.reading import read_through
@@ -246,6 +247,15 @@ def test_a_declaration_that_no_memory_holds(tmp_path: Path, monkeypatch: pytest.
     assert "cure:" in str(raised.value)
     assert runtime.peak_rss() - before < FEW_BYTES
     assert not (tmp_path / "unpickled").exists()
+
+
+def test_what_the_process_holds_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A notebook of 3 GiB that may hold 4 has 1 GiB for a chunk."""
+    monkeypatch.setattr(runtime, "current_rss", lambda: 3 * LIMIT)
+    with runtime.process_limits(memory_limit=4 * LIMIT):
+        require_memory("a chunk", LIMIT)
+        with pytest.raises(DoesNotFitError, match=r"a chunk: projected 1,024.0 MiB .*, available 1,024.0 MiB"):
+            require_memory("a chunk", LIMIT + 1)
 
 
 def test_rows_that_are_stored_nowhere(tmp_path: Path) -> None:
