@@ -47,7 +47,7 @@ def test_a_second_selection_reads_nothing(
     kind = "products" if method == "elc" else "information"
     assert f"from the cache  {kind}" in shown.stdout
     assert re.search(r"^passes +none: nothing was read$", shown.stdout, re.MULTILINE)
-    assert re.search(r"^peak +[\d.]+ MiB on the driver$", shown.stdout, re.MULTILINE)
+    assert re.search(r"^peak +[\d.]+ [MG]iB on the driver$", shown.stdout, re.MULTILINE)
     record = runs("second")
     assert (record["passes"], record["tasks"], record["bytes_read"]) == (0, 0, 0)
     assert record["extra"]["from_cache"] == [kind]

@@ -24,7 +24,7 @@ from mlfs_dask.evaluation.scoring import ScoringPlan
 from mlfs_dask.evaluation.splits import make_splits
 from mlfs_dask.evaluation.table import Table
 from mlfs_dask.results import write_run
-from mlfs_dask.runtime import process_limits
+from mlfs_dask.runtime import driver_bytes, process_limits
 from mlfs_dask.selectors.base import BaseSelector
 from mlfs_dask.selectors.labels import label_matrix
 from tests.storage.stores import make_store
@@ -406,7 +406,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_learnt(store: Path, mon
     seen = Seen(monkeypatch)
     monkeypatch.setattr("mlfs_dask.evaluation.scoring._BLOCK_BYTES", 2**32)
     with (
-        process_limits(memory_limit=2**31),
+        process_limits(memory_limit=driver_bytes() + 2**31),
         pytest.raises(DoesNotFitError, match="scoring 4 columns of 90 rows") as error,
     ):
         evaluate(store, "elc")

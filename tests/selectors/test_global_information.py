@@ -12,7 +12,7 @@ from scipy import sparse as sp
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.primitives.row_sources import ArrayRows
-from mlfs_dask.runtime import Resources, current_resources
+from mlfs_dask.runtime import Resources, current_resources, driver_bytes
 from mlfs_dask.selectors.global_information import GRRO, MICO, QPMLFS
 from tests.conftest import published
 from tests.reference import global_information as twin
@@ -127,7 +127,7 @@ def test_the_plan_has_the_readings_and_what_candidates_take(method):
         assert list(plan.readings) == readings
         assert plan.arrays["information of candidates with one another"] == 16 * n_candidates**2
     wide = ArrayRows(sp.csr_array((100, 40_000)), as_labels(Y[:1].repeat(100, axis=0)))
-    small = Resources(2, 1, 2**29, 2**31, client=object())
+    small = Resources(2, 1, 2**29, driver_bytes() + 2**30, client=object())
     with pytest.raises(DoesNotFitError, match=r"one pass on a worker(.|\n)*fewer than 40,000 .*n_candidates"):
         method(3, n_candidates=40_000).plan(wide, small)
     with pytest.raises(DoesNotFitError, match=r"in the driver process(.|\n)*fewer than 2,000 .*n_candidates"):
