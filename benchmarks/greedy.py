@@ -22,7 +22,8 @@ from measuring import GIB, in_cluster, plain_read, selection
 from scipy.sparse import csr_array
 from synthetic import PlantedReader, SyntheticReader
 
-from mlfs_dask.storage.convert import Options, convert_reader
+from mlfs_dask.storage.conversion_options import Options
+from mlfs_dask.storage.convert import convert_reader
 
 D, Q, K, NONZEROS = 10_000, 100, 100, 50
 

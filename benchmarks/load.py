@@ -33,7 +33,8 @@ def store_of(folder: Path, partitions: int) -> Path:
     """1 000 000 x 10 uint8-sized rows in about so many partitions."""
     from synthetic import SyntheticReader
 
-    from mlfs_dask.storage.convert import Options, convert_reader
+    from mlfs_dask.storage.conversion_options import Options
+    from mlfs_dask.storage.convert import convert_reader
 
     path = folder / f"partitions-{partitions}.zarr"
     if not path.exists():

@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 from scipy.sparse import csr_array
 
-from mlfs_dask.storage.convert import Options, convert_reader
+from mlfs_dask.storage.conversion_options import Options
+from mlfs_dask.storage.convert import convert_reader
 from mlfs_dask.storage.readers.base import Batch, Header, Part
 
 BATCH_ROWS = 10_000

@@ -35,7 +35,8 @@ from mlfs_dask.primitives.scaling import Scaling
 from mlfs_dask.primitives.subsets import row_subset
 from mlfs_dask.runtime import current_resources
 from mlfs_dask.selectors import METHODS, get_method
-from mlfs_dask.storage.convert import Options, convert_reader
+from mlfs_dask.storage.conversion_options import Options
+from mlfs_dask.storage.convert import convert_reader
 from mlfs_dask.storage.extension import StoreExtension
 from tests.storage.memory_reader import make_reader
 

@@ -147,7 +147,7 @@ def test_an_upload_that_fails_is_resumed(
         def refuse(*_: object, **__: object) -> None:
             raise RuntimeError("SlowDown: reduce your request rate")
 
-        patch.setattr("mlfs_dask.storage.convert.Destination._upload", refuse)
+        patch.setattr("mlfs_dask.storage.destination.Destination._upload", refuse)
         failed = run(*words)
     assert failed.exit_code == 1
     assert "it was not uploaded (RuntimeError: SlowDown: reduce your request rate)" in failed.stderr

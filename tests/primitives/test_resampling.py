@@ -27,7 +27,8 @@ from mlfs_dask.primitives.row_sources import ArrayRows, as_rows
 from mlfs_dask.primitives.sample import RowSample
 from mlfs_dask.primitives.subsets import JoinedRows, TrainingRows
 from mlfs_dask.runtime import Resources
-from mlfs_dask.storage.convert import Options, convert_reader
+from mlfs_dask.storage.conversion_options import Options
+from mlfs_dask.storage.convert import convert_reader
 from mlfs_dask.storage.dataset import open_dataset
 from mlfs_dask.typing import Block
 from tests.primitives.test_counts import problem as counting_problem

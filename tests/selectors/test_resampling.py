@@ -24,7 +24,8 @@ from mlfs_dask.selectors.label_entropy import ENM, GMM, LabelEntropy
 from mlfs_dask.selectors.mddm import MDDM
 from mlfs_dask.selectors.product_filters import FisherScore
 from mlfs_dask.selectors.resampling import q_values
-from mlfs_dask.storage.convert import Options, convert_reader
+from mlfs_dask.storage.conversion_options import Options
+from mlfs_dask.storage.convert import convert_reader
 from mlfs_dask.storage.dataset import open_dataset
 from tests.storage.memory_reader import make_reader
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from mlfs_dask.storage.convert import Options, convert_reader
+from mlfs_dask.storage.conversion_options import Options
+from mlfs_dask.storage.convert import convert_reader
 from tests.storage.memory_reader import make_reader
 
 

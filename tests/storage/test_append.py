@@ -19,7 +19,8 @@ from scipy import sparse as sp
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.append import append
-from mlfs_dask.storage.convert import Options, convert, convert_reader
+from mlfs_dask.storage.conversion_options import Options
+from mlfs_dask.storage.convert import convert, convert_reader
 from mlfs_dask.storage.dataset import open_dataset
 from mlfs_dask.storage.extension import StoreExtension
 from mlfs_dask.storage.readers.base import LabelSpec
@@ -241,21 +242,22 @@ def test_a_store_at_a_url_grows(tmp_path):
 
 KILLED = """
 import os, signal, sys
-from mlfs_dask.storage import convert
+from mlfs_dask.storage import convert, destination
 from mlfs_dask.storage.append import append
 from mlfs_dask.storage.readers.base import LabelSpec
 
 name, when, exchanges = sys.argv[1:4]
-wanted = getattr(convert, name)
+module = convert if name.startswith("write") else destination
+wanted = getattr(module, name)
 
 def killed(*arguments, **keywords):
     if when == "after":
         wanted(*arguments, **keywords)
     os.kill(os.getpid(), signal.SIGKILL)
 
-setattr(convert, name, killed)
+setattr(module, name, killed)
 if exchanges == "no":
-    convert._exchange = lambda built, final: False
+    destination._exchange = lambda built, final: False
 append("a.zarr", os.path.abspath("first.csv"), labels=LabelSpec(count=2))
 """
 

@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,10 @@ from mlfs_dask import runtime
 from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, UsageError
 from mlfs_dask.storage import convert as module
 from mlfs_dask.storage.chunking import ConversionPlan
-from mlfs_dask.storage.convert import Conversion, Options, convert, convert_reader
+from mlfs_dask.storage.conversion_options import Options
+from mlfs_dask.storage.convert import Conversion, convert, convert_reader
 from mlfs_dask.storage.dataset import open_dataset
+from mlfs_dask.storage.destination import Destination
 from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.detect import open_source
 from mlfs_dask.storage.sources import examine, require_unchanged
@@ -144,7 +147,7 @@ def test_everything_is_on_the_disk_before_it_is_visible(tmp_path: Path, monkeypa
         name = str(Path(f"/proc/self/fd/{descriptor}").readlink())
         (after if (tmp_path / "out.zarr").exists() else before).add(name)
 
-    monkeypatch.setattr(module.os, "fsync", note)
+    monkeypatch.setattr(os, "fsync", note)
     made = run(tmp_path, make_reader(*data()))
     assert before == {str(tmp_path / ".out.zarr.wip" / "store" / key) for key in (*made.schema.sizes, "zarr.json")}
     assert after == {str(tmp_path)}, "the folder that holds the new name"
@@ -472,7 +475,7 @@ def test_a_store_replaced_while_the_new_one_moved_comes_back(tmp_path: Path) -> 
 def test_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import fsspec
 
-    monkeypatch.setattr(module.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     memory = fsspec.filesystem("memory")
     X, Y = data()
     url = "memory://bucket/some.zarr"
@@ -569,7 +572,7 @@ def interrupt(
 
     with monkeypatch.context() as patch:
         if where == "publish":
-            patch.setattr(module.Destination, "publish", stop)
+            patch.setattr(Destination, "publish", stop)
         elif where == "write_root":
             patch.setattr(module, "write_root", stop)
         else:

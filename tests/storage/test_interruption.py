@@ -27,13 +27,14 @@ SCRIPT = """
 import sys, time
 from mlfs_dask.storage import convert as module
 from mlfs_dask.storage.chunking import ConversionPlan
+from mlfs_dask.storage.conversion_options import Options
 from tests.storage.test_interruption import slow_reader
 
 if __name__ == "__main__":
     folder, workers = sys.argv[1], int(sys.argv[2])
     resume, in_threads = sys.argv[3] == "resume", sys.argv[4] == "threads"
     module._plan = lambda *args: ConversionPlan(workers, 1 << 20, 1, 1)
-    options = module.Options(partition_bytes=3000)
+    options = Options(partition_bytes=3000)
     write = module.write_one_shard
     module.write_one_shard = lambda *arguments: (time.sleep(0.05), write(*arguments))[1]
     print("ready", flush=True)

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from scipy import io as matlab
 from scipy import sparse as sp
 
-from mlfs_dask.storage.convert import Options, convert, convert_reader
+from mlfs_dask.storage.conversion_options import Options
+from mlfs_dask.storage.convert import convert, convert_reader
 from mlfs_dask.storage.dataset import open_dataset
 from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, LabelSpec
 from tests.storage.memory_reader import make_reader

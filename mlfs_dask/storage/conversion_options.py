@@ -1,0 +1,41 @@
+"""The options of a conversion."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import get_args
+
+from mlfs_dask.errors import UsageError
+from mlfs_dask.storage.chunking import PARTITION_BYTES
+from mlfs_dask.storage.readers.base import LabelSpec, MinusOne
+from mlfs_dask.storage.schema import COMPRESSORS, DTYPES, STORAGES
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of a conversion that shape its result; a resumed one must have the same."""
+
+    labels: LabelSpec = field(default_factory=LabelSpec)
+    minus_one: MinusOne | None = None
+    format: str | None = None
+    keys: Mapping[str, str] = field(default_factory=dict)
+    dtype: str | None = None
+    storage: str = "auto"
+    compressor: str = "none"
+    partition_bytes: int = PARTITION_BYTES
+    drop: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Raise UsageError for a value that cannot be."""
+        for name, value, known in (
+            ("storage", self.storage, ("auto", *STORAGES)),
+            ("compressor", self.compressor, COMPRESSORS),
+            ("dtype", self.dtype, (None, *DTYPES)),
+            ("minus_one", self.minus_one, (None, *get_args(MinusOne))),
+        ):
+            if value not in known:
+                choices = ", ".join(str(choice) for choice in known if choice)
+                raise UsageError(f"{name} must be one of {choices}, not {value!r}")
+        if self.partition_bytes < 1:
+            raise UsageError(f"partition_bytes must be positive, not {self.partition_bytes}")

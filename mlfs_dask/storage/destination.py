@@ -1,0 +1,344 @@
+"""Where a store appears: its working directory, the lock, and the one step by which it is there whole."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any
+
+from mlfs_dask.errors import (
+    DISK_FULL,
+    DataError,
+    DoesNotFitError,
+    MlfsError,
+    StoreAccessError,
+    StoreUnavailableError,
+    UsageError,
+)
+from mlfs_dask.storage.digest import ROOT_KEY
+from mlfs_dask.storage.extension import StoreExtension
+from mlfs_dask.storage.object_store import (
+    LocalObjects,
+    RemoteObjects,
+    is_url,
+    local_path,
+    read_schema,
+    require_writable,
+)
+from mlfs_dask.storage.schema import StoreSchema
+from mlfs_dask.storage.sources import Source, sha256
+from mlfs_dask.storage.writer import write_atomically
+
+logger = logging.getLogger(__name__)
+
+
+class Destination:
+    """The destination of a conversion and the working directory beside it.
+
+    Parameters
+    ----------
+    store : str
+        As the user gave it.
+    final : Path or None
+        Local destination; None for a URL.
+    remote : RemoteObjects or None
+    wip : Path
+        Working directory; on the destination's file system, so that the store moves in one step.
+    """
+
+    def __init__(self, store: str, final: Path | None, remote: RemoteObjects | None, wip: Path) -> None:
+        self.store = store
+        self.final = final
+        self.remote = remote
+        self.wip = wip
+
+    @classmethod
+    def of(cls, store: str | Path, storage_options: Mapping[str, Any] | None) -> Destination:
+        require_writable(str(store), storage_options)
+        if is_url(store):
+            remote = RemoteObjects(str(store), storage_options)
+            mark = hashlib.sha256(str(store).encode()).hexdigest()[:16]
+            return cls(str(store), None, remote, Path(tempfile.gettempdir()) / f"mlfs-{mark}.wip")
+        final = Path.cwd() / local_path(store)
+        if final.is_symlink() and final.exists():
+            final = final.resolve()  # the link stays, and the store that it points to is replaced
+        return cls(str(store), final, None, final.with_name(f".{final.name}.wip"))
+
+    def check_free(self, *, force: bool, resume: bool = False) -> None:
+        """Raise unless the destination is free, a store that may be replaced, or what an upload left that goes on."""
+        if self.remote is not None:
+            left = resume and self.wip.exists() and not self.remote.exists(ROOT_KEY)
+            if not force and not left and self.remote.exists() and self.remote.sizes():
+                raise UsageError(f"{self.store} exists\n  cure: choose another name, or pass --force")
+            return
+        final = self.final
+        assert final is not None
+        if not final.parent.is_dir():
+            raise UsageError(f"{final.parent} is not a folder\n  cure: make it first")
+        if not os.path.lexists(final):
+            return
+        if not force:
+            raise UsageError(f"{self.store} exists\n  cure: choose another name, or pass --force")
+        if not final.is_dir() or not ((final / ROOT_KEY).is_file() or not any(final.iterdir())):
+            raise UsageError(
+                f"{self.store} exists and is not a store, so --force does not replace it"
+                "\n  cure: choose another name, or remove it yourself"
+            )
+
+    @contextlib.contextmanager
+    def locked(self, job: dict[str, Any], sources: Sequence[Source], *, force: bool, resume: bool) -> Iterator[Path]:
+        """The working directory, held by this process alone; kept afterwards only if going on makes sense."""
+        try:
+            if self.wip.exists():
+                self._admit(job, sources, force=force, resume=resume)
+            self.wip.mkdir(exist_ok=True)
+            with (self.wip / "lock").open("wb") as lock:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise UsageError(f"another process is converting to {self.store}\n  cure: wait for it") from None
+                write_atomically(self.wip / "job.json", json.dumps(job).encode())
+                try:
+                    yield self.wip
+                except BaseException as error:
+                    if _is_interruption(error):
+                        logger.info("%s keeps what is done, for --resume", self.wip)
+                    else:
+                        self.discard()
+                    raise
+        except BrokenProcessPool as error:
+            raise MlfsError(
+                "a worker process died while converting (out of memory? a script without "
+                f'`if __name__ == "__main__":`?)\n  cure: pass --resume, with fewer --workers: {error}'
+            ) from error
+        except PermissionError as error:
+            raise MlfsError(
+                f"{error.filename or self.wip}: no permission to write there"
+                "\n  cure: check owner and mode of the folder, or give another place"
+            ) from error
+        except OSError as error:
+            if not self.wip.exists():
+                raise
+            if error.errno not in DISK_FULL:
+                raise MlfsError(
+                    f"{self.store}: {error.strerror or error}"
+                    f"\n  cure: put that right and pass --resume ({self.wip} keeps what is done)"
+                ) from error
+            raise DoesNotFitError(
+                f"{self.wip}: the disk is full, and more has to be written",
+                projected=_missing_bytes(self.wip),
+                available=shutil.disk_usage(self.wip).free,
+                cure=f"make room and pass --resume, or remove {self.wip}",
+            ) from error
+
+    def _admit(self, job: dict[str, Any], sources: Sequence[Source], *, force: bool, resume: bool) -> None:
+        with contextlib.ExitStack() as stack:
+            try:
+                lock = stack.enter_context((self.wip / "lock").open("ab"))
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except FileNotFoundError:
+                pass
+            except BlockingIOError:
+                raise UsageError(f"another process is converting to {self.store}\n  cure: wait for it") from None
+            if resume:
+                differences = self._differences(job, sources)
+                if not differences:
+                    return
+                if not force:
+                    raise UsageError(
+                        f"cannot resume the interrupted conversion in {self.wip}: "
+                        + "; ".join(differences)
+                        + "\n  cure: pass --force to start again"
+                    )
+            elif not force:
+                raise UsageError(
+                    f"an interrupted conversion to {self.store} lies in {self.wip}"
+                    "\n  cure: pass --resume to go on with it, or --force to start again"
+                )
+        self.discard()
+
+    def discard(self) -> None:
+        """Remove the working directory; a store that was just being replaced goes back to its place first."""
+        old = self.wip / "old"
+        if self.final is not None and old.exists() and not self.final.exists():
+            old.rename(self.final)
+        remove(self.wip)
+
+    def _differences(self, job: dict[str, Any], sources: Sequence[Source]) -> list[str]:
+        try:
+            before = json.loads((self.wip / "job.json").read_bytes())
+        except (OSError, ValueError):
+            return ["its description is missing or damaged"]
+        found = [
+            f"{name} was {before.get(name)!r} and is {job[name]!r}"
+            for name in ("version", "staging")
+            if before.get(name) != job[name]
+        ]
+        found += [
+            f"option {name} was {before['options'].get(name)!r} and is {value!r}"
+            for name, value in job["options"].items()
+            if before["options"].get(name) != value
+        ]
+        if before.get("appended_to") != job["appended_to"]:
+            found.append("the store that rows are appended to was changed, or there was none")
+        if before.get("header") != job["header"]:
+            found.append("names of features or labels, or their declared values, were changed")
+        old, new = before["sources"], job["sources"]
+        if [source["path"] for source in old] != [source["path"] for source in new]:
+            return [*found, "the sources are other files"]
+        hashes = read_json(self.wip / "sha256.json") or {}
+        for earlier, now, source in zip(old, new, sources, strict=True):
+            if earlier["bytes"] != now["bytes"]:
+                found.append(f"{now['path']} had {earlier['bytes']:,} bytes and has {now['bytes']:,}")
+            elif earlier["modified"] != now["modified"]:
+                # Copied or touched: the same bytes are the same source.
+                known = hashes.get(now["path"])
+                if known is None or known != sha256(source):
+                    found.append(f"{now['path']} was changed")
+        return found
+
+    def publish(self, schema: StoreSchema, *, force: bool, extension: StoreExtension | None = None) -> None:
+        """Move the finished store to its place and remove the working directory.
+
+        Parameters
+        ----------
+        schema : StoreSchema
+            Of the finished store.
+        force : bool
+            Replace a store that is there.
+        extension : StoreExtension, optional
+            The store that is there, of which the finished one holds all rows.
+        """
+        built = self.wip / "store"
+        if self.remote is not None:
+            try:
+                if extension is None:
+                    self._upload(built)
+                else:
+                    self._upload_changed(built, schema, extension.schema)
+            except StoreAccessError as error:
+                raise OSError(f"it was not uploaded: {error.problem}") from error
+            except Exception as error:  # every file system has errors of its own
+                raise OSError(f"it was not uploaded ({type(error).__name__}: {error})") from error
+        else:
+            assert self.final is not None
+            self.check_free(force=force or extension is not None)
+            _sync(built)
+            if not _exchange(built, self.final):
+                old = self.wip / "old"
+                if self.final.exists():
+                    self.final.rename(old)
+                try:
+                    built.rename(self.final)
+                except OSError:
+                    if old.exists():
+                        old.rename(self.final)
+                    raise
+            sync_file(self.final.parent)
+        remove(self.wip)
+
+    def _upload(self, built: Path) -> None:
+        assert self.remote is not None
+        if self.remote.exists():
+            # Without its root metadata the old store is none, so nobody reads a mixture.
+            for key in sorted(self.remote.sizes(), key=lambda key: key != ROOT_KEY):
+                self.remote.remove(key)
+        files = [path.relative_to(built).as_posix() for path in built.rglob("*") if path.is_file()]
+        self.remote.upload(built, [key for key in files if key != ROOT_KEY])
+        self.remote.upload(built, [ROOT_KEY])
+
+    def _upload_changed(self, built: Path, schema: StoreSchema, old: StoreSchema) -> None:
+        """Upload what differs from the store that is there: new objects first, and last the root, which names them."""
+        assert self.remote is not None
+        changed = [key for key, digest in schema.digests.items() if old.digests.get(key) != digest]
+        self.remote.upload(built, [key for key in changed if key not in old.digests])
+        self.remote.upload(built, [key for key in changed if key in old.digests])
+        self.remote.upload(built, [ROOT_KEY])
+        for key in old.digests.keys() - schema.digests.keys():
+            self.remote.remove(key)
+
+    def finish_append(self) -> bool:
+        """Whether an append was killed when it had changed the store; its working directory is removed then."""
+        appended_to = (read_json(self.wip / "job.json") or {}).get("appended_to")
+        if appended_to is None:
+            return False
+        if self.final is not None and not self.final.exists():
+            self.discard()  # killed between two renames: the old store goes back to its place
+            return False
+        now = read_schema(self.remote or LocalObjects(str(self.final)))[0].root_digest
+        for folder in (self.wip / "store", self.wip / "old"):
+            with contextlib.suppress(DataError):
+                # Exchanged, the working directory has the old store; of a URL, a copy of the new one.
+                if read_schema(LocalObjects(folder))[0].root_digest in {appended_to, now}:
+                    remove(self.wip)
+                    return True
+        return False
+
+
+def _exchange(built: Path, final: Path) -> bool:
+    """Exchange two folders in one step, so that there is a store at every moment; False where the system cannot."""
+    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
+    if renameat2 is None:
+        return False
+    here, exchange = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
+    return bool(renameat2(here, os.fsencode(built), here, os.fsencode(final), exchange) == 0)
+
+
+def remove(folder: Path) -> None:
+    """Delete a folder; renamed first, so that half of it is never met under its name."""
+    trash = folder.with_name(f"{folder.name}.trash-{os.getpid()}")
+    with contextlib.suppress(FileNotFoundError):
+        folder.rename(trash)
+        shutil.rmtree(trash, ignore_errors=True)
+
+
+def _is_interruption(error: BaseException) -> bool:
+    """Whether going on later makes sense: the data was not at fault."""
+    if isinstance(error, PermissionError):
+        return False
+    interruptions = KeyboardInterrupt | SystemExit | OSError | StoreUnavailableError | BrokenProcessPool | MemoryError
+    return isinstance(error, interruptions)
+
+
+def _missing_bytes(wip: Path) -> int:
+    """Bytes that a conversion still has to write; at least these, while rows are staged."""
+    facts = read_json(wip / "projected.json")
+    if facts is None:
+        return sum(path.stat().st_size for path in (wip / "stage").glob("*.bin"))
+    written = sum(path.stat().st_size for path in (wip / "store").rglob("*") if path.is_file())
+    return max(int(facts["bytes"]) - written, 0)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The object in a file, or None where there is none that is whole."""
+    try:
+        document = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _sync(folder: Path) -> None:
+    """Have every file on the disk before the rename that makes it visible."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            sync_file(path)
+
+
+def sync_file(path: Path) -> None:
+    """Have a file or the names in a folder on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,247 @@
+"""The schema of a store from the statistics of its rows: storage, type, names, kinds and chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mlfs_dask.errors import DataError
+from mlfs_dask.storage.chunking import StoreChunking, chunk_store, narrowest_dtype
+from mlfs_dask.storage.conversion_options import Options
+from mlfs_dask.storage.extension import StoreExtension
+from mlfs_dask.storage.readers.base import MinusOne, Reader
+from mlfs_dask.storage.schema import KINDS
+from mlfs_dask.storage.statistics import Statistics
+from mlfs_dask.storage.writer import Names, array_specs
+from mlfs_dask.storage.zarr_format import ArraySpec
+
+
+class NewRows(NamedTuple):
+    """How many rows the sources have, and how these are cut where they are not all rows of the store."""
+
+    n: int
+    chunking: StoreChunking | None
+
+
+@dataclass(frozen=True)
+class InferredSchema:
+    """What `infer_schema` gives: the shape, the type, the chunks and the names of the store, and what -1 means."""
+
+    n: int
+    d: int
+    q: int
+    dtype: str
+    minus_one: MinusOne
+    chunking: StoreChunking
+    new_rows: NewRows
+    specs: list[ArraySpec]
+    names: Names
+    statistics: Statistics
+    constant_features: int
+    warnings: list[str]
+
+
+def _feature_names(reader: Reader, d: int) -> list[str]:
+    if reader.header.feature_names is not None:
+        names = list(reader.header.feature_names)
+        if len(names) != d:
+            raise DataError(
+                f"rows have {d} features but there are {len(names)} feature names",
+                file=reader.path,
+                cure="give one name for each feature",
+            )
+        return names
+    return [f"x{i}" for i in range(d)]
+
+
+def _check_unique(names: Sequence[str], what: str, path: str) -> None:
+    if len(set(names)) == len(names):
+        return
+    first: dict[str, int] = {}
+    for number, name in enumerate(names, 1):
+        if name in first:
+            raise DataError(
+                f"two {what}s have the same name (the {what}s number {first[name]} and {number})",
+                file=path,
+                column=name,
+                cure="rename one of them",
+            )
+        first[name] = number
+
+
+def infer_schema(
+    statistics: Statistics, reader: Reader, options: Options, extension: StoreExtension | None = None
+) -> InferredSchema:
+    """Storage, type, names, kinds and chunks of the store, from the statistics of all rows.
+
+    Of a store that becomes longer, `extension`, storage, type and chunks stay; what it records of its rows is added to
+    the statistics of the new ones.
+
+    Raises
+    ------
+    DataError
+        There are no rows, features or labels, or the names do not fit.
+    """
+    header = reader.header
+    statistics.grow(header.n_features or 0, header.n_labels or 0)
+    if extension is not None:
+        extension.check_widths(statistics, reader.path)
+    n, d, q = statistics.rows, statistics.n_features, statistics.n_labels
+    for count, what, cure in (
+        (n, "rows", "check that the file is whole"),
+        (d, "features", "check which columns are labels"),
+        (q, "labels", "say which columns are labels: --labels, --label-columns or --n-labels"),
+    ):
+        if count == 0:
+            raise DataError(f"there are no {what}", file=reader.path, cure=cure)
+    feature_names = _feature_names(reader, d)
+    label_names = list(header.label_names or (f"y{i}" for i in range(q)))
+    if len(label_names) != q:
+        raise DataError(
+            f"rows have {q} labels but there are {len(label_names)} label names",
+            file=reader.path,
+            cure="give one name for each label",
+        )
+    _check_unique(feature_names, "feature", reader.path)
+    _check_unique(label_names, "label", reader.path)
+    warnings = []
+    minus_ones = int(statistics.minus_ones.sum())
+    told = options.minus_one or header.minus_one
+    minus_one = statistics.settle_minus_one(told)
+    if minus_ones and told is None:
+        warnings.append(
+            "labels are -1 and 1 and never 0, so -1 is taken as negative; say --labels-unknown -1 if it means unknown"
+            if minus_one == "negative"
+            else f"labels are -1 beside 0 and 1, so -1 is taken as unknown ({minus_ones:,} entries); "
+            "say --labels-negative -1 if it means negative"
+        )
+    new_rows = NewRows(n, None)
+    if extension is not None:
+        extension.check_values(statistics, reader.path, dtype=options.dtype)
+        new_rows = NewRows(n, extension.chunk(statistics, options.partition_bytes))
+        statistics.merge(extension.statistics())
+        n = statistics.rows
+    minimum, maximum = statistics.ranges()
+    missing = bool(statistics.missing.any())
+    integers = bool(statistics.integers.all())
+    low, high = float(np.nanmin(minimum, initial=0)), float(np.nanmax(maximum, initial=0))
+    lossless = narrowest_dtype(
+        minimum=low,
+        maximum=high,
+        integers=integers,
+        missing=missing,
+        fits_float32=statistics.fits_float32,
+    )
+    dtype = options.dtype or lossless
+    if extension is not None:
+        dtype = extension.schema.dtype
+        chunking = extension.extended(statistics, options.partition_bytes)
+    else:
+        _check_dtype(dtype, low, high, integers=integers, missing=missing)
+        warnings += _rounded_integers(statistics, feature_names, minimum, maximum, dtype)
+        chunking = chunk_store(
+            n=n,
+            d=d,
+            q=q,
+            nonzeros=statistics.nonzeros,
+            label_nonzeros=statistics.label_nonzeros,
+            itemsize=np.dtype(dtype).itemsize,
+            longest_row=statistics.longest_row,
+            storage=options.storage,
+            partition_bytes=options.partition_bytes,
+        )
+    kinds, n_categories, categories = _kinds(statistics, reader, minimum, maximum)
+    with np.errstate(invalid="ignore"):
+        constant = int(((minimum == maximum) | np.isnan(minimum)).sum())
+    return InferredSchema(
+        n=n,
+        d=d,
+        q=q,
+        dtype=dtype,
+        minus_one=minus_one,
+        chunking=chunking,
+        new_rows=new_rows,
+        specs=array_specs(chunking, d=d, q=q, dtype=dtype, compressor=options.compressor),
+        names=Names(
+            features=feature_names,
+            labels=label_names,
+            kinds=kinds,
+            minimum=minimum,
+            maximum=maximum,
+            n_categories=n_categories,
+            n_missing=statistics.missing,
+            categories=categories,
+        ),
+        statistics=statistics,
+        constant_features=constant,
+        warnings=warnings
+        + [
+            f"feature {feature_names[feature]!r} has a different value in each of the {n} rows: it seems to "
+            f"identify rows, and says nothing about new ones; leave it out with --drop {feature_names[feature]}"
+            for feature, seen in sorted(statistics.seen.items())
+            if n > 1 and seen.sum() == n and kinds[feature] == KINDS.index("categorical")
+        ],
+    )
+
+
+def _rounded_integers(
+    statistics: Statistics,
+    names: Sequence[str],
+    minimum: np.ndarray[Any, Any],
+    maximum: np.ndarray[Any, Any],
+    dtype: str,
+) -> list[str]:
+    """A line for features of whole numbers that are too large to be told apart in the type of X."""
+    if np.dtype(dtype).kind != "f" or (dtype == "float32" and statistics.fits_float32):
+        return []
+    digits = np.finfo(dtype).nmant + 1
+    with np.errstate(invalid="ignore"):
+        large = statistics.integers & (np.maximum(-minimum, maximum) > 2.0**digits)
+    first = np.flatnonzero(large)[:3].tolist()
+    if not first:
+        return []
+    shown = ", ".join(repr(names[feature]) for feature in first) + (", ..." if large.sum() > len(first) else "")
+    return [
+        f"{large.sum()} of the features ({shown}) hold whole numbers beyond 2^{digits}, which {dtype} rounds; "
+        + ("leave --dtype out to keep them" if dtype == "float32" else "leave identifiers out with --drop")
+    ]
+
+
+def _check_dtype(dtype: str, low: float, high: float, *, integers: bool, missing: bool) -> None:
+    wanted = np.dtype(dtype)
+    cure = "leave --dtype out: the narrowest type that loses no digit is chosen"
+    if wanted.kind == "f":
+        limit = float(np.finfo(wanted).max)
+        if max(abs(low), abs(high)) > limit:
+            raise DataError(f"values run from {low:g} to {high:g}, beyond {dtype}", cure=cure)
+        return
+    limits = np.iinfo(wanted)
+    if missing:
+        raise DataError(f"{dtype} cannot hold missing values, and there are some", cure=cure)
+    if not integers:
+        raise DataError(f"{dtype} cannot hold fractions, and there are some", cure=cure)
+    if low < limits.min or high > limits.max:
+        raise DataError(f"values run from {low:g} to {high:g}, beyond {dtype}", cure=cure)
+
+
+def _kinds(
+    statistics: Statistics,
+    reader: Reader,
+    minimum: np.ndarray[Any, Any],
+    maximum: np.ndarray[Any, Any],
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], dict[int, tuple[str, ...]]]:
+    with np.errstate(invalid="ignore"):
+        empty = np.isnan(minimum)
+        binary = statistics.integers & (minimum >= 0) & (maximum <= 1)
+    kinds = np.where(
+        binary, KINDS.index("binary"), np.where(statistics.integers & ~empty, KINDS.index("integer"), 0)
+    ).astype(np.int8)
+    n_categories = np.where(binary, 2, 0).astype(np.int64)
+    for feature, values in reader.header.categories.items():
+        if len(values) > 2:
+            kinds[feature] = KINDS.index("categorical")
+            n_categories[feature] = len(values)
+    return kinds, n_categories, reader.header.recorded_categories
