@@ -65,19 +65,19 @@ def compare(
     output.result(as_json(summary), _text(comparison, found))
 
 
-def _text(place: str, found: object) -> str:
+def _text(place: str, value: object) -> str:
     from mlfs_dask.reporting.tables import cases, comparison_table, has_all
     from mlfs_dask_cli.output import table
 
     blocks = []
-    for metric, classifier in cases(found):
-        shown = comparison_table(found, metric, classifier)
+    for metric, classifier in cases(value):
+        shown = comparison_table(value, metric, classifier)
         rows = [
             [cell.text + ("*" if cell.best else " =" if cell.tied else "") for cell in row]
             for row in [*shown.rows, *shown.footer]
         ]
         blocks.append(f"{shown.title}\n{table(rows, header=list(shown.columns))}")
-        test = next(each for each in found.tests if (each["metric"], each["classifier"]) == (metric, classifier))
+        test = next(each for each in value.tests if (each["metric"], each["classifier"]) == (metric, classifier))
         if test["friedman"] is not None:
             friedman = test["friedman"]
             blocks[-1] += (
@@ -85,6 +85,6 @@ def _text(place: str, found: object) -> str:
                 f"F {friedman['f']:.2f} (p {friedman['f_p_value']:.3g}); critical difference "
                 f"{test['nemenyi_difference']:.2f} Nemenyi, {test['bonferroni_dunn_difference']:.2f} Bonferroni-Dunn"
             )
-    notes = [f"note: {note}" for note in found.notes]
-    legend = "* best, = not different from it" + (", all features not ranked" if has_all(found) else "")
+    notes = [f"note: {note}" for note in value.notes]
+    legend = "* best, = not different from it" + (", all features not ranked" if has_all(value) else "")
     return "\n\n".join(blocks) + "\n\n" + "\n".join([*notes, legend, f"written  {place}"])

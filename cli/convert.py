@@ -105,8 +105,8 @@ def source_options(command: Decorated) -> Decorated:
         memory_limit: int | None,
         **kwargs: Any,
     ) -> Any:
-        given = [bool(labels_xml), bool(label_columns), n_labels is not None]
-        if sum(given) > 1:
+        ways = [bool(labels_xml), bool(label_columns), n_labels is not None]
+        if sum(ways) > 1:
             raise click.UsageError("--labels, --label-columns and --n-labels exclude one another; give one.")
         if labels_first and n_labels is None:
             raise click.UsageError("--labels-first goes with --n-labels.")

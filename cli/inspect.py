@@ -23,14 +23,14 @@ def inspect(store: str, verify: bool, output: Output) -> None:
     summary = store_summary(store, schema)
     text = summary_text(summary)
     if verify:
-        found = library.verify(store)
-        if not found.intact:
+        verification = library.verify(store)
+        if not verification.intact:
             problems = [
                 f"{len(keys)} {word}: {', '.join(keys[:5])}{', ...' if len(keys) > 5 else ''}"
                 for word, keys in (
-                    ("damaged", found.damaged),
-                    ("missing", found.missing),
-                    ("not part of the store", found.extra),
+                    ("damaged", verification.damaged),
+                    ("missing", verification.missing),
+                    ("not part of the store", verification.extra),
                 )
                 if keys
             ]
@@ -39,6 +39,6 @@ def inspect(store: str, verify: bool, output: Output) -> None:
                 file=store,
                 cure="restore a copy, or convert the source files again",
             )
-        summary["verified"] = {"objects": found.objects, "bytes": found.bytes}
-        text += f"\nintact: {found.objects:,} objects, {size(found.bytes)} read and compared"
+        summary["verified"] = {"objects": verification.objects, "bytes": verification.bytes}
+        text += f"\nintact: {verification.objects:,} objects, {size(verification.bytes)} read and compared"
     output.result(summary, text)

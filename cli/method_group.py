@@ -125,11 +125,11 @@ class MethodGroup(click.Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Names alone: to look at the commands as well would import all of them."""
         before, comma, last = incomplete.rpartition(",") if self._several else ("", "", incomplete)
-        given = self._names(before)
+        names = self._names(before)
         return [
             CompletionItem(before + comma + name)
             for name in self.list_commands(ctx)
-            if name.startswith(last.lower()) and name not in given
+            if name.startswith(last.lower()) and name not in names
         ]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

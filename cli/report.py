@@ -19,10 +19,10 @@ class ImageShape(click.ParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
         if isinstance(value, tuple):
             return value
-        found = re.fullmatch(r"([1-9]\d*)[x×]([1-9]\d*)", str(value))
-        if found is None:
+        match = re.fullmatch(r"([1-9]\d*)[x×]([1-9]\d*)", str(value))
+        if match is None:
             self.fail(f"{value!r} is no shape of an image; write rows x columns, as in 8x8.")
-        return int(found[1]), int(found[2])
+        return int(match[1]), int(match[2])
 
 
 @click.command(short_help="One page about runs, evaluations, comparisons and batches.")

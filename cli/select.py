@@ -110,15 +110,17 @@ class _Selection:
         self._states = Folder(checkpoint_place(run))
         self.record: dict[str, Any] | None = None
         self._names: list[str] = []
-        found = None
+        finished = None
         if resume:
-            found = finished_run(run, method=selector.method, params=selector.get_params(False), digest=dataset.digest)
-        if found is not None and (has_labels(run) or not self._write_labels):
+            finished = finished_run(
+                run, method=selector.method, params=selector.get_params(False), digest=dataset.digest
+            )
+        if finished is not None and (has_labels(run) or not self._write_labels):
             self._states.remove()  # of a run that was killed between its last file and its end
             output.note(f"mlfs: {run} is complete already; nothing was run.")
-            self.record, self._names = found.record, found.feature_names
+            self.record, self._names = finished.record, finished.feature_names
             return
-        self._force = force or found is not None
+        self._force = force or finished is not None
         check_free(run, force=self._force)
         if self._checkpoint_every is not None and not resume and self._states.holds_state:
             output.note(f"mlfs: {self._states} holds where an earlier run stopped; --resume would go on from there.")
@@ -130,8 +132,10 @@ class _Selection:
 
         dataset, selector = self._dataset, self.selector
         every = self._checkpoint_every
-        kept = nullcontext() if every is None else keep_checkpoints(self._states, every=every, resume=self._resume)
-        with kept:
+        checkpointing = (
+            nullcontext() if every is None else keep_checkpoints(self._states, every=every, resume=self._resume)
+        )
+        with checkpointing:
             selector.fit(dataset)
             record = selector.report_.to_dict()
             labels = None

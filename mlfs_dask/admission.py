@@ -80,13 +80,13 @@ def process_name() -> str:
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that client and workers should share."""
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     for name in COMPARED_PACKAGES:
         try:
-            found[name] = metadata.version(name)
+            installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = "absent"
-    return found
+            installed[name] = "absent"
+    return installed
 
 
 def identify() -> Identity:
@@ -275,7 +275,7 @@ def describe_mismatches(here: dict[str, str], there: dict[str, dict[str, str]]) 
     """
     lines = []
     for name, version in here.items():
-        differing = {worker: found[name] for worker, found in there.items() if found[name] != version}
+        differing = {worker: theirs[name] for worker, theirs in there.items() if theirs[name] != version}
         if differing:
             others = ", ".join(sorted(set(differing.values())))
             lines.append(

@@ -82,12 +82,12 @@ def annotate(
     MlfsError
         If it cannot be written.
     """
-    found = read_run(run)
+    record = read_run(run)
     if is_url(path):
         raise UsageError(f"{path}: only local files are annotated\n  cure: fetch it, annotate it and put it back")
     place = local_path(path)
-    chosen = count_chosen(found, k)
-    names = [f"{name or found.record.get('method', 'mlfs')}_{column}" for column in COLUMNS]
+    chosen = count_chosen(record, k)
+    names = [f"{name or record.record.get('method', 'mlfs')}_{column}" for column in COLUMNS]
     try:
         with _edited_zarr(place) if place.is_dir() else _edited_h5ad(place) as root:
             var = _var(root, path)
@@ -97,14 +97,14 @@ def annotate(
                     f"{path}: var has a column {taken[0]!r} already"
                     "\n  cure: --force replaces it, --name gives another name"
                 )
-            table = _table(found, chosen, index_of(var, file=path), path)
+            table = _table(record, chosen, index_of(var, file=path), path)
             _put(var, names, table)
     except OSError as error:
         raise MlfsError(
             f"{path}: it cannot be written: {error.strerror or error}"
             "\n  cure: check its permissions, and that the disk has room for a second copy of it"
         ) from error
-    return Annotation(path, names, chosen, len(found.ranking), len(table) - len(found.ranking))
+    return Annotation(path, names, chosen, len(record.ranking), len(table) - len(record.ranking))
 
 
 def _table(run: Run, k: int, index: Sequence[str] | None, path: str) -> pd.DataFrame:

@@ -361,7 +361,7 @@ def _remove(path: Path) -> None:
 
 def _make_room(folder: Path, size: int) -> None:
     """Remove the least recently used entries until the others fit."""
-    found = []
+    entries = []
     for path in folder.iterdir():
         with contextlib.suppress(OSError):  # somebody else has removed it
             if _ASIDE.fullmatch(path.name) and time.time() - path.stat().st_mtime > _ABANDONED:
@@ -369,9 +369,9 @@ def _make_room(folder: Path, size: int) -> None:
             elif _ENTRY.fullmatch(path.name):
                 record = path / _RECORD
                 used = record.stat().st_mtime_ns if record.exists() else 0
-                found.append((used, sum(file.stat().st_size for file in path.iterdir()), path))
-    total = sum(held for _, held, _ in found)
-    for _, held, path in sorted(found):
+                entries.append((used, sum(file.stat().st_size for file in path.iterdir()), path))
+    total = sum(held for _, held, _ in entries)
+    for _, held, path in sorted(entries):
         if total <= size:
             break
         logger.info("%s leaves the cache", path.name)

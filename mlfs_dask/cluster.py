@@ -323,10 +323,10 @@ def _wait_for_workers(client: Client, count: int, deadline: float, wait: float) 
             client.wait_for_workers(needed, timeout=max(deadline - time.monotonic(), 0.1))
         except TimeoutError as error:
             there = len(client.nthreads())
-            found = number_of(there, "worker") if there else "no worker"
+            arrived = number_of(there, "worker") if there else "no worker"
             asked = "" if count == 1 else f"; {parameter('min_workers')} asks for {count}"
             raise ClusterLostError(
-                f"the scheduler at {_address(client)} has {found} after {wait:g} s{asked}."
+                f"the scheduler at {_address(client)} has {arrived} after {wait:g} s{asked}."
                 f"\n  cure: start workers with `dask worker {_address(client)}`, look into their logs if they were"
                 " started, or wait longer with --wait SECONDS."
             ) from error
@@ -560,12 +560,12 @@ def local_settings(memory_limit: int, wait: float) -> dict[str, Any]:
     # Fresh buffers cost more than the reading: a page fault for every 4 KiB. glibc keeps freed memory for
     # the next block when the thresholds are high and the worker's threads share one heap. What it keeps
     # counts as used, so it may not be much of the limit.
-    kept = min(2**30, memory_limit // 4)
+    trim_threshold = min(2**30, memory_limit // 4)
     return {
         _ENVIRON: {
             "MALLOC_ARENA_MAX": 1,
             "MALLOC_MMAP_THRESHOLD_": 2**30,
-            "MALLOC_TRIM_THRESHOLD_": kept,
+            "MALLOC_TRIM_THRESHOLD_": trim_threshold,
             "OMP_NUM_THREADS": 1,
             "MKL_NUM_THREADS": 1,
             "OPENBLAS_NUM_THREADS": 1,

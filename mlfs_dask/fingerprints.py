@@ -23,12 +23,12 @@ def code_digest(folders: tuple[str, ...] = COMPUTING) -> str:
     ----------
     folders : tuple of str
     """
-    found = hashlib.blake2b(digest_size=16)
+    digest = hashlib.blake2b(digest_size=16)
     root = Path(__file__).parent
     for folder in folders:
         for file in sorted((root / folder).rglob("*.py")):
-            found.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
-    return found.hexdigest()
+            digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()
 
 
 def digest_of(identity: Mapping[str, Any]) -> str:

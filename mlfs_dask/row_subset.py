@@ -127,11 +127,11 @@ class RowSubset(RowSource):
 
     def _held_arrays(self) -> list[HeldArray]:
         rows, Y = self._rows, self._Y
-        held = [HeldArray("chosen rows", str(rows.bits.nbytes), "u1")] if isinstance(rows, RowMask) else []
+        arrays = [HeldArray("chosen rows", str(rows.bits.nbytes), "u1")] if isinstance(rows, RowMask) else []
         if Y is not None:
             nbytes = Y.data.nbytes + Y.indices.nbytes + Y.indptr.nbytes
-            held.append(HeldArray("labels of chosen rows", str(nbytes), "u1"))
-        return held
+            arrays.append(HeldArray("labels of chosen rows", str(nbytes), "u1"))
+        return arrays
 
     @property
     def row_offsets(self) -> NDArray[np.int64]:

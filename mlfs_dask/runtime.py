@@ -127,16 +127,16 @@ def current_resources(*, threads: int | None = None) -> Resources:
     if not workers:
         return Resources(1, 1, driver_limit, driver_limit, client, worker_wait=_worker_wait.get())
     limits = [int(w["memory_limit"]) or driver_limit for w in workers]
-    held, loaded = _settled(client, list(admitted))
-    if not held:  # busy leaving
-        held = [int(w.get("metrics", {}).get("memory", 0)) for w in workers]
+    resident, loaded = _settled(client, list(admitted))
+    if not resident:  # busy leaving
+        resident = [int(w.get("metrics", {}).get("memory", 0)) for w in workers]
     return Resources(
         len(limits),
         min(int(w["nthreads"]) for w in workers),
         min(limits),
         driver_limit,
         client,
-        max(PROCESS_BYTES, *held),
+        max(PROCESS_BYTES, *resident),
         _kernels_to_load(loaded),
         _trees_bytes(),
         _worker_wait.get(),
@@ -176,14 +176,14 @@ def _trees_bytes() -> int:
 
 def _loaded() -> frozenset[str]:
     """Whether this process has "kernels", and "machine code" if Numba's cache has them."""
-    found: set[str] = set()
+    modules: set[str] = set()
     # Numba itself would have to be loaded to ask it. Where it keeps its cache elsewhere, they count as not compiled.
     cache = Path(os.environ.get("NUMBA_CACHE_DIR") or Path(__file__).parent / "blocks" / "__pycache__")
     if any(cache.rglob("*_compiled.*.nbi")):
-        found.add("machine code")
+        modules.add("machine code")
     if any(name.startswith("mlfs_dask.") and name.endswith("_compiled") for name in sys.modules):
-        found.add("kernels")
-    return frozenset(found)
+        modules.add("kernels")
+    return frozenset(modules)
 
 
 def settle() -> tuple[int, frozenset[str]]:
@@ -202,10 +202,12 @@ def _settled(client: Any, workers: list[str]) -> tuple[list[int], frozenset[str]
     """Resident bytes of these workers once settled, and what all of them have loaded; none if they cannot tell."""
     from mlfs_dask.admission import admission
 
-    found = admission(client).ask(settle, workers=workers)
-    told = [each for each in found if isinstance(each, tuple)]
-    everywhere = frozenset.intersection(*(loaded for _, loaded in told)) if len(told) == len(found) > 0 else frozenset()
-    return [held for held, _ in told], everywhere
+    answers = admission(client).ask(settle, workers=workers)
+    settled = [each for each in answers if isinstance(each, tuple)]
+    everywhere = (
+        frozenset.intersection(*(loaded for _, loaded in settled)) if len(settled) == len(answers) > 0 else frozenset()
+    )
+    return [resident for resident, _ in settled], everywhere
 
 
 _worker_wait = contextvars.ContextVar("worker_wait", default=WORKER_WAIT)
@@ -241,9 +243,9 @@ def process_limits(*, memory_limit: int | None = None, threads: int | None = Non
     threads : int, optional
         Threads to use (default: `available_cores`).
     """
-    given = {"memory_limit": memory_limit, "threads": threads}
+    limits = {"memory_limit": memory_limit, "threads": threads}
     token = _process_limits.set(
-        replace(_process_limits.get(), **{name: value for name, value in given.items() if value is not None})
+        replace(_process_limits.get(), **{name: value for name, value in limits.items() if value is not None})
     )
     try:
         yield
@@ -303,7 +305,7 @@ def control_groups(controller: str, root: str = "/") -> list[Path]:
         Where /proc and /sys are found.
     """
     base = Path(root, "sys/fs/cgroup")
-    found = [base, base / controller]
+    folders = [base, base / controller]
     with contextlib.suppress(OSError):
         for line in Path(root, "proc/self/cgroup").read_text().splitlines():
             _, controllers, group = line.split(":", 2)
@@ -315,8 +317,8 @@ def control_groups(controller: str, root: str = "/") -> list[Path]:
                 continue
             parts = [part for part in group.split("/") if part]
             if ".." not in parts:  # a group above what this namespace shows
-                found += [top.joinpath(*parts[:depth]) for depth in range(1, len(parts) + 1)]
-    return found
+                folders += [top.joinpath(*parts[:depth]) for depth in range(1, len(parts) + 1)]
+    return folders
 
 
 def available_cores(root: str = "/") -> int:
@@ -367,10 +369,10 @@ def bounded_memory(size: int) -> Iterator[None]:
     size : int
         Bytes that the job may hold, beside what the process has and `UNTOUCHED_BYTES`.
     """
-    held = _status("VmData")
+    data_bytes = _status("VmData")
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    bound = (held or 0) + size + UNTOUCHED_BYTES
-    if held is None or (soft != resource.RLIM_INFINITY and soft <= bound):
+    bound = (data_bytes or 0) + size + UNTOUCHED_BYTES
+    if data_bytes is None or (soft != resource.RLIM_INFINITY and soft <= bound):
         yield
         return
     resource.setrlimit(resource.RLIMIT_DATA, (bound, hard))
@@ -399,8 +401,8 @@ def available_memory(root: str = "/") -> int:
             with contextlib.suppress(OSError, ValueError):
                 total = int((group / limit).read_text())
                 if total < 2**60:
-                    held = int((group / usage).read_text()) - _reclaimable(group, cached)
-                    amounts.append(total - held + current_rss())
+                    used = int((group / usage).read_text()) - _reclaimable(group, cached)
+                    amounts.append(total - used + current_rss())
     return max(min(amounts), 0)
 
 

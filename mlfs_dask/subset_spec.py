@@ -74,24 +74,24 @@ def choose_columns(chosen: Chosen, names: Sequence[str], what: str) -> NDArray[n
 
 
 def _choose(chosen: Chosen, n: int, numbers: Mapping[str, int], what: str) -> range | NDArray[np.int64]:
-    found: range | NDArray[np.int64]
+    chosen_rows: range | NDArray[np.int64]
     if isinstance(chosen, str):
-        found = _read(chosen, n, numbers, what)
+        chosen_rows = _read(chosen, n, numbers, what)
     elif isinstance(chosen, slice | range):
-        found = range(n)[chosen if isinstance(chosen, slice) else slice(chosen.start, chosen.stop, chosen.step)]
-        if found.step < 0:
-            found = found[::-1]
+        chosen_rows = range(n)[chosen if isinstance(chosen, slice) else slice(chosen.start, chosen.stop, chosen.step)]
+        if chosen_rows.step < 0:
+            chosen_rows = chosen_rows[::-1]
     else:
         entries = np.atleast_1d(np.asarray(chosen))
         if entries.dtype == bool:
             if entries.shape != (n,):
                 raise UsageError(f"a mask of {what}s needs {n} entries; it has the shape {entries.shape}.")
-            found = np.flatnonzero(entries)
+            chosen_rows = np.flatnonzero(entries)
         else:
-            found = _distinct([_number(str(entry), n, numbers, what) for entry in entries.tolist()], what)
-    if not len(found):
+            chosen_rows = _distinct([_number(str(entry), n, numbers, what) for entry in entries.tolist()], what)
+    if not len(chosen_rows):
         raise UsageError(f"no {what} is chosen; there are {n:,}.")
-    return found
+    return chosen_rows
 
 
 def _read(text: str, n: int, numbers: Mapping[str, int], what: str) -> range | NDArray[np.int64]:
@@ -100,13 +100,13 @@ def _read(text: str, n: int, numbers: Mapping[str, int], what: str) -> range | N
         return _read_file(text.removeprefix("@"), n, numbers, what)
     if len(entries) == 1 and entries[0] not in numbers and _RANGE.fullmatch(entries[0]):
         return _range(entries[0], n)  # not an array: it may be long
-    found = [
+    numbers_read = [
         np.array(_range(entry, n), np.int64)
         if entry not in numbers and _RANGE.fullmatch(entry)
         else np.array([_number(entry, n, numbers, what)])
         for entry in entries
     ]
-    return np.unique(np.concatenate([np.empty(0, np.int64), *found]))
+    return np.unique(np.concatenate([np.empty(0, np.int64), *numbers_read]))
 
 
 def _is_known(entry: str, numbers: Mapping[str, int]) -> bool:
@@ -138,16 +138,16 @@ def _number(entry: str, n: int, numbers: Mapping[str, int], what: str) -> int:
     return number % n
 
 
-def _distinct(found: list[int], what: str) -> NDArray[np.int64]:
-    rising, counts = np.unique(np.array(found, np.int64), return_counts=True)
+def _distinct(numbers: list[int], what: str) -> NDArray[np.int64]:
+    rising, counts = np.unique(np.array(numbers, np.int64), return_counts=True)
     if (counts > 1).any():
         raise UsageError(f"{what} {int(rising[counts.argmax()])} is chosen twice.")
     return rising
 
 
 def _read_file(path: str, n: int, numbers: Mapping[str, int], what: str) -> NDArray[np.int64]:
-    found = np.fromiter((number for _, _, number in _lines_of(path, n, numbers, what)), np.int64)
-    rising, counts = np.unique(found, return_counts=True)
+    numbers_read = np.fromiter((number for _, _, number in _lines_of(path, n, numbers, what)), np.int64)
+    rising, counts = np.unique(numbers_read, return_counts=True)
     if (counts > 1).any():
         repeated = int(rising[counts.argmax()])
         lines = ((line, entry) for line, entry, number in _lines_of(path, n, numbers, what) if number == repeated)

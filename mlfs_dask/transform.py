@@ -88,13 +88,13 @@ def write_chosen(
     if not to_store:
         export_format(destination)
     dataset = open_dataset(store)
-    found = read_run(run)
-    _check_origin(dataset, found, store)
-    columns = chosen_columns(found, k)
-    if "features" in found.store.get(
+    record = read_run(run)
+    _check_origin(dataset, record, store)
+    columns = chosen_columns(record, k)
+    if "features" in record.store.get(
         "subset", {}
     ):  # counted through the chosen features: in the store they have the same names
-        names_of = dict(zip(found.ranking.tolist(), found.feature_names, strict=True))
+        names_of = dict(zip(record.ranking.tolist(), record.feature_names, strict=True))
         columns = choose_columns([names_of[i] for i in columns.tolist()], dataset.feature_names.tolist(), "feature")
     names = [str(name) for name in dataset.feature_names[columns]]
     if to_store:

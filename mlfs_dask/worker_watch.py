@@ -46,8 +46,8 @@ def read_key(first: int, last: int, token: str) -> str:
 
 def partitions_of(key: object) -> tuple[int, int] | None:
     """First partition of a task, and the one after its last; None for tasks that read none."""
-    found = _READ_KEY.match(str(key))
-    return None if found is None else (int(found[1]), int(found[2]))
+    match = _READ_KEY.match(str(key))
+    return None if match is None else (int(match[1]), int(match[2]))
 
 
 @dataclass
@@ -110,11 +110,11 @@ class WorkerWatch:
 
     def _silence(self, address: str, facts: Mapping[str, Any], now: float) -> float:
         """Seconds since the last heartbeat of a worker, as far as this process saw; clocks of hosts may differ."""
-        seen = float(facts["last_seen"])
+        last_seen = float(facts["last_seen"])
         before = self._heartbeats.get(address)
-        if before is None or before.seen != seen:
+        if before is None or before.seen != last_seen:
             memory = int(facts.get("metrics", {}).get("memory", 0))
-            self._heartbeats[address] = _Heartbeat(seen, now, memory)
+            self._heartbeats[address] = _Heartbeat(last_seen, now, memory)
             return 0.0
         return now - before.noticed
 
@@ -177,5 +177,5 @@ def name_signal(text: str) -> str:
     >>> name_signal("Worker process 12 was killed by signal 9")
     'Worker process 12 was killed by signal 9 (SIGKILL)'
     """
-    found = re.search(r"signal (\d+)$", text)
-    return text if found is None else f"{text} ({signal.Signals(int(found[1])).name})"
+    match = re.search(r"signal (\d+)$", text)
+    return text if match is None else f"{text} ({signal.Signals(int(match[1])).name})"

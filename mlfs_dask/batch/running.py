@@ -268,13 +268,13 @@ class Batch:
         measure : bool
             Read a block of the store for every selection, and estimate seconds from that.
         """
-        found = BatchProjection()
+        projection = BatchProjection()
         for store in self.spec.stores:
             jobs = [job for job in self._jobs_of(store) if not self._is_done(job)]
-            found.done += len(self._jobs_of(store)) - len(jobs)
+            projection.done += len(self._jobs_of(store)) - len(jobs)
             with caching.assume_cached(), spell_parameters_as("key"):
-                found.jobs += self._project_store(store, jobs, resources, measure)
-        return found
+                projection.jobs += self._project_store(store, jobs, resources, measure)
+        return projection
 
     def _project_store(
         self, store: StoreEntry, jobs: Sequence[Job], resources: Resources, measure: bool
@@ -303,10 +303,10 @@ class Batch:
         plan = require_driver(selector.plan(dataset.rows, resources), resources, f"{job.name} in the driver process")
         if measure:
             plan = estimate_seconds(selector.cost, dataset.rows, resources, plan)
-        found = _job_projection(job.name, plan)
+        projection = _job_projection(job.name, plan)
         for statistic in selector.first_statistics(dataset.rows, resources):
             cache_entry(dataset.rows, statistic).assume_filled()
-        return found
+        return projection
 
     def _comes_after_its_ranking(self, job: Job) -> bool:
         """Whether another number of features is selected before, or was."""
@@ -541,12 +541,12 @@ class Batch:
         experiment = self._experiment(job)
         folder = partial_folder(str(place))
         partial_results = None if folder is None else PartialResults(folder, experiment.job(), resume=True)
-        found = experiment.run(partial_results)
-        found.record["job"] = self._digest(job)
-        evaluations.write_eval(str(place), found, force=True)
+        evaluation = experiment.run(partial_results)
+        evaluation.record["job"] = self._digest(job)
+        evaluations.write_eval(str(place), evaluation, force=True)
         if partial_results is not None:
             partial_results.remove()
-        return _evaluation_facts(found)
+        return _evaluation_facts(evaluation)
 
     def _experiment(self, job: Job) -> Any:
         entry = job.evaluation
@@ -778,10 +778,10 @@ def _facts(record: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _evaluation_facts(found: Any) -> dict[str, Any]:
+def _evaluation_facts(evaluation: Any) -> dict[str, Any]:
     """What an evaluation took, in the names of a run's record."""
-    fits = found.fits
-    record: dict[str, Any] = {"wall_seconds": found.record.get("wall_seconds")}
+    fits = evaluation.fits
+    record: dict[str, Any] = {"wall_seconds": evaluation.record.get("wall_seconds")}
     if len(fits):
         record |= {name: int(fits[name].sum()) for name in ("passes", "bytes_read", "iterations")}
         record |= {name: int(fits[name].max()) for name in ("peak_worker_bytes", "peak_driver_bytes")}

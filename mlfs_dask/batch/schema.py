@@ -94,12 +94,12 @@ def _method(name: str) -> dict[str, Any]:
 
 def _value(option: Option) -> dict[str, Any]:
     if option.choices:
-        found: list[dict[str, Any]] = [{"enum": list(option.choices)}]
+        alternatives: list[dict[str, Any]] = [{"enum": list(option.choices)}]
     else:
-        found = [{"type": _TYPES[kind]} for kind in option.types]
+        alternatives = [{"type": _TYPES[kind]} for kind in option.types]
     if option.optional:
-        found.append({"type": "null"})
-    return found[0] if len(found) == 1 else {"anyOf": found}
+        alternatives.append({"type": "null"})
+    return alternatives[0] if len(alternatives) == 1 else {"anyOf": alternatives}
 
 
 def _evaluation() -> dict[str, Any]:

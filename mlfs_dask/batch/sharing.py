@@ -39,12 +39,12 @@ def shared_statistics(rows: RowSource, selectors: Iterable[Any], resources: Reso
     readers = 0
     for selector in selectors:
         try:
-            wanted = selector.first_statistics(rows, resources)
+            statistics = selector.first_statistics(rows, resources)
         except (UsageError, DataError, DoesNotFitError):
             continue  # its own fit will tell
-        wanted = [statistic for statistic in wanted if not is_cached(rows, statistic)]
-        readers += bool(wanted)
-        missing += wanted
+        statistics = [statistic for statistic in statistics if not is_cached(rows, statistic)]
+        readers += bool(statistics)
+        missing += statistics
     if readers < 2:
         return []
     # The information with more labels holds that with fewer. Of statistics with one state, such as scores from the same

@@ -245,7 +245,7 @@ class _SpecReader:
         return points, own_ks, own if seeded else None
 
     def _ks(self, item: Item) -> list[int | float | str]:
-        found: list[int | float | str] = []
+        numbers: list[int | float | str] = []
         for each in _nonempty_items(item, "k"):
             k = each.value
             whole = isinstance(k, int) and not isinstance(k, bool) and k >= 1
@@ -253,18 +253,18 @@ class _SpecReader:
                 raise each.error(
                     f"k must be a count from 1, a fraction of the features such as 0.1, or auto; got {k!r}"
                 )
-            found.append(k)
-        _refuse_duplicates(item, found, "values of k are", "give each once")
-        return found
+            numbers.append(k)
+        _refuse_duplicates(item, numbers, "values of k are", "give each once")
+        return numbers
 
     def _seeds(self, item: Item) -> list[int]:
-        found = []
+        seeds = []
         for each in _nonempty_items(item, "seeds"):
             if not isinstance(each.value, int) or isinstance(each.value, bool) or each.value < 0:
                 raise each.error(f"a seed must be a whole number from 0; got {each.value!r}")
-            found.append(each.value)
-        _refuse_duplicates(item, found, "seeds are", "give each once")
-        return found
+            seeds.append(each.value)
+        _refuse_duplicates(item, seeds, "seeds are", "give each once")
+        return seeds
 
     def _evaluation(self, item: Item, seeds: list[int] | None) -> tuple[EvaluationEntry, list[MethodPoint], list[int]]:
         entries = item.mapping("an evaluation", (*EVALUATION_KEYS, *SETTINGS))
@@ -309,10 +309,10 @@ def _name(*parts: str) -> str:
 
 
 def _nonempty_items(item: Item, what: str) -> list[Item]:
-    found = item.items()
-    if not found or item.value is None:
+    items = item.items()
+    if not items or item.value is None:
         raise item.error(f"{what} is empty")
-    return found
+    return items
 
 
 def _refuse_duplicates(item: Item, names: Sequence[Any], what: str, cure: str) -> None:
@@ -364,5 +364,5 @@ def _setting(name: str, item: Item) -> Any:
 def _entry_named_in(text: str, entries: Mapping[str, Item], otherwise: Item) -> Item:
     """The entry that the text of an error names first, else the whole."""
     text = text.replace("-", "_")
-    named = [(found.start(), name) for name in entries if (found := re.search(rf"\b{re.escape(name)}\b", text))]
+    named = [(match.start(), name) for name in entries if (match := re.search(rf"\b{re.escape(name)}\b", text))]
     return entries[min(named)[1]] if named else otherwise

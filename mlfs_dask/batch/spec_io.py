@@ -58,7 +58,7 @@ class Item:
         names = list(known)
         if not isinstance(self.value, dict):
             raise self.error(f"{what} must be a mapping with the keys {', '.join(names)}; got {self.plain()!r}")
-        found: dict[str, Item] = {}
+        items: dict[str, Item] = {}
         spelt: dict[str, str] = {}
         for name, item in self.value.items():
             key = key_of(name)
@@ -66,10 +66,10 @@ class Item:
                 close = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
                 cure = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}"
                 raise item.error(f"{what} has no key {name!r}", cure=cure)
-            if key in found:
+            if key in items:
                 raise item.error(f"{what}: {spelt[key]!r} and {name!r} are the same key", cure="give one of them")
-            found[key], spelt[key] = item, name
-        return found
+            items[key], spelt[key] = item, name
+        return items
 
     def items(self) -> list[Item]:
         """The items of a list, or the value alone as a list of one."""
@@ -139,8 +139,8 @@ def _item(node: Any, file: str, constructor: Any, within: tuple[Any, ...], numbe
                     line=key.start_mark.line + 1,
                 )
             # The line of the key: its value may begin on another.
-            found = _item(value, file, constructor, within, number)
-            entries[key.value] = Item(found.value, file, key.start_mark.line + 1)
+            item = _item(value, file, constructor, within, number)
+            entries[key.value] = Item(item.value, file, key.start_mark.line + 1)
         return Item(entries, file, line)
     try:
         value = constructor.construct_object(node)

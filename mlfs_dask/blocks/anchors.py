@@ -38,13 +38,13 @@ KMEANS_ITERATIONS = 25
 COINCIDENT = 1e-12
 
 
-def count_anchors(wanted: int, n: int, width: int) -> int:
+def count_anchors(n_anchors: int, n: int, width: int) -> int:
     """Anchors of n rows of `width` features: as many as are wanted, but at most n/4 and what `ANCHOR_BYTES` hold.
 
     >>> count_anchors(300, 2_000_000, 200), count_anchors(300, 100, 200), count_anchors(300, 2_000_000, 100_000)
     (300, 25, 41)
     """
-    return min(n, max(FEWEST_ANCHORS, min(wanted, n // 4, ANCHOR_BYTES // (8 * max(width, 1)))))
+    return min(n, max(FEWEST_ANCHORS, min(n_anchors, n // 4, ANCHOR_BYTES // (8 * max(width, 1)))))
 
 
 def place_anchors(points: Matrix, m: int, seed: int) -> Array:

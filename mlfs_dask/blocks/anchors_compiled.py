@@ -63,7 +63,7 @@ def weigh_dense(tile, factor, anchors, scores, indices, weights):  # type: ignor
     s = weights.shape[1]
     count = min(m, s + 1 + SPARE)
     rough, candidates = np.empty(count, np.float32), np.empty(count, np.int64)
-    near, found = np.empty(s + 1, np.float64), np.empty(s + 1, np.int64)
+    near, nearest = np.empty(s + 1, np.float64), np.empty(s + 1, np.int64)
     x = np.empty(d, np.float64)
     for i in range(rows):
         rough[:] = np.inf
@@ -80,10 +80,10 @@ def weigh_dense(tile, factor, anchors, scores, indices, weights):  # type: ignor
         for p in range(count):
             a = candidates[p]
             distance = squared_distance(x, anchors[a])
-            if distance < near[s] or (distance == near[s] and a < found[s]):
-                keep_smallest(distance, a, near, found)
+            if distance < near[s] or (distance == near[s] and a < nearest[s]):
+                keep_smallest(distance, a, near, nearest)
         simplex(near, size, weights[i])
-        indices[i] = found[:s]
+        indices[i] = nearest[:s]
 
 
 @njit(cache=True, nogil=True)
@@ -95,7 +95,7 @@ def weigh_sparse(values, columns, rowptr, factor, anchors, squares, indices, wei
     """
     m = anchors.shape[1]
     rows, s = weights.shape
-    near, found = np.empty(s + 1, np.float64), np.empty(s + 1, np.int64)
+    near, nearest = np.empty(s + 1, np.float64), np.empty(s + 1, np.int64)
     products = np.empty(m, np.float64)
     for i in range(rows):
         products[:] = 0.0
@@ -110,7 +110,7 @@ def weigh_sparse(values, columns, rowptr, factor, anchors, squares, indices, wei
         for a in range(m):
             distance = squares[a] - 2.0 * products[a]
             if distance < near[s]:
-                keep_smallest(distance, a, near, found)
+                keep_smallest(distance, a, near, nearest)
         # What is the same for all anchors is not in the distances, but was in the numbers that they are made of.
-        simplex(near, size + squares[found[0]], weights[i])
-        indices[i] = found[:s]
+        simplex(near, size + squares[nearest[0]], weights[i])
+        indices[i] = nearest[:s]

@@ -283,8 +283,8 @@ def slots_of_rows(Y: sp.csr_array, slot_of_label: NDArray[np.int64], p: int, *, 
         return sp.csr_array((np.ones(ptr[-1], dtype=np.int8), listed[: ptr[-1]], ptr), shape=(p, Y.shape[0]))
     rows = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
     slots = slot_of_label[Y.indices]
-    kept = (slots >= 0) & (Y.data > 0)
-    slots, rows = slots[kept], rows[kept]
+    counted = (slots >= 0) & (Y.data > 0)
+    slots, rows = slots[counted], rows[counted]
     order = np.argsort(slots, kind="stable")
     ptr = np.concatenate(([0], np.cumsum(np.bincount(slots, minlength=p))))
     ones = np.ones(len(rows), dtype=np.int8)
@@ -373,10 +373,10 @@ def code_indicators(coder: BlockCoder, X: Matrix) -> sp.csr_array:
 
 def _indicators(indptr: NDArray[Any], positions: NDArray[Any], n_positions: int) -> sp.csr_array:
     """Ones, int64, at the positions of each row that are not -1."""
-    kept = positions >= 0
-    ptr = np.concatenate(([0], np.cumsum(kept)))[indptr]
+    has_slot = positions >= 0
+    ptr = np.concatenate(([0], np.cumsum(has_slot)))[indptr]
     shape = len(indptr) - 1, n_positions
-    return sp.csr_array((np.ones(int(ptr[-1]), dtype=np.int64), positions[kept], ptr), shape=shape)
+    return sp.csr_array((np.ones(int(ptr[-1]), dtype=np.int64), positions[has_slot], ptr), shape=shape)
 
 
 def _codes(coder: BlockCoder, X: NDArray[Any]) -> NDArray[np.uint8]:
@@ -419,8 +419,8 @@ def _count_lanes_compiled(
     # Where each tile begins in each slot's ascending list: one search over slot * rows + row.
     slots = np.repeat(np.arange(have.shape[0], dtype=np.int64), np.diff(have.indptr))
     keys = slots * rows + have.indices
-    wanted = np.arange(have.shape[0], dtype=np.int64)[:, None] * rows + np.minimum(tiles, rows)
-    tile_ptr = np.searchsorted(keys, wanted) - have.indptr[:-1, None]
+    boundaries = np.arange(have.shape[0], dtype=np.int64)[:, None] * rows + np.minimum(tiles, rows)
+    tile_ptr = np.searchsorted(keys, boundaries) - have.indptr[:-1, None]
     columns, codes = coder.missing_columns()
     count_lanes(
         X,

@@ -20,7 +20,7 @@ def nearest_by_mass(codes, tables, low, high, k, indices, masses):  # type: igno
     trees, n = codes.shape
     total = np.empty(TILE, tables.dtype)
     for i in range(low, high):
-        found, best = indices[i - low], masses[i - low]
+        nearest, best = indices[i - low], masses[i - low]
         for p in range(k):
             best[p] = np.iinfo(np.int64).max
         for start in range(0, n, TILE):
@@ -47,5 +47,5 @@ def nearest_by_mass(codes, tables, low, high, k, indices, masses):  # type: igno
                 mass = np.int64(total[j])
                 if mass < worst and start + j != i:
                     # Candidates come in order of their index: an equal mass goes behind those that are there.
-                    take_place(found, best, start + j, mass)
+                    take_place(nearest, best, start + j, mass)
                     worst = best[k - 1]

@@ -185,9 +185,9 @@ def gram_block(
            [16., 32.]])
     """
     if weights is not None:
-        kept = np.flatnonzero(weights)
-        if len(kept) < len(weights):
-            X, weights = X[kept], weights[kept]
+        weighted_rows = np.flatnonzero(weights)
+        if len(weighted_rows) < len(weights):
+            X, weights = X[weighted_rows], weights[weighted_rows]
     if X.shape[0] == 0:
         return
     if isinstance(X, np.ndarray):

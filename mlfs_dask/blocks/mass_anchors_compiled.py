@@ -26,11 +26,11 @@ def weigh_masses(codes, tables, totals, indices, weights):  # type: ignore[no-un
             line, total = tables[t, codes[i, t]], totals[i]
             for a in range(m):
                 total[a] += line[a]
-    near, found = np.empty(s + 1, np.float64), np.empty(s + 1, np.int64)
+    near, nearest = np.empty(s + 1, np.float64), np.empty(s + 1, np.int64)
     for i in range(rows):
         near[:] = np.inf
         for a in range(m):
             if totals[i, a] < near[s]:
-                keep_smallest(np.float64(totals[i, a]), a, near, found)
+                keep_smallest(np.float64(totals[i, a]), a, near, nearest)
         simplex(near, 0.0, weights[i])
-        indices[i] = found[:s]
+        indices[i] = nearest[:s]

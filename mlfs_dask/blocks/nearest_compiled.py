@@ -6,7 +6,7 @@ from numba import njit
 
 
 @njit(cache=True, nogil=True)
-def take_place(found, best, index, value):  # type: ignore[no-untyped-def]  # pragma: no cover
+def take_place(indices, best, index, value):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Put a candidate nearer than the last of the k in its place, behind those that are as near; the last one leaves.
 
     Parameters: found, integers (k,); best, numbers (k,), rising; index and value of the candidate.
@@ -14,7 +14,7 @@ def take_place(found, best, index, value):  # type: ignore[no-untyped-def]  # pr
     place = len(best) - 1
     while place > 0 and best[place - 1] > value:
         best[place] = best[place - 1]
-        found[place] = found[place - 1]
+        indices[place] = indices[place - 1]
         place -= 1
     best[place] = value
-    found[place] = index
+    indices[place] = index

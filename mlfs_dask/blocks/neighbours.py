@@ -160,11 +160,11 @@ class NearestRows:
             rows_found, columns_found = r[:count], c[:count]
             exact = _pair_distances(Q, tile, rows_found, columns_found, compiled=True)
             keys = _rounded(self._squares[rows_found] + exact)
-            held = slice(row, after)
-            distances = self.distances[held]
-            order = _rounded(self._squares[held, np.newaxis] + distances)
+            batch = slice(row, after)
+            distances = self.distances[batch]
+            order = _rounded(self._squares[batch, np.newaxis] + distances)
             neighbours_compiled.keep(
-                rows_found - row, columns_found, start, exact, keys, self.indices[held], distances, order
+                rows_found - row, columns_found, start, exact, keys, self.indices[batch], distances, order
             )
             row = after
 
@@ -188,12 +188,12 @@ class NearestRows:
         most = int(counts.max())
         place = np.arange(len(r)) - np.repeat(np.cumsum(counts) - counts, counts)
         compact = np.cumsum(counts > 0) - 1
-        found = np.full((len(touched), self.k + most), np.inf)
+        candidates = np.full((len(touched), self.k + most), np.inf)
         which = np.full((len(touched), self.k + most), -1, dtype=np.int64)
-        found[:, : self.k], which[:, : self.k] = distances[touched], indices[touched]
-        found[compact[r], self.k + place], which[compact[r], self.k + place] = exact, start + c
-        order = np.argsort(_rounded(norms[touched][:, np.newaxis] + found), axis=1, kind="stable")[:, : self.k]
-        distances[touched] = np.take_along_axis(found, order, axis=1)
+        candidates[:, : self.k], which[:, : self.k] = distances[touched], indices[touched]
+        candidates[compact[r], self.k + place], which[compact[r], self.k + place] = exact, start + c
+        order = np.argsort(_rounded(norms[touched][:, np.newaxis] + candidates), axis=1, kind="stable")[:, : self.k]
+        distances[touched] = np.take_along_axis(candidates, order, axis=1)
         indices[touched] = np.take_along_axis(which, order, axis=1)
 
 

@@ -23,10 +23,10 @@ def positives_block(Y: sp.csr_array) -> sp.csr_array:
     """
     if Y.nnz == 0 or Y.data.min() > 0:
         return Y
-    kept = Y.copy()
-    kept.data[kept.data < 0] = 0
-    kept.eliminate_zeros()
-    return kept
+    positives = Y.copy()
+    positives.data[positives.data < 0] = 0
+    positives.eliminate_zeros()
+    return positives
 
 
 def label_products_block(X: Matrix, Y: sp.csr_array, shift: NDArray[np.float64]) -> NDArray[np.float64]:

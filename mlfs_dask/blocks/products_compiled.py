@@ -38,7 +38,7 @@ def add_dense(  # type: ignore[no-untyped-def]
         if rows > 0 and count[f0] == 0:
             for j in range(w):
                 centre[j] = np.float64(X[0, f0 + j]) - origin[j]
-        seen = count[f0]
+        n_rows = count[f0]
         for r0 in range(0, rows, TILE_ROWS):
             r1 = min(rows, r0 + TILE_ROWS)
             for j in range(w):
@@ -73,12 +73,12 @@ def add_dense(  # type: ignore[no-untyped-def]
                             into[j] += np.float64(x0[j]) - origin[j]
             # The running mean is the centre, so the old rows add nothing to `total`, and M2 + square is
             # the sum of squares of all rows about it; the correction takes away at most its rounding.
-            seen += r1 - r0
+            n_rows += r1 - r0
             for j in range(w):
-                m2[f0 + j] += square[j] - total[j] * (total[j] / seen)
-                centre[j] += total[j] / seen
+                m2[f0 + j] += square[j] - total[j] * (total[j] / n_rows)
+                centre[j] += total[j] / n_rows
         for j in range(f0, f1):
-            count[j] = seen
+            count[j] = n_rows
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

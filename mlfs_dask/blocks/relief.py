@@ -44,8 +44,8 @@ def label_set_classes(Y: sp.csr_array, min_rows: int) -> NDArray[np.int64]:
     array([ 1, -1,  1,  0,  0])
     """
     _, sets, counts = np.unique(Y.toarray(), axis=0, return_inverse=True, return_counts=True)
-    kept = counts >= min_rows
-    numbers = np.where(kept, np.cumsum(kept) - 1, -1)
+    is_frequent = counts >= min_rows
+    numbers = np.where(is_frequent, np.cumsum(is_frequent) - 1, -1)
     classes: NDArray[np.int64] = numbers[sets.ravel()]
     return classes
 
@@ -87,10 +87,10 @@ def relief_scores(X: Matrix, classes: NDArray[np.int64], n_neighbors: int) -> Ar
         own = classes[rows]
         for c, inside in enumerate(members):
             near = np.argsort(distances[:, inside], axis=1, kind="stable")[:, :n_neighbors]
-            found = np.isfinite(np.take_along_axis(distances[:, inside], near, axis=1))
+            is_finite = np.isfinite(np.take_along_axis(distances[:, inside], near, axis=1))
             weights = np.where(own == c, -1.0, priors[c] / np.maximum(1.0 - priors[own], 1.0 / n))
-            weights /= n * np.maximum(found.sum(axis=1), 1)
-            query, place = np.nonzero(found)
+            weights /= n * np.maximum(is_finite.sum(axis=1), 1)
+            query, place = np.nonzero(is_finite)
             _add_differences(X, rows[query], inside[near[query, place]], weights[query], scores)
     return scores
 

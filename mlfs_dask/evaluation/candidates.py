@@ -127,10 +127,10 @@ def _read_params(method: str, text: str) -> dict[str, Any]:
     options = {option.key: option for option in selector_options(get_method(method))}
     params: dict[str, Any] = {}
     for part in re.split(r",(?=[^,=]+=)", text) if text else []:
-        given, equals, value = part.partition("=")
-        option = options.get(key_of(given.strip()))
+        name, equals, value = part.partition("=")
+        option = options.get(key_of(name.strip()))
         if not equals or option is None:
-            raise UsageError(f"{method} has no parameter {given.strip()!r}. {closest(given.strip(), options)}")
+            raise UsageError(f"{method} has no parameter {name.strip()!r}. {closest(name.strip(), options)}")
         if option.name in params:
             raise UsageError(f"{method}:{text} gives {option.key} twice.")
         params[option.name] = option.parse(value.strip())

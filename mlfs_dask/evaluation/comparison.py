@@ -128,7 +128,7 @@ def compare(
 
     if not 0 < alpha < 1:
         raise UsageError(f"alpha must lie between 0 and 1, came {alpha}")
-    loaded = [found for evaluation in evaluations for found in _load(evaluation)]
+    loaded = [each for evaluation in evaluations for each in _load(evaluation)]
     if not loaded:
         raise UsageError("there is nothing to compare: name one EVAL folder at least.")
     _require_compatible(loaded)
@@ -215,14 +215,14 @@ def _load(evaluation: str | Path | Evaluation) -> list[Evaluation]:
 
     if is_url(str(evaluation)) or not (Path(evaluation) / BATCH).is_file():
         return [read_eval(str(evaluation))]
-    found = [read_eval(folder) for folder in finished_jobs(evaluation) if (folder / RECORD).is_file()]
-    if not found:
+    evaluations = [read_eval(folder) for folder in finished_jobs(evaluation) if (folder / RECORD).is_file()]
+    if not evaluations:
         raise DataError(
             "no evaluation of this batch is finished",
             file=str(evaluation),
             cure="run `mlfs batch --resume`, then compare",
         )
-    return found
+    return evaluations
 
 
 def _datasets(evaluation: Evaluation) -> list[str]:
@@ -268,7 +268,7 @@ def _at_common_k(results: pd.DataFrame, k: int | None, notes: list[str]) -> pd.D
     """Rows at the k asked for, or at those that all ranked runs of a data set share; `all` keeps its one k."""
     import pandas as pd
 
-    kept = []
+    evaluations_at_k = []
     for dataset, of in results.groupby("dataset", sort=False):
         ranked = of[of["method"] != ALL]
         grids = [set(run["k"]) for _, run in ranked.groupby("run", sort=False)]
@@ -291,8 +291,8 @@ def _at_common_k(results: pd.DataFrame, k: int | None, notes: list[str]) -> pd.D
                     f"{dataset}: the runs have different numbers of features; "
                     f"compared at the {len(common)} that all share."
                 )
-        kept.append(of[of["k"].isin(common) | (of["method"] == ALL)])
-    return pd.concat(kept, ignore_index=True)
+        evaluations_at_k.append(of[of["k"].isin(common) | (of["method"] == ALL)])
+    return pd.concat(evaluations_at_k, ignore_index=True)
 
 
 def _per_fold(results: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
@@ -440,8 +440,8 @@ def _stability(
                 lists = [part["feature_index"].to_numpy() for _, part in of[of["k"] == enough].groupby(_FOLD)]
                 if k > min(map(len, lists)):
                     continue
-                found = stability([chosen[:k].tolist() for chosen in lists], d)
-                rows.append({"dataset": dataset, "run": run, "method": methods[run], "k": k, **asdict(found)})
+                indices = stability([chosen[:k].tolist() for chosen in lists], d)
+                rows.append({"dataset": dataset, "run": run, "method": methods[run], "k": k, **asdict(indices)})
     return pd.DataFrame(rows, columns=["dataset", "run", "method", "k", "kuncheva", "jaccard", "n_sets"])
 
 

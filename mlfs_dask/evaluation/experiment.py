@@ -291,8 +291,8 @@ class Experiment:
         """Learn rankings and score them, but for those that `partial_results` has already."""
         self._started, self._partial_results = time.perf_counter(), partial_results
         if self._resources.client is None:
-            held = self._table.hold_if_it_fits(self._resources, self._scoring.held_bytes)
-            self._planned_bytes += 2 * self._table.held_bytes if held else 0
+            is_held = self._table.hold_if_it_fits(self._resources, self._scoring.held_bytes)
+            self._planned_bytes += 2 * self._table.held_bytes if is_held else 0
         total = len(self._splits) * len(self._candidates)
         done = 0
         outcomes: dict[tuple[int, int, str], dict[str, Any]] = {}
@@ -418,8 +418,8 @@ class Experiment:
                     repeat, fold = 0, 0
                     fits.append((dataset, candidate.run, 0, 0, *_fit_of_run(candidate.finished)))
                 for k, fit in facts["fits"].items():
-                    found = (fit[name] for name in list(FIT_COLUMNS)[5:])
-                    fits.append((dataset, candidate.run, repeat, fold, int(k), *found))
+                    values = (fit[name] for name in list(FIT_COLUMNS)[5:])
+                    fits.append((dataset, candidate.run, repeat, fold, int(k), *values))
                 seen.add(candidate.run)
                 rankings += [
                     (dataset, candidate.run, repeat, fold, int(k), rank, index)

@@ -211,13 +211,13 @@ def _macro_auc(predictions: Predictions) -> float:
     m = len(predictions.scores)
     truth = sp.csc_array(predictions.truth)
     truth.eliminate_zeros()
-    found = []
+    areas = []
     for label in np.flatnonzero((np.diff(truth.indptr) > 0) & (np.diff(truth.indptr) < m)):
         present = np.zeros(m, bool)
         present[truth.indices[truth.indptr[label] : truth.indptr[label + 1]]] = True
         scores = predictions.scores[:, label]
-        found.append(_share_above(np.sort(scores[present]), [scores[~present]]))
-    return float(np.mean(found)) if found else np.nan
+        areas.append(_share_above(np.sort(scores[present]), [scores[~present]]))
+    return float(np.mean(areas)) if areas else np.nan
 
 
 def _micro_auc(predictions: Predictions) -> float:

@@ -136,8 +136,8 @@ class MLkNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X = as_matrix(validate_data(self, X, accept_sparse="csr", dtype=np.float64, reset=False))
         if sp.issparse(X) != self._rows.sparse:
             X = X.toarray() if sp.issparse(X) else sp.csr_array(X)
-        found = self.score_rows(ColumnSubset(X))
-        return found if isinstance(self.classes_, list) else found / found.sum(axis=1, keepdims=True)
+        scores = self.score_rows(ColumnSubset(X))
+        return scores if isinstance(self.classes_, list) else scores / scores.sum(axis=1, keepdims=True)
 
     def score_rows(self, rows: ColumnSubset) -> NDArray[np.float64]:
         """Posterior of every label for rows as `fit_rows` takes them, shape (rows, q)."""
@@ -149,8 +149,8 @@ class MLkNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scores = self.predict_proba(X)
         if isinstance(self.classes_, list):
             return (scores >= 0.5).astype(np.int64)
-        found: NDArray[Any] = self.classes_[scores.argmax(axis=1)]
-        return found
+        predicted: NDArray[Any] = self.classes_[scores.argmax(axis=1)]
+        return predicted
 
     def _threads(self) -> int:
         return self.n_jobs if self.n_jobs and self.n_jobs > 0 else runtime.available_cores()

@@ -62,10 +62,10 @@ class PartialResults:
     def load(self, name: str) -> dict[str, Any] | None:
         """What was saved under a name; None where there is no complete file."""
         try:
-            found = parse_json(self._file(name).read_text())
+            document = parse_json(self._file(name).read_text())
         except (OSError, ValueError):
             return None
-        return found if isinstance(found, dict) else None
+        return document if isinstance(document, dict) else None
 
     def save(self, name: str, facts: Mapping[str, Any]) -> None:
         """Save plain data under a name. The folder is made with the first: what is refused at once leaves none."""

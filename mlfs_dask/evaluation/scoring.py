@@ -188,8 +188,8 @@ class Scorer:
             scaling = unit_variance_scaling(train) if self._settings.scale == "standard" else None
             for name in self._settings.classifiers:
                 scores = self._scores(name, train, test, part.classifier_Y, scaling, seed, plan, resources)
-                found = compute_metrics(Predictions(truth, scores), self._settings.metrics)
-                rows += [[name, k, metric, None if np.isnan(v) else v] for metric, v in found.items()]
+                metrics = compute_metrics(Predictions(truth, scores), self._settings.metrics)
+                rows += [[name, k, metric, None if np.isnan(v) else v] for metric, v in metrics.items()]
         return rows
 
     def _scores(

@@ -60,14 +60,14 @@ def simulate(
     if labelled_rows < 1:
         labelled[:] = False
         labelled[random.choice(n, max(1, round(labelled_rows * n)), replace=False)] = True
-    kept = np.repeat(labelled, np.diff(Y.indptr))
+    of_labelled = np.repeat(labelled, np.diff(Y.indptr))
     if missing_labels:
-        positives = np.flatnonzero(kept & (Y.data == 1))
-        kept[random.choice(positives, round(missing_labels * len(positives)), replace=False)] = False
-    if kept.all():
+        positives = np.flatnonzero(of_labelled & (Y.data == 1))
+        of_labelled[random.choice(positives, round(missing_labels * len(positives)), replace=False)] = False
+    if of_labelled.all():
         return Simulated(Y, labelled)
-    indptr = np.concatenate([[0], np.cumsum(kept)])[Y.indptr].astype(Y.indptr.dtype)
-    result = sp.csr_array((Y.data[kept], Y.indices[kept], indptr), shape=Y.shape)
+    indptr = np.concatenate([[0], np.cumsum(of_labelled)])[Y.indptr].astype(Y.indptr.dtype)
+    result = sp.csr_array((Y.data[of_labelled], Y.indices[of_labelled], indptr), shape=Y.shape)
     result.has_canonical_format = True
     return Simulated(result, labelled)
 
@@ -105,8 +105,8 @@ def as_unknown(Y: sp.csr_array, labelled: NDArray[np.bool_]) -> sp.csr_array:
     data = np.full(indptr[-1], -1, np.int8)
     indices = np.empty(indptr[-1], np.int32)
     indices[hidden] = np.tile(np.arange(q, dtype=np.int32), int((~labelled).sum()))
-    kept = np.repeat(labelled, np.diff(Y.indptr))
-    data[~hidden], indices[~hidden] = Y.data[kept], Y.indices[kept]
+    of_labelled = np.repeat(labelled, np.diff(Y.indptr))
+    data[~hidden], indices[~hidden] = Y.data[of_labelled], Y.indices[of_labelled]
     result = sp.csr_array((data, indices, indptr), shape=Y.shape)
     result.has_canonical_format = True
     return result

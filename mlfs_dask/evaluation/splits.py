@@ -169,7 +169,7 @@ def stratified_folds(Y: sp.csr_array, folds: int, random: np.random.Generator) -
     rows_left = np.ones(n, bool)
     wanted_rows = np.full(folds, n / folds)
     left = np.diff(columns.indptr).astype(np.int64)
-    wanted = np.repeat(left[:, np.newaxis] / folds, folds, axis=1)
+    quota = np.repeat(left[:, np.newaxis] / folds, folds, axis=1)
 
     def deal(row: int, desire: NDArray[np.float64]) -> None:
         best = np.flatnonzero(desire == desire.max())
@@ -178,7 +178,7 @@ def stratified_folds(Y: sp.csr_array, folds: int, random: np.random.Generator) -
         fold = int(best[0] if len(best) == 1 else random.choice(best))
         fold_of[row], rows_left[row] = fold, False
         labels = positive.indices[positive.indptr[row] : positive.indptr[row + 1]]
-        wanted[labels, fold] -= 1
+        quota[labels, fold] -= 1
         left[labels] -= 1
         wanted_rows[fold] -= 1
 
@@ -186,7 +186,7 @@ def stratified_folds(Y: sp.csr_array, folds: int, random: np.random.Generator) -
         label = int(np.where(left > 0, left, n + 1).argmin())
         rows = columns.indices[columns.indptr[label] : columns.indptr[label + 1]]
         for row in random.permutation(rows[rows_left[rows]]):
-            deal(int(row), wanted[label])
+            deal(int(row), quota[label])
     for row in random.permutation(np.flatnonzero(rows_left)):
         deal(int(row), wanted_rows)
     return fold_of

@@ -81,9 +81,9 @@ class Table:
     @cached_property
     def rows_with_unknown(self) -> NDArray[np.bool_]:
         """Whether a row has an unknown label, shape (n,)."""
-        found = np.zeros(self.n, bool)
-        found[np.repeat(np.arange(self.n), np.diff(self.Y.indptr))[self.Y.data < 0]] = True
-        return found
+        unknown = np.zeros(self.n, bool)
+        unknown[np.repeat(np.arange(self.n), np.diff(self.Y.indptr))[self.Y.data < 0]] = True
+        return unknown
 
     @property
     def fold_of(self) -> NDArray[np.int64] | None:
@@ -107,7 +107,7 @@ class Table:
             8 * profile.n if profile.sparse else 0
         )
 
-    def hold_if_it_fits(self, resources: Resources, beside: int) -> bool:
+    def hold_if_it_fits(self, resources: Resources, other_bytes: int) -> bool:
         """Read X into this process if it, a training part's copy, and what else is needed fill half of the memory.
 
         Returns
@@ -115,7 +115,7 @@ class Table:
         bool
             Whether it was read now.
         """
-        needed = runtime.driver_bytes() + 2 * self.held_bytes + beside
+        needed = runtime.driver_bytes() + 2 * self.held_bytes + other_bytes
         if self.held or needed > _HELD_SHARE * resources.driver_limit:
             return False
         pieces = [block.X.copy() for block in self.source.stream(0, len(self.source.row_offsets) - 1)]

@@ -171,22 +171,22 @@ def fit(
 
 def held_arrays(*, sparse: bool, gram: bool, graph: bool) -> list[HeldArray]:
     """What `fit` holds beside X and Y."""
-    held = matrix.held_arrays(sparse=sparse)
-    held += [HeldArray("known labels", "n q", "bool"), HeldArray("positive labels", "n q")]
-    held += [HeldArray("F", "n q"), HeldArray("X W", "n q"), HeldArray("points", "2 n q")]
-    held += [HeldArray("label solver", "n q")] * label_propagation.ROW_MATRICES
-    held += [HeldArray("W", "d q")] * (uncorrelated.FEATURE_MATRICES + 2)
+    arrays = matrix.held_arrays(sparse=sparse)
+    arrays += [HeldArray("known labels", "n q", "bool"), HeldArray("positive labels", "n q")]
+    arrays += [HeldArray("F", "n q"), HeldArray("X W", "n q"), HeldArray("points", "2 n q")]
+    arrays += [HeldArray("label solver", "n q")] * label_propagation.ROW_MATRICES
+    arrays += [HeldArray("W", "d q")] * (uncorrelated.FEATURE_MATRICES + 2)
     if gram:
-        held += [HeldArray("X'X", "d d"), HeldArray("R", "d d")]
-        held += [HeldArray("factor of R", "d d")] * uncorrelated.SQUARE_MATRICES
+        arrays += [HeldArray("X'X", "d d"), HeldArray("R", "d d")]
+        arrays += [HeldArray("factor of R", "d d")] * uncorrelated.SQUARE_MATRICES
     else:
-        held += [HeldArray("X P", "n q")] * 2
+        arrays += [HeldArray("X P", "n q")] * 2
     if gram and graph:
-        held += [HeldArray("strips of X'L_sX", str(4 * LAPLACIAN_VALUES)), HeldArray("X'L_sX", "d d")]
+        arrays += [HeldArray("strips of X'L_sX", str(4 * LAPLACIAN_VALUES)), HeldArray("X'L_sX", "d d")]
     if graph:
-        held += [*graphs.held_arrays(), HeldArray("weights", "n k")]
-        held += [HeldArray("S", "2 n k"), HeldArray("columns of S", "2 n k", "int64")]
-    return held
+        arrays += [*graphs.held_arrays(), HeldArray("weights", "n k")]
+        arrays += [HeldArray("S", "2 n k"), HeldArray("columns of S", "2 n k", "int64")]
+    return arrays
 
 
 def known_labels(Y: sp.csr_array, *, zeros_are_unknown: bool) -> tuple[sp.csr_array, NDArray[np.bool_]]:
@@ -311,20 +311,20 @@ class _Loop:
         for _ in range(self.inner_iterations):
             before, ridge = self.W, self.lambda_ * self.D
             if R is None:
-                found = self._solve_products(M, ridge)
+                solution = self._solve_products(M, ridge)
             else:
                 R[np.diag_indices_from(R)] = diagonal + ridge
-                found = uncorrelated.solve_gram(R, M)
-            self.projection, self.W = found, found.W
+                solution = uncorrelated.solve_gram(R, M)
+            self.projection, self.W = solution, solution.W
             self.D = 0.5 / np.sqrt(row_norms(self.W) ** 2 + self.epsilon)
-            steps += found.steps
-            self.trace.solved &= found.converged
+            steps += solution.steps
+            self.trace.solved &= solution.converged
             if np.linalg.norm(self.W - before) <= SETTLED * np.linalg.norm(self.W):
                 break
         self.XW = self.X.forward(self.W)
         self.trace.solver_steps.append(steps)
-        self.trace.solver_residual.append(found.residual)
-        self.trace.rank.append(found.rank)
+        self.trace.solver_residual.append(solution.residual)
+        self.trace.rank.append(solution.rank)
 
     def _regression_gram(self) -> Array | None:
         """X'(I + θL_s)X, R without its ridge; None above the Gram cap."""
@@ -374,11 +374,11 @@ class _Loop:
             return 0.0
         # Around zero, where the search has most digits.
         Z = np.hstack([self.F - self.F.mean(axis=0), self.XW * (np.sqrt(2.0) if self.published else 1.0)])
-        found = nearest_rows(Z, k + 1, threads=self.threads)
+        neighbours = nearest_rows(Z, k + 1, threads=self.threads)
         slack = PUBLISHED_SLACK if self.published else 0.0
         squares: Array = np.einsum("ij,ij->i", Z, Z)
-        weights, alpha = simplex_weights(0.5 * found.distances, k, squares, slack=slack)  # m of Eq. 18
-        S = Neighbours(found.indices[:, :k], found.distances[:, :k]).to_csr(weights)
+        weights, alpha = simplex_weights(0.5 * neighbours.distances, k, squares, slack=slack)  # m of Eq. 18
+        S = Neighbours(neighbours.indices[:, :k], neighbours.distances[:, :k]).to_csr(weights)
         self.L_s = Laplacian(sp.csr_array((S + S.T) * 0.5))
         if self.published:
             return float(self.theta * alpha.mean() * np.square(self.L_s.graph.data).sum())
@@ -432,16 +432,16 @@ def first_weights(d: int, q: int, seed: int, *, published: bool) -> Array:
 
 
 def _warnings(trace: Trace, scores: Array, tol: float, max_iter: int) -> list[Warning]:
-    found: list[Warning] = []
+    warnings: list[Warning] = []
     if not scores.any():
-        found.append(
+        warnings.append(
             UserWarning(
                 "Access-MFS can tell no feature from another: every feature is constant, or no known label differs "
                 "between rows. All features get the same score."
             )
         )
     elif not trace.converged:
-        found.append(
+        warnings.append(
             convergence_warning(
                 f"Access-MFS did not converge in {max_iter} iterations (the last one changed the objective by "
                 f"{trace.change:.1e} of it, and {parameter('tol')} is {tol:g}). "
@@ -449,10 +449,10 @@ def _warnings(trace: Trace, scores: Array, tol: float, max_iter: int) -> list[Wa
             )
         )
     if not trace.solved:
-        found.append(
+        warnings.append(
             convergence_warning(
                 f"Access-MFS left a relative residual of {max(trace.solver_residual):.1e} in the equation of W. Use a "
                 "gram_cap of at least the number of features, a larger lambda_, or a larger solver_tol."
             )
         )
-    return found
+    return warnings

@@ -155,9 +155,9 @@ def _search(label: str, search: Callable[[int, int], Found], n: int, k: int, thr
     cuts = np.linspace(0, n, max(1, min(4 * threads, n // FEWEST_ROWS)) + 1).astype(int).tolist()
 
     def report(low: int, high: int) -> Found:
-        found = search(low, high)
+        neighbours = search(low, high)
         report_progress()
-        return found
+        return neighbours
 
     with (
         runtime.one_blas_thread(),

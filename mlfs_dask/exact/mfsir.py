@@ -118,15 +118,15 @@ def fit(
 
 def held_arrays(*, sparse: bool, gram: bool, graph: bool) -> list[HeldArray]:
     """What `fit` holds beside X and Y."""
-    held = [*matrix.held_arrays(sparse=sparse), HeldArray("positive labels", "y")]
-    held += [HeldArray("latent labels", "n l")] * blockwise.ROW_MATRICES
-    held += [HeldArray("feature weights", "d l")] * blockwise.FEATURE_MATRICES
-    held.append(HeldArray("search of λ_max", f"{2 * spectral.BLOCK * spectral.MAX_PRODUCTS} d"))
+    arrays = [*matrix.held_arrays(sparse=sparse), HeldArray("positive labels", "y")]
+    arrays += [HeldArray("latent labels", "n l")] * blockwise.ROW_MATRICES
+    arrays += [HeldArray("feature weights", "d l")] * blockwise.FEATURE_MATRICES
+    arrays.append(HeldArray("search of λ_max", f"{2 * spectral.BLOCK * spectral.MAX_PRODUCTS} d"))
     if gram:
-        held.append(HeldArray("X'X", "d d"))
+        arrays.append(HeldArray("X'X", "d d"))
     if graph:
-        held += [*graphs.held_arrays(), HeldArray("graph", "2 n k"), HeldArray("graph columns", "2 n k", "int64")]
-    return held
+        arrays += [*graphs.held_arrays(), HeldArray("graph", "2 n k"), HeldArray("graph columns", "2 n k", "int64")]
+    return arrays
 
 
 def _laplacian(features: ScaledMatrix, n_neighbors: int, lambda_: float | None, threads: int) -> Laplacian:
@@ -173,8 +173,8 @@ def _stable_step(problem: Problem, rho: float) -> float:
     return 0.5 / max(rho, smooth, problem.alpha * float(np.linalg.eigvalsh(pairs)[-1]))
 
 
-def _warnings(trace: Trace, found: Factors, tol: float, max_iter: int) -> list[Warning]:
-    if not found.H.any():
+def _warnings(trace: Trace, factors: Factors, tol: float, max_iter: int) -> list[Warning]:
+    if not factors.H.any():
         return [
             UserWarning(
                 "mFSIR can tell no feature from another: every feature is constant, or no label differs between "

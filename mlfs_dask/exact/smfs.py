@@ -134,17 +134,17 @@ def fit(
 
 def held_arrays(*, sparse: bool, gram: bool) -> list[HeldArray]:
     """What `fit` holds beside X and Y."""
-    held = matrix.held_arrays(sparse=sparse)
-    held += [HeldArray("leaf numbers", "2 n t", "uint16"), HeldArray("masses", "n k", "int64")]
-    held += [HeldArray("mass tables", "t s s", "uint32"), HeldArray("pairs", str(4 * isolation.HELD), "int64")]
-    held += [HeldArray("neighbours", "n k", "int64"), HeldArray("W", "n k")]
-    held += [HeldArray("I - W, its transpose", "2 n k"), HeldArray("their columns", "2 n k", "int64")]
-    held += [HeldArray("Y", "n q"), HeldArray("X P", "n q")]
-    held += [HeldArray("known labels", "n q", "bool"), HeldArray("free labels", "n q", "bool")]
-    held += [HeldArray("label solver", "n q")] * label_recovery.ROW_MATRICES
-    held += [HeldArray("weights", "d q")] * row_sparse.FEATURE_MATRICES
-    held += [HeldArray("X'SX", "d d" if gram else "m m")] * (1 + row_sparse.SQUARE_MATRICES)
-    return held
+    arrays = matrix.held_arrays(sparse=sparse)
+    arrays += [HeldArray("leaf numbers", "2 n t", "uint16"), HeldArray("masses", "n k", "int64")]
+    arrays += [HeldArray("mass tables", "t s s", "uint32"), HeldArray("pairs", str(4 * isolation.HELD), "int64")]
+    arrays += [HeldArray("neighbours", "n k", "int64"), HeldArray("W", "n k")]
+    arrays += [HeldArray("I - W, its transpose", "2 n k"), HeldArray("their columns", "2 n k", "int64")]
+    arrays += [HeldArray("Y", "n q"), HeldArray("X P", "n q")]
+    arrays += [HeldArray("known labels", "n q", "bool"), HeldArray("free labels", "n q", "bool")]
+    arrays += [HeldArray("label solver", "n q")] * label_recovery.ROW_MATRICES
+    arrays += [HeldArray("weights", "d q")] * row_sparse.FEATURE_MATRICES
+    arrays += [HeldArray("X'SX", "d d" if gram else "m m")] * (1 + row_sparse.SQUARE_MATRICES)
+    return arrays
 
 
 def known_labels(
@@ -307,7 +307,7 @@ class _Loop:
         return self._weighted(fitted - self.Y)
 
     def _recover(self, fitted: Array | None) -> None:
-        found = recover_labels(
+        solution = recover_labels(
             self.Y,
             self.free,
             self.s,
@@ -317,9 +317,9 @@ class _Loop:
             tol=LABEL_TOL,
             max_iter=LABEL_STEPS,
         )
-        self.Y = found.Y
-        self.trace.recovery_steps.append(found.steps)
-        self.trace.recovery_residual.append(found.residual)
+        self.Y = solution.Y
+        self.trace.recovery_steps.append(solution.steps)
+        self.trace.recovery_residual.append(solution.residual)
 
     def _backward(self) -> Array:
         """X'SY."""

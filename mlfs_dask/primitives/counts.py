@@ -317,10 +317,10 @@ class LabelInformation(ContingencyCounts):
         return {"information": result[0], "entropy": result[1], "labels": self.labels}
 
     def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        information, entropy, kept = arrays["information"], arrays["entropy"], arrays["labels"]
-        if not self.whole or np.array_equal(kept, self.labels):
+        information, entropy, labels = arrays["information"], arrays["entropy"], arrays["labels"]
+        if not self.whole or np.array_equal(labels, self.labels):
             return information, entropy
-        row_of = {int(label): row for row, label in enumerate(kept)}
+        row_of = {int(label): row for row, label in enumerate(labels)}
         return information[[row_of[int(label)] for label in self.labels]], entropy
 
     def features_from_counts(

@@ -154,8 +154,8 @@ class WeightedGram(Statistic):
 
     def add(self, state: State, block: Block) -> None:
         weights = row_weights(block.Y, self.label_weights)
-        kept = np.flatnonzero(weights)
-        X, weights = block.X[kept], weights[kept]
+        weighted_rows = np.flatnonzero(weights)
+        X, weights = block.X[weighted_rows], weights[weighted_rows]
         for part in sparse_strips(X) if sp.issparse(X) else (slice(0, X.shape[0]),):
             rows = X[part] if self.columns is None else X[part][:, self.columns]
             gram_block(rows, weights[part], self.scaling.centre, state[0])
@@ -206,8 +206,8 @@ class NormalProduct(Statistic):
         weights = None
         if self.label_weights is not None:
             weights = row_weights(block.Y, self.label_weights)
-            kept = np.flatnonzero(weights)
-            X, weights = X[kept], weights[kept, np.newaxis]
+            weighted_rows = np.flatnonzero(weights)
+            X, weights = X[weighted_rows], weights[weighted_rows, np.newaxis]
         add_normal_product(X, centre, self.P, weights, into)
 
     def finalize(self, state: State) -> Array:

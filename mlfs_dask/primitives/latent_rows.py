@@ -102,8 +102,8 @@ class LatentRows(Statistic):
 
     @property
     def parameter_bytes(self) -> int:
-        held = sum(a.nbytes for a in (self.W, self.B, self.U, self.scaling.centre, self.scaling.factor))
-        return held + (0 if self.anchors is None else self.anchors.nbytes)
+        total = sum(a.nbytes for a in (self.W, self.B, self.U, self.scaling.centre, self.scaling.factor))
+        return total + (0 if self.anchors is None else self.anchors.nbytes)
 
     def scratch_bytes(self, profile: Profile) -> int:
         d = profile.d

@@ -109,9 +109,11 @@ class CardinalityMoments(Moments):
         weights = np.diff(positives_block(block.Y).indptr).astype(np.float64)
         if block.weights is not None:
             weights *= block.weights
-        kept = np.flatnonzero(weights)
-        if len(kept):
-            _add_rows(state, block.X if len(kept) == len(weights) else block.X[kept], weights[kept])
+        weighted_rows = np.flatnonzero(weights)
+        if len(weighted_rows):
+            _add_rows(
+                state, block.X if len(weighted_rows) == len(weights) else block.X[weighted_rows], weights[weighted_rows]
+            )
 
 
 def _add_rows(state: State, X: Matrix, weights: NDArray[np.float64] | None) -> None:

@@ -218,8 +218,8 @@ def partners_that_fit(
         statistic = pair_information(profile, book, widest[:count], with_labels=with_labels)
         return pass_fits(profile, resources, pass_sizes(source, [statistic], resources))
 
-    found = bisect.bisect_left(range(1, most + 1), True, key=lambda count: not fits(count))
-    if not found:
+    refused = bisect.bisect_left(range(1, most + 1), True, key=lambda count: not fits(count))
+    if not refused:
         statistic = pair_information(profile, book, widest[:1], with_labels=with_labels)
         plan_pass(profile, resources, pass_sizes(source, [statistic], resources))  # refuses
-    return found
+    return refused

@@ -157,10 +157,10 @@ class MergeableStatistic(CachedStatistic):
         """Bytes that `state_to_arrays` allocates."""
         return 0
 
-    def continue_state(self, kept: State, added: State) -> State:
+    def continue_state(self, cached: State, added: State) -> State:
         """A kept state with that of further rows added to it; `added` stays as it is."""
         # Counts of many rows may have a wider type than those of the first.
-        state = tuple(old.astype(new.dtype, copy=False) for old, new in zip(kept, added, strict=True))
+        state = tuple(old.astype(new.dtype, copy=False) for old, new in zip(cached, added, strict=True))
         self.merge(state, added)
         return state
 
@@ -242,8 +242,8 @@ class StatisticGroup(MergeableStatistic):
         ]
         return [each.state_from_arrays(own) for each, own in zip(self.statistics, named, strict=True)]
 
-    def continue_state(self, kept: State, added: State) -> State:
-        states = zip(self.statistics, kept, added, strict=True)
+    def continue_state(self, cached: State, added: State) -> State:
+        states = zip(self.statistics, cached, added, strict=True)
         return [statistic.continue_state(old, new) for statistic, old, new in states]
 
     @property
@@ -391,8 +391,8 @@ def is_cached(source: RowSource | Profile, statistic: Statistic) -> bool:
 
 def returned_bytes(source: RowSource | Profile, statistic: Statistic) -> int:
     """Bytes of what a reading returns of a statistic: its result, or its state if that is kept."""
-    kept = isinstance(statistic, MergeableStatistic) and statistic.keeps_state and caching.is_on(source)
-    return max(statistic.result_bytes, statistic.state_bytes) if kept else statistic.result_bytes
+    is_kept = isinstance(statistic, MergeableStatistic) and statistic.keeps_state and caching.is_on(source)
+    return max(statistic.result_bytes, statistic.state_bytes) if is_kept else statistic.result_bytes
 
 
 class _Task(NamedTuple):
@@ -418,14 +418,14 @@ def _task(source: RowSource, statistics: Sequence[Statistic], resources: Resourc
     states: list[CacheEntry] = []
     reading = source
     for digest, partitions in reversed(source.earlier):
-        found = [_state_entry(source, statistic, digest) for statistic in statistics]
-        if all(entry.is_filled for entry in found):
-            states, reading = found, source.tail(partitions)
+        entries = [_state_entry(source, statistic, digest) for statistic in statistics]
+        if all(entry.is_filled for entry in entries):
+            states, reading = entries, source.tail(partitions)
             break
-    kept = caching.is_on(source)
+    is_cached_source = caching.is_on(source)
     forms = [
         StateOf(statistic, resources, continued=bool(states))
-        if kept and isinstance(statistic, MergeableStatistic) and statistic.keeps_state
+        if is_cached_source and isinstance(statistic, MergeableStatistic) and statistic.keeps_state
         else statistic
         for statistic in statistics
     ]
@@ -511,9 +511,9 @@ def run_pass(
     missing = [i for i, result in enumerate(results) if result is None]
     if statistics and not missing:
         return results, NOT_READ
-    wanted = [statistics[i] for i in missing]
-    task = _task(source, wanted, resources)
-    states = [_load_state(entry, statistic) for entry, statistic in zip(task.states, wanted, strict=False)]
+    uncached = [statistics[i] for i in missing]
+    task = _task(source, uncached, resources)
+    states = [_load_state(entry, statistic) for entry, statistic in zip(task.states, uncached, strict=False)]
     if any(state is None for state in states):  # damaged, and removed by that
         return run_pass(source, statistics, resources, label=label)
     if plan is None or not plan.runs or len(missing) < len(statistics) or not _is_for(plan, task.source):
@@ -582,12 +582,12 @@ def plan_statistics(source: RowSource | Profile, statistics: Sequence[Statistic]
     ------
     DoesNotFitError
     """
-    wanted = [statistic for statistic in statistics if not is_cached(source, statistic)]
-    if statistics and not wanted:
+    uncached = [statistic for statistic in statistics if not is_cached(source, statistic)]
+    if statistics and not uncached:
         return PassPlan((), 1, 1, 0, 0, resources.process_bytes)
     if isinstance(source, RowSource):
-        source, wanted, _ = _task(source, wanted, resources)
-    return _plan_reading(source, wanted, resources)
+        source, uncached, _ = _task(source, uncached, resources)
+    return _plan_reading(source, uncached, resources)
 
 
 def _plan_reading(source: RowSource | Profile, statistics: Sequence[Statistic], resources: Resources) -> PassPlan:
@@ -615,7 +615,7 @@ def build_pass(source: RowSource, statistics: Sequence[Statistic], plan: PassPla
     """The lazy graph of one pass; computing it gives (results, peak bytes by process)."""
     from dask.delayed import delayed
 
-    held = delayed(tuple(statistics), name=f"mlfs-statistics-{os.urandom(8).hex()}", traverse=False)
+    shared = delayed(tuple(statistics), name=f"mlfs-statistics-{os.urandom(8).hex()}", traverse=False)
     if source.residence == "graph":
         sources = [source.delayed_partition(first) for first, _ in plan.runs]
     else:
@@ -623,28 +623,28 @@ def build_pass(source: RowSource, statistics: Sequence[Statistic], plan: PassPla
     run = delayed(_run, pure=False, nout=plan.pieces if plan.pieces > 1 else None)
     token = os.urandom(8).hex()
     partials = [
-        run(held, rows, first, last, plan.pieces, dask_key_name=read_key(first, last, token))
+        run(shared, rows, first, last, plan.pieces, dask_key_name=read_key(first, last, token))
         for rows, (first, last) in zip(sources, plan.runs, strict=True)
     ]
     if plan.pieces == 1:
-        return _merge_tree(held, partials, plan.fan_in)
+        return _merge_tree(shared, partials, plan.fan_in)
     finished = [
-        _merge_tree(held, [partial[piece] for partial in partials], plan.fan_in, piece, plan.pieces)
+        _merge_tree(shared, [partial[piece] for partial in partials], plan.fan_in, piece, plan.pieces)
         for piece in range(plan.pieces)
     ]
-    joined: Delayed = delayed(_join, pure=False)(held, finished)
+    joined: Delayed = delayed(_join, pure=False)(shared, finished)
     return joined
 
 
-def _merge_tree(held: Delayed, partials: list[Delayed], fan_in: int, piece: int = 0, pieces: int = 1) -> Delayed:
+def _merge_tree(statistics: Delayed, partials: list[Delayed], fan_in: int, piece: int = 0, pieces: int = 1) -> Delayed:
     """The lazy end of a pass: partials are merged `fan_in` at a time, in their order, and the last one is finished."""
     from dask.delayed import delayed
 
     merge = delayed(_merge, pure=False)
     while len(partials) > 1:
         groups = [partials[i : i + fan_in] for i in range(0, len(partials), fan_in)]
-        partials = [merge(held, group) if len(group) > 1 else group[0] for group in groups]
-    finished: Delayed = delayed(_finalize, pure=False)(held, partials[0], piece, pieces)
+        partials = [merge(statistics, group) if len(group) > 1 else group[0] for group in groups]
+    finished: Delayed = delayed(_finalize, pure=False)(statistics, partials[0], piece, pieces)
     return finished
 
 

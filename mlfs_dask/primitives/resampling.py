@@ -204,8 +204,8 @@ class Resampled(MergeableStatistic, SplittableStatistic):
     def state_from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> State:
         return [self.statistic.state_from_arrays(own) for own in _unstacked(arrays, len(self.replicates))]
 
-    def continue_state(self, kept: State, added: State) -> State:
-        return [self.statistic.continue_state(old, new) for old, new in zip(kept, added, strict=True)]
+    def continue_state(self, cached: State, added: State) -> State:
+        return [self.statistic.continue_state(old, new) for old, new in zip(cached, added, strict=True)]
 
     @property
     def can_split(self) -> bool:

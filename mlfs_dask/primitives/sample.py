@@ -35,7 +35,7 @@ def row_bytes(profile: Profile) -> int:
     return profile.itemsize * profile.d
 
 
-def draw_rows(profile: Profile, wanted: int, seed: int | None, *, max_bytes: int = SAMPLE_BYTES) -> NDArray[np.int64]:
+def draw_rows(profile: Profile, n_rows: int, seed: int | None, *, max_bytes: int = SAMPLE_BYTES) -> NDArray[np.int64]:
     """Ascending indices of the sampled rows; all of them when n is small.
 
     Parameters
@@ -46,7 +46,7 @@ def draw_rows(profile: Profile, wanted: int, seed: int | None, *, max_bytes: int
     seed : int or None
     max_bytes : int
     """
-    m = max(FEWEST_ROWS, min(wanted, max_bytes // max(row_bytes(profile), 1)))
+    m = max(FEWEST_ROWS, min(n_rows, max_bytes // max(row_bytes(profile), 1)))
     if profile.n <= m:
         return np.arange(profile.n)
     chosen = np.random.default_rng(seed).choice(profile.n, size=m, replace=False)

@@ -113,8 +113,8 @@ def row_subset(
     DoesNotFitError, ClusterLostError
     """
     blind = TrainingRows(source, rows, Y)
-    ((found, _),), record = run_pass(blind, [Ranges(source.profile.d, Y.shape[1])], resources, label="training rows")
-    features = replace(found, n_categories=source.features.n_categories)
+    ((ranges, _),), record = run_pass(blind, [Ranges(source.profile.d, Y.shape[1])], resources, label="training rows")
+    features = replace(ranges, n_categories=source.features.n_categories)
     return TrainingRows(source, rows, Y, features), record
 
 

@@ -71,15 +71,15 @@ class Contents:
         by_settings: dict[str, list[Evaluation]] = {}
         for each in self.evaluations:
             by_settings.setdefault(json.dumps(each.record.get("settings"), sort_keys=True), []).append(each)
-        found: list[Comparison] = []
+        comparisons: list[Comparison] = []
         notes: list[str] = []
         for group in by_settings.values():
             try:
-                found.append(compare(group))
+                comparisons.append(compare(group))
             except UsageError as error:
                 notes.append(f"The evaluations are shown one by one: {str(error).splitlines()[0]}")
-                found += [compare([each]) for each in group]
-        return found, notes
+                comparisons += [compare([each]) for each in group]
+        return comparisons, notes
 
 
 def read_contents(paths: Sequence[str | Path]) -> Contents:
@@ -162,11 +162,11 @@ def label_runs(runs: Sequence[Run], evaluated: Iterable[Mapping[str, Any]]) -> l
     labels = names
     if len({dataset_of(run) for run in runs}) > 1:
         labels = [f"{name} on {dataset_of(run)}" for name, run in zip(names, runs, strict=True)]
-    kept: dict[str, set[int]] = {}
+    colours: dict[str, set[int]] = {}
     for label, run in zip(labels, runs, strict=True):
-        kept.setdefault(label, set()).add(run.k)
+        colours.setdefault(label, set()).add(run.k)
     labels = [
-        f"{label}, k = {run.k}" if len(kept[label]) > 1 else label for label, run in zip(labels, runs, strict=True)
+        f"{label}, k = {run.k}" if len(colours[label]) > 1 else label for label, run in zip(labels, runs, strict=True)
     ]
     folders = _folder_names(runs)
     labels = [

@@ -663,12 +663,12 @@ def image_map(
     ranks = np.empty(len(ranking), np.int64)
     ranks[ranking] = np.arange(1, len(ranking) + 1)
     picture = ranks.reshape(shape)
-    kept = np.ma.masked_array(picture, picture > k)
+    chosen = np.ma.masked_array(picture, picture > k)
 
     def draw(axes: Axes) -> None:
         shade = np.ma.masked_array(1 - (picture - k) / max(len(ranking) - k, 1), picture <= k)
         axes.pcolormesh(shade, cmap="Greys", vmin=-0.05, vmax=2.2, edgecolors="face", linewidth=0.2)
-        axes.pcolormesh(kept, cmap="viridis", vmin=1, vmax=max(k, 2), edgecolors="face", linewidth=0.2)
+        axes.pcolormesh(chosen, cmap="viridis", vmin=1, vmax=max(k, 2), edgecolors="face", linewidth=0.2)
         axes.invert_yaxis()
         axes.set_aspect("equal")
         axes.axis("off")

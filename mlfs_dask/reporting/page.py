@@ -499,14 +499,14 @@ def _judged(
 def _cases_within(panels: Mapping[tuple[str, str], Sequence[Figure]], maximum: float) -> list[tuple[str, str]]:
     """The first cases whose panels are at most `maximum` together, and one at least."""
     total = 0
-    kept: list[tuple[str, str]] = []
+    cases: list[tuple[str, str]] = []
     for case, of in panels.items():
         total += len(of)
-        if kept and total > maximum:
+        if cases and total > maximum:
             break
         if of:
-            kept.append(case)
-    return kept
+            cases.append(case)
+    return cases
 
 
 def _test_texts(test: Mapping[str, Any]) -> list[str]:
@@ -630,11 +630,11 @@ def _labels(runs: Sequence[LabelledRun], drawn: Sequence[LabelledRun], notes: li
             reason = str(error).splitlines()[0]
             missing.append(f"{', '.join(each.label for each in group)}: {reason}")
             continue
-        for labelled, found in zip(group, space.sets, strict=True):
+        for labelled, one_set in zip(group, space.sets, strict=True):
             rows.append(
                 [
                     text_cell(labelled.label), text_cell(labelled.dataset), count_cell(labelled.run.k),
-                    number_cell(found.redundancy), number_cell(found.residual_correlation),
+                    number_cell(one_set.redundancy), number_cell(one_set.residual_correlation),
                 ]
             )  # fmt: skip
             name = names.get(id(labelled.run))

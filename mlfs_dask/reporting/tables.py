@@ -149,9 +149,9 @@ def comparison_table(comparison: Comparison, metric: str, classifier: str) -> Ta
     """
     here = of_case(comparison.means, metric, classifier)
     runs = runs_of(comparison)
-    found = {(row.dataset, row.run): row for row in here.itertuples()}
+    rows_of = {(row.dataset, row.run): row for row in here.itertuples()}
     rows = [
-        [text_cell(dataset), *(_mean_cell(found.get((dataset, run))) for run in runs)]
+        [text_cell(dataset), *(_mean_cell(rows_of.get((dataset, run))) for run in runs)]
         for dataset in dict.fromkeys(here["dataset"])
     ]
     footer: list[list[Cell]] = []
@@ -184,9 +184,9 @@ def metrics_table(comparison: Comparison, shown: Sequence[tuple[str, str]]) -> T
     shown : sequence of (metric, classifier)
     """
     runs = runs_of(comparison)
-    found = {(row.metric, row.classifier, row.run): row for row in comparison.means.itertuples()}
+    rows_of = {(row.metric, row.classifier, row.run): row for row in comparison.means.itertuples()}
     rows = [
-        [text_cell(title_of(comparison, *case)), *(_mean_cell(found.get((*case, run))) for run in runs)]
+        [text_cell(title_of(comparison, *case)), *(_mean_cell(rows_of.get((*case, run))) for run in runs)]
         for case in shown
     ]
     (dataset,) = comparison.means["dataset"].unique()

@@ -70,5 +70,5 @@ def get_method(name: str) -> type[BaseSelector]:
         module, _, attribute = METHODS[method_name(name)].partition(":")
     except KeyError:
         raise UsageError(f"there is no method {name!r}. {closest(name, METHODS)} `mlfs methods` lists all.") from None
-    found: type[BaseSelector] = getattr(importlib.import_module(module), attribute)
-    return found
+    selector: type[BaseSelector] = getattr(importlib.import_module(module), attribute)
+    return selector

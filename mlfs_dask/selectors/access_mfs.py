@@ -374,8 +374,8 @@ class AccessMFS(IterativeSelector):
         state = load_state(checkpoint, passes.records)
         if state is None:
             trace, none = Trace(), Smoothing(0.0, np.zeros((0, profile.d)), np.zeros(0))
-            found = regression.solve(M, np.full(profile.d, lambda_), none, image)  # D = I, and no graph of rows yet
-            prediction = self._first_prediction(found.W, products, sample, m, scaling, duplicates)
+            solution = regression.solve(M, np.full(profile.d, lambda_), none, image)  # D = I, and no graph of rows yet
+            prediction = self._first_prediction(solution.W, products, sample, m, scaling, duplicates)
         else:
             trace = Trace(**state.facts["trace"])
             prediction = self._first_prediction(state.arrays["W"], products, None, m, scaling, duplicates)
@@ -402,18 +402,18 @@ class AccessMFS(IterativeSelector):
             for _ in range(self.inner_iterations if gram is not None else 1):  # Algorithm 1
                 before = prediction.W
                 D = 0.5 / np.sqrt(row_norms(before) ** 2 + EPSILON)  # Eq. 9
-                found = regression.solve(sums.XF, lambda_ * D, smoothing, image)  # Eq. 14
-                prediction = replace(prediction, W=found.W)
-                if np.linalg.norm(found.W - before) <= SETTLED * np.linalg.norm(found.W):
+                solution = regression.solve(sums.XF, lambda_ * D, smoothing, image)  # Eq. 14
+                prediction = replace(prediction, W=solution.W)
+                if np.linalg.norm(solution.W - before) <= SETTLED * np.linalg.norm(solution.W):
                     break
-            T = anchor_values(sums.ZX @ found.W, masses, T)
+            T = anchor_values(sums.ZX @ solution.W, masses, T)
             mean, U = settle_anchors(prediction, sums)
             U, T = np.split(join_coincident(np.concatenate([U, T], axis=1)), 2, axis=1)
             prediction = replace(prediction, mean=mean, U=U, T=T, coupling=float(self.mu) * L_p)
-            trace.rank.append(found.rank)
-            trace.step.append(float(np.linalg.norm(found.W - W)) / max(float(np.linalg.norm(found.W)), 1e-300))
+            trace.rank.append(solution.rank)
+            trace.step.append(float(np.linalg.norm(solution.W - W)) / max(float(np.linalg.norm(solution.W)), 1e-300))
             if gram is None:
-                trace.residual.append(found.residual)
+                trace.residual.append(solution.residual)
             if checkpoint.due():
                 arrays = {name: getattr(prediction, name) for name in _PREDICTION}
                 save_state(checkpoint, {**arrays, **regression.state()}, trace, passes.records)

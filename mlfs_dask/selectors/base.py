@@ -805,13 +805,13 @@ def _noted(**facts: Any) -> dict[str, Any]:
 @functools.cache
 def _versions() -> tuple[tuple[str, str], ...]:
     names = ("mlfs-dask", "numpy", "scipy", "scikit-learn", "dask", "distributed", "zarr", "sparse", "numba")
-    found = [("python", platform.python_version())]
+    installed = [("python", platform.python_version())]
     for name in names:
         try:
-            found.append((name, importlib.metadata.version(name)))
+            installed.append((name, importlib.metadata.version(name)))
         except importlib.metadata.PackageNotFoundError:
             continue
-    return tuple(found)
+    return tuple(installed)
 
 
 def versions() -> dict[str, str]:

@@ -176,24 +176,24 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
     totals = np.zeros((3, 3), dtype=np.int64)  # passes, tasks, bytes: at most, typically at least and at most
     spans = [(array.nbytes(cost.sizes), *_span(array, names)) for array in cost.arrays]
     for i, step in enumerate(cost.steps):
-        held = sum(size for size, first, last in spans if first <= i <= last)
+        total = sum(size for size, first, last in spans if first <= i <= last)
         if isinstance(step, Reading):
             rows = source.labels_only() if step.labels_only else step.source or source
             planned = plan_statistics(rows, step.statistics, resources)
             if resources.client is None:
-                held -= resources.process_bytes + (_kernels_of_both(cost, step, resources) if planned.tasks else 0)
-                room = resources.driver_limit - driver - held
+                total -= resources.process_bytes + (_kernels_of_both(cost, step, resources) if planned.tasks else 0)
+                room = resources.driver_limit - driver - total
                 planned = _with_threads_that_fit(planned, rows, step.statistics, resources, room)
-                held += planned.peak_worker_bytes
+                total += planned.peak_worker_bytes
             else:
                 messages = sum(s.parameter_bytes + returned_bytes(source, s) for s in step.statistics)
-                held += MESSAGE_COPIES * messages + ROW_ARRAY_COPIES * profile.array_bytes
+                total += MESSAGE_COPIES * messages + ROW_ARRAY_COPIES * profile.array_bytes
             readings[step.name] = planned
             peak_worker = max(peak_worker, planned.peak_worker_bytes)
             if planned.tasks:
                 times = np.array([step.times, *np.minimum(step.typical or (step.times, step.times), step.times)])
                 totals += np.outer([1, planned.tasks, planned.bytes_read], times)
-        peak_driver = max(peak_driver, driver + held)
+        peak_driver = max(peak_driver, driver + total)
     if resources.client is None:
         peak_worker = peak_driver  # the same process
     # Arrays of the rows have been made before: the bytes of this process hold them.

@@ -166,12 +166,14 @@ class ELAChi2(CountFilter):
         return AssignedChiSquare()
 
     def _score(self, passes: PassRunner, k: int) -> Scores:
-        found = super()._score(passes, k)
-        if found.warnings or found.scores.any():
-            return found
+        outcome = super()._score(passes, k)
+        if outcome.warnings or outcome.scores.any():
+            return outcome
         reason = "among rows that have a label, no feature goes with which one it is"
-        d, q = len(found.scores), passes.source.profile.q
-        return replace(found, warnings=[nothing_to_tell(self.method, constant=0, d=d, alike=0, q=q, otherwise=reason)])
+        d, q = len(outcome.scores), passes.source.profile.q
+        return replace(
+            outcome, warnings=[nothing_to_tell(self.method, constant=0, d=d, alike=0, q=q, otherwise=reason)]
+        )
 
     def _statistic(self, source: Profile | RowSource, **fields: Any) -> AssignedCountScores:
         return AssignedCountScores(**{**fields, "compiled": False}, formula=self._formula)

@@ -227,10 +227,10 @@ class ELC(ProductsSelector):
         scores = np.full(d, -1.0)
         scores[varying] = combined_scores(solution.mask, solution.residual, screen[varying])
         extra |= _diagnostics(A, S, sums, rank(scores)[:k])
-        kept = int(solution.mask.sum())
+        n_free = int(solution.mask.sum())
         scales = {
-            "the residual in the loop (Eq. 14)": kept,
-            "the fit of each alone (Eq. 1)": len(varying) - kept,
+            "the residual in the loop (Eq. 14)": n_free,
+            "the fit of each alone (Eq. 1)": len(varying) - n_free,
             "being constant": d - len(varying),
         }
         extra["score_scales"] = [{"scale": scale, "features": count} for scale, count in scales.items() if count]
@@ -409,9 +409,9 @@ def _unit(values: NDArray[np.float64]) -> NDArray[np.float64]:
 def _diagnostics(
     A: NDArray[np.float64], S: NDArray[np.float64], sums: LabelMoments, chosen: NDArray[Any]
 ) -> dict[str, float | None]:
-    found = {
+    facts = {
         "redundancy": redundancy(label_correlations(A, sums.positives, sums.n), chosen),
         "residual_correlation": residual_correlation(A, S, sums.n, chosen),
     }
     # A single feature has neither; NaN has no form in JSON.
-    return {name: None if np.isnan(value) else value for name, value in found.items()}
+    return {name: None if np.isnan(value) else value for name, value in facts.items()}

@@ -92,8 +92,8 @@ def _numbers(array: NDArray[Any]) -> NDArray[Any] | None:
 
 def _is_entry(values: NDArray[Any]) -> NDArray[np.bool_]:
     """Where values are 1, 0 or -1."""
-    found: NDArray[np.bool_] = (values == 0) | (values == 1) | (values == -1)
-    return found
+    is_entry: NDArray[np.bool_] = (values == 0) | (values == 1) | (values == -1)
+    return is_entry
 
 
 def _is_absent(value: Any) -> bool:
@@ -130,21 +130,21 @@ def _column_labels(values: NDArray[Any], place: str) -> sp.csr_array:
     if values.dtype.kind == "O":
         unknown[:] = [_is_absent(value) for value in values.tolist()]
     classes = values[~unknown]
-    found = _numbers(classes)
-    if found is not None:
-        if _is_entry(found).all():
+    numbers = _numbers(classes)
+    if numbers is not None:
+        if _is_entry(numbers).all():
             entries = np.full((n, 1), -1, dtype=np.int8)
-            entries[~unknown, 0] = _without_two_signs(found)
+            entries[~unknown, 0] = _without_two_signs(numbers)
             return as_labels(entries)
-        continuous = ~np.isfinite(found) | (found != np.floor(found))
+        continuous = ~np.isfinite(numbers) | (numbers != np.floor(numbers))
         if continuous.any():
-            value = found[int(np.flatnonzero(continuous)[0])]
+            value = numbers[int(np.flatnonzero(continuous)[0])]
             raise DataError(
                 f"{place} must hold classes; Unknown label type: continuous, for example {value}",
                 cure="give classes, or 0/1 labels of shape (rows, labels)",
             )
-        unknown[~unknown] = found == -1
-        classes = found[found != -1]
+        unknown[~unknown] = numbers == -1
+        classes = numbers[numbers != -1]
     try:
         names, codes = np.unique(classes, return_inverse=True)
     except TypeError:

@@ -101,8 +101,8 @@ class LaplacianScore(BaseSelector):
         return count_anchors(self.n_anchors, profile.n, profile.d)
 
     def _first_statistics(self, profile: Profile) -> list[Any]:
-        wanted = ROWS_PER_ANCHOR * self._count_anchors(profile)
-        return [Moments(profile.d), RowSample(draw_rows(profile, wanted, self._seed, max_bytes=SAMPLE_BYTES), profile)]
+        n_rows = ROWS_PER_ANCHOR * self._count_anchors(profile)
+        return [Moments(profile.d), RowSample(draw_rows(profile, n_rows, self._seed, max_bytes=SAMPLE_BYTES), profile)]
 
     def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[CachedStatistic]:
         return self._first_statistics(source.profile)

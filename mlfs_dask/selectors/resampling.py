@@ -125,16 +125,16 @@ class ResamplingSelector(BaseSelector):
         """
         if not self._shuffles:
             return None, None
-        found = q_values(statistic, null)
-        discovered = found <= self.fdr
+        q = q_values(statistic, null)
+        discovered = q <= self.fdr
         if not discovered.any():
             raise DataError(
                 f"no feature goes with the labels more than by chance at a false discovery rate of {self.fdr:g} "
-                f"(of the best feature it is {found.min():.2g})",
+                f"(of the best feature it is {q.min():.2g})",
                 cure=f"keep a given number of features ({parameter('n_features_to_select')}), "
                 f"raise the rate ({parameter('fdr')}), or take data with more rows",
             )
-        return discovered, found
+        return discovered, q
 
 
 def q_values(statistic: NDArray[np.float64], null: NDArray[np.float64]) -> NDArray[np.float64]:

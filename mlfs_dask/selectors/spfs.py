@@ -143,10 +143,10 @@ class SPFS(CandidateSelector):
         if sums.unknown.any():
             raise unknown_labels_error(self, sums.unknown)
         self._refuse_broken_features(sums.mean, sums.m2)
-        kept = preserved(sums)  # f'Kf
-        candidates = best_candidates(kept, self.n_candidates)
+        preserved_similarity = preserved(sums)  # f'Kf
+        candidates = best_candidates(preserved_similarity, self.n_candidates)
         G = grams[0] if grams else passes.run("candidates", OfFeatures(Gram(len(candidates)), candidates))[0]
-        alone = 2.0 * kept - 1.0  # 2 f'Kf − (f'f)²
+        alone = 2.0 * preserved_similarity - 1.0  # 2 f'Kf − (f'f)²
         scores = join_scores(forward_selection(alone[candidates], correlations(G)), candidates, alone)
         extra: dict[str, Any] = {"constant_features": int((sums.m2 == 0).sum())}
         if len(candidates) < d:
@@ -156,7 +156,7 @@ class SPFS(CandidateSelector):
         constant = sums.m2 == 0
         scores[constant] = scores.min() - 1.0
         warnings = []
-        if not kept.any():
+        if not preserved_similarity.any():
             alike = int(np.count_nonzero((sums.positives == 0) | (sums.positives == sums.n)))
             warnings.append(
                 nothing_to_tell("SPFS", constant=int(constant.sum()), d=d, alike=alike, q=len(sums.positives))

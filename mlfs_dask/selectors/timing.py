@@ -85,14 +85,14 @@ def estimate_seconds(
                     continue
                 seconds = step.flops / rate
                 if isinstance(step, Reading) and plan.readings[step.name].tasks:
-                    wanted = [statistic for statistic in step.statistics if not is_cached(source, statistic)]
-                    for statistic in wanted:
+                    uncached = [statistic for statistic in step.statistics if not is_cached(source, statistic)]
+                    for statistic in uncached:
                         if (key := _sizes(statistic)) not in measured:
                             measured[key] = _measure(statistic, block)
                             loading += measured[key].loading
-                    speeds = [measured[_sizes(statistic)] for statistic in wanted]
+                    speeds = [measured[_sizes(statistic)] for statistic in uncached]
                     seconds += _reading_seconds(
-                        source.profile.n, row_reading, wanted, speeds, plan.readings[step.name], resources
+                        source.profile.n, row_reading, uncached, speeds, plan.readings[step.name], resources
                     )
                 totals += seconds * np.array([step.times, *np.minimum(step.typical or (step.times,) * 2, step.times)])
     most, few, many = (totals + loading).tolist()

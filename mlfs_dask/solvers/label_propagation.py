@@ -104,7 +104,7 @@ def propagate_labels(
         return np.asarray(R / np.maximum(scale, np.finfo(np.float64).tiny))
 
     with runtime.stage("predicting labels", unit="steps") as report_progress:
-        found = cg.conjugate_gradients(
+        solution = cg.conjugate_gradients(
             operator,
             target @ E,
             x0=F @ E,
@@ -113,4 +113,4 @@ def propagate_labels(
             max_iter=MAX_STEPS,
             together=not by_row,
         )
-    return Propagation(found.x @ E.T, found.iterations)
+    return Propagation(solution.x @ E.T, solution.iterations)

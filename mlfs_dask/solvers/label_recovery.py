@@ -107,7 +107,7 @@ def recover_labels(
         return np.asarray((alpha * reconstruction.normal(V) + weights * V) * mask[:, columns])
 
     with runtime.stage("recovering labels", unit="steps") as report_progress:
-        found = cg.conjugate_gradients(
+        solution = cg.conjugate_gradients(
             operator,
             right,
             x0=start * mask,
@@ -116,5 +116,5 @@ def recover_labels(
             max_iter=max_iter,
         )
     recovered = Y.copy()
-    recovered[:, chosen] = np.where(mask, np.clip(found.x, -1.0, 1.0), start)
-    return Recovery(recovered, found.iterations, float(found.residuals.max(initial=0.0)))
+    recovered[:, chosen] = np.where(mask, np.clip(solution.x, -1.0, 1.0), start)
+    return Recovery(recovered, solution.iterations, float(solution.residuals.max(initial=0.0)))

@@ -120,8 +120,10 @@ def _factorised(G: Array, beta: float, root: Array) -> Callable[[Array], Array]:
         return lambda right: np.asarray(linalg.cho_solve(factor, right, check_finite=False))
     except linalg.LinAlgError:
         values, vectors = linalg.eigh(M, check_finite=False)
-        kept = values > 1e-12 * max(values[-1], 0.0)
-        return lambda right: np.asarray(vectors[:, kept] @ ((vectors[:, kept].T @ right) / values[kept, np.newaxis]))
+        significant = values > 1e-12 * max(values[-1], 0.0)
+        return lambda right: np.asarray(
+            vectors[:, significant] @ ((vectors[:, significant].T @ right) / values[significant, np.newaxis])
+        )
 
 
 def _solve_strong(
@@ -188,7 +190,7 @@ def solve_products(
     def operator(V: Array, _: NDArray[np.intp]) -> Array:
         return np.asarray(column * normal(column * V) + beta * V)
 
-    found = conjugate_gradients(
+    solution = conjugate_gradients(
         operator,
         column * B,
         x0=Q if Q.any() else None,
@@ -196,4 +198,4 @@ def solve_products(
         tol=tol,
         max_iter=max_iter,
     )
-    return Step(column * found.x, found.iterations, float(found.residuals.max(initial=0.0)))
+    return Step(column * solution.x, solution.iterations, float(solution.residuals.max(initial=0.0)))

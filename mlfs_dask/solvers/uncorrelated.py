@@ -132,7 +132,7 @@ def solve_products(
     least = _RANK * max(float(values.max(initial=0.0)), np.finfo(np.float64).tiny)
     sizes = np.sqrt(np.maximum(values, least))
     right = (M @ E) / sizes
-    found = cg.conjugate_gradients(
+    solution = cg.conjugate_gradients(
         lambda P, _: operator(P),
         right,
         x0=None if start is None else start.W @ E,  # what the solution is as long as R and M stay what they are
@@ -140,11 +140,13 @@ def solve_products(
         tol=tol,
         max_iter=max_iter,
     )
-    values, vectors = _eigenpairs(E @ (sizes[:, np.newaxis] * (right.T @ found.x) * sizes) @ E.T)
+    values, vectors = _eigenpairs(E @ (sizes[:, np.newaxis] * (right.T @ solution.x) * sizes) @ E.T)
     root, rank = _root(values, vectors)
-    W = ((found.x * sizes) @ E.T) @ root
-    converged = bool((found.converged | found.broke_down).all())
-    return Projection(W, rank, found.iterations, float(found.residuals.max(initial=0.0)), converged, values, vectors)
+    W = ((solution.x * sizes) @ E.T) @ root
+    converged = bool((solution.converged | solution.broke_down).all())
+    return Projection(
+        W, rank, solution.iterations, float(solution.residuals.max(initial=0.0)), converged, values, vectors
+    )
 
 
 def inverse_root(K: Array) -> tuple[Array, int]:

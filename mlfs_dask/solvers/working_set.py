@@ -156,10 +156,10 @@ class WorkingSet:
         joining = np.flatnonzero(outside & weak & (left > 0))
         joining = joining[np.argsort(-left[joining], kind="stable")][: max(len(self.rows), FIRST_ROWS)]
         if len(joining) or (outside & ~weak).any():
-            wanted = ~weak
-            wanted[self.rows] |= relative[self.rows] >= _INSIDE
-            wanted[joining] = True
-            rows = np.flatnonzero(wanted)
+            may_move = ~weak
+            may_move[self.rows] |= relative[self.rows] >= _INSIDE
+            may_move[joining] = True
+            rows = np.flatnonzero(may_move)
             self._enter(rows[np.argsort(-left[rows], kind="stable")][: self.max_rows])
         return np.isin(self.rows, joining)
 

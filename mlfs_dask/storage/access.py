@@ -267,22 +267,22 @@ def file_system_options(url: str, options: Mapping[str, Any] | None) -> dict[str
 
     botocore asks again for half a minute without a word, and a web server may take five minutes for every answer.
     """
-    found = dict(options or {})
+    given = dict(options or {})
     protocol = url.partition("://")[0]
     if protocol in ("s3", "s3a"):
-        found["config_kwargs"] = {"retries": {"total_max_attempts": 1}, **found.get("config_kwargs", {})}
+        given["config_kwargs"] = {"retries": {"total_max_attempts": 1}, **given.get("config_kwargs", {})}
     elif protocol in ("http", "https"):
         with contextlib.suppress(ImportError):  # fsspec says it with its cure
             import aiohttp
 
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=READ_SECONDS)
-            found["client_kwargs"] = {"timeout": timeout, **found.get("client_kwargs", {})}
-    return found
+            given["client_kwargs"] = {"timeout": timeout, **given.get("client_kwargs", {})}
+    return given
 
 
 def file_system(url: str, options: Mapping[str, Any] | None = None) -> tuple[Any, str]:
     """The file system of a URL, and the path in it."""
     import fsspec.core  # a local store never needs it
 
-    found, path = fsspec.core.url_to_fs(url, **file_system_options(url, options))
-    return found, path.rstrip("/")
+    filesystem, path = fsspec.core.url_to_fs(url, **file_system_options(url, options))
+    return filesystem, path.rstrip("/")

@@ -128,11 +128,11 @@ def read_vector(
         The system does not have the memory for them.
     """
     chunk = min(length, _CHUNK)
-    found = metadata["shape"], metadata["chunk_grid"]["configuration"]["chunk_shape"], metadata["fill_value"]
+    layout = metadata["shape"], metadata["chunk_grid"]["configuration"]["chunk_shape"], metadata["fill_value"]
     texts = metadata["data_type"] == "string"
     dtype: Any = np.dtypes.StringDType() if texts else np.dtype(str(metadata["data_type"])).newbyteorder("<")
     codecs = _STRING_CODECS if texts else bytes_codecs(dtype, _COMPRESSOR)
-    if [*metadata["codecs"]] != codecs or found != ([length], [chunk], "" if texts else 0):
+    if [*metadata["codecs"]] != codecs or layout != ([length], [chunk], "" if texts else 0):
         raise ValueError(f"an array of {length} entries, as a store has them, was expected")
     require_memory(f"reading {name}", length * dtype.itemsize)
     values = np.zeros(length, dtype)

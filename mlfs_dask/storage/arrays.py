@@ -30,8 +30,8 @@ class StoreLayer(MaterializedLayer):
         from mlfs_dask.storage.dataset import open_dataset  # which makes arrays of this module
 
         location = self.rows.location
-        found: NDArray[Any] = getattr(open_dataset(location.path, storage_options=location.options), self._names)
-        return found
+        names: NDArray[Any] = getattr(open_dataset(location.path, storage_options=location.options), self._names)
+        return names
 
 
 class SubsetLayer(MaterializedLayer):

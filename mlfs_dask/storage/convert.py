@@ -238,8 +238,8 @@ def convert_files(
         keys=dict(options.keys),
         drop=options.drop,
     )
-    beside = (options.labels.xml, options.keys.get("labels"))
-    files = [*paths, *(path for path in beside if path)]
+    label_files = (options.labels.xml, options.keys.get("labels"))
+    files = [*paths, *(path for path in label_files if path)]
     return convert_reader(
         lambda: open_source(list(paths), options=read, format=options.format),
         store,
@@ -339,9 +339,9 @@ def _plan(reader: Reader, memory_limit: int, workers: int, source_bytes: int | N
 def default_memory_limit(workers: int) -> int:
     """Bytes for a conversion with so many workers, all processes together."""
     # What a process has loaded before, a notebook for example, is not the conversion's.
-    held = max(runtime.current_rss() - runtime.PROCESS_BYTES, 0)
+    loaded = max(runtime.current_rss() - runtime.PROCESS_BYTES, 0)
     wanted = max(workers * (512 << 20), 1 << 30)
-    return held + max(min(wanted, (runtime.available_memory() - held) // 2), 256 << 20)
+    return loaded + max(min(wanted, (runtime.available_memory() - loaded) // 2), 256 << 20)
 
 
 def _describe_job(

@@ -283,10 +283,10 @@ class Dataset:
             raise DataError(
                 f"the metadata of {key} is missing or damaged ({error!r})", file=self.path, cure=_CURE
             ) from None
-        found = (layout.shape, np.dtype(layout.dtype).name)
-        if found != (shape, dtype):
+        now = (layout.shape, np.dtype(layout.dtype).name)
+        if now != (shape, dtype):
             raise DataError(
-                f"{key} has shape {found[0]} and type {found[1]}, not {shape} and {dtype}", file=self.path, cure=_CURE
+                f"{key} has shape {now[0]} and type {now[1]}, not {shape} and {dtype}", file=self.path, cure=_CURE
             )
         return layout
 
@@ -367,8 +367,8 @@ class DatasetSubset(Dataset):
         self._rows = RowMask(chosen, n) if isinstance(chosen, np.ndarray) else chosen
         self._features = None if features is None else choose_columns(features, whole.feature_names.tolist(), "feature")
         self._labels = None if labels is None else choose_columns(labels, whole.label_names.tolist(), "label")
-        given = {"rows": rows, "labels": labels, "features": features}
-        self._given = {name: value if isinstance(value, str) else None for name, value in given.items()}
+        parts = {"rows": rows, "labels": labels, "features": features}
+        self._given = {name: value if isinstance(value, str) else None for name, value in parts.items()}
 
     def __repr__(self) -> str:
         profile = self.rows.profile

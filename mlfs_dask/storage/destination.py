@@ -179,33 +179,33 @@ class Destination:
             before = json.loads((self.wip / "job.json").read_bytes())
         except (OSError, ValueError):
             return ["its description is missing or damaged"]
-        found = [
+        differences = [
             f"{name} was {before.get(name)!r} and is {job[name]!r}"
             for name in ("version", "staging")
             if before.get(name) != job[name]
         ]
-        found += [
+        differences += [
             f"option {name} was {before['options'].get(name)!r} and is {value!r}"
             for name, value in job["options"].items()
             if before["options"].get(name) != value
         ]
         if before.get("appended_to") != job["appended_to"]:
-            found.append("the store that rows are appended to was changed, or there was none")
+            differences.append("the store that rows are appended to was changed, or there was none")
         if before.get("header") != job["header"]:
-            found.append("names of features or labels, or their declared values, were changed")
+            differences.append("names of features or labels, or their declared values, were changed")
         old, new = before["sources"], job["sources"]
         if [source["path"] for source in old] != [source["path"] for source in new]:
-            return [*found, "the sources are other files"]
+            return [*differences, "the sources are other files"]
         hashes = read_json(self.wip / "sha256.json") or {}
         for earlier, now, source in zip(old, new, sources, strict=True):
             if earlier["bytes"] != now["bytes"]:
-                found.append(f"{now['path']} had {earlier['bytes']:,} bytes and has {now['bytes']:,}")
+                differences.append(f"{now['path']} had {earlier['bytes']:,} bytes and has {now['bytes']:,}")
             elif earlier["modified"] != now["modified"]:
                 # Copied or touched: the same bytes are the same source.
                 known = hashes.get(now["path"])
                 if known is None or known != sha256(source):
-                    found.append(f"{now['path']} was changed")
-        return found
+                    differences.append(f"{now['path']} was changed")
+        return differences
 
     def publish(self, schema: StoreSchema, *, force: bool, extension: StoreExtension | None = None) -> None:
         """Move the finished store to its place and remove the working directory.

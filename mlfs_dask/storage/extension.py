@@ -168,16 +168,16 @@ class StoreExtension:
         DataError
         """
         schema = self.schema
-        held = np.dtype(schema.dtype)
-        if held.kind == "f":
-            if held.itemsize < 8 and not new.fits_float32 and dtype != schema.dtype:
+        dtype_of_store = np.dtype(schema.dtype)
+        if dtype_of_store.kind == "f":
+            if dtype_of_store.itemsize < 8 and not new.fits_float32 and dtype != schema.dtype:
                 raise DataError(
-                    f"values lose digits as {held.name}, the type of the store",
+                    f"values lose digits as {dtype_of_store.name}, the type of the store",
                     file=path,
-                    cure=f"pass --dtype {held.name} to have them rounded, or {_ANEW}",
+                    cure=f"pass --dtype {dtype_of_store.name} to have them rounded, or {_ANEW}",
                 )
             return
-        limits = np.iinfo(held)
+        limits = np.iinfo(dtype_of_store)
         low, high = new.ranges()
         faults = (
             (new.missing > 0, "a value is missing", np.full(len(low), np.nan)),
@@ -189,7 +189,7 @@ class StoreExtension:
             if wrong.any():
                 feature = int(np.flatnonzero(wrong)[0])
                 raise DataError(
-                    f"{problem}, and {held.name}, the type of the store, cannot hold it",
+                    f"{problem}, and {dtype_of_store.name}, the type of the store, cannot hold it",
                     file=path,
                     column=str(self.dataset.feature_names[feature]),
                     value=None if np.isnan(value[feature]) else f"{value[feature]:g}",

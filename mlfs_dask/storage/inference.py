@@ -109,9 +109,9 @@ def infer_schema(
     _check_unique(label_names, "label", reader.path)
     warnings = []
     minus_ones = int(statistics.minus_ones.sum())
-    told = options.minus_one or header.minus_one
-    minus_one = statistics.settle_minus_one(told)
-    if minus_ones and told is None:
+    declared = options.minus_one or header.minus_one
+    minus_one = statistics.settle_minus_one(declared)
+    if minus_ones and declared is None:
         warnings.append(
             "labels are -1 and 1 and never 0, so -1 is taken as negative; say --labels-unknown -1 if it means unknown"
             if minus_one == "negative"
@@ -211,14 +211,14 @@ def _rounded_integers(
 
 
 def _check_dtype(dtype: str, low: float, high: float, *, integers: bool, missing: bool) -> None:
-    wanted = np.dtype(dtype)
+    type_of_x = np.dtype(dtype)
     cure = "leave --dtype out: the narrowest type that loses no digit is chosen"
-    if wanted.kind == "f":
-        limit = float(np.finfo(wanted).max)
+    if type_of_x.kind == "f":
+        limit = float(np.finfo(type_of_x).max)
         if max(abs(low), abs(high)) > limit:
             raise DataError(f"values run from {low:g} to {high:g}, beyond {dtype}", cure=cure)
         return
-    limits = np.iinfo(wanted)
+    limits = np.iinfo(type_of_x)
     if missing:
         raise DataError(f"{dtype} cannot hold missing values, and there are some", cure=cure)
     if not integers:

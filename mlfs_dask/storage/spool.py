@@ -549,9 +549,9 @@ class SpooledRows:
 
     def nonzeros(self, start: int, data: NDArray[Any] | None, indices: NDArray[np.int32] | None) -> None:
         """Fill `data` and `indices` with nonzeros of X from number `start`."""
-        wanted = data if data is not None else indices
-        assert wanted is not None
-        for index, first, last, place in self._runs(self._nonzeros, start, start + len(wanted)):
+        target = data if data is not None else indices
+        assert target is not None
+        for index, first, last, place in self._runs(self._nonzeros, start, start + len(target)):
             there = slice(place, place + last - first)
             if self._batches[index].sparse:
                 if data is not None:
@@ -597,9 +597,9 @@ class SpooledRows:
 
     def label_nonzeros(self, start: int, data: NDArray[np.int8] | None, indices: NDArray[np.int32] | None) -> None:
         """Fill `data` and `indices` with entries of Y from number `start`."""
-        wanted = data if data is not None else indices
-        assert wanted is not None
-        for index, first, last, place in self._runs(self._label_nonzeros, start, start + len(wanted)):
+        target = data if data is not None else indices
+        assert target is not None
+        for index, first, last, place in self._runs(self._label_nonzeros, start, start + len(target)):
             there = slice(place, place + last - first)
             if data is not None:
                 data[there] = self._read_labels(index, "data", first, last)
@@ -656,12 +656,12 @@ class SpooledRows:
 
     def offsets_at(self, rows: Sequence[int], *, labels: bool) -> list[int]:
         """Row offsets of X or Y at some rows (0..n)."""
-        found = []
+        offsets = []
         for row in rows:
             out = np.empty(1, np.int64)
             (self.label_offsets if labels else self.offsets)(row, out)
-            found.append(int(out[0]))
-        return found
+            offsets.append(int(out[0]))
+        return offsets
 
 
 def _offsets(sizes: Iterator[int]) -> list[int]:

@@ -132,12 +132,12 @@ class ArrayLayout:
     @property
     def buffer_bytes(self) -> int:
         """Bytes that an `ArrayReader` holds: an index, a chunk that blocks take parts of, and its stored bytes."""
-        held = self.index_bytes
+        total = self.index_bytes
         if self.whole_chunks:
-            held += self.chunk_bytes
+            total += self.chunk_bytes
         if self.compressor != "none":
-            held += self.max_stored_bytes
-        return held
+            total += self.max_stored_bytes
+        return total
 
     @classmethod
     def of(cls, key: str, document: Mapping[str, Any]) -> ArrayLayout:

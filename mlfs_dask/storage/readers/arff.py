@@ -487,7 +487,7 @@ class ArffReader:
         n = len(attributes)
         if status == tokens.DONE or (status == tokens.FULL and report[tokens.ROWS]):
             return
-        found = excerpt(line_from(block, p))
+        line = excerpt(line_from(block, p))
         if status == tokens.FULL:
             raise self._refuse(
                 f"a sparse row has at most {n} entries, this one has more",
@@ -500,7 +500,7 @@ class ArffReader:
                 "the first row is sparse, this one is dense",
                 block,
                 p,
-                value=found,
+                value=line,
                 cure="write all rows in one form, {index value, index value}",
             )
         if status == tokens.TOO_MANY:
@@ -508,17 +508,17 @@ class ArffReader:
                 "nothing but a weight {number} may follow the row's }",
                 block,
                 p,
-                value=found or None,
+                value=line or None,
                 cure="correct the row",
             )
-        if not found:
+        if not line:
             raise self._refuse("the row ends without }", block, p, cure="correct the row, or fetch the file again")
         if status == tokens.BAD_INDEX:
             raise self._refuse(
                 f"an attribute index from 0 to {n - 1} was expected",
                 block,
                 p,
-                value=found,
+                value=line,
                 cure="correct the row: indices count from 0, labels included",
             )
         raise self._refuse(
@@ -528,7 +528,7 @@ class ArffReader:
             block,
             p,
             column=readable(attributes[count].name),
-            value=found,
+            value=line,
             cure="write {index value, index value}, with quotes around values that hold blanks",
         )
 

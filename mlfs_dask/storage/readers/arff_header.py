@@ -85,15 +85,15 @@ def unescape(text: str) -> str:
     r"""Contents of a quoted text: `Swainson\'s` becomes `Swainson's`."""
     if "\\" not in text:
         return text
-    return re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[1], found[1]), text, flags=re.DOTALL)
+    return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[1], match[1]), text, flags=re.DOTALL)
 
 
 def unquote(text: str) -> str | None:
     """A value without its quotes and escapes; None if its quote is not closed."""
     if text[:1] not in ("'", '"'):
         return text
-    found = _QUOTED.fullmatch(text)
-    return unescape(found[2]) if found else None
+    match = _QUOTED.fullmatch(text)
+    return unescape(match[2]) if match else None
 
 
 def readable(text: str) -> str:
@@ -181,9 +181,9 @@ def _split_word(text: str) -> tuple[str, str]:
 
 
 def _relation_name(text: str) -> str:
-    found = _QUOTED.match(text)
-    if found:
-        return unescape(found[2])
+    match = _QUOTED.match(text)
+    if match:
+        return unescape(match[2])
     return re.split(r"\s%", text, maxsplit=1)[0].strip()
 
 
@@ -240,24 +240,24 @@ def _parse_nominal(text: str) -> tuple[str, ...] | None:
     while True:
         if _NOMINAL_END.match(text, p):
             return tuple(values) or None
-        found = _NOMINAL_VALUE.match(text, p)
-        if not found:
+        match = _NOMINAL_VALUE.match(text, p)
+        if not match:
             return None
-        values[unescape(found[2]) if found[1] else found[3]] = None
-        p = found.end()
+        values[unescape(match[2]) if match[1] else match[3]] = None
+        p = match.end()
 
 
 def _date_format(java: str) -> str | None:
     parts = []
-    for found in re.finditer(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']", java):
-        if found[0].startswith("'"):
-            parts.append((found[1].replace("''", "'") or "'").replace("%", "%%"))
-        elif found[2]:
-            if found[0] not in _DATE_LETTERS:
+    for match in re.finditer(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']", java):
+        if match[0].startswith("'"):
+            parts.append((match[1].replace("''", "'") or "'").replace("%", "%%"))
+        elif match[2]:
+            if match[0] not in _DATE_LETTERS:
                 return None
-            parts.append(_DATE_LETTERS[found[0]])
+            parts.append(_DATE_LETTERS[match[0]])
         else:
-            parts.append(found[0].replace("%", "%%"))
+            parts.append(match[0].replace("%", "%%"))
     return "".join(parts)
 
 
@@ -281,10 +281,10 @@ class AttributeNames:
 
     def find(self, names: Iterable[str], what: str, file: str) -> list[int]:
         """Indices of `names`, a list that came from `file`; `what` says what they are."""
-        found, missing = [], []
+        numbers, missing = [], []
         for name in names:
             if name in self._index:
-                found.append(self._index[name])
+                numbers.append(self._index[name])
             else:
                 missing.append(name)
         if missing:
@@ -298,13 +298,13 @@ class AttributeNames:
                 if closest
                 else "check that the two files belong together",
             )
-        return found
+        return numbers
 
     def find_labels(self, names: Sequence[str], file: str) -> list[int]:
         """Indices of the labels that `file` names, in the order of the attributes."""
-        found = self.find(names, "label", file)
-        check_distinct(found, names, file=file)
-        return sorted(found)
+        numbers = self.find(names, "label", file)
+        check_distinct(numbers, names, file=file)
+        return sorted(numbers)
 
 
 def choose_labels(

@@ -122,8 +122,8 @@ class CsvReader:
     def distinct(self, features: Iterable[int]) -> dict[int, set[str]]:
         """Different texts of some features; one reading of the file."""
         columns = [self._features[feature] for feature in features]
-        found = self._scan(columns)
-        return {feature: found[self._features[feature]] for feature in features}
+        texts = self._scan(columns)
+        return {feature: texts[self._features[feature]] for feature in features}
 
     def with_categories(self, categories: Mapping[int, Sequence[str]]) -> CsvReader:
         """The same file, with these features read as categories in this order."""
@@ -241,10 +241,10 @@ class CsvReader:
                         longer = bytearray(want + want // 8)
                         longer[:filled] = memoryview(buffer)[:filled]
                         buffer = longer
-                    wanted = want - filled if stop is None else min(want - filled, stop - at - filled)
+                    count = want - filled if stop is None else min(want - filled, stop - at - filled)
                     got = 0
-                    if wanted > 0:
-                        got = stream.readinto(memoryview(buffer)[filled : filled + wanted])  # type: ignore[attr-defined]
+                    if count > 0:
+                        got = stream.readinto(memoryview(buffer)[filled : filled + count])  # type: ignore[attr-defined]
                     filled += got
                     ended = not got
                     if filled >= want:
@@ -358,21 +358,21 @@ class CsvReader:
     def _scan(self, columns: Sequence[int]) -> dict[int, set[str]]:
         """Different texts of some columns, from one reading of the file."""
         reader = replace(self, _texts=self._texts | set(columns))
-        found: dict[int, set[str]] = {column: set() for column in columns}
+        texts: dict[int, set[str]] = {column: set() for column in columns}
         rows = max(1, SAMPLE_BYTES // (8 * len(self._names)))
         for block in self._blocks(self._data_start, None, rows):
             table = reader._parse(block, only=columns)
             for column in columns:
                 for chunk in table.column(str(column)).chunks:
-                    found[column].update(chunk.dictionary.to_pylist())
-                if len(found[column]) > MAX_CATEGORIES:
+                    texts[column].update(chunk.dictionary.to_pylist())
+                if len(texts[column]) > MAX_CATEGORIES:
                     raise DataError(
                         f"a categorical column may hold {MAX_CATEGORIES:,} different texts, and this one holds more",
                         file=self.path,
                         column=self._names[column],
                         cure="remove the column (an identifier or free text is no feature), or code it",
                     )
-        return found
+        return texts
 
     def _refuse_spoilt(self, sample: bytes, column: int, texts: set[str]) -> None:
         """Refuse a column of measurements that a few texts would turn into categories."""
@@ -587,11 +587,11 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
     reader = replace(reader, _texts=frozenset(texts), _decimal=decimal)
     categorical = [place for place, column in enumerate(features) if column in texts]
     if categorical:
-        found = reader.distinct(categorical)
+        values = reader.distinct(categorical)
         for place in categorical:
             if names[features[place]] not in asked and str(features[place] + 1) not in asked:
-                reader._refuse_spoilt(complete, features[place], found[place])
-        reader = reader.with_categories({place: sorted(found[place]) for place in categorical})
+                reader._refuse_spoilt(complete, features[place], values[place])
+        reader = reader.with_categories({place: sorted(values[place]) for place in categorical})
     return reader
 
 
@@ -725,7 +725,7 @@ def _split_rows(buffer: bytearray, filled: int, rows: int) -> Iterator[tuple[int
 
 def _record_starts(stream: BinaryIO, start: int, targets: Iterable[int]) -> list[int]:
     """First start of a record at or behind each target position, in a file whose records begin at `start`."""
-    found = []
+    starts = []
     position, quotes = start, 0
     waiting = iter(targets)
     target = next(waiting, None)
@@ -739,11 +739,11 @@ def _record_starts(stream: BinaryIO, start: int, targets: Iterable[int]) -> list
             quotes += _quotes(piece, offset, newline)
             offset = newline + 1
             if quotes % 2 == 0:
-                found.append(position + offset)
+                starts.append(position + offset)
                 target = next((t for t in waiting if t > position + offset), None)
         quotes += _quotes(piece, offset, filled)
         position += filled
-    return found
+    return starts
 
 
 def open_tsv(path: str, options: ReadOptions = _DEFAULTS) -> CsvReader:

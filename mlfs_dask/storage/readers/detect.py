@@ -138,10 +138,10 @@ def _with_labels(path: str, name: str, options: ReadOptions) -> ReadOptions:
     """The options, with labels from an XML file: of the same stem, or, for tables, as column names."""
     labels = options.labels
     if name == "arff" and labels == LabelSpec():
-        beside = _xml_beside(path, options)
-        if beside is not None:
-            logger.info("%s: labels are those named in %s", redact(path), redact(beside))
-            return replace(options, labels=LabelSpec(xml=beside))
+        xml = _xml_beside(path, options)
+        if xml is not None:
+            logger.info("%s: labels are those named in %s", redact(path), redact(xml))
+            return replace(options, labels=LabelSpec(xml=xml))
     if name in _BY_COLUMNS and labels.xml is not None:
         from mlfs_dask.storage.readers.mulan_xml import read_mulan_labels
 
@@ -155,8 +155,8 @@ def _xml_beside(path: str, options: ReadOptions) -> str | None:
     stem = PurePosixPath(path).name
     while PurePosixPath(stem).suffix.lower() in (".gz", ".xz", ".bz2", ".zst", ".arff"):
         stem = PurePosixPath(stem).stem
-    beside = f"{folder}{stem}.xml"
-    return beside if compressed_io.exists(beside, options.storage_options) else None
+    xml = f"{folder}{stem}.xml"
+    return xml if compressed_io.exists(xml, options.storage_options) else None
 
 
 def _as_pair(paths: Sequence[str], name: str, options: ReadOptions) -> tuple[str, ...] | None:

@@ -40,7 +40,7 @@ class HeapCheckedFile:
         """Read bytes, and the heaps that begin among them whole."""
         start = self._file.tell()
         count: int = self._file.readinto(buffer)  # type: ignore[attr-defined]
-        heaps = [start + found.start() for found in _HEAP.finditer(buffer[:count])]
+        heaps = [start + match.start() for match in _HEAP.finditer(buffer[:count])]
         for heap in heaps:
             self._check(heap)
         if heaps:

@@ -195,20 +195,20 @@ class IndexedTextReader:
             # The whole number is shown, not what is left of it where its digits end.
             while p > 0 and block.data[p - 1] not in b"\n, \t":
                 p -= 1
-        found = line_from(block, p)
-        found = "" if found[:1].isspace() else found.partition(" ")[0].partition("\t")[0]
+        text = line_from(block, p)
+        text = "" if text[:1].isspace() else text.partition(" ")[0].partition("\t")[0]
         if status == tokens.BAD_LABEL:
             last = "" if self.header.n_labels is None else f" to {self.header.n_labels - 1}"
             raise self._refuse(
                 f"label numbers from 0{last} with commas between them were expected",
                 block,
                 p,
-                value=excerpt(found) or None,
+                value=excerpt(text) or None,
                 cure="write the positive labels as 1,3,5; begin a row without labels with a blank",
             )
-        index = found.partition(":")[0]
+        index = text.partition(":")[0]
         base = self.feature_base
-        if ":" in found and index.isascii() and index.isdigit():
+        if ":" in text and index.isascii() and index.isdigit():
             if int(index) < base:
                 problem, cure = "feature 0 came, but features count from 1", self.base_cure
             elif self.header.n_features is not None:
@@ -220,7 +220,7 @@ class IndexedTextReader:
                 cure = "number the features anew"
         else:
             problem, cure = "a pair index:value was expected", "correct the row"
-        raise self._refuse(problem, block, p, value=excerpt(found), cure=cure)
+        raise self._refuse(problem, block, p, value=excerpt(text), cure=cure)
 
     def _refuse(
         self, problem: str, block: LineBlock, p: int, *, cure: str, column: Any = None, value: Any = None

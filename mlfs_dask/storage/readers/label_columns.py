@@ -142,17 +142,17 @@ def unique_names(names: Sequence[str], *, file: str, line: int | None = None) ->
     """Raise DataError naming the first name that occurs twice; columns without a name are no concern of it."""
     if len(set(names)) == len(names):
         return
-    seen: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for number, name in enumerate(names, start=1):
-        if name and name in seen:
+        if name and name in counts:
             raise DataError(
-                f"columns {seen[name]} and {number} have the same name",
+                f"columns {counts[name]} and {number} have the same name",
                 file=file,
                 line=line,
                 column=name,
                 cure="give every column a name of its own",
             )
-        seen[name] = number
+        counts[name] = number
 
 
 def label_block(

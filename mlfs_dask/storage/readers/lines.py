@@ -80,12 +80,12 @@ def line_blocks(source: SourceFile, start: int, stop: int | None, *, block_bytes
                     raise line_too_long(source.path)
                 buffer = np.concatenate([buffer, np.empty_like(buffer)])
                 continue
-            wanted = capacity - filled
+            count = capacity - filled
             if stop is not None:
                 # Beyond `stop` only the rest of the last line is wanted, so the reads begin small.
                 beyond = offset + filled - stop
-                wanted = min(wanted, -beyond if beyond < 0 else max(_SMALL_READ, beyond))
-            got = stream.readinto(buffer.data[filled : filled + wanted])  # type: ignore[attr-defined]
+                count = min(count, -beyond if beyond < 0 else max(_SMALL_READ, beyond))
+            got = stream.readinto(buffer.data[filled : filled + count])  # type: ignore[attr-defined]
             filled += got
             if not got:
                 if not filled:
@@ -159,8 +159,8 @@ def _whole_lines(buffer: NDArray[np.uint8], filled: int) -> int:
     tail = filled
     while tail > 0:
         head = max(tail - _SMALL_READ, 0)
-        found = bytes(data[head:tail]).rfind(b"\n")
-        if found >= 0:
-            return head + found + 1
+        end = bytes(data[head:tail]).rfind(b"\n")
+        if end >= 0:
+            return head + end + 1
         tail = head
     return 0

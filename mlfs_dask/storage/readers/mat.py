@@ -159,7 +159,7 @@ def _open_pairs(
 def _choose(variables: Mapping[str, _Variable], options: ReadOptions, path: str) -> list[tuple[str, str]]:
     """Names of X and Y, and of those that follow them."""
     x, y = (options.keys.get(key, "") for key in ("x", "y"))
-    wanted: list[tuple[str, str]] = []
+    keys: list[tuple[str, str]] = []
     lower = {name.lower(): name for name in variables}
     if x or y:
         xs, ys = x.split(",") if x else [], y.split(",") if y else []
@@ -173,14 +173,14 @@ def _choose(variables: Mapping[str, _Variable], options: ReadOptions, path: str)
         return list(zip(xs, ys, strict=True))
     for pair in itertools.chain(_TRAIN_TEST, itertools.product(X_NAMES, Y_NAMES)):
         if all(name in lower for name in pair):
-            wanted.append((lower[pair[0]], lower[pair[1]]))
+            keys.append((lower[pair[0]], lower[pair[1]]))
             tested = tuple(name.replace("train", "test") for name in pair)
             if tested != pair and all(name in lower for name in tested):
-                wanted.append((lower[tested[0]], lower[tested[1]]))
+                keys.append((lower[tested[0]], lower[tested[1]]))
             break
-    if not wanted:
+    if not keys:
         raise _no_variables(path, variables, "no variables with the names of data and labels")
-    return wanted
+    return keys
 
 
 def _no_variables(path: str, variables: Mapping[str, _Variable], problem: str) -> DataError:
@@ -229,33 +229,33 @@ def _orient(
         )
     # (n, d) is what everybody writes; (d, n) is taken only where nothing else fits.
     upright = [choice for choice in choices if not choice[0]]
-    found = upright or choices
-    if len(found) > 1:
+    orientations = upright or choices
+    if len(orientations) > 1:
         raise DataError(
             f"variable {y} is square ({variables[y].shape[0]}x{variables[y].shape[1]}): its rows or its "
             "columns may be the instances",
             file=path,
             cure="--key orientation=rows if each row is an instance, --key orientation=columns otherwise",
         )
-    return found[0]
+    return orientations[0]
 
 
 # ---- version 7.3: HDF5, where MATLAB's (n, d) is a data set of shape (d, n)
 
 
 def _version_7(hdf5: Any, path: str) -> dict[str, _Variable]:
-    found = {}
+    variables = {}
     for name, item in hdf5.items():
         if name.startswith("#"):
             continue
         if "MATLAB_sparse" in item.attrs:
-            found[name] = _sparse_7(item, path)
+            variables[name] = _sparse_7(item, path)
         elif (kind := _class_7(item)) in _NUMERIC_7:
-            found[name] = _Variable(tuple(item.shape[::-1]), None, functools.partial(_dense_7, item, path))
+            variables[name] = _Variable(tuple(item.shape[::-1]), None, functools.partial(_dense_7, item, path))
         else:
             shape = tuple(getattr(item, "shape", ()))
-            found[name] = _Variable(shape, f"it is a {kind}, not a numeric matrix", _no_rows)
-    return found
+            variables[name] = _Variable(shape, f"it is a {kind}, not a numeric matrix", _no_rows)
+    return variables
 
 
 def _class_7(item: Any) -> str:
@@ -371,7 +371,7 @@ class _Element:
 
 
 def _version_5(file: BinaryIO, path: str, order: str) -> dict[str, _Variable]:
-    found: dict[str, _Variable] = {}
+    variables: dict[str, _Variable] = {}
     end = file.seek(0, 2)
     position = 128
     while position + 8 <= end:
@@ -386,9 +386,9 @@ def _version_5(file: BinaryIO, path: str, order: str) -> dict[str, _Variable]:
         if kind in (_MATRIX, _COMPRESSED):
             name, variable = _variable_5(file, path, order, position)
             if name:
-                found[name] = variable
+                variables[name] = variable
         position += 8 + size
-    return found
+    return variables
 
 
 def _enter_5(file: BinaryIO, path: str, order: str, position: int) -> _Element:

@@ -913,15 +913,15 @@ def _without_features(reader: MatrixReader, d: int, drop: Sequence[str]) -> Matr
     header = reader.header
     names = header.feature_names or tuple(f"x{feature}" for feature in range(d))
     gone = {find_column(names, name, "column to leave out,", file=reader.path) for name in drop}
-    kept = [feature for feature in range(d) if feature not in gone]
-    new = {feature: place for place, feature in enumerate(kept)}
+    remaining = [feature for feature in range(d) if feature not in gone]
+    new = {feature: place for place, feature in enumerate(remaining)}
     return replace(
         reader,
         header=replace(
             header,
-            feature_names=tuple(names[feature] for feature in kept) if header.feature_names else None,
+            feature_names=tuple(names[feature] for feature in remaining) if header.feature_names else None,
             categories={new[feature]: values for feature, values in header.categories.items() if feature in new},
-            n_features=len(kept),
+            n_features=len(remaining),
         ),
-        _kept=tuple(kept),
+        _kept=tuple(remaining),
     )

@@ -106,11 +106,11 @@ class _Matrix:
                     if count:
                         yield mmread(io.BytesIO(head + text), spmatrix=False)
                 except (ValueError, OverflowError) as error:
-                    found = re.match(r"Line (\d+): (.*)", str(error))
+                    match = re.match(r"Line (\d+): (.*)", str(error))
                     raise DataError(
-                        f"an entry cannot be read: {found[2] if found else error}",
+                        f"an entry cannot be read: {match[2] if match else error}",
                         file=self.source.path,
-                        line=line + int(found[1]) - 3 if found else None,
+                        line=line + int(match[1]) - 3 if match else None,
                         cure="correct the line, or write the file again with scipy.io.mmwrite",
                     ) from error
                 parsed, line = parsed + count, line + text.count(b"\n")
@@ -159,8 +159,8 @@ def _read_header(path: str, options: ReadOptions) -> _Matrix:
     source = open_source(path, options.storage_options)
     with source.open() as stream:
         banner = stream.readline(_LONGEST_LINE)
-        found = _BANNER.fullmatch(banner)
-        if found is None:
+        match = _BANNER.fullmatch(banner)
+        if match is None:
             raise DataError(
                 "a header like %%MatrixMarket matrix coordinate real general was expected",
                 file=path,
@@ -174,7 +174,7 @@ def _read_header(path: str, options: ReadOptions) -> _Matrix:
             start, line = start + len(text), line + 1
             if not text or (text.strip() and not text.startswith(b"%")):
                 break
-    coordinate = found[1].lower() == b"coordinate"
+    coordinate = match[1].lower() == b"coordinate"
     sizes = text.split()
     if len(sizes) != 2 + coordinate or not all(map(_SIZE.fullmatch, sizes)):
         raise DataError(
@@ -186,7 +186,7 @@ def _read_header(path: str, options: ReadOptions) -> _Matrix:
         )
     n, width = int(sizes[0]), int(sizes[1])
     entries = int(sizes[2]) if coordinate else n * width
-    return _Matrix(source, coordinate, found[2].decode().lower(), (n, width), entries, start, line + 1)
+    return _Matrix(source, coordinate, match[2].decode().lower(), (n, width), entries, start, line + 1)
 
 
 @contextlib.contextmanager

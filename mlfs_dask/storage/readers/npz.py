@@ -233,9 +233,9 @@ class _Archive:
             key = matrices[0]
         if key is None or key not in matrices:
             there = ", ".join(repr(name) if name else "a sparse matrix" for name in matrices) or "none"
-            wanted = f"no array {key!r} for {what}" if key else f"no array for {what}"
+            problem = f"no array {key!r} for {what}" if key else f"no array for {what}"
             raise DataError(
-                f"{wanted}; arrays there: {there}",
+                f"{problem}; arrays there: {there}",
                 file=self._path,
                 cure=f"name it {known[0]}, or say which it is with --key {what.lower()}=NAME",
             )

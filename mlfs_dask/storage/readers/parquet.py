@@ -313,8 +313,8 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
 def _index_columns(schema: Any, names: Sequence[str]) -> list[int]:
     """Columns that pandas wrote for the index of a table, which says nothing about the rows."""
     described = schema.pandas_metadata or {}
-    found = described.get("index_columns", ())
-    return [column for column, name in enumerate(names) if name in found]
+    columns = described.get("index_columns", ())
+    return [column for column, name in enumerate(names) if name in columns]
 
 
 def _content(file: Any, column: Any) -> str:

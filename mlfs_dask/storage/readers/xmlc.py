@@ -35,8 +35,8 @@ def open_xmlc(path: str, options: ReadOptions) -> IndexedTextReader:
     source = open_source(path, options.storage_options)
     with source.open() as stream:
         line = stream.readline(_LONGEST_HEADER)
-    found = _HEADER.fullmatch(line.removeprefix(UTF8_MARK))
-    if not found or not line.endswith(b"\n"):
+    match = _HEADER.fullmatch(line.removeprefix(UTF8_MARK))
+    if not match or not line.endswith(b"\n"):
         raise DataError(
             "the first line of XMLC text was expected: rows, features and labels, as in 7395 1836 159",
             file=path,
@@ -44,7 +44,7 @@ def open_xmlc(path: str, options: ReadOptions) -> IndexedTextReader:
             value=line[:40].decode("utf-8", "replace").strip(),
             cure="use --format svmlight if the file has no such line",
         )
-    n_rows, n_features, n_labels = (int(group) for group in found.groups())
+    n_rows, n_features, n_labels = (int(group) for group in match.groups())
     return IndexedTextReader(
         header=Header(
             feature_names=None,
