@@ -25,7 +25,7 @@ from mlfs_dask.typing import Block, Profile
 
 Array = NDArray[np.float64]
 
-#: Most features for which a method forms a d × d matrix unless told otherwise: 128 MiB of float64.
+#: Most features for which a method forms a d × d matrix by default: 128 MiB of float64.
 GRAM_CAP = 4096
 
 #: Values that are not finite spoil their own feature's sums, by which they are found and refused (`Moments`).

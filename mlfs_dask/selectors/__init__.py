@@ -64,7 +64,7 @@ def get_method(name: str) -> type[BaseSelector]:
     Raises
     ------
     UsageError
-        There is no such method; the closest names are told.
+        There is no such method; the message names the closest ones.
     """
     try:
         module, _, attribute = METHODS[method_name(name)].partition(":")

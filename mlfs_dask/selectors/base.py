@@ -69,7 +69,7 @@ class Scores:
     extra : mapping
         Further facts for the record, as plain data.
     warnings : sequence of Warning
-        What the caller of `fit` should be told.
+        Warnings for the caller of `fit`.
     q_values : float64 array, shape (d,), or None
         Least false discovery rate at which each feature is discovered, with n_features_to_select="auto".
     discovered : bool array, shape (d,), or None
@@ -119,7 +119,7 @@ class Report:
     extra : dict
         Facts that only this method has.
     warnings : list of str
-        What the caller of `fit` was told.
+        Warnings that `fit` gave.
     """
 
     method: str

@@ -25,7 +25,7 @@ ROW_MATRICES = 6
 #: Arrays of shape (d, l) that the loop holds: G, H, W, X'V, X'X W, their successors and a gradient.
 FEATURE_MATRICES = 10
 
-#: Square of a relative step from which no curvature can be told: rounding would be most of it.
+#: Square of a relative step below which the curvature is not measured: rounding would be most of it.
 _TOO_SHORT = 1e-12
 
 Array = NDArray[np.float64]

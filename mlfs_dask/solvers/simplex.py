@@ -1,7 +1,7 @@
 """Quadratic programs whose columns lie on the unit simplex, by accelerated projected gradients.
 
 min ½ tr(W'QW) + ½ tr(W L W') − tr(W'R) over W >= 0 with columns that sum to 1. Steps are those of Beck & Teboulle with
-the restart of O'Donoghue & Candès; the end is told by the gap of Frank & Wolfe, an upper bound of how far the objective
+the restart of O'Donoghue & Candès; it stops by the gap of Frank & Wolfe, an upper bound of how far the objective
 is from its least value where it is convex.
 
 A. Beck, M. Teboulle, "A fast iterative shrinkage-thresholding algorithm for linear inverse problems", SIAM Journal on

@@ -494,7 +494,7 @@ class ArrayReader:
     def _end(self, index: NDArray[np.uint64], shard: int, chunk: int, last: int) -> int:
         """Where the chunks end that follow one another without a gap from `chunk` on, as far as `last`."""
         end = int(index[chunk][0])
-        with contextlib.suppress(_Damage):  # found again, and told, where that chunk is taken
+        with contextlib.suppress(_Damage):  # raised again where that chunk is taken
             for number in range(chunk, last):
                 place = self._place(index, shard, number)
                 if place is None or place[0] != end:

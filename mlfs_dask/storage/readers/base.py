@@ -80,7 +80,7 @@ class Batch(NamedTuple):
         NaN = missing. Nominal values are codes. Widths may still grow where the header has no width. An ndarray that
         owns its memory is given away: it is changed in place.
     Y : csr_array of int8, shape (rows, q)
-        Entries 1, `UNKNOWN` and `MINUS_ONE`, no explicit zeros. What a -1 of the source means is told by all labels
+        Entries 1, `UNKNOWN` and `MINUS_ONE`, no explicit zeros. What a -1 of the source means follows from all labels
         together, so that it is settled after the last row (`Statistics.settle_minus_one`).
     position : int
         Where the next batch starts (uncompressed byte, row group or row), so that reading can go on from it.
