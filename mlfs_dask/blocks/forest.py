@@ -80,11 +80,15 @@ class Forest:
         """
         rows, d = X.shape
         codes = np.empty((rows, len(self.shapes)), self.code_type)
-        step = tile_rows(d)
+        step = min(tile_rows(d), rows)
+        # Tiles of sparse rows share their memory: 4 000 rows of 50 000 features take 0.03 s, and with a new array for
+        # each tile 0.57 s in a worker of `dask worker`, whose allocator gives the memory back to the system.
+        space = np.empty((step, d), np.float32) if sp.issparse(X) else None
         for low in range(0, rows, step):
-            part = slice(low, low + step)
-            prepared = to_float32(X[part], self.shift, self.scale)
-            dense = prepared.toarray() if sp.issparse(prepared) else prepared
+            part = slice(low, min(low + step, rows))
+            dense = to_float32(X[part], self.shift, self.scale)
+            if space is not None:
+                dense = dense.toarray(out=space[: part.stop - low])
             if compiled:
                 from mlfs_dask.blocks.forest_compiled import walk
 

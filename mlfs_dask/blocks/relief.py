@@ -50,7 +50,9 @@ def label_set_classes(Y: sp.csr_array, min_rows: int) -> NDArray[np.int64]:
     return classes
 
 
-def relief_scores(X: Matrix, classes: NDArray[np.int64], n_neighbors: int) -> Array:
+def relief_scores(
+    X: Matrix, classes: NDArray[np.int64], n_neighbors: int, queries: NDArray[np.intp] | None = None
+) -> Array:
     """ReliefF's weight of every feature, each row being drawn once.
 
     Parameters
@@ -61,6 +63,8 @@ def relief_scores(X: Matrix, classes: NDArray[np.int64], n_neighbors: int) -> Ar
         0, 1, ..., each of at least one row.
     n_neighbors : int
         Neighbours of a row in each class; a smaller class gives all its rows.
+    queries : int array, optional
+        The rows whose part in the weights is wanted, instead of all.
 
     Returns
     -------
@@ -80,8 +84,9 @@ def relief_scores(X: Matrix, classes: NDArray[np.int64], n_neighbors: int) -> Ar
     members = [np.flatnonzero(classes == c) for c in range(int(classes.max(initial=-1)) + 1)]
     priors = np.array([len(inside) for inside in members]) / n
     scores = np.zeros(d)
-    for low in range(0, n, QUERY_ROWS):
-        rows = np.arange(low, min(low + QUERY_ROWS, n))
+    queries = np.arange(n) if queries is None else queries
+    for low in range(0, len(queries), QUERY_ROWS):
+        rows = queries[low : low + QUERY_ROWS]
         distances = _manhattan(X[rows], X).round(DIGITS)
         distances[np.arange(len(rows)), rows] = np.inf  # a row is not its own neighbour
         own = classes[rows]

@@ -256,6 +256,10 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         """What a fit reads first of rows that lack nothing, or of rows whose missing values are filled in."""
         return ()
 
+    def _typical_iterations(self, profile: Profile) -> tuple[int, int] | None:
+        """`typical_iterations`, of data with these sizes where they matter."""
+        return self.typical_iterations
+
     def _score(self, passes: PassRunner, k: int) -> Scores:
         """Run the method. With n_features_to_select="auto" `k` is d, and `Scores.discovered` is what is kept."""
         raise NotImplementedError
@@ -362,7 +366,7 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
             method=self.method,
             readings=plan.passes,
             max_iterations=getattr(self, "max_iter", None),
-            typical_iterations=self.typical_iterations,
+            typical_iterations=self._typical_iterations(profile),
         )
         # NumPy and SciPy each bring a BLAS, whose idle threads keep the cores from the other's: one thread of each was
         # up to 15 times faster for loops that use both. Passes have threads of their own.

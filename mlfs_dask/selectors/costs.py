@@ -7,7 +7,7 @@ makes the `Plan` of it: what `mlfs plan` prints, what is refused where it does n
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.primitives.pass_plan import PassPlan
 from mlfs_dask.primitives.passes import PassRecord, Statistic, plan_statistics, returned_bytes, run_pass
 from mlfs_dask.runtime import Resources
-from mlfs_dask.typing import HeldArray, Profile, RowSource
+from mlfs_dask.typing import Block, HeldArray, Profile, RowSource
 
 #: Copies of a message that the driver holds while it is sent or arrives: pickled, in frames, and in the scheduler,
 #: which under a local cluster is this process too.
@@ -68,17 +68,21 @@ class Work:
     ----------
     name : str
     flops : int
-        Floating-point operations each time, for the estimate of seconds.
+        Floating-point operations of products of matrices each time, for the estimate of seconds.
     times : int
         How often it is done at most.
     typical : (int, int) or None
         How often at least and at most it was done on real data; None: `times`.
+    trial : callable or None
+        For the estimate of seconds of what is no product: from a block of the data, a function that does a part of the
+        work, and how many such parts there are.
     """
 
     name: str
-    flops: int
+    flops: int = 0
     times: int = 1
     typical: tuple[int, int] | None = None
+    trial: Callable[[Block], tuple[Callable[[], object], float]] | None = None
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ class IterativeSelector(BaseSelector):
             "exact graph and loop",
             every + rows_of_loop + self._update_flops(profile),
             times=self.max_iter,
-            typical=self.typical_iterations,
+            typical=self._typical_iterations(profile),
         )
         return Cost(
             steps=(Reading("rows", ()), Work("search", search), loop),

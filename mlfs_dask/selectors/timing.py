@@ -2,7 +2,7 @@
 
 Everything is measured here and now, so that the answer belongs to this machine, its disk, and what else it does. The
 readings of a plan are rows by the seconds that a row of one block took; what the driver computes between them is
-counted in floating-point operations, whose speed one matrix product tells.
+counted in floating-point operations, whose speed one matrix product tells, or is tried on rows of that block.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mlfs_dask import runtime
 from mlfs_dask.primitives.pass_plan import PassPlan
 from mlfs_dask.primitives.passes import Statistic, is_cached
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.costs import Cost, Plan, Reading
+from mlfs_dask.selectors.costs import Cost, Plan, Reading, Work
 from mlfs_dask.selectors.iterative import filled_placeholders
 from mlfs_dask.typing import Block, RowSource
 
@@ -84,6 +84,9 @@ def estimate_seconds(
                 if isinstance(step, str):
                     continue
                 seconds = step.flops / rate
+                if isinstance(step, Work) and step.trial is not None:
+                    part, parts = step.trial(block)
+                    seconds += parts * _seconds_of(part)
                 if isinstance(step, Reading) and plan.readings[step.name].tasks:
                     uncached = [statistic for statistic in step.statistics if not is_cached(source, statistic)]
                     for statistic in uncached:

@@ -37,6 +37,13 @@ def test_pairs_in_tiles_and_sparse_rows_give_the_same(monkeypatch):
     assert relief_scores(sp.csr_array(X), classes, 3) == pytest.approx(expected, abs=1e-13)
 
 
+def test_parts_of_the_rows_that_are_drawn_sum_to_the_whole():
+    rng = np.random.default_rng(0)
+    X, classes = rng.random((30, 4)), np.arange(30) % 3
+    parts = [relief_scores(X, classes, 2, np.arange(30)[part]) for part in (slice(0, 11), slice(11, None))]
+    assert sum(parts) == pytest.approx(relief_scores(X, classes, 2), abs=1e-13)
+
+
 def test_a_class_of_one_row_has_no_hits():
     X = np.array([[0.0], [0.5], [1.0]])
     # The first row is alone in its class: its misses are 0.5 and 1, of which the nearest counts.

@@ -55,6 +55,22 @@ def test_iterations_are_told_and_recorded(tmp_path, graph):
 
 
 @pytest.mark.parametrize("graph", ["exact", "anchors"])
+@pytest.mark.parametrize(("gram_cap", "typical"), [(4096, (2, 23)), (4, (4, 45))])
+def test_what_is_typical_depends_on_the_gram_cap(graph, gram_cap, typical):
+    """With few features at a time there are more iterations."""
+    X, Y = problem()
+    events = []
+    with runtime.progress_to(events.append):
+        report = SMFS(3, graph=graph, gram_cap=gram_cap, **SMALL).fit(X, hidden(Y)).report_
+    (begun,) = [event for event in events if event["kind"] == "fit"]
+    assert begun["typical_iterations"] == typical
+    if graph == "anchors":
+        few, many = report.plan["typical_passes"]
+        assert few <= report.passes <= many
+        assert f"{typical[0]} to {typical[1]} iterations" in report.plan["notes"][0]
+
+
+@pytest.mark.parametrize("graph", ["exact", "anchors"])
 def test_penalty_beyond_the_largest_useful_one_leaves_nothing(graph):
     X, Y = problem()
     with pytest.warns(UserWarning, match=r"SMFS went to P = 0: beta is too large"):

@@ -91,6 +91,16 @@ def test_readings_and_work_add_up():
     assert seconds(both, HERE) == (2 * once + 3.0, None)
 
 
+def test_work_that_is_no_product_is_tried_on_a_block(monkeypatch, speeds):
+    clock = iter(range(0, 1000, 3))
+    given = []
+    trial = Work("neighbours", times=2, trial=lambda block: (lambda: given.append(block), 5.0))
+    monkeypatch.setattr("time.perf_counter", lambda: float(next(clock)))  # whatever is timed takes 3 s
+    assert seconds([trial], HERE) == (2 * 5 * 3.0, None)
+    (block,) = given
+    assert 0 < len(block.X) < 400
+
+
 @pytest.mark.usefixtures("speeds")
 @pytest.mark.parametrize(("workers", "parallel"), [(1, 1), (2, 2), (4, 2)])
 def test_workers_share_the_rows_as_far_as_there_are_cores(workers, parallel):
