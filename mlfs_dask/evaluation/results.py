@@ -273,27 +273,48 @@ def finished_jobs(path: str | Path) -> list[Path]:
     return [folder for folder in folders if any((folder / record).is_file() for record in (RUN_RECORD, RECORD))]
 
 
-def _frame(path: str, name: str, columns: dict[str, str]) -> pd.DataFrame:
+def parse_frame(text: str, columns: Mapping[str, str]) -> pd.DataFrame:
+    """The table of a CSV text with these columns of these types; floats have the bits that were written.
+
+    Parameters
+    ----------
+    text : str
+    columns : mapping of str to str
+        Name -> `str` (a column of Python texts, in which nothing is missing), `int64`, `float64`, `bool` or `boolean`.
+
+    Returns
+    -------
+    DataFrame
+
+    Raises
+    ------
+    ValueError, TypeError
+        It is no such table.
+    """
     import pandas as pd
 
+    # Names stay what they are: a data set may be called "NA".
+    missing = {column: [""] for column, dtype in columns.items() if dtype in ("float64", "boolean")}
+    # Floats are read as texts first: pandas before 3.1 rounds them, and later ones deprecate float_precision.
+    floats = [column for column, dtype in columns.items() if dtype == "float64"]
+    frame = pd.read_csv(
+        io.StringIO(text),
+        dtype={column: "object" if dtype in ("str", "float64") else dtype for column, dtype in columns.items()},
+        na_values=missing,
+        keep_default_na=False,
+        true_values=["True"],
+        false_values=["False"],
+    )
+    if list(frame.columns) != list(columns):
+        raise ValueError(f"expected the columns {', '.join(columns)}")
+    return frame.astype(dict.fromkeys(floats, "float64"))
+
+
+def _frame(path: str, name: str, columns: Mapping[str, str]) -> pd.DataFrame:
     from mlfs_dask.results import read_text
 
     text = read_text(path, name, what="evaluation", cure=_CURE)
     try:
-        # Names stay what they are: a data set may be called "NA".
-        words = [column for column, dtype in columns.items() if dtype == "str"]
-        missing = {column: [""] for column, dtype in columns.items() if dtype in ("float64", "boolean")}
-        frame = pd.read_csv(
-            io.StringIO(text),
-            dtype=columns,
-            na_values=missing,
-            keep_default_na=False,
-            float_precision="round_trip",
-            true_values=["True"],
-            false_values=["False"],
-        )
-        if list(frame.columns) != list(columns):
-            raise ValueError(f"expected the columns {', '.join(columns)}")
-        return frame.astype(dict.fromkeys(words, object))
+        return parse_frame(text, columns)
     except (ValueError, TypeError) as error:
         raise DataError(f"damaged: {error}", file=f"{path}/{name}", cure=_CURE) from error

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.comparison import FORMAT_VERSION, Comparison
+from mlfs_dask.evaluation.results import parse_frame
 from mlfs_dask.json_text import parse_json
 from mlfs_dask.reporting.figures import Figure, Styles, critical_differences, curve, stability_curve, web, write_figure
 from mlfs_dask.reporting.tables import cases, comparison_table, csv_text, has_all, markdown, of_case, runs_of, title_of
@@ -24,7 +25,37 @@ if TYPE_CHECKING:
 
 RECORD = "compare.json"
 TESTS = "tests.json"
-FRAMES = ("means", "curves", "ranks", "wins", "stability", "times")
+_CASE = {"metric": "str", "classifier": "str"}
+_RUN = {"dataset": "str", "run": "str", "method": "str"}
+#: Tables of a comparison, the types of their columns.
+FRAMES = {
+    "means": {
+        **_CASE,
+        **_RUN,
+        "mean": "float64",
+        "std": "float64",
+        "n_folds": "int64",
+        "n_undefined": "int64",
+        "rank": "float64",
+        "best": "bool",
+        "tied": "bool",
+        "p_value": "float64",
+    },
+    "curves": {**_CASE, **_RUN, "k": "int64", "mean": "float64", "std": "float64", "n_folds": "int64"},
+    "ranks": {**_CASE, "run": "str", "average_rank": "float64", "n_datasets": "int64"},
+    "wins": {**_CASE, "run": "str", "other": "str", "win": "int64", "tie": "int64", "loss": "int64"},
+    "stability": {**_RUN, "k": "int64", "kuncheva": "float64", "jaccard": "float64", "n_sets": "int64"},
+    "times": {
+        **_RUN,
+        "fits": "int64",
+        "seconds_mean": "float64",
+        "seconds_std": "float64",
+        "passes_mean": "float64",
+        "bytes_read_mean": "float64",
+        "peak_driver_bytes": "int64",
+        "peak_worker_bytes": "int64",
+    },
+}
 
 _CURE = "give the folder that `mlfs compare -o` wrote, or compare again."
 
@@ -175,8 +206,6 @@ def read_comparison(path: str | Path) -> Comparison:
     DataError
         If it is none, a file in it is damaged, or a newer version wrote it.
     """
-    import pandas as pd
-
     from mlfs_dask.results import read_text
 
     def parsed(name: str) -> Any:
@@ -199,14 +228,11 @@ def read_comparison(path: str | Path) -> Comparison:
     for test in tests:
         if test["friedman"] is not None and test["friedman"]["f"] is None:
             test["friedman"]["f"] = math.inf  # which JSON has not
-    words = dict.fromkeys(("metric", "classifier", "dataset", "run", "method", "other"), str)
     frames = {}
-    for name in FRAMES:
+    for name, columns in FRAMES.items():
         file = Path(path) / f"{name}.csv"
         try:
-            frame = pd.read_csv(file, dtype=words, keep_default_na=False, na_values=None, float_precision="round_trip")
-            numbers = [column for column in frame if column not in words and frame[column].dtype == object]
-            frames[name] = frame.assign(**{column: pd.to_numeric(frame[column]) for column in numbers})
-        except (OSError, ValueError) as error:
+            frames[name] = parse_frame(file.read_text(encoding="utf-8"), columns)
+        except (OSError, ValueError, TypeError) as error:
             raise DataError(f"missing or damaged: {error}", file=str(file), cure=_CURE) from error
     return Comparison(**frames, tests=tests, record=record)

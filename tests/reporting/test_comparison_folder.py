@@ -34,7 +34,9 @@ def test_a_comparison_reads_back(folders: Folders) -> None:
     comparison = compare(folders.evaluations, control="elc")
     back = read_comparison(folders.comparison)
     for name in FRAMES:
-        pd.testing.assert_frame_equal(getattr(back, name), getattr(comparison, name), check_dtype=False)
+        pd.testing.assert_frame_equal(
+            getattr(back, name), getattr(comparison, name), check_dtype=False, check_exact=True
+        )
     assert back.record == json.loads(json.dumps(comparison.record))
     assert back.tests == json.loads(json.dumps(comparison.tests))
     assert back.tests[0]["friedman"]["f"] == math.inf
@@ -72,6 +74,7 @@ def test_a_failure_leaves_nothing(folders: Folders, tmp_path: Path, monkeypatch:
         ("compare.json", "{", "damaged"),
         ("compare.json", '{"kind": "compare", "format_version": 99}', "format_version 99 is newer than 1"),
         ("means.csv", None, "missing or damaged"),
+        ("ranks.csv", "a,b\n1,2\n", "damaged: expected the columns metric, classifier, run"),
         ("tests.json", "[", "damaged"),
     ],
 )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import math
 
 import pandas as pd
 import pytest
 
 from mlfs_dask.evaluation.comparison import compare
+from mlfs_dask.evaluation.results import parse_frame
 from mlfs_dask.reporting.tables import Cell, Table, cases, comparison_table, csv_text, markdown, metrics_table
 from tests.reporting.conftest import Folders
 
@@ -58,10 +58,8 @@ def test_one_data_set_is_a_table_of_metrics(folders: Folders) -> None:
 
 
 def test_csv_reads_back_to_the_same_bits() -> None:
-    frame = pd.DataFrame({"x": [0.1 + 0.2, math.nan], "name": ['a,"b"', ""]})
-    back = pd.read_csv(
-        io.StringIO(csv_text(frame)), float_precision="round_trip", keep_default_na=False, na_values={"x": [""]}
-    )
+    frame = pd.DataFrame({"x": [1 / 6, math.nan], "name": ['a,"b"', ""]})  # pandas 2 itself reads 1/6 one bit lower
+    back = parse_frame(csv_text(frame), {"x": "float64", "name": "str"})
     assert back["x"][0] == frame["x"][0]
     assert math.isnan(back["x"][1])
     assert back["name"].tolist() == ['a,"b"', ""]

@@ -143,9 +143,9 @@ def test_anndata_opens_an_h5ad(tmp_path: Path, sparse: bool) -> None:
 def test_pandas_opens_csv(tmp_path: Path) -> None:
     X, Y = table("float32", missing=True), labels(unknown=True)
     export_rows(blocks(X, Y, sparse=False), tmp_path / "t.csv.gz", **NAMES, n=N)
-    frame = pd.read_csv(tmp_path / "t.csv.gz", float_precision="round_trip")
+    frame = pd.read_csv(tmp_path / "t.csv.gz", dtype={FEATURES[0]: object})  # pandas before 3.1 rounds numbers
     assert tuple(frame.columns) == FEATURES + LABELS
-    np.testing.assert_array_equal(frame[FEATURES[0]], X[:, 0].astype(np.float64))
+    np.testing.assert_array_equal(frame[FEATURES[0]].astype(float), X[:, 0].astype(np.float64))
     assert set(frame["%a#b"].dropna()) <= set(CATEGORIES[3])
     assert frame[LABELS[0]].isna().sum() == (Y[:, 0] == -1).sum()
 
