@@ -180,7 +180,8 @@ def test_convert_of_standard_input(run: Run, tmp_path: Path, monkeypatch: pytest
     for number, text in enumerate((b"x,a\n1,0\n2,1\n", gzip.compress(b"0 1:5\n1 2:3\n"))):
         store = tmp_path / f"{number}.zarr"
         monkeypatch.setenv("TMPDIR", str(tmp_path))
-        command = [sys.executable, "-m", "mlfs_dask", "convert", "-", str(store), *(("--n-labels", "1") * (not number))]
+        words = ("convert", "-", str(store), "--progress", "none", *(("--n-labels", "1") * (not number)))
+        command = [sys.executable, "-m", "mlfs_dask", *words]
         done = subprocess.run(command, input=text, capture_output=True, check=False)
         assert (done.returncode, done.stderr) == (0, b"")
         assert open_dataset(store).shape == ((2, 1), (2, 2))[number]

@@ -184,6 +184,7 @@ def many_chunks(folder: Path) -> Path:
     return path
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("bomb", [many_rows, many_chunks])
 def test_interrupted_while_it_reads_what_has_no_end(tmp_path: Path, bomb: Callable[[Path], Path]) -> None:
     command = mlfs("convert", bomb(tmp_path), tmp_path / "s.zarr", "--workers", "1")
