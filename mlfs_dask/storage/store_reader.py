@@ -547,6 +547,8 @@ class ArrayReader:
         if not least <= size - checksum_bytes <= most:
             expected = str(most + checksum_bytes) if least == most else f"at most {most + checksum_bytes}"
             raise self.damage(f"chunk {chunk} of shard {shard} has {size} bytes, not {expected}")
+        if offset + size > np.iinfo(np.int64).max:  # which no system seeks to
+            raise self.damage(f"chunk {chunk} of shard {shard} begins at byte {offset}, after the end of it")
         return offset, size - checksum_bytes
 
     def _differs(self, shard: int, chunk: int) -> Exception:

@@ -68,10 +68,10 @@ def forge(store: Path, edit: Callable[[dict[str, Any], dict[str, Any]], object])
     return store
 
 
-def replace_chunk(store: Path, shard: str, content: bytes) -> Path:
-    """Replace the first chunk of a shard of one chunk, checksums and sizes included."""
+def replace_chunk(store: Path, shard: str, content: bytes, *, offset: int = 0) -> Path:
+    """Replace the first chunk of a shard of one chunk, checksums and sizes included; its index says `offset`."""
     content += crc32c(content).to_bytes(4, "little")
-    index = np.array([0, len(content)], "<u8").tobytes()
+    index = np.array([offset, len(content)], "<u8").tobytes()
     (store / shard).write_bytes(content + index + crc32c(index).to_bytes(4, "little"))
     return forge(store, lambda ours, arrays: None)
 

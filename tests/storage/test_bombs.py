@@ -98,6 +98,14 @@ def test_a_chunk_that_unpacks_to_more(tmp_path: Path, peak: Callable[[], int], c
     assert peak() < FEW_BYTES
 
 
+@pytest.mark.parametrize("offset", [2**62, 2**63 - 1, 2**63, 2**64 - 2])
+def test_a_chunk_that_begins_where_no_file_ends(tmp_path: Path, offset: int) -> None:
+    store = make_store(tmp_path / "s.zarr", *sample(sparse=False), dtype="float64")
+    replace_chunk(store, "X/c/0/0", bytes(5760), offset=offset)
+    with pytest.raises(DataError, match=f"{store}/X: the store is damaged: .*shard 0"):
+        read(store)
+
+
 def cut(key: str, shard: int, chunk: int) -> Callable[[Any, Any], None]:
     def edit(ours: Any, arrays: Any) -> None:
         grid, inner = arrays[key]["chunk_grid"]["configuration"], arrays[key]["codecs"][0]["configuration"]

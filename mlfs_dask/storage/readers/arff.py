@@ -570,7 +570,7 @@ def _value_of(token: str, attribute: Attribute, codes: dict[str, int], *, is_lab
             moment = datetime.strptime(text, attribute.date_format)
         except ValueError:
             return (
-                f"a date like {datetime(2001, 2, 3, 4, 5, 6).strftime(attribute.date_format)} was expected",
+                f"a date like {datetime(2001, 2, 3, 4, 5, 6).strftime(readable(attribute.date_format))} was expected",
                 0.0,
                 f"correct it, or the format in line {attribute.line}",
             )

@@ -28,7 +28,7 @@ _DATE_LETTERS = {
 _QUOTED = re.compile(r"""(['"])((?:(?!\1)[^\\]|\\.)*)\1""")
 _NOMINAL_VALUE = re.compile(r"""\s*(?:(['"])((?:(?!\1)[^\\]|\\.)*)\1|([^\s,}'"][^\s,}]*))\s*(,?)""")
 _NOMINAL_END = re.compile(r"\s*\}")
-_MEKA_LABELS = re.compile(r"(?:^|[\s:])-C\s+(-?\d+)")
+_MEKA_LABELS = re.compile(r"(?:^|[\s:])-C\s+(-?\d{1,9})(?!\d)")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 _UTF8_MARK, _UTF16_MARKS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 
@@ -222,7 +222,7 @@ def _parse_attribute(text: str, path: str, line: int) -> Attribute:
         date_format = _date_format(java)
         if date_format is None:
             raise refuse(
-                f"the date format has a part that is not supported (known: {', '.join(_DATE_LETTERS)})",
+                f"the date format has a part twice, or one that is not supported (known: {', '.join(_DATE_LETTERS)})",
                 "write the dates as numbers, or leave the attribute out with --drop",
                 java,
             )
@@ -253,9 +253,10 @@ def _date_format(java: str) -> str | None:
         if match[0].startswith("'"):
             parts.append((match[1].replace("''", "'") or "'").replace("%", "%%"))
         elif match[2]:
-            if match[0] not in _DATE_LETTERS:
+            part = _DATE_LETTERS.get(match[0])
+            if part is None or part in parts:
                 return None
-            parts.append(_DATE_LETTERS[match[0]])
+            parts.append(part)
         else:
             parts.append(match[0].replace("%", "%%"))
     return "".join(parts)

@@ -209,7 +209,7 @@ class IndexedTextReader:
         index = text.partition(":")[0]
         base = self.feature_base
         if ":" in text and index.isascii() and index.isdigit():
-            if int(index) < base:
+            if base and not index.strip("0"):  # no number of Python's, which have at most 4 300 digits
                 problem, cure = "feature 0 came, but features count from 1", self.base_cure
             elif self.header.n_features is not None:
                 top = self.header.n_features - 1 + base

@@ -124,7 +124,7 @@ def find_column(names: Sequence[str], column: str, what: str, *, file: str) -> i
     """Index of a column given by name or by its number from 1; `what` says what it was to be."""
     if column in names:
         return list(names).index(column)
-    if column.isdecimal() and 1 <= int(column) <= len(names):
+    if column.isdecimal() and len(column) < 10 and 1 <= int(column) <= len(names):
         return int(column) - 1
     closest = difflib.get_close_matches(column, names, n=3, cutoff=0.5)
     them = f"not the only column, {names[0]!r}" if len(names) == 1 else f"none of the {len(names):,} columns"

@@ -208,7 +208,8 @@ def test_names_that_are_no_utf8_are_latin1(write: Any) -> None:
         ("@relation r\n@attribute a {x,y\n@data\n", 2, "list of values {value, value} is malformed"),
         ("@relation r\n@attribute a {}\n@data\n", 2, "list of values {value, value} is malformed"),
         ("@relation r\n@attribute a relational\n@data\n", 2, "numeric, real, integer, {value, value}, string"),
-        ("@relation r\n@attribute a date 'yyyy-QQ'\n@data\n", 2, "date format has a part that is not supported"),
+        ("@relation r\n@attribute a date 'yyyy-QQ'\n@data\n", 2, "or one that is not supported"),
+        ("@relation r\n@attribute a date 'yyyy-MM y'\n@data\n", 2, "the date format has a part twice"),
         ("@attribute a real\n%\n@attribute 'a' real\n@data\n", 3, "declared in line 1 already"),
     ],
 )
@@ -486,6 +487,11 @@ def test_impossible_date(write: Any) -> None:
     with pytest.raises(DataError, match=r"a date like 2001-02-03 was expected\n.*format in line 2") as caught:
         read(write(arff(["x date yyyy-MM-dd", "y {0,1}"], ["2001-02-30,0"])))
     assert (caught.value.line, caught.value.value) == (5, "2001-02-30")
+
+
+def test_impossible_date_in_a_format_that_is_not_utf_8(write: Any) -> None:
+    with pytest.raises(DataError, match="a date like 2001°02 was expected"):
+        read(write(arff(["x date yyyy°MM", "y {0,1}"], ["2001,0"]).encode("latin-1")))
 
 
 def test_first_error_in_the_file_is_reported(write: Any) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from numpy.lib import format as npy
 
-from mlfs_dask.errors import DataError, DoesNotFitError
+from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.storage import sources
 from mlfs_dask.storage.readers import compressed_io, csv, lines, mulan_xml, tenx
 from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
@@ -124,6 +124,28 @@ def test_rows_that_no_memory_holds(tmp_path: Path, width: int) -> None:
     (tmp_path / "y.mtx").write_text("%%MatrixMarket matrix array integer general\n4 1\n1\n0\n1\n0\n")
     with pytest.raises(DoesNotFitError, match=f"a row of {width:,} features and 1 labels"):
         read_pair(tmp_path / "x.mtx", tmp_path / "y.mtx")
+
+
+DIGITS = "1" * 5000
+"""More than Python makes a number of."""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("x.svm", f"0 {DIGITS}:1\n", "a feature index below"),
+        ("x.svm", f"0 1:1\n0 {'0' * 5000}:1\n1 1:1\n", "feature 0 came, but features count from 1"),
+        ("x.xmlc", f"1 2 2\n0 {DIGITS}:1\n", "a feature index from 0 to 1 was expected"),
+        ("x.arff", f"@relation 'r: -C {DIGITS}'\n@attribute a {{0,1}}\n@data\n1\n", "nothing tells which"),
+        ("x.csv", "a,b\n1,0\n", "the label '1111"),
+    ],
+)
+def test_numbers_of_thousands_of_digits(tmp_path: Path, name: str, text: str, problem: str) -> None:
+    (tmp_path / name).write_text(text)
+    labels = LabelSpec(columns=(DIGITS,)) if name == "x.csv" else LabelSpec()
+    keys = {"feature_base": "1"} if "feature 0" in problem else {}
+    with pytest.raises((DataError, UsageError), match=problem):
+        read_through(tmp_path / name, ReadOptions(labels=labels, keys=keys))
 
 
 def test_sizes_beyond_64_bits(tmp_path: Path) -> None:
