@@ -31,10 +31,12 @@ from numpy.typing import NDArray
 
 from mlfs_dask import runtime
 from mlfs_dask._version import __version__
-from mlfs_dask.errors import MlfsError
+from mlfs_dask.errors import StoreAccessError
 from mlfs_dask.fingerprints import code_digest, digest_of
 from mlfs_dask.json_text import parse_json
 from mlfs_dask.redaction import redact
+from mlfs_dask.storage.access import access_error
+from mlfs_dask.storage.object_store import RemoteObjects
 
 logger = logging.getLogger(__name__)
 
@@ -112,10 +114,10 @@ class FolderCheckpoint(Checkpoint):
         try:
             with runtime.stage("saving a checkpoint"):
                 self.folder.write(_STATE, self.key, arrays, facts)
-        except Exception as error:  # a full disk, or any error of an object store client: the job can continue
-            if not isinstance(error, OSError) and not self.folder.is_remote:
-                raise
+        except OSError as error:  # a full disk: the job can continue
             logger.warning("no checkpoint could be written to %s: %s", self.folder, error)
+        except StoreAccessError as error:
+            logger.warning("no checkpoint could be written to %s: %s", self.folder, error.problem)
         self._saved_at = time.monotonic()
         self._saving_seconds = self._saved_at - started
         logger.info("checkpoint: %.1f s", self._saving_seconds)
@@ -150,8 +152,7 @@ class Folder:
     def holds_state(self) -> bool:
         """Whether a state is here, of any job."""
         if self.is_remote:
-            files, root = self._files()
-            return bool(files.exists(f"{root}/{_STATE}"))
+            return self._objects().exists(_STATE)
         return (Path(self.place) / _STATE).is_file()
 
     def write(self, file: str, key: str, arrays: Arrays, facts: Mapping[str, Any]) -> None:
@@ -171,9 +172,9 @@ class Folder:
             # would replace the last state by half of one.
             archive = io.BytesIO()
             _write_npz(archive, content)
-            files, root = self._files()
-            files.makedirs(root, exist_ok=True)
-            files.pipe_file(f"{root}/{file}", archive.getvalue())
+            objects = self._objects()
+            objects.make()
+            objects.write(file, archive.getvalue())
             return
         folder = Path(self.place)
         folder.mkdir(parents=True, exist_ok=True)
@@ -194,18 +195,16 @@ class Folder:
 
         Raises
         ------
-        MlfsError
+        StoreAccessError
             The file exists and cannot be read now. To start from the beginning would overwrite it.
         """
         try:
             content = self._read_bytes(file)
         except FileNotFoundError:
             return None
-        except Exception as error:  # of the disk, or any error of an object store client
-            raise MlfsError(
-                f"the checkpoint {self.place}/{file} cannot be read: {error}\n  cure: try again when it can; without "
-                "--resume (resume=False) the job begins anew and overwrites it"
-            ) from error
+        except StoreAccessError as error:
+            cure = f"{error.cure}; without --resume (resume=False) the job begins anew and overwrites the checkpoint"
+            raise type(error)(error.store, error.problem, cure) from error
         try:
             return self._parse(content, key)
         except _DAMAGE as error:
@@ -214,10 +213,15 @@ class Folder:
 
     def _read_bytes(self, file: str) -> bytes:
         if self.is_remote:
-            files, root = self._files()
-            return bytes(files.cat_file(f"{root}/{file}"))
-        with (Path(self.place) / file).open("rb") as stream:
-            return stream.read()
+            return self._objects().read(file)
+        path = Path(self.place) / file
+        try:
+            with path.open("rb") as stream:
+                return stream.read()
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise access_error(str(path), error) from error
 
     def _parse(self, content: bytes, key: str) -> State | None:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
@@ -237,9 +241,7 @@ class Folder:
     def remove(self) -> None:
         """Remove all files and the folder."""
         if self.is_remote:
-            files, root = self._files()
-            if files.exists(root):
-                files.rm(root, recursive=True)
+            self._objects().remove("", recursive=True)
             return
         folder = Path(self.place)
         if folder.is_dir():
@@ -248,11 +250,8 @@ class Folder:
             with contextlib.suppress(OSError):  # somebody else's files are in it
                 folder.rmdir()
 
-    def _files(self) -> tuple[Any, str]:
-        from fsspec.core import url_to_fs
-
-        files, root = url_to_fs(self.place, **self._options)
-        return files, root.rstrip("/")
+    def _objects(self) -> RemoteObjects:
+        return RemoteObjects(self.place, self._options)
 
 
 #: Errors of content that is no archive of ours. (Of zipfile: wrong sums, and unknown flags and methods.)

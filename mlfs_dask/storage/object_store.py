@@ -195,6 +195,15 @@ class RemoteObjects:
         prefix = len(self.root) + 1
         return {path[prefix:]: int(info["size"]) for path, info in found.items()}
 
+    def names(self, key: str = "") -> list[str]:
+        """Names in a folder; none where the server does not list them."""
+        path = f"{self.root}/{key}".rstrip("/")
+        try:
+            found = self._request(lambda: self.filesystem.ls(path, detail=False))
+        except (FileNotFoundError, StoreNotAllowedError):
+            return []
+        return [PurePosixPath(each).name for each in found]
+
     def look(self, expected: Iterable[str], wanted: Collection[str]) -> tuple[dict[str, int | None], dict[str, bytes]]:
         """What opening a store needs of a server, all of it requested at the same time.
 
@@ -257,7 +266,7 @@ class RemoteObjects:
         """Remove an object, or all below one, if it is there."""
         remove = functools.partial(self.filesystem.rm, recursive=True) if recursive else self.filesystem.rm_file
         with contextlib.suppress(FileNotFoundError):
-            self._request(lambda: remove(f"{self.root}/{key}"), verb="write")
+            self._request(lambda: remove(f"{self.root}/{key}".rstrip("/")), verb="write")
 
     def _request(self, request: Callable[[], Any], *, verb: Literal["read", "write"] = "read") -> Any:
         return answer(request, self.path, verb=verb)

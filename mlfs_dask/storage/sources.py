@@ -17,6 +17,9 @@ from mlfs_dask.storage.object_store import is_url, is_web, local_path, open_file
 
 _READ_BYTES = 4 << 20
 
+#: What a Zarr array or group of version 3 or 2 has at its root, one of them.
+ZARR_ROOTS = ("zarr.json", ".zgroup", ".zarray")
+
 
 @dataclass(frozen=True)
 class Source:
@@ -90,8 +93,9 @@ def _examine_remote(source: str, storage_options: Mapping[str, Any] | None) -> l
     except (FileNotFoundError, StoreNotAllowedError) as error:
         if is_web(source):
             # A web server knows files alone, and may not show a folder; a store is known by its root.
-            with contextlib.suppress(FileNotFoundError, StoreNotAllowedError):
-                return [_remote_source(source, filesystem, f"{path}/zarr.json")]
+            for root in ZARR_ROOTS:
+                with contextlib.suppress(FileNotFoundError, StoreNotAllowedError):
+                    return [_remote_source(source, filesystem, f"{path}/{root}")]
         if isinstance(error, StoreNotAllowedError):
             raise
         raise DataError("there is no such object", file=source, cure="check the URL") from None

@@ -15,10 +15,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import Result
 
 from mlfs_dask import runtime
+from mlfs_dask.checkpoints import Folder, job, keep_checkpoints
+from mlfs_dask.errors import StoreNotAllowedError, StoreUnavailableError
 from mlfs_dask.storage import access
 from mlfs_dask.storage.object_store import RemoteObjects
 from tests.cli.web_server import Refusals, WholeFiles, refusing_s3, serve
@@ -188,6 +191,43 @@ def test_checkpoints_in_an_object_store(bucket: str, table: Path, run: Run, run_
     assert resumed["selected"] == whole["selected"]
     assert resumed["objective"] == whole["objective"]
     assert not RemoteObjects(checkpoints.checkpoint_place(place)).exists()
+
+
+def test_checkpoints_in_an_object_store_that_is_throttled(
+    bucket: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    import s3fs
+
+    monkeypatch.setattr(access, "FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(runtime, "WARNING_SECONDS", 0.0)
+    folder = Folder(f"{bucket}/throttled.checkpoint")
+    refusals = Refusals({"state.npz": [503, 503, None, 503, 503, None]})
+    monkeypatch.setattr(s3fs.S3FileSystem, "retries", 1)  # which it makes without a word
+    s3fs.S3FileSystem.clear_instance_cache()
+    with refusing_s3(os.environ["AWS_ENDPOINT_URL"], refusals) as address, monkeypatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", address)
+        folder.write("state.npz", "key", {"x": np.arange(3)}, {})
+        state = folder.read("state.npz", "key")
+        assert state is not None
+        assert state.arrays["x"].tolist() == [0, 1, 2]
+        assert refusals.given == 4
+        assert caplog.text.count("SlowDown: refused; asked again for up to 60 s") == 4
+        patch.setattr(access, "RETRY_SECONDS", 0.1)
+        for refusal, error, words in (
+            (503, StoreUnavailableError, "it does not answer: 503 "),
+            (403, StoreNotAllowedError, "no permission to read it (403 "),
+        ):
+            refusals.planned = {"state.npz": itertools.repeat(refusal)}
+            with pytest.raises(error, match=re.escape(words)) as raised:
+                folder.read("state.npz", "key")
+            assert "without --resume" in str(raised.value)
+        with keep_checkpoints(folder, every=0), job(method="m", params={}, digest="d") as checkpoint:
+            checkpoint.save({"x": np.arange(4)}, {})
+        assert f"no checkpoint could be written to {folder}: no permission to write it" in caplog.text
+    s3fs.S3FileSystem.clear_instance_cache()
+    assert folder.holds_state
+    folder.remove()
+    assert not folder.holds_state
 
 
 def test_an_object_store_that_is_throttled(

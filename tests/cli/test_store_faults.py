@@ -10,7 +10,9 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
+import zarr
 from click.testing import Result
 
 from mlfs_dask import runtime
@@ -117,27 +119,47 @@ def test_workers_say_what_a_server_refuses(folder: Path, run: Run, tmp_path: Pat
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Holds rows as text, plain and packed."""
+    """Holds rows as text, plain and packed, and as arrays of Zarr and AnnData."""
     folder = tmp_path_factory.mktemp("sources")
     rows = [f"{i % 7},{i % 3},{i % 2}" for i in range(50)]
     text = "\n".join(["f1,f2,a", *rows]).encode()
     (folder / "t.csv").write_bytes(text)
     (folder / "t.csv.gz").write_bytes(gzip.compress(text))
+    X, Y = np.arange(100.0).reshape(50, 2) % 7, np.arange(50)[:, None] % 2
+    for version in (2, 3):
+        pair = zarr.open_group(folder / f"v{version}.zarr", mode="w", zarr_format=version)
+        pair.create_array("X", data=X, chunks=(25, 2))
+        pair.create_array("Y", data=Y, chunks=(25, 1))
+    data = zarr.open_group(folder / "anndata.zarr", mode="w")
+    data.create_array("X", data=X, chunks=(5, 2), shards=(25, 2))
+    data.create_array("obsm/labels", data=Y, chunks=(25, 1))
+    for frame in ("obs", "var"):
+        data.create_group(frame)
     return folder
 
 
-@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
+SOURCES = {
+    "t.csv": ("t.csv",),
+    "t.csv.gz": ("t.csv.gz",),
+    "v2.zarr": ("v2.zarr/.zgroup", "X/.zarray", "X/1.0"),
+    "v3.zarr": ("v3.zarr/zarr.json", "X/zarr.json", "X/c/1/0"),
+    "anndata.zarr": ("anndata.zarr/zarr.json", "obsm/labels/zarr.json", "X/c/1/0"),
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
 def test_a_source_is_read_from_a_server_that_refuses_for_a_while(
     name: str, sources: Path, run: Run, tmp_path: Path
 ) -> None:
-    refusals = Refusals({name: [503, "reset", 429]})
+    refusals = Refusals({key: [503, "reset", 429] for key in SOURCES[name]})
+    labels = ("--label-columns", "a") if "csv" in name else ()
     with serve(sources, refusals.handler()) as address:
-        done = run("convert", f"{address}/{name}", tmp_path / "far.zarr", "--label-columns", "a")
+        done = run("convert", f"{address}/{name}", tmp_path / "far.zarr", *labels)
     assert done.exit_code == 0, done.stderr
-    assert refusals.given == 3
+    assert refusals.given == 3 * len(SOURCES[name])
     assert f"mlfs: {address}/{name}: " in done.stderr
     assert "asked again for up to 60 s" in done.stderr
-    assert run("convert", sources / name, tmp_path / "near.zarr", "--label-columns", "a").exit_code == 0
+    assert run("convert", sources / name, tmp_path / "near.zarr", *labels).exit_code == 0
     digests = [open_dataset(tmp_path / f"{place}.zarr").digest for place in ("near", "far")]
     assert digests[0] == digests[1]
 
@@ -146,9 +168,13 @@ def test_a_source_on_a_server_that_refuses_for_good(
     sources: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(access, "RETRY_SECONDS", 0.1)
-    for refusal, kind, words in ((503, "unavailable", "it does not answer: 503"), (403, "not_allowed", "(403")):
-        with serve(sources, Refusals({"t.csv": itertools.repeat(refusal)}).handler()) as address:
-            done = run("convert", f"{address}/t.csv", tmp_path / "t.zarr", "--label-columns", "a", "--json")
+    for (name, key), (refusal, kind, words) in itertools.product(
+        (("t.csv", "t.csv"), ("v3.zarr", "X/c/1/0"), ("anndata.zarr", "X/zarr.json")),
+        ((503, "unavailable", "it does not answer: 503"), (403, "not_allowed", "(403")),
+    ):
+        labels = ("--label-columns", "a") if name == "t.csv" else ()
+        with serve(sources, Refusals({key: itertools.repeat(refusal)}).handler()) as address:
+            done = run("convert", f"{address}/{name}", tmp_path / "t.zarr", *labels, "--json")
         assert json.loads(done.stdout)["error"]["kind"] == kind, done.stderr
         assert words in done.stderr
         assert ("To go on where it stopped: mlfs convert" in done.stderr) == (kind == "unavailable")

@@ -26,7 +26,7 @@ from mlfs_dask.storage.readers.encoded import (
     texts_of,
 )
 from mlfs_dask.storage.readers.label_columns import check_distinct, find_column
-from mlfs_dask.storage.readers.matrix import DAMAGE, Pair, Rows, damage_in, matrix_reader, open_hdf5
+from mlfs_dask.storage.readers.matrix import Pair, Rows, damage_in, matrix_reader, open_hdf5
 
 _LABELS = "obsm/labels"
 _DEFAULTS = ReadOptions()
@@ -82,12 +82,11 @@ def open_anndata(path: str, options: ReadOptions = _DEFAULTS) -> Reader:
 @contextlib.contextmanager
 def _open_root(path: str, options: ReadOptions) -> Iterator[Any]:
     if path.rstrip("/").lower().endswith(".zarr") or Path(path).is_dir():
-        import zarr
+        from mlfs_dask.storage.readers.zarr_nodes import open_node  # which .h5ad does not need
 
-        try:
-            root = zarr.open_group(path, mode="r", storage_options=options.storage_options or None)
-        except DAMAGE as error:
-            raise DataError(f"there is no Zarr group: {error}", file=path, cure="check the path") from error
+        root = open_node(path, options)
+        if is_array(root):
+            raise DataError("it is one Zarr array, a group was expected", file=path, cure="check the path and --format")
         with damage_in(path, "the store"):
             yield root
         return

@@ -16,6 +16,7 @@ from mlfs_dask.storage.readers import compressed_io
 from mlfs_dask.storage.readers.base import LabelSpec, Reader, ReadOptions
 from mlfs_dask.storage.readers.compressed_io import format_suffix
 from mlfs_dask.storage.readers.concat import concatenate
+from mlfs_dask.storage.sources import ZARR_ROOTS
 
 logger = logging.getLogger(__name__)
 
@@ -179,7 +180,8 @@ def _holds_one(path: str, name: str, options: ReadOptions) -> bool:
         from mlfs_dask.storage.readers.npz import matrices_in
 
         return len(matrices_in(path, options)) == 1
-    from mlfs_dask.storage.readers.zarr_pair import is_matrix, open_node
+    from mlfs_dask.storage.readers.zarr_nodes import open_node
+    from mlfs_dask.storage.readers.zarr_pair import is_matrix
 
     return is_matrix(open_node(path, options))
 
@@ -248,14 +250,14 @@ def _is_svmlight_word(word: str) -> bool:
 
 def _is_zarr_folder(path: str) -> bool:
     folder = Path(path)
-    return any((folder / name).is_file() for name in ("zarr.json", ".zgroup", ".zarray"))
+    return any((folder / name).is_file() for name in ZARR_ROOTS)
 
 
 def _kind_of_zarr(path: str, options: ReadOptions) -> str:
     from mlfs_dask.storage.readers.anndata import is_anndata
     from mlfs_dask.storage.readers.encoded import is_array
     from mlfs_dask.storage.readers.matrix import damage_in
-    from mlfs_dask.storage.readers.zarr_pair import open_node
+    from mlfs_dask.storage.readers.zarr_nodes import open_node
 
     node: Any = open_node(path, options)
     with damage_in(path, "the store"):

@@ -13,7 +13,8 @@ from typing import Any
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers.base import ReadOptions
 from mlfs_dask.storage.readers.encoded import encoding_of, is_array, rows_of, texts_of
-from mlfs_dask.storage.readers.matrix import DAMAGE, MatrixReader, Pair, damage_in, matrix_reader
+from mlfs_dask.storage.readers.matrix import MatrixReader, Pair, damage_in, matrix_reader
+from mlfs_dask.storage.readers.zarr_nodes import open_node
 
 X_KEYS = ("X", "x", "data", "features")
 Y_KEYS = ("Y", "y", "labels", "target", "targets")
@@ -46,22 +47,6 @@ def open_zarr_pair(paths: str | Sequence[str], options: ReadOptions = _DEFAULTS)
                     names[key] = texts_of(root[key], file=paths[0])
     opener = functools.partial(_open_pair, paths, options)
     return matrix_reader(" ".join(paths), opener, drop=options.drop, **names)
-
-
-def open_node(path: str, options: ReadOptions) -> Any:
-    """The Zarr array or group at a path.
-
-    Raises
-    ------
-    DataError
-        There is none.
-    """
-    import zarr
-
-    try:
-        return zarr.open(path, mode="r", storage_options=options.storage_options or None)
-    except DAMAGE as error:
-        raise DataError(f"there is no Zarr array or group: {error}", file=path, cure="check the path") from error
 
 
 def is_matrix(node: Any) -> bool:

@@ -194,7 +194,7 @@ def test_other_names(tmp_path: Path) -> None:
     for path in (folder, file):
         np.testing.assert_array_equal(read_all(open_anndata(str(path)))[0], X)
     np.testing.assert_array_equal(read_all(open_source([str(folder)]))[1], Y)
-    with pytest.raises(DataError, match="there is no Zarr group"):
+    with pytest.raises(DataError, match="there is no Zarr array or group"):
         open_anndata(str(tmp_path / "no.zarr"))
 
 

@@ -1,0 +1,97 @@
+"""Zarr arrays and groups of others, on disk or at a URL, for reading.
+
+What lies at a URL is requested as everything else is: time-outs, repeated requests and messages are those of
+`mlfs_dask.storage.access`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import zarr
+from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
+
+from mlfs_dask.errors import DataError
+from mlfs_dask.storage.object_store import RemoteObjects, is_url
+from mlfs_dask.storage.readers.base import ReadOptions
+from mlfs_dask.storage.readers.matrix import DAMAGE
+
+if TYPE_CHECKING:
+    from zarr.abc.store import ByteRequest
+    from zarr.core.buffer import Buffer, BufferPrototype
+
+
+def open_node(path: str, options: ReadOptions) -> Any:
+    """The Zarr array or group at a path.
+
+    Raises
+    ------
+    DataError
+        There is none.
+    StoreAccessError
+        A server does not answer, or does not allow it.
+    """
+    source: Any = RemoteStore(RemoteObjects(path, options.storage_options)) if is_url(path) else path
+    try:
+        return zarr.open(source, mode="r")
+    except DAMAGE as error:
+        raise DataError(f"there is no Zarr array or group: {error}", file=path, cure="check the path") from error
+
+
+class RemoteStore(Store):
+    """Zarr's view of objects at a URL. Requests are made in threads: one that is repeated keeps no other waiting."""
+
+    supports_writes = False
+    supports_deletes = False
+    supports_listing = True
+
+    def __init__(self, objects: RemoteObjects) -> None:
+        super().__init__(read_only=True)
+        self._objects = objects
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RemoteStore) and self._objects.path == other._objects.path
+
+    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+        try:
+            content = await asyncio.to_thread(self._request(key, byte_range))
+        except (FileNotFoundError, IsADirectoryError):
+            return None
+        return prototype.buffer.from_bytes(content)
+
+    def _request(self, key: str, byte_range: ByteRequest | None) -> Callable[[], bytes]:
+        match byte_range:
+            case RangeByteRequest(start, stop):
+                return functools.partial(self._objects.read_range, key, start, stop)
+            case OffsetByteRequest(start):
+                return functools.partial(self._objects.read_range, key, start)
+            case SuffixByteRequest(count):
+                return functools.partial(self._objects.read_range, key, -count)
+        return functools.partial(self._objects.read, key)
+
+    async def get_partial_values(
+        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
+    ) -> list[Buffer | None]:
+        return list(await asyncio.gather(*(self.get(key, prototype, part) for key, part in key_ranges)))
+
+    async def exists(self, key: str) -> bool:
+        return await asyncio.to_thread(self._objects.exists, key)
+
+    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        for name in await asyncio.to_thread(self._objects.names, prefix):
+            yield name
+
+    def list(self) -> NoReturn:
+        raise NotImplementedError  # nor does Zarr need it for reading
+
+    def list_prefix(self, prefix: str) -> NoReturn:
+        raise NotImplementedError
+
+    async def set(self, key: str, value: Buffer) -> NoReturn:
+        raise NotImplementedError
+
+    async def delete(self, key: str) -> NoReturn:
+        raise NotImplementedError
