@@ -18,10 +18,14 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import measuring
+import numpy as np
 from measuring import GIB, RESULTS, selection
+
+if TYPE_CHECKING:
+    from mlfs_dask.selectors.costs import Plan
 
 report = partial(measuring.report, "load", RESULTS)
 
@@ -182,14 +186,48 @@ def clients(folder: Path) -> None:
 
 
 TERABYTES, WORKERS = 100, 1000
-PASSES = {"elc": 1, "mfsir, 50 iterations": 52}
+#: Method, features, labels, and parameters: those of the stores on which the seconds were measured.
+LARGE_JOBS: dict[str, tuple[str, int, int, dict[str, Any]]] = {
+    "elc": ("elc", 1000, 100, {}),
+    "mfsir, 50 iterations": ("mfsir", 200, 20, {"graph": "anchors", "max_iter": 50}),
+}
 
 #: Scheduler's seconds for a task.
 TASK_SECONDS = 0.001
 
 
+def planned(method: str, d: int, q: int, parameters: dict[str, Any], *, total: int, partitions: int) -> Plan:
+    """The plan of a job on as many bytes of dense float32, on `WORKERS` workers of one core and 1 GiB."""
+    from mlfs_dask.runtime import Resources
+    from mlfs_dask.selectors import get_method
+    from mlfs_dask.storage.chunking import CHUNK_BYTES
+    from mlfs_dask.typing import Profile
+
+    n = total // (4 * d)
+    profile = Profile(
+        n=n,
+        d=d,
+        q=q,
+        sparse=False,
+        dtype=np.dtype(np.float32),
+        nonzeros=n * d,
+        label_nonzeros=3 * n,
+        partitions=partitions,
+        block_rows=CHUNK_BYTES // (4 * d),
+        block_bytes=CHUNK_BYTES,
+        buffer_bytes=2 * CHUNK_BYTES,
+        read_bytes=total,
+    )
+    resources = Resources(WORKERS, 1, GIB, 16 * GIB, client=object())
+    plan: Plan = get_method(method)(n_features_to_select=10, **parameters).plan(profile, resources)
+    return plan
+
+
 def estimate(folder: Path) -> None:
     """100 TB of dense float32 on 1 000 workers of one core, from what was measured on two."""
+    from mlfs_dask.primitives.pass_plan import MAX_RUNS, RUNS_PER_SLOT
+    from mlfs_dask.storage.chunking import MAX_PARTITIONS, PARTITION_BYTES
+
     measured = json.loads((RESULTS / "partitions.json").read_text())["rows"]
     speeds = json.loads((RESULTS / "workers.json").read_text())["rows"]
     iterative = json.loads((RESULTS / "iterative" / "workers.json").read_text())["rows"]
@@ -199,19 +237,19 @@ def estimate(folder: Path) -> None:
     }
     many = next(row for label, row in measured.items() if row["partitions"] > 1000 and label.startswith("elc"))
     rows = {}
-    from mlfs_dask.storage.chunking import MAX_PARTITIONS, PARTITION_BYTES
-
     total = TERABYTES * 10**12
-    planned = max(PARTITION_BYTES, total // MAX_PARTITIONS)
-    for partition_bytes, word in ((PARTITION_BYTES, "64 MB"), (planned, "1 GB, as `mlfs convert` makes them")):
+    chosen = max(PARTITION_BYTES, total // MAX_PARTITIONS)
+    for partition_bytes, word in ((PARTITION_BYTES, "64 MB"), (chosen, "1 GB, as `mlfs convert` makes them")):
         count = -(-total // partition_bytes)
-        for name, passes in PASSES.items():
+        for name, job in LARGE_JOBS.items():
+            plan = planned(*job, total=total, partitions=count)
+            tasks = plan.tasks / plan.passes
             reading = total / WORKERS / bytes_a_second[name]
             overhead = 2 * many["ms_per_partition"] / 1e3 * count / WORKERS  # measured on two workers
-            tasks = WORKERS * 16
             rows[f"{name}, partitions of {word}"] = {
                 "partitions": count,
-                "hours": passes * (reading + overhead + TASK_SECONDS * tasks) / 3600,
+                "hours": plan.passes * (reading + overhead + TASK_SECONDS * tasks) / 3600,
+                "tasks_a_reading": tasks,
                 "reading_s": reading,
                 "overhead_s": overhead,
                 "scheduler_s": TASK_SECONDS * tasks,
@@ -224,8 +262,9 @@ def estimate(folder: Path) -> None:
         f"{TERABYTES} TB of dense float32 on {WORKERS:,} workers of one core, reckoned from `partitions` and tables of "
         "one worker, for a store that is read as fast as a warm disk. What breaks first in partitions of 64 MB are "
         "the root metadata: whoever opens the store reads and holds a list of 1.6 million objects, and every worker "
-        "gets the offsets of all partitions in every pass. So `mlfs convert` makes at most 100 000 partitions. Tasks "
-        "do not grow with the data: 16 for each worker",
+        "gets the offsets of all partitions in every pass. So `mlfs convert` makes at most 100 000 partitions. "
+        f"However large the data, a reading has at most {MAX_RUNS:,} tasks, or {RUNS_PER_SLOT} for each worker where "
+        "that is more, and a seventh as many that merge, as planned",
         rows,
     )
 

@@ -53,6 +53,7 @@ COLUMNS = {
     "hours": "hours",
     "reading_s": "a reading, s",
     "overhead_s": "of partitions, s",
+    "tasks_a_reading": "tasks a reading",
     "scheduler_s": "of tasks, s",
     "opening_seconds": "opening, s",
     "client_growth_MiB": "client growth MiB",
