@@ -258,7 +258,8 @@ def _text(result: dict[str, Any]) -> str:
     passes, peak = "none: nothing was read", f"{driver} on the driver"
     if result["passes"]:
         passes = f"{result['passes']} ({size(result['bytes_read'])} read, {number_of(result['tasks'], 'task')})"
-        peak = f"{worker} a worker (planned {planned}), {peak}"
+        if result["peak_worker_bytes"]:  # the exact graph of rows is made without workers
+            peak = f"{worker} a worker (planned {planned}), {peak}"
     rows: list[tuple[str, str]] = [
         ("method", result["method"]),
         ("kept", f"{result['k']:,} of {number_of(result['d'], 'feature')}: {shown}"),

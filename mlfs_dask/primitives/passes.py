@@ -441,7 +441,8 @@ class PassRecord:
     tasks, bytes_read : int
     seconds : float
     peak_worker_bytes : int
-        Largest resident bytes of any process that ran one of its tasks, while the pass ran.
+        Largest resident bytes of any process that ran one of its tasks, while the pass ran; with a cluster of any of
+        its workers, and 0 where the pass was made without them.
     """
 
     tasks: int
@@ -569,6 +570,8 @@ def _read(
         results, peaks = _compute(source, lambda: build_pass(source, statistics, plan), plan, resources)
     else:
         results, peaks = _run_here(source, statistics, plan)
+        if resources.client is not None:  # of which no worker had a part
+            peaks = {}
     seconds = time.perf_counter() - started
     runtime.emit("pass-done", label=label, seconds=seconds)
     logger.info("%s: %d tasks, %.3f s", label, plan.tasks, seconds)

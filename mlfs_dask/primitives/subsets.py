@@ -207,7 +207,7 @@ def read_rows(
         out = np.empty((profile.n, width), profile.float_dtype)
     statistic = RowsInMemory(profile, columns, out)
     ((X, Y),), record = run_pass(source, [statistic], runtime.own_resources(resources), label=label)
-    return X, Y, record
+    return X, Y, record if resources.client is None else replace(record, peak_worker_bytes=0)
 
 
 def _stacked(pieces: list[sp.csr_array], columns: int, dtype: Any) -> sp.csr_array:

@@ -313,6 +313,7 @@ class AccessMFS(IterativeSelector):
             each.append(NormalProduct(scaling, placeholder(d, q)))
         update = self._update_flops(profile)
         loop = Reading("rows", tuple(each), times=self.max_iter, typical=TYPICAL_ITERATIONS, flops=update)
+        sample = RowSample(self._sampled(profile, m) if m else np.empty(0, np.int64), profile)
         arrays = [HeldArray("M and W", "4 d q", first="anchors"), HeldArray("Z'X", "2 m d", first="anchors")]
         if has_gram:
             arrays += [
@@ -325,10 +326,21 @@ class AccessMFS(IterativeSelector):
                 HeldArray("sketch of X'X", "4 d r", first=sketch.name),
             ]
         arrays.append(HeldArray("anchors' points", "4 p q", first="anchors", last="anchors"))
+        if m:
+            arrays.append(
+                HeldArray("sample", "sample", "V1", first="anchors" if has_gram else sketch.name, last="anchors")
+            )
         few, many = TYPICAL_ITERATIONS
         return Cost(
             steps=(first, *([] if has_gram else [sketch]), anchor_work(profile, m, 2 * q), loop),
-            sizes={"d": d, "q": q, "m": m, "r": min(SKETCH, d), "p": len(self._sampled(profile, m)) if m else 0},
+            sizes={
+                "d": d,
+                "q": q,
+                "m": m,
+                "r": min(SKETCH, d),
+                "p": len(sample.chosen),
+                "sample": sample.result_bytes,
+            },
             arrays=arrays
             if has_gram
             else [a._replace(first=sketch.name) if a.first == "anchors" and not a.last else a for a in arrays],
@@ -359,16 +371,15 @@ class AccessMFS(IterativeSelector):
         """Algorithm 2, the graph of rows going through anchors."""
         profile, checkpoint, max_iter = passes.source.profile, checkpoints.current(), int(self.max_iter)
         lambda_, theta = float(self.lambda_), float(self.theta)
-        results = iter(passes.run("moments and sample", *self._first_statistics(profile)))
-        products, labels = next(results), next(results)
-        sample, m = next(results) if theta > 0 else None, self._n_anchors(profile, profile.d)
+        products, labels, *others = passes.run("moments and sample", *self._first_statistics(profile))
+        sample, m = others.pop(0) if theta > 0 else None, self._n_anchors(profile, profile.d)
         moments = FeatureMoments(products.n, products.mean, products.m2)
         self._refuse(moments, products.unknown)
         self._require_known(labels, profile.n)
         duplicates = DuplicateLabels(labels.groups)
         scaling = standard_scaling(moments, standardise=self.standardise)
         M = duplicates.collapse(scaling.scale_rows(products.products.T))  # X'F of F = Y
-        gram = scale_gram(next(results), scaling.factor) if profile.d <= self.gram_cap else None
+        gram = scale_gram(others.pop(), scaling.factor) if profile.d <= self.gram_cap else None
 
         regression, image = self._regression(passes, gram, scaling, products, M)
         state = load_state(checkpoint, passes.records)
@@ -382,6 +393,7 @@ class AccessMFS(IterativeSelector):
             W, mean, U, T, coupling = (state.arrays[name] for name in _PREDICTION)
             prediction = replace(prediction, W=W, mean=mean, U=U, T=T, coupling=coupling)
             regression.restore(state.arrays)
+        del sample
         for t in range(trace.iterations + 1, max_iter + 1):
             W = prediction.W
             needed = [] if regression.direction is None else [NormalProduct(scaling, regression.direction)]

@@ -111,7 +111,7 @@ class Report:
     plan : dict
         What had been projected.
     peak_worker_bytes, peak_driver_bytes : int
-        As measured. In process the two are the same process.
+        As measured. In process the two are the same process; of a cluster whose workers had no part the first is 0.
     iterations : int
     converged : bool or None
     objective : list of float

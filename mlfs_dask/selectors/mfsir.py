@@ -281,9 +281,11 @@ class MFSIR(IterativeSelector):
             arrays.append(HeldArray("Krylov space", "2 d products block", first=products.name, last=products.name))
         if m:
             arrays.append(HeldArray("anchors", "2 m d", first="anchors"))
-            arrays.append(HeldArray("sample, standardised", "sample", "V1", first="anchors", last="anchors"))
+            arrays.append(
+                HeldArray("sample and standardised copies of it", "sample", "V1", first="anchors", last="anchors")
+            )
             arrays.append(HeldArray("k-means", "4 m d", first="anchors", last="anchors"))
-        sampled = len(self._sampled(profile, m)) if m else 0
+        sample = RowSample(self._sampled(profile, m) if m else np.empty(0, np.int64), profile)
         stored = 12 * -(-profile.nonzeros // max(profile.n, 1)) if profile.sparse else 8 * d
         few, many = TYPICAL_ITERATIONS
         return Cost(
@@ -296,7 +298,7 @@ class MFSIR(IterativeSelector):
                 "m": m,
                 "block": block,
                 "products": spectral.MAX_PRODUCTS,
-                "sample": 2 * sampled * stored,
+                "sample": sample.result_bytes + 2 * len(sample.chosen) * stored,
             },
             arrays=arrays,
             loads_trees=m > 0,
@@ -331,14 +333,13 @@ class MFSIR(IterativeSelector):
     def _fit_with_anchors(self, passes: PassRunner) -> Scores:
         profile, checkpoint = passes.source.profile, checkpoints.current()
         d, alpha, max_iter = profile.d, float(self.alpha), int(self.max_iter)
-        results = iter(passes.run("moments and sample", *self._first_statistics(profile)))
-        moments, labels = next(results), next(results)
+        moments, labels, *others = passes.run("moments and sample", *self._first_statistics(profile))
         self._refuse(moments, labels.unknown)
         scaling = standard_scaling(moments)
         anchors, gamma = None, 0.0
         if self.beta > 0:
-            anchors, gamma = self._place_anchors(next(results), self._n_anchors(profile, d), scaling)
-        gram = scale_gram(next(results), scaling.factor) if d <= self.gram_cap else None
+            anchors, gamma = self._place_anchors(others.pop(0), self._n_anchors(profile, d), scaling)
+        gram = scale_gram(others.pop(), scaling.factor) if d <= self.gram_cap else None
 
         state = load_state(checkpoint, passes.records)
         if state is not None:

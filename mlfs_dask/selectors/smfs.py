@@ -404,6 +404,7 @@ class SMFS(IterativeSelector):
         anchors, gram = self._place_landmarks(passes, sample, scaling, weights)
         recovery = RowRecovery(anchors, None, None, self._alpha(labels), weights, coded)
         recovery = replace(recovery, U=_values_of_sample(recovery, sample))
+        del sample
 
         state = load_state(checkpoint, passes.records)
         (start,) = passes.run("start", RecoveredRows(scaling, recovery))

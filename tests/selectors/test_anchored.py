@@ -117,6 +117,15 @@ def test_two_workers_give_what_the_twin_gives(form, workers, stores):
         module.check(quiet(module.anchored(**parameters), *lazy), wanted)
 
 
+@pytest.mark.cluster
+@pytest.mark.usefixtures("workers")
+@pytest.mark.parametrize("method", MODULES)
+def test_workers_have_no_part_in_the_exact_graph(method, stores):
+    selector = get_method(method)(2, graph="exact", max_iter=1)
+    report = quiet(selector, stores("nothing", sparse=False)).report_
+    assert report.peak_worker_bytes == 0 < report.peak_driver_bytes
+
+
 # ---------------------------------------------------------------- hard data
 
 

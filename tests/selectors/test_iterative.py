@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
+import weakref
 
 import dask.array as da
 import dask.dataframe as dd
@@ -15,8 +16,10 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.primitives.row_sources import as_rows
+from mlfs_dask.primitives.sample import RowSample
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import get_method
+from mlfs_dask.selectors.costs import PassRunner
 
 HERE = Resources(1, 1, 2**33, 2**33)
 
@@ -42,6 +45,34 @@ def test_no_room_is_planned_for_more_neighbours_than_there_are_rows(method, neig
         for k in (29, 10**9)
     }
     assert driver[10**9] == driver[29]
+
+
+@pytest.mark.parametrize(("method", "copies"), [("mfsir", 2), ("smfs", 0), ("access-mfs", 0)])
+def test_the_sample_of_rows_is_planned_and_freed_before_the_loop(method, copies, monkeypatch):
+    samples, readings = [], []
+    finalize, run = RowSample.finalize, PassRunner.run
+
+    def watched(self, state):
+        sample = finalize(self, state)
+        samples.append((self.result_bytes, sample.X.size * 8, weakref.ref(sample.X)))
+        return sample
+
+    def look(self, name, *statistics, **options):
+        if name == "rows":
+            readings.append([held() is None for _, _, held in samples])
+        return run(self, name, *statistics, **options)
+
+    monkeypatch.setattr(RowSample, "finalize", watched)
+    monkeypatch.setattr(PassRunner, "run", look)
+    with warnings.catch_warnings(action="ignore"):
+        selector = get_method(method)(2, graph="anchors", max_iter=3, tol=0.0).fit(
+            X, Y if method == "mfsir" else with_unknown(Y, "entries")
+        )
+    assert readings
+    assert all(freed == [True] for freed in readings)
+    ((stored, as_float64, _),) = samples
+    (planned,) = (size for name, size in selector.report_.plan["arrays"].items() if name.startswith("sample"))
+    assert planned >= stored + copies * as_float64
 
 
 def with_unknown(Y, coding):

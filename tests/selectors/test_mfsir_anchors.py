@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,6 +14,10 @@ from scipy import sparse as sp
 from mlfs_dask.blocks.anchors import place_anchors
 from mlfs_dask.blocks.heat_kernel import mean_degree
 from mlfs_dask.blocks.latent_rows_compiled import sweep_nonnegative
+from mlfs_dask.primitives.row_sources import as_rows
+from mlfs_dask.primitives.sample import SampledRows
+from mlfs_dask.primitives.scaling import Scaling
+from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.mfsir import MFSIR
 from tests.reference import mfsir as exact_twin
 from tests.reference import mfsir_anchors as twin
@@ -139,3 +145,19 @@ def test_anchors_are_the_exact_form_with_their_graph(alpha, gamma):
         if np.abs(U - before).max() < 1e-13:
             break
     assert pytest.approx(best, abs=1e-8) == V
+
+
+def test_placing_anchors_holds_what_was_planned():
+    n, d = 3000, 400
+    X = np.random.default_rng(0).normal(size=(n, d)).astype(np.float32)
+    selector, scaling = MFSIR(2, graph="anchors"), Scaling(np.zeros(d), np.ones(d))
+    planned = selector.plan(as_rows(X, X[:, :2] > 0), Resources(1, 1, 2**33, 2**33)).arrays
+    selector._place_anchors(SampledRows(X[:300], sp.csr_array((300, 2))), 50, scaling)  # libraries are loaded
+    tracemalloc.start()
+    try:
+        selector._place_anchors(SampledRows(X.copy(), sp.csr_array((n, 2))), selector.n_anchors, scaling)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    held = sum(planned[name] for name in ("sample and standardised copies of it", "k-means", "anchors"))
+    assert 0.8 * held < peak < 1.05 * held
