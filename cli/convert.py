@@ -216,10 +216,13 @@ def convert(
 @contextlib.contextmanager
 def _standard_input() -> Iterator[str]:
     """A temporary file of what comes from standard input: readers look at a file more than once."""
+    from mlfs_dask.redaction import call_file
+
     with tempfile.TemporaryDirectory(prefix="mlfs-") as folder:
         path = Path(folder) / "standard-input"
         with path.open("wb") as file:
             shutil.copyfileobj(click.get_binary_stream("stdin"), file, 1 << 20)
+        call_file(str(path), "standard input")
         yield str(path)
 
 

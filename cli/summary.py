@@ -36,5 +36,4 @@ def summary_text(summary: dict[str, Any]) -> str:
         ("made by", f"{s['command'] or 'unknown'} ({s['created']}, mlfs-dask {s['version']})"),
         ("digest", s["digest"]),
     ]
-    rows += [("warning", warning) for warning in s.get("warnings", ())]
     return table(rows)

@@ -1,4 +1,4 @@
-"""Secrets in URLs, which are never repeated: not in messages, logs, records, stores or pages."""
+"""How messages, logs, records, stores and pages call files: without secrets in URLs, which are never repeated."""
 
 from __future__ import annotations
 
@@ -12,9 +12,24 @@ _TOKEN = re.compile(r"(https?|ftp)://[^/\s@:]+@")
 _PARAMETER = re.compile(r"([?&#;][^=&#;]+=)[^&#;]*")
 _HIDDEN = "***"
 
+#: Names by which people know files, by path.
+_names: dict[str, str] = {}
+
+
+def call_file(path: str, name: str) -> None:
+    """Have this process call a file by another name, such as what was read into it.
+
+    Examples
+    --------
+    >>> call_file("/tmp/mlfs-5f/standard-input", "standard input")
+    >>> redact("/tmp/mlfs-5f/standard-input, line 2: a number was expected")
+    'standard input, line 2: a number was expected'
+    """
+    _names[path] = name
+
 
 def redact(text: str) -> str:
-    """A text in which the URLs have no user names with passwords, and no values of parameters.
+    """A text in which the URLs have no user names with passwords, and no values of parameters; and files their names.
 
     Signatures and tokens are values of parameters; which ones, every provider calls in its own way.
 
@@ -25,6 +40,8 @@ def redact(text: str) -> str:
     >>> redact("https://host:8443/a.csv?X-Amz-Signature=5f2e&v=2"), redact("abfs://data@account/x.zarr")
     ('https://host:8443/a.csv?X-Amz-Signature=***&v=***', 'abfs://data@account/x.zarr')
     """
+    for path, name in _names.items():
+        text = text.replace(path, name)
     return _URL.sub(lambda url: _redact_url(url[0]), text) if "://" in text else text
 
 

@@ -170,9 +170,12 @@ def q_values(statistic: NDArray[np.float64], null: NDArray[np.float64]) -> NDArr
     >>> q_values(np.array([5.0, 0.1]), np.array([[0.3, 0.2], [0.1, 0.4]]))
     array([0.4, 1. ])
     """
-    from scipy.stats import false_discovery_control
-
     pooled = np.sort(null, axis=None)
     above = len(pooled) - np.searchsorted(pooled, statistic, side="left")
-    result: NDArray[np.float64] = false_discovery_control((1 + above) / (1 + len(pooled)), method="bh")
+    p = (1 + above) / (1 + len(pooled))
+    # scipy.stats.false_discovery_control does the same; its import takes 50 MiB and 0.7 s.
+    order = np.argsort(p)
+    adjusted = p[order] * len(p) / np.arange(1, len(p) + 1)
+    result = np.empty(len(p))
+    result[order] = np.minimum.accumulate(adjusted[::-1])[::-1].clip(max=1.0)
     return result

@@ -186,6 +186,10 @@ def test_convert_of_standard_input(run: Run, tmp_path: Path, monkeypatch: pytest
         assert (done.returncode, done.stderr) == (0, b"")
         assert open_dataset(store).shape == ((2, 1), (2, 2))[number]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["0.zarr", "1.zarr"]
+    assert '"path":"standard input"' in (store / "zarr.json").read_text()
+    command = [sys.executable, "-m", "mlfs_dask", "convert", "-", str(store), "--n-labels", "1", "--force"]
+    wrong = subprocess.run(command, input=b"x,a\n1,0\n2,b\n", capture_output=True, text=False, check=False)
+    assert (wrong.returncode, wrong.stderr.splitlines()[0][:36]) == (3, b"mlfs: standard input, line 3, column")
     refused = run("convert", "-", tmp_path / "t.zarr", "--resume")
     assert (refused.exit_code, "standard input cannot be read again" in refused.stderr) == (2, True)
 
@@ -194,7 +198,9 @@ def test_minus_one_is_said_and_settled(run: Run, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("x,a,b\n1,-1,1\n2,1,-1\n3,1,1\n")
     words = ("convert", tmp_path / "t.csv", tmp_path / "t.zarr", "--n-labels", "2")
     said = run(*words)
-    assert "labels are -1 and 1 and never 0, so -1 is taken as negative; say --labels-unknown -1" in said.stderr
+    warning = "labels are -1 and 1 and never 0, so -1 is taken as negative; say --labels-unknown -1"
+    assert (said.stdout + said.stderr).count(warning) == 1
+    assert warning in said.stderr
     settled = run(*words, "--labels-unknown", "-1", "--force")
     assert (settled.exit_code, "-1" in settled.stderr) == (0, False)
     assert open_dataset(tmp_path / "t.zarr").rows.label_counts[0].tolist() == [1, 1]

@@ -35,7 +35,7 @@ if __name__ == "__main__":  # workers import nothing of this
         if get_method(method).typical_iterations:  # methods with a loop use all of them
             load_libraries()
             client.run(load_libraries)
-        report = get_method(method)(10, **parameters).fit(open_dataset(store)).report_
+        report = get_method(method)(**{"n_features_to_select": 10} | parameters).fit(open_dataset(store)).report_
     print(json.dumps([report.peak_worker_bytes, report.peak_driver_bytes, report.plan]))
 """
 
@@ -44,6 +44,7 @@ PARAMETERS = {
     "smfs": {"graph": "anchors", "max_iter": 2, "n_trees": 30},
     "access-mfs": {"graph": "anchors", "max_iter": 3},
     "laplacian": {},
+    "elc": {"n_features_to_select": "auto"},
 }
 
 
@@ -63,8 +64,8 @@ def stores(tmp_path_factory):
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("method", PARAMETERS)
-def test_peaks_are_within_a_quarter_of_the_plan(method, stores, tmp_path):
-    store = stores / ("all.zarr" if method == "mfsir" else "some.zarr")
+def test_peaks_are_within_the_plan_and_a_quarter_of_it(method, stores, tmp_path):
+    store = stores / ("all.zarr" if method in ("mfsir", "elc") else "some.zarr")
     script = tmp_path / "fit.py"
     script.write_text(FIT)
     command = [sys.executable, str(script), str(store), method, json.dumps(PARAMETERS[method])]
@@ -73,4 +74,4 @@ def test_peaks_are_within_a_quarter_of_the_plan(method, stores, tmp_path):
     worker, driver, plan = json.loads(ran.stdout.splitlines()[-1])
     found = worker / plan["peak_worker_bytes"], driver / plan["peak_driver_bytes"]
     assert min(found) >= 0.75, found
-    assert max(found) <= 1.05, found  # pages of libraries that a pass brings in: up to 6 MiB measured
+    assert max(found) <= 1, found

@@ -493,7 +493,8 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
         separated by commas) and ``header`` (yes or no; by default a first line of nothing but numbers, other
         than 0, 1, 2... or 1, 2, 3..., is taken for a row).
     tabs : bool
-        The delimiter is a tab; otherwise whichever of ``, ; tab |`` occurs most in the first line.
+        The delimiter is a tab; otherwise whichever of ``, ; tab |`` occurs most in the first line, or a blank where
+        none does and names are quoted.
 
     Raises
     ------
@@ -547,14 +548,20 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
         data_start = len(_BOM) if sample.startswith(_BOM) else 0
         if "header" not in options.keys:
             logger.warning(
-                "%s: no header row: the first line holds numbers, and is not taken for names (--key header=yes)", path
+                "%s: no header row: the first line holds numbers, and is not taken for names (--key header=yes)",
+                redact(path),
             )
     unique_names(names, file=path, line=header_line)
     body = sample[data_start:]
     # What is longer than a sample was cut off anywhere.
     whole = len(body) if len(sample) < SAMPLE_BYTES else _record_end(body, len(body)) or len(body)
     complete = body[:whole]
+    has_row_names = not headerless and _has_row_names(complete, len(names), delimiter)
+    if has_row_names:
+        names = ("", *names)
     ignored = _ignored_columns(complete, names, delimiter, headerless=headerless)
+    if has_row_names:
+        ignored[0] = "the names of rows, as R writes them"
     for column, content in ignored.items():
         logger.warning("%s: column %d has no name and holds %s: it is left out", redact(path), column + 1, content)
     features, labels = split_columns(names, options.labels, drop=options.drop, ignored=ignored, file=path)
@@ -644,8 +651,22 @@ def _first_record(sample: bytes, path: str, *, tabs: bool) -> tuple[str, list[st
         ) from error
     outside = re.sub('"[^"]*"', "", text)
     delimiter = "\t" if tabs else max(",;\t|", key=outside.count)
+    # R's write.table separates quoted names with blanks, which names themselves may hold.
+    if delimiter not in outside and '" ' in text:
+        delimiter = " "
     _, fields = next(_records(text, delimiter))
     return delimiter, [name.strip() for name in fields], sample.count(b"\n", 0, start) + 1, end
+
+
+def _has_row_names(sample: bytes, named: int, delimiter: str) -> bool:
+    """Whether records begin with a name of their row, for which the header of R's write.table has no field."""
+    records = [fields for _, fields in _records(sample.decode("utf-8", "replace"), delimiter)]
+    if not records or len(records[0]) != named + 1:
+        return False
+    # Rows that end in a delimiter have an empty field more; names of rows are not empty, and none is there twice.
+    whole = [fields for fields in records if len(fields) == named + 1]
+    row_names = {fields[0] for fields in whole}
+    return len(row_names) == len(whole) and "" not in row_names and any(fields[-1] for fields in whole)
 
 
 def _ignored_columns(sample: bytes, names: Sequence[str], delimiter: str, *, headerless: bool) -> dict[int, str]:

@@ -240,6 +240,34 @@ def test_a_trailing_delimiter_is_no_column(write, caplog: pytest.LogCaptureFixtu
     np.testing.assert_array_equal(read_all(reader)[1], [[0], [1]])
 
 
+ROW_NAMES = "the names of rows, as R writes them"
+
+
+@pytest.mark.parametrize(("delimiter", "quote"), [(" ", '"'), ("\t", '"'), ("\t", ""), (",", '"')])
+def test_row_names_of_write_table_are_left_out(
+    write, caplog: pytest.LogCaptureFixture, delimiter: str, quote: str
+) -> None:
+    """R: write.table(data.frame(a = c(7, 6.5), b = c(NA, 2), y = 0:1, row.names = c("r1", "r2")), sep = ...)."""
+    table = '"a" "b" "y"\n"r1" 7 NA 0\n"r2" 6.5 2 1\n'.replace(" ", delimiter).replace('"', quote)
+    path = write(table)
+    reader = open_csv(path, LAST)
+    assert caplog.messages == [LEFT_OUT.format(path, 1, ROW_NAMES)]
+    assert (reader.header.feature_names, reader.header.label_names) == (("a", "b"), ("y",))
+    X, Y = read_all(reader)
+    np.testing.assert_array_equal(X, [[7, np.nan], [6.5, 2]])
+    np.testing.assert_array_equal(Y, [[0], [1]])
+    short = write(table + delimiter.join(("r3", "5", "1\n")))
+    with pytest.raises(DataError, match=r"line 4.*4 fields were expected, as in the header; this row has 3"):
+        read_all(open_csv(short, LAST))
+
+
+@pytest.mark.parametrize("rows", ["1,0,\n2,1,\n", "1,5,0\n1,6,1\n", ",5,0\n1,6,1\n"])
+def test_a_field_too_many_is_no_row_name_where_it_may_be_something_else(write, rows: str) -> None:
+    """A delimiter at the end; names that are there twice, or empty."""
+    with pytest.raises(DataError, match="2 fields were expected, as in the header; this row has 3"):
+        read_all(open_csv(write("a,y\n" + rows), LAST))
+
+
 def test_what_data_frames_of_arrays_write(write) -> None:
     frame = pd.DataFrame([[5, 6, 1], [7, 8, 0]])
     reader = open_csv(write(frame.to_csv()), LAST)
