@@ -1,9 +1,9 @@
-"""`auto`: the one-pass methods judged on held-out rows, and the best of them.
+"""`auto`: methods judged on held-out rows, and the best of them.
 
-Methods whose scores follow from sums over the rows are candidates. One reading brings the sums that any candidate
-begins with, and a sample of rows. The candidates learn from a part of the sample, a linear model judges the features
-that they choose on the rest, and the ranking of the best comes from the sums of all rows: M. Stone, "Cross-validatory
-choice and assessment of statistical predictions", Journal of the Royal Statistical Society B 36 (1974) 111-147,
+One reading brings the sums that any candidate begins with, and a sample of rows. The candidates learn from a part of
+the sample, and a linear model and nearest neighbours judge the features that they choose on the rest. The ranking of
+the best comes from the sums of all rows, or from the sample where that has all rows: M. Stone, "Cross-validatory choice
+and assessment of statistical predictions", Journal of the Royal Statistical Society B 36 (1974) 111-147,
 doi:10.1111/j.2517-6161.1974.tb00994.x.
 """
 
@@ -18,15 +18,17 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
+from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.blocks.label_order import average_precision
 from mlfs_dask.blocks.linear import forward_block
+from mlfs_dask.blocks.neighbours import COMPILED_PAIRS, NearestRows, scratch_bytes
 from mlfs_dask.blocks.row_draws import shuffled_places
 from mlfs_dask.errors import DoesNotFitError, UsageError, closest, number_of, parameter
 from mlfs_dask.primitives.counts import Ranges
 from mlfs_dask.primitives.gram import Gram, scale_gram
-from mlfs_dask.primitives.moments import FeatureMoments
+from mlfs_dask.primitives.moments import FeatureMoments, Moments
 from mlfs_dask.primitives.passes import (
     CachedStatistic,
     MergeableStatistic,
@@ -44,7 +46,6 @@ from mlfs_dask.row_subset import RowSubset
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import METHODS, get_method, method_name
 from mlfs_dask.selectors.base import BaseSelector, Scores, rank, unknown_labels_error
-from mlfs_dask.selectors.candidates import CandidateSelector
 from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, Work, project, require_driver
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed
@@ -61,9 +62,11 @@ JUDGED_ROWS = 4096
 #: weak penalty. A model of a strong one, k or the number of rows, makes little of them and does not see the difference.
 PENALTY = 1.0
 
-#: Candidates that have to be named. Up to `n_candidates` features their scores follow from sums of one reading, too,
-#: but fits take m³ operations, or a loop, for m features, and each is fitted up to six times.
-ON_REQUEST = ("grro", "mico", "qpmlfs")
+#: Rows that are asked for the labels of a row: the default of ML-kNN.
+NEIGHBOURS = 10
+
+#: Candidates beside the filters, where none are named: those whose fits, up to six of each, are short.
+BESIDE_FILTERS = ("ami", "qpmlfs", "scls", "spfs")
 
 #: Steps of the plan.
 RANGES, STATISTICS, FITS, JUDGEMENT, SCORES = "ranges", "statistics", "fits", "judgement", "scores"
@@ -82,7 +85,7 @@ class _Candidate:
     cost : Cost
         Of a fit to all rows.
     statistics : tuple of CachedStatistic
-        All that such a fit reads.
+        All that such a fit reads; empty where the sample has all rows, and its last fit is to these, too.
     fit_bytes : int
         What a fit to the sampled rows takes of this process.
     """
@@ -99,6 +102,8 @@ class _Candidate:
     @property
     def array_bytes(self) -> int:
         """Bytes of the arrays that the driver holds of a fit to all rows."""
+        if not self.statistics:
+            return self.fit_bytes
         return sum(array.nbytes(self.cost.sizes) for array in self.cost.arrays)
 
     @property
@@ -121,20 +126,20 @@ class _SharedResults(PassRunner):
 
 
 class AutoSelector(BaseSelector):
-    """The one-pass method that held-out rows favour.
+    """The method that held-out rows favour.
 
-    Methods whose scores follow from sums over the rows are candidates. Each learns from four fifths of a sample of
-    rows; a ridge regression of the labels on the k features that it chooses is judged on the other rows by average
-    precision, in turn for every fifth. The method of the highest mean is taken, the first where several have it, and
-    ranks the features on all rows.
+    Each candidate learns from four fifths of a sample of rows. A ridge regression of the labels on the k features that
+    it chooses, and ten nearest neighbours by these features, are judged on the other rows by average precision, in turn
+    for every fifth. The method of the highest mean is taken, the first where several have it, and ranks the features on
+    all rows.
 
     Parameters
     ----------
     n_features_to_select : int or float, optional
         Number of features to keep, or a fraction of them; half by default. Which method is best depends on it.
     candidates : str, optional
-        Names of the methods to judge, between commas, with their default parameters: filters, `spfs`, `grro`, `mico`
-        and `qpmlfs`, whose scores follow from sums over the rows; by default the filters and `spfs`.
+        Names of the methods to judge, between commas, with their default parameters; by default the filters, `ami`,
+        `qpmlfs`, `scls` and `spfs`.
     missing : {"error", "mean", "median"}
         Missing feature values are an error, or are filled with the feature's mean or its median, which is that of
         16 384 rows drawn at random where there are more.
@@ -147,14 +152,16 @@ class AutoSelector(BaseSelector):
     missing values are filled with. The pass brings the sums of all candidates and a sample of 20 480 rows (fewer where
     they take more than 256 MiB), in which candidates and judge work without a pass. The only sums of size d × d are
     those of candidates that weigh features against one another, for at most 4 096 features; of more these would need a
-    second pass. Parts are held out until 4 096 rows are judged: one of a full sample, all five of 5 000 rows or fewer.
+    second pass. Methods that take several passes of this data are judged where the sample has all rows, which are then
+    in memory. Parts are held out until 4 096 rows are judged: one of a full sample, all five of 5 000 rows or fewer.
 
-    The judge is ridge regression on standardised features with a penalty of 1. A strong penalty hides what rare
-    features do to classifiers without one. Where the chosen features are more than the rows it learns from, as many of
-    the best are judged. With one label, rows are ordered by it in place of labels by row. Candidates that need a second
-    pass of this data, or do not fit the memory beside the others, are left out. The record's `extra` tells which was
-    taken (`chosen`), what was compared (`judged`), how many rows were judged, and what was left out and why
-    (`left_out`).
+    Both judges take standardised features, and a row counts the mean of its two average precisions. The penalty of the
+    regression is 1: a strong one hides what rare features do to classifiers without one. A label's score by neighbours
+    is the share of them that have it. Where the chosen features are more than the rows to learn from, as many of the
+    best are judged. With one label, rows are ordered by it in place of labels by row. Candidates that need a second
+    pass of more rows than the sample has, or do not fit the memory beside the others, are left out. The record's
+    `extra` tells which was taken (`chosen`), what was compared (`judged`), how many rows were judged, and what was left
+    out and why (`left_out`).
 
     Unknown labels (-1) are refused, as by the candidates.
 
@@ -175,13 +182,13 @@ class AutoSelector(BaseSelector):
     """
 
     method = "auto"
-    title = "The one-pass method that held-out rows favour"
+    title = "The method that held-out rows favour"
     paper = "Stone 1974, Journal of the Royal Statistical Society B 36, 111"
     doi = "10.1111/j.2517-6161.1974.tb00994.x"
     supervision = "supervised"
     choice_depends_on_k = True
     passes = "1 (+1 for ranges of data without them)"
-    memory = "worker: the sums of all candidates; driver: these, 3 times the sampled rows, and a fit to them"
+    memory = "worker: the sums of all candidates; driver: these, 4 times the sampled rows, and a fit to them"
 
     def __init__(
         self,
@@ -204,15 +211,15 @@ class AutoSelector(BaseSelector):
 
     def _names(self) -> list[str]:
         """Names of the methods to judge."""
-        known = [name for name in METHODS if _is_of_sums(get_method(name))]
+        known = [name for name in METHODS if name != self.method]
         if self.candidates is None:
-            return [name for name in known if name not in ON_REQUEST]
+            return [name for name in known if get_method(name).resamples_rows or name in BESIDE_FILTERS]
         names = list(dict.fromkeys(method_name(name.strip()) for name in str(self.candidates).split(",")))
         for name in names:
             if name not in known:
                 raise UsageError(
-                    f"{parameter('candidates')} names {name!r}, which is no method of sums over the rows. "
-                    f"{closest(name, known)} These can be judged: {', '.join(known)}."
+                    f"{parameter('candidates')} names {name!r}, which is no method that can be judged. "
+                    f"{closest(name, known)} There are: {', '.join(known)}."
                 )
         return names
 
@@ -258,7 +265,7 @@ class AutoSelector(BaseSelector):
         """The candidate of a name; or why there is none."""
         selector: Any = get_method(name)(
             n_features_to_select=self.n_features_to_select,
-            random_state=self._seed,  # of every method of sums
+            random_state=self._seed,
         )
         selector._label_names = self._label_names
         if self._feature_names is not None:
@@ -268,7 +275,10 @@ class AutoSelector(BaseSelector):
         read = [statistic for reading in readings for statistic in reading.statistics]
         statistics = tuple(statistic for statistic in read if isinstance(statistic, CachedStatistic))
         if len(readings) > 1 or len(statistics) < len(read):
-            return f"it takes {number_of(len(readings), 'reading')} of this data"
+            m, n = ((each if isinstance(each, Profile) else each.profile).n for each in (sampled, source))
+            if m < n:
+                return f"it takes {number_of(len(readings), 'reading')} of this data"
+            statistics = ()
         own = runtime.own_resources(resources)
         plan = require_driver(project(selector.cost(sampled, own), sampled, own), own, f"{name} on sampled rows")
         return _Candidate(selector, cost, statistics, plan.peak_driver_bytes - runtime.driver_bytes())
@@ -291,11 +301,13 @@ class AutoSelector(BaseSelector):
             steps.append(Reading(RANGES, (_ranges(profile),)))
         # Until ranges are known, the sums of some candidates are an estimate.
         steps.append(Reading(STATISTICS if known else f"estimated {STATISTICS}", (sample, *shared)))
-        fits = FOLDS * sum(candidate.flops for candidate in candidates)
-        judgement = FOLDS * len(candidates) * (m * columns**2 + columns**3 // 3)
-        taken = sum(candidate.flops for candidate in candidates)
-        steps += [Work(FITS, fits), Work(JUDGEMENT, judgement), Work(SCORES, taken)]
         held_out = math.ceil(m / FOLDS)
+        parts = min(FOLDS, math.ceil(JUDGED_ROWS / held_out))
+        fits = parts * sum(candidate.flops for candidate in candidates)
+        judgement = parts * len(candidates) * (m * columns**2 + columns**3 // 3 + 2 * held_out * m * columns)
+        taken = max(candidate.flops for candidate in candidates)
+        steps += [Work(FITS, fits), Work(JUDGEMENT, judgement), Work(SCORES, taken)]
+        row_bytes = 12 * -(-profile.nonzeros // max(profile.n, 1)) + 8 if profile.sparse else 8 * columns
         notes = [f"judges {', '.join(each.method for each in candidates)} on rows out of a sample of {m:,}"]
         notes += [f"{name} is left out: {reason}" for name, reason in left_out.items()]
         return Cost(
@@ -308,6 +320,8 @@ class AutoSelector(BaseSelector):
                 "h": held_out,
                 "e": min(held_out * profile.q, _BLOCK_ENTRIES),
                 "n": len(candidates),
+                "z": m * row_bytes,
+                "t": min(scratch_bytes(columns), 8 * held_out * m * (2 + 6 * columns)),
                 "s": sample.result_bytes,
                 "r": sum(statistic.result_bytes for statistic in shared),
                 "f": max(candidate.fit_bytes for candidate in candidates),
@@ -316,16 +330,20 @@ class AutoSelector(BaseSelector):
             arrays=[
                 HeldArray("ranges of features", "4 d"),
                 HeldArray("sums of all candidates", "r", "u1", first=FITS),
-                HeldArray("sampled rows and parts of them", "3 s", "u1", first=FITS, last=JUDGEMENT),
+                HeldArray("sampled rows", "s", "u1", first=FITS),
+                HeldArray("parts of them", "2 s", "u1", first=FITS, last=JUDGEMENT),
                 HeldArray("a fit to sampled rows", "f", "u1", first=FITS, last=FITS),
                 HeldArray("ridge regression", "5 c c", first=JUDGEMENT, last=JUDGEMENT),
                 HeldArray("its products", "4 c q", first=JUDGEMENT, last=JUDGEMENT),
-                HeldArray("predictions", "h q", first=JUDGEMENT, last=JUDGEMENT),
+                HeldArray("standardised rows", "z", "u1", first=JUDGEMENT, last=JUDGEMENT),
+                HeldArray("distances of rows", "t", "u1", first=JUDGEMENT, last=JUDGEMENT),
+                HeldArray("predictions", "3 h q", first=JUDGEMENT, last=JUDGEMENT),
                 HeldArray("order of labels", "8 e", first=JUDGEMENT, last=JUDGEMENT),
                 HeldArray("average precision of rows", "n m", first=JUDGEMENT),
                 HeldArray("a fit to all rows", "a", "u1", first=SCORES),
             ],
-            compiled=any(candidate.cost.compiled for candidate in candidates),
+            compiled=any(each.cost.compiled for each in candidates)
+            or (profile.sparse and held_out * m > COMPILED_PAIRS),
             notes=notes,
         )
 
@@ -345,13 +363,18 @@ class AutoSelector(BaseSelector):
         results: dict[str, Any] = {}
         for group, result in zip(groups, read, strict=True):
             results |= zip(group, [result] if len(group) == 1 else result, strict=True)
-        precision, n_judged = self._judge(candidates, rows, source, k, runtime.own_resources(passes.resources))
-        del rows
+        own = runtime.own_resources(passes.resources)
+        precision, n_judged = self._judge(candidates, rows, source, k, own)
         judged = compare(precision)
         best = int(np.argmax([row["average_precision"] for row in judged]))
         chosen = candidates[best]
-        plan = project(chosen.cost, source, passes.resources)
-        outcome = chosen.selector._score(_SharedResults(source, passes.resources, plan, results), k)
+        if chosen.statistics:
+            del rows
+            plan = project(chosen.cost, source, passes.resources)
+            outcome = chosen.selector._score(_SharedResults(source, passes.resources, plan, results), k)
+        else:
+            sampled = ArrayRows(rows.X, rows.Y, n_categories=source.features.n_categories)
+            outcome = self._fit_sampled(chosen, sampled, k, own)
         extra = {
             "chosen": chosen.method,
             "judged": [{"method": candidate.method, **row} for candidate, row in zip(candidates, judged, strict=True)],
@@ -395,18 +418,20 @@ class AutoSelector(BaseSelector):
                 X_test, truth = sample.X[held_out], sample.Y[held_out]
                 for candidate, precision in zip(candidates, found, strict=True):
                     with runtime.without_progress():
-                        scores = self._fit_sampled(candidate, rows, k, own)
+                        outcome = self._fit_sampled(candidate, rows, k, own)
+                        ranking = rank(outcome.scores) if outcome.ranking is None else outcome.ranking
                         # In the order of the data: the same set of features then gives the same numbers.
-                        chosen = np.sort(rank(scores)[: min(k, X.shape[0])])
-                        predicted = linear_scores(X[:, chosen], Y, X_test[:, chosen], own)
-                    precision.append(_precision(truth, predicted))
+                        chosen = np.sort(ranking[: min(k, X.shape[0])])
+                        data = X[:, chosen], Y, X_test[:, chosen], own
+                        judges = [_precision(truth, scores(*data)) for scores in (linear_scores, neighbour_scores)]
+                    precision.append(np.mean(judges, axis=0))
                     report_progress()
                 n_judged += int(held_out.sum())
         return np.array([np.concatenate(parts) if parts else np.empty(0) for parts in found]), n_judged
 
-    def _fit_sampled(self, candidate: _Candidate, rows: RowSource, k: int, own: Resources) -> NDArray[np.float64]:
+    def _fit_sampled(self, candidate: _Candidate, rows: RowSource, k: int, own: Resources) -> Scores:
         plan = project(candidate.selector.cost(rows, own), rows, own)
-        return candidate.selector._score(PassRunner(rows, own, plan), k).scores
+        return candidate.selector._score(PassRunner(rows, own, plan), k)
 
 
 def linear_scores(X: Any, Y: Any, X_test: Any, resources: Resources) -> NDArray[np.float64]:
@@ -442,6 +467,42 @@ def linear_scores(X: Any, Y: Any, X_test: Any, resources: Resources) -> NDArray[
     scores = np.empty((X_test.shape[0], Y.shape[1]))
     forward_block(X_test, W, scaling.centre, scores)
     scores += sums.positives / sums.n
+    return scores
+
+
+def neighbour_scores(X: Any, Y: Any, X_test: Any, resources: Resources) -> NDArray[np.float64]:
+    """Scores of labels by the nearest rows to learn from, on standardised features.
+
+    The share of the nearest rows that have a label, among which all rows to learn from count as one more: it orders
+    labels that as many of the nearest have.
+
+    Parameters
+    ----------
+    X, Y, X_test, resources
+        As of `linear_scores`.
+
+    Returns
+    -------
+    float64 array, shape (m, q)
+
+    Examples
+    --------
+    >>> from scipy import sparse as sp
+    >>> from mlfs_dask.runtime import current_resources
+    >>> X, Y = np.array([[0.0], [1.0], [2.0]]), sp.csr_array(np.array([[0], [0], [1]], dtype=np.int8))
+    >>> neighbour_scores(X, Y, np.array([[1.0]]), current_resources()).round(3)  # (1 + 1/3) / (3 + 1)
+    array([[0.333]])
+    """
+    n, k = X.shape
+    ((moments,), _) = run_pass(ArrayRows(X, Y), [Moments(k)], resources)
+    scaling = standard_scaling(moments)
+    h, neighbours = X_test.shape[0], min(NEIGHBOURS, n)
+    nearest = NearestRows(scaling.apply(X_test), None, neighbours, compiled=h * n > COMPILED_PAIRS)
+    nearest.add(scaling.apply(X), 0)
+    votes = np.ones(h * neighbours), nearest.indices.ravel(), np.arange(0, h * neighbours + 1, neighbours)
+    scores: NDArray[np.float64] = (sp.csr_array(votes, shape=(h, n)) @ Y).toarray()
+    scores += Y.sum(axis=0) / n
+    scores /= neighbours + 1
     return scores
 
 
@@ -483,11 +544,6 @@ def _precision(truth: Any, scores: NDArray[np.float64]) -> NDArray[np.float64]:
     step = max(1, _BLOCK_ENTRIES // scores.shape[1])
     parts = [slice(low, low + step) for low in range(0, len(scores), step)]
     return np.concatenate([average_precision(truth[part].toarray() > 0, scores[part]) for part in parts])
-
-
-def _is_of_sums(method: type[BaseSelector]) -> bool:
-    """Whether its scores follow from sums over the rows: of a filter always, of others up to so many features."""
-    return method.resamples_rows or issubclass(method, CandidateSelector)
 
 
 def _shared(candidates: Sequence[_Candidate]) -> list[dict[str, CachedStatistic]]:

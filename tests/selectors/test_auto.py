@@ -18,14 +18,15 @@ from mlfs_dask import caching, convert, open_dataset, runtime
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.runtime import current_resources
 from mlfs_dask.selectors import METHODS, auto, get_method
-from mlfs_dask.selectors.auto import AutoSelector, compare, linear_scores
+from mlfs_dask.selectors.auto import AutoSelector, compare, linear_scores, neighbour_scores
 from mlfs_dask.storage.convert import convert_reader
 from mlfs_dask.storage.readers.base import LabelSpec
 from mlfs_dask_cli.main import mlfs
 from tests.reference import auto as twin
 from tests.storage.memory_reader import make_reader
 
-METHODS_OF_SUMS = [name for name in METHODS if get_method(name).resamples_rows or name == "spfs"]
+METHODS_OF_SUMS = [name for name in METHODS if get_method(name).resamples_rows or name in ("qpmlfs", "spfs")]
+CANDIDATES = sorted([*METHODS_OF_SUMS, "ami", "scls"])
 
 
 def problem(seed=0, n=160, d=12, q=4):
@@ -48,7 +49,7 @@ def store(tmp_path_factory):
 @pytest.mark.parametrize("k", [2, 5])
 def test_equals_the_plain_twin(k):
     X, Y = problem()
-    methods = ["elc", "enm", "gmm", "label-entropy"]
+    methods = ["ami", "elc", "enm", "label-entropy"]
     means, below, errors, ranking = twin.auto(X, Y, k, methods, seed=3)
     found = AutoSelector(k, candidates=",".join(methods), random_state=3).fit(X, Y)
     table = found.report_.extra["judged"]
@@ -62,10 +63,11 @@ def test_equals_the_plain_twin(k):
 
 def test_one_candidate_is_that_method():
     X, Y = problem()
-    for name in ("elc", "enm"):
+    for name in ("ami", "elc", "enm", "smfs"):
         expected = get_method(name)(3).fit(X, Y)
         found = AutoSelector(3, candidates=name).fit(X, Y)
         assert np.array_equal(found.scores_, expected.scores_)
+        assert np.array_equal(found.ranking_, expected.ranking_)
         assert (found.report_.converged, found.report_.iterations) == (
             expected.report_.converged,
             expected.report_.iterations,
@@ -79,19 +81,32 @@ def test_methods_that_weigh_features_against_one_another_can_be_named():
     assert found.passes == found.plan["passes"]
 
 
-def test_methods_that_need_a_second_reading_of_this_data_are_left_out():
-    X, Y = problem(n=30, d=4_097)
-    found = AutoSelector(3, candidates="enm,spfs").fit(X, Y).report_.extra
-    assert found["left_out"] == {"spfs": "it takes 2 readings of this data"}
+def sample_of(rows, monkeypatch):
+    """Draw samples of so many rows."""
+    monkeypatch.setattr(auto, "JUDGED_ROWS", rows // auto.FOLDS)
+    monkeypatch.setattr("mlfs_dask.primitives.sample.FEWEST_ROWS", rows // auto.FOLDS)
 
 
-def test_every_method_of_sums_is_a_candidate():
+def test_methods_of_more_readings_learn_from_a_sample_of_all_rows(store):
+    found = AutoSelector(3, candidates="ami").fit(open_dataset(store)).report_
+    assert [row["method"] for row in found.extra["judged"]] == ["ami"]
+    assert get_method("ami")(3).fit(open_dataset(store)).report_.passes == 2
+    assert (found.passes, found.plan["passes"]) == (1, 1)
+
+
+def test_methods_of_more_readings_are_left_out_where_the_sample_has_not_all_rows(store, monkeypatch):
+    sample_of(100, monkeypatch)
+    found = AutoSelector(3, candidates="ami,enm").fit(open_dataset(store)).report_.extra
+    assert found["left_out"] == {"ami": "it takes 2 readings of this data"}
+    assert [row["method"] for row in found["judged"]] == ["enm"]
+
+
+def test_candidates_are_the_filters_and_those_beside_them():
     X, Y = problem()
     found = AutoSelector(3).fit(X, Y).report_.extra
-    assert [row["method"] for row in found["judged"]] == METHODS_OF_SUMS
+    assert [row["method"] for row in found["judged"]] == CANDIDATES
     assert found["judged_rows"] == len(X)
     assert found["left_out"] == {}
-    assert "auto" not in METHODS_OF_SUMS
 
 
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
@@ -106,6 +121,21 @@ def test_the_judge_is_ridge_regression_with_a_penalty_of_1(form):
     W = np.linalg.solve(Z.T @ Z + np.eye(4), Z.T @ (Y - Y.mean(axis=0)))
     found = linear_scores(form(X), sp.csr_array(Y), form(new), current_resources())
     assert found == pytest.approx(Y.mean(axis=0) + Z_new @ W, rel=1e-8, abs=1e-10)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
+def test_the_second_judge_is_ten_nearest_rows(form, monkeypatch):
+    rng = np.random.default_rng(0)
+    X, Y = 1e3 + 10.0 ** np.arange(4) * rng.normal(size=(30, 4)), (rng.random((30, 3)) < 0.4).astype(np.int8)
+    X[:, 2] = 5.0
+    new = 1e3 + 10.0 ** np.arange(4) * rng.normal(size=(6, 4))
+    std = np.where(np.arange(4) == 2, np.inf, X.std(axis=0))
+    distances = np.square((new[:, None] - X) / std).sum(axis=-1)
+    expected = [(Y[np.argsort(row)[:10]].sum(axis=0) + Y.mean(axis=0)) / 11 for row in distances]
+    data = form(X), sp.csr_array(Y), form(new), current_resources()
+    assert neighbour_scores(*data) == pytest.approx(np.array(expected), rel=1e-12)
+    monkeypatch.setattr(auto, "COMPILED_PAIRS", 0)
+    assert neighbour_scores(*data) == pytest.approx(np.array(expected), rel=1e-12)
 
 
 def test_candidates_are_compared_row_by_row():
@@ -156,7 +186,7 @@ def test_a_single_label_orders_the_rows():
 @given(st.data())
 def test_chunks_change_nothing(data):
     X, Y = problem(seed=1, n=60, d=8)
-    candidates = "br-cc,enm,label-entropy"
+    candidates = "ami,br-cc,enm,label-entropy"
     expected = AutoSelector(2, candidates=candidates).fit(X, Y)
 
     def cuts(size):
@@ -184,7 +214,7 @@ def test_one_reading_of_a_store_and_two_of_a_dask_array(store):
     stages = [event["label"] for event in events if event["kind"] == "stage"]
     assert stages == ["judging methods"]
     fits = next(event for event in events if event["kind"] == "stage")["parts"]
-    assert [event["kind"] for event in events].count("parts") == fits == 5 * len(METHODS_OF_SUMS)
+    assert [event["kind"] for event in events].count("parts") == fits == 5 * len(CANDIDATES)
 
 
 def test_statistics_in_the_cache_are_those_of_its_candidates(store, tmp_path):
@@ -199,8 +229,7 @@ def test_statistics_in_the_cache_are_those_of_its_candidates(store, tmp_path):
 
 
 def test_a_seed_draws_the_sample_and_its_parts(store, monkeypatch):
-    monkeypatch.setattr(auto, "JUDGED_ROWS", 20)
-    monkeypatch.setattr("mlfs_dask.primitives.sample.FEWEST_ROWS", 10)
+    sample_of(100, monkeypatch)
     dataset = open_dataset(store)
     found = [AutoSelector(3, random_state=seed).fit(dataset).report_.extra for seed in (0, 0, 1)]
     assert found[0] == found[1]
@@ -211,14 +240,14 @@ def test_a_seed_draws_the_sample_and_its_parts(store, monkeypatch):
 
 
 def test_rows_beyond_the_sample_count_in_the_ranking(store, monkeypatch):
-    monkeypatch.setattr(auto, "JUDGED_ROWS", 20)
-    monkeypatch.setattr("mlfs_dask.primitives.sample.FEWEST_ROWS", 10)
+    sample_of(100, monkeypatch)
     X, Y = problem()
     found = AutoSelector(3, candidates="enm").fit(open_dataset(store))
     assert found.scores_ == pytest.approx(get_method("enm")(3).fit(X, Y).scores_)
 
 
-def test_what_does_not_fit_one_reading_is_left_out():
+def test_what_does_not_fit_one_reading_is_left_out(monkeypatch):
+    sample_of(250, monkeypatch)
     rng = np.random.default_rng(0)
     X = sp.random_array((300, 2_000), density=0.02, rng=rng, format="csr")
     Y = (rng.random((300, 400)) < 0.05).astype(np.int8)
@@ -284,7 +313,7 @@ def test_a_feature_that_candidates_refuse_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("candidates", "message"),
     [
-        ("elc,smfs", "candidates names 'smfs', which is no method of sums over the rows"),
+        ("elc,smf", "candidates names 'smf', which is no method that can be judged.*smfs"),
         ("auto", "candidates names 'auto'"),
         ("", "candidates names ''"),
         ("enn", "enm"),
