@@ -94,14 +94,20 @@ def identify() -> Identity:
     return Identity(process_name(), {**versions(), CODE: code_digest(("",))})
 
 
-def _answer() -> Identity:
-    """Identity of a worker, which is made ready too."""
-    import zarr
+def _answer() -> Identity | str:
+    """Identity of a worker, which is made ready too, or what it cannot load.
 
-    register_sizes()
-    # Worker threads already read side by side.
-    zarr.config.set({"async.concurrency": 2})
-    return identify()
+    An OSError, as of a library that is missing, would be taken for a connection that was lost.
+    """
+    try:
+        import zarr
+
+        register_sizes()
+        # Worker threads already read side by side.
+        zarr.config.set({"async.concurrency": 2})
+        return identify()
+    except Exception as error:
+        return repr(error)
 
 
 def _error_of(check: Callable[[], None]) -> tuple[MlfsError | None]:

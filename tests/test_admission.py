@@ -104,18 +104,42 @@ def test_no_worker_is_left(scheduler_file: Path, start_worker: Callable[..., Any
     assert caught.value.exit_code == 5
 
 
-def test_a_worker_without_the_package(
-    scheduler_file: Path, start_worker: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+WITHOUT_PACKAGE = "import sys\nsys.modules['mlfs_dask'] = sys.modules['mlfs_dask.admission'] = None\n"
+WITHOUT_LIBRARY = """
+import sys
+
+class Finder:
+    @staticmethod
+    def find_spec(name, *_):
+        if name.partition(".")[0] in ("zarr", "numcodecs"):
+            raise OSError("libblosc.so: cannot open shared object file")
+
+sys.meta_path.insert(0, Finder)
+"""
+
+
+@pytest.mark.parametrize(
+    ("preload", "cause"),
+    [(WITHOUT_PACKAGE, "ModuleNotFoundError"), (WITHOUT_LIBRARY, "OSError('libblosc.so: cannot open")],
+    ids=["package", "library"],
+)
+def test_a_worker_without_what_it_needs(
+    scheduler_file: Path,
+    start_worker: Callable[..., Any],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    preload: str,
+    cause: str,
 ) -> None:
     block = tmp_path / "block.py"
-    block.write_text("import sys\nsys.modules['mlfs_dask'] = sys.modules['mlfs_dask.admission'] = None\n")
+    block.write_text(preload)
     start_worker()
     with connect(scheduler_file=str(scheduler_file)) as client:
         assert client is not None
         start_worker(block)
         client.wait_for_workers(2, timeout=60)
         assert fit().ranking_[:2].tolist() in ([0, 1], [1, 0])
-    assert "cannot load what it needs: ModuleNotFoundError" in caplog.text
+    assert f"cannot load what it needs: {cause}" in caplog.text
 
 
 def test_a_frozen_worker_is_left_out(
