@@ -73,6 +73,8 @@ def test_no_store_at_the_path(tmp_path):
         ELC(3).fit(tmp_path / "absent.zarr")
 
 
+# anndata 0.13 sets an option of pandas for every view, such as adata[:, ::-1], that pandas 3.1 deprecates.
+@pytest.mark.filterwarnings("ignore:The 'mode.chained_assignment' option is deprecated")
 @pytest.mark.parametrize("container", [np.asarray, sp.csr_matrix])
 def test_anndata_brings_labels_and_names(container):
     ad, pd = pytest.importorskip("anndata"), pytest.importorskip("pandas")
