@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Literal
 
@@ -154,6 +154,13 @@ class DataError(MlfsError, ValueError):
         if self.cure:
             text += f"\n  cure: {self.cure}"
         super().__init__(text)
+
+    def with_column_name(self, names: Sequence[str] | None) -> DataError:
+        """This error, its column called by its name instead of its index."""
+        column = self.column
+        if names is not None and isinstance(column, int):
+            column = str(names[column])
+        return DataError(self.problem, file=self.file, line=self.line, column=column, value=self.value, cure=self.cure)
 
     def __reduce__(self) -> tuple[object, ...]:
         # Exceptions cross process boundaries by pickle, which would pass the finished message as `problem`.

@@ -351,7 +351,10 @@ class Experiment:
                 Y = as_unknown(Y, part.labelled)
         source, records = table.part(rows, Y, self._resources)
         for k in missing:
-            selector = candidate.make_selector(k, seed).fit(source)
+            try:
+                selector = candidate.make_selector(k, seed).fit(source)
+            except DataError as error:  # rows have no names of features
+                raise error.with_column_name(table.names["feature"]) from error
             report = selector.report_
             facts["rankings"][str(k)] = selector.ranking_[:k].tolist()
             facts["fits"][str(k)] = {

@@ -189,8 +189,9 @@ class Table:
             if missing != "error":
                 refused, what = np.isinf(dense).any(axis=0), "infinite values"
             if refused.any():
+                column, names = int(columns[refused.argmax()]), self.names["feature"]
                 raise DataError(
-                    f"feature {int(columns[np.flatnonzero(refused)[0]])} has {what}",
+                    f"feature {column if names is None else repr(str(names[column]))} has {what}",
                     cure=f"fill missing values in ({parameter('missing', 'mean')}), replace infinite ones before "
                     "conversion, or leave the feature out (mlfs convert --drop)",
                 )

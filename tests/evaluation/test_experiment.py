@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -414,11 +415,17 @@ def test_what_does_not_fit_is_refused_before_anything_is_learnt(store: Path, mon
     assert not seen.parts
 
 
-def test_missing_feature_values_are_refused() -> None:
+def test_missing_feature_values_are_refused(tmp_path: Path) -> None:
     X, Y = planted()
-    X[3, 1] = np.nan
+    X[3::7, 1] = np.nan
     with pytest.raises(DataError, match="feature 1 has missing"):
         evaluate(X, "all", labels=Y, folds=2, k_grid="2")
+    store = make_store(tmp_path / "holes.zarr", X, Y)
+    name = re.escape(repr(str(mlfs.open_dataset(store).feature_names[1])))
+    with pytest.raises(DataError, match=f"feature {name} has missing"):
+        evaluate(store, "all", folds=2, k_grid="2")
+    with pytest.raises(DataError, match=f"column {name}: X contains NaN"):
+        evaluate(store, "elc", folds=2, k_grid="2")
 
 
 @pytest.mark.parametrize("how", ["mean", "median"])
