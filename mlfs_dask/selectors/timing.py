@@ -29,6 +29,9 @@ from mlfs_dask.typing import Block, RowSource
 TASK_SECONDS = 0.002
 MESSAGE_RATE = 5e8
 
+#: Seconds that a fit takes of data of a few rows: the plan, the cache, threads and their libraries.
+FIT_SECONDS = 0.04
+
 #: Share of a block, one over this, that a statistic is fed at first, and seconds up to which it is then fed the whole.
 PART = 8
 BLOCK_SECONDS = 0.3
@@ -77,7 +80,7 @@ def estimate_seconds(
             row_reading = (time.perf_counter() - started) / block.X.shape[0]
             totals = np.zeros(3)  # at most, typically at least and at most
             measured: dict[Any, _Speed] = {}
-            loading = 0.0
+            loading = FIT_SECONDS
             if cost.loads_trees:
                 loading += _seconds_of(lambda: importlib.import_module("sklearn.ensemble"))
             for step in cost.steps:

@@ -64,7 +64,8 @@ class Planned:
 
 @pytest.fixture
 def speeds(monkeypatch):
-    """A row takes 1/8 s in a statistic, and its result 1 s; libraries load in 3 s; reading takes no time."""
+    """A row takes 1/8 s in a statistic, and its result 1 s; libraries load in 3 s; reading and the fit take no time."""
+    monkeypatch.setattr(timing, "FIT_SECONDS", 0.0)
     monkeypatch.setattr(timing, "_measure", lambda statistic, block: timing._Speed(3.0, 0.125, 1.0))
     monkeypatch.setattr(timing, "_product_rate", lambda: 1e9)
     monkeypatch.setattr("time.perf_counter", lambda: 0.0)
@@ -89,6 +90,12 @@ def test_readings_and_work_add_up():
     # Two statistics in one reading; what the same one takes again is known, and loaded.
     both = [Reading("two", (Moments(30), Moments(30)))]
     assert seconds(both, HERE) == (2 * once + 3.0, None)
+
+
+def test_what_a_fit_takes_of_the_smallest_data_is_in_every_estimate(monkeypatch, speeds):
+    monkeypatch.setattr(timing, "FIT_SECONDS", 0.5)
+    loop = Work("loop", 10**9, times=10, typical=(2, 4))
+    assert seconds([loop], HERE) == (10.5, (2.5, 4.5))
 
 
 def test_work_that_is_no_product_is_tried_on_a_block(monkeypatch, speeds):
