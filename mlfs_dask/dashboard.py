@@ -30,15 +30,15 @@ def dashboard_link(client: Client) -> str | None:
     link = client.dashboard_link
     if not str(link).startswith(("http://", "https://")):
         return None
-    # Without a dashboard the scheduler has an HTTP server all the same, which knows no such page; without bokeh its
-    # page /status asks for bokeh. The list of plots is there with a dashboard alone.
-    plots = urllib.parse.urljoin(link, "individual-plots.json")
-    try:
-        # Not through a proxy: the scheduler is reached without one.
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(plots, timeout=ANSWER_SECONDS):
-            return str(link)
-    except (OSError, ValueError):
-        return None
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the scheduler is reached without a proxy
+    # Without a dashboard the scheduler has an HTTP server all the same. Without bokeh its page /status asks for bokeh, and
+    # there is no list of plots; with bokeh and --no-dashboard there is that list, and no /status.
+    for page in ("status", "individual-plots.json"):
+        try:
+            opener.open(urllib.parse.urljoin(link, page), timeout=ANSWER_SECONDS).close()
+        except (OSError, ValueError):
+            return None
+    return str(link)
 
 
 @contextlib.contextmanager

@@ -23,13 +23,19 @@ CLIENT: Any = SimpleNamespace()
 
 
 class Pages(http.server.BaseHTTPRequestHandler):
-    """Servers of a scheduler with a dashboard, and below /no-bokeh of one that only says what it needs."""
+    """Servers of schedulers.
+
+    One with a dashboard, below /no-bokeh one that only says what it needs, and below /closed what `--no-dashboard` leaves
+    of one that has bokeh.
+    """
+
+    pages = ("/status", "/individual-plots.json", "/no-bokeh/status", "/closed/individual-plots.json")
 
     def log_message(self, *_: object) -> None:
         pass
 
     def do_GET(self) -> None:
-        self.send_response(200 if self.path in ("/status", "/individual-plots.json", "/no-bokeh/status") else 404)
+        self.send_response(200 if self.path in self.pages else 404)
         self.end_headers()
 
 
@@ -50,6 +56,7 @@ def test_a_dashboard_is_named_where_it_answers(server: str, free_port: int) -> N
 
     assert link_of(f"{server}/status") == f"{server}/status"
     assert link_of(f"{server}/no-bokeh/status") is None
+    assert link_of(f"{server}/closed/status") is None
     assert link_of(f"{server}/none/status") is None, "the HTTP server of a scheduler without a dashboard"
     assert link_of(f"http://127.0.0.1:{free_port}/status") is None
     assert link_of("inproc://1/status") is None
