@@ -31,8 +31,8 @@ def dashboard_link(client: Client) -> str | None:
     if not str(link).startswith(("http://", "https://")):
         return None
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the scheduler is reached without a proxy
-    # Without a dashboard the scheduler has an HTTP server all the same. Without bokeh its page /status asks for bokeh, and
-    # there is no list of plots; with bokeh and --no-dashboard there is that list, and no /status.
+    # Without a dashboard the scheduler has an HTTP server all the same. Without bokeh its page /status asks for bokeh,
+    # and there is no list of plots; with bokeh and --no-dashboard there is that list, and no /status.
     for page in ("status", "individual-plots.json"):
         try:
             opener.open(urllib.parse.urljoin(link, page), timeout=ANSWER_SECONDS).close()

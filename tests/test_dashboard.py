@@ -25,8 +25,8 @@ CLIENT: Any = SimpleNamespace()
 class Pages(http.server.BaseHTTPRequestHandler):
     """Servers of schedulers.
 
-    One with a dashboard, below /no-bokeh one that only says what it needs, and below /closed what `--no-dashboard` leaves
-    of one that has bokeh.
+    One with a dashboard, below /no-bokeh one that only says what it needs, and below /closed what `--no-dashboard`
+    leaves of one that has bokeh.
     """
 
     pages = ("/status", "/individual-plots.json", "/no-bokeh/status", "/closed/individual-plots.json")
