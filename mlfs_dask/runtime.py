@@ -509,7 +509,19 @@ class TaskThreads(ThreadPool):
 
     def __init__(self, threads: int, name: str) -> None:
         self._stopped = threading.Event()
-        super().__init__(threads, name, initializer=_belong_to, initargs=(self._stopped,))
+        super().__init__(threads, name)
+
+    def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
+        def run(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+            _stops.set((*_stops.get(), self._stopped))
+            return fn(*args, **kwargs)
+
+        return super().submit(run, *args, **kwargs)
+
+    def stop(self) -> None:
+        """Have the tasks end soon, and wait until they have."""
+        self._stopped.set()
+        self.shutdown(wait=True, cancel_futures=True)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
         if kind is not None:
@@ -525,18 +537,25 @@ def result_of(future: Future[_T]) -> _T:
     return future.result()
 
 
-_of_thread = threading.local()
-
-
-def _belong_to(stopped: threading.Event) -> None:
-    _of_thread.stopped = stopped
+#: What is set where a task should end: of the threads that it runs in, and of those that started these (`in_context`).
+_stops: contextvars.ContextVar[tuple[threading.Event, ...]] = contextvars.ContextVar("stops", default=())
 
 
 def check_stopped() -> None:
-    """Raise StoppedError in a thread of `TaskThreads` that should end; do nothing anywhere else."""
-    stopped = getattr(_of_thread, "stopped", None)
-    if stopped is not None and stopped.is_set():
+    """Raise StoppedError in a task of `TaskThreads` that should end; do nothing anywhere else."""
+    if any(stopped.is_set() for stopped in _stops.get()):
         raise StoppedError
+
+
+def pause(seconds: float) -> None:
+    """Sleep; a task that should end (`check_stopped`) does so meanwhile."""
+    end = time.monotonic() + seconds
+    while True:
+        check_stopped()
+        left = end - time.monotonic()
+        if left <= 0:
+            return
+        time.sleep(min(left, LOOK_SECONDS))
 
 
 # ---------------------------------------------------------------------------------------------------------

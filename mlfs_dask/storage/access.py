@@ -178,8 +178,7 @@ def retried(action: Callable[[], _T], store: str) -> _T:
             # A process of a conversion has no handler of ours, which would redact it.
             said = f"{redact(store)}: {redact(error_words(error))}"
             runtime.warn_from_task(f"{said}; asked again for up to {RETRY_SECONDS:g} s")
-        runtime.check_stopped()
-        time.sleep(random.uniform(0, pause))
+        runtime.pause(random.uniform(0, pause))
         pause = min(2 * pause, LONGEST_PAUSE)
 
 
@@ -201,7 +200,7 @@ def answer(request: Callable[[], _T], place: str, *, verb: Literal["read", "writ
     """
     try:
         return retried(request, place)
-    except (StoreAccessError, IsADirectoryError):
+    except (StoreAccessError, IsADirectoryError, runtime.StoppedError):
         raise
     except Exception as error:  # every file system has errors of its own
         if fault_of(error) == "absent":

@@ -227,7 +227,7 @@ class RemoteObjects:
         StoreAccessError
         """
         contents = {}
-        with runtime.ThreadPool(_REQUESTS, thread_name_prefix="mlfs-look") as pool:
+        with runtime.TaskThreads(_REQUESTS, "mlfs-look") as pool:
             ranges = pool.submit(self._require_ranges)
             requests = {key: pool.submit(self.read, key) for key in wanted}
             sizes = pool.submit(self.sizes, [key for key in expected if key not in wanted])
@@ -239,7 +239,7 @@ class RemoteObjects:
 
     def _sizes_one_by_one(self, keys: list[str]) -> Iterator[tuple[str, int | None]]:
         """One request an object, some at a time: a web server need not have lists."""
-        with runtime.ThreadPool(_REQUESTS, thread_name_prefix="mlfs-web") as pool:
+        with runtime.TaskThreads(_REQUESTS, "mlfs-web") as pool:
             for key, info in zip(keys, pool.map(self._info, keys), strict=True):
                 if info is not None:
                     yield key, info.get("size")
@@ -250,13 +250,9 @@ class RemoteObjects:
         def put(key: str) -> None:
             self._request(lambda: self.filesystem.put_file(str(folder / key), f"{self.root}/{key}"), verb="write")
 
-        with runtime.ThreadPool(_UPLOADS, thread_name_prefix="mlfs-upload") as pool:
-            uploads = [pool.submit(put, key) for key in keys]
-            try:
-                for upload in uploads:
-                    runtime.result_of(upload)
-            finally:
-                pool.shutdown(wait=True, cancel_futures=True)
+        with runtime.TaskThreads(_UPLOADS, "mlfs-upload") as pool:
+            for upload in [pool.submit(put, key) for key in keys]:
+                runtime.result_of(upload)
 
     def make(self) -> None:
         """Make the root, where file systems have folders."""

@@ -62,7 +62,7 @@ class ChunksAhead(Generic[_Index]):
         self._read_chunks = read_chunks
         self._window = window
         # One more for the index of the next shard. Threads are started as they are needed.
-        self._pool = runtime.ThreadPool(window.requests + 1, thread_name_prefix="mlfs-ahead")
+        self._pool = runtime.TaskThreads(window.requests + 1, "mlfs-ahead")
         self._indexes: dict[int, Future[_Index]] = {}
         self._ahead: deque[Future[list[Chunk]]] = deque()
         self._here: deque[Chunk] = deque()
@@ -100,8 +100,8 @@ class ChunksAhead(Generic[_Index]):
         return chunk
 
     def close(self) -> None:
-        """Request nothing more, and wait for what is on the way."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        """Request nothing more, also nothing again, and wait for what is on the way."""
+        self._pool.stop()
 
     def _request(self) -> None:
         while len(self._ahead) < self._window.requests and self._next < self._last:

@@ -770,7 +770,7 @@ class StoreRows(RowSource):
         """Blocks of partitions first..last-1 in row order, each valid until the next one is asked for."""
         reader = _DenseRun(self) if self.X.dense is not None else _SparseRun(self)
         tasks = self._unchanged(reader.blocks(first, last))
-        with runtime.ThreadPool(1, thread_name_prefix="mlfs-read") as pool:
+        with runtime.TaskThreads(1, "mlfs-read") as pool:
             try:
                 ahead: Future[Block | None] = pool.submit(next, tasks, None)
                 while (block := ahead.result()) is not None:
@@ -778,7 +778,7 @@ class StoreRows(RowSource):
                     ahead = pool.submit(next, tasks, None)
                     yield block
             finally:
-                pool.shutdown(wait=True, cancel_futures=True)
+                pool.stop()
                 reader.close()
 
     def _unchanged(self, blocks: Iterator[Block]) -> Iterator[Block]:

@@ -6,7 +6,9 @@ import gzip
 import itertools
 import json
 import socket
+import threading
 from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -102,6 +104,33 @@ def test_a_server_that_refuses_for_good(
     if key != "zarr.json":
         assert "in partition 1 (rows " in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("key", ["X/c/1/0", "var/_index/c/0"])
+def test_a_job_that_is_stopped_asks_no_more(key: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As at Ctrl-C. It would end with StoreUnavailableError otherwise, when the time is over."""
+    monkeypatch.setattr(access, "RETRY_SECONDS", 5.0)
+    monkeypatch.setattr(access, "FIRST_PAUSE", 60.0)
+    monkeypatch.setattr(access, "LONGEST_PAUSE", 60.0)
+    refusals = Refusals({key: itertools.repeat(503)})
+    asked = threading.Event()
+    monkeypatch.setattr(access.random, "uniform", lambda low, high: asked.set() or high)
+    reading: list[Future[None]] = []
+
+    def read(store: str) -> None:
+        dataset = open_dataset(store)
+        for _ in dataset.rows.stream(0, dataset.rows.profile.partitions):
+            pass
+
+    def stopped(store: str) -> None:
+        with runtime.TaskThreads(1, "mlfs-test") as pool:
+            reading.append(pool.submit(read, store))
+            assert asked.wait(20)
+            raise KeyboardInterrupt
+
+    with serve(folder, refusals.handler()) as address, pytest.raises(KeyboardInterrupt):
+        stopped(f"{address}/t.zarr")
+    assert isinstance(reading[0].exception(), runtime.StoppedError | CancelledError)
 
 
 @pytest.mark.cluster

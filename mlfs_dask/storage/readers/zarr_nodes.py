@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import threading
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import TYPE_CHECKING, Any, NoReturn
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import zarr
 from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.runtime import in_context
 from mlfs_dask.storage.object_store import RemoteObjects, is_url
 from mlfs_dask.storage.readers.base import ReadOptions
 from mlfs_dask.storage.readers.matrix import DAMAGE
@@ -22,6 +25,8 @@ from mlfs_dask.storage.readers.matrix import DAMAGE
 if TYPE_CHECKING:
     from zarr.abc.store import ByteRequest
     from zarr.core.buffer import Buffer, BufferPrototype
+
+_T = TypeVar("_T")
 
 
 def open_node(path: str, options: ReadOptions) -> Any:
@@ -57,7 +62,7 @@ class RemoteStore(Store):
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         try:
-            content = await asyncio.to_thread(self._request(key, byte_range))
+            content = await _in_thread(self._request(key, byte_range))
         except (FileNotFoundError, IsADirectoryError):
             return None
         return prototype.buffer.from_bytes(content)
@@ -78,10 +83,10 @@ class RemoteStore(Store):
         return list(await asyncio.gather(*(self.get(key, prototype, part) for key, part in key_ranges)))
 
     async def exists(self, key: str) -> bool:
-        return await asyncio.to_thread(self._objects.exists, key)
+        return await _in_thread(self._objects.exists, key)
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        for name in await asyncio.to_thread(self._objects.names, prefix):
+        for name in await _in_thread(self._objects.names, prefix):
             yield name
 
     def list(self) -> NoReturn:
@@ -95,3 +100,18 @@ class RemoteStore(Store):
 
     async def delete(self, key: str) -> NoReturn:
         raise NotImplementedError
+
+
+async def _in_thread(function: Callable[..., _T], *arguments: Any) -> _T:
+    """Result of a function, called in a thread that nobody waits for: Ctrl-C is not answered after the last request."""
+    answer: Future[_T] = Future()
+    answer.set_running_or_notify_cancel()  # its result may come after nobody waits for it any more
+
+    def call() -> None:
+        try:
+            answer.set_result(function(*arguments))
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=in_context(call), name="mlfs-zarr", daemon=True).start()
+    return await asyncio.wrap_future(answer)
