@@ -100,6 +100,15 @@ class Sliceable(Protocol):
 _TEXT_BYTES = 64
 
 
+def _declared_chunks(dataset: Any) -> tuple[int, ...]:
+    """The shape of the chunks of an array of h5py or zarr as its file declares it; none where there are no chunks."""
+    # zarr from 3.4 reads a 0 in the shape as 1, so that every entry is the fill value, and keeps what was stored.
+    match getattr(getattr(dataset, "metadata", None), "_stored_document", None):
+        case {"chunks": chunks} | {"chunk_grid": {"configuration": {"chunk_shape": chunks}}}:
+            return tuple(chunks)
+    return tuple(dataset.chunks or ())
+
+
 def check_dataset(dataset: Any, *, file: str) -> Any:
     """An array of h5py or zarr, if what it declares lets it be read.
 
@@ -111,7 +120,7 @@ def check_dataset(dataset: Any, *, file: str) -> Any:
     DoesNotFitError
         A chunk, which is unpacked whole, takes more memory than there is.
     """
-    chunks = dataset.chunks or ()
+    chunks = _declared_chunks(dataset)
     if min(chunks, default=1) < 1:
         raise DataError(
             f"{dataset.name} has chunks without entries",

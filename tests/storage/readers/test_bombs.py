@@ -232,6 +232,8 @@ BOMBS: dict[str, tuple[Callable[[Path], Path], type[Exception], str]] = {
 }
 
 
+# So zarr from 3.4 announces that it reads a 0 as 1.
+@pytest.mark.filterwarnings("ignore:Array .* The stored chunk shape .0, 2. is invalid")
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_declaration_that_no_memory_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)
