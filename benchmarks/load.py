@@ -135,7 +135,9 @@ def length(folder: Path, minutes: float) -> None:
     report(
         "length",
         f"selections one after the other for {minutes:g} minutes: elc, label-entropy and mfsir (5 iterations) on a "
-        "dense and a sparse store; two workers of 1 GiB; after the first tenth of the time, and at the end",
+        "dense and a sparse store; two workers of 1 GiB; after the first tenth of the time, and at the end. What grows "
+        "in the client is the scheduler of these workers: Dask keeps spans and groups of all tasks, some tens of KiB "
+        "a selection",
         rows,
         f"--minutes {minutes:g}",
     )

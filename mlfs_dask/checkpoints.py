@@ -260,6 +260,7 @@ _DAMAGE = (
     KeyError,
     TypeError,
     AttributeError,
+    SyntaxError,
     OverflowError,
     EOFError,
     MemoryError,  # for a shape that it does not have: what it does have is in memory already

@@ -409,7 +409,7 @@ def read_run(path: str, *, storage_options: Mapping[str, Any] | None = None) -> 
     try:
         record = parse_json(record_text)
         k, n_features = int(record["k"]), int(record["d"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise DataError(f"this is not the record of a run ({error}).", file=f"{path}/{RECORD}", cure=_CURE) from error
     file = f"{path}/{RANKING}"
     rows = csv.reader(io.StringIO(read_text(path, RANKING, storage_options=storage_options), newline=""))

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import tracemalloc
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -136,6 +137,16 @@ def test_a_wrong_length_in_a_header_is_damage(tmp_path, caplog, shape):
     (tmp_path / "state.npz").write_bytes(whole.replace(right, shape.encode()))
     assert folder.read("state.npz", "key") is None
     assert "is damaged and left aside: wrong check sum of array/x.npy" in caplog.text
+
+
+def test_a_type_that_is_none_is_damage(tmp_path, caplog):
+    folder = Folder(str(tmp_path))
+    folder.write("state.npz", "key", {}, {})
+    header = b"{'descr': ',f8', 'fortran_order': False, 'shape': (1,), }"
+    with zipfile.ZipFile(tmp_path / "state.npz", "w") as archive:
+        archive.writestr("facts.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(8))
+    assert folder.read("state.npz", "key") is None
+    assert "is damaged and left aside" in caplog.text
 
 
 def test_a_state_that_cannot_be_read_now_is_not_begun_over(tmp_path, monkeypatch):

@@ -241,6 +241,7 @@ def test_at_a_url_the_record_comes_last(monkeypatch: pytest.MonkeyPatch) -> None
         ("ranking.csv", None, "no ranking.csv here"),
         ("run.json", "{", "this is not the record of a run"),
         ("run.json", '{"k": 2}', "this is not the record of a run"),
+        ("run.json", '{"k": 2, "d": Infinity}', "this is not the record of a run"),
         ("ranking.csv", "a,b\n", "expected the columns rank, feature_index"),
         (
             "ranking.csv",
