@@ -19,6 +19,7 @@ from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.runtime import current_resources
 from mlfs_dask.selectors import METHODS, auto, get_method
 from mlfs_dask.selectors.auto import AutoSelector, compare, linear_scores, neighbour_scores
+from mlfs_dask.selectors.base import Scores, rank
 from mlfs_dask.storage.convert import convert_reader
 from mlfs_dask.storage.readers.base import LabelSpec
 from mlfs_dask_cli.main import mlfs
@@ -172,6 +173,19 @@ def test_a_method_that_misses_the_features_of_the_labels_is_not_taken(monkeypatc
     found = AutoSelector(4, candidates="enm,elc").fit(X, Y)
     assert found.report_.extra["chosen"] == "elc"
     assert set(np.flatnonzero(found.support_)) == set(np.flatnonzero(get_method("elc")(4).fit(X, Y).support_))
+
+
+def test_the_features_that_are_judged_are_the_first_of_the_ranking(monkeypatch):
+    X, Y = problem()
+    expected = AutoSelector(4, candidates="enm").fit(X, Y).report_.extra["judged"]
+    by_score = get_method("enm")._score
+
+    def with_ranking(self, passes, k):
+        scores = by_score(self, passes, k).scores
+        return Scores(-scores, ranking=rank(scores))
+
+    monkeypatch.setattr(get_method("enm"), "_score", with_ranking)
+    assert AutoSelector(4, candidates="enm").fit(X, Y).report_.extra["judged"] == expected
 
 
 def test_a_single_label_orders_the_rows():
