@@ -660,11 +660,15 @@ def _first_record(sample: bytes, path: str, *, tabs: bool) -> tuple[str, list[st
 
 def _has_row_names(sample: bytes, named: int, delimiter: str) -> bool:
     """Whether records begin with a name of their row, for which the header of R's write.table has no field."""
-    records = [fields for _, fields in _records(sample.decode("utf-8", "replace"), delimiter)]
-    if not records or len(records[0]) != named + 1:
+    records = _records(sample.decode("utf-8", "replace"), delimiter)
+    try:
+        _, first = next(records, (0, []))
+        if len(first) != named + 1:
+            return False
+        # Rows that end in a delimiter have an empty field more; names of rows are not empty, and none is there twice.
+        whole = [first, *(fields for _, fields in records if len(fields) == named + 1)]
+    except csv.Error:  # what cannot be read is told of where it is read
         return False
-    # Rows that end in a delimiter have an empty field more; names of rows are not empty, and none is there twice.
-    whole = [fields for fields in records if len(fields) == named + 1]
     row_names = {fields[0] for fields in whole}
     return len(row_names) == len(whole) and "" not in row_names and any(fields[-1] for fields in whole)
 
