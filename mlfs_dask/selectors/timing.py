@@ -120,7 +120,8 @@ def _measure(statistic: Statistic, block: Block) -> _Speed:
     if row * rows <= BLOCK_SECONDS:
         # What is done once a block is then in its right proportion.
         row = _seconds_of(lambda: statistic.add(state, block)) / rows
-    return _Speed(max(first - again, 0.0), row, _seconds_of(lambda: statistic.finalize(state)))
+    with np.errstate(divide="ignore", invalid="ignore"):  # of few rows, a resample may have none
+        return _Speed(max(first - again, 0.0), row, _seconds_of(lambda: statistic.finalize(state)))
 
 
 def _seconds_of(function: Callable[[], object]) -> float:

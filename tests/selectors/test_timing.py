@@ -62,6 +62,14 @@ class Planned:
         return Cost(list(self.steps))
 
 
+def test_resamples_of_a_slow_block_in_which_a_resample_has_no_row(monkeypatch):
+    """Of the one row that is fed, some resample has none: no warning of the logarithm of 0."""
+    monkeypatch.setattr(timing, "BLOCK_SECONDS", -1.0)
+    rows = source(n=8)
+    selector = get_method("enm")(3, resamples=20)
+    assert estimate_seconds(selector.cost, rows, HERE, selector.plan(rows, HERE)).seconds > 0
+
+
 @pytest.fixture
 def speeds(monkeypatch):
     """A row takes 1/8 s in a statistic, and its result 1 s; libraries load in 3 s; reading and the fit take no time."""
