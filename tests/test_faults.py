@@ -18,7 +18,7 @@ ROWS = {
     "a worker does not answer before it gets a task": ("test_admission.py::test_a_frozen_worker_is_left_out",),
     "a worker has other code or libraries, or cannot load them": (
         "test_admission.py::test_a_worker_with_other_code_gets_no_task",
-        "test_admission.py::test_a_worker_without_the_package",
+        "test_admission.py::test_a_worker_without_what_it_needs",
         "test_admission.py::test_no_worker_is_left",
     ),
     "a worker does not see the store": ("test_worker_watch.py::test_a_worker_that_does_not_see_the_store",),
