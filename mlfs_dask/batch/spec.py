@@ -334,7 +334,8 @@ def _parameter(item: Item, option: Option) -> Any:
         return None
     if option.choices or not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         raise item.error(f"{option.key} must be {option.type_text}; got {item.plain()!r}")
-    return float(value) if option.types == (float,) else value
+    # By way of text a whole number of hundreds of digits is infinite, which the method refuses, and no OverflowError.
+    return float(str(value)) if option.types == (float,) else value
 
 
 def _setting(name: str, item: Item) -> Any:

@@ -161,6 +161,11 @@ READER_ALONE = [
         6,
         "lambda must be a non-negative number; got -1",
     ),
+    (
+        f"stores: a.zarr\nmethods:\n- method: elc\n  params:\n    lambda: {'2' * 400}\nk: 5\n",
+        5,
+        "lambda must be a non-negative number; got inf",
+    ),
     (BASE + "evaluation: [{folds: 2}, {folds: 3}]\n", 4, "two evaluations are called 'evaluation'"),
     ("a: &a\n  b: *a\n", 1, "an alias refers to what it is in"),
     ("[" * 100_000, None, "it is nested too deeply"),

@@ -194,7 +194,7 @@ class _Archive:
         with open_random(path, options.storage_options) as file:
             try:
                 archive = zipfile.ZipFile(file)
-            except (zipfile.BadZipFile, NotImplementedError, OSError) as error:
+            except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError, OSError) as error:
                 raise DataError(
                     f"it is no .npz file: {error}", file=path, cure="write it with numpy.savez or save_npz"
                 ) from error

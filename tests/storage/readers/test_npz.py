@@ -173,6 +173,14 @@ def test_cut_off(tmp_path: Path, how: str) -> None:
         open_npz(str(path))
 
 
+def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:
+    arrays = {"é": X, "Y": Y}
+    path = saved(tmp_path, **arrays)
+    Path(path).write_bytes(Path(path).read_bytes().replace("é".encode(), b"\xff\xff"))
+    with pytest.raises(DataError, match=r"it is no \.npz file: 'utf-8' codec can't decode byte 0xff"):
+        open_npz(path)
+
+
 def test_damaged_member(tmp_path: Path) -> None:
     path = tmp_path / "t.npz"
     np.savez_compressed(path, X=RNG.normal(size=(1000, 5)), Y=np.zeros((1000, 2), np.int8))
