@@ -78,8 +78,8 @@ def save_state(checkpoint: Checkpoint, arrays: Arrays, trace: LoopTrace, **facts
 
 
 def convergence_warning(text: str) -> Warning:
-    """scikit-learn's warning of a loop that ended before it converged. To load scikit-learn takes a second."""
-    from sklearn.exceptions import ConvergenceWarning
+    """The warning of selectors for a loop that ended before it converged."""
+    from mlfs_dask.selectors.estimator import ConvergenceWarning  # scikit-learn's, but in commands, which do without it
 
     warning: Warning = ConvergenceWarning(text)
     return warning

@@ -56,6 +56,9 @@ class IterativeSelector(BaseSelector):
 
     keeps_checkpoints: ClassVar[bool] = True
 
+    #: Whether the exact form loads scikit-learn.
+    exact_loads_trees: ClassVar[bool] = False
+
     #: Iterations that fits of real sets took, least and most (`benchmarks/iterative.py`).
     typical_iterations: ClassVar[tuple[int, int]]
 
@@ -130,7 +133,7 @@ class IterativeSelector(BaseSelector):
             sizes={"n": profile.n, "d": profile.d, "q": profile.q, **stored, **sizes},
             arrays=[*rows, *(array._replace(first="exact graph and loop") for array in arrays)],
             compiled=True,
-            loads_trees=True,
+            loads_trees=self.exact_loads_trees,
             notes=("exact graph: X, Y and the variables of all rows are in the memory of this process",),
         )
 

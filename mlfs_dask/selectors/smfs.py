@@ -193,6 +193,7 @@ class SMFS(IterativeSelector):
     """
 
     method = "smfs"
+    exact_loads_trees = True
     typical_iterations = TYPICAL_ITERATIONS
     title = "Structure-induced selection with incomplete labels"
     paper = "Xu & Zhao 2020, IEEE Access 8, 71219-71230"

@@ -25,6 +25,7 @@ import mlfs_dask.transform  # noqa: F401
 from mlfs_dask import checkpoints
 from mlfs_dask.checkpoints import Folder, keep_checkpoints
 from mlfs_dask.errors import ClusterLostError, DataError, DoesNotFitError, MlfsError, UsageError
+from mlfs_dask.selectors import get_method
 from mlfs_dask_cli import main
 from mlfs_dask_cli.main import COMMANDS, mlfs, plain_warnings
 
@@ -68,6 +69,28 @@ def test_help_imports_nothing_heavy(words: list[str]) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("method", "loads"), [("mfsir", False), ("access-mfs", False), ("smfs", True)])
+def test_what_the_exact_forms_load_is_in_their_plans(
+    tiny_store: Path, tmp_path: Path, method: str, loads: bool
+) -> None:
+    """Also where a loop does not converge, of which the warning is scikit-learn's in Python."""
+    words = ["select", method, str(tiny_store), "-k", "2", "--max-iter", "1", "-o", str(tmp_path / "run")]
+    program = (
+        "import atexit, sys\n"
+        "from mlfs_dask_cli import start\n"
+        "atexit.register(lambda: print('sklearn' in sys.modules))\n"
+        f"sys.argv[1:] = {words!r}\n"
+        "start()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "did not converge" in done.stderr
+    assert done.stdout.splitlines()[-1] == str(loads)
+    assert get_method(method).exact_loads_trees is loads
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["peak_driver_bytes"] <= record["plan"]["peak_driver_bytes"]
 
 
 @pytest.mark.parametrize(
