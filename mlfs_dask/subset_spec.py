@@ -74,24 +74,24 @@ def choose_columns(chosen: Chosen, names: Sequence[str], what: str) -> NDArray[n
 
 
 def _choose(chosen: Chosen, n: int, numbers: Mapping[str, int], what: str) -> range | NDArray[np.int64]:
-    chosen_rows: range | NDArray[np.int64]
+    indices: range | NDArray[np.int64]
     if isinstance(chosen, str):
-        chosen_rows = _read(chosen, n, numbers, what)
+        indices = _read(chosen, n, numbers, what)
     elif isinstance(chosen, slice | range):
-        chosen_rows = range(n)[chosen if isinstance(chosen, slice) else slice(chosen.start, chosen.stop, chosen.step)]
-        if chosen_rows.step < 0:
-            chosen_rows = chosen_rows[::-1]
+        indices = range(n)[chosen if isinstance(chosen, slice) else slice(chosen.start, chosen.stop, chosen.step)]
+        if indices.step < 0:
+            indices = indices[::-1]
     else:
         entries = np.atleast_1d(np.asarray(chosen))
         if entries.dtype == bool:
             if entries.shape != (n,):
                 raise UsageError(f"a mask of {what}s needs {n} entries; it has the shape {entries.shape}.")
-            chosen_rows = np.flatnonzero(entries)
+            indices = np.flatnonzero(entries)
         else:
-            chosen_rows = _distinct([_number(str(entry), n, numbers, what) for entry in entries.tolist()], what)
-    if not len(chosen_rows):
+            indices = _distinct([_number(str(entry), n, numbers, what) for entry in entries.tolist()], what)
+    if not len(indices):
         raise UsageError(f"no {what} is chosen; there are {n:,}.")
-    return chosen_rows
+    return indices
 
 
 def _read(text: str, n: int, numbers: Mapping[str, int], what: str) -> range | NDArray[np.int64]:

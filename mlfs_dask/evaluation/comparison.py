@@ -268,7 +268,7 @@ def _at_common_k(results: pd.DataFrame, k: int | None, notes: list[str]) -> pd.D
     """Rows at the k asked for, or at those that all ranked runs of a data set share; `all` keeps its one k."""
     import pandas as pd
 
-    evaluations_at_k = []
+    tables = []
     for dataset, of in results.groupby("dataset", sort=False):
         ranked = of[of["method"] != ALL]
         grids = [set(run["k"]) for _, run in ranked.groupby("run", sort=False)]
@@ -291,8 +291,8 @@ def _at_common_k(results: pd.DataFrame, k: int | None, notes: list[str]) -> pd.D
                     f"{dataset}: the runs have different numbers of features; "
                     f"compared at the {len(common)} that all share."
                 )
-        evaluations_at_k.append(of[of["k"].isin(common) | (of["method"] == ALL)])
-    return pd.concat(evaluations_at_k, ignore_index=True)
+        tables.append(of[of["k"].isin(common) | (of["method"] == ALL)])
+    return pd.concat(tables, ignore_index=True)
 
 
 def _per_fold(results: pd.DataFrame, keys: list[str]) -> pd.DataFrame:

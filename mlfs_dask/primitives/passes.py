@@ -422,10 +422,10 @@ def _task(source: RowSource, statistics: Sequence[Statistic], resources: Resourc
         if all(entry.is_filled for entry in entries):
             states, reading = entries, source.tail(partitions)
             break
-    is_cached_source = caching.is_on(source)
+    uses_cache = caching.is_on(source)
     forms = [
         StateOf(statistic, resources, continued=bool(states))
-        if is_cached_source and isinstance(statistic, MergeableStatistic) and statistic.keeps_state
+        if uses_cache and isinstance(statistic, MergeableStatistic) and statistic.keeps_state
         else statistic
         for statistic in statistics
     ]

@@ -339,9 +339,9 @@ def _plan(reader: Reader, memory_limit: int, workers: int, source_bytes: int | N
 def default_memory_limit(workers: int) -> int:
     """Bytes for a conversion with so many workers, all processes together."""
     # What a process has loaded before, a notebook for example, is not the conversion's.
-    loaded = max(runtime.current_rss() - runtime.PROCESS_BYTES, 0)
+    loaded_bytes = max(runtime.current_rss() - runtime.PROCESS_BYTES, 0)
     wanted = max(workers * (512 << 20), 1 << 30)
-    return loaded + max(min(wanted, (runtime.available_memory() - loaded) // 2), 256 << 20)
+    return loaded_bytes + max(min(wanted, (runtime.available_memory() - loaded_bytes) // 2), 256 << 20)
 
 
 def _describe_job(
