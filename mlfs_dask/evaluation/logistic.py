@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.utils.validation import check_is_fitted
 
+from mlfs_dask import runtime
 from mlfs_dask.errors import DataError
 from mlfs_dask.evaluation.column_subset import ColumnSubset
 from mlfs_dask.primitives.scaling import Scaling
@@ -81,7 +82,9 @@ class BinaryRelevanceLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[m
         self.classes_ = [np.array([0, 1])] * Y.shape[1]
         self.not_converged_ = 0
         columns = sp.csc_array(Y)
-        self.models_: list[Any] = [self._fit_label(X, _column(columns, label)) for label in range(Y.shape[1])]
+        # Small products, in turn of NumPy's and of SciPy's BLAS, whose threads would wait for one another.
+        with runtime.one_blas_thread():
+            self.models_: list[Any] = [self._fit_label(X, _column(columns, label)) for label in range(Y.shape[1])]
         return self
 
     def _fit_label(self, X: Any, y: NDArray[np.int8]) -> Any:
