@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.utils.validation import check_is_fitted
 
@@ -35,6 +36,8 @@ class BinaryRelevanceLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[m
         Times that the stochastic solver sees every row.
     random_state : int, optional
         Of the stochastic solver's order.
+    n_jobs : int, optional
+        Threads among which the exact solver shares the labels out; one by default.
 
     Attributes
     ----------
@@ -56,12 +59,14 @@ class BinaryRelevanceLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[m
         max_iter: int = 1000,
         epochs: int = 5,
         random_state: int | None = None,
+        n_jobs: int | None = None,
     ) -> None:
         self.C = C
         self.solver = solver
         self.max_iter = max_iter
         self.epochs = epochs
         self.random_state = random_state
+        self.n_jobs = n_jobs
 
     def fit(self, X: Any, y: Any) -> Self:
         """Fit one model a label.
@@ -80,28 +85,36 @@ class BinaryRelevanceLogistic(ClassifierMixin, BaseEstimator):  # type: ignore[m
             return self.fit_rows(ColumnSubset(X), Y, None)
         self.n_features_in_ = int(X.shape[1])
         self.classes_ = [np.array([0, 1])] * Y.shape[1]
-        self.not_converged_ = 0
         columns = sp.csc_array(Y)
-        # Small products, in turn of NumPy's and of SciPy's BLAS, whose threads would wait for one another.
-        with runtime.one_blas_thread():
-            self.models_: list[Any] = [self._fit_label(X, _column(columns, label)) for label in range(Y.shape[1])]
+
+        def fit_label(label: int) -> Any:
+            return self._fit_label(X, _column(columns, label))
+
+        # The solver's products are small, and in turn of NumPy's and of SciPy's BLAS, whose threads would wait for one
+        # another: labels are what is shared out among threads.
+        with (
+            runtime.stage("fitting logistic regressions", Y.shape[1], unit="labels") as done,
+            runtime.one_blas_thread(),
+            warnings.catch_warnings(),
+            runtime.TaskThreads(min(self.n_jobs or 1, Y.shape[1]), "mlfs-logistic") as pool,
+        ):
+            warnings.simplefilter("ignore", ConvergenceWarning)  # counted, and reported once for all labels
+            self.models_: list[Any] = []
+            for model in pool.map(fit_label, range(Y.shape[1])):
+                self.models_.append(model)
+                done()
+        models = [model for model in self.models_ if not isinstance(model, float)]
+        self.not_converged_ = sum(int(model.n_iter_.max() >= self.max_iter) for model in models)
         return self
 
     def _fit_label(self, X: Any, y: NDArray[np.int8]) -> Any:
+        runtime.check_stopped()
         known = y >= 0
         constant = _constant(int(known.sum()), int((y == 1).sum()))
         if constant is not None:
             return constant
-        if not known.all():
-            X, y = X[np.flatnonzero(known)], y[known]
-        from sklearn.exceptions import ConvergenceWarning
-
-        model = LogisticRegression(C=self.C, max_iter=self.max_iter)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # counted, and reported once for all labels
-            model.fit(X, y)
-        self.not_converged_ += int(model.n_iter_.max() >= self.max_iter)
-        return model
+        # A weight of 0 leaves a row out without a copy of the others.
+        return LogisticRegression(C=self.C, max_iter=self.max_iter).fit(X, y == 1, None if known.all() else known)
 
     def fit_rows(self, rows: ColumnSubset, Y: sp.csr_array, scaling: Scaling | None) -> Self:
         """Fit all labels by the stochastic solver over rows that may lie in a file, a block in memory at a time.

@@ -209,7 +209,9 @@ class Scorer:
         from mlfs_dask.evaluation.logistic import BinaryRelevanceLogistic
 
         exact = name == "logistic" and plan.exact_logistic
-        model = BinaryRelevanceLogistic(settings.C, solver="exact" if exact else "sgd", random_state=seed)
+        threads = runtime.own_resources(resources).threads_per_worker
+        solver = "exact" if exact else "sgd"
+        model = BinaryRelevanceLogistic(settings.C, solver=solver, random_state=seed, n_jobs=threads)
         if exact:
             model.fit(_whole(train, scaling), Y)
         else:

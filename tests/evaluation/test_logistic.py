@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
@@ -66,9 +68,9 @@ def test_labels_are_fitted_with_one_thread_of_every_blas(monkeypatch: pytest.Mon
     """NumPy and SciPy bring a BLAS each, whose threads wait for one another: thirty times slower on two cores."""
     seen: list[int] = []
 
-    def recorded(self: LogisticRegression, X: np.ndarray, y: np.ndarray) -> LogisticRegression:
+    def recorded(self: LogisticRegression, *data: Any) -> LogisticRegression:
         seen.extend(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
-        return fit(self, X, y)
+        return fit(self, *data)
 
     fit = LogisticRegression.fit
     monkeypatch.setattr(LogisticRegression, "fit", recorded)
@@ -76,6 +78,16 @@ def test_labels_are_fitted_with_one_thread_of_every_blas(monkeypatch: pytest.Mon
     with threadpool_limits(2, user_api="blas"):
         BinaryRelevanceLogistic().fit(X, Y)
     assert set(seen) == {1}
+
+
+@pytest.mark.parametrize("n_jobs", [2, 9])
+def test_threads_change_nothing(n_jobs: int) -> None:
+    X, Y = planted()
+    Y[:100, 0] = -1
+    model = BinaryRelevanceLogistic(max_iter=5, n_jobs=n_jobs).fit(X, Y)
+    alone = BinaryRelevanceLogistic(max_iter=5).fit(X, Y)
+    assert np.array_equal(model.predict_proba(X), alone.predict_proba(X))
+    assert model.not_converged_ == alone.not_converged_ == 2
 
 
 def test_rows_must_agree() -> None:
