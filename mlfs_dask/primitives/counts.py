@@ -582,12 +582,14 @@ def quantile_book(
     bins: int,
     *,
     code_missing: bool = True,
+    cut_binary: bool = False,
     weights: NDArray[np.float64] | None = None,
 ) -> CodeBook:
     """Codes that hold about equal shares of a sample's values.
 
     Edge j is the smallest value that at least j/bins of the values present do not exceed; edges that coincide, or
-    above which nothing lies, are dropped, so a feature may have fewer codes than `bins`.
+    above which nothing lies, are dropped, so a feature may have fewer codes than `bins`. Features that are 0/1 or
+    categorical keep their codes.
 
     Parameters
     ----------
@@ -596,21 +598,27 @@ def quantile_book(
         With minimum and maximum over all rows.
     bins : int
     code_missing : bool
+    cut_binary : bool
+        Cut features of two values as numbers, too: those whose larger value is the more frequent have one code then.
     weights : float64 array, shape (m,), optional
         Of the rows of the sample.
     """
     uniform = equal_width_book(features, 2, code_missing=code_missing)
+    assert features.minimum is not None
     assert features.maximum is not None
-    categories = features.n_categories
+    categories = np.zeros(uniform.d, np.int64) if features.n_categories is None else features.n_categories
+    numeric = (categories == 0) | (cut_binary & (categories == 2))
+    # Arrays do not say which features are 0/1; the sample does.
+    may_be_binary = (features.minimum == 0) & (features.maximum == 1) & (not cut_binary)
     shares = np.arange(1, bins) / bins
     pieces = []
     for f, column in enumerate(_columns(sample)):
         own = uniform.edges[uniform.edge_ptr[f] : uniform.edge_ptr[f + 1]]
-        if (categories is None or categories[f] == 0) and len(own):
+        if numeric[f] and len(own):
             values = column.astype(np.float64)
             present = ~np.isnan(values)
             values = values[present]
-            if len(values):
+            if len(values) and not (may_be_binary[f] and np.isin(values, (0, 1)).all()):
                 counted = None if weights is None else weights[present]
                 edges = np.quantile(values, shares, method="inverted_cdf", weights=counted)
                 own = np.unique(edges[edges < features.maximum[f]])

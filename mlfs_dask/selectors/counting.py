@@ -62,6 +62,9 @@ class CountingSelector(ResamplingSelector):
         "tiled)"
     )
 
+    #: Whether quantiles cut 0/1 features as numbers, too.
+    quantiles_cut_binary: ClassVar[bool] = False
+
     bins: int
     binning: str
     missing: Literal["error", "code", "mean", "median"]
@@ -243,7 +246,14 @@ class CountingSelector(ResamplingSelector):
         statistic = self._row_sample(profile)
         ((sample, _),) = passes.run("quantiles", statistic)
         weights = None if source.weights is None else source.weights[statistic.chosen]
-        book = quantile_book(sample, features, self.bins, code_missing=self.missing == "code", weights=weights)
+        book = quantile_book(
+            sample,
+            features,
+            self.bins,
+            code_missing=self.missing == "code",
+            cut_binary=self.quantiles_cut_binary,
+            weights=weights,
+        )
         return book, label_counts
 
     def _read_counts(

@@ -218,8 +218,9 @@ class GRRO(GlobalSelector):
     As in the authors' program (github.com/jiazhang-ml/GRRO, demo1.m): information is in bits, the diagonal of Q is 1
     in place of the entropies, and D is the cosine distance between the columns of Y (0 for a label that no row has),
     though the paper calls it label relevance; about half of the weights are negative, and a score is their sum, no
-    norm. The program cuts features into two parts of equal frequency: `binning="quantile"`, which gives its scores;
-    0/1 features that most rows have become constant in it, and stay as they are here.
+    norm. The program cuts features into two parts of equal frequency: `binning="quantile"`, which gives its scores.
+    As in the program 0/1 features are cut, too: those that more than half of the rows have become constant, and have
+    next to no weight. With "equal-width" they are used as they are.
 
     References
     ----------
@@ -239,6 +240,7 @@ class GRRO(GlobalSelector):
     paper = "Zhang, Lin, Jiang, Li, Tang & Tan 2020, IJCAI, 2512-2518"
     doi = "10.24963/ijcai.2020/348"
     memory = SHARED_MEMORY + "(8 m² + 6 q m + 2 q d)"
+    quantiles_cut_binary = True
 
     def __init__(
         self,

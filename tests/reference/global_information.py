@@ -15,9 +15,15 @@ def information(a, b):
     return (entropy(a) + entropy(b) - entropy(a * (b.max() + 1) + b)) / math.log(2)
 
 
-def tables(X, Y, bins=2):
+def equal_frequency(X):
+    """0 up to the value in the middle of the sorted ones, 1 above it."""
+    return (np.sort(X, axis=0)[(len(X) + 1) // 2 - 1] < X).astype(int)
+
+
+def tables(X, Y, bins=2, codes=None):
     """R = I(f; l), Q = I(f; g) with entropies on its diagonal, and S = I(l; m)."""
-    F, L = discretise(np.asarray(X, dtype=float), bins).T, np.asarray(Y, dtype=int).T
+    F = (discretise(np.asarray(X, dtype=float), bins) if codes is None else codes).T
+    L = np.asarray(Y, dtype=int).T
     R, Q, S = (np.array([[information(a, b) for b in right] for a in left]) for left, right in ((F, L), (F, F), (L, L)))
     return R, Q, S
 
@@ -33,9 +39,9 @@ def distances(Y):
     return D
 
 
-def grro(X, Y, *, alpha=100.0, beta=0.1, bins=2):
+def grro(X, Y, *, alpha=100.0, beta=0.1, bins=2, codes=None):
     """Row sums of W, where ½‖W − R‖² + α/2 tr(W'QW) + β/2 tr(W D W') has no slope."""
-    R, Q, _ = tables(X, Y, bins)
+    R, Q, _ = tables(X, Y, bins, codes)
     np.fill_diagonal(Q, 1.0)
     d, q = R.shape
     D = distances(np.asarray(Y, dtype=int))

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from scipy import sparse as sp
 
+import mlfs_dask
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.primitives.row_sources import ArrayRows
 from mlfs_dask.runtime import Resources, current_resources, driver_bytes
 from mlfs_dask.selectors.global_information import GRRO, MICO, QPMLFS
+from mlfs_dask.storage.readers.base import LabelSpec
 from tests.conftest import published
 from tests.reference import global_information as twin
 
@@ -36,6 +38,23 @@ def test_grro_equals_the_plain_twin(bins):
     for alpha, beta in ((100.0, 0.1), (0.5, 3.0)):
         found = GRRO(3, alpha=alpha, beta=beta, bins=bins).fit(X, Y)
         assert found.scores_ == pytest.approx(twin.grro(X, Y, alpha=alpha, beta=beta, bins=bins), rel=1e-9)
+
+
+def test_grro_cuts_0_1_features_by_frequency_as_its_program_does(tmp_path):
+    X, Y = problem(n=9)
+    X[:, 0] = [1, 1, 1, 0, 1, 1, 0, 0, 1]  # more than half of the rows: the program makes it constant
+    X[:, 1] = [1, 0, 1, 0, 1, 1, 0, 0, 0]
+    expected = twin.grro(X, Y, codes=twin.equal_frequency(X))
+    lines = [",".join([*"abcdefg", "x", "y", "z"])]
+    lines += [",".join(map(repr, [*x, *y])) for x, y in zip(X.tolist(), Y.tolist(), strict=True)]
+    (tmp_path / "data.csv").write_text("\n".join(lines))
+    mlfs_dask.convert(tmp_path / "data.csv", tmp_path / "data.zarr", labels=LabelSpec(count=3))
+    dataset = mlfs_dask.open_dataset(tmp_path / "data.zarr")
+    assert dataset.rows.features.n_categories.tolist() == [2, 2, 0, 0, 0, 0, 0]  # a store says so, an array does not
+    for given in ((X, Y), (sp.csr_array(X), Y), (dataset,)):
+        found = GRRO(3, binning="quantile").fit(*given)
+        assert found.scores_ == pytest.approx(expected, rel=1e-9, abs=1e-13)
+        assert GRRO(3).fit(*given).scores_ == pytest.approx(twin.grro(X, Y), rel=1e-9)
 
 
 def test_mico_equals_the_plain_twin():

@@ -264,8 +264,19 @@ def test_quantile_codes_hold_equal_shares():
 
 
 def test_quantile_edges_that_coincide_are_one():
-    X = np.array([[0.0]] * 90 + [[1.0]] * 10)
+    X = np.array([[0.0]] * 90 + [[2.0]] * 10)
     assert quantile_book(X, measure_features(X), 4).edges.tolist() == [0.0]
+
+
+def test_quantiles_leave_0_1_features_as_they_are():
+    X = np.array([[1.0, 1.0]] * 60 + [[0.0, 0.5]] * 40)
+    features = measure_features(X)  # of an array: which features are 0/1 is not known
+    for sample in (X, sp.csr_array(X)):
+        assert quantile_book(sample, features, 2).edges.tolist() == [0.5]  # of the first; the other's middle is its top
+        assert quantile_book(sample, features, 2, cut_binary=True).edges.tolist() == []
+    stored = replace(features, n_categories=np.array([2, 0]))
+    assert quantile_book(X, stored, 2).edges.tolist() == [0.5]
+    assert quantile_book(X, stored, 2, cut_binary=True).edges.tolist() == []
 
 
 @settings(max_examples=25, deadline=None)
