@@ -7,6 +7,7 @@ The weights follow on the driver. Q is formed for candidates alone where feature
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
@@ -180,14 +181,32 @@ class GlobalSelector(CandidateSelector, CountingSelector):
         results.clear()
         Q = (Q + Q.T) * (0.5 / np.log(2.0))  # the two roundings of a pair become one
         warnings = self._nothing_to_tell(entropy, label_entropies(label_counts, profile.total))
-        outcome = self._weigh(InformationTerms(R[candidates], Q, label_counts[2], both, profile.total))
+        terms = InformationTerms(R[candidates], Q, label_counts[2], both, profile.total)
+        outcome = self._weigh(terms)
         facts = candidate_facts(profile.d, candidates) if len(candidates) < profile.d else {}
         return replace(
             outcome,
-            scores=join_scores(outcome.scores, candidates, relevance),
+            scores=join_scores(outcome.scores[first_of_same(terms)], candidates, relevance),
             extra={**outcome.extra, **facts},
             warnings=[*warnings, *outcome.warnings],
         )
+
+
+def first_of_same(terms: InformationTerms) -> NDArray[np.intp]:
+    """The first candidate that has the same information with all labels and candidates, for every candidate.
+
+    Such features, copies of one another mostly, have the same weights but for the rounding of a solver, which would
+    decide their order in place of their indices.
+
+    Examples
+    --------
+    >>> R, Q = np.array([[0.5], [0.2], [0.5]]), np.array([[1.0, 0.1, 1.0], [0.1, 1.0, 0.1], [1.0, 0.1, 1.0]])
+    >>> first_of_same(InformationTerms(R, Q, np.array([2]), None, 4)).tolist()
+    [0, 1, 0]
+    """
+    first: dict[bytes, int] = {}
+    keys = (hashlib.sha256(r.tobytes() + q.tobytes()).digest() for r, q in zip(terms.R, terms.Q, strict=True))
+    return np.array([first.setdefault(key, f) for f, key in enumerate(keys)], dtype=np.intp)
 
 
 class GRRO(GlobalSelector):

@@ -113,6 +113,17 @@ def test_neither_chunks_nor_containers_change_a_bit(method, n_candidates):
 
 
 @pytest.mark.parametrize("method", METHODS)
+def test_copies_of_a_feature_are_ranked_by_their_index(method):
+    X, Y = problem(n=200, d=12, q=3)
+    X = np.hstack([X, X[:, ::-1], X])
+    found = method(3).fit(X, Y)
+    assert found.scores_[:12].tolist() == found.scores_[12:24][::-1].tolist() == found.scores_[24:].tolist()
+    places = np.argsort(found.ranking_)
+    assert (places[:12] < places[12:24][::-1]).all()
+    assert (places[12:24][::-1] < places[24:]).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_above_the_limit_the_best_features_alone_are_candidates(method):
     X, Y = problem(d=10)
     X = X[:, ::-1]  # the last ones go with labels
