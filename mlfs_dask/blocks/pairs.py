@@ -8,7 +8,6 @@ features one after another are sums of the two (Brown et al. 2012).
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -17,6 +16,10 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.entropy import count_log_count, entropy_of_counts, rounding_error
+
+#: Counts of pairs that are turned into entropies at a time, unless a single partner has more: they stay in the
+#: second-level cache.
+COUNTS_TOGETHER = 2**15
 
 
 class PartnerCounts(NamedTuple):
@@ -141,28 +144,42 @@ def pair_terms(
     """
     q = len(partner.labels)
     error = rounding_error(n)
-    terms = np.zeros((2 if q else 1, len(ptr) - 1, pairs.alone.shape[1]))
+    K, w = pairs.alone.shape
+    terms = np.zeros((2 if q else 1, len(ptr) - 1, w))
     H_f = entropy_of_counts(pairs.alone, n)
     H_l = entropy_of_counts(np.stack([partner.labels, n - partner.labels]), n)[:, np.newaxis]
     H_fl = _entropy_with_labels(pairs.alone[:, np.newaxis], pairs.labels, n)  # (q, w)
-    for i, (first, last) in enumerate(itertools.pairwise(ptr)):
-        codes = slice(first, last)
-        N_s = _with_reference(partner.codes[codes], n)  # (K_s,)
-        N_fs = _with_reference(pairs.codes[:, codes], pairs.alone, axis=1)  # (K, K_s, w)
-        N_fs = N_fs.reshape(-1, 1, N_fs.shape[2])
-        shared = H_f + entropy_of_counts(N_s[:, np.newaxis], n) - entropy_of_counts(N_fs[:, 0], n)
+    for some in _partners_together(np.diff(ptr), K * (q + 1) * w):
+        codes = ptr[some] + np.arange(ptr[some[0] + 1] - ptr[some[0]])[:, np.newaxis]  # (K_s - 1, partners)
+        N_s = _with_reference(partner.codes[codes], n)  # (K_s, partners)
+        N_fs = _with_reference(pairs.codes[:, codes], pairs.alone[:, np.newaxis], axis=1)  # (K, K_s, partners, w)
+        N_fs = N_fs.reshape(-1, len(some), w)
+        shared = H_f + entropy_of_counts(N_s, n)[:, np.newaxis] - entropy_of_counts(N_fs, n)
         shared[shared <= error] = 0.0
-        terms[0, i] = shared
+        terms[0, some] = shared
         if q:
-            N_sl = _with_reference(partner.both[codes], partner.labels)  # (K_s, q)
-            N_fsl = _with_reference(pairs.both[:, codes], pairs.labels, axis=1)  # (K, K_s, q, w)
-            H_sl = _entropy_with_labels(N_s[:, np.newaxis], N_sl, n)[:, np.newaxis]
-            H_fsl = _entropy_with_labels(N_fs, N_fsl.reshape(-1, q, N_fsl.shape[3]), n)
-            of_label = shared + H_l - H_fl - H_sl + H_fsl
+            N_sl = _with_reference(partner.both[codes], partner.labels)  # (K_s, partners, q)
+            N_fsl = _with_reference(pairs.both[:, codes], pairs.labels[:, np.newaxis], axis=1)
+            H_sl = _entropy_with_labels(N_s[..., np.newaxis], N_sl, n)[..., np.newaxis]
+            H_fsl = _entropy_with_labels(N_fs[:, :, np.newaxis], N_fsl.reshape(-1, len(some), q, w), n)
+            of_label = shared[:, np.newaxis] + H_l - H_fl - H_sl + H_fsl
             of_label[np.abs(of_label) <= error] = 0.0
-            for term in of_label:  # in the order of the labels
-                terms[1, i] += term
+            for label in range(q):
+                terms[1, some] += of_label[:, label]
     return terms, H_f
+
+
+def _partners_together(n_codes: NDArray[np.int64], counts: int) -> Iterator[NDArray[np.intp]]:
+    """Partners of as many codes, so many that their counts, `counts` for each code, are some `COUNTS_TOGETHER`.
+
+    >>> [some.tolist() for some in _partners_together(np.array([1, 2, 1, 1]), COUNTS_TOGETHER // 4)]
+    [[0, 2], [3], [1]]
+    """
+    for own in np.unique(n_codes):
+        same = np.flatnonzero(n_codes == own)
+        step = max(1, COUNTS_TOGETHER // (counts * (int(own) + 1)))
+        for low in range(0, len(same), step):
+            yield same[low : low + step]
 
 
 def _with_reference(counts: NDArray[Any], total: Any, axis: int = 0) -> NDArray[Any]:

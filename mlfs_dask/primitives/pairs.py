@@ -18,7 +18,14 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.counts import BlockCoder, CodeBook, code_indicators, layout_counts, table_items
-from mlfs_dask.blocks.pairs import PairCounts, PartnerCounts, pair_terms, paired_columns, row_runs
+from mlfs_dask.blocks.pairs import (
+    COUNTS_TOGETHER,
+    PairCounts,
+    PartnerCounts,
+    pair_terms,
+    paired_columns,
+    row_runs,
+)
 from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.blocks.sparse import columns_of_block
 from mlfs_dask.primitives.counts import ContingencyCounts
@@ -73,6 +80,11 @@ class PairInformation(ContingencyCounts):
         """(c + 1,): where the codes of each partner begin."""
         return self.partner_coder.layout.offset
 
+    @cached_property
+    def most_partner_codes(self) -> int:
+        """Codes that any partner has."""
+        return int(self.partner_coder.book.n_codes.max(initial=1))
+
     def _result_bytes(self, width: int) -> int:
         return 8 * (1 + (2 if self.n_labels else 1) * len(self.partners)) * width
 
@@ -83,6 +95,14 @@ class PairInformation(ContingencyCounts):
     @property
     def parameters(self) -> Mapping[str, Any]:
         return {**self._coding, "partners": self.partners, "n_labels": self.n_labels}
+
+    @property
+    def wider(self) -> PairInformation | None:
+        """Every feature with every other, which methods read that weigh all at once; they do so without labels."""
+        if self.n_labels or len(self.partners) == self.book.d:
+            return None
+        codes = np.arange((self.book.n_codes - 1).sum())
+        return replace(self, partners=np.arange(self.book.d), slot_of_label=codes)
 
     @property
     def state_kind(self) -> str:
@@ -96,7 +116,8 @@ class PairInformation(ContingencyCounts):
         return {"terms": result[0], "entropy": result[1]}
 
     def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return arrays["terms"], arrays["entropy"]
+        terms = arrays["terms"]
+        return terms if terms.shape[1] == len(self.partners) else terms[:, self.partners], arrays["entropy"]
 
     def _add_bytes(self, profile: Profile, width: int, by_position: int) -> int:
         of_partners = min(profile.block_values, profile.block_rows * len(self.partners), MADE_ENTRIES)
@@ -106,9 +127,12 @@ class PairInformation(ContingencyCounts):
         made = (40 + profile.itemsize) * of_partners + 20 * of_labels + MADE_ENTRY_BYTES * MADE_ENTRIES
         return super()._add_bytes(replace(profile, label_nonzeros=0), width, by_position) + made + products
 
+    def _scratch_bytes(self, profile: Profile, width: int, by_position: int, n_codes: int) -> int:
+        # Of one partner as `_finalize_bytes` says, or of so many that they have `COUNTS_TOGETHER` counts.
+        return super()._scratch_bytes(profile, width, by_position, n_codes) + 64 * COUNTS_TOGETHER
+
     def _finalize_bytes(self, n_codes: int) -> int:
-        of_partner = int(self.partner_coder.book.n_codes.max(initial=1))
-        return 8 * ((n_codes + 2) * (self.p + 1) + 8 * n_codes * (of_partner + 1) * (self.n_labels + 1))
+        return 8 * ((n_codes + 2) * (self.p + 1) + 8 * n_codes * (self.most_partner_codes + 1) * (self.n_labels + 1))
 
     def add(self, state: State, block: Block) -> None:
         X, Y, weights = block.X, positives_block(block.Y), block.weights

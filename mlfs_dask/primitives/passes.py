@@ -110,6 +110,11 @@ class CachedStatistic(Statistic):
 class CacheableStatistic(CachedStatistic):
     """A statistic whose result is kept."""
 
+    @property
+    def wider(self) -> CacheableStatistic | None:
+        """One whose result holds this one's, so that either is enough; None where there is none."""
+        return None
+
     def covers(self, arrays: Mapping[str, NDArray[Any]]) -> bool:
         """Whether the arrays of a cached entry are enough."""
         return True
@@ -120,7 +125,7 @@ class CacheableStatistic(CachedStatistic):
 
     @abstractmethod
     def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> Any:
-        """The result that `to_arrays` was given."""
+        """The result that `to_arrays` was given, or the part of it that is asked for of the arrays of `wider`."""
 
 
 class MergeableStatistic(CachedStatistic):
@@ -371,6 +376,8 @@ def state_key(statistic: MergeableStatistic) -> str:
 def cache_entry(source: RowSource, statistic: Statistic) -> CacheEntry:
     """Cache entry of the result of a statistic, or of its state if that is what is kept of it."""
     if isinstance(statistic, CacheableStatistic):
+        if statistic.wider is not None and (wider := cache_entry(source, statistic.wider)).is_filled:
+            return wider
         return caching.entry(source, statistic.kind, statistic.parameters, covers=statistic.covers)
     return _state_entry(source, statistic)
 

@@ -10,8 +10,9 @@ doi:10.1111/j.2517-6161.1974.tb00994.x.
 from __future__ import annotations
 
 import copy
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -30,9 +31,11 @@ from mlfs_dask.primitives.counts import Ranges
 from mlfs_dask.primitives.gram import Gram, scale_gram
 from mlfs_dask.primitives.moments import FeatureMoments, Moments
 from mlfs_dask.primitives.passes import (
+    CacheableStatistic,
     CachedStatistic,
     MergeableStatistic,
     SharedState,
+    Statistic,
     plan_statistics,
     result_key,
     run_pass,
@@ -86,13 +89,16 @@ class _Candidate:
         Of a fit to all rows.
     statistics : tuple of CachedStatistic
         All that such a fit reads; empty where the sample has all rows, and its last fit is to these, too.
+    first_statistics : tuple of CachedStatistic
+        What a fit to the sampled rows reads first.
     fit_bytes : int
-        What a fit to the sampled rows takes of this process.
+        What such a fit takes of this process.
     """
 
     selector: BaseSelector
     cost: Cost
     statistics: tuple[CachedStatistic, ...]
+    first_statistics: tuple[CachedStatistic, ...]
     fit_bytes: int
 
     @property
@@ -114,15 +120,27 @@ class _Candidate:
 
 
 class _SharedResults(PassRunner):
-    """The passes of a fit all of whose statistics have been read, together with those of others."""
+    """The passes of a fit, of whose statistics some have been read together with those of others."""
 
     def __init__(self, source: RowSource, resources: Resources, plan: Plan, results: Mapping[str, Any]) -> None:
         super().__init__(source, resources, plan)
         self._results = results
 
-    def run(self, name: str, *statistics: Any, labels_only: bool = False) -> list[Any]:
-        """Copies, which the fit may change, of the results of `statistics`."""
-        return [copy.deepcopy(self._results[_key(statistic)]) for statistic in statistics]
+    def run(self, name: str, *statistics: Statistic, labels_only: bool = False) -> list[Any]:
+        """Copies, which the fit may change, of results that are there; else those of a reading."""
+        found = [self._find(statistic) for statistic in statistics]
+        if any(result is None for result in found):
+            return super().run(name, *statistics, labels_only=labels_only)
+        return copy.deepcopy(found)
+
+    def _find(self, statistic: Statistic) -> Any:
+        """The result of a statistic, or None."""
+        if isinstance(statistic, CachedStatistic) and _key(statistic) in self._results:
+            return self._results[_key(statistic)]
+        if isinstance(statistic, CacheableStatistic) and (wider := statistic.wider) is not None:
+            result = self._results.get(_key(wider))
+            return None if result is None else statistic.from_arrays(wider.to_arrays(result))
+        return None
 
 
 class AutoSelector(BaseSelector):
@@ -245,9 +263,13 @@ class AutoSelector(BaseSelector):
                 left_out[name] = found
             else:
                 candidates.append(found)
+        own = runtime.own_resources(resources)
         while candidates:
             try:
-                plan_statistics(source, [sample, *_read_together(_shared(candidates))], resources)
+                plan_statistics(
+                    source, [sample, *_read_together(_shared(each.statistics for each in candidates))], resources
+                )
+                plan_statistics(sampled, _read_together(_shared(each.first_statistics for each in candidates)), own)
                 return candidates, left_out
             except DoesNotFitError as error:
                 refusal = error
@@ -280,8 +302,10 @@ class AutoSelector(BaseSelector):
                 return f"it takes {number_of(len(readings), 'reading')} of this data"
             statistics = ()
         own = runtime.own_resources(resources)
-        plan = require_driver(project(selector.cost(sampled, own), sampled, own), own, f"{name} on sampled rows")
-        return _Candidate(selector, cost, statistics, plan.peak_driver_bytes - runtime.driver_bytes())
+        fit = selector.cost(sampled, own)
+        plan = require_driver(project(fit, sampled, own), own, f"{name} on sampled rows")
+        fit_bytes = plan.peak_driver_bytes - runtime.driver_bytes()
+        return _Candidate(selector, cost, statistics, _first_statistics(fit), fit_bytes)
 
     # ------------------------------------------------------------------ plan
 
@@ -292,7 +316,10 @@ class AutoSelector(BaseSelector):
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
         profile = source if isinstance(source, Profile) else source.profile
         candidates, left_out = self._candidates(source, resources)
-        sample, shared = self._sample(source), _read_together(_shared(candidates))
+        sample, shared = self._sample(source), _read_together(_shared(each.statistics for each in candidates))
+        of_sample = _read_together(_shared(each.first_statistics for each in candidates))
+        own = runtime.own_resources(resources)
+        first = plan_statistics(_sampled(source, sample.chosen), of_sample, own).peak_worker_bytes - own.process_bytes
         m = len(sample.chosen)
         columns = min(self.count_kept(profile.d), m)
         known = isinstance(source, RowSource) and _is_measured(source)
@@ -324,7 +351,8 @@ class AutoSelector(BaseSelector):
                 "t": min(scratch_bytes(columns), 8 * held_out * m * (2 + 6 * columns)),
                 "s": sample.result_bytes,
                 "r": sum(statistic.result_bytes for statistic in shared),
-                "f": max(candidate.fit_bytes for candidate in candidates),
+                "g": sum(statistic.result_bytes for statistic in of_sample),
+                "f": max(first, *(candidate.fit_bytes for candidate in candidates)),
                 "a": max(candidate.array_bytes for candidate in candidates),
             },
             arrays=[
@@ -332,6 +360,7 @@ class AutoSelector(BaseSelector):
                 HeldArray("sums of all candidates", "r", "u1", first=FITS),
                 HeldArray("sampled rows", "s", "u1", first=FITS),
                 HeldArray("parts of them", "2 s", "u1", first=FITS, last=JUDGEMENT),
+                HeldArray("sums of all candidates over parts", "g", "u1", first=FITS, last=JUDGEMENT),
                 HeldArray("a fit to sampled rows", "f", "u1", first=FITS, last=FITS),
                 HeldArray("ridge regression", "5 c c", first=JUDGEMENT, last=JUDGEMENT),
                 HeldArray("its products", "4 c q", first=JUDGEMENT, last=JUDGEMENT),
@@ -351,18 +380,17 @@ class AutoSelector(BaseSelector):
         if not _is_measured(source):
             return ()
         candidates, _ = self._candidates(source, resources)
-        return [self._sample(source), *(statistic for group in _shared(candidates) for statistic in group.values())]
+        groups = _shared(each.statistics for each in candidates)
+        return [self._sample(source), *(statistic for group in groups for statistic in group.values())]
 
     # ------------------------------------------------------------------ run
 
     def _score(self, passes: PassRunner, k: int) -> Scores:
         source = self._measured(passes)
         candidates, left_out = self._candidates(source, passes.resources)
-        groups = _shared(candidates)
+        groups = _shared(each.statistics for each in candidates)
         rows, *read = passes.run(STATISTICS, self._sample(source), *_read_together(groups))
-        results: dict[str, Any] = {}
-        for group, result in zip(groups, read, strict=True):
-            results |= zip(group, [result] if len(group) == 1 else result, strict=True)
+        results = _by_key(groups, read)
         own = runtime.own_resources(passes.resources)
         precision, n_judged = self._judge(candidates, rows, source, k, own)
         judged = compare(precision)
@@ -374,7 +402,8 @@ class AutoSelector(BaseSelector):
             outcome = chosen.selector._score(_SharedResults(source, passes.resources, plan, results), k)
         else:
             sampled = ArrayRows(rows.X, rows.Y, n_categories=source.features.n_categories)
-            outcome = self._fit_sampled(chosen, sampled, k, own)
+            plan = project(chosen.selector.cost(sampled, own), sampled, own)
+            outcome = chosen.selector._score(PassRunner(sampled, own, plan), k)
         extra = {
             "chosen": chosen.method,
             "judged": [{"method": candidate.method, **row} for candidate, row in zip(candidates, judged, strict=True)],
@@ -416,9 +445,14 @@ class AutoSelector(BaseSelector):
                 X, Y = sample.X[~held_out], sample.Y[~held_out]
                 rows = ArrayRows(X, Y, n_categories=source.features.n_categories)
                 X_test, truth = sample.X[held_out], sample.Y[held_out]
-                for candidate, precision in zip(candidates, found, strict=True):
+                costs = [candidate.selector.cost(rows, own) for candidate in candidates]
+                groups = _shared(_first_statistics(cost) for cost in costs)
+                with runtime.without_progress():
+                    results = _by_key(groups, run_pass(rows, _read_together(groups), own)[0])
+                for candidate, cost, precision in zip(candidates, costs, found, strict=True):
                     with runtime.without_progress():
-                        outcome = self._fit_sampled(candidate, rows, k, own)
+                        passes = _SharedResults(rows, own, project(cost, rows, own), results)
+                        outcome = candidate.selector._score(passes, k)
                         ranking = rank(outcome.scores) if outcome.ranking is None else outcome.ranking
                         # In the order of the data: the same set of features then gives the same numbers.
                         chosen = np.sort(ranking[: min(k, X.shape[0])])
@@ -428,10 +462,6 @@ class AutoSelector(BaseSelector):
                     report_progress()
                 n_judged += int(held_out.sum())
         return np.array([np.concatenate(parts) if parts else np.empty(0) for parts in found]), n_judged
-
-    def _fit_sampled(self, candidate: _Candidate, rows: RowSource, k: int, own: Resources) -> Scores:
-        plan = project(candidate.selector.cost(rows, own), rows, own)
-        return candidate.selector._score(PassRunner(rows, own, plan), k)
 
 
 def linear_scores(X: Any, Y: Any, X_test: Any, resources: Resources) -> NDArray[np.float64]:
@@ -546,13 +576,18 @@ def _precision(truth: Any, scores: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.concatenate([average_precision(truth[part].toarray() > 0, scores[part]) for part in parts])
 
 
-def _shared(candidates: Sequence[_Candidate]) -> list[dict[str, CachedStatistic]]:
-    """What all candidates read, each once, by `_key`; those whose state is the same together."""
+def _first_statistics(cost: Cost) -> tuple[CachedStatistic, ...]:
+    """What a fit to rows whose ranges are known reads first."""
+    first = next(step for step in cost.steps if isinstance(step, Reading) and step.name != RANGES)
+    return tuple(statistic for statistic in first.statistics if isinstance(statistic, CachedStatistic))
+
+
+def _shared(of_candidates: Iterable[Sequence[CachedStatistic]]) -> list[dict[str, CachedStatistic]]:
+    """Each statistic of any candidate once, by `_key`; those whose state is the same together."""
     groups: dict[str, dict[str, CachedStatistic]] = {}
-    for candidate in candidates:
-        for statistic in candidate.statistics:
-            key = state_key(statistic) if isinstance(statistic, MergeableStatistic) else result_key(statistic)
-            groups.setdefault(key, {})[_key(statistic)] = statistic
+    for statistic in itertools.chain.from_iterable(of_candidates):
+        key = state_key(statistic) if isinstance(statistic, MergeableStatistic) else result_key(statistic)
+        groups.setdefault(key, {})[_key(statistic)] = statistic
     return list(groups.values())
 
 
@@ -562,6 +597,14 @@ def _read_together(groups: Sequence[dict[str, CachedStatistic]]) -> list[CachedS
         next(iter(group.values())) if len(group) == 1 else SharedState(list(group.values()))  # type: ignore[arg-type]
         for group in groups
     ]
+
+
+def _by_key(groups: Sequence[dict[str, CachedStatistic]], read: Sequence[Any]) -> dict[str, Any]:
+    """The result of every statistic, by `_key`, from those of `_read_together`."""
+    results: dict[str, Any] = {}
+    for group, result in zip(groups, read, strict=True):
+        results |= zip(group, [result] if len(group) == 1 else result, strict=True)
+    return results
 
 
 def _key(statistic: CachedStatistic) -> str:

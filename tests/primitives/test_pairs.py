@@ -105,6 +105,17 @@ def test_runs_of_few_rows_give_the_same_bits(monkeypatch):
     assert found.tobytes() == whole.tobytes()
 
 
+@pytest.mark.parametrize("counts", [1, 200, 2**20])
+def test_partners_one_by_one_and_together_give_the_same_bits(counts, monkeypatch):
+    X, Y = table()
+    source = ArrayRows(X, as_labels(Y))
+    expected, entropy = terms_of(source)
+    monkeypatch.setattr("mlfs_dask.blocks.pairs.COUNTS_TOGETHER", counts)
+    terms, found_entropy = terms_of(source)
+    assert terms.tobytes() == expected.tobytes()
+    assert found_entropy.tobytes() == entropy.tobytes()
+
+
 def test_states_merged_in_pieces_give_the_same_bits():
     X, Y = table()
     source = ArrayRows(X, as_labels(Y), block_bytes=300)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
+from collections import Counter, defaultdict
 
 import dask.array as da
 import numpy as np
@@ -16,6 +18,7 @@ from scipy import sparse as sp
 
 from mlfs_dask import caching, convert, open_dataset, runtime
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
+from mlfs_dask.primitives.counts import ContingencyCounts
 from mlfs_dask.runtime import current_resources
 from mlfs_dask.selectors import METHODS, auto, get_method
 from mlfs_dask.selectors.auto import AutoSelector, compare, linear_scores, neighbour_scores
@@ -80,6 +83,34 @@ def test_methods_that_weigh_features_against_one_another_can_be_named():
     found = AutoSelector(3, candidates="grro,mico,qpmlfs,spfs").fit(X, Y).report_
     assert [row["method"] for row in found.extra["judged"]] == ["grro", "mico", "qpmlfs", "spfs"]
     assert found.passes == found.plan["passes"]
+
+
+@pytest.mark.parametrize("d", [12, 70], ids=["every pair", "64 partners at a time"])
+def test_what_candidates_have_in_common_is_read_once_from_the_same_rows(d, monkeypatch):
+    X, Y = problem(d=d)
+    names = ["ami", "enm", "label-entropy", "qpmlfs", "scls"]
+    scores, read = defaultdict(list), Counter()
+
+    def scored(selector, passes, k, score):
+        outcome = score(selector, passes, k)
+        scores[selector.method].append(outcome.scores.tobytes())
+        return outcome
+
+    def counted(statistic, zero=ContingencyCounts.zero):
+        read[type(statistic).__name__, statistic.n] += 1
+        return zero(statistic)
+
+    for method in map(get_method, names):
+        monkeypatch.setattr(method, "_score", functools.partialmethod(scored, score=method._score))
+    for name in names:
+        AutoSelector(3, candidates=name).fit(X, Y)
+    alone, scores = scores, defaultdict(list)
+    monkeypatch.setattr(ContingencyCounts, "zero", counted)
+    AutoSelector(3, candidates=",".join(names)).fit(X, Y)
+    for name in names:
+        assert scores[name][:5] == alone[name][:5]
+    # From each of the five parts of 128 rows, also counts with two labels alone; the last fit is to all 160.
+    assert (read["LabelInformation", 128], read["PairInformation", 128]) == (10, 5)
 
 
 def sample_of(rows, monkeypatch):
@@ -284,6 +315,8 @@ def test_where_nothing_fits_the_job_is_refused():
 
 
 MEMORY = """
+import sys
+
 import numpy as np
 
 from mlfs_dask import runtime
@@ -291,7 +324,7 @@ from mlfs_dask.selectors.auto import AutoSelector
 
 rng = np.random.default_rng(0)
 X, Y = rng.normal(size=(8_000, 400)), (rng.random((8_000, 60)) < 0.2).astype(np.int8)
-selector = AutoSelector(40, candidates="enm,label-entropy")
+selector = AutoSelector(40, candidates=sys.argv[1])
 selector.fit(X[:200], Y[:200])  # loads what has to be loaded
 before = runtime.driver_bytes()
 report = selector.fit(X, Y).report_
@@ -299,9 +332,10 @@ print(report.peak_driver_bytes - before, report.plan["peak_driver_bytes"] - befo
 """
 
 
-def test_the_memory_of_fits_and_judge_is_planned():
+@pytest.mark.parametrize("candidates", ["enm,label-entropy", "ami,scls"])
+def test_the_memory_of_fits_and_judge_is_planned(candidates):
     """In a process of its own: what others have held and freed changes what this one holds."""
-    ran = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True, check=True)
+    ran = subprocess.run([sys.executable, "-c", MEMORY, candidates], capture_output=True, text=True, check=True)
     measured, planned = map(int, ran.stdout.split())
     assert 0.4 * planned <= measured <= planned
 

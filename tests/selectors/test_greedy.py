@@ -11,16 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse as sp
 
+from mlfs_dask import caching, open_dataset
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DoesNotFitError, UsageError
 from mlfs_dask.primitives.row_sources import ArrayRows
 from mlfs_dask.runtime import Resources
+from mlfs_dask.selectors import get_method
 from mlfs_dask.selectors import greedy as greedy_module
 from mlfs_dask.selectors.costs import PassRunner
 from mlfs_dask.selectors.label_entropy import LabelEntropy
 from mlfs_dask.selectors.pair_criteria import AMI, D2F, JMI, MDMR, MRMR, PMU, SCLS
+from mlfs_dask.storage.convert import convert_reader
 from tests.conftest import published
 from tests.reference import greedy as twin
+from tests.storage.memory_reader import make_reader
 
 METHODS = {
     "pmu": (PMU(6), twin.pmu),
@@ -163,6 +167,21 @@ def test_one_reading_of_candidates_serves_many_steps(monkeypatch):
     whole = D2F(60).fit(X, Y)
     assert whole.report_.passes == 2
     assert whole.scores_.tobytes() == found.scores_.tobytes()
+
+
+def test_the_cache_has_all_pairs_after_a_method_that_weighs_all_features(tmp_path, monkeypatch):
+    monkeypatch.setattr(greedy_module, "MIN_CANDIDATES", 2)
+    X, Y = problem()
+    convert_reader(lambda: make_reader(X, Y), tmp_path / "set.zarr", workers=1)
+    expected = AMI(3).fit(X, Y)
+    with caching.cache():
+        dataset = open_dataset(tmp_path / "set.zarr")
+        get_method("qpmlfs")(3).fit(dataset)
+        assert D2F(3).fit(dataset).report_.passes > 0  # needs pairs with labels
+        found = AMI(3).fit(dataset)
+    assert (found.report_.passes, found.report_.plan["passes"]) == (0, 0)
+    assert expected.report_.passes > 1
+    assert found.scores_.tobytes() == expected.scores_.tobytes()
 
 
 def test_fewer_candidates_are_planned_where_memory_is_short():
