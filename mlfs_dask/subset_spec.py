@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -96,8 +97,11 @@ def _choose(chosen: Chosen, n: int, numbers: Mapping[str, int], what: str) -> ra
 
 def _read(text: str, n: int, numbers: Mapping[str, int], what: str) -> range | NDArray[np.int64]:
     entries = [entry for entry in next(csv.reader([text]), []) if entry.strip()]
-    if text.startswith("@") or (not all(_is_known(entry, numbers) for entry in entries) and Path(text).is_file()):
+    unknown = [entry for entry in entries if not _is_known(entry, numbers)]
+    if text.startswith("@") or (unknown and os.path.isfile(text)):  # noqa: PTH113  # Path refuses long texts
         return _read_file(text.removeprefix("@"), n, numbers, what)
+    if unknown:
+        raise UsageError(f"there is no {what} {unknown[0]!r}, and no file {text!r}.{_cure(unknown[0], numbers)}")
     if len(entries) == 1 and entries[0] not in numbers and _RANGE.fullmatch(entries[0]):
         return _range(entries[0], n)  # not an array: it may be long
     numbers_read = [
@@ -126,16 +130,18 @@ def _number(entry: str, n: int, numbers: Mapping[str, int], what: str) -> int:
     if entry in numbers:
         return numbers[entry]
     if not _NUMBER.fullmatch(entry):
-        cure = (
-            f" {closest(entry, list(numbers))}"
-            if numbers
-            else " Rows have no names: give numbers, ranges as 0:100, or @FILE."
-        )
-        raise UsageError(f"there is no {what} {entry!r}.{cure}")
+        raise UsageError(f"there is no {what} {entry!r}.{_cure(entry, numbers)}")
     number = int(entry)
     if not -n <= number < n:
         raise UsageError(f"there is no {what} number {number}; they are numbered from 0 to {n - 1}.")
     return number % n
+
+
+def _cure(entry: str, numbers: Mapping[str, int]) -> str:
+    """What may have been meant by an entry that is neither name, number nor range."""
+    if numbers:
+        return f" {closest(entry, list(numbers))}"
+    return " Rows have no names: give numbers, ranges as 0:100, or the path of a file with a number a line."
 
 
 def _distinct(numbers: list[int], what: str) -> NDArray[np.int64]:
@@ -168,7 +174,9 @@ def _lines_of(path: str, n: int, numbers: Mapping[str, int], what: str) -> Itera
                 if entry:
                     yield line, entry, _number_in_line(entry, n, numbers, what, path, line)
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"the file of {what}s cannot be read: {error}", file=path) from error
+        raise DataError(
+            f"the file of {what}s cannot be read: {error}", file=path, cure=f"give a text file with one {what} a line"
+        ) from error
 
 
 def _number_in_line(entry: str, n: int, numbers: Mapping[str, int], what: str, path: str, line: int) -> int:

@@ -42,7 +42,10 @@ def test_a_range_takes_no_memory():
         ("30:40", "no row is chosen; there are 20"),
         ("", "no row is chosen"),
         ("::0", "the step of '::0' must be positive"),
-        ("a == 1", "there is no row 'a == 1'"),
+        ("a == 1", "there is no row 'a == 1', and no file 'a == 1'. Rows have no names: give numbers, ranges as 0:100"),
+        ("0:3,train,txt", "there is no row 'train', and no file '0:3,train,txt'"),
+        ("x" * 300, "there is no row 'x+', and no file"),
+        (["a"], r"there is no row 'a'\. Rows"),
         ([3, 3], "row 3 is chosen twice"),
         ([True, False], "a mask of rows needs 20 entries"),
     ],
@@ -65,8 +68,9 @@ def test_rows_of_a_file(tmp_path, monkeypatch):
         (tmp_path / "train.txt").write_text(text)
         with pytest.raises(DataError, match=message):
             choose_rows("train.txt", 20)
-    with pytest.raises(DataError, match="the file of rows cannot be read"):
+    with pytest.raises(DataError, match=r"the file of rows cannot be read: .*No such file") as refused:
         choose_rows("@none.txt", 20)
+    assert str(refused.value).endswith("cure: give a text file with one row a line")
 
 
 def test_a_file_of_rows_takes_a_few_bytes_a_row(tmp_path):
@@ -91,5 +95,5 @@ def test_columns_by_name_number_range_and_file(tmp_path):
     assert choose_columns(["sky", 0], names, "label").tolist() == [2, 4]
     (tmp_path / "names").write_text("b,c\nsky\n")
     assert choose_columns(f"@{tmp_path}/names", names, "label").tolist() == [1, 4]
-    with pytest.raises(UsageError, match=r"there is no label 'skye'.*sky"):
+    with pytest.raises(UsageError, match=r"there is no label 'skye', and no file 'skye'\. Did you mean sky\?"):
         choose_columns("skye", names, "label")

@@ -88,7 +88,9 @@ def test_rows_of_a_file_and_what_is_not_there(store):
     assert "there is no label 'label 7'" in err
     code, _, err = run("plan", "elc", "a.zarr", "--rows", "cell 7")
     assert code == 2
-    assert "there is no row 'cell 7'. Rows have no names: give numbers, ranges as 0:100, or @FILE." in err
+    assert (
+        "there is no row 'cell 7', and no file 'cell 7'. Rows have no names: give numbers, ranges as 0:100, or" in err
+    )
 
 
 JUDGED = ("--folds", "2", "--metrics", "hamming_loss", "--force")
