@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -26,6 +26,7 @@ from mlfs_dask.blocks.label_order import average_precision
 from mlfs_dask.blocks.linear import forward_block
 from mlfs_dask.blocks.neighbours import COMPILED_PAIRS, NearestRows, scratch_bytes
 from mlfs_dask.blocks.row_draws import shuffled_places
+from mlfs_dask.blocks.sparse import columns_of_block
 from mlfs_dask.errors import DoesNotFitError, UsageError, closest, number_of, parameter
 from mlfs_dask.primitives.counts import Ranges
 from mlfs_dask.primitives.gram import Gram, scale_gram
@@ -51,7 +52,7 @@ from mlfs_dask.selectors import METHODS, get_method, method_name
 from mlfs_dask.selectors.base import BaseSelector, Scores, rank, unknown_labels_error
 from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, Work, project, require_driver
 from mlfs_dask.selectors.options import check_parameters
-from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed
+from mlfs_dask.typing import Block, HeldArray, Profile, RowSource, Seed
 
 #: Parts of the sample, each of which is held out once.
 FOLDS = 5
@@ -89,8 +90,8 @@ class _Candidate:
         Of a fit to all rows.
     statistics : tuple of CachedStatistic
         All that such a fit reads; empty where the sample has all rows, and its last fit is to these, too.
-    first_statistics : tuple of CachedStatistic
-        What a fit to the sampled rows reads first.
+    sampled_cost : Cost
+        Of a fit to the sampled rows.
     fit_bytes : int
         What such a fit takes of this process.
     """
@@ -98,7 +99,7 @@ class _Candidate:
     selector: BaseSelector
     cost: Cost
     statistics: tuple[CachedStatistic, ...]
-    first_statistics: tuple[CachedStatistic, ...]
+    sampled_cost: Cost
     fit_bytes: int
 
     @property
@@ -135,12 +136,11 @@ class _SharedResults(PassRunner):
 
     def _find(self, statistic: Statistic) -> Any:
         """The result of a statistic, or None."""
-        if isinstance(statistic, CachedStatistic) and _key(statistic) in self._results:
-            return self._results[_key(statistic)]
-        if isinstance(statistic, CacheableStatistic) and (wider := statistic.wider) is not None:
-            result = self._results.get(_key(wider))
-            return None if result is None else statistic.from_arrays(wider.to_arrays(result))
-        return None
+        form: Any = _form_among(self._results, statistic)
+        if form is None:
+            return None
+        result = self._results[_key(form)]
+        return result if form is statistic else statistic.from_arrays(form.to_arrays(result))  # type: ignore[attr-defined]
 
 
 class AutoSelector(BaseSelector):
@@ -269,7 +269,9 @@ class AutoSelector(BaseSelector):
                 plan_statistics(
                     source, [sample, *_read_together(_shared(each.statistics for each in candidates))], resources
                 )
-                plan_statistics(sampled, _read_together(_shared(each.first_statistics for each in candidates)), own)
+                plan_statistics(
+                    sampled, _read_together(_shared(_first_statistics(each.sampled_cost) for each in candidates)), own
+                )
                 return candidates, left_out
             except DoesNotFitError as error:
                 refusal = error
@@ -302,10 +304,9 @@ class AutoSelector(BaseSelector):
                 return f"it takes {number_of(len(readings), 'reading')} of this data"
             statistics = ()
         own = runtime.own_resources(resources)
-        fit = selector.cost(sampled, own)
-        plan = require_driver(project(fit, sampled, own), own, f"{name} on sampled rows")
-        fit_bytes = plan.peak_driver_bytes - runtime.driver_bytes()
-        return _Candidate(selector, cost, statistics, _first_statistics(fit), fit_bytes)
+        sampled_cost = selector.cost(sampled, own)
+        plan = require_driver(project(sampled_cost, sampled, own), own, f"{name} on sampled rows")
+        return _Candidate(selector, cost, statistics, sampled_cost, plan.peak_driver_bytes - runtime.driver_bytes())
 
     # ------------------------------------------------------------------ plan
 
@@ -317,7 +318,8 @@ class AutoSelector(BaseSelector):
         profile = source if isinstance(source, Profile) else source.profile
         candidates, left_out = self._candidates(source, resources)
         sample, shared = self._sample(source), _read_together(_shared(each.statistics for each in candidates))
-        of_sample = _read_together(_shared(each.first_statistics for each in candidates))
+        groups = _shared(_first_statistics(each.sampled_cost) for each in candidates)
+        of_sample = _read_together(groups)
         own = runtime.own_resources(resources)
         first = plan_statistics(_sampled(source, sample.chosen), of_sample, own).peak_worker_bytes - own.process_bytes
         m = len(sample.chosen)
@@ -330,10 +332,27 @@ class AutoSelector(BaseSelector):
         steps.append(Reading(STATISTICS if known else f"estimated {STATISTICS}", (sample, *shared)))
         held_out = math.ceil(m / FOLDS)
         parts = min(FOLDS, math.ceil(JUDGED_ROWS / held_out))
-        fits = parts * sum(candidate.flops for candidate in candidates)
-        judgement = parts * len(candidates) * (m * columns**2 + columns**3 // 3 + 2 * held_out * m * columns)
+        learnt = m - m // FOLDS
+        flops = sum(candidate.flops for candidate in candidates)
+        steps.append(Work(FITS, flops, times=parts, statistics=tuple(of_sample), rows=learnt))
+        steps += [work for each in candidates for work in _later_readings(each, groups, parts, learnt)]
+
+        def judge(block: Block) -> tuple[Callable[[], object], float]:
+            rows = min(m, block.X.shape[0])
+            X = columns_of_block(block.X[:rows], np.arange(columns)).astype(np.float64)
+            values = X.data if sp.issparse(X) else X
+            values[...] = np.random.default_rng(0).normal(size=values.shape)  # whatever is missing or infinite
+            data = X, block.Y[:rows], X[:held_out], own
+
+            def scores() -> None:
+                with runtime.without_progress():
+                    linear_scores(*data)
+                    neighbour_scores(*data)
+
+            return scores, parts * len(candidates) * learnt / rows
+
         taken = max(candidate.flops for candidate in candidates)
-        steps += [Work(FITS, fits), Work(JUDGEMENT, judgement), Work(SCORES, taken)]
+        steps += [Work(JUDGEMENT, trial=judge), Work(SCORES, taken)]
         row_bytes = 12 * -(-profile.nonzeros // max(profile.n, 1)) + 8 if profile.sparse else 8 * columns
         notes = [f"judges {', '.join(each.method for each in candidates)} on rows out of a sample of {m:,}"]
         notes += [f"{name} is left out: {reason}" for name, reason in left_out.items()]
@@ -580,6 +599,31 @@ def _first_statistics(cost: Cost) -> tuple[CachedStatistic, ...]:
     """What a fit to rows whose ranges are known reads first."""
     first = next(step for step in cost.steps if isinstance(step, Reading) and step.name != RANGES)
     return tuple(statistic for statistic in first.statistics if isinstance(statistic, CachedStatistic))
+
+
+def _form_among(keys: Container[str], statistic: Statistic) -> CachedStatistic | None:
+    """A statistic, or the wider one that holds its result, whose `_key` is among others; None if neither is."""
+    forms = [statistic, statistic.wider if isinstance(statistic, CacheableStatistic) else None]
+    return next((form for form in forms if isinstance(form, CachedStatistic) and _key(form) in keys), None)
+
+
+def _later_readings(
+    candidate: _Candidate, groups: Sequence[dict[str, CachedStatistic]], parts: int, n: int
+) -> list[Work]:
+    """What fits to n rows each read beside the statistics of `groups`, for the estimate of seconds."""
+    keys = [key for group in groups for key in group]
+    return [
+        Work(
+            f"{step.name} of {candidate.method}",
+            times=parts * step.times,
+            typical=None if step.typical is None else (parts * step.typical[0], parts * step.typical[1]),
+            statistics=step.statistics,
+            rows=n,
+        )
+        for step in candidate.sampled_cost.steps
+        if isinstance(step, Reading) and step.name != RANGES
+        if any(_form_among(keys, statistic) is None for statistic in step.statistics)
+    ]
 
 
 def _shared(of_candidates: Iterable[Sequence[CachedStatistic]]) -> list[dict[str, CachedStatistic]]:

@@ -76,6 +76,10 @@ class Work:
     trial : callable or None
         For the estimate of seconds of what is no product: from a block of the data, a function that does a part of the
         work, and how many such parts there are.
+    statistics : tuple of Statistic
+        What it feeds each time from rows in memory, for the estimate of seconds.
+    rows : int
+        Number of these rows.
     """
 
     name: str
@@ -83,6 +87,8 @@ class Work:
     times: int = 1
     typical: tuple[int, int] | None = None
     trial: Callable[[Block], tuple[Callable[[], object], float]] | None = None
+    statistics: tuple[Statistic, ...] = ()
+    rows: int = 0
 
 
 @dataclass(frozen=True)

@@ -87,18 +87,23 @@ def estimate_seconds(
                 if isinstance(step, str):
                     continue
                 seconds = step.flops / rate
-                if isinstance(step, Work) and step.trial is not None:
-                    part, parts = step.trial(block)
-                    seconds += parts * _seconds_of(part)
-                if isinstance(step, Reading) and plan.readings[step.name].tasks:
-                    uncached = [statistic for statistic in step.statistics if not is_cached(source, statistic)]
-                    for statistic in uncached:
-                        if (key := _sizes(statistic)) not in measured:
-                            measured[key] = _measure(statistic, block)
-                            loading += measured[key].loading
-                    speeds = [measured[_sizes(statistic)] for statistic in uncached]
+                fed = list(step.statistics)
+                if isinstance(step, Reading):
+                    read = plan.readings[step.name].tasks > 0
+                    fed = [statistic for statistic in fed if read and not is_cached(source, statistic)]
+                for statistic in fed:
+                    if (key := _sizes(statistic)) not in measured:
+                        measured[key] = _measure(statistic, block)
+                        loading += measured[key].loading
+                speeds = [measured[_sizes(statistic)] for statistic in fed]
+                if isinstance(step, Work):
+                    seconds += sum(step.rows * speed.row + speed.finalize for speed in speeds)
+                    if step.trial is not None:
+                        part, parts = step.trial(block)
+                        seconds += parts * _seconds_of(part)
+                elif read:
                     seconds += _reading_seconds(
-                        source.profile.n, row_reading, uncached, speeds, plan.readings[step.name], resources
+                        source.profile.n, row_reading, fed, speeds, plan.readings[step.name], resources
                     )
                 totals += seconds * np.array([step.times, *np.minimum(step.typical or (step.times,) * 2, step.times)])
     most, few, many = (totals + loading).tolist()

@@ -106,6 +106,13 @@ def test_what_a_fit_takes_of_the_smallest_data_is_in_every_estimate(monkeypatch,
     assert seconds([loop], HERE) == (10.5, (2.5, 4.5))
 
 
+@pytest.mark.usefixtures("speeds")
+def test_what_work_feeds_from_rows_in_memory_is_measured():
+    once = 100 / 8 + 1.0
+    work = Work("fits", 10**9, times=5, typical=(2, 3), statistics=(Moments(30), Moments(30)), rows=100)
+    assert seconds([work], HERE) == (5 * (2 * once + 1) + 3.0, (2 * (2 * once + 1) + 3.0, 3 * (2 * once + 1) + 3.0))
+
+
 def test_work_that_is_no_product_is_tried_on_a_block(monkeypatch, speeds):
     clock = iter(range(0, 1000, 3))
     given = []
