@@ -594,6 +594,27 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
             "be replaced",
         )
 
+    def _refuse_lost_digits(
+        self, squares: NDArray[np.float64], m2: NDArray[np.float64], mean: NDArray[np.float64]
+    ) -> None:
+        """Refuse features of which X'X, summed about zero where X is sparse, has less than six digits about the mean.
+
+        Parameters
+        ----------
+        squares : float64 array, shape (d,)
+            The diagonal of X'X about the mean.
+        m2, mean : float64 array, shape (d,)
+            The same from sums that lose no digit, and the mean.
+        """
+        lost = (m2 > 0) & (np.abs(squares - m2) > 1e-6 * m2)
+        if lost.any():
+            raise DataError(
+                f"a feature of sparse X with mean {mean[lost][0]:.3g} lies too far from zero for X'X, in whose sums "
+                "its variance is lost",
+                column=self._first_column(lost),
+                cure="subtract a constant from the feature, convert with `--storage dense`, or leave it out",
+            )
+
 
 def _caller_level() -> int:
     """The stack level of the line outside this package that led to `fit`, for its warnings."""

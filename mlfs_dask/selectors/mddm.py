@@ -136,6 +136,7 @@ class MDDM(ProductsFilter):
         if self.constraint == "subspace":
             from scipy import linalg
 
+            self._refuse_lost_digits(np.diag(others[0]), sums.m2, sums.mean)
             C = scale_gram(others[0], factor * np.sqrt(self.mu))
             C[np.diag_indices_from(C)] += 1.0 - self.mu
             Z = linalg.cho_solve(linalg.cho_factor(C, lower=True, overwrite_a=True, check_finite=False), A.T)

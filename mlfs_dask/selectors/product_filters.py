@@ -36,6 +36,16 @@ def _quotient(numerator: Array, denominator: Array) -> Array:
     return np.divide(numerator, denominator, out=np.zeros_like(numerator), where=denominator > 0)
 
 
+def _scatter_ratio(between: Array, total: Array) -> Array:
+    """Scatter between classes over that within them, at most 1 / `LEAST_WITHIN`; 0 where the total is 0.
+
+    Features that separate the classes exactly are equal, and ranked by index.
+    """
+    within = total - between
+    ratio = np.where(total > 0, 1.0 / LEAST_WITHIN, 0.0)
+    return np.divide(between, within, out=ratio, where=within > LEAST_WITHIN * total)
+
+
 class BRCC(ProductsFilter):
     __doc__ = (
         """Sum over labels of the absolute Pearson correlation of a feature with the label (BR+CC).
@@ -83,7 +93,8 @@ class AnovaF(ProductsFilter):
 
     The two classes of a label are the rows that have it and those that have not (binary relevance). F is the variance
     between the classes over the variance within them, on 1 and n - 2 degrees of freedom; a constant feature has 0. Of
-    a feature that separates the classes exactly, the variance within is taken as 1e-12 of the whole: F stays finite.
+    a feature that separates the classes exactly, the variance within is taken as 1e-12 of the whole: F stays finite,
+    and is the same for all such features.
 """
         + PRODUCTS_PARAMETERS
         + """
@@ -112,10 +123,9 @@ class AnovaF(ProductsFilter):
     doi = "10.19026/rjaset.7.299"
 
     def _score_features(self, sums: LabelMoments, *others: Any) -> Array:
-        score, least = np.zeros(len(sums.m2)), LEAST_WITHIN * sums.m2
+        score = np.zeros(len(sums.m2))
         for products, count in _varying_labels(sums):
-            between = products**2 / (count * (1 - count / sums.n))
-            score += _quotient(between, np.maximum(sums.m2 - between, least))
+            score += _scatter_ratio(products**2 / (count * (1 - count / sums.n)), sums.m2)
         return score * max(sums.n - 2, 1)
 
 
@@ -126,7 +136,7 @@ class _ClassFilter(ProductsFilter):
         return [*super()._statistics(profile), CardinalityMoments(profile.d)]
 
 
-def _class_scatters(sums: LabelMoments, classes: FeatureMoments) -> tuple[Array, Array, Array]:
+def _class_scatters(sums: LabelMoments, classes: FeatureMoments) -> tuple[Array, Array]:
     """Scatters of each feature, of shape (d,), over the rows of every label, each counted for each of its labels.
 
     Returns
@@ -135,18 +145,13 @@ def _class_scatters(sums: LabelMoments, classes: FeatureMoments) -> tuple[Array,
         Σ n_l (μ_l − μ)², with the mean μ of the rows.
     between : float64 array, shape (d,)
         Σ n_l (μ_l − m)², with the mean m of the labels' rows.
-    within : float64 array, shape (d,)
-        Σ_l Σ_i y_il (x_i − μ_l)².
     """
     about_rows, total = np.zeros((2, len(sums.m2)))
     for products, count in zip(sums.products, sums.positives.tolist(), strict=True):
         if count > 0:
             about_rows += products**2 / count
             total += products
-    between = np.maximum(about_rows - total**2 / (classes.n or 1), 0.0)
-    # The scatter about the mean of the labels' rows is the sum of those between and within the labels.
-    within = np.maximum(classes.m2 - between, LEAST_WITHIN * classes.m2)
-    return about_rows, between, within
+    return about_rows, np.maximum(about_rows - total**2 / (classes.n or 1), 0.0)
 
 
 class FisherScore(_ClassFilter):
@@ -155,8 +160,8 @@ class FisherScore(_ClassFilter):
 
     The scatter of the labels' means about the mean of the rows over the scatter of rows about the means of their labels
     (Duda, Hart & Stork 2001; Gu, Li & Han 2011), where a row is in the class of every label that it has. Rows
-    without a label are in none. A constant feature has 0; of a feature that is constant in every class, the scatter
-    within is taken as 1e-12 of the whole.
+    without a label are in none. A feature that is constant among the labels' rows has 0; of one that is constant in
+    every class, the scatter within is taken as 1e-12 of the whole.
 """
         + PRODUCTS_PARAMETERS
         + """
@@ -185,7 +190,10 @@ class FisherScore(_ClassFilter):
     doi = "10.48550/arXiv.1202.3725"
 
     def _score_features(self, sums: LabelMoments, *others: Any) -> Array:
-        about_rows, _, within = _class_scatters(sums, *others)
+        (classes,) = others
+        about_rows, between = _class_scatters(sums, classes)
+        # The scatter about the mean of the labels' rows is the sum of those between and within the labels.
+        within = np.maximum(classes.m2 - between, LEAST_WITHIN * classes.m2)
         return np.where(sums.m2 > 0, _quotient(about_rows, within), 0.0)
 
 
@@ -225,7 +233,8 @@ class MultiLabelF(_ClassFilter):
     doi = "10.1109/CVPR.2012.6247947"
 
     def _score_features(self, sums: LabelMoments, *others: Any) -> Array:
-        _, between, within = _class_scatters(sums, *others)
+        (classes,) = others
+        _, between = _class_scatters(sums, classes)
         occurring = int(np.count_nonzero(sums.positives))
-        score = np.where(sums.m2 > 0, _quotient(between, within), 0.0)
+        score = np.where(sums.m2 > 0, _scatter_ratio(between, classes.m2), 0.0)
         return score * (max(sums.n - occurring, 1) / max(occurring - 1, 1))

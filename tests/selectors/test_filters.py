@@ -176,6 +176,34 @@ def test_features_that_separate_a_label_exactly_have_a_finite_f_statistic():
     assert found[2] == pytest.approx(9.0)
 
 
+@pytest.mark.parametrize("method", ["anova-f", "mfs-f"])
+def test_features_that_separate_labels_exactly_are_ranked_by_index(method):
+    rng = np.random.default_rng(0)
+    Y = np.zeros((60, 2), dtype=np.int8)
+    Y[:, 0] = rng.random(60) < 0.4
+    Y[:, 1] = 1 - Y[:, 0]
+    X = rng.normal(size=20) + Y[:, :1] * rng.normal(size=20)
+    X = np.hstack([rng.normal(size=(60, 2)), X, np.ones((60, 1))])
+    for given in (X, sp.csr_array(X)):
+        found = get_method(method)(3).fit(given, Y)
+        assert len(set(found.scores_[2:22].tolist())) == 1
+        assert found.ranking_[:20].tolist() == list(range(2, 22))
+        assert found.scores_[22] == 0.0
+
+
+@pytest.mark.parametrize(("method", "parameters"), [("mddm", {"constraint": "subspace"}), ("spfs", {})])
+def test_sparse_features_too_far_from_zero_for_products_are_refused(method, parameters):
+    X, Y = problem()
+    expected = get_method(method)(3, **parameters).fit(X, Y).scores_
+    X[:, 3] += 2.0**20
+    for given in (X, da.from_array(X, chunks=(20, -1))):
+        assert get_method(method)(3, **parameters).fit(given, Y).scores_ == pytest.approx(expected, rel=1e-8)
+    with pytest.raises(DataError, match="lies too far from zero for X'X") as caught:
+        get_method(method)(3, **parameters).fit(sp.csr_array(X), Y)
+    assert caught.value.column == 3
+    assert "--storage dense" in str(caught.value)
+
+
 def test_odds_ratios_are_smoothed_by_a_positive_number():
     with pytest.raises(UsageError, match="smoothing must be a positive number; got 0"):
         get_method("br-or")(3, smoothing=0).fit(*problem())
