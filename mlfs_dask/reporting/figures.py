@@ -762,7 +762,8 @@ def critical_differences(
                 va="top",
                 annotation_clip=False,
             )
-        axes.set_xticks(np.arange(1, len(runs) + 1))
+        step = 1 if len(runs) <= 15 else 5  # the numbers of more would run into one another
+        axes.set_xticks(sorted({1, *range(step, len(runs) + 1, step)}))
         axes.xaxis.set_label_position("top")
         axes.set_xlabel("average rank")
 

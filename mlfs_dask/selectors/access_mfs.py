@@ -63,7 +63,7 @@ RESIDUAL_TOL = 1e-3
 #: Arrays of `RowPrediction` that change from one iteration to the next.
 _PREDICTION = ("W", "mean", "U", "T", "coupling")
 
-#: Iterations that fits of real and of planted rows took, least and most (`benchmarks/iterative.py`).
+#: Iterations that six of seven fits of real and planted rows took (`benchmarks/gram.py readings`).
 TYPICAL_ITERATIONS = (13, 80)
 
 
@@ -162,7 +162,7 @@ class AccessMFS(IterativeSelector):
     With anchors the graph of rows is S = ZΛ⁻¹Z': a row has weights z_i of its nearest anchors [u_a, t_a], by the
     distance that Eq. 18 has between rows, and Eq. 8 has θ Σ_i Σ_a z_ia (‖f_i − u_a‖² + ‖x_iW − t_a‖²), where u_a and
     t_a are variables too. A row's f_i and z_i follow from W and the anchors in three turns. Readings of X: one for
-    moments, labels, X'X and the sample, and one an iteration, of which 10 to 80 are usual; above `gram_cap` features
+    moments, labels, X'X and the sample, and one an iteration, of which 13 to 80 are usual; above `gram_cap` features
     one more. With m anchors a worker holds 8 (2 d q + d m) bytes, and 8 d² more in the first reading where X'X is
     formed; the driver the same and 24 d², or above the cap some 120 d q.
 

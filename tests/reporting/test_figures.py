@@ -228,3 +228,24 @@ def test_critical_differences_join_what_does_not_differ(monkeypatch: pytest.Monk
     assert bars == [[1.2, 2.0], [2.0, 2.8]]
     assert figure.data["run"].tolist() == ["a", "b", "c"]
     assert "Bonferroni–Dunn with the control a, critical difference 0.500" in figure.caption
+
+
+@pytest.mark.parametrize(("runs", "ticks"), [(3, [1, 2, 3]), (31, [1, 5, 10, 15, 20, 25, 30])])
+def test_numbers_of_many_ranks_do_not_run_into_one_another(
+    runs: int, ticks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from matplotlib.axes import Axes
+
+    seen: list[list[int]] = []
+    set_xticks = Axes.set_xticks
+
+    def watched(self: Axes, ticks: list[int], *args: object, **kwargs: object) -> object:
+        seen.append(list(ticks))
+        return set_xticks(self, ticks, *args, **kwargs)
+
+    monkeypatch.setattr(Axes, "set_xticks", watched)
+    names = [f"m{i}" for i in range(runs)]
+    test = {"runs": names, "alpha": 0.05, "control": "m0", "nemenyi_difference": 9.0}
+    ranks = {name: 1.0 + i for i, name in enumerate(names)}
+    inline_svg(figures.critical_differences(test, ranks, title="t", styles=Styles(), control=False, name="n"))
+    assert seen[-1] == ticks
