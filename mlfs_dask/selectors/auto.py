@@ -158,6 +158,8 @@ class AutoSelector(BaseSelector):
     candidates : str, optional
         Names of the methods to judge, between commas, with their default parameters; by default the filters, `ami`,
         `qpmlfs`, `scls` and `spfs`.
+    judge : {"both", "linear", "neighbours"}
+        Ridge regression, nearest neighbours, or the mean of the two: what is like the model that the features are for.
     missing : {"error", "mean", "median"}
         Missing feature values are an error, or are filled with the feature's mean or its median, which is that of
         16 384 rows drawn at random where there are more.
@@ -173,13 +175,13 @@ class AutoSelector(BaseSelector):
     second pass. Methods that take several passes of this data are judged where the sample has all rows, which are then
     in memory. Parts are held out until 4 096 rows are judged: one of a full sample, all five of 5 000 rows or fewer.
 
-    Both judges take standardised features, and a row counts the mean of its two average precisions. The penalty of the
-    regression is 1: a strong one hides what rare features do to classifiers without one. A label's score by neighbours
-    is the share of them that have it. Where the chosen features are more than the rows to learn from, as many of the
-    best are judged. With one label, rows are ordered by it in place of labels by row. Candidates that need a second
-    pass of more rows than the sample has, or do not fit the memory beside the others, are left out. The record's
-    `extra` tells which was taken (`chosen`), what was compared (`judged`), how many rows were judged, and what was left
-    out and why (`left_out`).
+    Both judges take standardised features, and of both a row counts the mean of its two average precisions. The penalty
+    of the regression is 1: a strong one hides what rare features do to classifiers without one. A label's score by
+    neighbours is the share of them that have it. Where the chosen features are more than the rows to learn from, as
+    many of the best are judged. With one label, rows are ordered by it in place of labels by row. Candidates that need
+    a second pass of more rows than the sample has, or do not fit the memory beside the others, are left out. The
+    record's `extra` tells which was taken (`chosen`), what was compared (`judged`), how many rows were judged, and what
+    was left out and why (`left_out`).
 
     Unknown labels (-1) are refused, as by the candidates.
 
@@ -213,17 +215,24 @@ class AutoSelector(BaseSelector):
         n_features_to_select: int | float | None = None,
         *,
         candidates: str | None = None,
+        judge: Literal["both", "linear", "neighbours"] = "both",
         missing: Literal["error", "mean", "median"] = "error",
         random_state: Seed = None,
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.candidates = candidates
+        self.judge = judge
         self.missing = missing
         self.random_state = random_state
 
     def _check_parameters(self) -> None:
         check_parameters(self, least={"random_state": 0})
         self._names()
+
+    def _judges(self) -> list[Callable[..., NDArray[np.float64]]]:
+        """What gives scores of labels by the chosen features."""
+        judges = {"linear": linear_scores, "neighbours": neighbour_scores}
+        return list(judges.values()) if self.judge == "both" else [judges[self.judge]]
 
     # ------------------------------------------------------------------ candidates
 
@@ -346,8 +355,8 @@ class AutoSelector(BaseSelector):
 
             def scores() -> None:
                 with runtime.without_progress():
-                    linear_scores(*data)
-                    neighbour_scores(*data)
+                    for scores_by in self._judges():
+                        scores_by(*data)
 
             return scores, parts * len(candidates) * learnt / rows
 
@@ -476,8 +485,8 @@ class AutoSelector(BaseSelector):
                         # In the order of the data: the same set of features then gives the same numbers.
                         chosen = np.sort(ranking[: min(k, X.shape[0])])
                         data = X[:, chosen], Y, X_test[:, chosen], own
-                        judges = [_precision(truth, scores(*data)) for scores in (linear_scores, neighbour_scores)]
-                    precision.append(np.mean(judges, axis=0))
+                        by_judge = [_precision(truth, scores(*data)) for scores in self._judges()]
+                    precision.append(np.mean(by_judge, axis=0))
                     report_progress()
                 n_judged += int(held_out.sum())
         return np.array([np.concatenate(parts) if parts else np.empty(0) for parts in found]), n_judged

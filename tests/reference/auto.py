@@ -11,7 +11,7 @@ from mlfs_dask.blocks.row_draws import shuffled_places
 from mlfs_dask.selectors import get_method
 
 
-def auto(X, Y, k, methods, *, seed=0, folds=5):
+def auto(X, Y, k, methods, *, judge="both", seed=0, folds=5):
     """Mean average precision of every method, how far it is below the best, the standard error; and the ranking."""
     n = len(X)
     part = shuffled_places(0, n, folds, seed)
@@ -27,7 +27,8 @@ def auto(X, Y, k, methods, *, seed=0, folds=5):
             linear = Ridge(alpha=1.0, solver="cholesky").fit(Z[train], Y[train]).predict(Z[test])
             nearest = NearestNeighbors(n_neighbors=10).fit(Z[train]).kneighbors(Z[test], return_distance=False)
             shares = (Y[train][nearest].sum(axis=1) + Y[train].mean(axis=0)) / 11
-            for i, *scores in zip(test, linear, shares, strict=True):
+            judges = {"linear": [linear], "neighbours": [shares], "both": [linear, shares]}[judge]
+            for i, *scores in zip(test, *judges, strict=True):
                 if 0 < Y[i].sum() < Y.shape[1]:
                     row[i] = np.mean([label_ranking_average_precision_score(Y[[i]], own[None]) for own in scores])
     defined = precision[:, ~np.isnan(precision[0])]

@@ -53,12 +53,12 @@ def store(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("k", [2, 5])
-def test_equals_the_plain_twin(k):
+@pytest.mark.parametrize(("k", "judge"), [(2, "both"), (5, "both"), (5, "linear"), (5, "neighbours")])
+def test_equals_the_plain_twin(k, judge):
     X, Y = problem()
     methods = ["ami", "elc", "enm", "label-entropy"]
-    means, below, errors, ranking = twin.auto(X, Y, k, methods, seed=3)
-    found = AutoSelector(k, candidates=",".join(methods), random_state=3).fit(X, Y)
+    means, below, errors, ranking = twin.auto(X, Y, k, methods, judge=judge, seed=3)
+    found = AutoSelector(k, candidates=",".join(methods), judge=judge, random_state=3).fit(X, Y)
     table = found.report_.extra["judged"]
     assert [row["method"] for row in table] == methods
     assert [row["average_precision"] for row in table] == pytest.approx(means, abs=1e-12)
