@@ -259,7 +259,6 @@ def process_limits(*, memory_limit: int | None = None, threads: int | None = Non
 
 @functools.cache
 def _thread_pools() -> Any:
-    import scipy.linalg  # noqa: F401 -- SciPy's BLAS is another library than NumPy's, and found once it is loaded
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
