@@ -204,12 +204,12 @@ class Scorer:
         resources: Resources,
     ) -> NDArray[np.float64]:
         settings, k = self._settings, train.columns
+        threads = runtime.own_resources(resources).threads_per_worker
         if name == "mlknn":
-            return self._knn_scores(train, test, Y, scaling or mean_centring(train), seed, plan.knn_rows, resources)
+            return self._knn_scores(train, test, Y, scaling or mean_centring(train), seed, plan.knn_rows, threads)
         from mlfs_dask.evaluation.logistic import BinaryRelevanceLogistic
 
         exact = name == "logistic" and plan.exact_logistic
-        threads = runtime.own_resources(resources).threads_per_worker
         solver = "exact" if exact else "sgd"
         model = BinaryRelevanceLogistic(settings.C, solver=solver, random_state=seed, n_jobs=threads)
         if exact:
@@ -231,7 +231,7 @@ class Scorer:
         scaling: Scaling,
         seed: int,
         knn_rows: int | None,
-        resources: Resources,
+        threads: int,
     ) -> NDArray[np.float64]:
         from mlfs_dask.evaluation.mlknn import MLkNN
 
@@ -239,7 +239,6 @@ class Scorer:
         if knn_rows is not None and len(train) > knn_rows:
             drawn = np.sort(np.random.default_rng([seed, 2]).choice(len(train), knn_rows, replace=False))
             train, Y = train.take(drawn), Y[drawn]
-        threads = runtime.own_resources(resources).threads_per_worker
         model = MLkNN(settings.n_neighbors, smoothing=settings.smoothing, n_jobs=threads)
         return model.fit_rows(train, Y, scaling).score_rows(test)
 
