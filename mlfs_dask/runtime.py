@@ -190,16 +190,31 @@ def _loaded() -> frozenset[str]:
     return frozenset(modules)
 
 
+def give_back_freed_memory() -> None:
+    """Give memory that is freed but kept for the next block back to the system."""
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):  # glibc's alone
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def settle() -> tuple[int, frozenset[str]]:
     """Give freed memory back to the system; then resident bytes, and whether compiled kernels are loaded.
 
     A worker keeps what earlier work has freed for its next blocks. A job fills that again: who counts it to the process
     and to the job counts it twice.
     """
-    gc.collect()
-    with contextlib.suppress(OSError, AttributeError):  # glibc's alone
-        ctypes.CDLL(None).malloc_trim(0)
+    give_back_freed_memory()
     return current_rss(), _loaded()
+
+
+def prepare_for_kernels() -> None:
+    """Give freed memory back where compiled kernels are still to be loaded.
+
+    Loading them scatters small objects over the memory that earlier readings have freed, and the next block no longer
+    fits where the last one was.
+    """
+    if "kernels" not in _loaded():
+        give_back_freed_memory()
 
 
 def _settled(client: Any, workers: list[str]) -> tuple[list[int], frozenset[str]]:

@@ -19,6 +19,27 @@ def in_new_process(code):
     return done.stdout.split()
 
 
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc alone keeps and gives back")
+def test_freed_memory_is_given_back_before_kernels_are_loaded_and_kept_afterwards():
+    code = """
+import numpy as np, mlfs_dask.runtime as r
+for load in (False, True):
+    if load:
+        import mlfs_dask.blocks.nearest_compiled
+    before = r.current_rss()
+    block, behind = np.ones(2**22), np.ones(2**10)
+    del block
+    freed = r.current_rss()
+    r.prepare_for_kernels()
+    print((freed - before) >> 20, (r.current_rss() - before) >> 20)
+"""
+    kept = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**30), "MALLOC_ARENA_MAX": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ | kept, capture_output=True, text=True, check=True)
+    first, second, third, fourth = map(int, done.stdout.split())
+    assert first >= 30 > 4 > second
+    assert third >= 30 <= fourth
+
+
 def test_peak_follows_what_is_held():
     # In a process of its own: another test's freed memory would be used again, and nothing would grow.
     code = """

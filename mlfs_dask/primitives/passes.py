@@ -667,6 +667,8 @@ def _run(
 ) -> Any:
     """Stream partitions first..last-1 into new states; a list of them, cut, if there are several pieces."""
     if runtime.current_worker() is not None:
+        if any(statistic.compiled for statistic in statistics):
+            runtime.prepare_for_kernels()
         runtime.reset_peak_rss()  # of earlier jobs; in the driver's process its own peak counts, too
     states = [s.zero() for s in statistics]
     # Every core already has a task or a thread of ours: BLAS must not bring its own.
