@@ -34,7 +34,9 @@ for load in (False, True):
     print((freed - before) >> 20, (r.current_rss() - before) >> 20)
 """
     kept = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**30), "MALLOC_ARENA_MAX": "1"}
-    done = subprocess.run([sys.executable, "-c", code], env=os.environ | kept, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | kept, capture_output=True, text=True, check=True
+    )
     first, second, third, fourth = map(int, done.stdout.split())
     assert first >= 30 > 4 > second
     assert third >= 30 <= fourth

@@ -374,7 +374,7 @@ class AccessMFS(IterativeSelector):
         products, labels, *others = passes.run("moments and sample", *self._first_statistics(profile))
         sample, m = others.pop(0) if theta > 0 else None, self._n_anchors(profile, profile.d)
         moments = FeatureMoments(products.n, products.mean, products.m2)
-        self._refuse(moments, products.unknown)
+        self._refuse(profile, moments, products.unknown)
         self._require_known(labels, profile.n)
         duplicates = DuplicateLabels(labels.groups)
         scaling = standard_scaling(moments, standardise=self.standardise)

@@ -594,23 +594,20 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
             "be replaced",
         )
 
-    def _refuse_lost_digits(
-        self, squares: NDArray[np.float64], m2: NDArray[np.float64], mean: NDArray[np.float64]
-    ) -> None:
-        """Refuse features of which X'X, summed about zero where X is sparse, has less than six digits about the mean.
+    def _refuse_lost_digits(self, profile: Profile, mean: NDArray[np.float64], m2: NDArray[np.float64]) -> None:
+        """Refuse features of sparse X whose variance has less than six digits beside the square of their mean.
 
-        Parameters
-        ----------
-        squares : float64 array, shape (d,)
-            The diagonal of X'X about the mean.
-        m2, mean : float64 array, shape (d,)
-            The same from sums that lose no digit, and the mean.
+        A sparse X is summed about zero, for X'X as for distances of rows; a dense one is shifted first.
         """
-        lost = (m2 > 0) & (np.abs(squares - m2) > 1e-6 * m2)
+        if not profile.sparse:
+            return
+        lost = (m2 > 0) & (np.finfo(np.float64).eps * profile.total * mean**2 > 1e-6 * m2)
         if lost.any():
+            first = int(np.argmax(lost))
+            deviations = abs(mean[first]) / np.sqrt(m2[first] / profile.total)
             raise DataError(
-                f"a feature of sparse X with mean {mean[lost][0]:.3g} lies too far from zero for X'X, in whose sums "
-                "its variance is lost",
+                f"a feature of sparse X with mean {mean[first]:.3g} lies {deviations:.2g} standard deviations from "
+                "zero, too far for sums about zero to keep its variance",
                 column=self._first_column(lost),
                 cure="subtract a constant from the feature, convert with `--storage dense`, or leave it out",
             )

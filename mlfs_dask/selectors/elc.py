@@ -191,7 +191,7 @@ class ELC(ProductsSelector):
         resampling = self._resampling(passes)
         sums = self._sums(passes, resampling)
         (observed,) = next(sums)
-        self._check_sums(observed)
+        self._check_sums(observed, passes.source.profile)
         terms = _terms(observed)
         null = [-_terms(*next(sums)).screen for _ in range(resampling.shuffles)]
         discovered, q_values = self._discover(-terms.screen, np.array(null))

@@ -160,7 +160,7 @@ class IterativeSelector(BaseSelector):
         passes.records.append(record)
         (moments,), _ = run_pass(ArrayRows(X, Y), [Moments(X.shape[1])], passes.resources, label="moments")
         unknown = np.bincount(Y.indices[Y.data < 0], minlength=Y.shape[1])
-        self._refuse(moments, unknown)
+        self._refuse(passes.source.profile, moments, unknown)
         fit = self._fit_exactly(X, Y, moments)
         positives = np.bincount(Y.indices[Y.data > 0], minlength=Y.shape[1])
         if fit.labels is not None:
@@ -172,8 +172,8 @@ class IterativeSelector(BaseSelector):
             [*fit.warnings, *(self._never_positive(positives) if fit.scores.any() else [])],
         )
 
-    def _refuse(self, moments: FeatureMoments, unknown: NDArray[np.integer[Any]]) -> None:
-        """Refuse unknown labels, where the method takes none, and features that hold NaN or infinity.
+    def _refuse(self, profile: Profile, moments: FeatureMoments, unknown: NDArray[np.integer[Any]]) -> None:
+        """Refuse unknown labels, where the method takes none, and features that are broken or have lost their digits.
 
         Raises
         ------
@@ -182,6 +182,7 @@ class IterativeSelector(BaseSelector):
         if unknown.any() and not self.accepts_unknown_labels:
             raise unknown_labels_error(self, unknown)
         self._refuse_broken_features(moments.mean, moments.m2)
+        self._refuse_lost_digits(profile, moments.mean, moments.m2)
 
     def _result(
         self, scores: Array, trace: LoopTrace, extra: dict[str, Any], warnings: Sequence[Warning] = ()

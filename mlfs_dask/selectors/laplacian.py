@@ -136,6 +136,7 @@ class LaplacianScore(BaseSelector):
         profile = passes.source.profile
         moments, sample = passes.run(FIRST, *self._first_statistics(profile))
         self._refuse_broken_features(moments.mean, moments.m2)
+        self._refuse_lost_digits(profile, moments.mean, moments.m2)
         scaling = standard_scaling(moments)
         points = scaling.apply(sample.X)
         m = self._count_anchors(profile)

@@ -124,6 +124,11 @@ class MDDM(ProductsFilter):
             return (directions,)
         return directions, HeldArray("C and its factor", "2 d d", first="scores")
 
+    def _check_sums(self, sums: LabelMoments, profile: Profile) -> None:
+        super()._check_sums(sums, profile)
+        if self.constraint == "subspace":
+            self._refuse_lost_digits(profile, sums.mean, sums.m2)
+
     def _score_features(self, sums: LabelMoments, *others: Any) -> Array:
         std = sums.std
         factor = np.divide(1.0, std, out=np.zeros_like(std), where=std > 0)
@@ -136,7 +141,6 @@ class MDDM(ProductsFilter):
         if self.constraint == "subspace":
             from scipy import linalg
 
-            self._refuse_lost_digits(np.diag(others[0]), sums.m2, sums.mean)
             C = scale_gram(others[0], factor * np.sqrt(self.mu))
             C[np.diag_indices_from(C)] += 1.0 - self.mu
             Z = linalg.cho_solve(linalg.cho_factor(C, lower=True, overwrite_a=True, check_finite=False), A.T)

@@ -334,7 +334,7 @@ class MFSIR(IterativeSelector):
         profile, checkpoint = passes.source.profile, checkpoints.current()
         d, alpha, max_iter = profile.d, float(self.alpha), int(self.max_iter)
         moments, labels, *others = passes.run("moments and sample", *self._first_statistics(profile))
-        self._refuse(moments, labels.unknown)
+        self._refuse(profile, moments, labels.unknown)
         scaling = standard_scaling(moments)
         anchors, gamma = None, 0.0
         if self.beta > 0:

@@ -66,7 +66,7 @@ class ProductsSelector(ResamplingSelector):
             else:
                 yield from results[0]
 
-    def _check_sums(self, sums: LabelMoments) -> None:
+    def _check_sums(self, sums: LabelMoments, profile: Profile) -> None:
         if sums.unknown.any():
             raise unknown_labels_error(self, sums.unknown)
         self._refuse_broken_features(sums.mean, sums.m2)
@@ -143,7 +143,7 @@ class ProductsFilter(ProductsSelector):
         resampling = self._resampling(passes)
         sums = self._sums(passes, resampling)
         moments, *others = next(sums)
-        self._check_sums(moments)
+        self._check_sums(moments, passes.source.profile)
         scores = self._score_features(moments, *others)
         warnings: list[Warning] = []
         if not scores.any():

@@ -397,7 +397,7 @@ class SMFS(IterativeSelector):
         """Algorithm 1, the density structure going through landmarks."""
         profile, checkpoint, max_iter = passes.source.profile, checkpoints.current(), int(self.max_iter)
         moments, labels, sample = passes.run("moments and sample", *self._first_statistics(profile))
-        self._refuse(moments, np.zeros(profile.q, np.int64))
+        self._refuse(profile, moments, np.zeros(profile.q, np.int64))
         coded = self.unknown_labels == "coded" or (self.unknown_labels == "auto" and bool(labels.unknown.any()))
         self._require_known(labels, profile.n, coded=coded)
         scaling = standard_scaling(moments) if self.standardise else Scaling(np.zeros(profile.d), np.ones(profile.d))

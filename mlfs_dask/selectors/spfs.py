@@ -143,12 +143,10 @@ class SPFS(CandidateSelector):
         if sums.unknown.any():
             raise unknown_labels_error(self, sums.unknown)
         self._refuse_broken_features(sums.mean, sums.m2)
+        self._refuse_lost_digits(passes.source.profile, sums.mean, sums.m2)
         preserved_similarity = preserved(sums)  # f'Kf
         candidates = best_candidates(preserved_similarity, self.n_candidates)
         G = grams[0] if grams else passes.run("candidates", OfFeatures(Gram(len(candidates)), candidates))[0]
-        squares = sums.m2.copy()
-        squares[candidates] = np.diag(G)
-        self._refuse_lost_digits(squares, sums.m2, sums.mean)
         alone = 2.0 * preserved_similarity - 1.0  # 2 f'Kf − (f'f)²
         scores = join_scores(forward_selection(alone[candidates], correlations(G)), candidates, alone)
         extra: dict[str, Any] = {"constant_features": int((sums.m2 == 0).sum())}

@@ -17,7 +17,7 @@ from mlfs_dask import runtime
 from mlfs_dask.blocks.sparse import as_labels, as_matrix
 from mlfs_dask.checkpoints import Folder, keep_checkpoints
 from mlfs_dask.cluster import connect
-from mlfs_dask.errors import DoesNotFitError, UsageError
+from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.primitives.passes import run_pass
 from mlfs_dask.primitives.row_sources import ArrayRows
 from mlfs_dask.runtime import Resources
@@ -199,9 +199,12 @@ HARD = (
 def test_hard_data_gives_what_the_twin_gives(form, change, sparse):
     module, X, Y, parameters = case(form)
     X, Y = change(X, Y)
-    if change is far_from_zero and sparse:
-        pytest.skip("distances of sparse rows have no digits beside 1e8 standard deviations")
     source = ArrayRows(as_matrix(sp.csr_array(X) if sparse else X), as_labels(Y), block_bytes=1000)
+    if change is far_from_zero and sparse:
+        with pytest.raises(DataError, match="standard deviations from zero, too far") as caught:
+            quiet(module.anchored(**parameters), source)
+        assert caught.value.column == 3
+        return
     found = quiet(module.anchored(**parameters), source)
     near = NEAR
     if change is far_from_zero or (change is rather_far_from_zero and sparse):
