@@ -19,7 +19,6 @@ from scipy import sparse as sp
 from mlfs_dask import checkpoints
 from mlfs_dask.blocks.adaptive_graph import column_graph, neighbours_used, simplex_weights
 from mlfs_dask.blocks.duplicate_labels import DuplicateLabels, duplicate_labels
-from mlfs_dask.blocks.linear import LAPLACIAN_VALUES
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.checkpoints import State
 from mlfs_dask.errors import DataError, parameter
@@ -182,7 +181,7 @@ def held_arrays(*, sparse: bool, gram: bool, graph: bool) -> list[HeldArray]:
     else:
         arrays += [HeldArray("X P", "n q")] * 2
     if gram and graph:
-        arrays += [HeldArray("strips of X'L_sX", str(4 * LAPLACIAN_VALUES)), HeldArray("X'L_sX", "d d")]
+        arrays += [HeldArray("strips of X'L_sX", "strips", "uint8"), HeldArray("X'L_sX", "d d")]
     if graph:
         arrays += [*graphs.held_arrays(), HeldArray("weights", "n k")]
         arrays += [HeldArray("S", "2 n k"), HeldArray("columns of S", "2 n k", "int64")]

@@ -60,6 +60,11 @@ class Neighbours(NamedTuple):
         return sp.csr_array((data, columns, k * np.arange(n + 1)), shape=(n, n))
 
 
+def compiles_nearest_rows(n: int, *, sparse: bool) -> bool:
+    """Whether `nearest_rows` loads its compiled search for n rows."""
+    return sparse and n * n > COMPILED_PAIRS
+
+
 def nearest_rows(Z: Matrix, k: int, *, threads: int = 1) -> Neighbours:
     """The k nearest rows of every row by Euclidean distance.
 
@@ -81,7 +86,7 @@ def nearest_rows(Z: Matrix, k: int, *, threads: int = 1) -> Neighbours:
     k = min(k, n - 1)
 
     def search(low: int, high: int) -> Found:
-        nearest = NearestRows(Z[low:high], low, k, compiled=n * n > COMPILED_PAIRS)
+        nearest = NearestRows(Z[low:high], low, k, compiled=compiles_nearest_rows(n, sparse=sp.issparse(Z)))
         nearest.add(Z, 0)
         return nearest.indices, nearest.distances
 
@@ -99,6 +104,11 @@ class MassNeighbours(NamedTuple):
 
     neighbours: Neighbours
     sample_rows: int
+
+
+def compiles_least_mass_rows(n: int, n_trees: int) -> bool:
+    """Whether `least_mass_rows` loads its compiled search for n rows."""
+    return n * n * n_trees > COMPILED_LOOKUPS
 
 
 def least_mass_rows(
@@ -136,7 +146,7 @@ def least_mass_rows(
         tables = mass_tables(forest.shapes, codes)
 
     def search(low: int, high: int) -> Found:
-        if n * n * n_trees <= COMPILED_LOOKUPS:
+        if not compiles_least_mass_rows(n, n_trees):
             return isolation.nearest_by_mass(codes, tables, low, high, k)
         from mlfs_dask.blocks import isolation_compiled
 

@@ -20,7 +20,7 @@ from mlfs_dask import checkpoints, runtime
 from mlfs_dask.blocks.adaptive_graph import column_graph
 from mlfs_dask.blocks.anchors import N_ANCHORS, anchor_values, join_coincident, place_anchors
 from mlfs_dask.blocks.duplicate_labels import DuplicateLabels
-from mlfs_dask.blocks.linear import forward_block
+from mlfs_dask.blocks.linear import forward_block, laplacian_gram_bytes
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.errors import DataError, UsageError, parameter
 from mlfs_dask.exact import access_mfs as exact_form
@@ -361,9 +361,10 @@ class AccessMFS(IterativeSelector):
         return 0, 4 * profile.n**2 * profile.q * (self.theta > 0)
 
     def _exact_arrays(self, profile: Profile) -> tuple[dict[str, int], list[HeldArray]]:
-        return {"k": min(self.k_s, profile.n - 1) + 1}, exact_form.held_arrays(
-            sparse=profile.sparse, gram=profile.d <= self.gram_cap, graph=self.theta > 0
-        )
+        strips = laplacian_gram_bytes(profile.n, profile.d, profile.nonzeros if profile.sparse else None)
+        sizes = {"k": min(self.k_s, profile.n - 1) + 1, "strips": strips}
+        has_gram = profile.d <= self.gram_cap
+        return sizes, exact_form.held_arrays(sparse=profile.sparse, gram=has_gram, graph=self.theta > 0)
 
     # ------------------------------------------------------------------ the method
 

@@ -90,6 +90,10 @@ class IterativeSelector(BaseSelector):
     def _exact_search_flops(self, profile: Profile) -> tuple[int, int]:
         """Those of the search for near rows in the exact form: before the loop, and in every iteration."""
 
+    def _compiles_exact_search(self, profile: Profile) -> bool:
+        """Whether the exact form loads compiled kernels."""
+        return False
+
     @abstractmethod
     def _fit_with_anchors(self, passes: PassRunner) -> Scores:
         """The loop of the form with anchors."""
@@ -132,7 +136,7 @@ class IterativeSelector(BaseSelector):
             steps=(Reading("rows", ()), Work("search", search), loop),
             sizes={"n": profile.n, "d": profile.d, "q": profile.q, **stored, **sizes},
             arrays=[*rows, *(array._replace(first="exact graph and loop") for array in arrays)],
-            compiled=True,
+            compiled=self._compiles_exact_search(profile),
             loads_trees=self.exact_loads_trees,
             notes=("exact graph: X, Y and the variables of all rows are in the memory of this process",),
         )

@@ -24,6 +24,7 @@ from mlfs_dask.blocks.isolation import TreeShape
 from mlfs_dask.blocks.mass_anchors import MassAnchors, landmark_dtype, landmark_tables
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.errors import DataError, UsageError, parameter
+from mlfs_dask.exact import graphs
 from mlfs_dask.exact import smfs as exact_form
 from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.primitives.gram import GRAM_CAP, NormalProduct, WeightedGram
@@ -385,6 +386,9 @@ class SMFS(IterativeSelector):
 
     def _exact_search_flops(self, profile: Profile) -> tuple[int, int]:
         return 4 * profile.n**2 * self.n_trees, 0
+
+    def _compiles_exact_search(self, profile: Profile) -> bool:
+        return graphs.compiles_least_mass_rows(profile.n, self.n_trees)
 
     def _exact_arrays(self, profile: Profile) -> tuple[dict[str, int], list[HeldArray]]:
         leaves = min(self.max_samples, profile.n)

@@ -80,17 +80,19 @@ def test_what_the_exact_forms_load_is_in_their_plans(
     program = (
         "import atexit, sys\n"
         "from mlfs_dask_cli import start\n"
-        "atexit.register(lambda: print('sklearn' in sys.modules))\n"
+        "atexit.register(lambda: print('sklearn' in sys.modules, 'numba' in sys.modules))\n"
         f"sys.argv[1:] = {words!r}\n"
         "start()\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "did not converge" in done.stderr
-    assert done.stdout.splitlines()[-1] == str(loads)
+    assert done.stdout.splitlines()[-1] == f"{loads} False"
     assert get_method(method).exact_loads_trees is loads
     record = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert record["peak_driver_bytes"] <= record["plan"]["peak_driver_bytes"]
+    peak, planned = record["peak_driver_bytes"], record["plan"]["peak_driver_bytes"]
+    # Tiles of distances are planned whole, and the libraries of trees with all their pages.
+    assert peak <= planned <= peak + (160 if loads else 80) * 2**20
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse as sp
 
+from mlfs_dask.blocks.linear import laplacian_gram_bytes
 from mlfs_dask.exact import access_mfs, mfsir, smfs
 from tests.exact.fits import fit_access, fit_mfsir, fit_smfs, labels_of
 
@@ -53,4 +54,5 @@ def test_memory_is_within_what_is_said_to_be_held(name, n, d, q, gram_cap, spars
     held = module.held_arrays(sparse=sparse, gram=d <= gram_cap, **graph)
     sizes = {"n": n, "d": d, "q": q, "l": q // 2 + 1, "k": k, "t": 100, "s": 256, "m": max(min(gram_cap, 2048), 1)}
     sizes |= {"v": X.nnz if sparse else n * d, "y": labels_of(Y).nnz}
+    sizes["strips"] = laplacian_gram_bytes(n, d, X.nnz if sparse else None)
     assert peak <= held_bytes(held, sizes)
