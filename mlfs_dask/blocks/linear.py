@@ -210,6 +210,24 @@ def gram_block(
             into[part] -= np.outer(centre[part], sums - total * centre)
 
 
+def symmetrise(G: NDArray[np.float64]) -> None:
+    """Replace G by the mean of itself and its transpose, in place, `GRAM_ROWS` rows at a time.
+
+    Examples
+    --------
+    >>> G = np.array([[1.0, 2.0], [4.0, 5.0]])
+    >>> symmetrise(G)
+    >>> G
+    array([[1., 3.],
+           [3., 5.]])
+    """
+    for low in range(0, len(G), GRAM_ROWS):
+        strip = slice(low, low + GRAM_ROWS)
+        mean = (G[strip, low:] + G[low:, strip].T) * 0.5
+        G[strip, low:] = mean
+        G[low:, strip] = mean.T
+
+
 def laplacian_gram(X: Matrix, graph: sp.csr_array, degrees: NDArray[np.float64]) -> NDArray[np.float64]:
     """X'LX with L = diag(degrees) − graph, from rows that are all at hand.
 

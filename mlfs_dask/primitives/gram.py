@@ -17,6 +17,7 @@ from mlfs_dask.blocks.linear import (
     gram_block,
     gram_scratch_bytes,
     sparse_strips,
+    symmetrise,
 )
 from mlfs_dask.primitives.moments import first_values
 from mlfs_dask.primitives.passes import MergeableStatistic, State, Statistic
@@ -114,8 +115,7 @@ class Gram(MergeableStatistic):
         result: Array = np.outer(sums, sums / (rows[0].item() or 1))
         np.subtract(G, result, out=result)
         # BLAS computes one triangle and mirrors it; sums of sparse products may differ in the last digit.
-        result += result.T
-        result *= 0.5
+        symmetrise(result)
         return result
 
 

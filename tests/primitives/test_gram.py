@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.linear import dense_tiles
+from mlfs_dask.blocks.linear import GRAM_ROWS, dense_tiles
 from mlfs_dask.blocks.sparse import as_labels, as_matrix
 from mlfs_dask.caching import cache
 from mlfs_dask.primitives.gram import Gram, NormalProduct, WeightedGram, row_weights
@@ -238,6 +238,20 @@ def test_memory_is_within_the_plan(form, weighted, threads):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak <= plan.peak_worker_bytes - PROCESS_BYTES
+
+
+def test_a_result_is_made_symmetric_without_another_copy_of_it():
+    d = 1500
+    statistic, G = Gram(d), np.random.default_rng(0).normal(size=(d, d))
+    state = (np.array([3]), np.zeros(d), np.arange(float(d)), G)
+    expected = G - np.outer(np.arange(float(d)), np.arange(d) / 3)
+    expected = (expected + expected.T) * 0.5
+    tracemalloc.start()
+    found = statistic.finalize(state)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found.tobytes() == expected.tobytes()
+    assert peak <= found.nbytes + 2.5 * 8 * GRAM_ROWS * d
 
 
 def test_tiles_of_a_wide_block_are_taken_one_after_another():
