@@ -54,6 +54,9 @@ class OfFeatures(Statistic):
     def parameter_bytes(self) -> int:
         return self.statistic.parameter_bytes + self.columns.nbytes
 
+    def finishing_bytes(self, profile: Profile) -> int:
+        return self.statistic.finishing_bytes(replace(profile, d=len(self.columns)))
+
     def scratch_bytes(self, profile: Profile) -> int:
         m = len(self.columns)
         share = 1.0 if profile.sparse else m / max(profile.d, 1)  # a few columns may hold all that is stored

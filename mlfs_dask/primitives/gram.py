@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.linear import (
+    GRAM_ROWS,
     GRAM_VALUES,
     TILE_BYTES,
     backward_block,
@@ -63,6 +64,9 @@ class Gram(MergeableStatistic):
 
     def scratch_bytes(self, profile: Profile) -> int:
         return _gram_scratch(profile, self.n_features)
+
+    def finishing_bytes(self, profile: Profile) -> int:
+        return 24 * GRAM_ROWS * self.n_features
 
     def zero(self) -> State:
         d = self.n_features

@@ -77,6 +77,10 @@ class Statistic(ABC):
     def scratch_bytes(self, profile: Profile) -> int:
         """Bytes that `add` allocates beside the state on the largest block."""
 
+    def finishing_bytes(self, profile: Profile) -> int:
+        """Temporaries of `finalize`: by default as many as the kernels have."""
+        return self.scratch_bytes(profile)
+
     @abstractmethod
     def zero(self) -> State:
         """The identity: a state of no rows."""
@@ -612,6 +616,7 @@ def pass_sizes(source: RowSource | Profile, statistics: Sequence[Statistic], res
         state_bytes=sum(s.state_bytes for s in statistics),
         # Statistics are fed one after another: the temporaries of one are gone when the next begins.
         scratch_bytes=max((s.scratch_bytes(profile) for s in statistics), default=0),
+        finishing_bytes=max((s.finishing_bytes(profile) for s in statistics), default=0),
         result_bytes=sum(s.result_bytes for s in statistics),
         parameter_bytes=sum(s.parameter_bytes for s in statistics)
         * (1 if resources.client is None else PARAMETER_COPIES),

@@ -17,7 +17,7 @@ from tests.storage.memory_reader import make_reader
 
 N, D, Q = 100_000, 30_000, 40
 
-PARAMETERS = {"elc": {"variant": "screen"}, "spfs": {"n_candidates": 2500}}
+PARAMETERS = {"elc": {"variant": "screen"}}
 
 FIT = """
 import json, sys
@@ -75,7 +75,7 @@ def fit(path, method, parameters, workers, limit, folder, *, weighted=False):
         ("enm", "values", 1, 360, 2),  # tiled, near the limit
         ("elc", "values", 1, 1024, 1),
         ("scls", "binary", 2, 1024, 2),  # 1000 candidates with every feature: the results are larger than the counts
-        ("spfs", "values", 1, 1024, 2),  # 2500 candidates with one another
+        ("spfs", "values", 1, 1024, 2),  # 4096 candidates with one another
     ],
 )
 def test_peaks_are_within_a_fifth_of_the_plan(method, store, workers, limit, passes, stores, tmp_path):
