@@ -38,6 +38,9 @@ from mlfs_dask.typing import Block, Profile, RowSource
 MADE_ENTRIES = 2**19
 MADE_ENTRY_BYTES = 64
 
+#: Share of the driver's memory, one over this, that what partners share with features may take.
+PARTNERS_SHARE = 4
+
 #: Additions, and counts in the tables of all blocks, from which the compiled loops pay for their loading: NumPy makes a
 #: table of its own for every block. Counts in a table from which that takes too much memory.
 COMPILED_WORK = 100_000_000
@@ -247,3 +250,21 @@ def partners_that_fit(
         statistic = pair_information(profile, book, widest[:1], with_labels=with_labels)
         plan_pass(profile, resources, pass_sizes(source, [statistic], resources))  # refuses
     return refused
+
+
+def partners_of_a_reading(
+    source: RowSource | Profile, resources: Resources, book: CodeBook, most: int, *, with_labels: bool
+) -> int:
+    """`partners_that_fit`, of so many as leave the driver room for what they share with features.
+
+    Raises
+    ------
+    DoesNotFitError
+        The table of a single partner does not fit.
+    """
+    room = resources.driver_limit // PARTNERS_SHARE // (8 * 5 * book.d)
+    if resources.client is None:
+        # The driver's share is of the same process.
+        limit = resources.memory_limit - resources.memory_limit // PARTNERS_SHARE
+        resources = replace(resources, memory_limit=limit)
+    return partners_that_fit(source, resources, book, max(1, min(most, room)), with_labels=with_labels)

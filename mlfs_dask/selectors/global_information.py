@@ -1,8 +1,8 @@
 """Methods that weigh all features at once by what they tell of labels and of one another: GRRO, MICO, QPMLFS.
 
 R holds the information of features with labels and Q that of features with one another, both from counts: one reading.
-The weights follow on the driver. Q is formed for candidates alone where features are many
-(`mlfs_dask.selectors.candidates`).
+The weights follow on the driver. Where features are many a second reading gives the columns of Q of some of them, the
+landmarks, and Q is of low rank plus a diagonal (`mlfs_dask.solvers.low_rank`).
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from numpy.typing import NDArray
 from mlfs_dask.blocks.counts import CodeBook
 from mlfs_dask.blocks.entropy import mutual_information
 from mlfs_dask.errors import UsageError, parameter
-from mlfs_dask.primitives.columns import OfFeatures
 from mlfs_dask.primitives.counts import LabelInformation
 from mlfs_dask.primitives.label_statistics import LabelPairs
-from mlfs_dask.primitives.pairs import pair_information
-from mlfs_dask.primitives.passes import CachedStatistic, Statistic
+from mlfs_dask.primitives.pairs import pair_information, partners_of_a_reading
+from mlfs_dask.primitives.passes import CachedStatistic
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores
-from mlfs_dask.selectors.candidates import (
-    N_CANDIDATES,
-    CandidateSelector,
-    best_candidates,
-    candidate_facts,
-    join_scores,
-)
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading, Work
 from mlfs_dask.selectors.counting import CODE_PARAMETERS, CountingSelector, label_entropies
 from mlfs_dask.selectors.estimator import ConvergenceWarning
 from mlfs_dask.selectors.options import is_number
+from mlfs_dask.selectors.pairwise import MAX_ALL_PAIRS, PairwiseSelector, most_relevant
 from mlfs_dask.solvers import simplex, sylvester
+from mlfs_dask.solvers.low_rank import LowRankPlusDiagonal, nystroem, solve_low_rank_sylvester
 from mlfs_dask.typing import FeatureInfo, HeldArray, Profile, RowSource, Seed
 
 Array = NDArray[np.float64]
 
+#: Landmarks by default of more features than `MAX_ALL_PAIRS`.
+N_LANDMARKS = 1024
+
+#: What the readings of landmarks with all features are called, and the work that makes Q of them.
+LANDMARKS, LOW_RANK = "landmarks", "low rank"
+
 #: Documentation of the parameters that all these methods have, and what they note.
 SHARED_PARAMETERS = (
-    """    n_candidates : int
-        Most features that are weighed against one another. Of more, those of most information with the labels are, and
-        the others come after them in the order of that information.
+    """    n_landmarks : int, optional
+        Features of which redundancy with all others is counted: those of most information with the labels. Of two
+        others it is approximated. By default all, or 1024 of more than 4096 features.
 """
     + CODE_PARAMETERS
     + """    random_state : int, Generator or RandomState, optional
@@ -54,14 +54,18 @@ SHARED_PARAMETERS = (
 )
 #: Of a worker, and the beginning of what the driver holds.
 SHARED_MEMORY = (
-    "worker: 4 bytes * (m² * (codes - 1)² + q * d * (codes - 1)) and 8 * (m² + q * d) for m candidates; "
-    "driver: 8 bytes * "
+    "worker: 4 bytes * (r d * (codes - 1)² + q * d * (codes - 1)) and 8 * (r d + q * d) for r landmarks, d of up to "
+    "4096 features; driver, without landmarks: 8 bytes * "
 )
 SHARED_NOTES = """
-    One pass over X of a store, two above `n_candidates` features; one more where minimum and maximum are not recorded,
-    and one more for quantile edges. A worker holds 4 m² (codes - 1)² counts for m candidates and 4 q d (codes - 1),
-    and as a result 8 m² and 8 q d bytes. Scores rest on integer counts and are the same bits for any chunking and
-    number of workers. Unknown labels (-1) are refused. Sparse data stays sparse.
+    One pass over X of a store, and one more where there are landmarks, or several where memory is short; one more where
+    minimum and maximum are not recorded, and one more for quantile edges. A worker holds 4 r d (codes - 1)² counts for
+    r landmarks (r = d without) and 4 q d (codes - 1), and as a result 8 r d and 8 q d bytes. Scores rest on integer
+    counts and are the same bits for any chunking and number of workers. Unknown labels (-1) are refused. Sparse data
+    stays sparse.
+
+    With landmarks Q is C P⁺ C' and a diagonal (Nyström), where C holds the redundancy of all features with landmarks
+    and P that of landmarks: rows of landmarks and the diagonal are exact.
 """
 
 
@@ -71,10 +75,10 @@ class InformationTerms:
 
     Attributes
     ----------
-    R : float64 array, shape (m, q)
-        Information of each candidate with each label.
-    Q : float64 array, shape (m, m)
-        Information of candidates with one another, symmetric, and their entropies.
+    R : float64 array, shape (d, q)
+        Information of each feature with each label.
+    Q : float64 array, shape (d, d), or LowRankPlusDiagonal
+        Information of features with one another, symmetric, and their entropies or 1 on its diagonal.
     positives : int64 array, shape (q,)
         Rows that have each label.
     both : int64 array, shape (q, q), or None
@@ -84,32 +88,45 @@ class InformationTerms:
     """
 
     R: Array
-    Q: Array
+    Q: Array | LowRankPlusDiagonal
     positives: NDArray[Any]
     both: NDArray[Any] | None
     n: int | float
 
 
-class GlobalSelector(CandidateSelector, CountingSelector):
+class GlobalSelector(PairwiseSelector, CountingSelector):
     """Base class of methods that weigh all features at once. A subclass gives the weights (`_weigh`)."""
 
     supervision = "supervised"
     resamples_rows = False
-    passes = "1 (2 above n_candidates features; +1 for ranges of data without them, +1 for quantile edges)"
+    passes = "1 (2 or more with landmarks; +1 for ranges of data without them, +1 for quantile edges)"
     #: Whether it takes pairs of labels.
     needs_label_pairs: ClassVar[bool] = True
+    #: Whether the diagonal of Q is 1 in place of the entropies.
+    unit_diagonal: ClassVar[bool] = False
+
+    n_landmarks: int | None
 
     def _weigh(self, terms: InformationTerms) -> Scores:
-        """Scores of the candidates."""
+        """Scores of the features."""
         raise NotImplementedError
 
-    def _work(self, m: int, q: int) -> Work:
-        """What `_weigh` takes of the driver."""
+    def _work(self, d: int, q: int, r: int) -> Work:
+        """What `_weigh` takes of the driver; r = d where Q is formed."""
         raise NotImplementedError
 
-    def _held(self) -> list[HeldArray]:
-        """What `_weigh` holds, with d, q and m candidates, from the step "weights"."""
+    def _held(self, *, low_rank: bool) -> list[HeldArray]:
+        """What `_weigh` holds, with d features, q labels and r landmarks, from the step "weights"."""
         raise NotImplementedError
+
+    def _count_landmarks(self, d: int) -> int:
+        """Number of landmarks: d where Q is formed."""
+        if self.n_landmarks is None:
+            return d if d <= MAX_ALL_PAIRS else N_LANDMARKS
+        return min(self.n_landmarks, d)
+
+    def _fewer_pairs(self, d: int) -> str:
+        return f"take fewer than {self._count_landmarks(d):,} features as landmarks ({parameter('n_landmarks')})"
 
     # ------------------------------------------------------------------ what is read
 
@@ -119,19 +136,14 @@ class GlobalSelector(CandidateSelector, CountingSelector):
     def _statistics(
         self, source: Profile | RowSource, book: CodeBook, label_counts: NDArray[Any] | None
     ) -> list[CachedStatistic]:
-        """What the first reading feeds: R, pairs of labels, and Q where every feature is a candidate."""
+        """What the first reading feeds: R, pairs of labels, and Q where it is formed."""
         profile = source if isinstance(source, Profile) else source.profile
         statistics: list[CachedStatistic] = [self._counts(source, book, label_counts)]
         if self.needs_label_pairs:
             statistics.append(LabelPairs(profile.q, weighted=profile.weight is not None))
-        if book.d <= self.n_candidates:
+        if self._count_landmarks(book.d) == book.d:
             statistics.append(pair_information(profile, book, np.arange(book.d), with_labels=False))
         return statistics
-
-    def _pairs_of(self, profile: Profile, book: CodeBook, candidates: NDArray[np.intp]) -> Statistic:
-        m = len(candidates)
-        own = replace(profile, d=m, nonzeros=profile.nonzeros * m // profile.d)
-        return OfFeatures(pair_information(own, book.take(candidates), np.arange(m), with_labels=False), candidates)
 
     def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[CachedStatistic]:
         features, label_counts = source.features, source.label_counts
@@ -145,22 +157,33 @@ class GlobalSelector(CandidateSelector, CountingSelector):
         label_counts = None if isinstance(source, Profile) else source.label_counts
         book = self._planned_book(profile, features)
         known = features.minimum is not None and label_counts is not None
-        steps, arrays, sizes = self._code_readings(profile, book, known=known)
-        steps.append(Reading("information", tuple(self._statistics(source, book, label_counts))))
-        d, q, m = profile.d, profile.q, min(profile.d, self.n_candidates)
-        if m < d:
-            # Which features are candidates is not known yet: those of most codes take most.
-            widest = np.sort(np.argsort(-book.n_codes, kind="stable")[:m])
-            steps.append(Reading("candidates", (self._pairs_of(profile, book, widest),)))
+        before, arrays, sizes = self._code_readings(profile, book, known=known)
+        first = Reading("information", tuple(self._statistics(source, book, label_counts)))
+        steps: list[Reading | Work | str] = [*before, first]
+        d, q, r = profile.d, profile.q, self._count_landmarks(profile.d)
+        note = f"information of {r:,} x {d:,} features" + ("" if r == d else f": {r:,} are landmarks")
+        if r < d:
+            count = partners_of_a_reading(source, resources, book, r, with_labels=False)
+            # Which features are landmarks is not known yet: those of most codes take most.
+            widest = np.sort(np.argsort(-book.n_codes, kind="stable")[:count])
+            pairs = pair_information(profile, book, widest, with_labels=False)
+            steps.append(Reading(LANDMARKS, (pairs,), times=-(-r // count)))
+            steps.append(Work(LOW_RANK, 4 * d * r * r + 10 * r**3))
+            arrays += [
+                HeldArray("information of landmarks with features", "r d", first=LANDMARKS, last=LOW_RANK),
+                HeldArray("information of landmarks and its eigenvectors", "6 r r", first=LOW_RANK, last=LOW_RANK),
+                HeldArray("low rank of the information", "r d", first=LOW_RANK),
+                HeldArray("diagonal of the information", "4 d", first=LOW_RANK),
+            ]
+        else:
+            arrays.append(HeldArray("information of features with one another", "2 d d", first="weights"))
         arrays += [
             HeldArray("information of features with labels", "2 q d", first="information"),
-            HeldArray("information of candidates with one another", "2 m m", first="weights"),
             HeldArray("pairs of labels", "3 q q", first="information"),
             HeldArray("scores", "8 d", first="weights"),
-            *self._held(),
+            *self._held(low_rank=r < d),
         ]
-        note = f"information of {m:,} x {m:,} features" + (f": the best {m:,} of {d:,}" if m < d else "")
-        return Cost([*steps, self._work(m, q)], {**sizes, "q": q, "m": m}, arrays, notes=[note])
+        return Cost([*steps, self._work(d, q, r)], {**sizes, "q": q, "r": r}, arrays, notes=[note])
 
     # ------------------------------------------------------------------ run
 
@@ -173,39 +196,60 @@ class GlobalSelector(CandidateSelector, CountingSelector):
         R = np.empty((profile.d, profile.q))
         R[:, statistics[0].labels] = information.T  # type: ignore[attr-defined]  # in the order of slots
         R /= np.log(2.0)
-        relevance = R.sum(axis=1)
-        candidates = best_candidates(relevance, self.n_candidates)
-        if not results:
-            results = passes.run("candidates", self._pairs_of(profile, book, candidates))
-        ((Q,), _) = results[0]
-        results.clear()
-        Q = (Q + Q.T) * (0.5 / np.log(2.0))  # the two roundings of a pair become one
+        del information
+        Q: Array | LowRankPlusDiagonal
+        extra = {}
+        if results:
+            ((shared,), _) = results.pop()
+            formed = (shared + shared.T) * (0.5 / np.log(2.0))  # the two roundings of a pair become one
+            del shared
+            first = first_of_same(R, formed)
+            if self.unit_diagonal:
+                np.fill_diagonal(formed, 1.0)
+            Q = formed
+        else:
+            landmarks = most_relevant(R.sum(axis=1), self._count_landmarks(profile.d))
+            C = self._read_landmarks(passes, book, landmarks)
+            first = first_of_same(R, C)
+            Q = nystroem(C, landmarks, np.ones(profile.d) if self.unit_diagonal else entropy / np.log(2.0))
+            del C
+            extra = {"landmarks": len(landmarks)}
         warnings = self._nothing_to_tell(entropy, label_entropies(label_counts, profile.total))
-        terms = InformationTerms(R[candidates], Q, label_counts[2], both, profile.total)
-        outcome = self._weigh(terms)
-        facts = candidate_facts(profile.d, candidates) if len(candidates) < profile.d else {}
+        outcome = self._weigh(InformationTerms(R, Q, label_counts[2], both, profile.total))
         return replace(
             outcome,
-            scores=join_scores(outcome.scores[first_of_same(terms)], candidates, relevance),
-            extra={**outcome.extra, **facts},
+            scores=outcome.scores[first],
+            extra={**outcome.extra, **extra},
             warnings=[*warnings, *outcome.warnings],
         )
 
+    def _read_landmarks(self, passes: PassRunner, book: CodeBook, landmarks: NDArray[np.intp]) -> Array:
+        """Information of all features with landmarks in bits, shape (d, r), from as many readings as memory needs."""
+        profile, r = passes.source.profile, len(landmarks)
+        count = partners_of_a_reading(passes.source, passes.resources, book, r, with_labels=False)
+        C = np.empty((profile.d, r))
+        for start in range(0, r, count):
+            some = slice(start, start + count)
+            pairs = pair_information(profile, book, landmarks[some], with_labels=False)
+            (((shared,), _),) = passes.run(LANDMARKS, pairs)
+            C[:, some] = shared.T
+        C /= np.log(2.0)
+        return C
 
-def first_of_same(terms: InformationTerms) -> NDArray[np.intp]:
-    """The first candidate that has the same information with all labels and candidates, for every candidate.
+
+def first_of_same(R: Array, Q: Array) -> NDArray[np.intp]:
+    """The first feature that has the same rows of R and Q, for every feature.
 
     Such features, copies of one another mostly, have the same weights but for the rounding of a solver, which would
     decide their order in place of their indices.
 
     Examples
     --------
-    >>> R, Q = np.array([[0.5], [0.2], [0.5]]), np.array([[1.0, 0.1, 1.0], [0.1, 1.0, 0.1], [1.0, 0.1, 1.0]])
-    >>> first_of_same(InformationTerms(R, Q, np.array([2]), None, 4)).tolist()
+    >>> first_of_same(np.array([[0.5], [0.2], [0.5]]), np.array([[1.0, 0.1], [0.1, 1.0], [1.0, 0.1]])).tolist()
     [0, 1, 0]
     """
     first: dict[bytes, int] = {}
-    keys = (hashlib.sha256(r.tobytes() + q.tobytes()).digest() for r, q in zip(terms.R, terms.Q, strict=True))
+    keys = (hashlib.sha256(r.tobytes() + q.tobytes()).digest() for r, q in zip(R, Q, strict=True))
     return np.array([first.setdefault(key, f) for f, key in enumerate(keys)], dtype=np.intp)
 
 
@@ -232,7 +276,8 @@ class GRRO(GlobalSelector):
     -----"""
         + SHARED_NOTES
         + """
-    The driver holds 8 (8 m² + 6 q m) bytes and takes some 9 m³ operations.
+    Without landmarks the driver holds 8 (8 d² + 8 q d) bytes and takes some 9 d³ operations, with them
+    8 (2 r d + 6 r² + 8 q d) and 2 q r² d operations.
 
     As in the authors' program (github.com/jiazhang-ml/GRRO, demo1.m): information is in bits, the diagonal of Q is 1
     in place of the entropies, and D is the cosine distance between the columns of Y (0 for a label that no row has),
@@ -258,8 +303,9 @@ class GRRO(GlobalSelector):
     title = "Global relevance and redundancy optimisation"
     paper = "Zhang, Lin, Jiang, Li, Tang & Tan 2020, IJCAI, 2512-2518"
     doi = "10.24963/ijcai.2020/348"
-    memory = SHARED_MEMORY + "(8 m² + 6 q m + 2 q d)"
+    memory = SHARED_MEMORY + "(8 d² + 8 q d); with: 8 * (2 r d + 6 r² + 8 q d)"
     quantiles_cut_binary = True
+    unit_diagonal = True
 
     def __init__(
         self,
@@ -267,7 +313,7 @@ class GRRO(GlobalSelector):
         *,
         alpha: float = 100.0,
         beta: float = 0.1,
-        n_candidates: int = N_CANDIDATES,
+        n_landmarks: int | None = None,
         bins: int = 2,
         binning: Literal["equal-width", "quantile"] = "equal-width",
         missing: Literal["error", "code", "mean", "median"] = "error",
@@ -276,26 +322,33 @@ class GRRO(GlobalSelector):
         self.n_features_to_select = n_features_to_select
         self.alpha = alpha
         self.beta = beta
-        self.n_candidates = n_candidates
+        self.n_landmarks = n_landmarks
         self.bins = bins
         self.binning = binning
         self.missing = missing
         self.random_state = random_state
 
-    def _work(self, m: int, q: int) -> Work:
-        return Work("weights", 9 * m**3 + 4 * m * m * q + 9 * q**3)
+    def _work(self, d: int, q: int, r: int) -> Work:
+        if r < d:
+            return Work("weights", q * (2 * d * r * r + r**3))
+        return Work("weights", 9 * d**3 + 4 * d * d * q + 9 * q**3)
 
-    def _held(self) -> list[HeldArray]:
-        return [
-            HeldArray("I + αQ and its eigenvectors", f"{1 + sylvester.SQUARE_MATRICES} m m", first="weights"),
-            HeldArray("W and its terms", "6 q m", first="weights"),
+    def _held(self, *, low_rank: bool) -> list[HeldArray]:
+        shifted = [
+            HeldArray("low rank of shifted I + αQ", "r d", first="weights"),
+            HeldArray("system of a shift", "4 r r", first="weights"),
         ]
+        formed = [HeldArray("I + αQ and its eigenvectors", f"{1 + sylvester.SQUARE_MATRICES} d d", first="weights")]
+        return [*(shifted if low_rank else formed), HeldArray("W and its terms", "6 q d", first="weights")]
 
     def _weigh(self, terms: InformationTerms) -> Scores:
-        A = self.alpha * terms.Q
-        np.fill_diagonal(A, 1.0 + self.alpha)
         assert terms.both is not None
-        W = sylvester.solve_symmetric_sylvester(A, self.beta * cosine_distances(terms.both), terms.R)
+        A, D = self.alpha * terms.Q, self.beta * cosine_distances(terms.both)
+        if isinstance(A, LowRankPlusDiagonal):
+            W = solve_low_rank_sylvester(A.add_to_diagonal(1.0), D, terms.R)
+        else:
+            A.flat[:: len(A) + 1] += 1.0
+            W = sylvester.solve_symmetric_sylvester(A, D, terms.R)
         return Scores(W.sum(axis=1))
 
 
@@ -324,18 +377,22 @@ class _SimplexSelector(GlobalSelector):
     tol: float
     max_iter: int
 
-    def _work(self, m: int, q: int) -> Work:
+    def _work(self, d: int, q: int, r: int) -> Work:
         columns = q if self.needs_label_pairs else 1
-        return Work("weights", 2 * m * m * columns, times=self.max_iter, typical=TYPICAL_ITERATIONS)
+        products = 4 * d * r if r < d else 2 * d * d
+        return Work("weights", products * columns, times=self.max_iter, typical=TYPICAL_ITERATIONS)
 
-    def _held(self) -> list[HeldArray]:
-        columns = "q m" if self.needs_label_pairs else "m"
+    def _held(self, *, low_rank: bool) -> list[HeldArray]:
+        columns = "q d" if self.needs_label_pairs else "d"
         return [
             HeldArray("weights and their terms", f"{simplex.MATRICES + 2} {columns}", first="weights"),
-            HeldArray("weighted information", "m m", first="weights"),
+            HeldArray(
+                *(("squares of the low rank", "4 r r") if low_rank else ("weighted information", "d d")),
+                first="weights",
+            ),
         ]
 
-    def _solve(self, Q: Array, R: Array, L: Array | None = None) -> Scores:
+    def _solve(self, Q: Array | LowRankPlusDiagonal, R: Array, L: Array | None = None) -> Scores:
         """Scores from the solution: a feature's weight over all columns, or less than 0 where it has none.
 
         Features without weight are ranked by how little it would cost to give them some.
@@ -390,9 +447,11 @@ class MICO(_SimplexSelector):
     -----"""
         + SHARED_NOTES
         + """
-    The driver holds 8 (3 m² + 10 q m) bytes. There is no public program, and what is implemented is the problem as
-    later papers describe it: information in bits, redundancy of two features summed over labels, columns of weights on
-    the simplex. Where the original weighs its terms otherwise, α and β differ from its.
+    Without landmarks the driver holds 8 (3 d² + 12 q d) bytes, with them 8 (2 r d + 6 r² + 12 q d).
+
+    There is no public program, and what is implemented is the problem as later papers describe it: information in bits,
+    redundancy of two features summed over labels, columns of weights on the simplex. Where the original weighs its
+    terms otherwise, α and β differ from its.
 
     References
     ----------
@@ -411,7 +470,7 @@ class MICO(_SimplexSelector):
     title = "Mutual information by constrained convex optimisation"
     paper = "Sun, Zhang, Dai, Li, Zhou, Xin & Li 2019, Neurocomputing 329, 447-456"
     doi = "10.1016/j.neucom.2018.10.047"
-    memory = SHARED_MEMORY + "(3 m² + 10 q m + 2 q d)"
+    memory = SHARED_MEMORY + "(3 d² + 12 q d); with: 8 * (2 r d + 6 r² + 12 q d)"
 
     def __init__(
         self,
@@ -421,7 +480,7 @@ class MICO(_SimplexSelector):
         beta: float = 1.0,
         tol: float = 1e-9,
         max_iter: int = 5000,
-        n_candidates: int = N_CANDIDATES,
+        n_landmarks: int | None = None,
         bins: int = 2,
         binning: Literal["equal-width", "quantile"] = "equal-width",
         missing: Literal["error", "code", "mean", "median"] = "error",
@@ -432,7 +491,7 @@ class MICO(_SimplexSelector):
         self.beta = beta
         self.tol = tol
         self.max_iter = max_iter
-        self.n_candidates = n_candidates
+        self.n_landmarks = n_landmarks
         self.bins = bins
         self.binning = binning
         self.missing = missing
@@ -491,9 +550,12 @@ class QPMLFS(_SimplexSelector):
     -----"""
         + SHARED_NOTES
         + """
-    The driver holds 8 (3 m² + 10 m) bytes. There is no public program; α and its default are those of quadratic
-    programming feature selection for a single label (Rodriguez-Lujan et al. 2010), of which this is the form for
-    several. Their low rank of Q (Nyström) for many features is not taken: candidates are.
+    Without landmarks the driver holds 8 (3 d² + 2 q d) bytes, with them 8 (2 r d + 6 r² + 2 q d).
+
+    There is no public program; α and its default are those of quadratic programming feature selection for a single
+    label (Rodriguez-Lujan et al. 2010), of which this is the form for several labels, and so is the low rank of Q for
+    many features. Their landmarks are random features; here they are the most relevant ones, and the diagonal of Q is
+    kept.
 
     References
     ----------
@@ -513,7 +575,7 @@ class QPMLFS(_SimplexSelector):
     title = "Quadratic programming for multi-label feature selection"
     paper = "Lim, Lee & Kim 2017, Pattern Recognition Letters 89, 25-30"
     doi = "10.1016/j.patrec.2017.02.004"
-    memory = SHARED_MEMORY + "(3 m² + 10 m + 2 q d)"
+    memory = SHARED_MEMORY + "(3 d² + 2 q d); with: 8 * (2 r d + 6 r² + 2 q d)"
     needs_label_pairs = False
 
     def __init__(
@@ -523,7 +585,7 @@ class QPMLFS(_SimplexSelector):
         alpha: float | None = None,
         tol: float = 1e-9,
         max_iter: int = 5000,
-        n_candidates: int = N_CANDIDATES,
+        n_landmarks: int | None = None,
         bins: int = 2,
         binning: Literal["equal-width", "quantile"] = "equal-width",
         missing: Literal["error", "code", "mean", "median"] = "error",
@@ -533,7 +595,7 @@ class QPMLFS(_SimplexSelector):
         self.alpha = alpha
         self.tol = tol
         self.max_iter = max_iter
-        self.n_candidates = n_candidates
+        self.n_landmarks = n_landmarks
         self.bins = bins
         self.binning = binning
         self.missing = missing

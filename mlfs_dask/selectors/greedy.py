@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.blocks.counts import CodeBook
-from mlfs_dask.primitives.pairs import PairInformation, pair_information, partners_that_fit
+from mlfs_dask.primitives.pairs import PairInformation, pair_information, partners_of_a_reading
 from mlfs_dask.primitives.resampling import NOT_RESAMPLED
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores
@@ -31,9 +31,6 @@ PAIRS = "pairs"
 
 #: Candidates of a reading at least: fewer would hardly make it faster.
 MIN_CANDIDATES = 64
-
-#: Share of the driver's memory, one over this, that what candidates share with features may take.
-CANDIDATES_SHARE = 4
 
 #: Documentation of the parameters that all greedy selectors have.
 GREEDY_PARAMETERS = (
@@ -142,14 +139,8 @@ class GreedySelector(InformationSelector):
         DoesNotFitError
             The counts of a single one do not fit.
         """
-        d = book.d
-        room = resources.driver_limit // CANDIDATES_SHARE // (8 * 5 * d)
-        most = max(1, min(d, max(k, MIN_CANDIDATES), room))
-        if resources.client is None:
-            # The driver's share is of the same process.
-            limit = resources.memory_limit - resources.memory_limit // CANDIDATES_SHARE
-            resources = replace(resources, memory_limit=limit)
-        return partners_that_fit(source, resources, book, most, with_labels=self.with_labels)
+        most = min(book.d, max(k, MIN_CANDIDATES))
+        return partners_of_a_reading(source, resources, book, most, with_labels=self.with_labels)
 
     def _candidates(self, profile: Profile, book: CodeBook, features: NDArray[np.int64]) -> PairInformation:
         return pair_information(profile, book, features, with_labels=self.with_labels)

@@ -12,21 +12,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask.errors import parameter
 from mlfs_dask.primitives.columns import OfFeatures
 from mlfs_dask.primitives.gram import Gram
 from mlfs_dask.primitives.passes import CachedStatistic
 from mlfs_dask.primitives.products import LabelMoments, LabelProducts, wants_compiled
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores, nothing_to_tell, unknown_labels_error
-from mlfs_dask.selectors.candidates import (
-    N_CANDIDATES,
-    CandidateSelector,
-    best_candidates,
-    candidate_facts,
-    join_scores,
-)
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading, Work
 from mlfs_dask.selectors.options import check_parameters
+from mlfs_dask.selectors.pairwise import MAX_ALL_PAIRS, PairwiseSelector, most_relevant
 from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed
 
 Array = NDArray[np.float64]
@@ -38,7 +33,7 @@ DIGITS = 12
 STEP_FLOPS = 20
 
 
-class SPFS(CandidateSelector):
+class SPFS(PairwiseSelector):
     """Similarity preserving feature selection, by forward selection (Zhao et al. 2013).
 
     Chooses features f one after another so that ‖K − Σ f f'‖² falls most, K holding the similarity of every two rows:
@@ -98,7 +93,7 @@ class SPFS(CandidateSelector):
         self,
         n_features_to_select: int | float | None = None,
         *,
-        n_candidates: int = N_CANDIDATES,
+        n_candidates: int = MAX_ALL_PAIRS,
         missing: Literal["error", "mean", "median"] = "error",
         random_state: Seed = None,
     ) -> None:
@@ -113,6 +108,10 @@ class SPFS(CandidateSelector):
     @property
     def is_random(self) -> bool:
         return self.missing == "median"
+
+    def _fewer_pairs(self, d: int) -> str:
+        fewer = min(self.n_candidates, d)
+        return f"weigh fewer than {fewer:,} features against one another ({parameter('n_candidates')})"
 
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
         profile = source if isinstance(source, Profile) else source.profile
@@ -145,7 +144,7 @@ class SPFS(CandidateSelector):
         self._refuse_broken_features(sums.mean, sums.m2)
         self._refuse_lost_digits(passes.source.profile, sums.mean, sums.m2)
         preserved_similarity = preserved(sums)  # f'Kf
-        candidates = best_candidates(preserved_similarity, self.n_candidates)
+        candidates = most_relevant(preserved_similarity, self.n_candidates)
         G = grams[0] if grams else passes.run("candidates", OfFeatures(Gram(len(candidates)), candidates))[0]
         alone = 2.0 * preserved_similarity - 1.0  # 2 f'Kf − (f'f)²
         scores = join_scores(forward_selection(alone[candidates], correlations(G)), candidates, alone)
@@ -218,3 +217,33 @@ def forward_selection(alone: Array, squares: Array) -> Array:
         left -= 2.0 * squares[f]
         left[f] = -np.inf
     return scores
+
+
+def join_scores(scores: Array, candidates: NDArray[np.intp], alone: Array) -> Array:
+    """Scores of all features: of the candidates as they are, and below them the others in the order of `alone`.
+
+    Parameters
+    ----------
+    scores : float64 array, shape (m,)
+        Of the candidates.
+    candidates : int array, shape (m,)
+    alone : float64 array, shape (d,)
+
+    Examples
+    --------
+    >>> join_scores(np.array([3.0, 2.0]), np.array([1, 3]), np.array([0.0, 9.0, 0.5, 8.0]))
+    array([0.5, 3. , 1. , 2. ])
+    """
+    joined = np.empty(len(alone))
+    joined[candidates] = scores
+    others = np.ones(len(alone), dtype=bool)
+    others[candidates] = False
+    if others.any():
+        joined[others] = scores.min() - 1.0 - (alone[others].max() - alone[others])
+    return joined
+
+
+def candidate_facts(d: int, candidates: NDArray[np.intp]) -> dict[str, Any]:
+    """For the record: how many features are scored by what."""
+    scales = {"among the candidates": len(candidates), "alone": d - len(candidates)}
+    return {"score_scales": [{"scale": scale, "features": count} for scale, count in scales.items() if count]}

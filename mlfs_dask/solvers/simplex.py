@@ -16,6 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask.solvers.low_rank import LowRankPlusDiagonal
+
 Array = NDArray[np.float64]
 
 #: Arrays of the shape of W that the solver holds, without R.
@@ -46,13 +48,15 @@ class Solution:
     converged: bool
 
 
-def solve_on_simplex(Q: Array, R: Array, L: Array | None = None, *, tol: float, max_iter: int) -> Solution:
+def solve_on_simplex(
+    Q: Array | LowRankPlusDiagonal, R: Array, L: Array | None = None, *, tol: float, max_iter: int
+) -> Solution:
     """Minimise ½ tr(W'QW) + ½ tr(W L W') − tr(W'R) over W >= 0 with columns that sum to 1.
 
     Parameters
     ----------
-    Q : float64 array, shape (m, m)
-        Symmetric, without negative entries.
+    Q : float64 array, shape (m, m), or LowRankPlusDiagonal
+        Symmetric; an array has no negative entries.
     R : float64 array, shape (m, c)
     L : float64 array, shape (c, c), optional
         A Laplacian; none by default.
@@ -69,7 +73,8 @@ def solve_on_simplex(Q: Array, R: Array, L: Array | None = None, *, tol: float, 
     """
     m, c = R.shape
     # No eigenvalue of a matrix is above the largest sum of a row's sizes; of a Laplacian that is twice a degree.
-    bound = float(Q.sum(axis=1).max(initial=0.0)) + (0.0 if L is None else 2.0 * float(np.diag(L).max(initial=0.0)))
+    of_Q = Q.eigenvalue_bound() if isinstance(Q, LowRankPlusDiagonal) else float(Q.sum(axis=1).max(initial=0.0))
+    bound = of_Q + (0.0 if L is None else 2.0 * float(np.diag(L).max(initial=0.0)))
     # A linear objective has any step; this one leaves most digits of the weights.
     step = 1.0 / (max(bound, 1e-6 * float(np.abs(R).max(initial=0.0))) or 1.0)
 

@@ -43,6 +43,18 @@ def grro(X, Y, *, alpha=100.0, beta=0.1, bins=2, codes=None):
     """Row sums of W, where ½‖W − R‖² + α/2 tr(W'QW) + β/2 tr(W D W') has no slope."""
     R, Q, _ = tables(X, Y, bins, codes)
     np.fill_diagonal(Q, 1.0)
+    return weights_of_grro(R, Q, Y, alpha=alpha, beta=beta)
+
+
+def low_rank(Q, landmarks):
+    """C P^+ C' with the diagonal of Q, where C and P are Q's columns of landmarks and their rows of it."""
+    C = Q[:, landmarks]
+    approximation = C @ np.linalg.pinv(C[landmarks], hermitian=True) @ C.T
+    return approximation + np.diag(np.maximum(np.diag(Q) - np.diag(approximation), 0.0))
+
+
+def weights_of_grro(R, Q, Y, *, alpha, beta):
+    """Row sums of W, as `grro`."""
     d, q = R.shape
     D = distances(np.asarray(Y, dtype=int))
     system = np.kron(np.eye(d) + alpha * Q, np.eye(q)) + np.kron(np.eye(d), beta * D.T)

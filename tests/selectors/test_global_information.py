@@ -1,8 +1,6 @@
-"""GRRO, MICO and QPMLFS: against plain twins and the authors' program; candidates, chunks, plans and refusals."""
+"""GRRO, MICO and QPMLFS: against plain twins and the authors' program; landmarks, chunks, plans and refusals."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import dask.array as da
 import numpy as np
@@ -14,6 +12,7 @@ from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.primitives.row_sources import ArrayRows
 from mlfs_dask.runtime import Resources, current_resources, driver_bytes
+from mlfs_dask.selectors import global_information
 from mlfs_dask.selectors.global_information import GRRO, MICO, QPMLFS
 from mlfs_dask.storage.readers.base import LabelSpec
 from tests.conftest import published
@@ -100,69 +99,129 @@ def test_published_scores_of_grro_on_emotions(data_set):
         assert found.scores_ == pytest.approx(scores, rel=1e-9, abs=1e-13)
 
 
-@pytest.mark.parametrize("n_candidates", [4096, 4])
+@pytest.mark.parametrize("n_landmarks", [None, 4])
 @pytest.mark.parametrize("method", METHODS)
-def test_neither_chunks_nor_containers_change_a_bit(method, n_candidates):
+def test_neither_chunks_nor_containers_change_a_bit(method, n_landmarks):
     X, Y = problem()
-    expected = method(3, n_candidates=n_candidates).fit(X, Y)
+    expected = method(3, n_landmarks=n_landmarks).fit(X, Y)
     lazy, lazy_Y = da.from_array(X, chunks=((30, 1, 49), (3, 4))), da.from_array(Y, chunks=((30, 1, 49), -1))
     containers = (sp.csr_array(X), lazy, lazy.map_blocks(sp.csr_array), X[::-1])
     for container, labels in zip(containers, (Y, lazy_Y, lazy_Y, Y[::-1]), strict=True):
-        found = method(3, n_candidates=n_candidates).fit(container, labels)
+        found = method(3, n_landmarks=n_landmarks).fit(container, labels)
         assert found.scores_.tobytes() == expected.scores_.tobytes()
 
 
+@pytest.mark.parametrize("n_landmarks", [None, 20])
 @pytest.mark.parametrize("method", METHODS)
-def test_copies_of_a_feature_are_ranked_by_their_index(method):
+def test_copies_of_a_feature_are_ranked_by_their_index(method, n_landmarks):
     X, Y = problem(n=200, d=12, q=3)
     X = np.hstack([X, X[:, ::-1], X])
-    found = method(3).fit(X, Y)
+    found = method(3, n_landmarks=n_landmarks).fit(X, Y)
     assert found.scores_[:12].tolist() == found.scores_[12:24][::-1].tolist() == found.scores_[24:].tolist()
     places = np.argsort(found.ranking_)
     assert (places[:12] < places[12:24][::-1]).all()
     assert (places[12:24][::-1] < places[24:]).all()
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_above_the_limit_the_best_features_alone_are_candidates(method):
+def landmarks_of(R, count):
+    return np.sort(np.argsort(-R.sum(axis=1), kind="stable")[:count])
+
+
+@pytest.mark.parametrize("bins", [2, 4])
+@pytest.mark.parametrize("r", [4, 10])
+def test_grro_with_landmarks_equals_the_plain_twin(r, bins):
     X, Y = problem(d=10)
-    X = X[:, ::-1]  # the last ones go with labels
-    relevance = twin.tables(X, Y)[0].sum(axis=1)
-    best = np.sort(np.argsort(-relevance, kind="stable")[:6])
-    found = method(3, n_candidates=6).fit(X, Y)
-    alone = method(3).fit(X[:, best], Y)
-    assert found.scores_[best].tobytes() == alone.scores_.tobytes()
-    others = np.setdiff1d(np.arange(10), best)
-    assert found.ranking_[6:].tolist() == others[np.argsort(-relevance[others], kind="stable")].tolist()
-    assert [scale["features"] for scale in found.report_.extra["score_scales"]] == [6, 4]
-    assert found.report_.passes == 2
-    assert alone.report_.passes == 1
+    R, Q, _ = twin.tables(X, Y, bins)
+    np.fill_diagonal(Q, 1.0)
+    Q = twin.low_rank(Q, landmarks_of(R, r))
+    for alpha, beta in ((100.0, 0.1), (0.5, 3.0)):
+        found = GRRO(3, alpha=alpha, beta=beta, bins=bins, n_landmarks=r).fit(X[:, ::-1], Y)
+        expected = twin.weights_of_grro(R, Q, Y, alpha=alpha, beta=beta)
+        assert found.scores_[::-1] == pytest.approx(expected, rel=1e-9)
+
+
+def test_simplex_methods_with_landmarks_equal_the_plain_twin():
+    X, Y = problem(d=10)
+    R, Q, S = twin.tables(X, Y)
+    r = R.sum(axis=1)
+    Q = twin.low_rank(Q, landmarks_of(R, 4))
+    found = QPMLFS(3, tol=1e-13, n_landmarks=4).fit(X, Y)
+    share = Q.mean() / (Q.mean() + r.mean())
+    x = twin.least(lambda W: twin.qpmlfs_objective(W[:, 0], r, Q, share), (10, 1))[:, 0]
+    assert found.report_.extra["alpha"] == pytest.approx(share, rel=1e-9)
+    assert np.maximum(found.scores_, 0) == pytest.approx(x, abs=1e-5)
+    assert found.report_.objective[-1] == pytest.approx(twin.qpmlfs_objective(x, r, Q, share), rel=1e-9)
+    found = MICO(3, tol=1e-13, n_landmarks=4).fit(X, Y)
+    W = twin.least(lambda W: twin.mico_objective(W, R, Q, S, 1.0, 1.0), R.shape)
+    assert np.maximum(found.scores_, 0) == pytest.approx(W.sum(axis=1), abs=1e-4)
+    assert found.report_.objective[-1] == pytest.approx(twin.mico_objective(W, R, Q, S, 1.0, 1.0), rel=1e-8)
+    assert found.report_.extra["landmarks"] == 4
+
+
+def test_where_every_feature_is_a_landmark_nothing_is_approximated():
+    X, Y = problem()
+    _, Q, _ = twin.tables(X, Y)
+    assert twin.low_rank(Q, np.arange(7)) == pytest.approx(Q, rel=1e-9)
+    for method in METHODS:
+        found, all_landmarks = method(3).fit(X, Y), method(3, n_landmarks=7).fit(X, Y)
+        assert found.scores_.tobytes() == all_landmarks.scores_.tobytes()
+        assert found.report_.passes == all_landmarks.report_.passes == 1
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_described_memory_of_the_driver_is_that_of_the_plan(method):
+def test_readings_of_landmarks_are_as_many_as_memory_needs_and_change_no_bit(method, monkeypatch):
+    X, Y = problem(d=10)
+    expected = method(3, n_landmarks=5).fit(X, Y)
+    assert expected.report_.passes == expected.report_.plan["passes"] == 2
+    monkeypatch.setattr(global_information, "partners_of_a_reading", lambda *_, **__: 2)
+    found = method(3, n_landmarks=5).fit(X, Y)
+    assert found.report_.passes == found.report_.plan["passes"] == 4
+    assert found.scores_.tobytes() == expected.scores_.tobytes()
+
+
+def test_of_many_features_some_are_landmarks():
+    source = ArrayRows(sp.csr_array((20, 4097)), as_labels(problem(n=20)[1]))
+    plan = QPMLFS(3).plan(source, current_resources())
+    assert list(plan.readings) == ["information", "landmarks"]
+    assert plan.arrays["low rank of the information"] == 8 * 1024 * 4097
+    assert plan.notes[0] == "information of 1,024 x 4,097 features: 1,024 are landmarks"
+    source = ArrayRows(sp.csr_array((20, 4096)), as_labels(problem(n=20)[1]))
+    assert list(QPMLFS(3).plan(source, current_resources()).readings) == ["information"]
+
+
+@pytest.mark.parametrize("n_landmarks", [None, 4])
+@pytest.mark.parametrize("method", METHODS)
+def test_the_described_memory_of_the_driver_is_that_of_the_plan(method, n_landmarks):
     X, Y = problem()
-    arrays = method(3).cost(ArrayRows(X, as_labels(Y)), current_resources()).arrays
-    for letters, described in (("m m", "m²"), ("q d", "q d")):
-        held = sum(int(a.shape.split()[0]) if a.shape != letters else 1 for a in arrays if a.shape.endswith(letters))
-        assert f"{held} {described}" in method.memory.split("driver: ")[1]
+    arrays = method(3, n_landmarks=n_landmarks).cost(ArrayRows(X, as_labels(Y)), current_resources()).arrays
+    held = {}
+    for letters in ("d d", "r d", "r r", "q d"):
+        own = [array for array in arrays if array.shape.endswith(letters)]
+        own = [(1 if array.shape == letters else int(array.shape.split()[0]), array) for array in own]
+        held[letters] = max(  # in one of the last two steps
+            sum(count for count, array in own if array.first != "weights"),
+            sum(count for count, array in own if array.last != "low rank"),
+        )
+    formed, low_rank = method.memory.split("driver, ")[1].split("; with")
+    if n_landmarks is None:
+        assert f"({held['d d']} d² + {held['q d']} q d)" in formed
+    else:
+        assert f"({held['r d']} r d + {held['r r']} r² + {held['q d']} q d)" in low_rank
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_plan_has_the_readings_and_what_candidates_take(method):
-    X, Y = problem()
-    source = ArrayRows(X, as_labels(Y))
-    for n_candidates, readings in ((7, ["information"]), (4, ["information", "candidates"])):
-        plan = method(3, n_candidates=n_candidates).plan(source, current_resources())
-        assert list(plan.readings) == readings
-        assert plan.arrays["information of candidates with one another"] == 16 * n_candidates**2
+def test_the_plan_refuses_what_does_not_fit(method):
+    _, Y = problem()
     wide = ArrayRows(sp.csr_array((100, 40_000)), as_labels(Y[:1].repeat(100, axis=0)))
-    small = Resources(2, 1, 2**29, driver_bytes() + 2**30, client=object())
-    with pytest.raises(DoesNotFitError, match=r"one pass on a worker(.|\n)*fewer than 40,000 .*n_candidates"):
-        method(3, n_candidates=40_000).plan(wide, small)
-    with pytest.raises(DoesNotFitError, match=r"in the driver process(.|\n)*fewer than 2,000 .*n_candidates"):
-        method(3, n_candidates=2000).plan(wide, replace(small, driver_limit=2**26))
-    assert method(3, n_candidates=2000).plan(wide, small).passes == 2
+    small = Resources(2, 1, 2**29, driver_bytes() + 2**31, client=object())
+    with pytest.raises(DoesNotFitError, match=r"one pass on a worker(.|\n)*fewer than 40,000 .*n_landmarks"):
+        method(3, n_landmarks=40_000).plan(wide, small)
+    with pytest.raises(DoesNotFitError, match=r"in the driver process(.|\n)*fewer than 4,000 .*n_landmarks"):
+        method(3, n_landmarks=4000).plan(wide, small)
+    plan = method(3, n_landmarks=2000).plan(wide, small)
+    assert plan.passes > 2
+    assert plan.peak_worker_bytes <= 2**29
+    assert plan.peak_driver_bytes <= small.driver_limit
 
 
 def test_refusals_and_warnings():

@@ -35,7 +35,7 @@ FILTERS = {
     "chi2": Chi2(3, bins=3),
     "br-or": BROR(3, bins=3),
     "grro": GRRO(3, bins=3),
-    "mico": MICO(3, n_candidates=5),
+    "mico": MICO(3, n_landmarks=5),
     "ela-chi": ELAChi2(3, bins=3),
     "fimf": FIMF(3, bins=3),
     "br-cc": BRCC(3),

@@ -39,7 +39,12 @@ def source(sparse=False, n=400, d=30, q=6):
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_is_measured_on_one_block(method, gram_cap, sparse):
     selector = get_method(method)(5)
-    for name, value in (("n_candidates", gram_cap), ("gram_cap", gram_cap), ("graph", "anchors")):
+    for name, value in (
+        ("n_candidates", gram_cap),
+        ("n_landmarks", gram_cap),
+        ("gram_cap", gram_cap),
+        ("graph", "anchors"),
+    ):
         if hasattr(selector, name):
             selector.set_params(**{name: value})
     rows = source(sparse)
