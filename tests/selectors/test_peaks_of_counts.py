@@ -17,7 +17,7 @@ from tests.storage.memory_reader import make_reader
 
 N, D, Q = 100_000, 30_000, 40
 
-PARAMETERS = {"elc": {"variant": "screen"}}
+PARAMETERS = {"elc": {"variant": "screen"}, "qpmlfs": {"n_landmarks": 500}}
 
 FIT = """
 import json, sys
@@ -76,12 +76,13 @@ def fit(path, method, parameters, workers, limit, folder, *, weighted=False):
         ("elc", "values", 1, 1024, 1),
         ("scls", "binary", 2, 1024, 2),  # 1000 candidates with every feature: the results are larger than the counts
         ("spfs", "values", 1, 1024, 2),  # 4096 candidates with one another
+        ("qpmlfs", "binary", 1, 1024, 2),  # 500 landmarks with every feature
     ],
 )
 def test_peaks_are_within_a_fifth_of_the_plan(method, store, workers, limit, passes, stores, tmp_path):
     path, parameters = stores / f"{store}.zarr", PARAMETERS.get(method, {})
     # The kernels are then in Numba's cache: pairs are counted by those of `enm`, products are those of `elc`.
-    loads = {"scls": "enm", "spfs": "elc"}.get(method, method)
+    loads = {"scls": "enm", "qpmlfs": "enm", "spfs": "elc"}.get(method, method)
     get_method(loads)(10, **PARAMETERS.get(loads, {})).fit(open_dataset(path))
     made, measured, plan = fit(path, method, parameters, workers, limit, tmp_path)
     planned = plan["peak_worker_bytes"]
