@@ -415,10 +415,10 @@ class PairCountScores(CountScores):
         return {**super().state_parameters, "chosen": list(self.formula.chosen)}
 
     def _add_bytes(self, profile: Profile, width: int, by_position: int) -> int:
-        # Of every row whether it has the chosen labels and the pairs, and the pairs it has as labels.
-        chosen, pairs = len(self.formula.chosen), len(self.slot_of_label) - self.formula.n_labels
-        had = min(pairs, (profile.label_nonzeros // max(profile.n, 1)) ** 2)
-        own = profile.block_rows * (chosen + 3 * pairs + 50 * had)
+        # The pairs of labels that rows have, as labels.
+        labels = profile.label_nonzeros // max(profile.n, 1) + 1
+        pairs = min(len(self.slot_of_label) - self.formula.n_labels, labels**2)
+        own = profile.block_rows * (100 * labels + 50 * pairs)
         return super()._add_bytes(profile, width, by_position) + own
 
     def add(self, state: State, block: Block) -> None:

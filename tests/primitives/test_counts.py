@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import sparse as sp
 
+from mlfs_dask.blocks.contingency import PairInteraction
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.primitives.counts import LabelInformation, Ranges, equal_width_book
+from mlfs_dask.primitives.counts import LabelInformation, PairCountScores, Ranges, equal_width_book
 from mlfs_dask.primitives.pass_plan import SPLIT_FROM_BYTES, PassSizes, plan_pass
 from mlfs_dask.primitives.passes import build_pass, plan_statistics, run_pass
 from mlfs_dask.primitives.row_sources import ArrayRows
@@ -104,3 +106,21 @@ def test_ranges_of_rows_in_any_order_of_merging():
     assert features.maximum.tolist() == [5, 3]
     assert features.n_missing.tolist() == [0, 2]
     assert labels.tolist() == [[0, 1], [2, 2], [1, 0]]
+
+
+def test_memory_of_pairs_of_many_labels_is_that_of_the_pairs_that_rows_have():
+    n, d, q, each = 3000, 8, 600, 4
+    rng = np.random.default_rng(0)
+    labels = np.sort(rng.permuted(np.tile(np.arange(q), (n, 1)), axis=1)[:, :each], axis=1)
+    Y = sp.csr_array((np.ones(n * each, np.int8), labels.ravel(), np.arange(0, n * each + 1, each)), shape=(n, q))
+    X = sp.csr_array((rng.random((n, d)) < 0.3).astype(np.float64))
+    source = ArrayRows(X, as_labels(Y))
+    formula = PairInteraction(q, tuple(range(q)))
+    book = equal_width_book(source.features, 2)
+    statistic = PairCountScores(book, 0, d, True, np.arange(q * (q + 1) // 2), n, formula=formula)
+    plan = plan_statistics(source, [statistic], HERE)
+    tracemalloc.start()
+    run_pass(source, [statistic], HERE, plan=plan)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak <= plan.peak_worker_bytes - HERE.process_bytes <= 3 * peak
