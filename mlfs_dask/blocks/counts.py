@@ -24,6 +24,10 @@ LANE_CODES = 16
 #: Most codes a feature may have; a code is one byte.
 MAX_CODES = 256
 
+#: Counts by position that NumPy's path makes at a time, and bytes of a count while it does.
+STRIP_COUNTS = 2**20
+STRIP_COUNT_BYTES = 28
+
 
 @dataclass(frozen=True)
 class CodeBook:
@@ -328,7 +332,11 @@ def count_block(
             count_positions(indptr, positions, have.indptr, have.indices, by_position, marginal)
         else:
             coded = _indicators(indptr, positions, len(marginal))
-            by_position += (have.astype(np.int64) @ coded).toarray().astype(by_position.dtype)
+            counted = have.astype(np.int64)
+            step = max(1, STRIP_COUNTS // by_position.shape[1])
+            for low in range(0, p, step):
+                strip = slice(low, low + step)
+                by_position[strip] += (counted[strip] @ coded).toarray().astype(by_position.dtype)
             marginal += np.bincount(coded.indices, minlength=len(marginal)).astype(marginal.dtype)
     positives: NDArray[np.int64] = np.diff(have.indptr).astype(np.int64)
     return positives

@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 
 from mlfs_dask.blocks.contingency import CountFormula, PairInteraction, with_label_pairs
 from mlfs_dask.blocks.counts import (
+    STRIP_COUNT_BYTES,
+    STRIP_COUNTS,
     BlockCoder,
     CodeBook,
     CountLayout,
@@ -178,6 +180,9 @@ class ContingencyCounts(CacheableStatistic, MergeableStatistic, SplittableStatis
 
     def _add_bytes(self, profile: Profile, width: int, by_position: int) -> int:
         labels = 40 * max(1, profile.label_nonzeros // max(profile.n, 1)) * profile.block_rows
+        if not self.compiled and by_position:
+            positions = width * max(1, int(self.book.n_codes.max()) - 1)
+            labels += STRIP_COUNT_BYTES * min(STRIP_COUNTS, self.p * positions)
         if self.sparse:
             # One position (int32) per stored value; the products of the small path need more.
             return labels + profile.block_values * (4 if self.compiled else 60)

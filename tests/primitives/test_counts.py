@@ -109,7 +109,7 @@ def test_ranges_of_rows_in_any_order_of_merging():
 
 
 def test_memory_of_pairs_of_many_labels_is_that_of_the_pairs_that_rows_have():
-    n, d, q, each = 3000, 8, 600, 4
+    n, d, q, each = 1500, 40, 400, 4
     rng = np.random.default_rng(0)
     labels = np.sort(rng.permuted(np.tile(np.arange(q), (n, 1)), axis=1)[:, :each], axis=1)
     Y = sp.csr_array((np.ones(n * each, np.int8), labels.ravel(), np.arange(0, n * each + 1, each)), shape=(n, q))
