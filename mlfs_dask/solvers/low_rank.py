@@ -134,10 +134,11 @@ def solve_low_rank_sylvester(A: LowRankPlusDiagonal, B: Array, C: Array) -> Arra
     shifts, V = np.linalg.eigh(B)
     T = C @ V
     W = np.empty_like(T)
+    scaled = np.empty_like(A.F)
     try:
         for j, shift in enumerate(shifts):
             with np.errstate(divide="raise", invalid="raise"):
-                scaled = A.F / (A.e + shift)[:, np.newaxis]
+                np.divide(A.F, (A.e + shift)[:, np.newaxis], out=scaled)
             core = A.c[:, np.newaxis] * (A.F.T @ scaled)
             core.flat[:: len(core) + 1] += 1.0
             W[:, j] = T[:, j] / (A.e + shift) - scaled @ np.linalg.solve(core, A.c * (scaled.T @ T[:, j]))

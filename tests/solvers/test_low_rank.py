@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -70,3 +72,13 @@ def test_an_equation_without_one_solution_is_refused():
     for shift in (-1.0, -5.0):
         with pytest.raises(MlfsError, match="no one solution"):
             solve_low_rank_sylvester(A, np.array([[shift]]), np.array([[1.0], [2.0]]))
+
+
+def test_a_sylvester_equation_takes_one_copy_of_the_low_rank_for_all_columns():
+    rng = np.random.default_rng(0)
+    A = LowRankPlusDiagonal(rng.random((20_000, 20)), np.ones(20), np.ones(20_000))
+    tracemalloc.start()
+    solve_low_rank_sylvester(A, np.diag([1.0, 2.0, 3.0]), rng.random((20_000, 3)))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert A.F.nbytes <= peak <= 1.9 * A.F.nbytes  # the copy, and columns of W and C
