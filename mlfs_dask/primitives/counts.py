@@ -205,6 +205,7 @@ class ContingencyCounts(CacheableStatistic, MergeableStatistic, SplittableStatis
             pass_sizes(source, [Resampled(replace(self, first=0, last=1), resampling, profile)], resources),
             state_bytes=replicates * self._state_bytes((self.p + 1) * int(items.max())),
             scratch_bytes=scratch + resampling.copied_bytes(profile),
+            finishing_bytes=scratch + resampling.copied_bytes(profile),
             result_bytes=replicates * self._result_bytes(width),
         )
 

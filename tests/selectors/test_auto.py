@@ -325,7 +325,7 @@ def test_what_does_not_fit_one_reading_is_left_out(monkeypatch):
     X = sp.random_array((300, 2_000), density=0.02, rng=rng, format="csr")
     Y = (rng.random((300, 400)) < 0.05).astype(np.int8)
     # The counts with all labels have 3 MiB, and the products 6 MiB.
-    with runtime.process_limits(memory_limit=int((runtime.driver_bytes() + 26 * 2**20) / 0.8), threads=1):
+    with runtime.process_limits(memory_limit=int((runtime.driver_bytes() + 22 * 2**20) / 0.8), threads=1):
         found = AutoSelector(5, candidates="elc,enm,label-entropy").fit(X, Y).report_
     assert found.extra["left_out"] == {"elc": "it does not fit the memory", "enm": "it takes 3 readings of this data"}
     assert [row["method"] for row in found.extra["judged"]] == ["label-entropy"]
