@@ -100,8 +100,8 @@ class PassSizes:
         are slots: every worker merges and finishes its share, and no process holds two whole states to add them.
     one_run_per_partition : bool
         For Dask arrays, whose blocks are arguments of the task.
-    finishing_bytes : int, optional
-        Temporaries of the last task (default: as many as on a block).
+    finishing_bytes : int
+        Temporaries of the last task, which makes the result of the last state.
     """
 
     state_bytes: int
@@ -111,7 +111,7 @@ class PassSizes:
     compiled: bool = False
     can_split: bool = False
     one_run_per_partition: bool = False
-    finishing_bytes: int | None = None
+    finishing_bytes: int = 0
 
 
 class _Shape(NamedTuple):
@@ -231,8 +231,7 @@ def _peak(
     base = resources.process_bytes + shared
     state, reading = sizes.state_bytes, profile.buffer_bytes + sizes.scratch_bytes
     # When all rows are read, the last state becomes the result.
-    temporaries = sizes.scratch_bytes if sizes.finishing_bytes is None else sizes.finishing_bytes
-    finishing = state + temporaries + sizes.result_bytes
+    finishing = state + sizes.finishing_bytes + sizes.result_bytes
     if resources.client is None:
         # More runs than threads: while all threads read, one finished state is merged into another.
         merging = 2 * state if 1 < threads < n_runs else 0

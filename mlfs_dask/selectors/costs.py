@@ -180,18 +180,21 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
     """
     profile = source if isinstance(source, Profile) else source.profile
     names = [step if isinstance(step, str) else step.name for step in cost.steps]
-    driver = runtime.driver_bytes() + _library_bytes(cost, resources)
+    driver, kernels_loaded = runtime.driver_bytes() + _library_bytes(cost, resources), cost.compiled
     readings: dict[str, PassPlan] = {}
     peak_driver, peak_worker = driver, resources.process_bytes
     totals = np.zeros((3, 3), dtype=np.int64)  # passes, tasks, bytes: at most, typically at least and at most
     spans = [(array.nbytes(cost.sizes), *_span(array, names)) for array in cost.arrays]
     for i, step in enumerate(cost.steps):
         total = sum(size for size, first, last in spans if first <= i <= last)
+        loading = 0  # bytes of kernels that stay with this process after a reading in it
         if isinstance(step, Reading):
             rows = source.labels_only() if step.labels_only else step.source or source
             planned = plan_statistics(rows, step.statistics, resources)
             if resources.client is None:
-                total -= resources.process_bytes + (_kernels_of_both(cost, step, resources) if planned.tasks else 0)
+                kernels = resources.compiled_bytes * bool(planned.tasks and any(s.compiled for s in step.statistics))
+                total -= resources.process_bytes + kernels * kernels_loaded
+                loading = kernels * (not kernels_loaded)
                 room = resources.driver_limit - driver - total
                 planned = _with_threads_that_fit(planned, rows, step.statistics, resources, room)
                 total += planned.peak_worker_bytes
@@ -204,6 +207,8 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
                 times = np.array([step.times, *np.minimum(step.typical or (step.times, step.times), step.times)])
                 totals += np.outer([1, planned.tasks, planned.bytes_read], times)
         peak_driver = max(peak_driver, driver + total)
+        driver += loading
+        kernels_loaded = kernels_loaded or loading > 0
     if resources.client is None:
         peak_worker = peak_driver  # the same process
     # Arrays of the rows have been made before: the bytes of this process hold them.
@@ -229,11 +234,6 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
         typical_bytes_read=(few_read, many_read) if iterates else None,
         readings=readings,
     )
-
-
-def _kernels_of_both(cost: Cost, step: Reading, resources: Resources) -> int:
-    """Bytes of kernels that the driver and a reading in its process both load: they are there once."""
-    return resources.compiled_bytes * (cost.compiled and any(statistic.compiled for statistic in step.statistics))
 
 
 def _with_threads_that_fit(

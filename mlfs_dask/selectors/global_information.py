@@ -183,12 +183,8 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
             HeldArray("scores", "8 d", first="weights"),
             *self._held(low_rank=r < d),
         ]
-        # In process the kernels of a reading stay.
-        kernels = resources.client is None and any(
-            statistic.compiled for step in steps if isinstance(step, Reading) for statistic in step.statistics
-        )
         sizes |= {"q": q, "r": r}
-        return Cost([*steps, self._work(d, q, r)], sizes, arrays, compiled=kernels, notes=[note])
+        return Cost([*steps, self._work(d, q, r)], sizes, arrays, notes=[note])
 
     # ------------------------------------------------------------------ run
 

@@ -199,8 +199,9 @@ def test_parameters_count_once_a_process():
 def test_the_result_is_made_when_buffers_are_gone(resources):
     plain = plan_pass(profile(), resources, PassSizes(MIB, 0))
     assert plan_pass(profile(), resources, PassSizes(MIB, 0, result_bytes=3 * MIB)) == plain
-    large = plan_pass(profile(), resources, PassSizes(MIB, 2 * MIB, result_bytes=300 * MIB))
-    assert large.peak_worker_bytes == PROCESS_BYTES + (1 + 2 + 300) * MIB
+    sizes = PassSizes(MIB, 2 * MIB, result_bytes=300 * MIB, finishing_bytes=4 * MIB)
+    large = plan_pass(profile(), resources, sizes)
+    assert large.peak_worker_bytes == PROCESS_BYTES + (1 + 4 + 300) * MIB
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])

@@ -126,6 +126,25 @@ def test_arrays_count_in_the_steps_in_which_they_are_held(arrays, held):
     assert (plan.passes, plan.tasks, plan.bytes_read) == (0, 0, 0)
 
 
+class Compiled(Sized):
+    compiled = True
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_kernels_that_a_reading_loads_stay_with_this_process(own):
+    here = replace(HERE, compiled_bytes=30 * MIB)
+    steps = ["before", Reading("first", (Compiled(5 * MIB),)), Reading("second", (Compiled(6 * MIB),)), "loop"]
+    arrays = [HeldArray("at the end", "8 m", "u1", "loop")]
+    plan = project(Cost(steps, {"m": MIB}, arrays, compiled=own), source(), here)
+    assert plan.peak_driver_bytes == (100 + 30 + 8) * MIB
+    arrays = [HeldArray("at the beginning", "8 m", "u1", last="before")]
+    plan = project(Cost(steps[:1], {"m": MIB}, arrays, compiled=own), source(), here)
+    assert plan.peak_driver_bytes == (100 + 30 * own + 8) * MIB
+    # The workers load theirs; of this process they are none.
+    plan = project(Cost(steps, {"m": MIB}, [HeldArray("at the end", "8 m", "u1", "loop")]), source(), CLUSTER)
+    assert plan.peak_driver_bytes == (100 + 8) * MIB
+
+
 def test_in_this_process_the_driver_holds_what_the_reading_does():
     statistic = Sized(state=10 * MIB, result=5 * MIB, parameters=2 * MIB)
     arrays = [mebibytes("before", last="sums"), mebibytes("after", "loop")]

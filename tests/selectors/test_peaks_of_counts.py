@@ -23,18 +23,32 @@ FIT = """
 import json, sys
 
 if __name__ == "__main__":  # workers import nothing of this
-    import warnings
-    from mlfs_dask import open_dataset
+    import bisect, warnings
+    from dataclasses import replace
+    from mlfs_dask import open_dataset, runtime
     from mlfs_dask.cluster import connect
+    from mlfs_dask.errors import DoesNotFitError
     from mlfs_dask.selectors import get_method
 
     warnings.simplefilter("ignore")
     store, method, parameters = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
     workers, limit, weighted = map(int, sys.argv[4:])
     dataset = open_dataset(store)
+    selector = get_method(method)(min(1000, dataset.shape[1] // 2), **parameters)
     given = {"sample_weight": [1.0, 0.5] * (dataset.shape[0] // 2)} if weighted else {}
+    if limit == 0:  # ten MiB above the lowest limit that is not refused
+        with connect(workers=workers, memory_limit=2**30):
+            resources, rows = runtime.current_resources(), dataset.rows
+
+        def fits(mib):
+            try:
+                return bool(selector.plan(rows, replace(resources, memory_limit=mib * 2**20)))
+            except DoesNotFitError:
+                return False
+
+        limit = 10 + bisect.bisect_left(range(1025), True, key=fits)
     with connect(workers=workers, memory_limit=limit * 2**20):
-        report = get_method(method)(min(1000, dataset.shape[1] // 2), **parameters).fit(dataset, **given).report_
+        report = selector.fit(dataset, **given).report_
     print(json.dumps([report.passes, report.peak_worker_bytes, report.plan]))
 """
 
@@ -72,7 +86,7 @@ def fit(path, method, parameters, workers, limit, folder, *, weighted=False):
         ("label-entropy", "binary", 1, 1024, 1),
         ("label-entropy", "values", 2, 1024, 1),
         ("enm", "values", 1, 1024, 1),
-        ("enm", "values", 1, 360, 2),  # tiled, near the limit
+        ("enm", "values", 1, 0, 2),  # tiled, near the lowest limit
         ("elc", "values", 1, 1024, 1),
         ("scls", "binary", 2, 1024, 2),  # 1000 candidates with every feature: the results are larger than the counts
         ("spfs", "values", 1, 1024, 2),  # 4096 candidates with one another
