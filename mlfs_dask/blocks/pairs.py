@@ -122,7 +122,11 @@ def row_runs(entries: NDArray[np.integer[Any]], max_entries: int) -> Iterator[sl
 
 
 def pair_terms(
-    pairs: PairCounts, partner: PartnerCounts, ptr: NDArray[np.int64], n: int | float
+    pairs: PairCounts,
+    partner: PartnerCounts,
+    ptr: NDArray[np.int64],
+    n: int | float,
+    logs: NDArray[np.float64] | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """I(f; s) and the sum of I(f; s; l) over the labels, of features with every partner; and their entropy.
 
@@ -135,6 +139,8 @@ def pair_terms(
         The codes ptr[i]..ptr[i + 1]-1 are those of partner i.
     n : int or float
         Rows, or the sum of their weights.
+    logs : float64 array, shape (n + 1,), optional
+        `count_log_count` of all counts of rows: the compiled kernel is used, which gives the same bits.
 
     Returns
     -------
@@ -149,7 +155,8 @@ def pair_terms(
     H_f = entropy_of_counts(pairs.alone, n)
     H_l = entropy_of_counts(np.stack([partner.labels, n - partner.labels]), n)[:, np.newaxis]
     H_fl = _entropy_with_labels(pairs.alone[:, np.newaxis], pairs.labels, n)  # (q, w)
-    for some in _partners_together(np.diff(ptr), K * (q + 1) * w):
+    together = K * (q + 1) * w if logs is None else max(K * w, q)
+    for some in _partners_together(np.diff(ptr), together):
         codes = ptr[some] + np.arange(ptr[some[0] + 1] - ptr[some[0]])[:, np.newaxis]  # (K_s - 1, partners)
         N_s = _with_reference(partner.codes[codes], n)  # (K_s, partners)
         N_fs = _with_reference(pairs.codes[:, codes], pairs.alone[:, np.newaxis], axis=1)  # (K, K_s, partners, w)
@@ -159,13 +166,19 @@ def pair_terms(
         terms[0, some] = shared
         if q:
             N_sl = _with_reference(partner.both[codes], partner.labels)  # (K_s, partners, q)
+            H_sl = _entropy_with_labels(N_s[..., np.newaxis], N_sl, n)
+            if logs is not None:
+                from mlfs_dask.blocks.pairs_compiled import add_interactions
+
+                sums = float(n), float(np.log(n)), shared, H_l[:, 0], H_fl, H_sl, error
+                add_interactions(terms[1], some, ptr, *pairs, logs, *sums)
+                continue
             N_fsl = _with_reference(pairs.both[:, codes], pairs.labels[:, np.newaxis], axis=1)
-            H_sl = _entropy_with_labels(N_s[..., np.newaxis], N_sl, n)[..., np.newaxis]
             H_fsl = _entropy_with_labels(N_fs[:, :, np.newaxis], N_fsl.reshape(-1, len(some), q, w), n)
-            of_label = shared[:, np.newaxis] + H_l - H_fl - H_sl + H_fsl
+            of_label = shared[:, np.newaxis] + H_l - H_fl - H_sl[..., np.newaxis] + H_fsl
             of_label[np.abs(of_label) <= error] = 0.0
-            for label in range(q):
-                terms[1, some] += of_label[:, label]
+            # Added one after the other, which `sum` does not do for a single feature: the same bits for any w.
+            terms[1, some] = np.cumsum(of_label, axis=1, out=of_label)[:, -1]
     return terms, H_f
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.counts import BlockCoder, CodeBook, code_indicators, layout_counts, table_items
+from mlfs_dask.blocks.entropy import count_log_count
 from mlfs_dask.blocks.pairs import (
     COUNTS_TOGETHER,
     PairCounts,
@@ -46,6 +47,9 @@ PARTNERS_SHARE = 4
 COMPILED_WORK = 100_000_000
 COMPILED_TABLES = 2**25
 COMPILED_ITEMS = 2**22
+
+#: Rows up to which logarithms of all counts are in a table: of 8 MiB, which caches still hold the smaller part of.
+MOST_LOGS = 2**20
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,16 @@ class PairInformation(ContingencyCounts):
         return 8 * (1 + (2 if self.n_labels else 1) * len(self.partners)) * width
 
     @property
+    def has_log_table(self) -> bool:
+        """Whether logarithms of counts are looked up by compiled loops."""
+        return self.compiled and self.n_labels > 0 and self.n <= MOST_LOGS
+
+    @cached_property
+    def logs(self) -> NDArray[np.float64] | None:
+        """c log c for all counts c of rows."""
+        return count_log_count(np.arange(self.n + 1)) if self.has_log_table else None
+
+    @property
     def parameter_bytes(self) -> int:
         return super().parameter_bytes + self.partners.nbytes
 
@@ -132,7 +146,8 @@ class PairInformation(ContingencyCounts):
 
     def _scratch_bytes(self, profile: Profile, width: int, by_position: int, n_codes: int) -> int:
         # Of one partner as `_finalize_bytes` says, or of so many that they have `COUNTS_TOGETHER` counts.
-        return super()._scratch_bytes(profile, width, by_position, n_codes) + 64 * COUNTS_TOGETHER
+        logs = 8 * 4 * int(self.n) * self.has_log_table  # and the temporaries in which they are made
+        return super()._scratch_bytes(profile, width, by_position, n_codes) + 64 * COUNTS_TOGETHER + logs
 
     def _finalize_bytes(self, n_codes: int) -> int:
         return 8 * ((n_codes + 2) * (self.p + 1) + 8 * n_codes * (self.most_partner_codes + 1) * (self.n_labels + 1))
@@ -158,7 +173,7 @@ class PairInformation(ContingencyCounts):
         codes, width = joint.shape[0], joint.shape[2]
         pairs = PairCounts(marginal, joint[:, q : q + m], joint[:, :q], joint[:, q + m :].reshape(codes, m, q, width))
         partner = PartnerCounts(positives[q : q + m], positives[:q], positives[q + m :].reshape(m, q))
-        return pair_terms(pairs, partner, self.partner_ptr, n)
+        return pair_terms(pairs, partner, self.partner_ptr, n, self.logs if n <= self.n else None)
 
 
 def pair_information(

@@ -92,7 +92,8 @@ def test_same_bits_for_any_chunking_container_and_block_of_partners(data):
     block_bytes = data.draw(st.sampled_from([50, 300, 10**6]))
     container = sp.csr_array(X) if data.draw(st.booleans()) else X
     source = ArrayRows(container, as_labels(Y), block_bytes=block_bytes)
-    found, _ = terms_of(source, partners, resources=replace(HERE, threads_per_worker=data.draw(st.integers(1, 3))))
+    resources = replace(HERE, threads_per_worker=data.draw(st.integers(1, 3)))
+    found, _ = terms_of(source, partners, compiled=data.draw(st.booleans()), resources=resources)
     assert found.tobytes() == whole[:, partners].tobytes()
 
 
@@ -105,15 +106,38 @@ def test_runs_of_few_rows_give_the_same_bits(monkeypatch):
     assert found.tobytes() == whole.tobytes()
 
 
+@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("counts", [1, 200, 2**20])
-def test_partners_one_by_one_and_together_give_the_same_bits(counts, monkeypatch):
+def test_partners_one_by_one_and_together_give_the_same_bits(counts, compiled, monkeypatch):
     X, Y = table()
     source = ArrayRows(X, as_labels(Y))
     expected, entropy = terms_of(source)
     monkeypatch.setattr("mlfs_dask.blocks.pairs.COUNTS_TOGETHER", counts)
-    terms, found_entropy = terms_of(source)
+    terms, found_entropy = terms_of(source, compiled=compiled)
     assert terms.tobytes() == expected.tobytes()
     assert found_entropy.tobytes() == entropy.tobytes()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_features_and_partners_one_by_one_give_the_same_bits(compiled, monkeypatch):
+    X, Y = table(n=300, q=40)  # of so many labels, sums in another order differ
+    source = ArrayRows(X, as_labels(Y))
+    expected, entropy = terms_of(source)
+    monkeypatch.setattr("mlfs_dask.primitives.counts.FINALIZE_BYTES", 1)
+    monkeypatch.setattr("mlfs_dask.blocks.pairs.COUNTS_TOGETHER", 1)
+    terms, found_entropy = terms_of(source, compiled=compiled)
+    assert terms.tobytes() == expected.tobytes()
+    assert found_entropy.tobytes() == entropy.tobytes()
+
+
+def test_without_a_table_of_logarithms_the_bits_are_the_same(monkeypatch):
+    X, Y = table()
+    source = ArrayRows(X, as_labels(Y))
+    expected, _ = terms_of(source, compiled=True)
+    monkeypatch.setattr(pairs_module, "MOST_LOGS", len(X) - 1)
+    monkeypatch.setattr("mlfs_dask.blocks.pairs_compiled.add_interactions", None)
+    found, _ = terms_of(source, compiled=True)
+    assert found.tobytes() == expected.tobytes()
 
 
 def test_states_merged_in_pieces_give_the_same_bits():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import dask.array as da
 import numpy as np
 import pytest
@@ -224,15 +222,6 @@ def test_the_plan_refuses_what_does_not_fit(method):
     assert plan.passes > 2
     assert plan.peak_worker_bytes <= 2**29
     assert plan.peak_driver_bytes <= small.driver_limit
-
-
-def test_kernels_that_a_reading_in_process_has_loaded_are_in_the_plan():
-    columns = np.arange(40_000)
-    X = sp.csr_array((np.ones(40_000), (columns % 100, columns)))
-    wide = ArrayRows(X, as_labels(np.ones((100, 1), np.int8)))
-    here = Resources(1, 1, 2**33, 2**33)
-    assert QPMLFS(3).cost(wide, here).compiled
-    assert not QPMLFS(3).cost(wide, replace(here, client=object())).compiled
 
 
 def test_refusals_and_warnings():

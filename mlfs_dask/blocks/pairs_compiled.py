@@ -1,0 +1,42 @@
+"""Compiled kernel of `blocks.pairs`, imported only when a job is large.
+
+Sums run in the order in which NumPy's do there, and logarithms are looked up in a table that NumPy has made: the same
+bits either way. It touches no Python objects and releases the GIL.
+"""
+
+from __future__ import annotations
+
+from numba import njit
+
+
+@njit(cache=True, nogil=True)
+def add_interactions(  # type: ignore[no-untyped-def]
+    terms, some, ptr, alone, codes, labels, both, logs, n, log_n, shared, H_l, H_fl, H_sl, error
+):  # pragma: no cover - compiled
+    """Add I(f; s; l) of all labels, those above `error`, to `terms` (partners, w), for the partners `some` of `ptr`.
+
+    Parameters: counts as of `PairCounts`, int64; logs[c] = c log c for c to n; log_n = log n; shared (some, w),
+    H_l (q,), H_fl (q, w) and H_sl (some, q) are I(f; s) and the entropies that the labels have part in.
+    """
+    K, q, w = labels.shape
+    for i in range(some.size):
+        first, last = ptr[some[i]], ptr[some[i] + 1]
+        for label in range(q):
+            for f in range(w):
+                total = 0.0
+                for v in range(K):
+                    # What is left for the reference code of the partner.
+                    state, with_label = alone[v, f], labels[v, label, f]
+                    for s in range(first, last):
+                        state -= codes[v, s, f]
+                        with_label -= both[v, s, label, f]
+                    total += logs[with_label]
+                    total += logs[state - with_label]
+                    for s in range(first, last):
+                        with_label = both[v, s, label, f]
+                        total += logs[with_label]
+                        total += logs[codes[v, s, f] - with_label]
+                H_fsl = log_n - total / n
+                interaction = shared[i, f] + H_l[label] - H_fl[label, f] - H_sl[i, label] + H_fsl
+                if abs(interaction) > error:
+                    terms[some[i], f] += interaction
