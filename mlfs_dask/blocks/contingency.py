@@ -7,7 +7,7 @@ Sums run over labels and codes in their order: equal counts give equal bits howe
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,10 @@ class CountFormula(ABC):
         n : int or float
             Rows.
         """
+
+    def with_labels(self, positives: NDArray[Any], n: int | float) -> CountFormula:
+        """The formula with what follows from the labels alone, for many calls with the same ones."""
+        return self
 
 
 @dataclass(frozen=True)
@@ -139,10 +143,24 @@ class PairInteraction(CountFormula):
     n_labels : int
     chosen : tuple of int
         Rising.
+    between : float64 array, shape (pairs,), optional
+        M(l; l') of the pairs of chosen labels, where it is known.
     """
 
     n_labels: int
     chosen: tuple[int, ...]
+    between: Array | None = None
+
+    def with_labels(self, positives: NDArray[Any], n: int | float) -> PairInteraction:
+        first, second = self._pairs
+        one, other = (positives[np.array(self.chosen, dtype=np.int64)[of]] for of in (first, second))
+        return replace(self, between=_pair_information(one, other, positives[self.n_labels :], n))
+
+    @property
+    def _pairs(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Places in `chosen` of both labels of every pair, as itertools.combinations has them."""
+        first, second = np.triu_indices(len(self.chosen), 1)
+        return first, second
 
     def __call__(self, joint: NDArray[Any], marginal: NDArray[Any], positives: NDArray[Any], n: int | float) -> Array:
         q = self.n_labels
@@ -153,8 +171,9 @@ class PairInteraction(CountFormula):
         if len(self.chosen) < 2:
             return score
         chosen = np.array(self.chosen, dtype=np.int64)
-        first, second = np.triu_indices(len(chosen), 1)  # as itertools.combinations has them
-        between = _pair_information(positives[chosen[first]], positives[chosen[second]], positives[q:], n)
+        first, second = self._pairs
+        between = self.with_labels(positives, n).between if self.between is None else self.between
+        assert between is not None
         # n H(f, l) but for a term n log n, which is in all entropies and cancels.
         of_feature = count_log_count(marginal).sum(axis=0)
         with_label = np.stack([_states(joint[:, label], marginal) for label in self.chosen])
@@ -166,8 +185,10 @@ class PairInteraction(CountFormula):
             both = joint[:, q + start : q + start + len(i)]
             cells = _states(both, one) + _states(other - both, marginal[:, np.newaxis] - one)
             given_feature = (of_feature + cells - with_label[i] - with_label[j]) / n
-            for information, known in zip(given_feature, between[pairs], strict=True):
-                score += information - known
+            given_feature -= between[pairs, np.newaxis]
+            # Added one after the other, which `sum` does not do for a single feature: the same bits for any cut.
+            given_feature[0] += score
+            score = np.cumsum(given_feature, axis=0, out=given_feature)[-1]
         return score
 
 

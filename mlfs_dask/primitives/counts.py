@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.blocks.contingency import CountFormula, PairInteraction, with_label_pairs
+from mlfs_dask.blocks.contingency import PAIR_BYTES, CountFormula, PairInteraction, with_label_pairs
 from mlfs_dask.blocks.counts import (
     STRIP_COUNT_BYTES,
     STRIP_COUNTS,
@@ -247,6 +247,7 @@ class ContingencyCounts(CacheableStatistic, MergeableStatistic, SplittableStatis
     def _finalize_part(self, layout: CountLayout, state: State) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         *table, positives, rows = state
         n = rows[0].item()
+        statistic = self.with_labels(positives, n)
         n_codes = self.book.n_codes[layout.first : layout.last]
         results: list[NDArray[np.float64]] = []
         for chosen in self._finalize_chunks(n_codes):
@@ -255,13 +256,17 @@ class ContingencyCounts(CacheableStatistic, MergeableStatistic, SplittableStatis
             features = np.arange(len(reference))
             marginal[reference, features] = n - marginal.sum(axis=0)
             joint[reference, :, features] = (positives[:, None] - joint.sum(axis=0)).T
-            found = self.features_from_counts(joint, marginal, positives, n)
+            found = statistic.features_from_counts(joint, marginal, positives, n)
             # Results may be larger than the counts: parts that are joined at the end would hold them twice.
             results = results or [np.empty((*part.shape[:-1], layout.width)) for part in found]
             for whole, part in zip(results, found, strict=True):
                 whole[..., chosen] = part
         scores, entropy = results
         return scores, entropy
+
+    def with_labels(self, positives: NDArray[Any], n: int | float) -> ContingencyCounts:
+        """This statistic with what `features_from_counts` needs of the labels alone."""
+        return self
 
     @abstractmethod
     def features_from_counts(
@@ -426,6 +431,18 @@ class PairCountScores(CountScores):
         pairs = min(len(self.slot_of_label) - self.formula.n_labels, labels**2)
         own = profile.block_rows * (100 * labels + 50 * pairs)
         return super()._add_bytes(profile, width, by_position) + own
+
+    def _finalize_bytes(self, n_codes: int) -> int:
+        return 8 * (n_codes + 3) * (self.p + 1) + 48 * self.formula.n_labels
+
+    def _scratch_bytes(self, profile: Profile, width: int, by_position: int, n_codes: int) -> int:
+        # Beside what features take: information of labels with one another, and temporaries of some pairs.
+        between = 120 * (self.p - self.formula.n_labels) + 8 * PAIR_BYTES
+        finishing = min(max(FINALIZE_BYTES, self._finalize_bytes(n_codes)), width * self._finalize_bytes(n_codes))
+        return max(super()._scratch_bytes(profile, width, by_position, n_codes), between + finishing)
+
+    def with_labels(self, positives: NDArray[Any], n: int | float) -> PairCountScores:
+        return replace(self, formula=self.formula.with_labels(positives, n))
 
     def add(self, state: State, block: Block) -> None:
         super().add(state, block._replace(Y=with_label_pairs(block.Y, self.formula.chosen)))
