@@ -289,6 +289,25 @@ def one_blas_thread() -> contextlib.AbstractContextManager[Any]:
     return limited
 
 
+#: Threads of this process that may make the result of a reading together, once its rows are read.
+_finishing_threads = contextvars.ContextVar("finishing_threads", default=1)
+
+
+def finishing_threads() -> int:
+    """Threads that `finalize` may use: 1 in a worker, whose other threads have tasks of their own."""
+    return _finishing_threads.get()
+
+
+@contextlib.contextmanager
+def finishing_with(threads: int) -> Iterator[None]:
+    """Let results of readings be made by so many threads inside the with-block."""
+    token = _finishing_threads.set(threads)
+    try:
+        yield
+    finally:
+        _finishing_threads.reset(token)
+
+
 def blas_threads() -> int:
     """Threads that a product of BLAS takes in this process, outside of `one_blas_thread`."""
     return max((int(pool["num_threads"]) for pool in _thread_pools().info() if pool["user_api"] == "blas"), default=1)

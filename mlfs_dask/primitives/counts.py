@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask import runtime
 from mlfs_dask.blocks.contingency import PAIR_BYTES, CountFormula, PairInteraction, with_label_pairs
 from mlfs_dask.blocks.counts import (
     STRIP_COUNT_BYTES,
@@ -54,6 +55,9 @@ from mlfs_dask.typing import Block, FeatureInfo, Matrix, Profile, RowSource
 
 #: Bytes of temporaries that turning counts into entropies may hold.
 FINALIZE_BYTES = 32 * 2**20
+
+#: Bytes that a thread takes beside these, where several turn counts into entropies.
+FINISHING_BYTES = 2 * 2**20
 
 Aggregate = Literal["sum", "euclidean", "geometric"]
 
@@ -249,19 +253,35 @@ class ContingencyCounts(CacheableStatistic, MergeableStatistic, SplittableStatis
         n = rows[0].item()
         statistic = self.with_labels(positives, n)
         n_codes = self.book.n_codes[layout.first : layout.last]
-        results: list[NDArray[np.float64]] = []
-        for chosen in self._finalize_chunks(n_codes):
+
+        def finish(chosen: slice) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
             joint, marginal = code_planes(layout, tuple(table), chosen, int(n_codes[chosen].max()))
             reference = layout.reference[chosen]
             features = np.arange(len(reference))
             marginal[reference, features] = n - marginal.sum(axis=0)
             joint[reference, :, features] = (positives[:, None] - joint.sum(axis=0)).T
-            found = statistic.features_from_counts(joint, marginal, positives, n)
-            # Results may be larger than the counts: parts that are joined at the end would hold them twice.
-            results = results or [np.empty((*part.shape[:-1], layout.width)) for part in found]
-            for whole, part in zip(results, found, strict=True):
-                whole[..., chosen] = part
-        scores, entropy = results
+            return statistic.features_from_counts(joint, marginal, positives, n)
+
+        # Threads share what one may hold: the widest feature has to fit each.
+        each = FINISHING_BYTES + self._finalize_bytes(int(n_codes.max(initial=1)))
+        threads = max(1, min(runtime.finishing_threads(), FINALIZE_BYTES // each))
+        most_bytes = FINALIZE_BYTES // threads - FINISHING_BYTES if threads > 1 else FINALIZE_BYTES
+        first, *others = self._finalize_chunks(n_codes, most_bytes)
+        found = finish(first)
+        # Results may be larger than the counts: parts that are joined at the end would hold them twice.
+        scores, entropy = (np.empty((*part.shape[:-1], layout.width)) for part in found)
+        scores[..., first], entropy[first] = found
+
+        def keep(chosen: slice) -> None:
+            scores[..., chosen], entropy[chosen] = finish(chosen)
+
+        if threads == 1:
+            for chosen in others:
+                keep(chosen)
+            return scores, entropy
+        with runtime.TaskThreads(threads, "mlfs-finish") as pool:
+            for _ in pool.map(keep, others):
+                pass
         return scores, entropy
 
     def with_labels(self, positives: NDArray[Any], n: int | float) -> ContingencyCounts:
@@ -282,12 +302,12 @@ class ContingencyCounts(CacheableStatistic, MergeableStatistic, SplittableStatis
         """Bytes that turning the counts of one feature into numbers takes."""
         return n_codes * (self.p + 1) * 8 + self.p * 48
 
-    def _finalize_chunks(self, n_codes: NDArray[np.int64]) -> list[slice]:
-        """Runs of features whose temporaries stay under FINALIZE_BYTES."""
+    def _finalize_chunks(self, n_codes: NDArray[np.int64], most_bytes: int) -> list[slice]:
+        """Runs of features whose temporaries stay under a number of bytes."""
         chunks, start, widest = [], 0, 1
         for f, codes in enumerate(n_codes.tolist()):
             widest = max(widest, codes)
-            if f > start and (f + 1 - start) * self._finalize_bytes(widest) > FINALIZE_BYTES:
+            if f > start and (f + 1 - start) * self._finalize_bytes(widest) > most_bytes:
                 chunks.append(slice(start, f))
                 start, widest = f, codes
         chunks.append(slice(start, len(n_codes)))

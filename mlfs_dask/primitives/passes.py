@@ -793,7 +793,8 @@ def _run_here(source: RowSource, statistics: Sequence[Statistic], plan: PassPlan
                 statistic.merge(state, part)
             _keep_largest(merged[1], partial[1])
     assert merged is not None
-    return _finalize(statistics, merged)
+    with runtime.finishing_with(threads):
+        return _finalize(statistics, merged)
 
 
 def _compute(source: RowSource, build: Callable[[], Delayed], plan: PassPlan, resources: Resources) -> Any:

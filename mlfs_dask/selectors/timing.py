@@ -93,7 +93,9 @@ def estimate_seconds(
                     fed = [statistic for statistic in fed if read and not is_cached(source, statistic)]
                 for statistic in fed:
                     if (key := _sizes(statistic)) not in measured:
-                        measured[key] = _measure(statistic, block)
+                        threads = plan.readings[step.name].threads if isinstance(step, Reading) else 1
+                        with runtime.finishing_with(1 if resources.client is not None else threads):
+                            measured[key] = _measure(statistic, block)
                         loading += measured[key].loading
                 speeds = [measured[_sizes(statistic)] for statistic in fed]
                 if isinstance(step, Work):
@@ -158,7 +160,7 @@ def _reading_seconds(
     adding = sum(speed.row for speed in speeds)
     # A thread of its own reads ahead, where there is a core for it.
     row = max(row_reading, adding) if cores > parallel else row_reading + adding
-    seconds = n * row / parallel + sum(speed.finalize for speed in speeds)
+    seconds = n * row / parallel + sum(speed.finalize for speed in speeds) / plan.pieces
     if resources.client is not None:
         states = len(plan.runs) * sum(s.state_bytes for s in statistics)
         messages = sum(s.parameter_bytes * parallel + s.result_bytes for s in statistics)

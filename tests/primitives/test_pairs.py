@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse as sp
 
+from mlfs_dask.blocks.pairs import pair_terms
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.primitives import pairs as pairs_module
@@ -128,6 +130,32 @@ def test_features_and_partners_one_by_one_give_the_same_bits(compiled, monkeypat
     terms, found_entropy = terms_of(source, compiled=compiled)
     assert terms.tobytes() == expected.tobytes()
     assert found_entropy.tobytes() == entropy.tobytes()
+
+
+def test_threads_of_this_process_make_the_result_together(monkeypatch):
+    X, Y = table(n=300)
+    source = ArrayRows(X, as_labels(Y), block_bytes=2000)
+    expected, entropy = terms_of(source)
+    statistic = pair_information(source.profile, book_of(source), PARTNERS, with_labels=True)
+    monkeypatch.setattr("mlfs_dask.primitives.counts.FINISHING_BYTES", 0)
+    monkeypatch.setattr("mlfs_dask.primitives.counts.FINALIZE_BYTES", 2 * statistic._finalize_bytes(21))
+    names, widths = set(), []
+
+    def recorded(pairs, *args):
+        names.add(threading.current_thread().name.rsplit("_", 1)[0])
+        widths.append(pairs.alone.shape[1])
+        return pair_terms(pairs, *args)
+
+    monkeypatch.setattr(pairs_module, "pair_terms", recorded)
+    terms, found_entropy = terms_of(source, resources=replace(HERE, threads_per_worker=3))
+    assert terms.tobytes() == expected.tobytes()
+    assert found_entropy.tobytes() == entropy.tobytes()
+    assert names == {"MainThread", "mlfs-finish"}
+    assert sum(widths) == X.shape[1]
+    # A worker's other threads have tasks of their own, and one that reads alone makes the result alone.
+    names.clear()
+    terms_of(source)
+    assert names == {"MainThread"}
 
 
 def test_without_a_table_of_logarithms_the_bits_are_the_same(monkeypatch):
