@@ -122,26 +122,32 @@ def main() -> None:
     parser.add_argument("--k-grid", default="10%:90%:10%")
     parser.add_argument("--classifiers", default="mlknn,logistic")
     parser.add_argument("--folder", type=Path, default=Path("/tmp/mlfs-benchmarks/choosing"))
-    parser.add_argument("--join", type=Path, help="a folder whose batches stand in the same table")
+    parser.add_argument(
+        "--join",
+        type=Path,
+        action="append",
+        default=[],
+        help="a folder whose batches stand in the same table, repeatable",
+    )
     parser.add_argument("--write", type=Path, help="replace table and pictures in this Markdown file")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     places = []
-    joined = sorted(options.join.glob("*.batch")) if options.join else []
+    joined = {folder: sorted(folder.glob("*.batch")) for folder in options.join}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # loops that did not converge are judged as they are
         for name in options.sets or SETS:
             places.append(run(name, options))
             print(f"{name} done", file=sys.stderr, flush=True)
-        comparison = mlfs.compare([*places, *joined])
+        comparison = mlfs.compare([*places, *(place for batches in joined.values() for place in batches)])
     classifiers = list(dict.fromkeys(comparison.means["classifier"]))
     for classifier in classifiers:
         print(quality_table(comparison, classifier))
     if options.write:
         ending = f"--write {options.write}"
-        commands = [command_of(places, ending)]
-        if joined:
-            commands = [command_of(joined, "--folder joined"), command_of(places, f"--join joined {ending}")]
+        commands = [command_of(batches, f"--folder {folder.name}") for folder, batches in joined.items()]
+        joining = " ".join(f"--join {folder.name}" for folder in joined)
+        commands.append(command_of(places, f"{joining} {ending}".strip()))
         text = page_text(comparison, classifiers, options.write, commands)
         replace_table(options.write, "choosing", text)
 

@@ -57,8 +57,7 @@ def greedy(folder: Path, n: int, methods: list[str]) -> None:
     """Methods on both stores, beside a plain read by the same workers; rows of other methods are kept."""
     description = (
         f"{n:,} x {D:,} sparse 0/1, {NONZEROS} nonzeros a row, {Q} labels of cardinality 2 to 3, k = {K}, for which at "
-        f"most {K // 5} passes are the aim; two workers of 2 GiB. Other work took most of the cores: read passes, CPU "
-        "seconds and peaks"
+        f"most {K // 5} passes are the aim; two workers of 2 GiB"
     )
     rows: dict[str, dict[str, Any]] = {}
     path = measuring.RESULTS / "greedy.json"
