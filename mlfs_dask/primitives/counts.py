@@ -178,9 +178,7 @@ class ContingencyCounts(CacheableStatistic, MergeableStatistic, SplittableStatis
 
     def _scratch_bytes(self, profile: Profile, width: int, by_position: int, n_codes: int) -> int:
         # What `finalize` holds: the last block is gone then.
-        return max(
-            self._add_bytes(profile, width, by_position), min(FINALIZE_BYTES, width * self._finalize_bytes(n_codes))
-        )
+        return max(self._add_bytes(profile, width, by_position), self._finalize_chunk_bytes(width, n_codes))
 
     def _add_bytes(self, profile: Profile, width: int, by_position: int) -> int:
         labels = 40 * max(1, profile.label_nonzeros // max(profile.n, 1)) * profile.block_rows
@@ -301,6 +299,11 @@ class ContingencyCounts(CacheableStatistic, MergeableStatistic, SplittableStatis
     def _finalize_bytes(self, n_codes: int) -> int:
         """Bytes that turning the counts of one feature into numbers takes."""
         return n_codes * (self.p + 1) * 8 + self.p * 48
+
+    def _finalize_chunk_bytes(self, width: int, n_codes: int) -> int:
+        """Bytes that turning the counts of as many features into numbers takes as are done together."""
+        one = self._finalize_bytes(n_codes)
+        return max(one, min(FINALIZE_BYTES, width * one))
 
     def _finalize_chunks(self, n_codes: NDArray[np.int64], most_bytes: int) -> list[slice]:
         """Runs of features whose temporaries stay under a number of bytes."""
@@ -455,11 +458,10 @@ class PairCountScores(CountScores):
     def _finalize_bytes(self, n_codes: int) -> int:
         return 8 * (n_codes + 3) * (self.p + 1) + 48 * self.formula.n_labels
 
-    def _scratch_bytes(self, profile: Profile, width: int, by_position: int, n_codes: int) -> int:
+    def _finalize_chunk_bytes(self, width: int, n_codes: int) -> int:
         # Beside what features take: information of labels with one another, and temporaries of some pairs.
         between = 120 * (self.p - self.formula.n_labels) + 8 * PAIR_BYTES
-        finishing = min(max(FINALIZE_BYTES, self._finalize_bytes(n_codes)), width * self._finalize_bytes(n_codes))
-        return max(super()._scratch_bytes(profile, width, by_position, n_codes), between + finishing)
+        return super()._finalize_chunk_bytes(width, n_codes) + between
 
     def with_labels(self, positives: NDArray[Any], n: int | float) -> PairCountScores:
         return replace(self, formula=self.formula.with_labels(positives, n))

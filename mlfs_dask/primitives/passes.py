@@ -771,7 +771,8 @@ def _run_here(source: RowSource, statistics: Sequence[Statistic], plan: PassPlan
             for block in _report_partitions(source, 0, source.profile.partitions):
                 for statistic, state in zip(statistics, states, strict=True):
                     statistic.add(state, block)
-        return _finalize(statistics, (states, {process_name(): runtime.peak_rss()}))
+        with runtime.finishing_with(plan.threads):
+            return _finalize(statistics, (states, {process_name(): runtime.peak_rss()}))
     with runtime.TaskThreads(threads, "mlfs-pass") as pool:
         # No more runs are handed out than threads: finished partials must not pile up.
         waiting = list(plan.runs)
@@ -793,7 +794,7 @@ def _run_here(source: RowSource, statistics: Sequence[Statistic], plan: PassPlan
                 statistic.merge(state, part)
             _keep_largest(merged[1], partial[1])
     assert merged is not None
-    with runtime.finishing_with(threads):
+    with runtime.finishing_with(plan.threads):
         return _finalize(statistics, merged)
 
 

@@ -132,9 +132,10 @@ def test_features_and_partners_one_by_one_give_the_same_bits(compiled, monkeypat
     assert found_entropy.tobytes() == entropy.tobytes()
 
 
-def test_threads_of_this_process_make_the_result_together(monkeypatch):
+@pytest.mark.parametrize("block_bytes", [2000, 10**6])  # many blocks, and a single one
+def test_threads_of_this_process_make_the_result_together(block_bytes, monkeypatch):
     X, Y = table(n=300)
-    source = ArrayRows(X, as_labels(Y), block_bytes=2000)
+    source = ArrayRows(X, as_labels(Y), block_bytes=block_bytes)
     expected, entropy = terms_of(source)
     statistic = pair_information(source.profile, book_of(source), PARTNERS, with_labels=True)
     monkeypatch.setattr("mlfs_dask.primitives.counts.FINISHING_BYTES", 0)
