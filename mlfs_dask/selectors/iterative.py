@@ -138,7 +138,10 @@ class IterativeSelector(BaseSelector):
             arrays=[*rows, *(array._replace(first="exact graph and loop") for array in arrays)],
             compiled=self._compiles_exact_search(profile),
             loads_trees=self.exact_loads_trees,
-            notes=("exact graph: X, Y and the variables of all rows are in the memory of this process",),
+            notes=(
+                "exact graph: X, Y and the variables of all rows are in the memory of this process; "
+                "with --graph anchors none are, and readings take the place of searches for neighbours",
+            ),
         )
 
     def plan(self, source: Profile | RowSource, resources: Resources) -> Plan:
