@@ -241,7 +241,8 @@ def _require_known(run: str, known: Sequence[str]) -> None:
 def _require_compatible(loaded: Iterable[Evaluation]) -> None:
     """Refuse what cannot be paired fold by fold, and labels that would mean two things."""
     first: dict[str, Evaluation] = {}
-    seen: set[tuple[str, str]] = set()
+    params: dict[tuple[str, str], Any] = {}
+    judged: set[tuple[str, str, str]] = set()
     for evaluation in loaded:
         for dataset in _datasets(evaluation):
             earlier = first.setdefault(dataset, evaluation)
@@ -253,10 +254,17 @@ def _require_compatible(loaded: Iterable[Evaluation]) -> None:
                         f"{_identity(earlier, what)} and {_identity(evaluation, what)}."
                         "\n  cure: evaluate all runs of a data set with the same options."
                     )
-            for run in dict.fromkeys(evaluation.results["run"]):
-                if (dataset, run) in seen:
-                    raise UsageError(f"the run {run!r} on {dataset!r} is in two of the evaluations; name one of them.")
-                seen.add((dataset, run))
+            for run in evaluation.record["runs"]:
+                if params.setdefault((dataset, run["run"]), run.get("params")) != run.get("params"):
+                    raise UsageError(f"the run {run['run']!r} has other parameters in two evaluations of {dataset!r}.")
+            # Another classifier may have judged the same run in an evaluation of its own.
+            for run, classifier in evaluation.results[["run", "classifier"]].drop_duplicates().itertuples(index=False):
+                if (dataset, run, classifier) in judged:
+                    raise UsageError(
+                        f"the run {run!r} on {dataset!r} is in two of the evaluations, judged by {classifier}; "
+                        "name one of them."
+                    )
+                judged.add((dataset, run, classifier))
 
 
 def _identity(evaluation: Evaluation, what: str) -> Any:
@@ -442,7 +450,8 @@ def _stability(
                     continue
                 indices = stability([chosen[:k].tolist() for chosen in lists], d)
                 rows.append({"dataset": dataset, "run": run, "method": methods[run], "k": k, **asdict(indices)})
-    return pd.DataFrame(rows, columns=["dataset", "run", "method", "k", "kuncheva", "jaccard", "n_sets"])
+    table = pd.DataFrame(rows, columns=["dataset", "run", "method", "k", "kuncheva", "jaccard", "n_sets"])
+    return table.drop_duplicates(["dataset", "run", "k"], ignore_index=True)  # one of each that two evaluations have
 
 
 def _times(fits: pd.DataFrame, order: list[str], methods: dict[str, str]) -> pd.DataFrame:

@@ -198,7 +198,11 @@ def test_only_shared_numbers_of_features_are_compared(tmp_path: Path) -> None:
         ({"splits": {"kind": "kfold", "folds": 4, "seed": 1}}, "do not have the same splits"),
         ({"simulation": {"missing": 0.2}}, "do not have the same simulation"),
         ({"store": {"digest": "other", "d": 10}}, "do not have the same store"),
-        ({}, "the run 'elc' on 'a' is in two of the evaluations"),
+        ({}, "the run 'elc' on 'a' is in two of the evaluations, judged by mlknn; name one of them"),
+        (
+            {"runs": [{"run": "elc", "params": {"C": 2}}]},
+            "the run 'elc' has other parameters in two evaluations of 'a'",
+        ),
     ],
 )
 def test_what_cannot_be_paired_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
@@ -206,6 +210,22 @@ def test_what_cannot_be_paired_is_refused(tmp_path: Path, change: dict[str, Any]
     two = write_evaluation(tmp_path / "2", "a", steady(GOOD), runs=["elc"], record=change)
     with pytest.raises(UsageError, match=message):
         compare([one, two])
+
+
+def test_another_classifier_may_have_judged_the_same_runs_in_an_evaluation_of_its_own(tmp_path: Path) -> None:
+    value = steady(GOOD)
+    both = write_evaluation(tmp_path / "0", "a", value, classifiers=["mlknn", "logistic"])
+    one, two = (
+        write_evaluation(tmp_path / classifier, "a", value, classifiers=[classifier])
+        for classifier in ("mlknn", "logistic")
+    )
+    together, apart = compare([both]), compare([one, two])
+    keys = ["metric", "classifier", "dataset", "run"]
+    pd.testing.assert_frame_equal(
+        *(each.means.sort_values(keys, ignore_index=True) for each in (apart, together)), check_like=True
+    )
+    pd.testing.assert_frame_equal(apart.stability, together.stability)
+    assert apart.record["classifiers"] == ["mlknn", "logistic"]
 
 
 @pytest.mark.parametrize(
