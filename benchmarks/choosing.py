@@ -122,13 +122,7 @@ def main() -> None:
     parser.add_argument("--k-grid", default="10%:90%:10%")
     parser.add_argument("--classifiers", default="mlknn,logistic")
     parser.add_argument("--folder", type=Path, default=Path("/tmp/mlfs-benchmarks/choosing"))
-    parser.add_argument(
-        "--join",
-        type=Path,
-        action="append",
-        default=[],
-        help="a folder whose batches stand in the same table, repeatable",
-    )
+    parser.add_argument("--join", type=Path, action="append", default=[], help="a folder with further batches")
     parser.add_argument("--write", type=Path, help="replace table and pictures in this Markdown file")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
