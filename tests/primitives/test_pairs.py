@@ -122,7 +122,7 @@ def test_partners_one_by_one_and_together_give_the_same_bits(counts, compiled, m
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_features_and_partners_one_by_one_give_the_same_bits(compiled, monkeypatch):
-    X, Y = table(n=300, q=40)  # of so many labels, sums in another order differ
+    X, Y = table(n=300, q=40)
     source = ArrayRows(X, as_labels(Y))
     expected, entropy = terms_of(source)
     monkeypatch.setattr("mlfs_dask.primitives.counts.FINALIZE_BYTES", 1)
