@@ -159,20 +159,25 @@ def pair_terms(
     for some in _partners_together(np.diff(ptr), together):
         codes = ptr[some] + np.arange(ptr[some[0] + 1] - ptr[some[0]])[:, np.newaxis]  # (K_s - 1, partners)
         N_s = _with_reference(partner.codes[codes], n)  # (K_s, partners)
-        N_fs = _with_reference(pairs.codes[:, codes], pairs.alone[:, np.newaxis], axis=1)  # (K, K_s, partners, w)
-        N_fs = N_fs.reshape(-1, len(some), w)
-        shared = H_f + entropy_of_counts(N_s, n)[:, np.newaxis] - entropy_of_counts(N_fs, n)
-        shared[shared <= error] = 0.0
-        terms[0, some] = shared
+        H_s, H_sl = entropy_of_counts(N_s, n), None
         if q:
             N_sl = _with_reference(partner.both[codes], partner.labels)  # (K_s, partners, q)
             H_sl = _entropy_with_labels(N_s[..., np.newaxis], N_sl, n)
-            if logs is not None:
-                from mlfs_dask.blocks.pairs_compiled import add_interactions
+        if logs is not None:
+            from mlfs_dask.blocks.pairs_compiled import add_interactions, set_information
 
-                sums = float(n), float(np.log(n)), shared, H_l[:, 0], H_fl, H_sl, error
-                add_interactions(terms[1], some, ptr, *pairs, logs, *sums)
-                continue
+            sizes = float(n), float(np.log(n))
+            set_information(terms[0], some, ptr, pairs.alone, pairs.codes, logs, *sizes, H_f, H_s, error)
+            if H_sl is not None:
+                entropies = terms[0, some], H_l[:, 0], H_fl, H_sl, error
+                add_interactions(terms[1], some, ptr, *pairs, logs, *sizes, *entropies)
+            continue
+        N_fs = _with_reference(pairs.codes[:, codes], pairs.alone[:, np.newaxis], axis=1)  # (K, K_s, partners, w)
+        N_fs = N_fs.reshape(-1, len(some), w)
+        shared = H_f + H_s[:, np.newaxis] - entropy_of_counts(N_fs, n)
+        shared[shared <= error] = 0.0
+        terms[0, some] = shared
+        if H_sl is not None:
             N_fsl = _with_reference(pairs.both[:, codes], pairs.labels[:, np.newaxis], axis=1)
             H_fsl = _entropy_with_labels(N_fs[:, :, np.newaxis], N_fsl.reshape(-1, len(some), q, w), n)
             of_label = shared[:, np.newaxis] + H_l - H_fl - H_sl[..., np.newaxis] + H_fsl

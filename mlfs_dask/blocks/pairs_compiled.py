@@ -10,6 +10,35 @@ from numba import njit
 
 
 @njit(cache=True, nogil=True)
+def set_information(  # type: ignore[no-untyped-def]
+    terms, some, ptr, alone, codes, logs, n, log_n, H_f, H_s, error
+):  # pragma: no cover - compiled
+    """Set I(f; s), 0 where it is no larger than `error`, in `terms` (partners, w), for the partners `some` of `ptr`.
+
+    Parameters: counts as of `PairCounts`, int64; logs[c] = c log c for c to n; log_n = log n; H_f (w,) and H_s (some,)
+    are the entropies.
+    """
+    K, w = alone.shape
+    for i in range(some.size):
+        first, last = ptr[some[i]], ptr[some[i] + 1]
+        for f in range(w):
+            total = 0.0
+            for v in range(K):
+                # What is left for the reference code of the partner.
+                state = alone[v, f]
+                for s in range(first, last):
+                    state -= codes[v, s, f]
+                total += logs[state]
+                for s in range(first, last):
+                    total += logs[codes[v, s, f]]
+            H_fs = log_n - total / n
+            if H_fs <= error:
+                H_fs = 0.0
+            information = H_f[f] + H_s[i] - H_fs
+            terms[some[i], f] = information if information > error else 0.0
+
+
+@njit(cache=True, nogil=True)
 def add_interactions(  # type: ignore[no-untyped-def]
     terms, some, ptr, alone, codes, labels, both, logs, n, log_n, shared, H_l, H_fl, H_sl, error
 ):  # pragma: no cover - compiled

@@ -98,7 +98,7 @@ class PairInformation(ContingencyCounts):
     @property
     def has_log_table(self) -> bool:
         """Whether logarithms of counts are looked up by compiled loops."""
-        return self.compiled and self.n_labels > 0 and self.n <= MOST_LOGS
+        return self.compiled and self.n <= MOST_LOGS
 
     @cached_property
     def logs(self) -> NDArray[np.float64] | None:

@@ -54,6 +54,11 @@ EPSILON = 1e-8
 #: Change of W, relative to W, at which D is not iterated further.
 SETTLED = 1e-6
 
+#: Multiplications of dense matrices that take as long as X'(X v) does for a stored value of a sparse X, and as the rest
+#: of a step of conjugate gradients does for a feature, both for one label.
+SPARSE_PRODUCT_FLOPS = 33
+STEP_FLOPS = 570
+
 #: Random directions of the sketch of X'X above the Gram cap.
 SKETCH = 64
 
@@ -358,7 +363,12 @@ class AccessMFS(IterativeSelector):
         return 2 * d * d * self._n_anchors(profile, d) + d**3 // 3 + 4 * d * d * q  # R, its factor, and W
 
     def _exact_search_flops(self, profile: Profile) -> tuple[int, int]:
-        return 0, 4 * profile.n**2 * profile.q * (self.theta > 0)
+        every = 4 * profile.n**2 * profile.q * (self.theta > 0)
+        if profile.d > self.gram_cap:
+            product = (SPARSE_PRODUCT_FLOPS if profile.sparse else 4) * profile.nonzeros
+            product += SPARSE_PRODUCT_FLOPS * 2 * self.k_s * profile.n * (self.theta > 0)
+            every += exact_form.WEIGHT_STEPS * profile.q * (product + STEP_FLOPS * profile.d)
+        return 0, every
 
     def _exact_arrays(self, profile: Profile) -> tuple[dict[str, int], list[HeldArray]]:
         strips = laplacian_gram_bytes(profile.n, profile.d, profile.nonzeros if profile.sparse else None)

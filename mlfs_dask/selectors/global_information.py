@@ -183,7 +183,7 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
             HeldArray("scores", "8 d", first="weights"),
             *self._held(low_rank=r < d),
         ]
-        sizes |= {"q": q, "r": r}
+        sizes |= {"q": q, "r": r, "h": d // 2}
         return Cost([*steps, self._work(d, q, r)], sizes, arrays, notes=[note])
 
     # ------------------------------------------------------------------ run
@@ -387,6 +387,7 @@ class _SimplexSelector(GlobalSelector):
         columns = "q d" if self.needs_label_pairs else "d"
         return [
             HeldArray("weights and their terms", f"{simplex.MATRICES + 2} {columns}", first="weights"),
+            HeldArray("information of the working set", "r h" if low_rank else "h h", first="weights"),
             HeldArray(
                 *(("squares of the low rank", "4 r r") if low_rank else ("weighted information", "d d")),
                 first="weights",
@@ -448,7 +449,7 @@ class MICO(_SimplexSelector):
     -----"""
         + SHARED_NOTES
         + """
-    Without landmarks the driver holds 8 (3 d² + 12 q d) bytes, with them 8 (2 r d + 6 r² + 12 q d).
+    Without landmarks the driver holds 8 (3 d² + d²/4 + 12 q d) bytes, with them 8 (2 r d + 6 r² + 12 q d).
 
     There is no public program, and what is implemented is the problem as later papers describe it: information in bits,
     redundancy of two features summed over labels, columns of weights on the simplex. Where the original weighs its
@@ -471,7 +472,7 @@ class MICO(_SimplexSelector):
     title = "Mutual information by constrained convex optimisation"
     paper = "Sun, Zhang, Dai, Li, Zhou, Xin & Li 2019, Neurocomputing 329, 447-456"
     doi = "10.1016/j.neucom.2018.10.047"
-    memory = SHARED_MEMORY + "(3 d² + 12 q d); with: 8 * (2 r d + 6 r² + 12 q d)"
+    memory = SHARED_MEMORY + "(3 d² + d²/4 + 12 q d); with: 8 * (2 r d + 6 r² + 12 q d)"
 
     def __init__(
         self,
@@ -551,7 +552,7 @@ class QPMLFS(_SimplexSelector):
     -----"""
         + SHARED_NOTES
         + """
-    Without landmarks the driver holds 8 (3 d² + 2 q d) bytes, with them 8 (2 r d + 6 r² + 2 q d).
+    Without landmarks the driver holds 8 (3 d² + d²/4 + 2 q d) bytes, with them 8 (2 r d + 6 r² + 2 q d).
 
     There is no public program; α and its default are those of quadratic programming feature selection for a single
     label (Rodriguez-Lujan et al. 2010), of which this is the form for several labels, and so is the low rank of Q for
@@ -576,7 +577,7 @@ class QPMLFS(_SimplexSelector):
     title = "Quadratic programming for multi-label feature selection"
     paper = "Lim, Lee & Kim 2017, Pattern Recognition Letters 89, 25-30"
     doi = "10.1016/j.patrec.2017.02.004"
-    memory = SHARED_MEMORY + "(3 d² + 2 q d); with: 8 * (2 r d + 6 r² + 2 q d)"
+    memory = SHARED_MEMORY + "(3 d² + d²/4 + 2 q d); with: 8 * (2 r d + 6 r² + 2 q d)"
     needs_label_pairs = False
 
     def __init__(

@@ -88,7 +88,7 @@ class IterativeSelector(BaseSelector):
 
     @abstractmethod
     def _exact_search_flops(self, profile: Profile) -> tuple[int, int]:
-        """Those of the search for near rows in the exact form: before the loop, and in every iteration."""
+        """Those of the exact form beside updates: before the loop, and in every iteration."""
 
     def _compiles_exact_search(self, profile: Profile) -> bool:
         """Whether the exact form loads compiled kernels."""

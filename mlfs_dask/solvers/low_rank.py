@@ -57,6 +57,10 @@ class LowRankPlusDiagonal:
         """The matrix with a number more at every place of the diagonal."""
         return replace(self, e=self.e + value)
 
+    def principal_submatrix(self, rows: NDArray[np.intp]) -> LowRankPlusDiagonal:
+        """These rows and columns."""
+        return replace(self, F=self.F[rows], e=self.e[rows])
+
     def mean(self) -> float:
         """Mean of all entries."""
         d = len(self.e)

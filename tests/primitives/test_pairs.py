@@ -81,8 +81,9 @@ def test_equals_plain_loops(sparse):
     assert terms == pytest.approx(expected, abs=1e-12)
     assert entropy == pytest.approx(expected_entropy, abs=1e-12)
     assert terms[:, :, 2].tolist() == [[0.0] * 3] * 2  # a constant tells nothing, without a rounding error
-    alone, _ = terms_of(source, with_labels=False)
-    assert alone.tobytes() == terms[:1].tobytes()
+    for compiled in (False, True):
+        alone, _ = terms_of(source, with_labels=False, compiled=compiled)
+        assert alone.tobytes() == terms[:1].tobytes()
 
 
 @settings(max_examples=15, deadline=None)
@@ -164,7 +165,8 @@ def test_without_a_table_of_logarithms_the_bits_are_the_same(monkeypatch):
     source = ArrayRows(X, as_labels(Y))
     expected, _ = terms_of(source, compiled=True)
     monkeypatch.setattr(pairs_module, "MOST_LOGS", len(X) - 1)
-    monkeypatch.setattr("mlfs_dask.blocks.pairs_compiled.add_interactions", None)
+    for kernel in ("set_information", "add_interactions"):
+        monkeypatch.setattr(f"mlfs_dask.blocks.pairs_compiled.{kernel}", None)
     found, _ = terms_of(source, compiled=True)
     assert found.tobytes() == expected.tobytes()
 
