@@ -14,13 +14,14 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import mlfs_dask as mlfs
-from mlfs_dask import caching
+from mlfs_dask import caching, runtime
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.caching import assume_cached, cache, cache_of, entry, is_on, record_hits
 from mlfs_dask.errors import UsageError
@@ -33,7 +34,7 @@ from mlfs_dask.primitives.resampling import Resampled
 from mlfs_dask.primitives.row_sources import ArrayRows
 from mlfs_dask.primitives.scaling import Scaling
 from mlfs_dask.primitives.subsets import row_subset
-from mlfs_dask.runtime import current_resources
+from mlfs_dask.runtime import Resources, current_resources
 from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask.storage.conversion_options import Options
 from mlfs_dask.storage.convert import convert_reader
@@ -51,6 +52,7 @@ class Rows(ArrayRows):
         self.digest, self.place = digest, place
 
 
+HERE = Resources(1, 3, 2**32, 2**32)
 SOURCE = Rows("abc", "data/a.zarr")
 ARRAYS = {
     "small": np.arange(6.0).reshape(2, 3),
@@ -441,6 +443,22 @@ def test_scores_from_the_same_counts_share_them(stores, tmp_path):
     assert passes(mlfs.LabelEntropy(3, n_promising_labels=1.0)) == 0
     assert passes(mlfs.LabelEntropy(3, n_promising_labels=0)) == 0
     assert passes(mlfs.GMM(3, bins=4)) == 1
+
+
+def test_all_threads_make_the_results_of_cached_states_too(tmp_path, monkeypatch):
+    found = []
+
+    def recorded(self, state):
+        found.append(runtime.finishing_threads())
+        return finalize(self, state)
+
+    finalize = Moments.finalize
+    monkeypatch.setattr(Moments, "finalize", recorded)
+    with cache(tmp_path):
+        for resources in (HERE, HERE, replace(HERE, client=object())):
+            run_pass(SOURCE, [Moments(1)], resources)
+    assert found == [3, 3, 1]  # read, and from the cache; of a client's process only one
+    assert runtime.finishing_threads() == 1
 
 
 def test_information_too_large_to_keep_whole_is_kept_as_scores_need_it(stores, tmp_path, monkeypatch):

@@ -43,7 +43,7 @@ class CountFormula(ABC):
         """
 
     def with_labels(self, positives: NDArray[Any], n: int | float) -> CountFormula:
-        """The formula with what follows from the labels alone, for many calls with the same ones."""
+        """The formula with what follows from the labels alone: asked for once, before scores with these labels are."""
         return self
 
 
@@ -144,7 +144,7 @@ class PairInteraction(CountFormula):
     chosen : tuple of int
         Rising.
     between : float64 array, shape (pairs,), optional
-        M(l; l') of the pairs of chosen labels, where it is known.
+        M(l; l') of the pairs of chosen labels, which `with_labels` adds.
     """
 
     n_labels: int
@@ -172,8 +172,7 @@ class PairInteraction(CountFormula):
             return score
         chosen = np.array(self.chosen, dtype=np.int64)
         first, second = self._pairs
-        between = self.with_labels(positives, n).between if self.between is None else self.between
-        assert between is not None
+        assert self.between is not None
         # n H(f, l) but for a term n log n, which is in all entropies and cancels.
         of_feature = count_log_count(marginal).sum(axis=0)
         with_label = np.stack([_states(joint[:, label], marginal) for label in self.chosen])
@@ -185,7 +184,7 @@ class PairInteraction(CountFormula):
             both = joint[:, q + start : q + start + len(i)]
             cells = _states(both, one) + _states(other - both, marginal[:, np.newaxis] - one)
             given_feature = (of_feature + cells - with_label[i] - with_label[j]) / n
-            given_feature -= between[pairs, np.newaxis]
+            given_feature -= self.between[pairs, np.newaxis]
             # Added one after the other, which `sum` does not do for a single feature: the same bits for any cut.
             given_feature[0] += score
             score = np.cumsum(given_feature, axis=0, out=given_feature)[-1]

@@ -519,24 +519,25 @@ def run_pass(
     ClusterLostError
         The scheduler or all workers went away, or a worker was killed again and again.
     """
-    results = [_load(source, statistic) for statistic in statistics]
-    missing = [i for i, result in enumerate(results) if result is None]
-    if statistics and not missing:
-        return results, NOT_READ
-    uncached = [statistics[i] for i in missing]
-    task = _task(source, uncached, resources)
-    states = [_load_state(entry, statistic) for entry, statistic in zip(task.states, uncached, strict=False)]
-    if any(state is None for state in states):  # damaged, and removed by that
-        return run_pass(source, statistics, resources, label=label)
-    if plan is None or not plan.runs or len(missing) < len(statistics) or not _is_for(plan, task.source):
-        plan = _plan_reading(task.source, task.statistics, resources)
-    computed, record = _read(task.source, task.statistics, resources, label, plan)
-    for number, i in enumerate(missing):
-        results[i] = _result(source, task, number, states, computed[number])
-        statistic = statistics[i]
-        if isinstance(statistic, CacheableStatistic):
-            cache_entry(source, statistic).save(statistic.to_arrays(results[i]))
-    return results, record
+    with runtime.finishing_with(1 if resources.client is not None else resources.threads_per_worker):
+        results = [_load(source, statistic) for statistic in statistics]
+        missing = [i for i, result in enumerate(results) if result is None]
+        if statistics and not missing:
+            return results, NOT_READ
+        uncached = [statistics[i] for i in missing]
+        task = _task(source, uncached, resources)
+        states = [_load_state(entry, statistic) for entry, statistic in zip(task.states, uncached, strict=False)]
+        if any(state is None for state in states):  # damaged, and removed by that
+            return run_pass(source, statistics, resources, label=label)
+        if plan is None or not plan.runs or len(missing) < len(statistics) or not _is_for(plan, task.source):
+            plan = _plan_reading(task.source, task.statistics, resources)
+        computed, record = _read(task.source, task.statistics, resources, label, plan)
+        for number, i in enumerate(missing):
+            results[i] = _result(source, task, number, states, computed[number])
+            statistic = statistics[i]
+            if isinstance(statistic, CacheableStatistic):
+                cache_entry(source, statistic).save(statistic.to_arrays(results[i]))
+        return results, record
 
 
 def _is_for(plan: PassPlan, source: RowSource) -> bool:
@@ -771,8 +772,7 @@ def _run_here(source: RowSource, statistics: Sequence[Statistic], plan: PassPlan
             for block in _report_partitions(source, 0, source.profile.partitions):
                 for statistic, state in zip(statistics, states, strict=True):
                     statistic.add(state, block)
-        with runtime.finishing_with(plan.threads):
-            return _finalize(statistics, (states, {process_name(): runtime.peak_rss()}))
+        return _finalize(statistics, (states, {process_name(): runtime.peak_rss()}))
     with runtime.TaskThreads(threads, "mlfs-pass") as pool:
         # No more runs are handed out than threads: finished partials must not pile up.
         waiting = list(plan.runs)
@@ -794,8 +794,7 @@ def _run_here(source: RowSource, statistics: Sequence[Statistic], plan: PassPlan
                 statistic.merge(state, part)
             _keep_largest(merged[1], partial[1])
     assert merged is not None
-    with runtime.finishing_with(plan.threads):
-        return _finalize(statistics, merged)
+    return _finalize(statistics, merged)
 
 
 def _compute(source: RowSource, build: Callable[[], Delayed], plan: PassPlan, resources: Resources) -> Any:

@@ -158,10 +158,11 @@ class GreedySelector(InformationSelector):
         of_candidate: dict[int, Array] = {}
         chosen: list[int] = []
         chosen_scores: list[float] = []
+        is_open = np.ones(profile.d, bool)
         while True:
-            open_scores = scores.copy()
-            open_scores[chosen] = -np.inf
+            open_scores = np.where(is_open, scores, -np.inf)
             best = int(np.argmax(open_scores))
+            is_open[best] = False
             chosen.append(best)
             chosen_scores.append(scores[best])
             if len(chosen) == k:

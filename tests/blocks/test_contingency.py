@@ -68,7 +68,8 @@ def test_without_pairs_interaction_is_the_sum_of_informations():
     joint, marginal, positives, n = tables()
     shared, _ = mutual_information(joint, marginal, positives, n)
     for chosen in ((), (1,)):
-        assert PairInteraction(4, chosen)(joint, marginal, positives, n) == pytest.approx(shared.sum(axis=0))
+        formula = PairInteraction(4, chosen).with_labels(positives, n)
+        assert formula(joint, marginal, positives, n) == pytest.approx(shared.sum(axis=0))
 
 
 def test_pairs_of_labels_are_those_that_rows_have_both_of():
