@@ -186,24 +186,28 @@ def run(cell: Cell, options: argparse.Namespace) -> dict[str, Any]:
 
 def quality(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Exact beside anchors, set by set, and means over the sets that have both."""
-    rows: dict[str, dict[str, Any]] = {}
-    of_method: dict[tuple[str, str], list[dict[str, Any]]] = {pair: [] for pair in QUALITY}
+    rows = rows_of_other_sets(options) if options.merge else {}
     for name in options.sets or [name for name in SETS if name != "delicious"]:
         for method, state in QUALITY:
             cell = with_defaults(name, method, state)
             exact, anchors = run(replace(cell, graph="exact"), options), run(cell, options)
-            row = beside(exact, anchors)
-            rows[f"{method}, {STATE_NAMES[state]}, {name}"] = row
-            if "difference" in row:
-                of_method[method, state].append(row)
+            rows[f"{method}, {STATE_NAMES[state]}, {name}"] = beside(exact, anchors)
     ordered: dict[str, dict[str, Any]] = {}
     for method, state in QUALITY:
         start = f"{method}, {STATE_NAMES[state]}, "
-        ordered |= {label: row for label, row in rows.items() if label.startswith(start)}
-        if found := of_method[method, state]:
+        own = {label: row for label, row in rows.items() if label.startswith(start)}
+        ordered |= own
+        if found := [row for row in own.values() if "difference" in row]:
             means = {name: float(np.mean([row[name] for row in found])) for name in ("exact", "anchors")}
             ordered[f"{start}mean of {len(found)}"] = {**means, **spread([row["difference"] for row in found])}
     return ordered
+
+
+def rows_of_other_sets(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Rows of the kept table, of single sets that are not asked for."""
+    kept = json.loads((options.results / f"anchors-{options.table}.json").read_text())["rows"]
+    names = [name for name in SETS if name not in options.sets]
+    return {label: row for label, row in kept.items() if label.rpartition(", ")[2] in names}
 
 
 def beside(exact: dict[str, Any], anchors: dict[str, Any]) -> dict[str, Any]:
@@ -287,6 +291,7 @@ def main() -> None:
     parser.add_argument("--judge-limit", type=float, default=1800.0, help="seconds of judging one cell")
     parser.add_argument("--repeats", type=int, default=3, help="other splits of `repeated`")
     parser.add_argument("--finished", action="store_true", help="run nothing: the table of the cells in the folder")
+    parser.add_argument("--merge", action="store_true", help="`quality`: keep the rows of the sets that are not named")
     parser.add_argument("--results", type=Path, default=KEPT, help="where anchors-NAME.json is written")
     parser.add_argument("--cell", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -35,7 +35,7 @@ def run(name: str, options: argparse.Namespace) -> Path:
     place = Path(options.folder) / f"{name}.batch"
     plan = {
         "stores": make_store(name, options.folder),
-        "methods": options.methods.split(","),
+        "methods": [method for method in options.methods.split(",") if method not in options.without.split(",")],
         "evaluation": {
             "folds": options.folds,
             "k_grid": options.k_grid,
@@ -94,20 +94,22 @@ def command_of(places: Sequence[Path], ending: str) -> str:
     words = ["python benchmarks/choosing.py", *(place.name.removesuffix(".batch") for place in places)]
     words += [f"--folds {evaluation['folds']}", f"--k-grid {evaluation['k_grid']}"]
     words.append(f"--classifiers {','.join(evaluation['classifiers'])}")
-    if set(plan["methods"]) != set(METHODS):
-        words.append(f"--methods {','.join(plan['methods'])}")
+    if absent := [method for method in METHODS if method not in plan["methods"]]:
+        words.append(f"--without {','.join(absent)}")
     return " ".join([*words, ending])
 
 
-def page_text(comparison: Comparison, classifiers: Sequence[str], page: Path, commands: Sequence[str]) -> str:
-    """The generated part of the page; its pictures are written beside it."""
+def page_text(
+    comparison: Comparison, classifiers: Sequence[str], page: Path, table: str, commands: Sequence[str]
+) -> str:
+    """A generated part of the page; its pictures are written beside the page."""
     pictures = dict(figures_of(comparison, Styles()))
     parts = ["\n".join(f"    {command}" for command in commands)]
     for classifier in classifiers:
         parts += [f"### {classifier}", quality_table(comparison, classifier), tests_text(comparison, classifier)]
         stem = f"nemenyi.{METRIC}.{classifier}"
         if stem in pictures:
-            target = page.with_name(f"{page.stem}-nemenyi-{classifier}")
+            target = page.with_name(f"{table}-nemenyi-{classifier}")
             write_figure(pictures[stem], target)
             target.with_suffix(".svg").unlink()
             parts.append(f"![Mean ranks and critical difference, {classifier}]({target.name}.png)")
@@ -118,12 +120,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sets", nargs="*", choices=[*SETS, []], help="default: all")
     parser.add_argument("--methods", default=",".join(METHODS), help="default: all")
+    parser.add_argument("--without", default="", help="methods to leave out")
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--k-grid", default="10%:90%:10%")
     parser.add_argument("--classifiers", default="mlknn,logistic")
     parser.add_argument("--folder", type=Path, default=Path("/tmp/mlfs-benchmarks/choosing"))
     parser.add_argument("--join", type=Path, action="append", default=[], help="a folder with further batches")
     parser.add_argument("--write", type=Path, help="replace table and pictures in this Markdown file")
+    parser.add_argument("--table", default="choosing", help="which table of that file")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     places = []
@@ -138,12 +142,12 @@ def main() -> None:
     for classifier in classifiers:
         print(quality_table(comparison, classifier))
     if options.write:
-        ending = f"--write {options.write}"
+        ending = f"--write {options.write}" + (f" --table {options.table}" if options.table != "choosing" else "")
         commands = [command_of(batches, f"--folder {folder.name}") for folder, batches in joined.items()]
         joining = " ".join(f"--join {folder.name}" for folder in joined)
         commands.append(command_of(places, f"{joining} {ending}".strip()))
-        text = page_text(comparison, classifiers, options.write, commands)
-        replace_table(options.write, "choosing", text)
+        text = page_text(comparison, classifiers, options.write, options.table, commands)
+        replace_table(options.write, options.table, text)
 
 
 if __name__ == "__main__":

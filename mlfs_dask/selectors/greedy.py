@@ -9,6 +9,7 @@ has not been among the candidates.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import ClassVar, Literal
 
@@ -31,6 +32,9 @@ PAIRS = "pairs"
 
 #: Candidates of a reading at least: fewer would hardly make it faster.
 MIN_CANDIDATES = 64
+
+#: Readings that were ever seen for as many steps as a reading has candidates, on noise (`benchmarks/greedy.py`).
+READINGS_PER_BLOCK = 12
 
 #: Documentation of the parameters that all greedy selectors have.
 GREEDY_PARAMETERS = (
@@ -126,7 +130,9 @@ class GreedySelector(InformationSelector):
         if count:
             statistic = self._candidates(profile, book, _widest(book, count))
             most = 1 if count == profile.d else k - 1
-            steps.append(Reading(PAIRS, (statistic,), times=most, typical=(1, -(-k // 5))))
+            least = math.ceil((k - 1) / count)
+            typical = least, max(least, min(math.ceil(k / 5), READINGS_PER_BLOCK * least))
+            steps.append(Reading(PAIRS, (statistic,), times=most, typical=typical))
             arrays.append(HeldArray("shared with candidates", "3 c d", first=PAIRS))
         notes = [*cost.notes, f"{count:,} candidates are read at a time"] if count < profile.d else cost.notes
         return replace(cost, steps=[*steps, last], sizes={**cost.sizes, "c": count}, arrays=arrays, notes=notes)

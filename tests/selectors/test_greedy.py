@@ -193,11 +193,13 @@ def test_fewer_candidates_are_planned_where_memory_is_short():
     plan = D2F(100).plan(wide, two)
     assert plan.peak_worker_bytes <= 0.8 * two.memory_limit
     assert "100 candidates are read at a time" in plan.notes
-    assert plan.typical_passes is not None
-    assert plan.typical_passes[1] <= 22  # ranges, relevances, and pairs a fifth of k
+    assert plan.typical_passes == (3, 2 + 12)  # ranges, relevances, and pairs
     few = D2F(100).plan(wide, replace(two, memory_limit=2**29))
     assert few.peak_worker_bytes <= 0.8 * 2**29
     assert "100 candidates" not in few.notes[-1]
+    count = int(few.notes[-1].split()[0])
+    # Every chosen feature has been a candidate, and no fifth of k is exceeded.
+    assert few.typical_passes == (2 + -(-99 // count), 2 + min(20, 12 * -(-99 // count)))
     with pytest.raises(DoesNotFitError):
         D2F(100).plan(replace(wide, q=10_000), replace(two, memory_limit=2**28))
 
