@@ -69,8 +69,6 @@ class Trace(LoopTrace):
         The two terms; ‖ΔW‖/‖W‖; relative residual of the solve for W, 0 where R was factorised.
     solver_steps, label_steps, rank : list of int
         Steps of conjugate gradients for W and for F; rank of the labels.
-    solved : bool
-        Whether the last solve reached its tolerance.
     """
 
     graph_penalty: list[float] = field(default_factory=list)
@@ -79,7 +77,6 @@ class Trace(LoopTrace):
     solver_steps: list[int] = field(default_factory=list)
     label_steps: list[int] = field(default_factory=list)
     rank: list[int] = field(default_factory=list)
-    solved: bool = True
 
     @property
     def change(self) -> float:
@@ -300,7 +297,8 @@ class _Loop:
     def _has_settled(self) -> bool:
         if self.published:
             return self.trace.objective[-1] - self.trace.objective[-2] > -PUBLISHED_TOL
-        return self.trace.change <= self.tol
+        trace = self.trace
+        return trace.change <= self.tol and trace.solver_residual[-1] <= uncorrelated.RESIDUAL_TOL
 
     def _update_W(self) -> None:
         """Algorithm 1: W by Eq. 14, D by Eq. 9, in turn."""
@@ -318,7 +316,6 @@ class _Loop:
             self.projection, self.W = solution, solution.W
             self.D = 0.5 / np.sqrt(row_norms(self.W) ** 2 + self.epsilon)
             steps += solution.steps
-            self.trace.solved = solution.converged
             if np.linalg.norm(self.W - before) <= SETTLED * np.linalg.norm(self.W):
                 break
         self.XW = self.X.forward(self.W)
@@ -448,11 +445,11 @@ def _warnings(trace: Trace, scores: Array, tol: float, max_iter: int) -> list[Wa
                 f"Increase {parameter('max_iter')}, or {parameter('tol')}."
             )
         )
-    if not trace.solved:
+    if trace.solver_residual[-1] > uncorrelated.RESIDUAL_TOL:
         warnings.append(
             convergence_warning(
-                f"Access-MFS left a relative residual of {trace.solver_residual[-1]:.1e} in the equation of W. Use a "
-                "gram_cap of at least the number of features, a larger lambda_, or a larger solver_tol."
+                f"Access-MFS left a relative residual of {trace.solver_residual[-1]:.1e} in the equation of W. "
+                f"Give {parameter('gram_cap')} at least the number of features, or increase {parameter('lambda_')}."
             )
         )
     return warnings

@@ -40,7 +40,7 @@ from mlfs_dask.selectors.estimator import ConvergenceWarning
 from mlfs_dask.selectors.iterative import GraphKind, IterativeSelector, anchor_work, load_state, placeholder, save_state
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers.trace import LoopTrace
-from mlfs_dask.solvers.uncorrelated import GramRegression, NystromSketch, Smoothing, SubspaceRegression
+from mlfs_dask.solvers.uncorrelated import RESIDUAL_TOL, GramRegression, NystromSketch, Smoothing, SubspaceRegression
 from mlfs_dask.typing import HeldArray, Matrix, Profile, RowSource, Seed
 
 Array = NDArray[np.float64]
@@ -61,9 +61,6 @@ STEP_FLOPS = 570
 
 #: Random directions of the sketch of X'X above the Gram cap.
 SKETCH = 64
-
-#: Largest residual of the equation of W, relative to its right-hand side, with which the loop may end above the cap.
-RESIDUAL_TOL = 1e-3
 
 #: Arrays of `RowPrediction` that change from one iteration to the next.
 _PREDICTION = ("W", "mean", "U", "T", "coupling")

@@ -25,6 +25,9 @@ SQUARE_MATRICES = 1
 #: Arrays of shape (d, q) that `solve_products` holds beside its arguments.
 FEATURE_MATRICES = cg.MATRICES + 4
 
+#: Residual, as a share of the right-hand side, above which a loop that solves as it goes on may not end.
+RESIDUAL_TOL = 1e-3
+
 #: Squared singular values of R^{-1/2}M below this fraction of the largest are zero: the rank of the labels.
 _RANK = 1e-10
 
