@@ -25,7 +25,8 @@ Array = NDArray[np.float64]
 #: Arrays of the shape of W that the solver holds, without R.
 MATRICES = 8
 
-#: Iterations after which rows that have become zero are left out, where they are half of all or more.
+#: Iterations after which rows that have become zero are left out, where they are half of all or more; twice as many
+#: each time, since momentum is lost with every change of the rows.
 SHRINK_AFTER = 25
 
 
@@ -84,11 +85,11 @@ def solve_on_simplex(
     step = 1.0 / (max(bound, 1e-6 * float(np.abs(R).max(initial=0.0))) or 1.0)
 
     W = np.full((m, c), 1.0 / max(m, 1))
-    working, shrinks = np.arange(m), True
+    working, patience = np.arange(m), SHRINK_AFTER
     objective: list[float] = []
     while True:
         part = Q if len(working) == m else principal_submatrix(Q, working)
-        W[working], converged = _descend(part, R[working], L, W[working], step, tol, max_iter, objective, shrinks)
+        W[working], converged = _descend(part, R[working], L, W[working], step, tol, max_iter, objective, patience)
         gradient = _image(Q, W, L) - R
         best = gradient.min(axis=0)
         gap = _relative_gap(W, gradient, objective[-1])
@@ -97,10 +98,11 @@ def solve_on_simplex(
         # Weight would move to rows whose gradient is below the mean of the column.
         wanted = np.flatnonzero(((W > 0) | (gradient < np.einsum("fc,fc->c", W, gradient))).any(axis=1))
         if not converged:
+            patience *= 2
             working = wanted if len(wanted) <= m // 2 else np.arange(m)
             continue
         # From here on the working set grows: it cannot go round in circles.
-        shrinks, grown = False, np.union1d(working, wanted)
+        patience, grown = max_iter, np.union1d(working, wanted)
         # More than half of all rows save little; that none is missing only rounding errors can bring about.
         working = grown if len(working) < len(grown) <= m // 2 else np.arange(m)
 
@@ -135,11 +137,11 @@ def _descend(
     tol: float,
     max_iter: int,
     objective: list[float],
-    shrinks: bool,
+    patience: int,
 ) -> tuple[Array, bool]:
     """Accelerated projected gradients from W, and whether they converged; appends to `objective`.
 
-    They end without where `shrinks` and half of the rows have become zero, or with the last iteration.
+    They end without after a multiple of `patience` iterations where half of the rows are zero, or with the last one.
     """
     image = _image(Q, W, L)
     if not objective:
@@ -161,7 +163,7 @@ def _descend(
         W, image = new, image_of_new
         objective.append(float(np.vdot(W, 0.5 * image - R)))
         iteration += 1
-        if shrinks and iteration % SHRINK_AFTER == 0 and 2 * np.count_nonzero(W.any(axis=1)) <= len(W):
+        if iteration % patience == 0 and 2 * np.count_nonzero(W.any(axis=1)) <= len(W):
             return W, False
 
 
