@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -12,9 +13,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import mlfs_dask
+from mlfs_dask.selectors import METHODS
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -99,6 +102,32 @@ def test_tutorial(data_set: Callable[[str], Path], tmp_path: Path) -> None:
             assert made[metric, run, dataset] == pytest.approx(float(value), abs=0.002), (metric, run, dataset)
             compared += 1
     assert compared == 5 * 3 * 5
+
+
+def test_the_batch_of_all_methods_names_them_and_the_sets(tmp_path: Path) -> None:
+    import yaml
+    from click.testing import CliRunner
+
+    from mlfs_dask_cli.main import mlfs
+
+    plan = yaml.safe_load((DOCS / "choosing.yaml").read_text(encoding="utf-8"))
+    assert plan["methods"] == sorted(METHODS)
+    sets = re.search(r"^SETS.*?^}", (ROOT / "benchmarks" / "real_sets.py").read_text(), re.DOTALL | re.MULTILINE)
+    assert sets is not None
+    assert plan["stores"] == [f"{name}.zarr" for name in re.findall(r'^    "(.*?)":', sets[0], re.MULTILINE)]
+
+    # The jobs of one set.
+    rows = np.random.default_rng(0).integers(0, 2, (60, 23))
+    names = [*(f"x{f}" for f in range(20)), "a", "b", "c"]
+    np.savetxt(tmp_path / "s.csv", rows, "%d", ",", header=",".join(names), comments="")
+    (tmp_path / "choosing.yaml").write_text(yaml.safe_dump({**plan, "stores": ["s.zarr"]}))
+    run = CliRunner().invoke
+    store = str(tmp_path / "s.zarr")
+    assert run(mlfs, ["convert", str(tmp_path / "s.csv"), store, "--label-columns", "a,b,c"]).exit_code == 0
+    done = run(mlfs, ["batch", str(tmp_path / "choosing.yaml"), "--dry-run", "--json"])
+    assert done.exit_code == 0, done.output
+    jobs = json.loads(done.stdout)["jobs"]
+    assert sorted(job["job"] for job in jobs) == sorted(f"s.evaluation.{name}" for name in (*METHODS, "random"))
 
 
 def test_the_plans_of_the_page_on_machines_have_the_lines_of_a_plan(tmp_path: Path) -> None:
