@@ -37,7 +37,16 @@ from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores, never_positive_warnings
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.estimator import ConvergenceWarning
-from mlfs_dask.selectors.iterative import GraphKind, IterativeSelector, anchor_work, load_state, placeholder, save_state
+from mlfs_dask.selectors.iterative import (
+    SPARSE_PRODUCT_FLOPS,
+    GraphKind,
+    IterativeSelector,
+    anchor_work,
+    load_state,
+    placeholder,
+    product_flops,
+    save_state,
+)
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.solvers.uncorrelated import RESIDUAL_TOL, GramRegression, NystromSketch, Smoothing, SubspaceRegression
@@ -54,9 +63,8 @@ EPSILON = 1e-8
 #: Change of W, relative to W, at which D is not iterated further.
 SETTLED = 1e-6
 
-#: Multiplications of dense matrices that take as long as X'(X v) does for a stored value of a sparse X, and as the rest
-#: of a step of conjugate gradients does for a feature, both for one label.
-SPARSE_PRODUCT_FLOPS = 33
+#: Multiplications of dense matrices that take as long as a step of conjugate gradients does beside the product, for a
+#: feature and a label.
 STEP_FLOPS = 570
 
 #: Random directions of the sketch of X'X above the Gram cap.
@@ -362,10 +370,9 @@ class AccessMFS(IterativeSelector):
     def _exact_search_flops(self, profile: Profile) -> tuple[int, int]:
         every = 4 * profile.n**2 * profile.q * (self.theta > 0)
         if profile.d > self.gram_cap:
-            product = (SPARSE_PRODUCT_FLOPS if profile.sparse else 4) * profile.nonzeros
-            product += SPARSE_PRODUCT_FLOPS * 2 * self.k_s * profile.n * (self.theta > 0)
-            every += exact_form.WEIGHT_STEPS * profile.q * (product + STEP_FLOPS * profile.d)
-        return 0, every
+            product = product_flops(profile) + SPARSE_PRODUCT_FLOPS * 2 * self.k_s * profile.n * (self.theta > 0)
+            return 0, every + exact_form.WEIGHT_STEPS * profile.q * (product + STEP_FLOPS * profile.d)
+        return 0, every + product_flops(profile) * profile.d // 2 * (self.theta > 0)  # and X'L_sX
 
     def _exact_arrays(self, profile: Profile) -> tuple[dict[str, int], list[HeldArray]]:
         strips = laplacian_gram_bytes(profile.n, profile.d, profile.nonzeros if profile.sparse else None)

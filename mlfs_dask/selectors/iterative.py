@@ -41,11 +41,19 @@ Array = NDArray[np.float64]
 
 GraphKind: TypeAlias = Literal["anchors", "exact", "auto"]
 
+#: Multiplications of dense matrices that take as long as X v and X'u do together for a stored value of a sparse X.
+SPARSE_PRODUCT_FLOPS = 33
+
 #: Rows up to which "auto" takes the exact graph.
 EXACT_ROWS = 20_000
 
 #: Bytes of the sample of rows among which anchors are placed.
 SAMPLE_BYTES = 64 * 2**20
+
+
+def product_flops(profile: Profile) -> int:
+    """Multiplications of dense matrices that take as long as X v and X'u together."""
+    return (SPARSE_PRODUCT_FLOPS if profile.sparse else 4) * profile.nonzeros
 
 
 class IterativeSelector(BaseSelector):
@@ -125,7 +133,7 @@ class IterativeSelector(BaseSelector):
         ]
         search, every = self._exact_search_flops(profile)
         # Products of X and of the graph with numbers of all rows and labels.
-        rows_of_loop = 8 * (profile.nonzeros + 30 * profile.n) * profile.q
+        rows_of_loop = 2 * (product_flops(profile) + 4 * 30 * profile.n) * profile.q
         loop = Work(
             "exact graph and loop",
             every + rows_of_loop + self._update_flops(profile),
