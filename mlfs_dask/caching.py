@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask import runtime
 from mlfs_dask._version import __version__
+from mlfs_dask.context import assigned
 from mlfs_dask.errors import UsageError
 from mlfs_dask.fingerprints import code_digest, digest_of
 from mlfs_dask.json_text import parse_json
@@ -112,11 +113,8 @@ def cache(place: str | os.PathLike[str] | None = BESIDE, *, size: int = SIZE) ->
             raise UsageError(f"the cache must be a folder; {chosen} is a file")
     if size <= 0:
         raise UsageError(f"the size of the cache must be positive; got {size}")
-    token = _setting.set(_Setting(chosen, size))
-    try:
+    with assigned(_setting, _Setting(chosen, size)):
         yield
-    finally:
-        _setting.reset(token)
 
 
 def is_on(source: RowSource | Profile) -> bool:
@@ -128,21 +126,15 @@ def is_on(source: RowSource | Profile) -> bool:
 def record_hits() -> Iterator[list[str]]:
     """The kinds of statistics that came from the cache in the with-block, in their order."""
     kinds: list[str] = []
-    token = _hits.set((*_hits.get(), kinds))
-    try:
+    with assigned(_hits, (*_hits.get(), kinds)):
         yield kinds
-    finally:
-        _hits.reset(token)
 
 
 @contextlib.contextmanager
 def assume_cached() -> Iterator[None]:
     """Plan in the with-block as if the entries of `CacheEntry.assume_filled` were in the cache."""
-    token = _assumed.set((*_assumed.get(), set()))
-    try:
+    with assigned(_assumed, (*_assumed.get(), set())):
         yield
-    finally:
-        _assumed.reset(token)
 
 
 def cache_of(store: str) -> Path:

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask import runtime
 from mlfs_dask._version import __version__
+from mlfs_dask.context import assigned
 from mlfs_dask.errors import StoreAccessError
 from mlfs_dask.fingerprints import code_digest, digest_of
 from mlfs_dask.json_text import parse_json
@@ -304,11 +305,8 @@ def keep_checkpoints(folder: Folder, *, every: float = EVERY_SECONDS, resume: bo
     resume : bool
         Start from the state in the folder. Otherwise the first state that is saved replaces it.
     """
-    token = _settings.set(_Settings(folder, every, resume))
-    try:
+    with assigned(_settings, _Settings(folder, every, resume)):
         yield
-    finally:
-        _settings.reset(token)
 
 
 @contextlib.contextmanager
@@ -328,11 +326,8 @@ def job(*, method: str, params: Mapping[str, Any], digest: str | None) -> Iterat
     if settings is not None and digest is not None:
         identity = {"method": method, "params": dict(params), "data": digest, "code": [__version__, code_digest()]}
         checkpoint = FolderCheckpoint(settings.folder, digest_of(identity), settings.every, settings.resume)
-    token = _current.set(checkpoint)
-    try:
+    with assigned(_current, checkpoint):
         yield checkpoint
-    finally:
-        _current.reset(token)
 
 
 def current() -> Checkpoint:

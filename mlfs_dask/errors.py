@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Literal
 
+from mlfs_dask.context import assigned
 from mlfs_dask.redaction import redact
 
 #: What the system says where no further file can be opened, and what to do.
@@ -56,11 +57,8 @@ _spelling: ContextVar[Literal["python", "option", "key"]] = ContextVar("spelling
 @contextlib.contextmanager
 def spell_parameters_as(spelling: Literal["option", "key"]) -> Iterator[None]:
     """Spell parameters in messages as options of the command line, or as keys of a plan, inside the with-block."""
-    token = _spelling.set(spelling)
-    try:
+    with assigned(_spelling, spelling):
         yield
-    finally:
-        _spelling.reset(token)
 
 
 def parameter(name: str, value: object = None) -> str:

@@ -25,6 +25,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+from mlfs_dask.context import assigned
+
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -235,11 +237,8 @@ _worker_wait = contextvars.ContextVar("worker_wait", default=WORKER_WAIT)
 @contextlib.contextmanager
 def waiting_for_workers(seconds: float) -> Iterator[None]:
     """How long a pass inside the with-block waits for a worker when the cluster has lost all it had."""
-    token = _worker_wait.set(seconds)
-    try:
+    with assigned(_worker_wait, seconds):
         yield
-    finally:
-        _worker_wait.reset(token)
 
 
 @dataclass(frozen=True)
@@ -262,14 +261,10 @@ def process_limits(*, memory_limit: int | None = None, threads: int | None = Non
     threads : int, optional
         Threads to use (default: `available_cores`).
     """
-    limits = {"memory_limit": memory_limit, "threads": threads}
-    token = _process_limits.set(
-        replace(_process_limits.get(), **{name: value for name, value in limits.items() if value is not None})
-    )
-    try:
+    given = {"memory_limit": memory_limit, "threads": threads}
+    limits = replace(_process_limits.get(), **{name: value for name, value in given.items() if value is not None})
+    with assigned(_process_limits, limits):
         yield
-    finally:
-        _process_limits.reset(token)
 
 
 @functools.cache
@@ -301,11 +296,8 @@ def finishing_threads() -> int:
 @contextlib.contextmanager
 def finishing_with(threads: int) -> Iterator[None]:
     """Let results of readings be made by so many threads inside the with-block."""
-    token = _finishing_threads.set(threads)
-    try:
+    with assigned(_finishing_threads, threads):
         yield
-    finally:
-        _finishing_threads.reset(token)
 
 
 def blas_threads() -> int:
@@ -615,21 +607,15 @@ def progress_to(sink: ProgressSink) -> Iterator[None]:
     - "stage" (other work that may take long begins: label, parts, unit), "parts", "stage-done";
     - "convert" (stage "read" or "write": parts_done of parts).
     """
-    token = _sinks.set((*_sinks.get(), sink))
-    try:
+    with assigned(_sinks, (*_sinks.get(), sink)):
         yield
-    finally:
-        _sinks.reset(token)
 
 
 @contextlib.contextmanager
 def without_progress() -> Iterator[None]:
     """Send no progress events inside the with-block: what runs there is counted as a part of something else."""
-    token = _sinks.set(())
-    try:
+    with assigned(_sinks, ()):
         yield
-    finally:
-        _sinks.reset(token)
 
 
 def emit(kind: str, **fields: Any) -> None:

@@ -21,6 +21,7 @@ from scipy import sparse as sp
 from mlfs_dask import runtime
 from mlfs_dask.blocks.anchors import KMEANS_ITERATIONS, ROWS_PER_ANCHOR, Anchors, count_anchors, place_anchors
 from mlfs_dask.checkpoints import Arrays, Checkpoint, State
+from mlfs_dask.context import assigned
 from mlfs_dask.errors import DataError, UsageError, number_of, parameter
 from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.primitives.moments import FeatureMoments, Moments
@@ -340,11 +341,8 @@ _filled = contextvars.ContextVar("filled_placeholders", default=False)
 @contextlib.contextmanager
 def filled_placeholders() -> Iterator[None]:
     """Placeholders inside the with-block hold numbers, so that the statistics that have them can be run."""
-    token = _filled.set(True)
-    try:
+    with assigned(_filled, True):
         yield
-    finally:
-        _filled.reset(token)
 
 
 def placeholders_are_filled() -> bool:

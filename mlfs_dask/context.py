@@ -1,0 +1,28 @@
+"""Variables of the context, which threads and tasks of a user do not share."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import TypeVar
+
+_T = TypeVar("_T")
+
+
+@contextlib.contextmanager
+def assigned(variable: ContextVar[_T], value: _T) -> Iterator[None]:
+    """Let a variable have a value inside the with-block, and the one that it had behind it.
+
+    >>> size = ContextVar("size", default=1)
+    >>> with assigned(size, 2):
+    ...     size.get()
+    2
+    >>> size.get()
+    1
+    """
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
