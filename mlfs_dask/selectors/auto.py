@@ -52,6 +52,7 @@ from mlfs_dask.selectors import METHODS, get_method, method_name
 from mlfs_dask.selectors.base import BaseSelector, Scores, rank, unknown_labels_error
 from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, Work, project, require_driver
 from mlfs_dask.selectors.options import check_parameters
+from mlfs_dask.selectors.pairwise import MAX_ALL_PAIRS
 from mlfs_dask.typing import Block, HeldArray, Profile, RowSource, Seed
 
 #: Parts of the sample, each of which is held out once.
@@ -178,10 +179,10 @@ class AutoSelector(BaseSelector):
     Both judges take standardised features, and of both a row counts the mean of its two average precisions. The penalty
     of the regression is 1: a strong one hides what rare features do to classifiers without one. A label's score by
     neighbours is the share of them that have it. Where the chosen features are more than the rows to learn from, as
-    many of the best are judged. With one label, rows are ordered by it in place of labels by row. Candidates that need
-    a second pass of more rows than the sample has, or do not fit the memory beside the others, are left out. The
-    record's `extra` tells which was taken (`chosen`), what was compared (`judged`), how many rows were judged, and what
-    was left out and why (`left_out`).
+    many of the best are judged, and never more than 4 096. With one label, rows are ordered by it in place of labels by
+    row. Candidates that need a second pass of more rows than the sample has, or do not fit the memory beside the
+    others, are left out. The record's `extra` tells which was taken (`chosen`), what was compared (`judged`), how many
+    rows were judged, and what was left out and why (`left_out`).
 
     Unknown labels (-1) are refused, as by the candidates.
 
@@ -332,7 +333,7 @@ class AutoSelector(BaseSelector):
         own = runtime.own_resources(resources)
         first = plan_statistics(_sampled(source, sample.chosen), of_sample, own).peak_worker_bytes - own.process_bytes
         m = len(sample.chosen)
-        columns = min(self.count_kept(profile.d), m)
+        columns = min(self.count_kept(profile.d), m, MAX_ALL_PAIRS)
         known = isinstance(source, RowSource) and _is_measured(source)
         steps: list[Reading | Work | str] = []
         if not known:
@@ -477,13 +478,15 @@ class AutoSelector(BaseSelector):
                 groups = _shared(_first_statistics(cost) for cost in costs)
                 with runtime.without_progress():
                     results = _by_key(groups, run_pass(rows, _read_together(groups), own)[0])
+                columns = min(k, X.shape[0], MAX_ALL_PAIRS)
                 for candidate, cost, precision in zip(candidates, costs, found, strict=True):
                     with runtime.without_progress():
                         passes = _SharedResults(rows, own, project(cost, rows, own), results)
-                        outcome = candidate.selector._score(passes, k)
+                        choice = k if candidate.selector.choice_depends_on_k else columns
+                        outcome = candidate.selector._score(passes, choice)
                         ranking = rank(outcome.scores) if outcome.ranking is None else outcome.ranking
                         # In the order of the data: the same set of features then gives the same numbers.
-                        chosen = np.sort(ranking[: min(k, X.shape[0])])
+                        chosen = np.sort(ranking[:columns])
                         data = X[:, chosen], Y, X_test[:, chosen], own
                         by_judge = [_precision(truth, scores(*data)) for scores in self._judges()]
                     precision.append(np.mean(by_judge, axis=0))

@@ -247,6 +247,42 @@ def test_the_features_that_are_judged_are_the_first_of_the_ranking(monkeypatch):
     assert AutoSelector(4, candidates="enm").fit(X, Y).report_.extra["judged"] == expected
 
 
+def test_of_very_many_features_the_first_are_judged(monkeypatch):
+    X, Y = problem()
+    candidates = "ami,elc,enm"
+    expected = AutoSelector(4, candidates="ami,enm").fit(X, Y).report_.extra["judged"]
+    widths, choices = set(), defaultdict(set)
+
+    def recorded(judge):
+        def scores_by(X, *others):
+            widths.add(X.shape[1])
+            return judge(X, *others)
+
+        return scores_by
+
+    def chooser(by):
+        def choose(self, passes, k):
+            choices[self.method].add(k)
+            return by(self, passes, k)
+
+        return choose
+
+    for name in candidates.split(","):
+        monkeypatch.setattr(get_method(name), "_score", chooser(get_method(name)._score))
+    monkeypatch.setattr(auto, "MAX_ALL_PAIRS", 4)
+    for judge in ("linear_scores", "neighbour_scores"):
+        monkeypatch.setattr(auto, judge, recorded(getattr(auto, judge)))
+    found = AutoSelector(8, candidates=candidates).fit(X, Y)
+    assert widths == {4}
+    # What a method chooses may depend on how many features it is asked for.
+    assert choices.pop("elc") == {8}
+    chosen = found.report_.extra["chosen"]
+    assert {name: ks - ({8} if name == chosen else set()) for name, ks in choices.items()} == {"ami": {4}, "enm": {4}}
+    judged = {row["method"]: row["average_precision"] for row in found.report_.extra["judged"]}
+    assert [judged[row["method"]] for row in expected] == [row["average_precision"] for row in expected]
+    assert found.support_.sum() == 8
+
+
 def test_a_single_label_orders_the_rows():
     X, Y = problem(q=1)
     found = AutoSelector(1, candidates="elc,enm").fit(X, Y[:, 0])
