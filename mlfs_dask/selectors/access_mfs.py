@@ -367,7 +367,7 @@ class AccessMFS(IterativeSelector):
             return 60 * d * q * q + 200 * d * q
         return 2 * d * d * self._n_anchors(profile, d) + d**3 // 3 + 4 * d * d * q  # R, its factor, and W
 
-    def _exact_search_flops(self, profile: Profile) -> tuple[int, int]:
+    def _exact_flops(self, profile: Profile) -> tuple[int, int]:
         every = 4 * profile.n**2 * profile.q * (self.theta > 0)
         if profile.d > self.gram_cap:
             product = product_flops(profile) + SPARSE_PRODUCT_FLOPS * 2 * self.k_s * profile.n * (self.theta > 0)

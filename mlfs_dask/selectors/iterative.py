@@ -96,7 +96,7 @@ class IterativeSelector(BaseSelector):
         """Operations of the driver in one iteration of either form, for the estimate of seconds."""
 
     @abstractmethod
-    def _exact_search_flops(self, profile: Profile) -> tuple[int, int]:
+    def _exact_flops(self, profile: Profile) -> tuple[int, int]:
         """Those of the exact form beside updates: before the loop, and in every iteration."""
 
     def _compiles_exact_search(self, profile: Profile) -> bool:
@@ -132,7 +132,7 @@ class IterativeSelector(BaseSelector):
             HeldArray("X as read", "v", f"V{(1 + profile.sparse) * value}"),
             HeldArray("Y as read", "2 y", "V5"),
         ]
-        search, every = self._exact_search_flops(profile)
+        search, every = self._exact_flops(profile)
         # Products of X and of the graph with numbers of all rows and labels.
         rows_of_loop = 2 * (product_flops(profile) + 4 * 30 * profile.n) * profile.q
         loop = Work(

@@ -315,7 +315,7 @@ class MFSIR(IterativeSelector):
         step = 2 * d * d * width if d <= self.gram_cap else 100 * d * width
         return 4 * self._steps(d) * step
 
-    def _exact_search_flops(self, profile: Profile) -> tuple[int, int]:
+    def _exact_flops(self, profile: Profile) -> tuple[int, int]:
         return 2 * profile.n * profile.nonzeros * (self.beta > 0), 0
 
     def _compiles_exact_search(self, profile: Profile) -> bool:

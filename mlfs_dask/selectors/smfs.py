@@ -384,7 +384,7 @@ class SMFS(IterativeSelector):
         solved = profile.d if profile.d <= self.gram_cap else self._max_features()
         return REWEIGHTINGS * (2 * solved**3 // 3 + 2 * solved**2 * profile.q) + 100 * profile.d * profile.q
 
-    def _exact_search_flops(self, profile: Profile) -> tuple[int, int]:
+    def _exact_flops(self, profile: Profile) -> tuple[int, int]:
         return 4 * profile.n**2 * self.n_trees, 0
 
     def _compiles_exact_search(self, profile: Profile) -> bool:
