@@ -43,6 +43,7 @@ def assert_equals_twin(X, Y, *, gram_cap=4096, solver_tol=1e-7, max_iter=25, con
     assert found.trace.graph_penalty == pytest.approx(penalty, rel=1e-5, abs=1e-9)
     assert found.scores == pytest.approx(expected, abs=1e-6 * expected.max())
     assert found.labels == pytest.approx(F, abs=1e-6)
+    assert max(found.trace.solver_residual) <= access_mfs.WEIGHT_TOL * solver_tol
     return found
 
 
