@@ -516,9 +516,16 @@ def _code_values(part: CodeBook, feature: int, values: NDArray[Any]) -> NDArray[
 
 
 def code_planes(
-    layout: CountLayout, table: CountTable, chosen: slice, n_codes: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Counts of every code but the reference, spread over codes 0..n_codes-1, of some features of a table.
+    layout: CountLayout,
+    table: CountTable,
+    chosen: slice,
+    n_codes: int,
+    positives: NDArray[Any],
+    n: int | float,
+    *,
+    compiled: bool,
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Counts of codes 0..n_codes-1 of some features of a table; those of the reference codes follow from the totals.
 
     Parameters
     ----------
@@ -526,35 +533,47 @@ def code_planes(
         Features, relative to the layout's first.
     n_codes : int
         Most codes of any chosen feature.
+    positives : int64 array, shape (p,)
+        Rows that have the label; float64 of a table of weights, as all counts are.
+    n : int or float
+        Rows.
+    compiled : bool
+        Whether compiled loops are used.
 
     Returns
     -------
     joint : int64 array, shape (n_codes, p, features)
-        float64 of a table of weights, as `marginal` is.
     marginal : int64 array, shape (n_codes, features)
-        Both zero at the reference code, which the caller fills in by subtraction.
     """
     lanes, lane_marginal, by_position, position_marginal = table
-    p = by_position.shape[0]
     start, stop, _ = chosen.indices(layout.width)
     dtype = np.result_type(by_position, np.int64)
-    joint = np.zeros((n_codes, p, stop - start), dtype)
+    joint = np.zeros((n_codes, by_position.shape[0], stop - start), dtype)
     marginal = np.zeros((n_codes, stop - start), dtype)
+    low, high = np.searchsorted(layout.by_position, (start, stop))
+    columns, offset = layout.by_position[low:high] - start, layout.offset[low : high + 1]
+    reference = layout.reference[start:stop]
     planes = min(lanes.shape[1], n_codes - 1)
     if planes:
         joint[1 : planes + 1] = lanes[:, :planes, start:stop].transpose(1, 0, 2)
         marginal[1 : planes + 1] = lane_marginal[:planes, start:stop]
-    low, high = np.searchsorted(layout.by_position, (start, stop))
-    features = layout.by_position[low:high]
-    if len(features):
-        counts = np.diff(layout.offset)[low:high]
-        feature = np.repeat(features, counts)
-        begin = layout.offset[low]
-        step = np.arange(layout.offset[high] - begin) - np.repeat(layout.offset[low:high] - begin, counts)
-        code = step + (step >= layout.reference[feature])
-        at = slice(begin, layout.offset[high])
-        joint[:, :, features - start] = 0
-        marginal[:, features - start] = 0
-        joint[code, :, feature - start] = by_position[:, at].T
-        marginal[code, feature - start] = position_marginal[at]
+        joint[:, :, columns] = 0
+        marginal[:, columns] = 0
+    if compiled:
+        from mlfs_dask.blocks.counts_compiled import fill_planes
+
+        fill_planes(by_position, offset, columns, reference, positives, joint)
+        fill_planes(position_marginal[np.newaxis], offset, columns, reference, np.array([n]), marginal[:, np.newaxis])
+        return joint, marginal
+    if len(columns):
+        counts = np.diff(offset)
+        column = np.repeat(columns, counts)
+        step = np.arange(counts.sum()) - np.repeat(offset[:-1] - offset[0], counts)
+        code = step + (step >= reference[column])
+        at = slice(offset[0], offset[-1])
+        joint[code, :, column] = by_position[:, at].T
+        marginal[code, column] = position_marginal[at]
+    features = np.arange(stop - start)
+    marginal[reference, features] = n - marginal.sum(axis=0)
+    joint[reference, :, features] = (positives[:, np.newaxis] - joint.sum(axis=0)).T
     return joint, marginal

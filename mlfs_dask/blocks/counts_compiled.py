@@ -232,3 +232,30 @@ def count_positions(  # type: ignore[no-untyped-def]
                 p = positions[k]
                 if p >= 0:
                     row[p] += 1
+
+
+@njit(cache=True, nogil=True)
+def fill_planes(  # type: ignore[no-untyped-def]
+    counts, offset, columns, reference, totals, planes
+):  # pragma: no cover - compiled
+    """Set in `planes` (codes, p, w) what is counted by position, and what is left for the reference codes.
+
+    Parameters: counts (p, P), where the codes of column `columns[i]` but its reference are those of the positions
+    offset[i]..offset[i + 1]-1; reference (w,); totals (p,) of all codes.
+    """
+    codes, slots, width = planes.shape
+    for s in range(slots):
+        for i in range(columns.size):
+            f = columns[i]
+            code = 0
+            for position in range(offset[i], offset[i + 1]):
+                if code == reference[f]:
+                    code += 1
+                planes[code, s, f] = counts[s, position]
+                code += 1
+        for f in range(width):
+            left = totals[s]
+            for code in range(codes):
+                if code != reference[f]:
+                    left -= planes[code, s, f]
+            planes[reference[f], s, f] = left

@@ -253,11 +253,8 @@ class ContingencyCounts(CacheableStatistic, MergeableStatistic, SplittableStatis
         n_codes = self.book.n_codes[layout.first : layout.last]
 
         def finish(chosen: slice) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-            joint, marginal = code_planes(layout, tuple(table), chosen, int(n_codes[chosen].max()))
-            reference = layout.reference[chosen]
-            features = np.arange(len(reference))
-            marginal[reference, features] = n - marginal.sum(axis=0)
-            joint[reference, :, features] = (positives[:, None] - joint.sum(axis=0)).T
+            most = int(n_codes[chosen].max())
+            joint, marginal = code_planes(layout, tuple(table), chosen, most, positives, n, compiled=self.compiled)
             return statistic.features_from_counts(joint, marginal, positives, n)
 
         # Threads share what one may hold: the widest feature has to fit each.

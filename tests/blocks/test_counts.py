@@ -31,7 +31,7 @@ def book(edges, missing=()):
 
 
 def full_table(codes_of, X, Y, slots, *, first=0, last=None, compiled, cuts=(), dtype=np.int32):
-    """(codes, p, w) and (codes, w) counts from the kernels, the reference filled in by subtraction."""
+    """(codes, p, w) and (codes, w) counts from the kernels."""
     last = X.shape[1] if last is None else last
     layout = layout_counts(codes_of, first, last, sparse=sp.issparse(X))
     coder = BlockCoder(codes_of, layout)
@@ -41,13 +41,12 @@ def full_table(codes_of, X, Y, slots, *, first=0, last=None, compiled, cuts=(), 
     for a, b in itertools.pairwise(bounds):
         count_block(coder, Block(a, X[a:b], Y[a:b]), slots, table, compiled=compiled)
     n_codes = int(codes_of.n_codes[first:last].max())
-    joint, marginal = code_planes(layout, table, slice(0, last - first), n_codes)
     positives = np.zeros(p, dtype=np.int64)
     counted = slots >= 0
     positives[slots[counted]] = (Y > 0).sum(axis=0)[counted]
-    at = np.arange(last - first)
-    marginal[layout.reference, at] = X.shape[0] - marginal.sum(axis=0)
-    joint[layout.reference, :, at] = (positives[:, None] - joint.sum(axis=0)).T
+    joint, marginal = code_planes(
+        layout, table, slice(0, last - first), n_codes, positives, X.shape[0], compiled=compiled
+    )
     return joint, marginal
 
 
