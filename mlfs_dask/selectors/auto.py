@@ -91,17 +91,23 @@ class _Candidate:
         Of a fit to all rows.
     statistics : tuple of CachedStatistic
         All that such a fit reads; empty where the sample has all rows, and its last fit is to these, too.
-    sampled_cost : Cost
-        Of a fit to the sampled rows.
-    fit_bytes : int
-        What such a fit takes of this process.
+    last_fit_bytes : int
+        What a fit to the sampled rows takes of this process.
+    judged : BaseSelector
+        The selector, asked for no more features than are judged where its first ones do not depend on that.
+    judged_cost : Cost
+        Of a fit of it to the sampled rows.
+    judged_fit_bytes : int
+        What such a fit takes.
     """
 
     selector: BaseSelector
     cost: Cost
     statistics: tuple[CachedStatistic, ...]
-    sampled_cost: Cost
-    fit_bytes: int
+    last_fit_bytes: int
+    judged: BaseSelector
+    judged_cost: Cost
+    judged_fit_bytes: int
 
     @property
     def method(self) -> str:
@@ -111,14 +117,8 @@ class _Candidate:
     def array_bytes(self) -> int:
         """Bytes of the arrays that the driver holds of a fit to all rows."""
         if not self.statistics:
-            return self.fit_bytes
+            return self.last_fit_bytes
         return sum(array.nbytes(self.cost.sizes) for array in self.cost.arrays)
-
-    @property
-    def flops(self) -> int:
-        """Operations of the driver in a fit."""
-        works = [step for step in self.cost.steps if isinstance(step, Work)]
-        return sum(work.flops * (work.typical or (0, work.times))[1] for work in works)
 
 
 class _SharedResults(PassRunner):
@@ -280,7 +280,7 @@ class AutoSelector(BaseSelector):
                     source, [sample, *_read_together(_shared(each.statistics for each in candidates))], resources
                 )
                 plan_statistics(
-                    sampled, _read_together(_shared(_first_statistics(each.sampled_cost) for each in candidates)), own
+                    sampled, _read_together(_shared(_first_statistics(each.judged_cost) for each in candidates)), own
                 )
                 return candidates, left_out
             except DoesNotFitError as error:
@@ -313,10 +313,20 @@ class AutoSelector(BaseSelector):
             if m < n:
                 return f"it takes {number_of(len(readings), 'reading')} of this data"
             statistics = ()
+        judged = selector
+        if not selector.choice_depends_on_k:
+            judged = copy.copy(selector)
+            judged.n_features_to_select = self._most_judged(sampled)
         own = runtime.own_resources(resources)
-        sampled_cost = selector.cost(sampled, own)
-        plan = require_driver(project(sampled_cost, sampled, own), own, f"{name} on sampled rows")
-        return _Candidate(selector, cost, statistics, sampled_cost, plan.peak_driver_bytes - runtime.driver_bytes())
+        costs = [each.cost(sampled, own) for each in (selector, judged)]
+        plans = [require_driver(project(each, sampled, own), own, f"{name} on sampled rows") for each in costs]
+        last, of_part = (plan.peak_driver_bytes - runtime.driver_bytes() for plan in plans)
+        return _Candidate(selector, cost, statistics, last, judged, costs[1], of_part)
+
+    def _most_judged(self, sampled: Profile | RowSource) -> int:
+        """Features of a candidate that are judged at most."""
+        profile = sampled if isinstance(sampled, Profile) else sampled.profile
+        return min(self.count_kept(profile.d), profile.n, MAX_ALL_PAIRS)
 
     # ------------------------------------------------------------------ plan
 
@@ -328,12 +338,12 @@ class AutoSelector(BaseSelector):
         profile = source if isinstance(source, Profile) else source.profile
         candidates, left_out = self._candidates(source, resources)
         sample, shared = self._sample(source), _read_together(_shared(each.statistics for each in candidates))
-        groups = _shared(_first_statistics(each.sampled_cost) for each in candidates)
+        groups = _shared(_first_statistics(each.judged_cost) for each in candidates)
         of_sample = _read_together(groups)
-        own = runtime.own_resources(resources)
-        first = plan_statistics(_sampled(source, sample.chosen), of_sample, own).peak_worker_bytes - own.process_bytes
+        own, sampled = runtime.own_resources(resources), _sampled(source, sample.chosen)
+        first = plan_statistics(sampled, of_sample, own).peak_worker_bytes - own.process_bytes
         m = len(sample.chosen)
-        columns = min(self.count_kept(profile.d), m, MAX_ALL_PAIRS)
+        columns = self._most_judged(sampled)
         known = isinstance(source, RowSource) and _is_measured(source)
         steps: list[Reading | Work | str] = []
         if not known:
@@ -343,7 +353,7 @@ class AutoSelector(BaseSelector):
         held_out = math.ceil(m / FOLDS)
         parts = min(FOLDS, math.ceil(JUDGED_ROWS / held_out))
         learnt = m - m // FOLDS
-        flops = sum(candidate.flops for candidate in candidates)
+        flops = sum(_driver_flops(candidate.judged_cost) for candidate in candidates)
         steps.append(Work(FITS, flops, times=parts, statistics=tuple(of_sample), rows=learnt))
         steps += [work for each in candidates for work in _later_readings(each, groups, parts, learnt)]
 
@@ -361,7 +371,7 @@ class AutoSelector(BaseSelector):
 
             return scores, parts * len(candidates) * learnt / rows
 
-        taken = max(candidate.flops for candidate in candidates)
+        taken = max(_driver_flops(candidate.cost) for candidate in candidates)
         steps += [Work(JUDGEMENT, trial=judge), Work(SCORES, taken)]
         row_bytes = 12 * -(-profile.nonzeros // max(profile.n, 1)) + 8 if profile.sparse else 8 * columns
         notes = [f"judges {', '.join(each.method for each in candidates)} on rows out of a sample of {m:,}"]
@@ -381,7 +391,7 @@ class AutoSelector(BaseSelector):
                 "s": sample.result_bytes,
                 "r": sum(statistic.result_bytes for statistic in shared),
                 "g": sum(statistic.result_bytes for statistic in of_sample),
-                "f": max(first, *(candidate.fit_bytes for candidate in candidates)),
+                "f": max(first, *(candidate.judged_fit_bytes for candidate in candidates)),
                 "a": max(candidate.array_bytes for candidate in candidates),
             },
             arrays=[
@@ -421,7 +431,7 @@ class AutoSelector(BaseSelector):
         rows, *read = passes.run(STATISTICS, self._sample(source), *_read_together(groups))
         results = _by_key(groups, read)
         own = runtime.own_resources(passes.resources)
-        precision, n_judged = self._judge(candidates, rows, source, k, own)
+        precision, n_judged = self._judge(candidates, rows, source, own)
         judged = compare(precision)
         best = int(np.argmax([row["average_precision"] for row in judged]))
         chosen = candidates[best]
@@ -459,7 +469,7 @@ class AutoSelector(BaseSelector):
         return source
 
     def _judge(
-        self, candidates: Sequence[_Candidate], sample: SampledRows, source: RowSource, k: int, own: Resources
+        self, candidates: Sequence[_Candidate], sample: SampledRows, source: RowSource, own: Resources
     ) -> tuple[NDArray[np.float64], int]:
         """What `compare` is told of the rows that were held out; and their number."""
         m = sample.Y.shape[0]
@@ -474,16 +484,16 @@ class AutoSelector(BaseSelector):
                 X, Y = sample.X[~held_out], sample.Y[~held_out]
                 rows = ArrayRows(X, Y, n_categories=source.features.n_categories)
                 X_test, truth = sample.X[held_out], sample.Y[held_out]
-                costs = [candidate.selector.cost(rows, own) for candidate in candidates]
+                costs = [candidate.judged.cost(rows, own) for candidate in candidates]
                 groups = _shared(_first_statistics(cost) for cost in costs)
                 with runtime.without_progress():
                     results = _by_key(groups, run_pass(rows, _read_together(groups), own)[0])
-                columns = min(k, X.shape[0], MAX_ALL_PAIRS)
+                columns = self._most_judged(rows)
                 for candidate, cost, precision in zip(candidates, costs, found, strict=True):
                     with runtime.without_progress():
                         passes = _SharedResults(rows, own, project(cost, rows, own), results)
-                        choice = k if candidate.selector.choice_depends_on_k else columns
-                        outcome = candidate.selector._score(passes, choice)
+                        selector = candidate.judged
+                        outcome = selector._score(passes, selector.count_kept(rows.profile.d))
                         ranking = rank(outcome.scores) if outcome.ranking is None else outcome.ranking
                         # In the order of the data: the same set of features then gives the same numbers.
                         chosen = np.sort(ranking[:columns])
@@ -607,6 +617,12 @@ def _precision(truth: Any, scores: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.concatenate([average_precision(truth[part].toarray() > 0, scores[part]) for part in parts])
 
 
+def _driver_flops(cost: Cost) -> int:
+    """Operations of the driver in a fit."""
+    works = [step for step in cost.steps if isinstance(step, Work)]
+    return sum(work.flops * (work.typical or (0, work.times))[1] for work in works)
+
+
 def _first_statistics(cost: Cost) -> tuple[CachedStatistic, ...]:
     """What a fit to rows whose ranges are known reads first."""
     first = next(step for step in cost.steps if isinstance(step, Reading) and step.name != RANGES)
@@ -632,7 +648,7 @@ def _later_readings(
             statistics=step.statistics,
             rows=n,
         )
-        for step in candidate.sampled_cost.steps
+        for step in candidate.judged_cost.steps
         if isinstance(step, Reading) and step.name != RANGES
         if any(_form_among(keys, statistic) is None for statistic in step.statistics)
     ]

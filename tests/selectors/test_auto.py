@@ -283,6 +283,15 @@ def test_of_very_many_features_the_first_are_judged(monkeypatch):
     assert found.support_.sum() == 8
 
 
+def test_the_plan_has_fits_for_as_many_features_as_are_judged(monkeypatch):
+    X, Y = problem(d=70)
+    monkeypatch.setattr(auto, "MAX_ALL_PAIRS", 4)
+    cost = AutoSelector(66, candidates="ami,enm").cost(ArrayRows(X, as_labels(Y)), current_resources())
+    (pairs,) = (step for step in cost.steps if step.name == "pairs of ami")
+    assert pairs.times == 5 * 3
+    assert [len(statistic.partners) for statistic in pairs.statistics] == [64]
+
+
 def test_a_single_label_orders_the_rows():
     X, Y = problem(q=1)
     found = AutoSelector(1, candidates="elc,enm").fit(X, Y[:, 0])
