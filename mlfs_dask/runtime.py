@@ -267,21 +267,69 @@ def process_limits(*, memory_limit: int | None = None, threads: int | None = Non
         yield
 
 
-@functools.cache
 def _thread_pools() -> Any:
+    return _thread_pools_of("scipy.linalg" in sys.modules)
+
+
+@functools.cache
+def _thread_pools_of(with_scipy: bool) -> Any:
+    """The libraries that are loaded now: NumPy's BLAS, and SciPy's, which is another, where that is."""
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
 
 
-def one_blas_thread() -> contextlib.AbstractContextManager[Any]:
+class _BlasLimit:
+    """One thread of BLAS, which is a setting of the whole process, as long as any of its threads asks for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._limits: list[tuple[Any, Any]] = []  # libraries, and what restores their numbers
+
+    def acquire(self) -> None:
+        pools = _thread_pools()
+        with self._lock:
+            self._users += 1
+            if not self._limits or self._limits[-1][0] is not pools:
+                with _any_thread_may_set():
+                    self._limits.append((pools, pools.limit(limits=1, user_api="blas")))
+
+    def release(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                with _any_thread_may_set():
+                    while self._limits:
+                        self._limits.pop()[1].restore_original_limits()
+
+
+@contextlib.contextmanager
+def _any_thread_may_set() -> Iterator[None]:
+    """Numbers that one thread has set may be restored by another, which threadpoolctl ignores from version 3.8 on."""
+    from threadpoolctl import OpenBLASController
+
+    clear = getattr(OpenBLASController, "clear_controlling_thread", lambda *, force: None)
+    clear(force=True)
+    yield
+    clear(force=True)
+
+
+_blas_limit = _BlasLimit()
+
+
+@contextlib.contextmanager
+def one_blas_thread() -> Iterator[None]:
     """Keep BLAS to one thread inside the with-block.
 
     Where tasks or threads of ours take the cores already, threads of BLAS only wait for one another: ten times slower
     was seen on two busy cores. Costs microseconds, where `threadpool_limits` looks for libraries for milliseconds.
     """
-    limited: contextlib.AbstractContextManager[Any] = _thread_pools().limit(limits=1, user_api="blas")
-    return limited
+    _blas_limit.acquire()
+    try:
+        yield
+    finally:
+        _blas_limit.release()
 
 
 #: Threads of this process that may make the result of a reading together, once its rows are read.

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
+import threadpoolctl
+from scipy import linalg
 
 from mlfs_dask import runtime
 from mlfs_dask.cluster import connect
@@ -360,6 +364,51 @@ def test_threads_of_a_user_do_not_get_each_others_limits():
         return found.memory_limit, found.threads_per_worker
 
     assert in_two_threads(work) == [(10**9, 5), (10**9 + 1, 6)]
+
+
+def test_blas_has_its_threads_again_when_the_last_one_has_left():
+    linalg.eigh(np.linalg.eigh(np.eye(2))[1])  # NumPy and SciPy each have a BLAS
+
+    def threads():
+        return {pool["num_threads"] for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"}
+
+    def work(number, meet):
+        with contextlib.ExitStack() as stack:
+            if number == 0:
+                stack.enter_context(runtime.one_blas_thread())
+            meet()
+            if number == 1:
+                stack.enter_context(runtime.one_blas_thread())
+            meet()
+            if number == 0:
+                stack.close()
+            meet()
+            found = threads()
+            meet()
+        return found
+
+    with threadpoolctl.threadpool_limits(3):
+        assert threads() == {3}
+        assert in_two_threads(work) == [{1}, {1}], "the second is still inside"
+        assert threads() == {3}
+
+
+def test_a_blas_that_is_loaded_inside_is_limited_too(monkeypatch):
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "3")
+    found = in_new_process(
+        "import sys, threadpoolctl\n"
+        "from mlfs_dask import runtime\n"
+        "def tell():\n"
+        "    print({pool['num_threads'] for pool in threadpoolctl.threadpool_info() if pool['user_api'] == 'blas'})\n"
+        "with runtime.one_blas_thread():\n"
+        "    assert 'scipy.linalg' not in sys.modules\n"
+        "    from scipy import linalg\n"
+        "    with runtime.one_blas_thread():\n"
+        "        tell()\n"
+        "    tell()\n"
+        "tell()\n"
+    )
+    assert found == ["{1}", "{1}", f"{{{min(3, len(os.sched_getaffinity(0)))}}}"]
 
 
 def test_our_threads_work_for_whoever_hands_out_their_tasks():

@@ -767,12 +767,7 @@ def _run_here(source: RowSource, statistics: Sequence[Statistic], plan: PassPlan
     """The same pass in threads of this process, merged in order as runs finish."""
     threads = min(plan.threads, len(plan.runs))
     if threads <= 1:
-        states = [s.zero() for s in statistics]
-        with runtime.one_blas_thread():
-            for block in _report_partitions(source, 0, source.profile.partitions):
-                for statistic, state in zip(statistics, states, strict=True):
-                    statistic.add(state, block)
-        return _finalize(statistics, (states, {process_name(): runtime.peak_rss()}))
+        return _finalize(statistics, _run(statistics, source, 0, source.profile.partitions))
     with runtime.TaskThreads(threads, "mlfs-pass") as pool:
         # No more runs are handed out than threads: finished partials must not pile up.
         waiting = list(plan.runs)

@@ -48,6 +48,8 @@ class PredictedSums(NamedTuple):
         Z'1 of the same rows; their sum is the diagonal of Λ.
     rows : float64 array, shape (2,)
         How many these are.
+    known : float64 array, shape (2,)
+        Known entries of them.
     FF : float64 array, shape (q, q)
     total : float64 array, shape (q,)
         1'F.
@@ -61,6 +63,7 @@ class PredictedSums(NamedTuple):
     ZZ: Array
     masses: Array
     rows: Array
+    known: Array
     FF: Array
     total: Array
     terms: Array
@@ -175,7 +178,7 @@ class PredictedRows(Statistic):
     @property
     def state_bytes(self) -> int:
         d, q, m = self._sizes
-        return 8 * (d * q + m * (d + q + 2 * m + 2) + q * (q + 1) + 5)
+        return 8 * (d * q + m * (d + q + 2 * m + 2) + q * (q + 1) + 7)
 
     @property
     def result_bytes(self) -> int:
@@ -197,7 +200,7 @@ class PredictedRows(Statistic):
 
     def zero(self) -> State:
         d, q, m = self._sizes
-        shapes = ((d, q), (m, d), (m, q), (2, m, m), (2, m), (2,), (q, q), (q,), (3,))
+        shapes = ((d, q), (m, d), (m, q), (2, m, m), (2, m), (2,), (2,), (q, q), (q,), (3,))
         return tuple(np.zeros(shape) for shape in shapes)
 
     def add(self, state: State, block: Block) -> None:
@@ -209,6 +212,7 @@ class PredictedRows(Statistic):
             backward_block(X, F, centre, sums.XF)
             mostly = 2 * known.sum(axis=1) >= known.shape[1]
             sums.rows[...] += [(~mostly).sum(), mostly.sum()]
+            sums.known[...] += [known[~mostly].sum(), known[mostly].sum()]
             if Z is not None:
                 grouped_block(X, Z, centre, sums.ZX)
                 sums.ZF[...] += Z.T @ F
@@ -248,8 +252,8 @@ def settle_anchors(prediction: RowPrediction, sums: PredictedSums) -> tuple[Arra
     """b and U for which, with Z and W as they are, b is the mean of F and U = Λ⁻¹Z'F, whose rows follow from b and U.
 
     A row is linear in them: f_i = (c_i + b + θU'z_i) A with A = ((1 + θ + κ)I + μL_p)⁻¹, κ being 0 or 1. In the
-    eigenvectors of L_p that makes a system of 1 + m equations for each of the q directions. Where a row is known in
-    part κ is the nearer of the two, and what is found is near to the solution.
+    eigenvectors of L_p that makes a system of 1 + m equations for each of the q directions. Where rows are known in
+    part κ is the known fraction of the entries of their group, and the solution is approximate.
 
     Parameters
     ----------
@@ -266,7 +270,8 @@ def settle_anchors(prediction: RowPrediction, sums: PredictedSums) -> tuple[Arra
     m = len(U)
     sigma, E = np.linalg.eigh(prediction.coupling)
     level = 1.0 + theta if m else 1.0
-    A = 1.0 / (level + np.array([[0.0], [1.0]]) + np.maximum(sigma, 0.0))  # (2, q)
+    known = sums.known / np.maximum(sums.rows * len(sigma), 1.0)
+    A = 1.0 / (level + known[:, np.newaxis] + np.maximum(sigma, 0.0))  # (2, q)
     masses = sums.masses.sum(axis=0)
     used = masses > 0
     before = np.concatenate([prediction.mean[np.newaxis], U]) @ E

@@ -33,7 +33,7 @@ from mlfs_dask.primitives.subsets import read_rows
 from mlfs_dask.primitives.write_rows import ArraySink, RowSink, WriteLabels
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
-from mlfs_dask.selectors.containers import is_dataset, open_container
+from mlfs_dask.selectors.containers import is_dask_array, is_dataset, open_container
 from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, Work, require_driver
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.typing import HeldArray, Matrix, Profile, RowSource
@@ -170,6 +170,7 @@ class IterativeSelector(BaseSelector):
 
     def _score(self, passes: PassRunner, k: int) -> Scores:
         self._row_labels = None
+        self.__dict__.pop("labels_", None)  # of an earlier fit
         if self._uses_anchors(passes.source.profile.n):
             return self._fit_with_anchors(passes)
         X, Y, record = read_rows(passes.source, passes.resources)
@@ -266,7 +267,7 @@ class IterativeSelector(BaseSelector):
         d, q = self.report_.d, self.report_.q
         X, y, names, _ = open_container(X, y)
         if y is None and not isinstance(X, RowSource) and not is_dataset(X):
-            y = sp.csr_array(np.full((np.shape(X)[0], q), -1, np.int8))
+            y = _unknown_labels(X, q)
         opened = copy.copy(self)  # what `_open` sets is of the fit
         source, _ = opened._open(X, y)
         names = opened._feature_names if names is None else names
@@ -333,6 +334,15 @@ def anchors_of_points(points: Matrix, m: int, scaling: Scaling, neighbors: int, 
     if sp.issparse(points):
         centres -= scaling.centre * scaling.factor
     return Anchors(centres, scaling.centre, scaling.factor, neighbors)
+
+
+def _unknown_labels(X: Any, q: int) -> Any:
+    """Labels of the rows of X of which none is known; made block by block where X is."""
+    if is_dask_array(X):
+        import dask.array as da
+
+        return da.full((X.shape[0], q), -1, dtype=np.int8, chunks=(X.chunks[0], (q,)))
+    return sp.csr_array(np.full((np.shape(X)[0], q), -1, np.int8))
 
 
 _filled = contextvars.ContextVar("filled_placeholders", default=False)

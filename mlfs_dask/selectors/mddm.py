@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask import runtime
 from mlfs_dask.errors import DoesNotFitError, UsageError, parameter
 from mlfs_dask.primitives.gram import GRAM_CAP, Gram, scale_gram
 from mlfs_dask.primitives.passes import MergeableStatistic
@@ -143,7 +144,8 @@ class MDDM(ProductsFilter):
 
             C = scale_gram(others[0], factor * np.sqrt(self.mu))
             C[np.diag_indices_from(C)] += 1.0 - self.mu
-            Z = linalg.cho_solve(linalg.cho_factor(C, lower=True, overwrite_a=True, check_finite=False), A.T)
+            with runtime.one_blas_thread():  # SciPy's own, which this may have loaded
+                Z = linalg.cho_solve(linalg.cho_factor(C, lower=True, overwrite_a=True, check_finite=False), A.T)
         if self.n_components is not None and self.n_components < len(A):
             # P L^(1/2) = C⁻¹A'Q, with the eigenvectors Q of A C⁻¹ A' as of the same eigenvalues.
             _, Q = np.linalg.eigh(A @ Z)

@@ -131,6 +131,7 @@ def test_mean_and_values_of_anchors_are_at_rest_with_the_rows(theta, m):
         np.stack([some.T @ some for some in groups]),
         np.stack([some.sum(axis=0) for some in groups]),
         np.array([len(some) for some in groups], float),
+        np.array([0.0, q * mostly.sum()]),
         F.T @ F,
         F.sum(axis=0),
         np.zeros(3),

@@ -49,12 +49,14 @@ def predict(xW, y, kappa, b, coupling, theta, U, T, s, turns=3):
 def settle(F, Z, known, b, U, coupling, theta):
     """b and U at rest with the rows that follow from them: b = mean f_i, U = Λ⁻¹Z'F, as one system.
 
-    A row moves by (δb + θ z_i'δU) ((1 + θ + κ)I + coupling)⁻¹; where it is known in part, κ is 1 from a half on, of
-    labels that differ.
+    A row moves by (δb + θ z_i'δU) ((1 + θ + κ)I + coupling)⁻¹; κ is the known fraction of the labels that differ, of
+    all rows of which half of them is known, and of all others.
     """
     (n, q), m = F.shape, len(U)
     level = 1 + theta if m else 1.0
-    A = [np.linalg.inv((level + (2 * k.sum() >= len(k))) * np.eye(q) + coupling) for k in known]
+    mostly = 2 * known.sum(axis=1) >= known.shape[1]
+    kappa = [known[mostly == group].mean() if (mostly == group).any() else 0.0 for group in (False, True)]
+    A = [np.linalg.inv((level + kappa[int(group)]) * np.eye(q) + coupling) for group in mostly]
     masses = np.r_[n, Z.sum(axis=0)]
     x = np.vstack([b, U])
     left, right = np.zeros((m + 1, q, m + 1, q)), np.zeros((m + 1, q))

@@ -88,6 +88,16 @@ def test_the_objective_falls_but_for_a_little_and_settles(by):
         assert (np.diff(objective) <= 0.01 * objective[:-1]).all()
 
 
+@pytest.mark.parametrize("theta", [0.0, 1.0])
+@pytest.mark.parametrize("known", [1, 2])
+def test_of_every_row_few_labels_may_be_known(known, theta):
+    X, Y = problem(5, n=400, d=12, q=5)
+    some = np.argsort(np.random.default_rng(0).random(Y.shape), axis=1) < known
+    hidden = np.where(some, Y, np.int8(-1))
+    check(quiet(anchored(theta=theta), X, hidden), expected(X, hidden, theta=theta))
+    assert AccessMFS(3, graph="anchors", theta=theta).fit(X, hidden).report_.converged
+
+
 # ---------------------------------------------------------------- the exact form, its graph being ZΛ⁻¹Z'
 
 

@@ -159,6 +159,21 @@ def test_labels_of_new_rows_need_none_of_their_own(method):
     assert selector.get_feature_names_out().tolist() == np.array(list("abcd"))[selector.support_].tolist()
 
 
+def test_unknown_labels_of_new_rows_in_a_dask_array_are_made_block_by_block():
+    selector = get_method("smfs")(2, graph="anchors").fit(X, with_unknown(Y, "entries"))
+    source = selector._rows_like_fitted(da.ones((10**12, 4), chunks=(10**6, -1)), None)
+    block = next(source.stream(3, 4))
+    assert (block.Y.toarray() == -1).all()
+    assert block.Y.shape == (10**6, 2)
+
+
+def test_labels_of_an_earlier_fit_are_gone():
+    selector = get_method("smfs")(2, graph="exact", n_trees=5).fit(X, Y)
+    assert selector.labels_.shape == Y.shape
+    selector.set_params(graph="anchors").fit(X, Y)
+    assert not hasattr(selector, "labels_")
+
+
 @pytest.mark.parametrize("graph", ["anchors", "exact"])
 def test_labels_are_recovered_of_rows_like_those_that_were_fitted(graph):
     selector = get_method("smfs")(2, graph=graph, n_trees=5)
