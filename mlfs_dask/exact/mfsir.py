@@ -25,7 +25,7 @@ from mlfs_dask.exact.fit import ExactFit, FeatureMoments, convergence_warning, o
 from mlfs_dask.exact.graphs import nearest_rows
 from mlfs_dask.exact.matrix import ScaledMatrix
 from mlfs_dask.solvers import blockwise, spectral
-from mlfs_dask.solvers.blockwise import Factors, Problem, Snapshot, Trace
+from mlfs_dask.solvers.blockwise import Factors, Problem, Trace
 from mlfs_dask.solvers.laplacian import Laplacian
 from mlfs_dask.typing import HeldArray, Matrix
 
@@ -80,40 +80,36 @@ def fit(
     laplacian = None
     if beta > 0 and n > 1:
         laplacian = _laplacian(features, n_neighbors, lambda_, threads)
-    start = _start(labels, d, n_latent, step=step, omega=omega, seed=random_state)
     products = _Products(features, gram_cap)
     problem = Problem(labels, laplacian, products, float(alpha), float(beta))
 
     checkpoint = checkpoints.current()
     state = checkpoint.load()
     if state is None:
-        resume, first_rho = None, spectral.largest_eigenvalue(products.normal, d)
+        at, trace = _start(labels, d, n_latent, step=step, omega=omega, seed=random_state), Trace()
+        rho = spectral.largest_eigenvalue(products.normal, d)
     else:
-        factors = Factors(**{name: state.arrays[name] for name in ("G", "H", "V", "B")})
-        trace = Trace(**state.facts["trace"])
-        resume = Snapshot(factors, state.arrays["W"], state.arrays["XXW"], state.facts["rho"], trace)
-        first_rho = float(state.facts["first_rho"])
+        at = Factors(**{name: state.arrays[name] for name in ("G", "H", "V", "B")})
+        trace, rho = Trace(**state.facts["trace"]), float(state.facts["rho"])
 
-    def save(snapshot: Snapshot) -> None:
-        arrays = {**vars(snapshot.at), "W": snapshot.W, "XXW": snapshot.XXW}
-        save_state(checkpoint, arrays, snapshot.trace, rho=snapshot.rho, first_rho=first_rho)
+    def save(at: Factors, trace: Trace) -> None:
+        save_state(checkpoint, vars(at), trace, rho=rho)
 
     extra: dict[str, Any] = {
-        "n_latent": start.V.shape[1],
-        "rho": first_rho,
+        "n_latent": at.V.shape[1],
+        "rho": rho,
         "gram": d <= gram_cap,
         "graph": None if laplacian is None else {"kind": "exact"},
         "constant_features": int((features.factor == 0).sum()),
     }
-    loop: dict[str, Any] = {"tol": tol, "max_iter": max_iter, "resume": resume, "save": save}
+    loop: dict[str, Any] = {"tol": tol, "max_iter": max_iter, "save": save}
     if step == "fixed":
-        extra["eta"] = _stable_step(problem, first_rho) if eta is None else float(eta)
-        found, trace = blockwise.solve_fixed(problem, start, eta=extra["eta"], **loop)
-        return ExactFit(row_norms(found.W), trace, extra)
-    found, trace = blockwise.solve_blockwise(
-        problem, start, rho=first_rho, weight_steps=weight_steps, label_steps=label_steps, **loop
-    )
-    return ExactFit(row_norms(found.W), trace, extra, warnings=_warnings(trace, found, tol, max_iter))
+        extra["eta"] = _stable_step(problem, rho) if eta is None else float(eta)
+        blockwise.solve_fixed(problem, at, trace, eta=extra["eta"], **loop)
+        return ExactFit(row_norms(at.W), trace, extra)
+    loop |= {"weight_steps": weight_steps, "label_steps": label_steps, "rho": rho}
+    blockwise.solve_blockwise(problem, at, trace, **loop)
+    return ExactFit(row_norms(at.W), trace, extra, warnings=_warnings(trace, at, tol, max_iter))
 
 
 def held_arrays(*, sparse: bool, gram: bool, graph: bool) -> list[HeldArray]:

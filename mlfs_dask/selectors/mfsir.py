@@ -9,6 +9,7 @@ arXiv:2411.11436, doi:10.48550/arXiv.2411.11436.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -45,7 +46,7 @@ from mlfs_dask.selectors.iterative import (
 )
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers import spectral
-from mlfs_dask.solvers.blockwise import FEATURE_MATRICES, Factors, FeatureWeights, Trace, has_settled, unit_rows
+from mlfs_dask.solvers.blockwise import FEATURE_MATRICES, Factors, Trace, descend, has_settled, unit_rows
 from mlfs_dask.typing import HeldArray, Matrix, Profile, Seed
 
 Array = NDArray[np.float64]
@@ -129,7 +130,7 @@ class MFSIR(IterativeSelector):
     With anchors the term tr(V'LV) is c Σ_i Σ_a z_ia ‖v_i − u_a‖², z_ia being the weights of a row's anchors, u_a values
     of the anchors that are variables too, and c the mean degree of the exact graph, measured on a sample, so that β
     means the same in both forms. Readings of X: one for moments, X'X and the sample, one for the start, and one an
-    iteration; above gram_cap some five to ten to find the largest eigenvalue of X'X. With l latent labels and m anchors
+    iteration; above gram_cap 3 to 9 more, at most 20, for the largest eigenvalue of X'X. With l latent labels and m anchors
     a worker holds 8 (2 d l + m (2 d + l)) bytes, and 8 d² more in the first reading where X'X is formed; the driver
     the same, and 80 d l.
 
@@ -137,10 +138,9 @@ class MFSIR(IterativeSelector):
     Unknown labels (-1) are refused.
 
     What the blockwise form changes: steps by block, rows of V being blocks of their own (with anchors a row of V is
-    solved for); a balanced start G = 1,
-    H = 0, by which all features begin alike and weights may have either sign; V and B from a factorisation of Y that
-    draws nothing; rows of B of norm 1, without which (tW, tV, B/t) lowers the objective for ever; an absolute value
-    in the rule to stop.
+    solved for); a balanced start G = 1, H = 0, by which all features begin alike and weights may have either sign; V
+    and B from a factorisation of Y that draws nothing; rows of B of norm 1, without which (tW, tV, B/t) lowers the
+    objective for ever; an absolute value in the rule to stop.
 
     References
     ----------
@@ -163,7 +163,7 @@ class MFSIR(IterativeSelector):
     paper = "Mansouri, Benabdeslem & Benkabou 2024, arXiv:2411.11436"
     doi = "10.48550/arXiv.2411.11436"
     supervision = "supervised"
-    passes = "2 + 1 an iteration (above the Gram cap some 10 more); with the exact graph 1"
+    passes = "2 + 1 an iteration (above the Gram cap 3 to 9 more); with the exact graph 1"
     memory = (
         "worker: 8 bytes * (2 d l + 2 d m) (8 d² more below the Gram cap); driver: the same and 80 d l bytes; with the "
         "exact graph the driver holds X, 8 d² and n * (48 l + 32 p) bytes"
@@ -356,8 +356,7 @@ class MFSIR(IterativeSelector):
             at, trace = Factors(np.ones((d, len(B))), np.zeros((d, len(B))), _NO_ROWS, B), Trace()
             rho = self._largest_eigenvalue(passes, scaling, gram)
             U = anchor_values(sums.ZV, sums.masses)
-            rho = self._update(at, sums, gram, rho)
-        before: tuple[Array, Array] | None = None  # W and X'X W of the iteration before, above the Gram cap
+            self._update(at, sums, gram, rho)
         for t in range(trace.iterations + 1, max_iter + 1):
             W = at.W
             rows = LatentRows(scaling, anchors, W, at.B, U, alpha, gamma, with_normal=gram is None)
@@ -368,10 +367,7 @@ class MFSIR(IterativeSelector):
             if trace.converged or t == max_iter:
                 break
             U = anchor_values(sums.ZV, sums.masses, U)
-            if gram is None:
-                rho = rho if before is None else corrected_rho(rho, W - before[0], sums.XXW - before[1])
-                before = W, sums.XXW
-            rho = self._update(at, sums, gram, rho)
+            self._update(at, sums, gram, rho)
             trace.step.append(relative_step(W, at.W))
             if checkpoint.due():
                 arrays = {"G": at.G, "H": at.H, "B": at.B, "U": U}
@@ -425,18 +421,13 @@ class MFSIR(IterativeSelector):
             lambda Q: passes.run(name, NormalProduct(scaling, Q))[0], len(scaling.factor)
         )
 
-    def _update(self, at: Factors, sums: LatentSums, gram: Array | None, rho: float) -> float:
-        """B, G and H, V being as `sums` have it; gives ρ, which is corrected where it was too small."""
+    def _update(self, at: Factors, sums: LatentSums, gram: Array | None, rho: float) -> None:
+        """B, G and H, V being as `sums` have it."""
         constant = float(np.linalg.eigvalsh(sums.VV)[-1])
         for _ in range(self.label_steps if self.alpha > 0 and constant > 0 else 0):
             at.B = unit_rows(at.B - (sums.VV @ at.B - sums.VY) / constant)
-        if gram is not None:
-            weights = FeatureWeights(_GramProducts(gram), at, rho)
-        else:
-            XXW = sums.XXW if sums.XXW.size else np.zeros_like(at.G)  # at the start W is 0
-            weights = FeatureWeights(_BoundProducts(at.W, XXW, rho), at, rho, known=(at.W, XXW))
-        weights.descend(sums.XV, self._steps(len(at.G)))
-        return weights.rho
+        normal, XXW = _normal_products(at.W, sums, gram, rho)
+        descend(at, sums.XV, rho, self._steps(len(at.G)), normal, XXW)
 
     def _record(self, trace: Trace, sums: LatentSums, labels: LabelKnowledge, B: Array, U: Array, gamma: float) -> None:
         """Eq. 8, with anchors in the place of its last term."""
@@ -496,27 +487,15 @@ class MFSIR(IterativeSelector):
         ]
 
 
-class _GramProducts:
-    """X'X W from X'X."""
-
-    def __init__(self, gram: Array) -> None:
-        self._gram = gram
-
-    def normal(self, W: Array) -> Array:
-        """X'X W."""
-        return self._gram @ W
-
-
-class _BoundProducts:
-    """X'X W near a W₀ at which it is known, as if X'X were ρI beyond: ‖XW − V‖² is nowhere above its bound so made."""
-
-    def __init__(self, W: Array, XXW: Array, rho: float) -> None:
-        self._offset = XXW - rho * W
-        self._rho = rho
-
-    def normal(self, W: Array) -> Array:
-        """X'X W₀ + ρ(W − W₀)."""
-        return self._offset + self._rho * W
+def _normal_products(
+    W: Array, sums: LatentSums, gram: Array | None, rho: float
+) -> tuple[Callable[[Array], Array], Array]:
+    """X'X times any weights, and times W; without X'X as if that were ρI away from W, which bounds ‖X W − V‖²."""
+    if gram is not None:
+        return gram.__matmul__, gram @ W
+    XXW = sums.XXW if sums.XXW.size else np.zeros_like(W)  # at the start W is 0
+    offset = XXW - rho * W
+    return lambda moved: offset + rho * moved, XXW
 
 
 def _of_sign(sums: LatentSums, T: Array, directions: Array) -> LatentSums:
@@ -530,17 +509,6 @@ def _of_sign(sums: LatentSums, T: Array, directions: Array) -> LatentSums:
         VY=sums.VY[chosen] * size[:, np.newaxis],
         ZV=sums.ZV[:, chosen] * size,
     )
-
-
-def corrected_rho(rho: float, change: Array, image: Array) -> float:
-    """ρ, or more where X'X, that made `image` of a change of W, has turned out to be larger.
-
-    >>> [corrected_rho(rho, np.array([[1.0]]), np.array([[4.0]])) for rho in (1.0, 5.0)]
-    [4.4, 5.0]
-    """
-    size = float(np.vdot(change, change))
-    needed = float(np.vdot(change, image)) / size if size > 0 else 0.0
-    return 1.1 * needed if needed > rho * (1 + 1e-6) else rho
 
 
 def relative_step(before: Array, now: Array) -> float:

@@ -25,20 +25,10 @@ ROW_MATRICES = 6
 #: Arrays of shape (d, l) that the loop holds: G, H, W, X'V, X'X W, their successors and a gradient.
 FEATURE_MATRICES = 10
 
-#: Square of a relative step below which the curvature is not measured: rounding would be most of it.
-_TOO_SHORT = 1e-12
-
 Array = NDArray[np.float64]
 
 
-class NormalProducts(Protocol):
-    """Products with X'X."""
-
-    def normal(self, W: Array) -> Array:
-        """X'X W."""
-
-
-class Products(NormalProducts, Protocol):
+class Products(Protocol):
     """Products with X that a step needs."""
 
     def forward(self, W: Array) -> Array:
@@ -46,6 +36,9 @@ class Products(NormalProducts, Protocol):
 
     def backward(self, V: Array) -> Array:
         """X'V."""
+
+    def normal(self, W: Array) -> Array:
+        """X'X W."""
 
 
 @dataclass
@@ -86,32 +79,8 @@ class Trace(LoopTrace):
     step: list[float] = field(default_factory=list)
 
 
-@dataclass
-class Snapshot:
-    """All that a loop needs to go on as if it had never stopped.
-
-    Attributes
-    ----------
-    at : Factors
-    W, XXW : float64 array, shape (d, l)
-        W = G⊙H as the loop holds it, and X'X W.
-    rho : float
-    trace : Trace
-    """
-
-    at: Factors
-    W: Array
-    XXW: Array
-    rho: float
-    trace: Trace
-
-
-#: Receives a snapshot after an iteration; the arrays in it are the loop's own.
-SaveSnapshot = Callable[[Snapshot], None]
-
-
-def _save_nothing(snapshot: Snapshot) -> None:
-    """Do nothing."""
+#: Receives the state after an iteration, which is the loop's own.
+SaveState = Callable[[Factors, Trace], None]
 
 
 @dataclass
@@ -170,74 +139,56 @@ class Problem:
 
 def solve_blockwise(
     problem: Problem,
-    start: Factors,
+    at: Factors,
+    trace: Trace,
     *,
     rho: float,
     weight_steps: int,
     label_steps: int,
     tol: float,
     max_iter: int,
-    resume: Snapshot | None = None,
-    save: SaveSnapshot = _save_nothing,
-) -> tuple[Factors, Trace]:
+    save: SaveState,
+) -> None:
     """Blockwise steps, each of which lowers the objective or leaves it.
 
     Parameters
     ----------
     problem : Problem
-    start : Factors
-        Changed in place. Rows of B have norm 1, and keep it: (tW, tV, B/t) would otherwise lower the objective with
-        t for ever and leave V and W at 0.
+    at : Factors
+        Where to start or to go on; changed in place. Rows of B have norm 1, and keep it: (tW, tV, B/t) would otherwise
+        lower the objective with t for ever and leave V and W at 0.
+    trace : Trace
+        Of the iterations so far; the others are appended.
     rho : float
-        λ_max(X'X). Found to be too small, it is corrected and the step taken again.
+        λ_max(X'X), or more.
     weight_steps, label_steps : int
         Steps of G and H with V as it is, and then of V and B with X W as it is, in one iteration.
     tol : float
         Relative change of the objective in one iteration at which the loop ends.
     max_iter : int
-    resume : Snapshot, optional
-        Where to go on, in place of `start` and `rho`.
     save : callable
-        Called with a snapshot after every iteration but the last.
-
-    Returns
-    -------
-    Factors
-    Trace
+        Called with factors and trace after every iteration that does not converge.
     """
-    if resume is None:
-        at, trace = start, Trace()
-        weights = FeatureWeights(problem.products, at, rho)
-    else:
-        at, trace = resume.at, resume.trace
-        weights = FeatureWeights(problem.products, at, resume.rho, known=(resume.W, resume.XXW))
+    products = problem.products
+    XXW = products.normal(at.W)
     for _ in range(trace.iterations, max_iter):
-        C = problem.products.backward(at.V)
-        before = weights.W
-        weights.descend(C, weight_steps)
-        F = problem.products.forward(weights.W)
+        before = at.W
+        XXW = descend(at, products.backward(at.V), rho, weight_steps, products.normal, XXW)
+        F = products.forward(at.W)
         with runtime.stage("solving for latent labels", label_steps, unit="steps") as report_progress:
             for _ in range(label_steps):
                 label_step(problem, at, F)
                 report_progress()
-        _record(trace, problem, at, F, weights.W - before)
+        _record(trace, problem, at, F, at.W - before)
         if has_settled(trace, tol):
             trace.converged = True
             break
-        save(Snapshot(at, weights.W, weights.XXW, weights.rho, trace))
-    return at, trace
+        save(at, trace)
 
 
 def solve_fixed(
-    problem: Problem,
-    start: Factors,
-    *,
-    eta: float,
-    tol: float,
-    max_iter: int,
-    resume: Snapshot | None = None,
-    save: SaveSnapshot = _save_nothing,
-) -> tuple[Factors, Trace]:
+    problem: Problem, at: Factors, trace: Trace, *, eta: float, tol: float, max_iter: int, save: SaveState
+) -> None:
     """Algorithm 1 as printed: one step η for all blocks, B as it comes, `max_iter` iterations.
 
     G, H, V and B follow one another, each with the others as they are by then ("one variable is updated while fixing
@@ -251,13 +202,9 @@ def solve_fixed(
         η of Eq. 9.
     """
     products = problem.products
-    if resume is None:
-        at, trace = start, Trace()
-        XXW = products.normal(at.W)
-    else:
-        at, trace, XXW = resume.at, resume.trace, resume.XXW
     # Too large a step overflows; `_record` finds that and says so.
     with np.errstate(over="ignore", invalid="ignore"):
+        XXW = products.normal(at.W)
         for _ in range(trace.iterations, max_iter):
             C = products.backward(at.V)
             before = at.W
@@ -273,65 +220,44 @@ def solve_fixed(
             slope = problem.alpha * (VV @ at.B - VY)
             at.B = np.maximum(at.B - 2 * eta * slope, 0.0)
             _record(trace, problem, at, F, W - before)
-            save(Snapshot(at, W, XXW, 0.0, trace))
+            save(at, trace)
     trace.converged = has_settled(trace, tol)
-    return at, trace
 
 
-class FeatureWeights:
-    """G and H, and W = G⊙H with X'X W, from which the next step begins.
+def descend(at: Factors, C: Array, rho: float, steps: int, normal: Callable[[Array], Array], XXW: Array) -> Array:
+    """Steps of G, then of H, each after ∇ = 2·other⊙(X'X W − C) by 1 / (2ρ·max other²).
 
     Parameters
     ----------
-    products : NormalProducts
     at : Factors
-        Its G and H are replaced by every step.
+        Its G and H are replaced.
+    C : float64 array, shape (d, l)
+        X'V.
     rho : float
-        λ_max(X'X). Found to be too small, it is corrected.
-    known : (float64 array, float64 array), optional
-        W and X'X W, both of shape (d, l).
+        λ_max(X'X), or more: then no step raises ‖X W − V‖².
+    steps : int
+    normal : callable
+        ``normal(W)`` gives X'X W.
+    XXW : float64 array, shape (d, l)
+        That of `at`.
+
+    Returns
+    -------
+    float64 array, shape (d, l)
+        X'X W in the end.
     """
 
-    def __init__(
-        self, products: NormalProducts, at: Factors, rho: float, *, known: tuple[Array, Array] | None = None
-    ) -> None:
-        self.products = products
-        self.at = at
-        self.rho = rho
-        if known is not None:
-            self.W, self.XXW = known
-            return
-        self.W = at.W
-        self.XXW = products.normal(self.W) if self.W.any() else np.zeros_like(self.W)
-
-    def descend(self, C: Array, steps: int) -> None:
-        """Steps of G, then of H, with C = X'V."""
-        at = self.at
-        for _ in range(steps):
-            at.G = self._step(at.G, at.H, C)
-            at.H = self._step(at.H, at.G, C)
-
-    def _step(self, moved: Array, other: Array, C: Array) -> Array:
-        """One factor after ∇ = 2·other⊙(X'X W − C) by 1 / (2ρ·max other²), W and X'X W following it."""
+    def step(moved: Array, other: Array, XXW: Array) -> tuple[Array, Array]:
         largest = float(np.max(other * other, initial=0.0))
-        if largest == 0.0 or self.rho == 0.0:
-            return moved
-        slope = other * (self.XXW - C)
-        while True:
-            new = moved - slope / (self.rho * largest)
-            W = new * other
-            XXW = self.products.normal(W)
-            # ‖XΔW‖² <= ρ‖ΔW‖² is all that descent rests on, and costs nothing to look at.
-            change = W - self.W
-            size = _squared(change)
-            if size <= _TOO_SHORT * _squared(W):
-                break
-            needed = float(np.vdot(change, XXW - self.XXW)) / size
-            if not needed > self.rho * (1 + 1e-6):
-                break
-            self.rho = 1.1 * needed
-        self.W, self.XXW = W, XXW
-        return new
+        if largest == 0.0 or rho == 0.0:
+            return moved, XXW
+        moved = moved - other * (XXW - C) / (rho * largest)
+        return moved, normal(moved * other)
+
+    for _ in range(steps):
+        at.G, XXW = step(at.G, at.H, XXW)
+        at.H, XXW = step(at.H, at.G, XXW)
+    return XXW
 
 
 def label_step(problem: Problem, at: Factors, F: Array) -> None:
