@@ -171,12 +171,14 @@ class ELC(ProductsSelector):
         readings = self._readings(source, resampling, resources)
         sizes, arrays, notes = self._replicates_cost(readings, resampling, profile, "loop")
         notes = [f"A is {profile.q:,} labels by {profile.d:,} features; the loop reads no data", *notes]
-        # Elementwise steps on q × d numbers, which take as long as so many operations of a product; for every resample.
-        flops = ELEMENT_FLOPS * profile.q * profile.d * (1 + resampling.resamples)
+        # Elementwise steps on q × d numbers, which take as long as so many operations of a product, and A_p'A_p W; for
+        # every resample.
+        d, q, k = profile.d, profile.q, self.count_kept(profile.d)
+        flops = (ELEMENT_FLOPS * q * d + 2 * k * q * (k if k < q else 2 * q)) * (1 + resampling.resamples)
         loop = Work("loop", 0 if self.variant == "screen" else flops, times=self.max_iter, typical=TYPICAL_ITERATIONS)
         return Cost(
             steps=[*self._label_readings(profile), *readings, loop],
-            sizes={"d": profile.d, "q": profile.q, **sizes},
+            sizes={"d": d, "q": q, **sizes},
             arrays=[
                 *arrays,
                 HeldArray("A and its sums", "2 q d", first="loop"),

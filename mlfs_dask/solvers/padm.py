@@ -7,6 +7,7 @@ kept, because people will want to reproduce it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -131,7 +132,9 @@ def solve_corrected(
     # Algorithm 1 starts V from 1/d. Columns of W belong to eigenvectors, whose signs are arbitrary, and a start
     # that is not zero would let them decide.
     V = np.zeros((d, q))
-    A_p, C_p = A[:, mask], C[mask]
+    normal, C_p = _normal_product(A[:, mask]), C[mask]
+    image = np.zeros_like(C_p)  # A_p'A_p W_p
+    target = float(np.vdot(Gamma, Gamma))
     objective: list[float] = []
     gaps: list[float] = []
     swaps: list[int] = []
@@ -147,7 +150,7 @@ def solve_corrected(
         W_new = beta * U
         W_new += V
         W_new += W / tau
-        W_new[mask] += C_p - A_p.T @ (A_p @ W[mask])
+        W_new[mask] += C_p - image
         W_new *= tau / (beta * tau + 1.0)
 
         # Eq. 14 for one feature, without ‖Γ‖².
@@ -159,8 +162,10 @@ def solve_corrected(
         norm = float(np.linalg.norm(W_new))
         change = _ratio(float(np.linalg.norm(W)), norm, nothing)
         W = W_new
-        fit = float(np.linalg.norm(A_p @ W[mask] - Gamma))
-        objective.append(0.5 * fit * fit + lambda_ * float(row_norms(U).sum()))
+        W_p = W[mask]
+        image = normal(W_p)
+        fit = target + float(np.vdot(W_p, image)) - 2.0 * float(np.vdot(W_p, C_p))  # ‖A_p W_p − Γ‖²
+        objective.append(0.5 * max(fit, 0.0) + lambda_ * float(row_norms(U).sum()))
         U -= W
         gaps.append(_ratio(float(np.linalg.norm(U)), norm, nothing))
         U *= beta
@@ -172,13 +177,22 @@ def solve_corrected(
             entered = int((best & ~mask).sum())
             if entered:
                 mask = best
-                A_p, C_p = A[:, mask], C[mask]
+                normal, C_p = _normal_product(A[:, mask]), C[mask]
+                image = normal(W[mask])
         swaps.append(entered)
         runtime.emit("step", number=t, objective=objective[-1])
         if not entered and change <= tol and gaps[-1] <= gap_tol:
             converged = True
             break
     return Solution(W, mask, residual, objective, gaps, swaps, converged)
+
+
+def _normal_product(A: NDArray[np.float64]) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
+    """A function that gives A'A W: by A'A where that is smaller than A, of shape (q, k)."""
+    q, k = A.shape
+    if k < q:
+        return (A.T @ A).__matmul__
+    return lambda W: A.T @ (A @ W)
 
 
 def solve_published(

@@ -26,8 +26,9 @@ def test_best_mask_takes_the_smallest_and_breaks_ties_by_preference():
     assert best_mask(np.zeros(3), 2, np.array([2, 0, 1])).tolist() == [False, True, True]
 
 
-def test_the_fixed_point_is_the_group_lasso_on_the_mask():
-    A, Gamma, mask, order = problem()
+@pytest.mark.parametrize("q", [4, 9])  # fewer and more labels than features in the mask
+def test_the_fixed_point_is_the_group_lasso_on_the_mask(q):
+    A, Gamma, mask, order = problem(q=q)
     found = solve_corrected(A, Gamma, mask, order, **DEFAULTS | {"tol": 1e-10, "gap_tol": 1e-10, "max_iter": 200_000})
     assert found.converged
     assert found.mask.sum() == 5
@@ -40,6 +41,9 @@ def test_the_fixed_point_is_the_group_lasso_on_the_mask():
         else:
             assert np.linalg.norm(gradient[f]) <= lambda_ * (1 + 1e-6)
     assert np.linalg.norm(found.W[~found.mask]) <= 1e-6 * np.linalg.norm(found.W)
+    fit = np.linalg.norm(A[:, found.mask] @ found.W[found.mask] - Gamma) ** 2
+    penalty = lambda_ * np.linalg.norm(found.W, axis=1).sum()
+    assert found.objective[-1] == pytest.approx(0.5 * fit + penalty, rel=1e-8)
 
 
 @pytest.mark.parametrize("seed", range(5))
