@@ -21,9 +21,9 @@ from mlfs_dask.blocks.adaptive_graph import column_graph, neighbours_used, simpl
 from mlfs_dask.blocks.duplicate_labels import DuplicateLabels, duplicate_labels
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.checkpoints import State
-from mlfs_dask.errors import DataError, parameter
+from mlfs_dask.errors import DataError
 from mlfs_dask.exact import graphs, matrix
-from mlfs_dask.exact.fit import ExactFit, FeatureMoments, convergence_warning, one_blas_thread, save_state
+from mlfs_dask.exact.fit import ExactFit, FeatureMoments, save_state
 from mlfs_dask.exact.graphs import Neighbours, nearest_rows
 from mlfs_dask.exact.matrix import ScaledMatrix
 from mlfs_dask.solvers import label_propagation, uncorrelated
@@ -79,15 +79,11 @@ class Trace(LoopTrace):
     rank: list[int] = field(default_factory=list)
 
     @property
-    def change(self) -> float:
-        """Relative change of the objective in the last iteration."""
-        if len(self.objective) < 2:
-            return np.inf
-        before, now = self.objective[-2:]
-        return abs(now - before) / abs(before) if before else abs(now)
+    def weight_residual(self) -> float:
+        """‖M − RW‖/‖M‖ of the last solve for W."""
+        return self.solver_residual[-1]
 
 
-@one_blas_thread
 def fit(
     X: Matrix,
     Y: sp.csr_array,
@@ -107,7 +103,6 @@ def fit(
     tol: float,
     max_iter: int,
     random_state: int | None,
-    threads: int = 1,
 ) -> ExactFit:
     """Fit Access-MFS.
 
@@ -121,8 +116,6 @@ def fit(
         Of X.
     variant, lambda_, ..., random_state
         As of `AccessMFS`.
-    threads : int
-        Of the neighbour search; they change nothing in the result.
 
     Raises
     ------
@@ -152,7 +145,6 @@ def fit(
         gram_cap=gram_cap,
         tol=tol,
         seed=int(random_state or 0),
-        threads=threads,
     )
     trace = loop.run(max_iter)
     scores = row_norms(loop.W)
@@ -163,7 +155,7 @@ def fit(
         "distinct_labels": duplicates.count,
         "graph": None if loop.L_s is None else {"kind": "exact"},
     }
-    return ExactFit(scores, trace, extra, duplicates.expand(loop.F), _warnings(trace, scores, tol, max_iter))
+    return ExactFit(scores, trace, extra, duplicates.expand(loop.F))
 
 
 def held_arrays(*, sparse: bool, gram: bool, graph: bool) -> list[HeldArray]:
@@ -252,7 +244,6 @@ class _Loop:
     gram_cap: int
     tol: float
     seed: int
-    threads: int
 
     def __post_init__(self) -> None:
         d = self.X.shape[1]
@@ -371,7 +362,7 @@ class _Loop:
             return 0.0
         # Around zero, where the search has most digits.
         Z = np.hstack([self.F - self.F.mean(axis=0), self.XW * (np.sqrt(2.0) if self.published else 1.0)])
-        neighbours = nearest_rows(Z, k + 1, threads=self.threads)
+        neighbours = nearest_rows(Z, k + 1)
         slack = PUBLISHED_SLACK if self.published else 0.0
         squares: Array = np.einsum("ij,ij->i", Z, Z)
         weights, alpha = simplex_weights(0.5 * neighbours.distances, k, squares, slack=slack)  # m of Eq. 18
@@ -426,30 +417,3 @@ def first_weights(d: int, q: int, seed: int, *, published: bool) -> Array:
     # Points of the first graph then have about the spread of standardised features.
     weights: Array = random.standard_normal((d, q)) / np.sqrt(d)
     return weights
-
-
-def _warnings(trace: Trace, scores: Array, tol: float, max_iter: int) -> list[Warning]:
-    warnings: list[Warning] = []
-    if not scores.any():
-        warnings.append(
-            UserWarning(
-                "Access-MFS can tell no feature from another: every feature is constant, or no known label differs "
-                "between rows. All features get the same score."
-            )
-        )
-    elif not trace.converged:
-        warnings.append(
-            convergence_warning(
-                f"Access-MFS did not converge in {max_iter} iterations (the last one changed the objective by "
-                f"{trace.change:.1e} of it, and {parameter('tol')} is {tol:g}). "
-                f"Increase {parameter('max_iter')}, or {parameter('tol')}."
-            )
-        )
-    if trace.solver_residual[-1] > uncorrelated.RESIDUAL_TOL:
-        warnings.append(
-            convergence_warning(
-                f"Access-MFS left a relative residual of {trace.solver_residual[-1]:.1e} in the equation of W. "
-                f"Give {parameter('gram_cap')} at least the number of features, or increase {parameter('lambda_')}."
-            )
-        )
-    return warnings

@@ -21,8 +21,8 @@ Found = tuple[NDArray[np.int64], NDArray[Any]]
 #: Look-ups of masses above which the compiled search is loaded: up to there NumPy is done before.
 COMPILED_LOOKUPS = 10**9
 
-#: Rows that a thread searches for, at least.
-FEWEST_ROWS = 512
+#: Rows that are searched for at a time: the search can be interrupted between them.
+SEARCHED_ROWS = 4096
 
 
 class Neighbours(NamedTuple):
@@ -65,7 +65,7 @@ def compiles_nearest_rows(n: int, *, sparse: bool) -> bool:
     return sparse and n * n > COMPILED_PAIRS
 
 
-def nearest_rows(Z: Matrix, k: int, *, threads: int = 1) -> Neighbours:
+def nearest_rows(Z: Matrix, k: int) -> Neighbours:
     """The k nearest rows of every row by Euclidean distance.
 
     Parameters
@@ -74,8 +74,6 @@ def nearest_rows(Z: Matrix, k: int, *, threads: int = 1) -> Neighbours:
         Distances of dense rows have most digits where the rows lie around zero.
     k : int
         At most n − 1 neighbours are found.
-    threads : int
-        They change nothing in the result.
 
     Examples
     --------
@@ -90,11 +88,11 @@ def nearest_rows(Z: Matrix, k: int, *, threads: int = 1) -> Neighbours:
         nearest.add(Z, 0)
         return nearest.indices, nearest.distances
 
-    return Neighbours(*_search("searching neighbours", search, n, k, threads))
+    return Neighbours(*_search("searching neighbours", search, n, k))
 
 
 def held_arrays() -> list[HeldArray]:
-    """What `nearest_rows` holds beside the rows in each of its threads, and what it gives."""
+    """What `nearest_rows` holds beside the rows, and what it gives."""
     scratch = HeldArray("tiles of distances", str(scratch_bytes(1)), "uint8")
     return [HeldArray("neighbours", "n k", "int64"), HeldArray("distances", "n k"), scratch]
 
@@ -111,9 +109,7 @@ def compiles_least_mass_rows(n: int, n_trees: int) -> bool:
     return n * n * n_trees > COMPILED_LOOKUPS
 
 
-def least_mass_rows(
-    X: Matrix, k: int, *, n_trees: int, max_samples: int, seed: int, threads: int = 1
-) -> MassNeighbours:
+def least_mass_rows(X: Matrix, k: int, *, n_trees: int, max_samples: int, seed: int) -> MassNeighbours:
     """The k rows of least isolation mass for every row.
 
     Parameters
@@ -126,8 +122,6 @@ def least_mass_rows(
         Trees of the forest, and rows that each is grown on.
     seed : int
         Settles which rows are drawn, and every split.
-    threads : int
-        They change nothing in the result.
 
     Notes
     -----
@@ -154,26 +148,20 @@ def least_mass_rows(
         isolation_compiled.nearest_by_mass(codes, tables, low, high, k, indices, masses)
         return indices, masses
 
-    indices, masses = _search("comparing rows", search, n, k, threads)
+    indices, masses = _search("comparing rows", search, n, k)
     return MassNeighbours(Neighbours(indices, masses / (n_trees * n)), len(chosen))
 
 
-def _search(label: str, search: Callable[[int, int], Found], n: int, k: int, threads: int) -> Found:
-    """What a search gives for groups of rows, some at the same time."""
+def _search(label: str, search: Callable[[int, int], Found], n: int, k: int) -> Found:
+    """What a search gives for groups of rows, one after another."""
     if k < 1:
         return np.empty((n, 0), np.int64), np.empty((n, 0))
-    cuts = np.linspace(0, n, max(1, min(4 * threads, n // FEWEST_ROWS)) + 1).astype(int).tolist()
-
-    def report(low: int, high: int) -> Found:
-        neighbours = search(low, high)
-        report_progress()
-        return neighbours
-
-    with (
-        runtime.one_blas_thread(),
-        runtime.stage(label, len(cuts) - 1) as report_progress,
-        runtime.TaskThreads(threads, "mlfs-search") as pool,
-    ):
-        found = list(pool.map(report, cuts[:-1], cuts[1:]))
+    starts = range(0, n, SEARCHED_ROWS)
+    found = []
+    with runtime.stage(label, len(starts)) as report_progress:
+        for low in starts:
+            runtime.check_stopped()
+            found.append(search(low, min(low + SEARCHED_ROWS, n)))
+            report_progress()
     indices, distances = (np.concatenate(parts) for parts in zip(*found, strict=True))
     return indices, distances

@@ -19,9 +19,8 @@ from mlfs_dask import checkpoints
 from mlfs_dask.blocks.factorisation import nonnegative_factors
 from mlfs_dask.blocks.heat_kernel import heat_kernel_graph
 from mlfs_dask.blocks.proximal import row_norms
-from mlfs_dask.errors import parameter
 from mlfs_dask.exact import graphs, matrix
-from mlfs_dask.exact.fit import ExactFit, FeatureMoments, convergence_warning, one_blas_thread, save_state
+from mlfs_dask.exact.fit import ExactFit, FeatureMoments, save_state
 from mlfs_dask.exact.graphs import nearest_rows
 from mlfs_dask.exact.matrix import ScaledMatrix
 from mlfs_dask.solvers import blockwise, spectral
@@ -32,7 +31,6 @@ from mlfs_dask.typing import HeldArray, Matrix
 Array = NDArray[np.float64]
 
 
-@one_blas_thread
 def fit(
     X: Matrix,
     Y: sp.csr_array,
@@ -52,7 +50,6 @@ def fit(
     tol: float,
     max_iter: int,
     random_state: int | None,
-    threads: int = 1,
 ) -> ExactFit:
     """Fit mFSIR.
 
@@ -66,8 +63,6 @@ def fit(
         Of X.
     alpha, beta, n_latent, ..., random_state
         As of `MFSIR`.
-    threads : int
-        Of the neighbour search; they change nothing in the result.
 
     Raises
     ------
@@ -79,7 +74,7 @@ def fit(
     labels = sp.csr_array(Y, dtype=np.float64)
     laplacian = None
     if beta > 0 and n > 1:
-        laplacian = _laplacian(features, n_neighbors, lambda_, threads)
+        laplacian = _laplacian(features, n_neighbors, lambda_)
     products = _Products(features, gram_cap)
     problem = Problem(labels, laplacian, products, float(alpha), float(beta))
 
@@ -109,7 +104,7 @@ def fit(
         return ExactFit(row_norms(at.W), trace, extra)
     loop |= {"weight_steps": weight_steps, "label_steps": label_steps, "rho": rho}
     blockwise.solve_blockwise(problem, at, trace, **loop)
-    return ExactFit(row_norms(at.W), trace, extra, warnings=_warnings(trace, at, tol, max_iter))
+    return ExactFit(row_norms(at.W), trace, extra)
 
 
 def held_arrays(*, sparse: bool, gram: bool, graph: bool) -> list[HeldArray]:
@@ -125,9 +120,9 @@ def held_arrays(*, sparse: bool, gram: bool, graph: bool) -> list[HeldArray]:
     return arrays
 
 
-def _laplacian(features: ScaledMatrix, n_neighbors: int, lambda_: float | None, threads: int) -> Laplacian:
+def _laplacian(features: ScaledMatrix, n_neighbors: int, lambda_: float | None) -> Laplacian:
     """L of Eq. 5 for the graph of Eq. 6."""
-    distances = nearest_rows(features.rows, n_neighbors, threads=threads).to_csr()
+    distances = nearest_rows(features.rows, n_neighbors).to_csr()
     # The mean squared distance over all pairs is 2 Σ var_f, and a standardised feature has variance 1.
     mean = 2.0 * float((features.factor > 0).sum())
     return Laplacian(heat_kernel_graph(distances, mean if lambda_ is None else float(lambda_) ** 2))
@@ -167,21 +162,3 @@ def _stable_step(problem: Problem, rho: float) -> float:
     pairs = (problem.Y.T @ problem.Y).toarray()
     smooth = 1.0 + problem.alpha + 2.0 * problem.beta * problem.largest_degree
     return 0.5 / max(rho, smooth, problem.alpha * float(np.linalg.eigvalsh(pairs)[-1]))
-
-
-def _warnings(trace: Trace, factors: Factors, tol: float, max_iter: int) -> list[Warning]:
-    if not factors.H.any():
-        return [
-            UserWarning(
-                "mFSIR can tell no feature from another: every feature is constant, or no label differs between "
-                "rows. All features get the same score."
-            )
-        ]
-    if trace.converged:
-        return []
-    return [
-        convergence_warning(
-            f"mFSIR did not converge in {max_iter} iterations (the last one lowered the objective by more than "
-            f"{tol:g} of it). Increase {parameter('max_iter')}, or {parameter('tol')}."
-        )
-    ]

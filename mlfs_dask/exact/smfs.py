@@ -19,9 +19,9 @@ from scipy import sparse as sp
 from mlfs_dask import checkpoints
 from mlfs_dask.blocks import isolation
 from mlfs_dask.blocks.proximal import row_norms
-from mlfs_dask.errors import DataError, parameter
+from mlfs_dask.errors import DataError
 from mlfs_dask.exact import matrix
-from mlfs_dask.exact.fit import ExactFit, FeatureMoments, convergence_warning, one_blas_thread, save_state
+from mlfs_dask.exact.fit import ExactFit, FeatureMoments, save_state
 from mlfs_dask.exact.graphs import Neighbours, least_mass_rows
 from mlfs_dask.exact.matrix import ScaledMatrix
 from mlfs_dask.solvers import label_recovery, row_sparse
@@ -36,9 +36,6 @@ Array = NDArray[np.float64]
 LABEL_TOL = 1e-9
 LABEL_STEPS = 1000
 
-#: Row norms up to so many ε count as zero.
-VANISHED = 1e3
-
 
 @dataclass
 class Trace(LoopTrace):
@@ -51,15 +48,17 @@ class Trace(LoopTrace):
     recovery_steps : list of int
     recovery_residual : list of float
     regression_steps : list of int
+    epsilon : float
+        ε of the penalty.
     """
 
+    epsilon: float = 0.0
     step: list[float] = field(default_factory=list)
     recovery_steps: list[int] = field(default_factory=list)
     recovery_residual: list[float] = field(default_factory=list)
     regression_steps: list[int] = field(default_factory=list)
 
 
-@one_blas_thread
 def fit(
     X: Matrix,
     Y: sp.csr_array,
@@ -78,7 +77,6 @@ def fit(
     tol: float,
     max_iter: int,
     random_state: int | None,
-    threads: int = 1,
 ) -> ExactFit:
     """Fit SMFS.
 
@@ -92,8 +90,6 @@ def fit(
         Of X.
     alpha, beta, n_neighbors, ..., random_state
         As of `SMFS`.
-    threads : int
-        Of the neighbour search; they change nothing in the result.
 
     Raises
     ------
@@ -107,7 +103,6 @@ def fit(
         n_trees=n_trees,
         max_samples=max_samples,
         seed=int(random_state or 0),
-        threads=threads,
     )
     W = density_structure(forest.neighbours)
     labels = start_labels(labels, known, W)
@@ -117,6 +112,7 @@ def fit(
         alpha = float(s[s > 0].mean()) if (s > 0).any() else 1.0
     loop = _Loop(features, labels, free, s, Reconstruction(W), alpha, beta, inner_iterations, gram_cap, tol)
     trace = loop.run(max_iter)
+    trace.epsilon = loop.regression.epsilon
     scores = row_norms(loop.regression.P)
     extra: dict[str, Any] = {
         "alpha": alpha,
@@ -129,7 +125,7 @@ def fit(
         "recovered_positives": int(((loop.Y > 0) & ~known).sum()),
         "constant_features": int((features.squares == 0).sum()),
     }
-    return ExactFit(scores, trace, extra, loop.Y, _warnings(trace, scores, loop.regression.epsilon, max_iter))
+    return ExactFit(scores, trace, extra, loop.Y)
 
 
 def held_arrays(*, sparse: bool, gram: bool) -> list[HeldArray]:
@@ -332,28 +328,3 @@ class _Loop:
     def _weighted(self, rows: Array) -> float:
         """Σ s_ii ‖rowⁱ‖²."""
         return float(self.s @ np.einsum("ij,ij->i", rows, rows))
-
-
-def _warnings(trace: Trace, scores: Array, epsilon: float, max_iter: int) -> list[Warning]:
-    if not scores.any():
-        return [
-            UserWarning(
-                "SMFS can tell no feature from another: no row has a known positive label, or every feature is "
-                "constant. All features get the same score."
-            )
-        ]
-    if scores.max() <= VANISHED * epsilon:
-        return [
-            UserWarning(
-                "SMFS went to P = 0: beta is too large, or, with consistency='none', iterations were too many. Scores "
-                "are what is left of P."
-            )
-        ]
-    if trace.converged:
-        return []
-    return [
-        convergence_warning(
-            f"SMFS did not converge in {max_iter} iterations (the last one changed the objective by "
-            f"{trace.step[-1]:.1e} of it). Increase {parameter('max_iter')}, or {parameter('tol')}."
-        )
-    ]

@@ -94,12 +94,9 @@ class Trace(LoopTrace):
     rank: list[int] = field(default_factory=list)
 
     @property
-    def change(self) -> float:
-        """Relative change of the objective in the last iteration."""
-        if len(self.objective) < 2:
-            return float(np.inf)
-        before, now = self.objective[-2:]
-        return abs(now - before) / abs(before) if before else abs(now)
+    def weight_residual(self) -> float:
+        """‖M − RW‖/‖M‖ of the last solve for W."""
+        return self.residual[-1] if self.residual else 0.0
 
 
 class AccessMFS(IterativeSelector):
@@ -455,8 +452,7 @@ class AccessMFS(IterativeSelector):
         if theta > 0:
             extra["graph"] = {"kind": "anchors", "anchors": len(prediction.U), "anchor_neighbors": prediction.neighbors}
         self._row_labels = PredictedRows(scaling, prediction)
-        warnings = self._never_positive(products.positives) if scores.any() else []
-        return self._result(scores, trace, extra, warnings + self._warnings(trace, scores))
+        return self._result(scores, trace, extra, products.positives)
 
     def _require_known(self, labels: LabelKnowledge, n: int) -> None:
         """Refuse labels of which none is known.
@@ -574,20 +570,28 @@ class AccessMFS(IterativeSelector):
             consequence += "it has no part in the scores."
         return never_positive_warnings(self, "Access-MFS", positives, consequence)
 
-    def _warnings(self, trace: Trace, scores: Array) -> list[Warning]:
+    def _warnings(self, trace: Any, scores: Array) -> list[Warning]:
+        warnings: list[Warning] = []
         if not scores.any():
-            return [
+            warnings.append(
                 UserWarning(
                     "Access-MFS can tell no feature from another: every feature is constant, or no known label differs "
                     "between rows. All features get the same score."
                 )
-            ]
-        if trace.converged:
-            return []
-        return [
-            ConvergenceWarning(
-                f"Access-MFS did not converge in {self.max_iter} iterations (the last one changed the objective by "
-                f"{trace.change:.1e} of it, and {parameter('tol')} is {self.tol:g}). "
-                f"Increase {parameter('max_iter')}, or {parameter('tol')}."
             )
-        ]
+        elif not trace.converged:
+            warnings.append(
+                ConvergenceWarning(
+                    f"Access-MFS did not converge in {self.max_iter} iterations (the last one changed the objective by "
+                    f"{trace.change:.1e} of it, and {parameter('tol')} is {self.tol:g}). "
+                    f"Increase {parameter('max_iter')}, or {parameter('tol')}."
+                )
+            )
+        if trace.weight_residual > RESIDUAL_TOL:
+            warnings.append(
+                ConvergenceWarning(
+                    f"Access-MFS left a relative residual of {trace.weight_residual:.1e} in the equation of W. "
+                    f"Give {parameter('gram_cap')} at least the number of features, or increase {parameter('lambda_')}."
+                )
+            )
+        return warnings

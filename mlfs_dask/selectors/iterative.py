@@ -111,6 +111,10 @@ class IterativeSelector(BaseSelector):
     def _fit_exactly(self, X: Matrix, Y: sp.csr_array, moments: FeatureMoments) -> ExactFit:
         """The exact form, on rows in memory."""
 
+    @abstractmethod
+    def _warnings(self, trace: Any, scores: Array) -> list[Warning]:
+        """What the scores and the end of the loop, of either form, give to warn of."""
+
     def _never_positive(self, positives: NDArray[np.int64]) -> list[Warning]:
         """Warnings of labels without a known positive; `positives`, shape (q,), counts these."""
         return []
@@ -182,12 +186,7 @@ class IterativeSelector(BaseSelector):
         positives = np.bincount(Y.indices[Y.data > 0], minlength=Y.shape[1])
         if fit.labels is not None:
             self.labels_ = fit.labels
-        return self._result(
-            fit.scores,
-            fit.trace,
-            {"graph": {"kind": "exact"}, **fit.extra},
-            [*fit.warnings, *(self._never_positive(positives) if fit.scores.any() else [])],
-        )
+        return self._result(fit.scores, fit.trace, {"graph": {"kind": "exact"}, **fit.extra}, positives)
 
     def _refuse(self, profile: Profile, moments: FeatureMoments, unknown: NDArray[np.integer[Any]]) -> None:
         """Refuse unknown labels, where the method takes none, and features that are broken or have lost their digits.
@@ -201,10 +200,11 @@ class IterativeSelector(BaseSelector):
         self._refuse_broken_features(moments.mean, moments.m2)
         self._refuse_lost_digits(profile, moments.mean, moments.m2)
 
-    def _result(
-        self, scores: Array, trace: LoopTrace, extra: dict[str, Any], warnings: Sequence[Warning] = ()
-    ) -> Scores:
-        """The scores, with the trace of the loop for the record."""
+    def _result(self, scores: Array, trace: LoopTrace, extra: dict[str, Any], positives: NDArray[np.int64]) -> Scores:
+        """The scores, with the trace of the loop for the record; `positives` are the rows that have each label."""
+        warnings = self._warnings(trace, scores)
+        if scores.any():
+            warnings += self._never_positive(positives)
         return Scores(
             scores,
             iterations=trace.iterations,

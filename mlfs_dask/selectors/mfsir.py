@@ -46,7 +46,7 @@ from mlfs_dask.selectors.iterative import (
 )
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers import spectral
-from mlfs_dask.solvers.blockwise import FEATURE_MATRICES, Factors, Trace, descend, has_settled, unit_rows
+from mlfs_dask.solvers.blockwise import FEATURE_MATRICES, Factors, Trace, descend, unit_rows
 from mlfs_dask.typing import HeldArray, Matrix, Profile, Seed
 
 Array = NDArray[np.float64]
@@ -362,8 +362,7 @@ class MFSIR(IterativeSelector):
             rows = LatentRows(scaling, anchors, W, at.B, U, alpha, gamma, with_normal=gram is None)
             (sums,) = passes.run("rows", rows)  # V, row by row
             self._record(trace, sums, labels, at.B, U, gamma)
-            if has_settled(trace, self.tol):
-                trace.converged = True
+            trace.converged = trace.change <= self.tol
             if trace.converged or t == max_iter:
                 break
             U = anchor_values(sums.ZV, sums.masses, U)
@@ -377,9 +376,7 @@ class MFSIR(IterativeSelector):
             facts = {"anchors": anchors.count, "anchor_neighbors": anchors.neighbors, "weight": gamma}
             extra["graph"] = {"kind": "anchors", **facts}
         extra["constant_features"] = int((scaling.factor == 0).sum())
-        warnings = self._warnings(at.H, trace)
-        warnings += self._never_positive(labels.positive) if at.H.any() else []
-        return self._result(row_norms(W), trace, extra, warnings)
+        return self._result(row_norms(W), trace, extra, labels.positive)
 
     def _place_anchors(self, sample: SampledRows, m: int, scaling: Scaling) -> tuple[Anchors, float]:
         """Anchors by k-means, and γ = βc with the mean degree c of the graph of Eq. 6 on the sample."""
@@ -469,15 +466,15 @@ class MFSIR(IterativeSelector):
         consequence = f"Such a label tells nothing of any feature{counts if self.n_latent is None else ''}."
         return never_positive_warnings(self, "mFSIR", positives, consequence)
 
-    def _warnings(self, H: Array, trace: Trace) -> list[Warning]:
-        if not H.any():
+    def _warnings(self, trace: Any, scores: Array) -> list[Warning]:
+        if not scores.any():
             return [
                 UserWarning(
                     "mFSIR can tell no feature from another: every feature is constant, or no label differs between "
                     "rows. All features get the same score."
                 )
             ]
-        if trace.converged:
+        if trace.converged or self.step == "fixed":  # which runs all iterations
             return []
         return [
             ConvergenceWarning(

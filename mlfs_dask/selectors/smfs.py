@@ -94,8 +94,11 @@ class Trace(LoopTrace):
     step : list of float
         Change of the objective, relative to it, or to Σ s_ii ‖yⁱ‖² where P does not wait for Y.
     regression_steps : list of int
+    epsilon : float
+        ε of the penalty.
     """
 
+    epsilon: float = 0.0
     step: list[float] = field(default_factory=list)
     regression_steps: list[int] = field(default_factory=list)
 
@@ -462,9 +465,8 @@ class SMFS(IterativeSelector):
             "unknown_entries": int(sums.counts[1]),
             "constant_features": int((moments.m2 == 0).sum()),
         }
-        warnings = self._warnings(trace, scores, regression.epsilon)
-        warnings += self._never_positive(labels.positive) if scores.any() else []
-        return self._result(scores, trace, extra, warnings)
+        trace.epsilon = regression.epsilon
+        return self._result(scores, trace, extra, labels.positive)
 
     def _require_known(self, labels: LabelKnowledge, n: int, *, coded: bool) -> None:
         """Refuse labels of which none is known.
@@ -557,7 +559,7 @@ class SMFS(IterativeSelector):
             "noise to the scores. Leave it out of Y, or give rows that have it.",
         )
 
-    def _warnings(self, trace: Trace, scores: Array, epsilon: float) -> list[Warning]:
+    def _warnings(self, trace: Any, scores: Array) -> list[Warning]:
         if not scores.any():
             return [
                 UserWarning(
@@ -565,8 +567,15 @@ class SMFS(IterativeSelector):
                     "constant. All features get the same score."
                 )
             ]
-        if scores.max() <= VANISHED * epsilon:
-            return [UserWarning(f"SMFS went to P = 0: {parameter('beta')} is too large. Scores are what is left of P.")]
+        if scores.max() <= VANISHED * trace.epsilon:
+            many = ""
+            if self.consistency == "none":
+                many = f", or, with {parameter('consistency', 'none')}, iterations were too many"
+            return [
+                UserWarning(
+                    f"SMFS went to P = 0: {parameter('beta')} is too large{many}. Scores are what is left of P."
+                )
+            ]
         if trace.converged:
             return []
         return [

@@ -180,7 +180,7 @@ def solve_blockwise(
                 label_step(problem, at, F)
                 report_progress()
         _record(trace, problem, at, F, at.W - before)
-        if has_settled(trace, tol):
+        if trace.change <= tol:
             trace.converged = True
             break
         save(at, trace)
@@ -221,7 +221,7 @@ def solve_fixed(
             at.B = np.maximum(at.B - 2 * eta * slope, 0.0)
             _record(trace, problem, at, F, W - before)
             save(at, trace)
-    trace.converged = has_settled(trace, tol)
+    trace.converged = trace.change <= tol
 
 
 def descend(at: Factors, C: Array, rho: float, steps: int, normal: Callable[[Array], Array], XXW: Array) -> Array:
@@ -309,14 +309,6 @@ def _record(trace: Trace, problem: Problem, at: Factors, F: Array, change: Array
     trace.residual.append(_ratio(np.sqrt(fit), np.sqrt(size)))
     trace.step.append(_ratio(np.linalg.norm(change), np.linalg.norm(at.W)))
     trace.report_progress(residual=trace.residual[-1], step=trace.step[-1])
-
-
-def has_settled(trace: Trace, tol: float) -> bool:
-    """Whether the last iteration changed the objective by no more than `tol` of it."""
-    if len(trace.objective) < 2:
-        return False
-    before, now = trace.objective[-2:]
-    return abs(now - before) <= tol * before
 
 
 def _largest(matrix: Array) -> float:

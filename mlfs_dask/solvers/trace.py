@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -34,6 +35,14 @@ class LoopTrace:
         """Emit number, objective and other values of the last iteration as a progress event, and log them."""
         runtime.emit("step", number=self.iterations, objective=self.objective[-1], **values)
         logger.info("step %d: objective %.9g", self.iterations, self.objective[-1])
+
+    @property
+    def change(self) -> float:
+        """Relative change of the objective in the last iteration."""
+        if len(self.objective) < 2:
+            return math.inf
+        before, now = self.objective[-2:]
+        return abs(now - before) / abs(before) if before else abs(now)
 
     def facts(self) -> dict[str, Any]:
         """Everything, as plain data of which `type(trace)(**facts)` makes the trace again."""

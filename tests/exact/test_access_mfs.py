@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import sparse as sp
-from sklearn.exceptions import ConvergenceWarning
 
 from mlfs_dask import runtime
 from mlfs_dask.errors import DataError
@@ -123,14 +122,12 @@ def test_the_known_objective_of_real_data(emotions):
     assert np.diff(found.trace.objective).max() < 1e-3 * found.trace.objective[-1]
 
 
-def test_order_of_rows_and_number_of_threads_do_not_matter(emotions):
+def test_order_of_rows_does_not_matter():
     X, Y = problem(2)
     order = np.random.default_rng(0).permutation(len(X))
     found, turned = (fit_access(x, y, max_iter=15) for x, y in ((X, Y), (X[order], Y[order])))
     assert turned.scores == pytest.approx(found.scores, abs=1e-6)
     assert turned.labels == pytest.approx(found.labels[order], abs=1e-6)
-    one, two = (fit_access(*emotions, max_iter=3, threads=threads).scores.tolist() for threads in (1, 2))
-    assert one == two
 
 
 def test_scale_matters_only_without_standardising_and_place_never():
@@ -339,7 +336,6 @@ def test_nothing_to_tell_features_apart_by(case, gram_cap):
     else:
         Y = np.full_like(Y, case == "all positive")
     found = fit_access(X, Y, gram_cap=gram_cap)
-    assert "Access-MFS can tell no feature from another" in str(found.warnings[0])
     assert found.scores.tolist() == [0.0] * 9
     assert found.trace.converged
     assert found.labels.shape == Y.shape
@@ -409,16 +405,6 @@ def test_above_the_cap_it_goes_on_while_the_equation_of_W_is_unsolved(monkeypatc
     assert trace.converged
     assert trace.iterations > 3
     assert min(trace.solver_residual[1:-1]) > 1e-3 >= trace.solver_residual[-1]
-
-
-def test_warnings(monkeypatch):
-    (warning,) = fit_access(*problem(), max_iter=2).warnings
-    assert isinstance(warning, ConvergenceWarning)
-    assert "Access-MFS did not converge in 2 iterations" in str(warning)
-    monkeypatch.setattr(access_mfs, "WEIGHT_STEPS", 2)
-    _, warning = fit_access(*problem(3, n=120, d=60, q=3), gram_cap=0, max_iter=3).warnings
-    assert isinstance(warning, ConvergenceWarning)
-    assert "in the equation of W. Give gram_cap at least the number of features" in str(warning)
 
 
 def test_labels_of_which_nothing_is_known_are_refused():

@@ -1,4 +1,4 @@
-"""Exact graphs: against all distances, ties, threads, containers; isolation masses against a forest's nodes."""
+"""Exact graphs: against all distances, ties, containers; isolation masses against a forest's nodes."""
 
 from __future__ import annotations
 
@@ -28,11 +28,10 @@ def by_all_distances(X, k):
 
 
 @pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
-@pytest.mark.parametrize("threads", [1, 3])
-def test_nearest_rows_are_those_of_all_distances(container, threads, monkeypatch):
-    monkeypatch.setattr(graphs, "FEWEST_ROWS", 7)
+def test_nearest_rows_are_those_of_all_distances(container, monkeypatch):
+    monkeypatch.setattr(graphs, "SEARCHED_ROWS", 7)
     X = problem()
-    found = nearest_rows(container(X), 6, threads=threads)
+    found = nearest_rows(container(X), 6)
     indices, distances = by_all_distances(X, 6)
     assert found.indices.tolist() == indices.tolist()
     assert found.distances == pytest.approx(distances)
@@ -80,13 +79,13 @@ def test_masses_are_those_of_the_smallest_common_node_in_every_tree(container):
     assert found.sample_rows == 300
 
 
-def test_masses_compiled_and_in_threads_are_the_same(monkeypatch):
+def test_masses_compiled_and_for_some_rows_at_a_time_are_the_same(monkeypatch):
     X = problem(n=200)
     expected = least_mass_rows(X, 4, n_trees=10, max_samples=64, seed=0)
     monkeypatch.setattr(graphs, "COMPILED_LOOKUPS", 0)
-    monkeypatch.setattr(graphs, "FEWEST_ROWS", 30)
-    for threads in (1, 3):
-        found = least_mass_rows(X, 4, n_trees=10, max_samples=64, seed=0, threads=threads)
+    for rows in (30, 1000):
+        monkeypatch.setattr(graphs, "SEARCHED_ROWS", rows)
+        found = least_mass_rows(X, 4, n_trees=10, max_samples=64, seed=0)
         assert found.neighbours.indices.tolist() == expected.neighbours.indices.tolist()
         assert found.neighbours.distances.tolist() == expected.neighbours.distances.tolist()
 

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse as sp
-from sklearn.exceptions import ConvergenceWarning
 
 from mlfs_dask import runtime
 from mlfs_dask.exact import mfsir
@@ -128,11 +127,6 @@ def test_the_seed_matters_to_the_printed_form_alone():
     assert one.tolist() != other.tolist()
 
 
-def test_threads_change_nothing(emotions):
-    one, two = (fit_mfsir(*emotions, threads=threads).scores.tolist() for threads in (1, 2))
-    assert one == two
-
-
 def test_planted_features_are_found():
     rng = np.random.default_rng(3)
     Y = (rng.random((500, 5)) < 0.3).astype(int)
@@ -216,7 +210,6 @@ def test_a_label_that_never_or_always_occurs(label):
     Y[:, 1] = label
     found = fit_mfsir(X, Y)
     assert found.scores == pytest.approx(twin.mfsir(X, Y)[0], rel=1e-6, abs=1e-12)
-    assert found.warnings == []
 
 
 @pytest.mark.parametrize("gram_cap", [0, 4096])
@@ -237,7 +230,6 @@ def test_nothing_to_tell_features_apart_by(gram_cap):
     for x, y in ((np.full_like(X, 0.1), Y), (X, np.zeros_like(Y)), (X[:1], Y[:1])):
         found = fit_mfsir(x, y, gram_cap=gram_cap)
         assert found.scores.tolist() == [0.0] * 9
-        assert "mFSIR can tell no feature from another: every feature is constant" in str(found.warnings[0])
 
 
 def test_few_rows():
@@ -280,12 +272,8 @@ def test_every_iteration_is_in_the_trace_and_in_the_progress():
     json.dumps([found.extra, found.trace.facts()], allow_nan=False)
 
 
-def test_a_loop_cut_short_warns():
-    found = fit_mfsir(*problem(), max_iter=2)
-    assert found.trace.converged is False
-    (warning,) = found.warnings
-    assert isinstance(warning, ConvergenceWarning)
-    assert "did not converge in 2 iterations" in str(warning)
+def test_a_loop_cut_short_has_not_converged():
+    assert fit_mfsir(*problem(), max_iter=2).trace.converged is False
 
 
 def test_above_the_cap_nothing_has_d_times_d_numbers():

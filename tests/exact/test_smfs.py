@@ -7,7 +7,6 @@ import json
 import numpy as np
 import pytest
 from scipy import sparse as sp
-from sklearn.exceptions import ConvergenceWarning
 
 from mlfs_dask import runtime
 from mlfs_dask.blocks.forest import float32_scaling, forest_seeds
@@ -338,19 +337,6 @@ def test_the_seed_settles_the_forest():
     X, Y = problem()
     one, again, other, none = (fit_smfs(X, Y, random_state=s, **SMALL).scores.tolist() for s in (0, 0, 2, None))
     assert one == again == none != other
-
-
-def test_warnings():
-    X, Y = problem()
-    for x, labels, parameters, text in (
-        (X, Y, {"beta": 1e9, "unknown_labels": "coded"}, "SMFS went to P = 0: beta is too large"),
-        (X, np.where(Y == 1, -1, 0), {}, "SMFS can tell no feature from another: no row has a known positive label"),
-        (np.ones_like(X), Y, {}, "SMFS can tell no feature from another"),
-        (X, Y, {"max_iter": 1}, "SMFS did not converge in 1 iterations"),
-    ):
-        (warning,) = fit_smfs(x, labels, **SMALL | parameters).warnings
-        assert text in str(warning)
-        assert isinstance(warning, ConvergenceWarning) == ("converge" in text)
 
 
 def test_labels_of_which_nothing_is_known_are_refused():

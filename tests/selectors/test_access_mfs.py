@@ -11,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from mlfs_dask import runtime
 from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.exact import access_mfs as exact_form
 from mlfs_dask.selectors.access_mfs import AccessMFS
 
 
@@ -100,3 +101,11 @@ def test_a_loop_cut_short_warns(graph):
         found = AccessMFS(graph=graph, max_iter=2).fit(*problem())
     assert found.report_.converged is False
     assert found.report_.iterations == 2
+
+
+def test_what_the_last_solve_for_w_left_is_told(monkeypatch):
+    monkeypatch.setattr(exact_form, "WEIGHT_STEPS", 2)
+    X, Y = np.random.default_rng(0).normal(size=(120, 60)), np.random.default_rng(1).integers(0, 2, (120, 3))
+    cure = r"in the equation of W\. Give gram_cap at least the number of features"
+    with pytest.warns(ConvergenceWarning, match="did not converge in 3"), pytest.warns(ConvergenceWarning, match=cure):
+        AccessMFS(graph="exact", gram_cap=0, max_iter=3).fit(X, Y)

@@ -167,6 +167,20 @@ def test_unknown_labels_of_new_rows_in_a_dask_array_are_made_block_by_block():
     assert block.Y.shape == (10**6, 2)
 
 
+@pytest.mark.parametrize("method", ["mfsir", "smfs", "access-mfs"])
+@pytest.mark.parametrize("gram_cap", [0, 4096])
+def test_where_all_features_are_constant_the_exact_form_says_so(method, gram_cap):
+    with pytest.warns(UserWarning, match="can tell no feature from another") as told:
+        found = get_method(method)(2, graph="exact", gram_cap=gram_cap).fit(np.full_like(X, 0.1), Y)
+    assert len(told) == 1
+    assert not found.scores_.any()
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_label_that_all_rows_have_needs_no_warning():
+    assert get_method("mfsir")(2, graph="exact").fit(X, np.column_stack([Y, np.ones(len(Y), int)])).scores_.any()
+
+
 def test_labels_of_an_earlier_fit_are_gone():
     selector = get_method("smfs")(2, graph="exact", n_trees=5).fit(X, Y)
     assert selector.labels_.shape == Y.shape
