@@ -9,22 +9,20 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 
-def heat_kernel_graph(distances: sp.csr_array, width: float, *, backward: sp.csr_array | None = None) -> sp.csr_array:
+def heat_kernel_graph(distances: sp.csr_array, width: float) -> sp.csr_array:
     """exp(−d²/width) between two rows of which either is a neighbour of the other.
 
     Parameters
     ----------
-    distances : csr_array, shape (rows, n)
-        Squared distance of some or all rows from each of their neighbours; zeros are stored.
+    distances : csr_array, shape (n, n)
+        Squared distance of every row from each of its neighbours; zeros are stored.
     width : float
         In the unit of `distances`. 0 gives every edge the weight 1.
-    backward : csr_array, shape (rows, n)
-        The same distances from those whose neighbours they are; needed where rows are not all.
 
     Returns
     -------
-    csr_array, shape (rows, n)
-        Of all rows it is symmetric.
+    csr_array, shape (n, n)
+        Symmetric.
 
     Examples
     --------
@@ -33,14 +31,9 @@ def heat_kernel_graph(distances: sp.csr_array, width: float, *, backward: sp.csr
            [0.135, 0.   , 0.368],
            [0.   , 0.368, 0.   ]])
     """
-    if backward is None:
-        backward = sp.csr_array(distances.T.tocsr())
-    return sp.csr_array(_weights(distances, width).maximum(_weights(backward, width)))
-
-
-def _weights(distances: sp.csr_array, width: float) -> sp.csr_array:
-    weights = np.exp(distances.data / -width) if width > 0 else np.ones(distances.nnz)
-    return sp.csr_array((weights, distances.indices, distances.indptr), shape=distances.shape)
+    data = np.exp(distances.data / -width) if width > 0 else np.ones(distances.nnz)
+    weights = sp.csr_array((data, distances.indices, distances.indptr), shape=distances.shape)
+    return sp.csr_array(weights.maximum(weights.T.tocsr()))
 
 
 def degrees(graph: sp.csr_array) -> NDArray[np.float64]:

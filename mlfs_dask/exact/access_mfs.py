@@ -405,7 +405,7 @@ class _Loop:
     def _restore(self, state: State) -> None:
         """Go on from a state; the graphs follow from F and X W."""
         self.F, self.W, self.XW, self.D = (state.arrays[name] for name in ("F", "W", "XW", "D"))
-        self.projection = Projection(self.W, 0, 0, 0.0, True, state.arrays["values"], state.arrays["vectors"])
+        self.projection = Projection(self.W, 0, 0, 0.0, state.arrays["values"], state.arrays["vectors"])
         self.trace = Trace(**state.facts["trace"])
 
 

@@ -329,7 +329,7 @@ class AccessMFS(IterativeSelector):
             ]
         else:
             arrays += [
-                HeldArray("space of W, and X'X times it", "12 d q", first="anchors"),
+                HeldArray("space of W, and X'X times it", "14 d q", first="anchors"),
                 HeldArray("sketch of X'X", "4 d r", first=sketch.name),
             ]
         arrays.append(HeldArray("anchors' points", "4 p q", first="anchors", last="anchors"))

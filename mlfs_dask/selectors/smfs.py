@@ -141,8 +141,8 @@ class SMFS(IterativeSelector):
     standardise : bool
         Whether features have zero mean and unit variance in the regression. The forest does not depend on it.
     inner_iterations : int, optional
-        Reweightings of a P-step; the published form has one. By default as many as change P by 1 %, 10 at most, where
-        they read no X, and 1 above the Gram cap.
+        Reweightings of a P-step; the published form has one. By default until P changes by 1 %, at most 10; 1 where
+        each reads X (`gram_cap=0`).
     gram_cap : int
         Most features for which X'SX is formed. Above it, it is formed for the features that matter, 2048 at most at a
         time; 0 leaves conjugate gradients that read X.

@@ -111,19 +111,24 @@ def _factorised(G: Array, beta: float, root: Array) -> Callable[[Array], Array]:
     M = root[:, np.newaxis] * G
     M *= root
     M[np.diag_indices_from(M)] += beta
+    factor = _cholesky_factor(M)
+    if factor is not None:
+        return lambda right: np.asarray(linalg.cho_solve(factor, right, check_finite=False))
+    values, vectors = linalg.eigh(M.T, overwrite_a=True, check_finite=False)
+    first = int(np.searchsorted(values, 1e-12 * max(values[-1], 0.0), side="right"))
+    values, vectors = values[first:, np.newaxis], vectors[:, first:]
+    return lambda right: np.asarray(vectors @ ((vectors.T @ right) / values))
+
+
+def _cholesky_factor(M: Array) -> tuple[Array, bool] | None:
+    """For `cho_solve`; None where M is singular, or nearly."""
     try:
         factor = linalg.cho_factor(M, lower=True, check_finite=False)
-        # A factor whose diagonal spans all digits solves nothing; LAPACK does not mind.
-        diagonal = np.abs(np.diag(factor[0]))
-        if diagonal.min(initial=1.0) < 1e-7 * diagonal.max(initial=1.0):
-            raise linalg.LinAlgError
-        return lambda right: np.asarray(linalg.cho_solve(factor, right, check_finite=False))
     except linalg.LinAlgError:
-        values, vectors = linalg.eigh(M, check_finite=False)
-        significant = values > 1e-12 * max(values[-1], 0.0)
-        return lambda right: np.asarray(
-            vectors[:, significant] @ ((vectors[:, significant].T @ right) / values[significant, np.newaxis])
-        )
+        return None
+    # A factor whose diagonal spans all digits solves nothing; LAPACK does not mind.
+    diagonal = np.abs(np.diag(factor[0]))
+    return None if diagonal.min(initial=1.0) < 1e-7 * diagonal.max(initial=1.0) else (factor[0], True)
 
 
 def _solve_strong(

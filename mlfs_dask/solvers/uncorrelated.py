@@ -48,7 +48,6 @@ class Projection:
         Of the conjugate gradients; 0 where R was factorised.
     residual : float
         ‖residual‖ / ‖right-hand side‖ of the worst column; 0 where R was factorised.
-    converged : bool
     values, vectors : float64 array, shapes (q,) and (q, q)
         Eigenvalues and eigenvectors of M'R⁻¹M.
     """
@@ -57,7 +56,6 @@ class Projection:
     rank: int
     steps: int
     residual: float
-    converged: bool
     values: Array
     vectors: Array
 
@@ -86,7 +84,7 @@ def solve_gram(R: Array, M: Array) -> Projection:
     V = cholesky_solver(R)(M)
     values, vectors = _eigenpairs(M.T @ V)
     root, rank = _root(values, vectors)
-    return Projection(V @ root, rank, 0, 0.0, True, values, vectors)
+    return Projection(V @ root, rank, 0, 0.0, values, vectors)
 
 
 def solve_products(
@@ -146,20 +144,7 @@ def solve_products(
     values, vectors = _eigenpairs(E @ (sizes[:, np.newaxis] * (right.T @ solution.x) * sizes) @ E.T)
     root, rank = _root(values, vectors)
     W = ((solution.x * sizes) @ E.T) @ root
-    converged = bool((solution.converged | solution.broke_down).all())
-    return Projection(
-        W, rank, solution.iterations, float(solution.residuals.max(initial=0.0)), converged, values, vectors
-    )
-
-
-def inverse_root(K: Array) -> tuple[Array, int]:
-    """K^{-1/2} of a positive semidefinite matrix, where it is singular of its regular part, and its rank.
-
-    >>> inverse_root(np.diag([4.0, 0.0]))
-    (array([[0.5, 0. ],
-           [0. , 0. ]]), 1)
-    """
-    return _root(*_eigenpairs(K))
+    return Projection(W, rank, solution.iterations, float(solution.residuals.max(initial=0.0)), values, vectors)
 
 
 def _eigenpairs(K: Array) -> tuple[Array, Array]:
@@ -324,6 +309,8 @@ class SubspaceRegression:
             new if old is None else np.concatenate([old, new], axis=1)
             for old, new in ((self.basis, self.direction), (self.images, image))
         )
+        q, known = M.shape[1], self.basis is not None
+        self.basis = self.images = None  # they are in S and GS
         across = smoothing.ZX @ S
         shares = np.divide(
             across,
@@ -331,25 +318,27 @@ class SubspaceRegression:
             out=np.zeros_like(across),
             where=smoothing.masses[:, np.newaxis] > 0,
         )
-        RS = (1.0 + smoothing.theta) * GS + ridge[:, np.newaxis] * S - smoothing.theta * (smoothing.ZX.T @ shares)
+        RS = (1.0 + smoothing.theta) * GS
+        RS += ridge[:, np.newaxis] * S
+        RS -= smoothing.ZX.T @ (smoothing.theta * shares)
         coefficients = _solve_dependent(S.T @ RS, S.T @ M)
-        V = S @ coefficients
-        values, vectors = _eigenpairs(M.T @ V)
+        values, vectors = _eigenpairs(M.T @ (S @ coefficients))
         root, rank = _root(values, vectors)
-        residual = M - RS @ coefficients
+        residual = RS @ coefficients
+        del RS
+        np.subtract(M, residual, out=residual)
         coefficients = coefficients @ root
-        q = M.shape[1]
-        step = coefficients.copy()
-        step[: min(q, len(step)) if self.basis is not None else 0] = 0.0  # without the part along the last W
-        W, GW = S @ coefficients, GS @ coefficients
-        if self.basis is None:
-            self.basis, self.images = W, GW
-        else:
-            self.basis, self.images = np.concatenate([W, S @ step], axis=1), np.concatenate([GW, GS @ step], axis=1)
+        W = S @ coefficients
+        if known:
+            step = coefficients.copy()
+            step[: min(q, len(step))] = 0.0  # without the part along the last W
+            coefficients = np.concatenate([coefficients, step], axis=1)
+        self.basis, self.images = S @ coefficients, GS @ coefficients
+        del S, GS
         self.direction = self.sketch.precondition(residual @ root, ridge, 1.0 + smoothing.theta)
         size = float(np.linalg.norm(M))
         error = float(np.linalg.norm(residual)) / size if size > 0 else 0.0
-        return Projection(W, rank, 1, error, True, values, vectors)
+        return Projection(W, rank, 1, error, values, vectors)
 
     def state(self) -> dict[str, Array]:
         """Arrays from which `restore` goes on."""
