@@ -47,9 +47,9 @@ COMPILED_BYTES = 135 * 2**20
 #: Bytes that compiling them adds, in the first process that runs them after an installation.
 COMPILING_BYTES = 45 * 2**20
 
-#: Bytes that scikit-learn's trees add to a process, nearly all of them scikit-learn's own start: 142 MiB measured, and
-#: 186 where its libraries have just been installed and the page cache holds them whole.
-TREES_BYTES = 190 * 2**20
+#: Bytes that loading scikit-learn adds to a process, its trees among them: 142 MiB measured, and 186 where its
+#: libraries have just been installed and the page cache holds them whole.
+SKLEARN_BYTES = 190 * 2**20
 
 #: Bytes that libraries ask for and do not touch. The allocator of Arrow asks for 1 GiB at a time.
 UNTOUCHED_BYTES = 2**30
@@ -88,8 +88,8 @@ class Resources:
         script have imported whatever it imports at its top.
     compiled_bytes : int
         What loading compiled kernels adds to a process: 0 where they are loaded.
-    trees_bytes : int
-        What loading scikit-learn's trees adds to the process with the selector's loop, which alone grows them.
+    sklearn_bytes : int
+        What loading scikit-learn adds to the process with the selector's loop, which alone uses it.
     worker_wait : float
         Seconds without any worker before a running pass is given up.
     """
@@ -101,7 +101,7 @@ class Resources:
     client: Any = None
     process_bytes: int = PROCESS_BYTES
     compiled_bytes: int = COMPILED_BYTES
-    trees_bytes: int = TREES_BYTES
+    sklearn_bytes: int = SKLEARN_BYTES
     worker_wait: float = WORKER_WAIT
 
     @property
@@ -125,7 +125,7 @@ def current_resources(*, threads: int | None = None) -> Resources:
         driver_limit = limits_here.memory_limit or driver_limit
         count = threads or limits_here.threads or available_cores()
         held_here, compiled = driver_bytes(), driver_compiled_bytes()
-        return Resources(1, count, driver_limit, driver_limit, None, held_here, compiled, _trees_bytes())
+        return Resources(1, count, driver_limit, driver_limit, None, held_here, compiled, _sklearn_bytes())
     from mlfs_dask.admission import admission  # loads the code digest, which a job of one process never needs
 
     admitted = admission(client).workers()
@@ -144,7 +144,7 @@ def current_resources(*, threads: int | None = None) -> Resources:
         client,
         max(PROCESS_BYTES, max(resident) + FIRST_JOB_BYTES),
         _kernels_to_load(loaded),
-        _trees_bytes(),
+        _sklearn_bytes(),
         _worker_wait.get(),
     )
 
@@ -176,8 +176,8 @@ def _kernels_to_load(loaded: frozenset[str]) -> int:
     return 0 if "kernels" in loaded else compiled
 
 
-def _trees_bytes() -> int:
-    return 0 if "sklearn" in sys.modules else TREES_BYTES
+def _sklearn_bytes() -> int:
+    return 0 if "sklearn" in sys.modules else SKLEARN_BYTES
 
 
 def _loaded() -> frozenset[str]:

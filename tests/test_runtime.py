@@ -191,13 +191,13 @@ def test_what_trees_add_to_a_process_is_what_plans_say():
 import numpy as np, mlfs_dask.runtime as r
 from mlfs_dask.blocks.forest import grow_forest
 before = r.current_rss()
-print(r.current_resources().trees_bytes)
+print(r.current_resources().sklearn_bytes)
 grow_forest(np.random.default_rng(0).normal(size=(300, 10)), n_trees=100, max_samples=256, seed=0)
 print(r.current_rss() - before)
-print(r.current_resources().trees_bytes)
+print(r.current_resources().sklearn_bytes)
 """
     planned, added, then = map(int, in_new_process(code))
-    assert (planned, then) == (runtime.TREES_BYTES, 0)
+    assert (planned, then) == (runtime.SKLEARN_BYTES, 0)
     assert 0.75 * planned < added < 1.1 * planned
 
 

@@ -1,4 +1,4 @@
-"""Labels of which the same is known, as one column: by the equations they stay equal, by rounding they would not.
+"""Labels with the same known entries as one column: their predictions are equal, but for rounding that would grow.
 
 Labels without a known positive are the usual case. A direction in which labels differ by rounding alone is one that
 W is asked to have at full length (W'RW = I), and the difference then grows from iteration to iteration. With

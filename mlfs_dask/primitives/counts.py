@@ -322,22 +322,22 @@ class LabelInformation(ContingencyCounts):
     ----------
     aggregate : {"sum", "euclidean", "geometric"}
         How the p informations of a feature become one number.
-    whole : bool
-        They do so on the driver: what is kept of the pass, (p, w) numbers, serves any other that counts some of the
-        same labels.
+    per_label : bool
+        Whether the result is the information with every label, (p, w), which the driver aggregates: kept in the cache,
+        it serves other aggregates and subsets of the labels.
     """
 
     aggregate: Aggregate = "sum"
-    whole: bool = False
+    per_label: bool = False
 
     kind = "information"
 
     def _result_bytes(self, width: int) -> int:
-        return 8 * (1 + (self.p if self.whole else 1)) * width
+        return 8 * (1 + (self.p if self.per_label else 1)) * width
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        if self.whole:
+        if self.per_label:
             return {**self._coding, "aggregate": None}
         return {**self._coding, "aggregate": self.aggregate, "labels": self.slot_of_label}
 
@@ -349,7 +349,7 @@ class LabelInformation(ContingencyCounts):
 
     def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         information, entropy, labels = arrays["information"], arrays["entropy"], arrays["labels"]
-        if not self.whole or np.array_equal(labels, self.labels):
+        if not self.per_label or np.array_equal(labels, self.labels):
             return information, entropy
         row_of = {int(label): row for row, label in enumerate(labels)}
         return information[[row_of[int(label)] for label in self.labels]], entropy
@@ -357,16 +357,16 @@ class LabelInformation(ContingencyCounts):
     def features_from_counts(
         self, joint: NDArray[Any], marginal: NDArray[Any], positives: NDArray[Any], n: int | float
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Information, shape (w,), or (p, w) where it is whole, and entropy."""
+        """Information, shape (w,), or (p, w) per label, and entropy."""
         shared, entropy = mutual_information(joint, marginal, positives, n)
-        if self.whole:
+        if self.per_label:
             return shared, entropy
         # A rare label may be absent from a replicate; its 0 would make every geometric mean 0.
         varying = (positives > 0) & (positives < n)
         return aggregate(shared[varying], self.aggregate), entropy
 
     def reduce(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-        return aggregate(scores, self.aggregate) if self.whole else scores
+        return aggregate(scores, self.aggregate) if self.per_label else scores
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,8 @@ from mlfs_dask.typing import Block, Profile, RowSource
 MADE_ENTRIES = 2**19
 MADE_ENTRY_BYTES = 64
 
-#: Share of the driver's memory, one over this, that what partners share with features may take.
-PARTNERS_SHARE = 4
+#: Fraction of the driver's memory that what partners share with features may take.
+PARTNERS_FRACTION = 0.25
 
 #: Additions, and counts in the tables of all blocks, from which the compiled loops pay for their loading: NumPy makes a
 #: table of its own for every block. Counts in a table from which that takes too much memory.
@@ -114,7 +114,7 @@ class PairInformation(ContingencyCounts):
         return {**self._coding, "partners": self.partners, "n_labels": self.n_labels}
 
     @property
-    def wider(self) -> PairInformation | None:
+    def superset(self) -> PairInformation | None:
         """Every feature with every other, which methods read that weigh all at once; they do so without labels."""
         if self.n_labels or len(self.partners) == self.book.d:
             return None
@@ -277,9 +277,9 @@ def partners_of_a_reading(
     DoesNotFitError
         The table of a single partner does not fit.
     """
-    room = resources.driver_limit // PARTNERS_SHARE // (8 * 5 * book.d)
+    room = int(resources.driver_limit * PARTNERS_FRACTION) // (8 * 5 * book.d)
     if resources.client is None:
         # The driver's share is of the same process.
-        limit = resources.memory_limit - resources.memory_limit // PARTNERS_SHARE
+        limit = resources.memory_limit - int(resources.memory_limit * PARTNERS_FRACTION)
         resources = replace(resources, memory_limit=limit)
     return partners_that_fit(source, resources, book, max(1, min(most, room)), with_labels=with_labels)

@@ -115,8 +115,8 @@ class CacheableStatistic(CachedStatistic):
     """A statistic whose result is kept."""
 
     @property
-    def wider(self) -> CacheableStatistic | None:
-        """One whose result holds this one's, so that either is enough; None where there is none."""
+    def superset(self) -> CacheableStatistic | None:
+        """A statistic whose result contains this one's; None if there is none."""
         return None
 
     def covers(self, arrays: Mapping[str, NDArray[Any]]) -> bool:
@@ -129,7 +129,7 @@ class CacheableStatistic(CachedStatistic):
 
     @abstractmethod
     def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> Any:
-        """The result that `to_arrays` was given, or the part of it that is asked for of the arrays of `wider`."""
+        """The result that `to_arrays` was given, or the part of it that is asked for of the arrays of `superset`."""
 
 
 class MergeableStatistic(CachedStatistic):
@@ -380,8 +380,8 @@ def state_key(statistic: MergeableStatistic) -> str:
 def cache_entry(source: RowSource, statistic: Statistic) -> CacheEntry:
     """Cache entry of the result of a statistic, or of its state if that is what is kept of it."""
     if isinstance(statistic, CacheableStatistic):
-        if statistic.wider is not None and (wider := cache_entry(source, statistic.wider)).is_filled:
-            return wider
+        if statistic.superset is not None and (entry := cache_entry(source, statistic.superset)).is_filled:
+            return entry
         return caching.entry(source, statistic.kind, statistic.parameters, covers=statistic.covers)
     return _state_entry(source, statistic)
 

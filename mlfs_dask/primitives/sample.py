@@ -41,7 +41,7 @@ def draw_rows(profile: Profile, n_rows: int, seed: int | None, *, max_bytes: int
     Parameters
     ----------
     profile : Profile
-    wanted : int
+    n_rows : int
         Rows of the sample, where `max_bytes` hold as many; never fewer than `FEWEST_ROWS`.
     seed : int or None
     max_bytes : int

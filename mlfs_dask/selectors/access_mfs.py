@@ -33,7 +33,6 @@ from mlfs_dask.primitives.predicted_rows import PredictedRows, PredictedSums, Ro
 from mlfs_dask.primitives.products import LabelMoments, LabelProducts, wants_compiled
 from mlfs_dask.primitives.sample import RowSample, SampledRows
 from mlfs_dask.primitives.scaling import Scaling, standard_scaling
-from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores, never_positive_warnings
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.estimator import ConvergenceWarning
@@ -50,7 +49,7 @@ from mlfs_dask.selectors.iterative import (
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.solvers.uncorrelated import RESIDUAL_TOL, GramRegression, NystromSketch, Smoothing, SubspaceRegression
-from mlfs_dask.typing import HeldArray, Matrix, Profile, RowSource, Seed
+from mlfs_dask.typing import HeldArray, Matrix, Profile, Seed
 
 Array = NDArray[np.float64]
 
@@ -138,7 +137,7 @@ class AccessMFS(IterativeSelector):
     inner_iterations : int
         Most times that W and the weights D of its rows are found in turn before the labels move on; fewer if W settles.
         Algorithm 1 asks for as many as it takes; one ends at much the same objective with far fewer readings. D goes
-        on from the last W.
+        on from the last W. Above gram_cap with anchors always 1.
     solver_tol : float, optional
         Error that solves of the exact form may leave; 1e-7 by default, which gives the objective of dense algebra to 8
         digits and its scores to 6.
@@ -180,9 +179,9 @@ class AccessMFS(IterativeSelector):
     `extra`.
 
     What is corrected: a minus in Eqs. 21 and 25, so that weights sum to one; (S + S')/2 and (P + P')/2 in the
-    Laplacians; W from a q × q root instead of a d × d one, which is the same matrix. A label of which no positive is
-    known has no direction of its own in the first W, whose root is then that of the regular part, and later, but for
-    mu = 0, one that is noise; it is warned of, and the record tells the rank.
+    Laplacians; W from a q × q root instead of a d × d one, which is the same matrix. A label without a
+    known positive makes M rank-deficient: W then uses the pseudo-inverse root, and with mu > 0 later iterations give
+    such a label a direction of noise; it is warned of, and the record tells the rank.
     Labels of which the same is known, such as those without a known positive, get the same prediction: they are one
     column, since otherwise what rounding makes of their difference becomes a direction of W within some 30 iterations.
     A label that has more than k_p nearest labels, all equally near, shares its weight among all of them.
@@ -209,6 +208,7 @@ class AccessMFS(IterativeSelector):
     """
 
     method = "access-mfs"
+    published = "variant", "published_code"
     typical_iterations = TYPICAL_ITERATIONS
     title = "Adaptive collaborative correlation learning"
     paper = "Huang et al. 2024, arXiv:2406.12193"
@@ -271,13 +271,7 @@ class AccessMFS(IterativeSelector):
         check_parameters(self, least={"gram_cap": 0, "random_state": 0})
         if self.solver_tol is not None and not 1e-12 <= self.solver_tol <= 0.1:
             raise UsageError(f"{parameter('solver_tol')} must be a number from 1e-12 to 0.1; got {self.solver_tol!r}")
-        if self.variant == "published_code" and self.graph == "anchors":
-            raise UsageError(
-                f"{parameter('variant', 'published_code')} has the exact graph: give {parameter('graph', 'exact')}"
-            )
-
-    def _uses_anchors(self, n: int) -> bool:
-        return self.variant == "corrected" and super()._uses_anchors(n)
+        self._check_form()
 
     # ------------------------------------------------------------------ what it costs
 
@@ -292,11 +286,6 @@ class AccessMFS(IterativeSelector):
         if d <= self.gram_cap:
             statistics.append(Gram(d))
         return statistics
-
-    def _first_reading(self, source: RowSource, resources: Resources) -> list[Any]:
-        """What a fit reads first."""
-        profile = source.profile
-        return self._first_statistics(profile) if self._uses_anchors(profile.n) else []
 
     def _cost_with_anchors(self, profile: Profile) -> Cost:
         d, q = profile.d, profile.q
@@ -351,9 +340,9 @@ class AccessMFS(IterativeSelector):
             arrays=arrays
             if has_gram
             else [a._replace(first=sketch.name) if a.first == "anchors" and not a.last else a for a in arrays],
-            loads_trees=m > 0,
+            loads_sklearn=m > 0,
             notes=(
-                f"{m} anchors; real data took {few} to {many} iterations of one reading; at most {self.max_iter}",
+                f"{m} anchors; fits took {few} to {many} iterations of one reading; at most {self.max_iter}",
                 f"X'X is {d:,} x {d:,}" if has_gram else f"X'X is not formed ({d:,} features > {self.gram_cap:,})",
             ),
         )

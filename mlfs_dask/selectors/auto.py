@@ -630,8 +630,8 @@ def _first_statistics(cost: Cost) -> tuple[CachedStatistic, ...]:
 
 
 def _form_among(keys: Container[str], statistic: Statistic) -> CachedStatistic | None:
-    """A statistic, or the wider one that holds its result, whose `_key` is among others; None if neither is."""
-    forms = [statistic, statistic.wider if isinstance(statistic, CacheableStatistic) else None]
+    """A statistic, or its superset, whose `_key` is among others; None if neither is."""
+    forms = [statistic, statistic.superset if isinstance(statistic, CacheableStatistic) else None]
     return next((form for form in forms if isinstance(form, CachedStatistic) and _key(form) in keys), None)
 
 

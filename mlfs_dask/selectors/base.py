@@ -52,7 +52,7 @@ RANK_TAIL = 20
 
 @dataclass(frozen=True)
 class Scores:
-    """What a method's algorithm comes back with.
+    """Result of `_score`.
 
     Attributes
     ----------
@@ -663,7 +663,7 @@ def count_kept(n_features_to_select: int | float | str | None, d: int, *, name: 
     raise UsageError(f"{name} must be {known}; got {value!r}.")
 
 
-def nothing_to_tell(
+def uninformative_warning(
     title: str, *, constant: int, d: int, alike: int, q: int, otherwise: str = "no feature goes with any label"
 ) -> UserWarning:
     """The warning of a method to which all features are alike.

@@ -102,7 +102,7 @@ class Cost:
     sizes : mapping of str to int
         The size letters of `arrays`.
     arrays : sequence of HeldArray
-    compiled, loads_trees : bool
+    compiled, loads_sklearn : bool
         Whether the driver itself loads compiled kernels, or scikit-learn.
     notes : sequence of str
         What a user should know beside the numbers.
@@ -112,7 +112,7 @@ class Cost:
     sizes: Mapping[str, int] = field(default_factory=dict)
     arrays: Sequence[HeldArray] = ()
     compiled: bool = False
-    loads_trees: bool = False
+    loads_sklearn: bool = False
     notes: Sequence[str] = ()
 
 
@@ -255,7 +255,7 @@ def _span(array: HeldArray, names: Sequence[str]) -> tuple[int, int]:
 def _library_bytes(cost: Cost, resources: Resources) -> int:
     """What the driver loads itself. In process a reading counts what its kernels load."""
     compiled = runtime.driver_compiled_bytes() if resources.client is not None else resources.compiled_bytes
-    return compiled * cost.compiled + resources.trees_bytes * cost.loads_trees
+    return compiled * cost.compiled + resources.sklearn_bytes * cost.loads_sklearn
 
 
 def require_driver(plan: Plan, resources: Resources, what: str, *, cure: str | None = None) -> Plan:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from mlfs_dask.blocks.contingency import AssignedChiSquare, ChiSquare, CountFormula, OddsRatio
 from mlfs_dask.primitives.counts import AssignedCountScores
-from mlfs_dask.selectors.base import Scores, nothing_to_tell
+from mlfs_dask.selectors.base import Scores, uninformative_warning
 from mlfs_dask.selectors.costs import PassRunner
 from mlfs_dask.selectors.counting import COUNTING_PARAMETERS, CountFilter
 from mlfs_dask.typing import Profile, RowSource, Seed
@@ -172,7 +172,7 @@ class ELAChi2(CountFilter):
         reason = "among rows that have a label, no feature goes with which one it is"
         d, q = len(outcome.scores), passes.source.profile.q
         return replace(
-            outcome, warnings=[nothing_to_tell(self.method, constant=0, d=d, alike=0, q=q, otherwise=reason)]
+            outcome, warnings=[uninformative_warning(self.method, constant=0, d=d, alike=0, q=q, otherwise=reason)]
         )
 
     def _statistic(self, source: Profile | RowSource, **fields: Any) -> AssignedCountScores:

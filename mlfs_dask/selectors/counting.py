@@ -33,7 +33,7 @@ from mlfs_dask.primitives.passes import CachedStatistic, Statistic
 from mlfs_dask.primitives.resampling import ResampledScores, Resampling
 from mlfs_dask.primitives.sample import QUANTILE_ROWS, RowSample, draw_rows
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import Scores, nothing_to_tell, unknown_labels_error
+from mlfs_dask.selectors.base import Scores, uninformative_warning, unknown_labels_error
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.resampling import ResamplingSelector
 from mlfs_dask.typing import FeatureInfo, HeldArray, Profile, RowSource, Seed
@@ -224,7 +224,7 @@ class CountingSelector(ResamplingSelector):
         return Scores(
             scores,
             extra={"counted_labels": tiles[0].p, "tiles": len(tiles)},
-            warnings=self._nothing_to_tell(feature_entropy[0], entropies),
+            warnings=self._uninformative_warnings(feature_entropy[0], entropies),
             discovered=discovered,
             q_values=q_values,
             resampled_scores=np.stack(resampled) if resampled else None,
@@ -273,7 +273,7 @@ class CountingSelector(ResamplingSelector):
                 feature_entropy[r, part] = own
         return tiles, information, feature_entropy
 
-    def _nothing_to_tell(
+    def _uninformative_warnings(
         self, feature_entropy: NDArray[np.float64], label_entropies: NDArray[np.float64]
     ) -> list[Warning]:
         """The warning of data in which every feature, or every label, is the same in every row."""
@@ -281,7 +281,7 @@ class CountingSelector(ResamplingSelector):
         constant, alike = (int(np.count_nonzero(entropy == 0)) for entropy in (feature_entropy, label_entropies))
         if constant < d and alike < q:
             return []
-        return [nothing_to_tell(self.method, constant=constant, d=d, alike=alike, q=q)]
+        return [uninformative_warning(self.method, constant=constant, d=d, alike=alike, q=q)]
 
     def _combine(
         self,
@@ -355,8 +355,8 @@ class InformationSelector(CountingSelector):
         statistic = LabelInformation(**fields, aggregate=self.aggregate)
         # Other scores, and other numbers of promising labels, come from the same information with every label.
         alone = len(self._planned_resampling()) == 1
-        whole = alone and caching.is_on(source) and 8 * statistic.p * statistic.book.d <= KEPT_BYTES
-        return replace(statistic, whole=whole)
+        per_label = alone and caching.is_on(source) and 8 * statistic.p * statistic.book.d <= KEPT_BYTES
+        return replace(statistic, per_label=per_label)
 
 
 #: Documentation of the parameters of what is counted.

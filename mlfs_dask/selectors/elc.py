@@ -23,7 +23,7 @@ from mlfs_dask.blocks.label_space import (
 from mlfs_dask.errors import parameter
 from mlfs_dask.primitives.products import LabelMoments
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import Scores, nothing_to_tell, rank
+from mlfs_dask.selectors.base import Scores, rank, uninformative_warning
 from mlfs_dask.selectors.costs import Cost, PassRunner, Work
 from mlfs_dask.selectors.estimator import ConvergenceWarning
 from mlfs_dask.selectors.products import ProductsSelector
@@ -212,7 +212,7 @@ class ELC(ProductsSelector):
         d = len(screen)
         if not A.any():
             alike = int(np.count_nonzero((sums.positives == 0) | (sums.positives == sums.n)))
-            warning = nothing_to_tell("ELC", constant=int(constant.sum()), d=d, alike=alike, q=len(A))
+            warning = uninformative_warning("ELC", constant=int(constant.sum()), d=d, alike=alike, q=len(A))
             return Scores(np.zeros(d), converged=True, warnings=[warning])
         extra: dict[str, Any] = {"constant_features": int(constant.sum())}
 

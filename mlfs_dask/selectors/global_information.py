@@ -131,7 +131,7 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
     # ------------------------------------------------------------------ what is read
 
     def _statistic(self, source: Profile | RowSource, **fields: Any) -> LabelInformation:
-        return LabelInformation(**fields, aggregate="sum", whole=True)
+        return LabelInformation(**fields, aggregate="sum", per_label=True)
 
     def _statistics(
         self, source: Profile | RowSource, book: CodeBook, label_counts: NDArray[Any] | None
@@ -215,7 +215,7 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
             Q = nystroem(C, landmarks, np.ones(profile.d) if self.unit_diagonal else entropy / np.log(2.0))
             del C
             extra = {"landmarks": len(landmarks)}
-        warnings = self._nothing_to_tell(entropy, label_entropies(label_counts, profile.total))
+        warnings = self._uninformative_warnings(entropy, label_entropies(label_counts, profile.total))
         outcome = self._weigh(InformationTerms(R, Q, label_counts[2], both, profile.total))
         return replace(
             outcome,

@@ -194,7 +194,7 @@ class GreedySelector(InformationSelector):
             scores,
             ranking=ranking,
             extra={"candidates": count},
-            warnings=self._nothing_to_tell(entropy, label_entropies(label_counts, profile.total)),
+            warnings=self._uninformative_warnings(entropy, label_entropies(label_counts, profile.total)),
         )
 
 

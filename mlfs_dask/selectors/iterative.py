@@ -65,8 +65,11 @@ class IterativeSelector(BaseSelector):
 
     keeps_checkpoints: ClassVar[bool] = True
 
+    #: The parameter and its value that ask for the form as published, which has the exact graph.
+    published: ClassVar[tuple[str, str]]
+
     #: Whether the exact form loads scikit-learn.
-    exact_loads_trees: ClassVar[bool] = False
+    exact_loads_sklearn: ClassVar[bool] = False
 
     #: Iterations that fits of real sets took, least and most (`benchmarks/iterative.py`).
     typical_iterations: ClassVar[tuple[int, int]]
@@ -82,6 +85,10 @@ class IterativeSelector(BaseSelector):
     labels_: Array
 
     # ------------------------------------------------------------------ for subclasses
+
+    @abstractmethod
+    def _first_statistics(self, profile: Profile) -> list[Any]:
+        """What the form with anchors reads first."""
 
     @abstractmethod
     def _cost_with_anchors(self, profile: Profile) -> Cost:
@@ -121,8 +128,28 @@ class IterativeSelector(BaseSelector):
 
     # ------------------------------------------------------------------ the two forms
 
+    def _check_form(self) -> None:
+        """Refuse anchors for the published form."""
+        if self._is_published and self.graph == "anchors":
+            raise UsageError(
+                f"{parameter(*self.published)} is a published form, which has the exact graph: "
+                f"give {parameter('graph', 'exact')}"
+            )
+
+    @property
+    def _is_published(self) -> bool:
+        name, value = self.published
+        return bool(getattr(self, name) == value)
+
     def _uses_anchors(self, n: int) -> bool:
+        if self._is_published:
+            return False
         return self.graph == "anchors" or (self.graph == "auto" and n > EXACT_ROWS)
+
+    def _first_reading(self, source: RowSource, resources: Resources) -> list[Any]:
+        """What a fit reads first."""
+        profile = source.profile
+        return self._first_statistics(profile) if self._uses_anchors(profile.n) else []
 
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
         """The readings of `max_iter` iterations, or X, Y and what the exact form holds of them."""
@@ -150,7 +177,7 @@ class IterativeSelector(BaseSelector):
             sizes={"n": profile.n, "d": profile.d, "q": profile.q, **stored, **sizes},
             arrays=[*rows, *(array._replace(first="exact graph and loop") for array in arrays)],
             compiled=self._compiles_exact_search(profile),
-            loads_trees=self.exact_loads_trees,
+            loads_sklearn=self.exact_loads_sklearn,
             notes=(
                 "exact graph: X, Y and the variables of all rows are in the memory of this process; "
                 "with --graph anchors none are, and readings take the place of searches for neighbours",

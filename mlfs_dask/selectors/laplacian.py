@@ -18,7 +18,7 @@ from mlfs_dask.primitives.passes import CachedStatistic
 from mlfs_dask.primitives.sample import RowSample, draw_rows
 from mlfs_dask.primitives.scaling import standard_scaling
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import BaseSelector, Scores, nothing_to_tell
+from mlfs_dask.selectors.base import BaseSelector, Scores, uninformative_warning
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.iterative import SAMPLE_BYTES, anchor_work, anchors_of_points, placeholder
 from mlfs_dask.selectors.options import check_parameters
@@ -128,7 +128,7 @@ class LaplacianScore(BaseSelector):
                 HeldArray("sums of anchors", "2 m d", first="scores"),
                 HeldArray("moments and scores", "8 d", first="anchors"),
             ],
-            loads_trees=True,
+            loads_sklearn=True,
             notes=[f"{m} anchors"],
         )
 
@@ -148,5 +148,5 @@ class LaplacianScore(BaseSelector):
         smooth = np.einsum("ad,a,ad->d", sums.ZX, near, sums.ZX)
         scores = np.divide(smooth, moments.m2, out=np.zeros_like(smooth), where=moments.m2 > 0)
         constant, d = int(np.count_nonzero(moments.m2 == 0)), profile.d
-        warnings = [nothing_to_tell(self.method, constant=d, d=d, alike=-1, q=0)] if constant == d else []
+        warnings = [uninformative_warning(self.method, constant=d, d=d, alike=-1, q=0)] if constant == d else []
         return Scores(scores, extra={"anchors": anchors.count, "constant_features": constant}, warnings=warnings)

@@ -158,6 +158,7 @@ class MFSIR(IterativeSelector):
     """
 
     method = "mfsir"
+    published = "step", "fixed"
     typical_iterations = TYPICAL_ITERATIONS
     title = "Implicit regularisation with latent labels"
     paper = "Mansouri, Benabdeslem & Benkabou 2024, arXiv:2411.11436"
@@ -215,14 +216,7 @@ class MFSIR(IterativeSelector):
     def _check_parameters(self) -> None:
         least = {"gram_cap": 0, "random_state": 0}
         check_parameters(self, positive=("lambda_", "eta", "omega"), least=least)
-        if self.step == "fixed" and self.graph == "anchors":
-            raise UsageError(
-                f"{parameter('step', 'fixed')} is the published form, which has the exact graph: "
-                f"give {parameter('graph', 'exact')}"
-            )
-
-    def _uses_anchors(self, n: int) -> bool:
-        return self.step == "blockwise" and super()._uses_anchors(n)
+        self._check_form()
 
     def _latent(self, q: int) -> int:
         if self.n_latent is None:
@@ -302,9 +296,9 @@ class MFSIR(IterativeSelector):
                 "sample": sample.result_bytes + 2 * len(sample.chosen) * stored,
             },
             arrays=arrays,
-            loads_trees=m > 0,
+            loads_sklearn=m > 0,
             notes=(
-                f"{m} anchors; real data took {few} to {many} iterations of one reading; at most {self.max_iter}",
+                f"{m} anchors; fits took {few} to {many} iterations of one reading; at most {self.max_iter}",
                 *([] if has_gram else [f"X'X is not formed: {d:,} features are more than {self.gram_cap:,}"]),
             ),
         )
@@ -326,11 +320,6 @@ class MFSIR(IterativeSelector):
         sizes = {"l": self._latent(profile.q), "k": neighbors}
         has_gram = profile.d <= self.gram_cap
         return sizes, exact_form.held_arrays(sparse=profile.sparse, gram=has_gram, graph=self.beta > 0)
-
-    def _first_reading(self, source: Any, resources: Any) -> list[Any]:
-        """What a fit reads first."""
-        profile = source.profile
-        return self._first_statistics(profile) if self._uses_anchors(profile.n) else []
 
     # ------------------------------------------------------------------ the method
 

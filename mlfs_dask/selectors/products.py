@@ -16,7 +16,7 @@ from mlfs_dask.primitives.passes import CachedStatistic, MergeableStatistic, Sta
 from mlfs_dask.primitives.products import LabelMoments, LabelProducts, wants_compiled
 from mlfs_dask.primitives.resampling import Resampling, replicate_groups
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import Scores, nothing_to_tell, unknown_labels_error
+from mlfs_dask.selectors.base import Scores, uninformative_warning, unknown_labels_error
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.resampling import ResamplingSelector
 from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed
@@ -149,7 +149,9 @@ class ProductsFilter(ProductsSelector):
         if not scores.any():
             alike = int(np.count_nonzero((moments.positives == 0) | (moments.positives == moments.n)))
             constant, d = int(np.count_nonzero(moments.m2 == 0)), len(scores)
-            warnings = [nothing_to_tell(self.method, constant=constant, d=d, alike=alike, q=len(moments.positives))]
+            warnings = [
+                uninformative_warning(self.method, constant=constant, d=d, alike=alike, q=len(moments.positives))
+            ]
         null = [self._score_features(*next(sums)) for _ in range(resampling.shuffles)]
         discovered, q_values = self._discover(scores, np.array(null))
         resampled = [self._score_features(*each) for each in sums]

@@ -133,7 +133,7 @@ class ReliefF(BaseSelector):
                 HeldArray("scaled rows", "w", "u1", first="neighbours"),
                 HeldArray("distances and pairs", "b", "u1", first="neighbours"),
             ],
-            loads_trees=profile.sparse,  # scikit-learn's distances of sparse rows
+            loads_sklearn=profile.sparse,  # scikit-learn's distances of sparse rows
             notes=[f"{m:,} of {profile.n:,} rows and their neighbours among these"],
         )
 

@@ -39,7 +39,6 @@ from mlfs_dask.primitives.recovered_rows import (
 )
 from mlfs_dask.primitives.sample import RowSample, SampledRows, draw_rows
 from mlfs_dask.primitives.scaling import Scaling, standard_scaling
-from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores, never_positive_warnings
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading, Work
 from mlfs_dask.selectors.estimator import ConvergenceWarning
@@ -55,7 +54,7 @@ from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers import row_sparse
 from mlfs_dask.solvers.row_sparse_regression import FEATURE_STEPS, SET_FEATURES, RowSparseRegression
 from mlfs_dask.solvers.trace import LoopTrace
-from mlfs_dask.typing import HeldArray, Matrix, Profile, RowSource, Seed
+from mlfs_dask.typing import HeldArray, Matrix, Profile, Seed
 
 Array = NDArray[np.float64]
 
@@ -197,7 +196,8 @@ class SMFS(IterativeSelector):
     """
 
     method = "smfs"
-    exact_loads_trees = True
+    published = "consistency", "none"
+    exact_loads_sklearn = True
     typical_iterations = TYPICAL_ITERATIONS
     title = "Structure-induced selection with incomplete labels"
     paper = "Xu & Zhao 2020, IEEE Access 8, 71219-71230"
@@ -258,14 +258,7 @@ class SMFS(IterativeSelector):
         check_parameters(self, least={"gram_cap": 0, "random_state": 0})
         if self.max_samples > 2**16:
             raise UsageError(f"{parameter('max_samples')} must be at most {2**16}; got {self.max_samples}")
-        if self.consistency == "none" and self.graph == "anchors":
-            raise UsageError(
-                f"{parameter('consistency', 'none')} is the published form, which has the exact graph: "
-                f"give {parameter('graph', 'exact')}"
-            )
-
-    def _uses_anchors(self, n: int) -> bool:
-        return self.consistency == "observed" and super()._uses_anchors(n)
+        self._check_form()
 
     # ------------------------------------------------------------------ what it costs
 
@@ -277,11 +270,6 @@ class SMFS(IterativeSelector):
 
     def _first_statistics(self, profile: Profile) -> list[Any]:
         return [Moments(profile.d), Labels(profile.q), RowSample(self._forest_rows(profile), profile)]
-
-    def _first_reading(self, source: RowSource, resources: Resources) -> list[Any]:
-        """What a fit reads first."""
-        profile = source.profile
-        return self._first_statistics(profile) if self._uses_anchors(profile.n) else []
 
     def _landmarks(self, profile: Profile) -> int:
         return min(profile.n, max(FEWEST_ANCHORS, min(self.n_anchors, profile.n // 4)))
@@ -373,7 +361,7 @@ class SMFS(IterativeSelector):
             },
             arrays=arrays,
             compiled=False,
-            loads_trees=True,
+            loads_sklearn=True,
             notes=(
                 f"{m} landmarks; {seen} {few} to {many} iterations of {'one reading' if has_gram else 'two readings'}"
                 + (", and no readings in them where labelled rows are known in all labels" if has_gram else "")

@@ -18,7 +18,7 @@ from mlfs_dask.primitives.gram import Gram
 from mlfs_dask.primitives.passes import CachedStatistic
 from mlfs_dask.primitives.products import LabelMoments, LabelProducts, wants_compiled
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import Scores, nothing_to_tell, unknown_labels_error
+from mlfs_dask.selectors.base import Scores, uninformative_warning, unknown_labels_error
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading, Work
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.selectors.pairwise import MAX_ALL_PAIRS, PairwiseSelector, most_relevant
@@ -159,7 +159,7 @@ class SPFS(PairwiseSelector):
         if not preserved_similarity.any():
             alike = int(np.count_nonzero((sums.positives == 0) | (sums.positives == sums.n)))
             warnings.append(
-                nothing_to_tell("SPFS", constant=int(constant.sum()), d=d, alike=alike, q=len(sums.positives))
+                uninformative_warning("SPFS", constant=int(constant.sum()), d=d, alike=alike, q=len(sums.positives))
             )
         return Scores(scores, extra=extra, warnings=warnings)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,8 +33,8 @@ MESSAGE_RATE = 5e8
 #: Seconds that a fit takes of data of a few rows: the plan, the cache, threads and their libraries.
 FIT_SECONDS = 0.04
 
-#: Share of a block, one over this, that a statistic is fed at first, and seconds up to which it is then fed the whole.
-PART = 8
+#: Fraction of a block that a statistic is fed at first, and seconds up to which it is then fed the whole.
+TRIAL_FRACTION = 1 / 8
 BLOCK_SECONDS = 0.3
 
 #: Rows and columns of the product that tells the speed of the driver.
@@ -81,7 +82,7 @@ def estimate_seconds(
             totals = np.zeros(3)  # at most, typically at least and at most
             measured: dict[Any, _Speed] = {}
             loading = FIT_SECONDS
-            if cost.loads_trees:
+            if cost.loads_sklearn:
                 loading += _seconds_of(lambda: importlib.import_module("sklearn.ensemble"))
             for step in cost.steps:
                 if isinstance(step, str):
@@ -119,7 +120,7 @@ def _sizes(statistic: Statistic) -> tuple[Any, ...]:
 
 def _measure(statistic: Statistic, block: Block) -> _Speed:
     rows = block.X.shape[0]
-    few = -(-rows // PART)
+    few = math.ceil(rows * TRIAL_FRACTION)
     part = block._replace(X=block.X[:few], Y=block.Y[:few])
     state = statistic.zero()
     first, again = (_seconds_of(lambda: statistic.add(state, part)) for _ in range(2))

@@ -35,7 +35,7 @@ class Solution:
         Applications of the operator after the one that gave the first residual.
     residuals : float64 array, shape (c,)
         ‖b − A x‖ / ‖b‖ of every column, as the recurrence has it; 0 for b = 0. One number, as for the two that
-        follow, where all columns were solved for together.
+        follow, where all columns were solved for single_system.
     converged : bool array, shape (c,)
     broke_down : bool array, shape (c,)
         Columns that met a direction along which A is not positive: A is singular there, or not positive definite.
@@ -57,7 +57,7 @@ def conjugate_gradients(
     precondition: Operator | None = None,
     tol: float | Array = 1e-8,
     max_iter: int = 1000,
-    together: bool = False,
+    single_system: bool = False,
 ) -> Solution:
     """Solve A x = b for every column of b, A symmetric and positive definite.
 
@@ -74,8 +74,8 @@ def conjugate_gradients(
     tol : float or float64 array, shape (c,)
         A column is done when ‖b − A x‖ <= tol ‖b‖.
     max_iter : int
-    together : bool
-        The columns are parts of one unknown, with one step and one end.
+    single_system : bool
+        Treat all columns as one unknown vector: one step length, one stopping test.
 
     Returns
     -------
@@ -101,7 +101,7 @@ def conjugate_gradients(
 
     def dots(U: Array, V: Array) -> Array:
         products: Array = np.einsum("ij,ij->j", U, V)
-        return products.sum(keepdims=True) if together else products
+        return products.sum(keepdims=True) if single_system else products
 
     size = np.sqrt(dots(b, b))
     _require_finite(size, "the right-hand side")
@@ -117,7 +117,7 @@ def conjugate_gradients(
     broke_down = np.zeros(len(size), dtype=bool)
     # Systems that go on, and their columns: R, Z and P hold those alone.
     active = np.flatnonzero(residuals > limit)
-    columns = whole if together else active
+    columns = whole if single_system else active
     R = R[:, columns]
     Z = R if precondition is None else precondition(R, columns)
     P, rz = Z.copy(), dots(R, Z)

@@ -111,6 +111,6 @@ def propagate_labels(
             precondition=precondition,
             tol=tol,
             max_iter=MAX_STEPS,
-            together=not by_row,
+            single_system=not by_row,
         )
     return Propagation(solution.x @ E.T, solution.iterations)

@@ -93,7 +93,7 @@ class RowSparseRegression:
             self.P, self.GP = state["P"], state.get("GP")
             self.beta, self.epsilon, self.tol = (float(state[name]) for name in ("beta", "epsilon", "tol"))
             self._t = row_sparse.weights(self.P, self.epsilon)
-            rows = {name: state[name] for name in ("rows", "following") if name in state}
+            rows = {name: state[name] for name in ("rows", "inactive") if name in state}
         self._working: WorkingSet | None = None
         if gram is None and self.beta > 0 and max_features:
             assert gram_of is not None
@@ -112,7 +112,7 @@ class RowSparseRegression:
     def update(self, B: Array) -> int:
         """P by Eq. 10, D by Eq. 9, in turn; gives how many steps were made."""
         if self._working is not None and self.GP is not None:
-            self._working.settle(self.P, self.GP, B, self.beta, self.epsilon)
+            self._working.update_inactive_rows(self.P, self.GP, B, self.beta, self.epsilon)
             assert self._diagonal is not None
             return self._working.step(
                 self.P,
@@ -167,7 +167,7 @@ class RowSparseRegression:
     def finish(self, B: Array) -> None:
         """Features outside of the last set follow from their gradient."""
         if self._working is not None and self.GP is not None:
-            self._working.settle(self.P, self.GP, B, self.beta, self.epsilon)
+            self._working.update_inactive_rows(self.P, self.GP, B, self.beta, self.epsilon)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Arrays from which another one goes on."""
@@ -175,5 +175,5 @@ class RowSparseRegression:
         arrays = {name: np.asarray(value) for name, value in numbers.items()}
         arrays["P"] = self.P
         if self._working is not None and self.GP is not None:
-            arrays |= {"GP": self.GP, "rows": self._working.rows, "following": self._working.following}
+            arrays |= {"GP": self.GP, "rows": self._working.rows, "inactive": self._working.inactive}
         return arrays

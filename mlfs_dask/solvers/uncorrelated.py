@@ -271,10 +271,9 @@ class GramRegression:
 class SubspaceRegression:
     """W without X'X: sought in a small space for which products with X'X are known, and which moves with every solve.
 
-    The space is that of the last W, of the step that led to it, and of the directions in which the residual of the
-    solve before points, preconditioned: with R and M at rest these are the steps of block conjugate gradients, one for
-    each product with X'X (A. V. Knyazev, SIAM Journal on Scientific Computing 23 (2001) 517-541). So the solve for W
-    goes on while R and M still move.
+    Each call is one locally optimal step of block conjugate gradients: a Galerkin projection on the last W, its last
+    step and the preconditioned residual (A. V. Knyazev, SIAM Journal on Scientific Computing 23 (2001) 517-541). R and
+    M may change between calls.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Row-sparse least squares over very many rows: those that matter are solved for, the others follow their gradient.
+"""Row-sparse least squares by a working set: its rows are solved for, the others follow from stationarity.
 
 min tr(P'GP) − 2 tr(P'B) + β Σ (√(‖pⁱ‖² + ε²) − ε) as in `row_sparse`, G being known by its products and, for rows of a
 set, entry by entry. At the optimum a row is next to zero where 2‖bⁱ − (GP)ⁱ‖ < β, and it is then a function of that
@@ -27,12 +27,12 @@ FIRST_ROWS = 1024
 _WEAK = 0.01
 _INSIDE = 0.98
 
-#: Least 1 − u² of a row outside the set, u being its gradient: rows with more than that are about to join.
+#: Lower bound of 1 − u² in the closed form of inactive rows, u = 2‖gradient‖/β: finite at u = 1, where a row joins.
 _EDGE = 1e-4
 
 
 class WorkingSet:
-    """The rows that are solved for.
+    """The rows of P that are solved for.
 
     Parameters
     ----------
@@ -43,15 +43,15 @@ class WorkingSet:
     max_rows : int
         Most rows in the set. If more are wanted, those that are furthest from their optimum have their turn.
     rows : int array, optional
-    following : bool array, shape (d,), optional
+    inactive : bool array, shape (d,), optional
         The set to go on with.
 
     Attributes
     ----------
     rows : int array
         Rising.
-    following : bool array, shape (d,)
-        Rows next to zero, which follow from their gradient.
+    inactive : bool array, shape (d,)
+        Rows next to zero, which have a closed form in their gradient.
     violation : float
         What rows outside the set would have lowered the objective by before the last step, each by itself; about.
     """
@@ -62,14 +62,14 @@ class WorkingSet:
         size: int,
         max_rows: int,
         rows: NDArray[np.intp] | None = None,
-        following: NDArray[np.bool_] | None = None,
+        inactive: NDArray[np.bool_] | None = None,
     ) -> None:
         self._gram = gram
         self._size = size
         self.max_rows = max_rows
         self.rows = np.empty(0, np.intp) if rows is None else rows
         self._G: Array = gram(self.rows) if len(self.rows) else np.empty((0, 0))
-        self.following = np.ones(size, dtype=bool) if following is None else following
+        self.inactive = np.ones(size, dtype=bool) if inactive is None else inactive
         self.violation = np.inf
 
     def step(
@@ -84,7 +84,7 @@ class WorkingSet:
         max_iter: int,
         tol: float | None,
     ) -> int:
-        """Reweighted steps of the rows of the set, in place; rows next to zero follow from their gradient.
+        """Reweighted steps of the rows of the set, in place; those that end next to zero become inactive.
 
         Parameters
         ----------
@@ -106,16 +106,16 @@ class WorkingSet:
             Steps.
         """
         if not len(self.rows):
-            self._enter(np.argsort(-row_norms(P), kind="stable")[: min(FIRST_ROWS, self.max_rows)])
+            self._set_rows(np.argsort(-row_norms(P), kind="stable")[: min(FIRST_ROWS, self.max_rows)])
             P[self._outside()] = 0.0
-            fresh, right = np.zeros(len(self.rows), dtype=bool), B[self.rows]
+            newly_active, right = np.zeros(len(self.rows), dtype=bool), B[self.rows]
         else:
-            fresh = self._choose(P, B - GP, diagonal, beta, epsilon)
+            newly_active = self._select_rows(P, B - GP, diagonal, beta, epsilon)
             right = B[self.rows] - (GP[self.rows] - self._G @ P[self.rows])
         rows, G, at = self.rows, self._G, P[self.rows]
         t = row_sparse.weights(at, epsilon)
         # Rows next to zero would take many steps to get away from there.
-        t[fresh] = np.sqrt(np.mean(t[~fresh] ** 2)) if not fresh.all() else 1.0
+        t[newly_active] = np.sqrt(np.mean(t[~newly_active] ** 2)) if not newly_active.all() else 1.0
 
         def objective(Q: Array) -> float:
             return float(np.vdot(Q, G @ Q - 2.0 * right)) + beta * row_sparse.penalty(Q, epsilon)
@@ -130,40 +130,42 @@ class WorkingSet:
             if (small or steps >= max_iter) and (objective(at) <= begun or steps >= 2 * max_iter):
                 break
         # Rows that leave do so before the next product, which is then that of what stays.
-        norms, left = row_norms(at), right - G @ at
-        weak = (norms <= _WEAK * np.sqrt(np.mean(norms**2))) & (2.0 * row_norms(left) < _INSIDE * beta)
-        at[weak] = _next_to_zero(left[weak], beta, epsilon)
+        norms, gradient = row_norms(at), right - G @ at
+        weak = (norms <= _WEAK * np.sqrt(np.mean(norms**2))) & (2.0 * row_norms(gradient) < _INSIDE * beta)
+        at[weak] = _stationary_rows(gradient[weak], beta, epsilon)
         P[rows] = at
-        self.following[rows] = weak
+        self.inactive[rows] = weak
         return steps
 
-    def settle(self, P: Array, GP: Array, B: Array, beta: float, epsilon: float) -> None:
-        """Rows next to zero and outside the set, in place: ε u g/(√(1 − u²)‖g‖), u = 2‖g‖/β, g a row of B − GP."""
+    def update_inactive_rows(self, P: Array, GP: Array, B: Array, beta: float, epsilon: float) -> None:
+        """Set the inactive rows outside the set, in place, from the gradient B − GP."""
         if not len(self.rows):
             return
-        weak = self._outside() & self.following
-        P[weak] = _next_to_zero(B[weak] - GP[weak], beta, epsilon)
+        weak = self._outside() & self.inactive
+        P[weak] = _stationary_rows(B[weak] - GP[weak], beta, epsilon)
 
-    def _choose(self, P: Array, gradient: Array, diagonal: Array, beta: float, epsilon: float) -> NDArray[np.bool_]:
-        """The next set; gives which of its rows begin anew."""
-        outside, weak = self._outside(), self.following
+    def _select_rows(
+        self, P: Array, gradient: Array, diagonal: Array, beta: float, epsilon: float
+    ) -> NDArray[np.bool_]:
+        """Select the next set; gives which of its rows are newly active."""
+        outside, weak = self._outside(), self.inactive
         relative = 2.0 * row_norms(gradient) / beta
-        left = row_norms(gradient - (beta / row_sparse.weights(P, epsilon))[:, np.newaxis] * P)
-        left[weak] = 0.5 * beta * np.maximum(relative[weak] - 1.0, 0.0)
-        gain = left[outside] ** 2 / np.maximum(diagonal[outside], np.finfo(float).tiny)
+        residual = row_norms(gradient - (beta / row_sparse.weights(P, epsilon))[:, np.newaxis] * P)
+        residual[weak] = 0.5 * beta * np.maximum(relative[weak] - 1.0, 0.0)
+        gain = residual[outside] ** 2 / np.maximum(diagonal[outside], np.finfo(float).tiny)
         self.violation = float(gain.sum())
 
-        joining = np.flatnonzero(outside & weak & (left > 0))
-        joining = joining[np.argsort(-left[joining], kind="stable")][: max(len(self.rows), FIRST_ROWS)]
+        joining = np.flatnonzero(outside & weak & (residual > 0))
+        joining = joining[np.argsort(-residual[joining], kind="stable")][: max(len(self.rows), FIRST_ROWS)]
         if len(joining) or (outside & ~weak).any():
             may_move = ~weak
             may_move[self.rows] |= relative[self.rows] >= _INSIDE
             may_move[joining] = True
             rows = np.flatnonzero(may_move)
-            self._enter(rows[np.argsort(-left[rows], kind="stable")][: self.max_rows])
+            self._set_rows(rows[np.argsort(-residual[rows], kind="stable")][: self.max_rows])
         return np.isin(self.rows, joining)
 
-    def _enter(self, rows: NDArray[np.intp]) -> None:
+    def _set_rows(self, rows: NDArray[np.intp]) -> None:
         self.rows = np.sort(rows)
         self._G = self._gram(self.rows)
 
@@ -173,8 +175,8 @@ class WorkingSet:
         return outside
 
 
-def _next_to_zero(gradient: Array, beta: float, epsilon: float) -> Array:
-    """Rows that follow from their gradient."""
+def _stationary_rows(gradient: Array, beta: float, epsilon: float) -> Array:
+    """Rows next to zero at which the objective is stationary: ε u g/(√(1 − u²)‖g‖), u = 2‖g‖/β."""
     relative = 2.0 * row_norms(gradient) / beta
     factor = 2.0 * epsilon / (beta * np.sqrt(np.maximum(1.0 - relative**2, _EDGE)))
     rows: Array = factor[:, np.newaxis] * gradient

@@ -88,7 +88,7 @@ def test_what_the_exact_forms_load_is_in_their_plans(
     assert done.returncode == 0, done.stderr
     assert "did not converge" in done.stderr
     assert done.stdout.splitlines()[-1] == f"{loads} False"
-    assert get_method(method).exact_loads_trees is loads
+    assert get_method(method).exact_loads_sklearn is loads
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     peak, planned = record["peak_driver_bytes"], record["plan"]["peak_driver_bytes"]
     # Tiles of distances are planned whole, and the libraries of trees with all their pages.

@@ -501,14 +501,14 @@ def test_an_exact_graph_beyond_memory_is_refused(method):
         (
             "mfsir",
             {"step": "fixed"},
-            "step='fixed' is the published form, which has the exact graph: give",
+            "step='fixed' is a published form, which has the exact graph: give",
         ),
         (
             "access-mfs",
             {"variant": "published_code"},
-            "variant='published_code' has the exact graph: give",
+            "variant='published_code' is a published form, which has the exact graph: give",
         ),
-        ("smfs", {"consistency": "none"}, "consistency='none' is the published form, which has the exact graph: give"),
+        ("smfs", {"consistency": "none"}, "consistency='none' is a published form, which has the exact graph: give"),
     ],
 )
 def test_published_forms_have_no_anchors(method, parameters, message):

@@ -16,7 +16,7 @@ from mlfs_dask.primitives.moments import Moments
 from mlfs_dask.primitives.pass_plan import PARAMETER_COPIES
 from mlfs_dask.primitives.passes import CacheableStatistic, Statistic, plan_statistics
 from mlfs_dask.primitives.row_sources import ArrayRows
-from mlfs_dask.runtime import COMPILED_BYTES, PROCESS_BYTES, TREES_BYTES, Resources
+from mlfs_dask.runtime import COMPILED_BYTES, PROCESS_BYTES, SKLEARN_BYTES, Resources
 from mlfs_dask.selectors.costs import (
     MESSAGE_COPIES,
     ROW_ARRAY_COPIES,
@@ -190,11 +190,11 @@ def test_with_a_cluster_the_driver_holds_messages():
 def test_libraries_of_the_driver_count_once(resources, monkeypatch):
     monkeypatch.setattr("mlfs_dask.runtime.driver_compiled_bytes", lambda: COMPILED_BYTES)
     bare = project(Cost(["loop"]), source(), resources).peak_driver_bytes
-    full = project(Cost(["loop"], compiled=True, loads_trees=True), source(), resources).peak_driver_bytes
-    assert full - bare == COMPILED_BYTES + TREES_BYTES
-    loaded = replace(resources, compiled_bytes=0, trees_bytes=0)
+    full = project(Cost(["loop"], compiled=True, loads_sklearn=True), source(), resources).peak_driver_bytes
+    assert full - bare == COMPILED_BYTES + SKLEARN_BYTES
+    loaded = replace(resources, compiled_bytes=0, sklearn_bytes=0)
     monkeypatch.setattr("mlfs_dask.runtime.driver_compiled_bytes", lambda: 0)
-    assert project(Cost(["loop"], compiled=True, loads_trees=True), source(), loaded).peak_driver_bytes == bare
+    assert project(Cost(["loop"], compiled=True, loads_sklearn=True), source(), loaded).peak_driver_bytes == bare
 
 
 def test_passes_tasks_and_bytes_add_up_over_all_times():
@@ -331,5 +331,5 @@ def test_libraries_of_the_driver_and_of_its_readings_are_there_once():
 
     bare = peak(Sized())
     assert peak(Loading()) == bare + COMPILED_BYTES
-    assert peak(Sized(), compiled=True, loads_trees=True) == bare + COMPILED_BYTES + TREES_BYTES
-    assert peak(Loading(), compiled=True, loads_trees=True) == bare + COMPILED_BYTES + TREES_BYTES
+    assert peak(Sized(), compiled=True, loads_sklearn=True) == bare + COMPILED_BYTES + SKLEARN_BYTES
+    assert peak(Loading(), compiled=True, loads_sklearn=True) == bare + COMPILED_BYTES + SKLEARN_BYTES

@@ -110,7 +110,9 @@ def test_numbers_that_are_none_are_refused():
 def test_columns_that_belong_together_take_one_step():
     A, b = system(spread=1.5)
     whole = np.kron(A, np.eye(4)) + np.kron(np.eye(30), np.ones((4, 4)))
-    found = conjugate_gradients(lambda P, _: (whole @ P.reshape(-1, 1)).reshape(30, 4), b, tol=1e-11, together=True)
+    found = conjugate_gradients(
+        lambda P, _: (whole @ P.reshape(-1, 1)).reshape(30, 4), b, tol=1e-11, single_system=True
+    )
     assert found.x == pytest.approx(np.linalg.solve(whole, b.ravel()).reshape(30, 4), abs=1e-7)
     assert found.residuals.shape == found.converged.shape == (1,)
     one = conjugate_gradients(lambda P, _: whole @ P, b.reshape(-1, 1).copy(), tol=1e-11)
@@ -121,7 +123,7 @@ def test_columns_that_belong_together_take_one_step():
 def test_arguments_stay_as_they_are(together):
     A, b = system(spread=1.0)
     right, start = b.copy(), np.ones_like(b)
-    conjugate_gradients(lambda P, _: A @ P, b, x0=start, together=together)
+    conjugate_gradients(lambda P, _: A @ P, b, x0=start, single_system=together)
     assert (b == right).all()
     assert (start == 1).all()
 

@@ -32,10 +32,10 @@ def solved(G, B, beta, max_rows, *, rounds=60, sizes=None):
     values = []
     for _ in range(rounds):
         GP = G @ P
-        working.settle(P, GP, B, beta, epsilon)
+        working.update_inactive_rows(P, GP, B, beta, epsilon)
         working.step(P, GP, B, beta, epsilon, diagonal=np.diag(G), max_iter=30, tol=1e-12)
         values.append(np.vdot(P, G @ P - 2 * B) + beta * row_sparse.penalty(P, epsilon))
-    working.settle(P, G @ P, B, beta, epsilon)
+    working.update_inactive_rows(P, G @ P, B, beta, epsilon)
     return P, epsilon, values, working
 
 
@@ -94,7 +94,7 @@ def test_rows_that_join_get_away_from_zero_in_a_few_steps(monkeypatch):
     working = WorkingSet(lambda rows: G[np.ix_(rows, rows)], 30, 30)
     for _ in range(4):
         GP = G @ P
-        working.settle(P, GP, B, 60.0, epsilon)
+        working.update_inactive_rows(P, GP, B, 60.0, epsilon)
         working.step(P, GP, B, 60.0, epsilon, diagonal=np.diag(G), max_iter=2, tol=None)
     best = solved(G, B, 60.0, 30)[2][-1]
     value = np.vdot(P, G @ P - 2 * B) + 60.0 * row_sparse.penalty(P, epsilon)
