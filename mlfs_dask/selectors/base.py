@@ -46,6 +46,9 @@ SHOWN_LABELS = 5
 #: `n_features_to_select` where the data has to tell.
 AUTO = "auto"
 
+#: Significant bits of scores: twelve digits.
+SCORE_BITS = 40
+
 #: One in so many resamples lies below the interval of a feature's ranks, and one above.
 RANK_TAIL = 20
 
@@ -201,6 +204,8 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
     keeps_checkpoints: ClassVar[bool] = False
     #: Whether the best 10 features are not the first 10 of the best 20: a choice is learnt for one k.
     choice_depends_on_k: ClassVar[bool] = False
+    #: Whether scores rest on counts, which are the same bits wherever a feature stands; others are rounded.
+    scores_from_counts: ClassVar[bool] = False
     #: Whether it learns from shuffled and resampled rows too (`mlfs_dask.selectors.resampling`).
     resamples_rows: ClassVar[bool] = False
     #: Where a fit leaves `labels_`, (n, q): the value above which a label applies. None: labels are not recovered.
@@ -381,8 +386,8 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
             peak_worker = max((record.peak_worker_bytes for record in records), default=0)
         for warning in outcome.warnings:
             warnings.warn(warning, stacklevel=_caller_level())
-        self.scores_ = outcome.scores
-        self.ranking_ = rank(outcome.scores) if outcome.ranking is None else outcome.ranking
+        self.scores_ = outcome.scores if self.scores_from_counts else round_scores(outcome.scores)
+        self.ranking_ = rank(self.scores_) if outcome.ranking is None else outcome.ranking
         if outcome.discovered is not None:
             self.ranking_ = self.ranking_[np.argsort(~outcome.discovered[self.ranking_], kind="stable")]
         self.support_ = np.zeros(profile.d, dtype=bool)
@@ -724,6 +729,19 @@ def never_positive_warnings(
             f"no {known}positive row ({where}). {consequence}"
         )
     ]
+
+
+def round_scores(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Scores to `SCORE_BITS` significant bits, of which the last others depend on where in a block a feature stands.
+
+    Features that are copies of one another then tie, nearly always, whatever the chunks.
+
+    >>> round_scores(np.array([0.1 + 0.2, 0.3])).tolist()
+    [0.3000000000001819, 0.3000000000001819]
+    """
+    mantissa, exponent = np.frexp(scores)
+    rounded: NDArray[np.float64] = np.ldexp(np.rint(np.ldexp(mantissa, SCORE_BITS)), exponent - SCORE_BITS)
+    return rounded
 
 
 def rank(scores: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -57,6 +57,8 @@ class CountingSelector(ResamplingSelector):
     labels are counted, are those of the rows as they are in every replicate.
     """
 
+    scores_from_counts = True
+
     passes = (
         "1 (+1 for ranges of data without them, +1 for quantile edges, +1 over the labels alone for -k auto; more when "
         "tiled)"

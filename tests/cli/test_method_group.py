@@ -80,7 +80,7 @@ def test_names_of_methods_may_be_in_capitals_everywhere(
         ("elc", ("--lambda", "-1"), "mlfs: --lambda must be a non-negative number; got -1.0"),
         ("elc", ("--max-iter", "0"), "mlfs: --max-iter must be a whole number of at least 1; got 0"),
         ("enm", ("--bins", "1"), "mlfs: --bins must be between 2 and"),
-        ("mfsir", ("--step", "fixed", "--graph", "anchors"), "--step fixed is the published form, which has the exact"),
+        ("mfsir", ("--step", "fixed", "--graph", "anchors"), "--step fixed is a published form, which has the exact"),
         ("mfsir", ("--n-latent", "9"), "mlfs: --n-latent is 9, but there are 2 labels"),
         ("elc", ("--workers", "0"), "mlfs: --workers must be at least 1; it is 0"),
         ("elc", ("--in-process", "--workers", "2"), "mlfs: --workers and --in-process name different places"),
