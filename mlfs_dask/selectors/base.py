@@ -669,7 +669,14 @@ def count_kept(n_features_to_select: int | float | str | None, d: int, *, name: 
 
 
 def uninformative_warning(
-    title: str, *, constant: int, d: int, alike: int, q: int, otherwise: str = "no feature goes with any label"
+    title: str,
+    *,
+    constant: int,
+    d: int,
+    alike: int,
+    q: int,
+    otherwise: str = "no feature goes with any label",
+    weighs_features: bool = False,
 ) -> UserWarning:
     """The warning of a method to which all features are alike.
 
@@ -683,6 +690,8 @@ def uninformative_warning(
         Labels that are the same in every row, and all.
     otherwise : str
         The reason where neither all features nor all labels are.
+    weighs_features : bool
+        Whether the method weighs features against one another, which labels have no part in.
     """
     reasons = []
     if constant == d:
@@ -691,10 +700,10 @@ def uninformative_warning(
         same = "the only label is" if q == 1 else f"all {q:,} labels are"
         reasons.append(f"{same} the same in every row")
     reason = " and ".join(reasons) or otherwise
-    return UserWarning(
-        f"{title} can tell no feature from another: {reason}. All features get the same score, and the ranking is "
-        "their order in the data."
-    )
+    consequence = "All features get the same score, and the ranking is their order in the data."
+    if weighs_features and constant < d:
+        consequence = "The ranking is by what features share with one another alone."
+    return UserWarning(f"{title} can tell no feature from another: {reason}. {consequence}")
 
 
 def never_positive_warnings(

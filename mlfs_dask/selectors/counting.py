@@ -283,7 +283,8 @@ class CountingSelector(ResamplingSelector):
         constant, alike = (int(np.count_nonzero(entropy == 0)) for entropy in (feature_entropy, label_entropies))
         if constant < d and alike < q:
             return []
-        return [uninformative_warning(self.method, constant=constant, d=d, alike=alike, q=q)]
+        weighs = not self.resamples_rows
+        return [uninformative_warning(self.method, constant=constant, d=d, alike=alike, q=q, weighs_features=weighs)]
 
     def _combine(
         self,

@@ -23,7 +23,7 @@ from mlfs_dask.blocks.label_space import (
 from mlfs_dask.errors import parameter
 from mlfs_dask.primitives.products import LabelMoments
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import Scores, rank, uninformative_warning
+from mlfs_dask.selectors.base import Scores, rank, round_scores, uninformative_warning
 from mlfs_dask.selectors.costs import Cost, PassRunner, Work
 from mlfs_dask.selectors.estimator import ConvergenceWarning
 from mlfs_dask.selectors.products import ProductsSelector
@@ -228,7 +228,7 @@ class ELC(ProductsSelector):
         solution = self._solve(A if whole else A[:, varying], Gamma, screen[varying], min(k, len(varying)))
         scores = np.full(d, -1.0)
         scores[varying] = combined_scores(solution.mask, solution.residual, screen[varying])
-        extra |= _diagnostics(A, S, sums, rank(scores)[:k])
+        extra |= _diagnostics(A, S, sums, rank(round_scores(scores))[:k])
         n_free = int(solution.mask.sum())
         scales = {
             "the residual in the loop (Eq. 14)": n_free,

@@ -98,7 +98,9 @@ class MDDM(ProductsFilter):
     def _check_parameters(self) -> None:
         self._check_values(least={"gram_cap": 0})
         if self.mu >= 1:
-            raise UsageError(f"{parameter('mu')} must be below 1, or features that repeat others have no scores; got 1")
+            raise UsageError(
+                f"{parameter('mu')} must be below 1, or features that repeat others have no scores; got {self.mu:g}"
+            )
 
     def _statistics(self, profile: Profile) -> list[MergeableStatistic]:
         statistics = super()._statistics(profile)

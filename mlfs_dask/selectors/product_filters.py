@@ -148,7 +148,7 @@ def _class_scatters(sums: LabelMoments, classes: FeatureMoments) -> tuple[Array,
     """
     about_rows, total = np.zeros((2, len(sums.m2)))
     for products, count in zip(sums.products, sums.positives.tolist(), strict=True):
-        if count > 0:
+        if 0 < count < sums.n:  # sums of a label that all rows have are rounding
             about_rows += products**2 / count
             total += products
     return about_rows, np.maximum(about_rows - total**2 / (classes.n or 1), 0.0)

@@ -159,7 +159,9 @@ class SPFS(PairwiseSelector):
         if not preserved_similarity.any():
             alike = int(np.count_nonzero((sums.positives == 0) | (sums.positives == sums.n)))
             warnings.append(
-                uninformative_warning("SPFS", constant=int(constant.sum()), d=d, alike=alike, q=len(sums.positives))
+                uninformative_warning(
+                    "SPFS", constant=int(constant.sum()), d=d, alike=alike, q=len(sums.positives), weighs_features=True
+                )
             )
         return Scores(scores, extra=extra, warnings=warnings)
 

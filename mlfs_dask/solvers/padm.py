@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask import runtime
 from mlfs_dask.blocks.proximal import row_norms, shrink_rows
+from mlfs_dask.errors import MlfsError, parameter
 
 #: Two residuals closer than this share of the largest count as equal, so that the mask does not follow rounding.
 _RESOLUTION = 1e-9
@@ -235,31 +236,37 @@ def solve_published(
     swaps: list[int] = []
     residual = np.zeros(d)
     converged = False
-    for t in range(1, max_iter + 1):
-        U = shrink_rows(W + V / beta, lambda_ / beta)  # Eq. 9
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # where V doubles for too long
+        for t in range(1, max_iter + 1):
+            U = shrink_rows(W + V / beta, lambda_ / beta)  # Eq. 9
 
-        Omega = np.zeros((d, q))
-        Omega[mask] = A[:, mask].T @ (A[:, mask] @ W[mask] - Gamma)
-        W_new = tau / (beta * tau + 1.0) * (beta * U + V + (W - tau * Omega) / tau)  # Eq. 13
+            Omega = np.zeros((d, q))
+            Omega[mask] = A[:, mask].T @ (A[:, mask] @ W[mask] - Gamma)
+            W_new = tau / (beta * tau + 1.0) * (beta * U + V + (W - tau * Omega) / tau)  # Eq. 13
 
-        residual = squares * np.einsum("fc,fc->f", W_new, W_new)  # Eq. 14
-        residual -= 2.0 * np.einsum("fc,fc->f", W_new, C)
-        best = best_mask(residual, k, preference)
-        swaps.append(int((best & ~mask).sum()))
-        mask = best
+            residual = squares * np.einsum("fc,fc->f", W_new, W_new)  # Eq. 14
+            residual -= 2.0 * np.einsum("fc,fc->f", W_new, C)
+            best = best_mask(residual, k, preference)
+            swaps.append(int((best & ~mask).sum()))
+            mask = best
 
-        V = V - beta * (W_new - U)  # Eq. 15
-        tau = _ratio(1.0, float(row_norms(A.T @ (A @ V)).max()))  # Appendix B
+            V = V - beta * (W_new - U)  # Eq. 15
+            tau = _ratio(1.0, float(row_norms(A.T @ (A @ V)).max()))  # Appendix B
 
-        step, norm = float(np.linalg.norm(W_new - W)), float(np.linalg.norm(W_new))
-        gaps.append(_ratio(float(np.linalg.norm(W_new - U)), norm))
-        W = W_new
-        fit = float(np.linalg.norm(A[:, mask] @ W[mask] - Gamma))
-        objective.append(0.5 * fit * fit + lambda_ * float(row_norms(U).sum()))
-        runtime.emit("step", number=t, objective=objective[-1])
-        if step <= tol and t > 1:
-            converged = True
-            break
+            step, norm = float(np.linalg.norm(W_new - W)), float(np.linalg.norm(W_new))
+            gaps.append(_ratio(float(np.linalg.norm(W_new - U)), norm))
+            W = W_new
+            fit = float(np.linalg.norm(A[:, mask] @ W[mask] - Gamma))
+            objective.append(0.5 * fit * fit + lambda_ * float(row_norms(U).sum()))
+            if not np.isfinite(objective[-1]):
+                raise MlfsError(
+                    f"ELC as published diverged in iteration {t}: the objective is not finite\n  cure: take "
+                    f"{parameter('variant', 'corrected')}, or a larger {parameter('beta')}"
+                )
+            runtime.emit("step", number=t, objective=objective[-1])
+            if step <= tol and t > 1:
+                converged = True
+                break
     return Solution(W, mask, residual, objective, gaps, swaps, converged)
 
 

@@ -20,7 +20,7 @@ from mlfs_dask import runtime
 from mlfs_dask.blocks.label_space import standardised_products
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.diagnostics import diagnose
-from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
+from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, UsageError
 from mlfs_dask.primitives import products
 from mlfs_dask.primitives.row_sources import ArrayRows
 from mlfs_dask.runtime import Resources
@@ -398,3 +398,13 @@ def test_small_data_takes_few_steps(emotions):
     report = ELC(20).fit(*emotions).report_
     assert report.passes == 1
     assert report.iterations <= 900  # 587 when this was written
+
+
+def test_the_published_form_that_diverges_says_so():
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(200, 12))
+    Y = (X[:, :4] + rng.normal(size=(200, 4)) > 0.6).astype(int)
+    with pytest.raises(
+        MlfsError, match=r"ELC as published diverged in iteration \d+: .* not finite\n  cure: take variant="
+    ):
+        ELC(4, variant="published").fit(X, Y)

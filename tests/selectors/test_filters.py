@@ -224,3 +224,21 @@ def test_a_copy_of_a_feature_comes_after_it_wherever_it_stands(method):
         assert expected.scores_[8] == expected.scores_[0]
         for rows in (sp.csr_array(X), da.from_array(X, chunks=(70, 9))):
             assert get_method(method)(9).fit(rows, Y).ranking_.tolist() == expected.ranking_.tolist()
+
+
+@pytest.mark.parametrize("method", ["fisher", "mfs-f"])
+def test_labels_that_all_rows_have_tell_nothing(method):
+    X = np.random.default_rng(3).normal(size=(120, 9))
+    for form in (np.asarray, sp.csr_array):
+        with pytest.warns(UserWarning, match="all 4 labels are the same in every row. All features get the same"):
+            found = get_method(method)(4).fit(form(X), np.ones((120, 4), int))
+        assert found.ranking_.tolist() == list(range(9))
+
+
+@pytest.mark.parametrize("method", ["ami", "mico", "mrmr", "spfs"])
+def test_methods_that_weigh_features_say_that_this_is_all_they_rank_by(method):
+    X = np.random.default_rng(3).normal(size=(120, 9))
+    with pytest.warns(
+        UserWarning, match="all 4 labels are the same in every row. The ranking is by what features share"
+    ):
+        get_method(method)(4).fit(X, np.ones((120, 4), int))
