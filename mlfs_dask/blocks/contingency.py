@@ -21,6 +21,9 @@ Array = NDArray[np.float64]
 #: Of an array of features and pairs of labels that is worked on at a time: some of them stay in a processor's cache.
 PAIR_BYTES = 256 << 10
 
+#: Share of the sum of weights by which a sum of them has to differ from what is expected: less is rounding.
+LEAST_DIFFERENCE = 1e-12
+
 
 @dataclass(frozen=True)
 class CountFormula(ABC):
@@ -92,9 +95,13 @@ class AssignedChiSquare(CountFormula):
         for observed in joint:
             # The rows that have the code, each with weight 1: the sum over their labels.
             share = observed.sum(axis=0) / total
+            terms = np.zeros_like(score)
             for count, own in zip(positives.tolist(), observed, strict=True):
                 expected = share * count
-                score += _ratio((own - expected) ** 2, expected)
+                difference = own - expected
+                difference[np.abs(difference) <= LEAST_DIFFERENCE * total] = 0.0
+                terms += _ratio(difference**2, expected)
+            score += terms
         return score
 
 
@@ -125,10 +132,14 @@ class OddsRatio(CountFormula):
         for label, count in enumerate(positives.tolist()):
             if not 0 < count < n:
                 continue
+            terms = np.zeros_like(score)
             for own, rows, both in zip(share, marginal, joint[:, label], strict=True):
                 code_alone, label_alone = rows - both, count - both
                 neither = n - rows - label_alone
-                score += own * np.abs(np.log((both + s) * (neither + s) / ((code_alone + s) * (label_alone + s))))
+                agreeing, differing = (both + s) * (neither + s), (code_alone + s) * (label_alone + s)
+                # The larger by the smaller: |log| of a code and of its complement are the same bits.
+                terms += own * np.log(np.maximum(agreeing, differing) / np.minimum(agreeing, differing))
+            score += terms
         return score
 
 

@@ -1,7 +1,8 @@
 """Counts to entropies and mutual information, in natural logarithms.
 
-H = log n - (1/n) sum of c log c over the counts c. Sums over codes and labels run in ascending order, so that
-equal counts give equal bits however the work was cut.
+H = log n - (1/n) sum of c log c over the counts c. Sums over codes run in ascending order, within each over the other
+variable's, so that equal counts give equal bits however the work was cut, and a 0/1 feature those of its complement
+(a + b = b + a).
 """
 
 from __future__ import annotations
@@ -24,22 +25,35 @@ def count_log_count(counts: NDArray[Any]) -> NDArray[np.float64]:
     return logs
 
 
-def entropy_of_counts(counts: NDArray[Any], n: int | float) -> NDArray[np.float64]:
+def sum_count_log_counts(counts: NDArray[Any], axes: int = 1) -> NDArray[np.float64]:
+    """Sum of c log c over the first axes, the last of them first.
+
+    >>> sum_count_log_counts(np.array([[2, 4], [2, 0]])).round(6).tolist()
+    [2.772589, 5.545177]
+    """
+    if axes == 0:
+        return count_log_count(counts)
+    total = np.zeros(counts.shape[axes:], dtype=np.float64)
+    for state in counts:
+        total += sum_count_log_counts(state, axes - 1)
+    return total
+
+
+def entropy_of_counts(counts: NDArray[Any], n: int | float, axes: int = 1) -> NDArray[np.float64]:
     """Entropy of each column of a table of counts over states.
 
     Parameters
     ----------
     counts : int or float array, shape (states, ...)
-        Summing to n over the first axis.
+        Summing to n over the first axes.
     n : int or float
+    axes : int
+        Number of axes that are states: those of one variable in the first, of another in the second.
 
     >>> entropy_of_counts(np.array([[2, 4], [2, 0]]), 4).round(6).tolist()
     [0.693147, 0.0]
     """
-    total = np.zeros(counts.shape[1:], dtype=np.float64)
-    for state in counts:
-        total += count_log_count(state)
-    entropy: NDArray[np.float64] = np.log(n) - total / n
+    entropy: NDArray[np.float64] = np.log(n) - sum_count_log_counts(counts, axes) / n
     entropy[entropy <= rounding_error(n)] = 0.0
     return entropy
 
@@ -73,8 +87,9 @@ def mutual_information(
     label = entropy_of_counts(np.stack([label_positives, n - label_positives]), n)
     total = np.zeros(joint.shape[1:], dtype=np.float64)
     for code in range(joint.shape[0]):
-        total += count_log_count(joint[code])
-        total += count_log_count(marginal[code][None, :] - joint[code])
+        states = count_log_count(joint[code])
+        states += count_log_count(marginal[code][None, :] - joint[code])
+        total += states
     joint_entropy = np.log(n) - total / n
     information = feature[None, :] + label[:, None] - joint_entropy
     information[information <= rounding_error(n)] = 0.0

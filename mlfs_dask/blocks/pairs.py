@@ -173,13 +173,12 @@ def pair_terms(
                 add_interactions(terms[1], some, ptr, *pairs, logs, *sizes, *entropies)
             continue
         N_fs = _with_reference(pairs.codes[:, codes], pairs.alone[:, np.newaxis], axis=1)  # (K, K_s, partners, w)
-        N_fs = N_fs.reshape(-1, len(some), w)
-        shared = H_f + H_s[:, np.newaxis] - entropy_of_counts(N_fs, n)
+        shared = H_f + H_s[:, np.newaxis] - entropy_of_counts(N_fs, n, axes=2)
         shared[shared <= error] = 0.0
         terms[0, some] = shared
         if H_sl is not None:
             N_fsl = _with_reference(pairs.both[:, codes], pairs.labels[:, np.newaxis], axis=1)
-            H_fsl = _entropy_with_labels(N_fs[:, :, np.newaxis], N_fsl.reshape(-1, len(some), q, w), n)
+            H_fsl = _entropy_with_labels(N_fs[:, :, :, np.newaxis], N_fsl, n, axes=2)
             of_label = shared[:, np.newaxis] + H_l - H_fl - H_sl[..., np.newaxis] + H_fsl
             of_label[np.abs(of_label) <= error] = 0.0
             # Added one after the other, which `sum` does not do for a single feature: the same bits for any w.
@@ -206,11 +205,23 @@ def _with_reference(counts: NDArray[Any], total: Any, axis: int = 0) -> NDArray[
     return np.concatenate([reference, counts], axis=axis)
 
 
-def _entropy_with_labels(states: NDArray[Any], with_label: NDArray[Any], n: int | float) -> NDArray[np.float64]:
-    """Joint entropy of states and each label, from counts of every state, (S, 1, ...), and of both, (S, q, ...)."""
-    total = np.zeros(with_label.shape[1:])
-    for alone, both in zip(states, with_label, strict=True):
-        total += count_log_count(both)
-        total += count_log_count(alone - both)
-    entropy: NDArray[np.float64] = np.log(n) - total / n
+def _entropy_with_labels(
+    states: NDArray[Any], with_label: NDArray[Any], n: int | float, axes: int = 1
+) -> NDArray[np.float64]:
+    """Joint entropy of states and each label, from counts of every state, (S, 1, ...), and of both, (S, q, ...).
+
+    States of two variables are in two axes.
+    """
+    entropy: NDArray[np.float64] = np.log(n) - _sum_with_labels(states, with_label, axes) / n
     return entropy
+
+
+def _sum_with_labels(states: NDArray[Any], with_label: NDArray[Any], axes: int) -> NDArray[np.float64]:
+    if axes == 0:
+        logs = count_log_count(with_label)
+        logs += count_log_count(states - with_label)
+        return logs
+    total = np.zeros(with_label.shape[axes:])
+    for alone, both in zip(states, with_label, strict=True):
+        total += _sum_with_labels(alone, both, axes - 1)
+    return total

@@ -28,9 +28,10 @@ def set_information(  # type: ignore[no-untyped-def]
                 state = alone[v, f]
                 for s in range(first, last):
                     state -= codes[v, s, f]
-                total += logs[state]
+                of_code = logs[state]
                 for s in range(first, last):
-                    total += logs[codes[v, s, f]]
+                    of_code += logs[codes[v, s, f]]
+                total += of_code
             H_fs = log_n - total / n
             if H_fs <= error:
                 H_fs = 0.0
@@ -59,12 +60,11 @@ def add_interactions(  # type: ignore[no-untyped-def]
                     for s in range(first, last):
                         state -= codes[v, s, f]
                         with_label -= both[v, s, label, f]
-                    total += logs[with_label]
-                    total += logs[state - with_label]
+                    of_code = logs[with_label] + logs[state - with_label]
                     for s in range(first, last):
                         with_label = both[v, s, label, f]
-                        total += logs[with_label]
-                        total += logs[codes[v, s, f] - with_label]
+                        of_code += logs[with_label] + logs[codes[v, s, f] - with_label]
+                    total += of_code
                 H_fsl = log_n - total / n
                 interaction = shared[i, f] + H_l[label] - H_fl[label, f] - H_sl[i, label] + H_fsl
                 if abs(interaction) > error:

@@ -49,7 +49,7 @@ from mlfs_dask.primitives.scaling import standard_scaling
 from mlfs_dask.row_subset import RowSubset
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import METHODS, get_method, method_name
-from mlfs_dask.selectors.base import BaseSelector, Scores, rank, round_scores, unknown_labels_error
+from mlfs_dask.selectors.base import BaseSelector, Scores, rank, unknown_labels_error
 from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, Work, project, require_driver
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.selectors.pairwise import MAX_ALL_PAIRS
@@ -206,7 +206,6 @@ class AutoSelector(BaseSelector):
     title = "The method that held-out rows favour"
     paper = "Stone 1974, Journal of the Royal Statistical Society B 36, 111"
     doi = "10.1111/j.2517-6161.1974.tb00994.x"
-    supervision = "supervised"
     choice_depends_on_k = True
     scores_from_counts = True  # rounded if those of the chosen method are
     passes = "1 (+1 for ranges of data without them)"
@@ -450,7 +449,7 @@ class AutoSelector(BaseSelector):
             "judged_rows": n_judged,
             "left_out": left_out,
         }
-        scores = outcome.scores if chosen.selector.scores_from_counts else round_scores(outcome.scores)
+        scores = chosen.selector._ranked_by(outcome.scores)
         return replace(outcome, scores=scores, extra={**outcome.extra, **extra})
 
     def _measured(self, passes: PassRunner) -> RowSource:

@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse as sp
 
 from mlfs_dask import checkpoints, runtime
 from mlfs_dask.admission import refused_workers
@@ -191,7 +192,7 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
     paper: ClassVar[str]
     doi: ClassVar[str]
     #: What labels it needs: "supervised", "semi-supervised", "unsupervised"; and whether they may be unknown.
-    supervision: ClassVar[str]
+    supervision: ClassVar[str] = "supervised"
     #: How many passes over X, in words.
     passes: ClassVar[str]
     #: How memory grows, in words, with the size letters.
@@ -323,8 +324,8 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         y : array-like, shape (n, q) or (n,)
             Labels 1, 0, and -1 for unknown; where dense labels are 1 and -1 alone, -1 is negative. A single column may
             hold classes, among which -1 is unknown, too: two of them are one label, and of more each is a label. None
-            with a Dataset, and with AnnData whose labels are in `obsm["labels"]`; of AnnData also the name of a column
-            of `obs`.
+            with a Dataset, with AnnData whose labels are in `obsm["labels"]`, and for methods without supervision; of
+            AnnData also the name of a column of `obs`.
 
         Returns
         -------
@@ -386,7 +387,7 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
             peak_worker = max((record.peak_worker_bytes for record in records), default=0)
         for warning in outcome.warnings:
             warnings.warn(warning, stacklevel=_caller_level())
-        self.scores_ = outcome.scores if self.scores_from_counts else round_scores(outcome.scores)
+        self.scores_ = self._ranked_by(outcome.scores)
         self.ranking_ = rank(self.scores_) if outcome.ranking is None else outcome.ranking
         if outcome.discovered is not None:
             self.ranking_ = self.ranking_[np.argsort(~outcome.discovered[self.ranking_], kind="stable")]
@@ -397,7 +398,9 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         if outcome.q_values is not None:
             self.q_values_ = outcome.q_values
         if outcome.resampled_scores is not None:
-            self.rank_intervals_, self.selection_frequency_ = rank_stability(outcome.resampled_scores, k)
+            self.rank_intervals_, self.selection_frequency_ = rank_stability(
+                self._ranked_by(outcome.resampled_scores), k
+            )
         if hasattr(self, "max_iter"):
             self.n_iter_ = max(1, outcome.iterations)  # scikit-learn expects at least one
         self.report_ = Report(
@@ -424,6 +427,10 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
             warnings=[str(warning) for warning in outcome.warnings],
         )
         return self
+
+    def _ranked_by(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The scores without digits that are rounding."""
+        return scores if self.scores_from_counts else round_scores(scores)
 
     def transform(self, X: Any) -> Any:
         """The chosen columns, in the order of X.
@@ -485,7 +492,7 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         tags.input_tags.allow_nan = self.missing != "error"
-        tags.target_tags.required = True
+        tags.target_tags.required = self.supervision != "unsupervised"
         tags.target_tags.multi_output = True
         return tags
 
@@ -499,7 +506,8 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
             self._set_features(source.profile.d, feature_names)
             self._label_names = label_names
             return source, store_of(source, X.subset_record if is_dataset(X) else None)
-        if y is None:
+        supervised = self.supervision != "unsupervised"
+        if y is None and supervised:
             raise DataError(
                 f"This {type(self).__name__} estimator requires y to be passed, but the target y is None",
                 cure="fit(X, Y) with Y of shape (n, q); a Dataset brings its own labels",
@@ -520,9 +528,12 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
             X = validate_data(self, X, accept_sparse="csr", ensure_all_finite=False)
             if feature_names is not None:
                 self._set_features(int(X.shape[1]), feature_names)
-        Y = y if is_dask_array(y) and y.ndim == 2 else label_matrix(y)
-        source = as_rows(X, Y)
-        if source.profile.n < 1 or source.profile.d < 1 or source.profile.q < 1:
+        if y is None:
+            y = _no_labels(X)
+        elif not (is_dask_array(y) and y.ndim == 2):
+            y = label_matrix(y)
+        source = as_rows(X, y)
+        if source.profile.n < 1 or source.profile.d < 1 or (source.profile.q < 1 and supervised):
             raise DataError(
                 f"X has shape {(source.profile.n, source.profile.d)} and Y {source.profile.q} columns; "
                 "at least one row, feature and label are needed"
@@ -602,7 +613,7 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
     def _refuse_lost_digits(self, profile: Profile, mean: NDArray[np.float64], m2: NDArray[np.float64]) -> None:
         """Refuse features of sparse X whose variance has less than six digits beside the square of their mean.
 
-        A sparse X is summed about zero, for X'X as for distances of rows; a dense one is shifted first.
+        A sparse X is summed about zero, for X'X and Y'X as for distances of rows; a dense one is shifted first.
         """
         if not profile.sparse:
             return
@@ -612,10 +623,19 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
             deviations = abs(mean[first]) / np.sqrt(m2[first] / profile.total)
             raise DataError(
                 f"a feature of sparse X with mean {mean[first]:.3g} lies {deviations:.2g} standard deviations from "
-                "zero, too far for sums about zero to keep its variance",
+                "zero, too far for sums about zero to keep its digits",
                 column=self._first_column(lost),
                 cure="subtract a constant from the feature, convert with `--storage dense`, or leave it out",
             )
+
+
+def _no_labels(X: Any) -> Any:
+    """Labels of the rows of X, shape (n, 0)."""
+    if is_dask_array(X):
+        import dask.array as da
+
+        return da.zeros((X.shape[0], 0), dtype=np.int8, chunks=(X.chunks[0], (0,)))
+    return sp.csr_array((X.shape[0], 0), dtype=np.int8)
 
 
 def _caller_level() -> int:

@@ -395,7 +395,6 @@ COUNTING_PARAMETERS = (
 class AllLabelsSelector(CountingSelector):
     """Base class of the selectors that count every label and have no other parameters than those of counting."""
 
-    supervision = "supervised"
     memory = "worker: 4 bytes * d * (codes - 1) * (q + 1)"
 
     def __init__(

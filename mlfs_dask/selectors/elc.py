@@ -128,7 +128,6 @@ class ELC(ProductsSelector):
     title = "Embedding label correlations"
     paper = "Wang et al. 2020, Applied Sciences 10, 8093"
     doi = "10.3390/app10228093"
-    supervision = "supervised"
     choice_depends_on_k = True
     typical_iterations = TYPICAL_ITERATIONS
     passes = "1 (+1 over the labels alone for -k auto)"

@@ -97,7 +97,6 @@ class InformationTerms:
 class GlobalSelector(PairwiseSelector, CountingSelector):
     """Base class of methods that weigh all features at once. A subclass gives the weights (`_weigh`)."""
 
-    supervision = "supervised"
     resamples_rows = False
     passes = "1 (2 or more with landmarks; +1 for ranges of data without them, +1 for quantile edges)"
     #: Whether it takes pairs of labels.

@@ -70,7 +70,6 @@ class GreedySelector(InformationSelector):
     A subclass gives the criterion (`_criterion`), and what of a pair it needs (`_of_pairs`).
     """
 
-    supervision = "supervised"
     aggregate = "sum"
     resamples_rows = False
     passes = "2 to 1 + k/5 (+1 for ranges of data without them, +1 for quantile edges)"

@@ -75,7 +75,6 @@ class LabelEntropy(InformationSelector):
     title = "Entropy-based label selection"
     paper = "Lee & Kim 2016, Entropy 18, 405"
     doi = "10.3390/e18110405"
-    supervision = "supervised"
     memory = "worker: 4 bytes * d * (codes - 1) * (p + 1)"
     aggregate = "sum"
 

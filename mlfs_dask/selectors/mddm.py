@@ -127,11 +127,6 @@ class MDDM(ProductsFilter):
             return (directions,)
         return directions, HeldArray("C and its factor", "2 d d", first="scores")
 
-    def _check_sums(self, sums: LabelMoments, profile: Profile) -> None:
-        super()._check_sums(sums, profile)
-        if self.constraint == "subspace":
-            self._refuse_lost_digits(profile, sums.mean, sums.m2)
-
     def _score_features(self, sums: LabelMoments, *others: Any) -> Array:
         std = sums.std
         factor = np.divide(1.0, std, out=np.zeros_like(std), where=std > 0)

@@ -163,7 +163,6 @@ class MFSIR(IterativeSelector):
     title = "Implicit regularisation with latent labels"
     paper = "Mansouri, Benabdeslem & Benkabou 2024, arXiv:2411.11436"
     doi = "10.48550/arXiv.2411.11436"
-    supervision = "supervised"
     passes = "2 + 1 an iteration (above the Gram cap 3 to 9 more); with the exact graph 1"
     memory = (
         "worker: 8 bytes * (2 d l + 2 d m) (8 d² more below the Gram cap); driver: the same and 80 d l bytes; with the "

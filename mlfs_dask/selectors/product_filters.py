@@ -203,8 +203,8 @@ class MultiLabelF(_ClassFilter):
 
     F = ((n - K) / (K - 1)) * S_b / S_w of the class-wise scatters of a feature: S_b is that of the labels' means about
     the mean of the labels' rows, in which a row counts for each of its labels, S_w that of the rows about the means of
-    their labels; K is the number of labels that occur. One label alone has nothing to be compared with, and gives 0. Of
-    a feature that is constant in every class, S_w is taken as 1e-12 of the whole scatter.
+    their labels; K is the number of labels that occur, and n - K at least 1. One label alone has nothing to be compared
+    with, and gives 0. Of a feature that is constant in every class, S_w is taken as 1e-12 of the whole scatter.
 """
         + PRODUCTS_PARAMETERS
         + """

@@ -70,6 +70,7 @@ class ProductsSelector(ResamplingSelector):
         if sums.unknown.any():
             raise unknown_labels_error(self, sums.unknown)
         self._refuse_broken_features(sums.mean, sums.m2)
+        self._refuse_lost_digits(profile, sums.mean, sums.m2)
 
 
 #: Documentation of the parameters that every `ProductsFilter` has.
@@ -94,7 +95,6 @@ PRODUCTS_PARAMETERS = """
 class ProductsFilter(ProductsSelector):
     """Base class of filters whose scores are a formula of moments and cross-products."""
 
-    supervision = "supervised"
     passes = "1 (+1 over the labels alone for -k auto)"
     memory = "worker and driver: 8 bytes * (q * d + q²)"
 

@@ -83,7 +83,6 @@ class ReliefF(BaseSelector):
     title = "ReliefF of label sets (PPT)"
     paper = "Kononenko 1994, ECML, 171-182; Read 2008, NZCSRSC, 143-150"
     doi = "10.1007/3-540-57868-4_57"
-    supervision = "supervised"
     passes = "1"
     memory = "driver: the sample of m rows, of dense rows 16 bytes * m * d, and 8 KiB * m"
 

@@ -85,7 +85,6 @@ class SPFS(PairwiseSelector):
     title = "Similarity preserving feature selection"
     paper = "Zhao, Wang, Liu & Ye 2013, IEEE Transactions on Knowledge and Data Engineering 25, 619-632"
     doi = "10.1109/TKDE.2011.222"
-    supervision = "supervised"
     passes = "1 (2 above n_candidates features)"
     memory = "worker: 8 bytes * (q * d + q² + m²) for m candidates; driver: 8 bytes * (2 m² + 3 q d)"
 

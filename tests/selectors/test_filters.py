@@ -10,7 +10,7 @@ from scipy import sparse as sp
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.primitives.row_sources import ArrayRows
-from mlfs_dask.selectors import get_method
+from mlfs_dask.selectors import METHODS, get_method
 from tests.conftest import published
 from tests.reference import filters as twins
 
@@ -31,6 +31,7 @@ FILTERS = {
     "ela-chi": [{}, {"bins": 20}],  # counted in lanes, and by position
     "br-or": [{}, {"bins": 3, "smoothing": 1.0}],
 }
+COUNTING = [method for method in METHODS if method != "auto" and get_method(method).scores_from_counts]
 CASES = [(method, parameters) for method, cases in FILTERS.items() for parameters in cases]
 
 
@@ -193,7 +194,17 @@ def test_features_that_separate_labels_exactly_are_ranked_by_index(method):
 
 @pytest.mark.parametrize(
     ("method", "parameters"),
-    [("mddm", {"constraint": "subspace"}), ("spfs", {}), ("laplacian", {"random_state": 0})],
+    [
+        ("br-cc", {}),
+        ("anova-f", {}),
+        ("fisher", {}),
+        ("mfs-f", {}),
+        ("elc", {}),
+        ("mddm", {}),
+        ("mddm", {"constraint": "subspace"}),
+        ("spfs", {}),
+        ("laplacian", {"random_state": 0}),
+    ],
 )
 def test_sparse_features_too_far_from_zero_are_refused(method, parameters):
     X, Y = problem()
@@ -242,3 +253,24 @@ def test_methods_that_weigh_features_say_that_this_is_all_they_rank_by(method):
         UserWarning, match="all 4 labels are the same in every row. The ranking is by what features share"
     ):
         get_method(method)(4).fit(X, np.ones((120, 4), int))
+
+
+@pytest.mark.parametrize("method", COUNTING)
+def test_a_feature_of_0_and_1_and_its_complement_stay_in_order(method):
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        n = 300 + seed
+        X = (rng.random((n, 6)) < rng.random(6)).astype(np.int8)
+        Y = ((X[:, :3] + (rng.random((n, 3)) < 0.3)) > 0.5).astype(np.int8)
+        order = rng.permutation(12)
+        ranking = get_method(method)(12).fit(np.hstack([X, 1 - X])[:, order], Y).ranking_
+        place = np.argsort(ranking)
+        for feature in range(6):
+            first, second = sorted(int(np.flatnonzero(order == f)[0]) for f in (feature, feature + 6))
+            assert place[first] < place[second]
+
+
+def test_labels_that_all_rows_have_tell_nothing_to_shares_of_rows():
+    X = np.random.default_rng(0).random((1000, 4))
+    with pytest.warns(UserWarning, match="labels are the same in every row"):
+        assert not get_method("ela-chi")(2).fit(X, np.ones((1000, 3), int)).scores_.any()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dask.array as da
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse as sp
 
@@ -57,6 +58,16 @@ def test_labels_have_no_part_in_it():
     X, Y = problem()
     expected = LaplacianScore(3).fit(X, Y).scores_.tolist()
     assert LaplacianScore(3).fit(X, np.random.default_rng(1).integers(0, 2, Y.shape)).scores_.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    "container", [np.asarray, sp.csr_array, pd.DataFrame, lambda X: da.from_array(X, chunks=(20, 3)), np.ndarray.tolist]
+)
+def test_labels_need_not_be_given(container):
+    X, Y = problem()
+    found = LaplacianScore(3, random_state=0).fit(container(X))
+    assert found.scores_ == pytest.approx(LaplacianScore(3, random_state=0).fit(X, Y).scores_, rel=1e-9)
+    assert found.report_.q == 0
 
 
 def test_scores_lie_between_0_and_1_and_do_not_depend_on_units():

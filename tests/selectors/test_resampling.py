@@ -293,3 +293,14 @@ def test_auto_is_taken_or_refused_with_a_cure(name):
 def test_values_that_cannot_be_are_refused(selector, parameters, message):
     with pytest.raises(UsageError, match=message):
         selector(**parameters).fit(*problem(n=30))
+
+
+@pytest.mark.parametrize("method", ["br-cc", "fisher"])
+def test_rank_intervals_of_copies_differ_by_their_order_alone(method):
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(600, 9))
+        X[:, 8] = X[:, 0]
+        Y = (X[:, :3] + rng.normal(size=(600, 3)) > 0.6).astype(int)
+        intervals = get_method(method)(9, resamples=20, random_state=0).fit(X, Y).rank_intervals_
+        assert (intervals[8] == intervals[0] + 1).all()
