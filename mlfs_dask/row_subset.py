@@ -14,7 +14,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.sparse import count_labels
 from mlfs_dask.fingerprints import digest_of
-from mlfs_dask.typing import Block, FeatureInfo, HeldArray, Profile, RowSource
+from mlfs_dask.typing import Block, DerivedRows, FeatureInfo, HeldArray, Profile, RowSource
 
 Columns: TypeAlias = NDArray[np.int64] | None
 
@@ -59,7 +59,7 @@ class RowMask:
 Rows: TypeAlias = range | RowMask
 
 
-class RowSubset(RowSource):
+class RowSubset(DerivedRows):
     """Chosen rows, features and labels of another source.
 
     Parameters
@@ -91,13 +91,14 @@ class RowSubset(RowSource):
         Y: sp.csr_array | None = None,
         known: FeatureInfo | None = None,
     ) -> None:
-        self._source = source
+        super().__init__(source)
         self._rows = rows = RowMask(rows, source.profile.n) if isinstance(rows, np.ndarray) else rows
         self._columns = features
         self._labels = labels
         self._Y = Y
         self._known = known
-        self.residence = "process" if source.residence == "graph" else source.residence
+        if source.residence == "graph":
+            self.residence = "process"
         whole = source.profile
         offsets = source.row_offsets
         self._row_offsets: NDArray[np.int64] = offsets if rows is None else offsets_of(rows, offsets)
@@ -168,10 +169,6 @@ class RowSubset(RowSource):
         )
 
     @property
-    def place(self) -> str | None:
-        return self._source.place
-
-    @property
     def weights(self) -> NDArray[np.float64] | None:
         weights = self._source.weights
         return weights if weights is None or self._rows is None else weights[numbers_of(self._rows)]
@@ -189,9 +186,6 @@ class RowSubset(RowSource):
         if self._rows is not None or counts is None or self._labels is None:
             return counts if self._rows is None else None
         return counts[:, self._labels]
-
-    def require_visible(self) -> None:
-        self._source.require_visible()
 
     def stream(self, first: int, last: int) -> Iterator[Block]:
         """Blocks of partitions first..last-1 in row order."""

@@ -230,6 +230,59 @@ class RowSource(ABC):
         raise TypeError(f"{type(self).__name__} is no Dask array")
 
 
+class DerivedRows(RowSource):
+    """Rows of another source, of which a subclass says what is changed, or what more is known.
+
+    Parameters
+    ----------
+    source : RowSource
+    """
+
+    def __init__(self, source: RowSource) -> None:
+        self._source = source
+        self.residence = source.residence
+
+    @property
+    def profile(self) -> Profile:
+        return self._source.profile
+
+    @property
+    def row_offsets(self) -> NDArray[np.int64]:
+        return self._source.row_offsets
+
+    def stream(self, first: int, last: int) -> Iterator[Block]:
+        return self._source.stream(first, last)
+
+    def labels_only(self) -> RowSource:
+        return self._source.labels_only()
+
+    @property
+    def features(self) -> FeatureInfo:
+        return self._source.features
+
+    @property
+    def label_counts(self) -> NDArray[np.int64] | None:
+        return self._source.label_counts
+
+    @property
+    def weights(self) -> NDArray[np.float64] | None:
+        return self._source.weights
+
+    @property
+    def digest(self) -> str | None:
+        return self._source.digest
+
+    @property
+    def place(self) -> str | None:
+        return self._source.place
+
+    def require_visible(self) -> None:
+        self._source.require_visible()
+
+    def delayed_partition(self, partition: int) -> Any:
+        return self._source.delayed_partition(partition)
+
+
 class HeldArray(NamedTuple):
     """An array that the driver holds.
 

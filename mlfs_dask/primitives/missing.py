@@ -19,7 +19,7 @@ from mlfs_dask.fingerprints import digest_of
 from mlfs_dask.primitives.passes import CacheableStatistic, State
 from mlfs_dask.primitives.row_sources import measure_features
 from mlfs_dask.primitives.sample import QUANTILE_ROWS, RowSample, draw_rows
-from mlfs_dask.typing import Block, FeatureInfo, Profile, RowSource
+from mlfs_dask.typing import Block, DerivedRows, FeatureInfo, Profile, RowSource
 
 Missing: TypeAlias = Literal["error", "mean", "median"]
 """What becomes of missing features: they are refused, or filled in."""
@@ -143,7 +143,7 @@ def fill_values(
     return fill
 
 
-class FilledRows(RowSource):
+class FilledRows(DerivedRows):
     """Rows of another source, with values in the places of those that are missing.
 
     Parameters
@@ -154,22 +154,14 @@ class FilledRows(RowSource):
     """
 
     def __init__(self, source: RowSource, fill: NDArray[np.float64]) -> None:
-        self._source = source
+        super().__init__(source)
         self._fill = fill
-        self.residence = source.residence
 
     @cached_property
     def profile(self) -> Profile:
         whole = self._source.profile
         # What is filled in makes a copy of the block.
         return replace(whole, buffer_bytes=whole.buffer_bytes + whole.block_bytes)
-
-    @property
-    def row_offsets(self) -> NDArray[np.int64]:
-        return self._source.row_offsets
-
-    def labels_only(self) -> RowSource:
-        return self._source.labels_only()
 
     @property
     def features(self) -> FeatureInfo:
@@ -180,25 +172,10 @@ class FilledRows(RowSource):
         low, high = (np.where(np.isnan(bound), self._fill, bound) for bound in (known.minimum, known.maximum))
         return replace(known, minimum=low, maximum=high, n_missing=np.zeros(len(low), dtype=np.int64))
 
-    @property
-    def label_counts(self) -> NDArray[np.int64] | None:
-        return self._source.label_counts
-
-    @property
-    def weights(self) -> NDArray[np.float64] | None:
-        return self._source.weights
-
     @cached_property
     def digest(self) -> str | None:
         whole = self._source.digest
         return None if whole is None else digest_of({"source": whole, "fill": self._fill})
-
-    @property
-    def place(self) -> str | None:
-        return self._source.place
-
-    def require_visible(self) -> None:
-        self._source.require_visible()
 
     def stream(self, first: int, last: int) -> Iterator[Block]:
         """Blocks of partitions first..last-1 in row order."""

@@ -17,7 +17,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.sparse import as_labels, as_matrix, count_labels
 from mlfs_dask.errors import DataError
-from mlfs_dask.typing import Block, FeatureInfo, Matrix, Profile, RowSource
+from mlfs_dask.typing import Block, DerivedRows, FeatureInfo, Matrix, Profile, RowSource
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -297,7 +297,7 @@ class ChunkRows(RowSource):
             yield Block(int(self._row_offsets[self._partition]), self._X, self._Y)
 
 
-class MeasuredRows(RowSource):
+class MeasuredRows(DerivedRows):
     """The rows of another source, of which more is known.
 
     Parameters
@@ -308,21 +308,9 @@ class MeasuredRows(RowSource):
     """
 
     def __init__(self, source: RowSource, features: FeatureInfo, label_counts: NDArray[np.int64]) -> None:
-        self._source = source
+        super().__init__(source)
         self._features = features
         self._label_counts = label_counts
-        self.residence = source.residence
-
-    @property
-    def profile(self) -> Profile:
-        return self._source.profile
-
-    @property
-    def row_offsets(self) -> NDArray[np.int64]:
-        return self._source.row_offsets
-
-    def labels_only(self) -> RowSource:
-        return self._source.labels_only()
 
     @property
     def features(self) -> FeatureInfo:
@@ -331,25 +319,6 @@ class MeasuredRows(RowSource):
     @property
     def label_counts(self) -> NDArray[np.int64]:
         return self._label_counts
-
-    @property
-    def weights(self) -> NDArray[np.float64] | None:
-        return self._source.weights
-
-    @property
-    def digest(self) -> str | None:
-        return self._source.digest
-
-    @property
-    def place(self) -> str | None:
-        return self._source.place
-
-    def stream(self, first: int, last: int) -> Iterator[Block]:
-        """Blocks of partitions first..last-1 in row order."""
-        return self._source.stream(first, last)
-
-    def delayed_partition(self, partition: int) -> Any:
-        return self._source.delayed_partition(partition)
 
 
 def _side_by_side(pieces: list[Matrix]) -> Matrix:

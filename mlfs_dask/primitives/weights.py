@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.fingerprints import digest_of
-from mlfs_dask.typing import Block, FeatureInfo, HeldArray, Profile, RowSource
+from mlfs_dask.typing import Block, DerivedRows, FeatureInfo, HeldArray, Profile, RowSource
 
 
 def weighted_rows(source: RowSource, sample_weight: Any) -> RowSource:
@@ -80,7 +80,7 @@ def exact_weights(weights: NDArray[np.float64], total: float) -> NDArray[np.floa
     return np.rint(weights / unit) * unit
 
 
-class WeightedRows(RowSource):
+class WeightedRows(DerivedRows):
     """The rows of another source that have a weight above 0, with their weights.
 
     Parameters
@@ -102,14 +102,13 @@ class WeightedRows(RowSource):
         first: int = 0,
         row_offsets: NDArray[np.int64] | None = None,
     ) -> None:
-        self._source = source
+        super().__init__(source)
         self._weights = weights
         self._first = first
         if row_offsets is None:
             counts = [int(np.count_nonzero(weights[low:high])) for low, high in pairwise(source.row_offsets.tolist())]
             row_offsets = np.cumsum([0, *counts], dtype=np.int64)
         self._row_offsets = row_offsets
-        self.residence = source.residence
 
     @cached_property
     def profile(self) -> Profile:
@@ -140,6 +139,10 @@ class WeightedRows(RowSource):
         return known if self.profile.n == self._source.profile.n else FeatureInfo(n_categories=known.n_categories)
 
     @property
+    def label_counts(self) -> None:
+        return None  # those of the source are of rows that count once
+
+    @property
     def weights(self) -> NDArray[np.float64]:
         weights = self._weights
         return weights if len(weights) == self.profile.n else weights[weights > 0]
@@ -148,13 +151,6 @@ class WeightedRows(RowSource):
     def digest(self) -> str | None:
         whole = self._source.digest
         return None if whole is None else digest_of({"source": whole, "weights": self._weights})
-
-    @property
-    def place(self) -> str | None:
-        return self._source.place
-
-    def require_visible(self) -> None:
-        self._source.require_visible()
 
     def stream(self, first: int, last: int) -> Iterator[Block]:
         """Blocks of partitions first..last-1 in row order."""
