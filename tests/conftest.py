@@ -13,8 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 REPOSITORY = Path(__file__).parent.parent
+
+# How long an example takes depends on what else the machine does.
+settings.register_profile("suite", deadline=None)
+settings.load_profile("suite")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask import caching, runtime, worker_watch
-from mlfs_dask.admission import admission, process_name
+from mlfs_dask.admission import WorkerAdmission, admission, process_name
 from mlfs_dask.caching import CacheEntry
 from mlfs_dask.errors import ClusterLostError, DataError, MlfsError, StoreAccessError
 from mlfs_dask.fingerprints import digest_of
@@ -813,12 +813,22 @@ def _compute(source: RowSource, build: Callable[[], Delayed], plan: PassPlan, re
             if client.status != "running":
                 raise
             unseen = isinstance(error, DataError | StoreAccessError) and workers.finds_blind(source.require_visible)
-            if not unseen and not workers.finds_strangers():
+            if not unseen and not _finds_strangers(workers, error):
                 raise
         else:
             if workers.know(peaks):
                 return result, peaks
         logger.warning("the pass is repeated without the workers that are left out")
+
+
+def _finds_strangers(workers: WorkerAdmission, error: Exception) -> bool:
+    """`WorkerAdmission.finds_strangers` after an error, which says more than that nobody answers where workers died."""
+    try:
+        return workers.finds_strangers()
+    except ClusterLostError:
+        if isinstance(error, ClusterLostError):
+            return False
+        raise
 
 
 def _compute_on_cluster(graph: Delayed, plan: PassPlan, resources: Resources, restriction: Mapping[str, Any]) -> Any:

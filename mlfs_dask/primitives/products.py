@@ -75,6 +75,11 @@ class LabelMoments:
         """Population standard deviation, shape (d,)."""
         return np.sqrt(self.m2 / (self.n or 1))
 
+    @property
+    def constant_labels(self) -> int:
+        """Number of labels that all rows have, or none."""
+        return int(np.count_nonzero((self.positives == 0) | (self.positives == self.n)))
+
 
 class LabelProducts(MergeableStatistic):
     """Statistic: `LabelMoments` of X and Y.

@@ -268,7 +268,7 @@ class AccessMFS(IterativeSelector):
         self.random_state = random_state
 
     def _check_parameters(self) -> None:
-        check_parameters(self, least={"gram_cap": 0, "random_state": 0})
+        check_parameters(self, minimums={"gram_cap": 0, "random_state": 0})
         if self.solver_tol is not None and not 1e-12 <= self.solver_tol <= 0.1:
             raise UsageError(f"{parameter('solver_tol')} must be a number from 1e-12 to 0.1; got {self.solver_tol!r}")
         self._check_form()
@@ -326,7 +326,7 @@ class AccessMFS(IterativeSelector):
             arrays.append(
                 HeldArray("sample", "sample", "V1", first="anchors" if has_gram else sketch.name, last="anchors")
             )
-        few, many = TYPICAL_ITERATIONS
+        low, high = TYPICAL_ITERATIONS
         return Cost(
             steps=(first, *([] if has_gram else [sketch]), anchor_work(profile, m, 2 * q), loop),
             sizes={
@@ -342,7 +342,7 @@ class AccessMFS(IterativeSelector):
             else [a._replace(first=sketch.name) if a.first == "anchors" and not a.last else a for a in arrays],
             loads_sklearn=m > 0,
             notes=(
-                f"{m} anchors; fits took {few} to {many} iterations of one reading; at most {self.max_iter}",
+                f"{m} anchors; fits took {low} to {high} iterations of one reading; at most {self.max_iter}",
                 f"X'X is {d:,} x {d:,}" if has_gram else f"X'X is not formed ({d:,} features > {self.gram_cap:,})",
             ),
         )

@@ -227,7 +227,7 @@ class AutoSelector(BaseSelector):
         self.random_state = random_state
 
     def _check_parameters(self) -> None:
-        check_parameters(self, least={"random_state": 0})
+        check_parameters(self, minimums={"random_state": 0})
         self._names()
 
     def _judges(self) -> list[Callable[..., NDArray[np.float64]]]:

@@ -605,9 +605,9 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
             "X contains NaN or infinity, or values too large for float64 sums, in "
             + number_of(int(broken.sum()), "feature"),
             column=self._first_column(broken),
-            cure=f"choose {parameter('missing', 'mean')} or {parameter('missing', 'median')}, fill missing values in "
-            "before (for example with sklearn.impute.SimpleImputer), or leave the feature out; infinite ones have to "
-            "be replaced",
+            cure=f"choose {parameter('missing', 'mean')} or {parameter('missing', 'median')} for NaN, fill missing "
+            "values in before (for example with sklearn.impute.SimpleImputer), or leave the feature out; infinite "
+            "values have to be replaced, and those above 1e150 scaled",
         )
 
     def _refuse_lost_digits(self, profile: Profile, mean: NDArray[np.float64], m2: NDArray[np.float64]) -> None:
@@ -693,12 +693,12 @@ def uninformative_warning(
     *,
     constant: int,
     d: int,
-    alike: int,
+    constant_labels: int,
     q: int,
     otherwise: str = "no feature goes with any label",
     weighs_features: bool = False,
 ) -> UserWarning:
-    """The warning of a method to which all features are alike.
+    """The warning of a method that can tell no feature from another.
 
     Parameters
     ----------
@@ -706,7 +706,7 @@ def uninformative_warning(
         Of the method.
     constant, d : int
         Features that are constant, and all.
-    alike, q : int
+    constant_labels, q : int
         Labels that are the same in every row, and all.
     otherwise : str
         The reason where neither all features nor all labels are.
@@ -716,7 +716,7 @@ def uninformative_warning(
     reasons = []
     if constant == d:
         reasons.append("the only feature is constant" if d == 1 else f"all {d:,} features are constant")
-    if alike == q:
+    if constant_labels == q:
         same = "the only label is" if q == 1 else f"all {q:,} labels are"
         reasons.append(f"{same} the same in every row")
     reason = " and ".join(reasons) or otherwise

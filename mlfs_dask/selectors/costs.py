@@ -221,7 +221,7 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
     threads = min((planned.threads for planned in readings.values() if planned.tasks), default=most)
     if resources.client is None and threads < most:
         notes.append(f"memory is short: {threads} of {most} threads read")
-    (passes, few, many), (tasks, _, _), (read, few_read, many_read) = totals.tolist()
+    (passes, low, high), (tasks, _, _), (read, low_read, high_read) = totals.tolist()
     return Plan(
         passes=passes,
         tasks=tasks,
@@ -230,8 +230,8 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
         peak_driver_bytes=peak_driver,
         arrays=arrays,
         notes=tuple(notes),
-        typical_passes=(few, many) if iterates else None,
-        typical_bytes_read=(few_read, many_read) if iterates else None,
+        typical_passes=(low, high) if iterates else None,
+        typical_bytes_read=(low_read, high_read) if iterates else None,
         readings=readings,
     )
 

@@ -172,7 +172,8 @@ class ELAChi2(CountFilter):
         reason = "among rows that have a label, no feature goes with which one it is"
         d, q = len(outcome.scores), passes.source.profile.q
         return replace(
-            outcome, warnings=[uninformative_warning(self.method, constant=0, d=d, alike=0, q=q, otherwise=reason)]
+            outcome,
+            warnings=[uninformative_warning(self.method, constant=0, d=d, constant_labels=0, q=q, otherwise=reason)],
         )
 
     def _statistic(self, source: Profile | RowSource, **fields: Any) -> AssignedCountScores:

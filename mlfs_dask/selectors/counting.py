@@ -74,13 +74,13 @@ class CountingSelector(ResamplingSelector):
     def _check_parameters(self) -> None:
         self._check_counting()
 
-    def _check_counting(self, *, positive: Collection[str] = (), least: Mapping[str, int] | None = None) -> None:
+    def _check_counting(self, *, positive: Collection[str] = (), minimums: Mapping[str, int] | None = None) -> None:
         """`_check_values`, and the number of codes."""
         if isinstance(self.bins, bool) or not isinstance(self.bins, (int, np.integer)):
             raise UsageError(f"{parameter('bins')} must be a whole number; got {self.bins!r}")
         if not 2 <= self.bins <= MAX_CODES:
             raise UsageError(f"{parameter('bins')} must be between 2 and {MAX_CODES}; got {self.bins}")
-        self._check_values(positive=positive, least=least)
+        self._check_values(positive=positive, minimums=minimums)
 
     @property
     def is_random(self) -> bool:
@@ -280,11 +280,17 @@ class CountingSelector(ResamplingSelector):
     ) -> list[Warning]:
         """The warning of data in which every feature, or every label, is the same in every row."""
         d, q = len(feature_entropy), len(label_entropies)
-        constant, alike = (int(np.count_nonzero(entropy == 0)) for entropy in (feature_entropy, label_entropies))
-        if constant < d and alike < q:
+        constant, constant_labels = (
+            int(np.count_nonzero(entropy == 0)) for entropy in (feature_entropy, label_entropies)
+        )
+        if constant < d and constant_labels < q:
             return []
         weighs = not self.resamples_rows
-        return [uninformative_warning(self.method, constant=constant, d=d, alike=alike, q=q, weighs_features=weighs)]
+        return [
+            uninformative_warning(
+                self.method, constant=constant, d=d, constant_labels=constant_labels, q=q, weighs_features=weighs
+            )
+        ]
 
     def _combine(
         self,

@@ -161,7 +161,7 @@ class ELC(ProductsSelector):
         self.random_state = random_state
 
     def _check_parameters(self) -> None:
-        self._check_values(positive=("beta", "tol"), least={"mask_iter": 0})
+        self._check_values(positive=("beta", "tol"), minimums={"mask_iter": 0})
 
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
         profile = source if isinstance(source, Profile) else source.profile
@@ -210,8 +210,9 @@ class ELC(ProductsSelector):
         A, S, screen, constant = terms
         d = len(screen)
         if not A.any():
-            alike = int(np.count_nonzero((sums.positives == 0) | (sums.positives == sums.n)))
-            warning = uninformative_warning("ELC", constant=int(constant.sum()), d=d, alike=alike, q=len(A))
+            warning = uninformative_warning(
+                "ELC", constant=int(constant.sum()), d=d, constant_labels=sums.constant_labels, q=len(A)
+            )
             return Scores(np.zeros(d), converged=True, warnings=[warning])
         extra: dict[str, Any] = {"constant_features": int(constant.sum())}
 

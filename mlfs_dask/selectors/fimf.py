@@ -85,7 +85,7 @@ class FIMF(AllLabelsSelector):
         self.n_interacting_labels = n_interacting_labels
 
     def _check_parameters(self) -> None:
-        self._check_counting(least={"n_interacting_labels": 0})
+        self._check_counting(minimums={"n_interacting_labels": 0})
 
     def _statistic(self, source: Profile | RowSource, **fields: Any) -> PairCountScores:
         slots: NDArray[np.int64] = fields["slot_of_label"]  # 0 is the label of largest entropy

@@ -95,7 +95,7 @@ class LaplacianScore(BaseSelector):
         self.random_state = random_state
 
     def _check_parameters(self) -> None:
-        check_parameters(self, least={"random_state": 0})
+        check_parameters(self, minimums={"random_state": 0})
 
     def _count_anchors(self, profile: Profile) -> int:
         return count_anchors(self.n_anchors, profile.n, profile.d)
@@ -148,5 +148,7 @@ class LaplacianScore(BaseSelector):
         smooth = np.einsum("ad,a,ad->d", sums.ZX, near, sums.ZX)
         scores = np.divide(smooth, moments.m2, out=np.zeros_like(smooth), where=moments.m2 > 0)
         constant, d = int(np.count_nonzero(moments.m2 == 0)), profile.d
-        warnings = [uninformative_warning(self.method, constant=d, d=d, alike=-1, q=0)] if constant == d else []
+        warnings = (
+            [uninformative_warning(self.method, constant=d, d=d, constant_labels=-1, q=0)] if constant == d else []
+        )
         return Scores(scores, extra={"anchors": anchors.count, "constant_features": constant}, warnings=warnings)

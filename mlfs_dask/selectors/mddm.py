@@ -96,7 +96,7 @@ class MDDM(ProductsFilter):
         self.gram_cap = gram_cap
 
     def _check_parameters(self) -> None:
-        self._check_values(least={"gram_cap": 0})
+        self._check_values(minimums={"gram_cap": 0})
         if self.mu >= 1:
             raise UsageError(
                 f"{parameter('mu')} must be below 1, or features that repeat others have no scores; got {self.mu:g}"

@@ -213,8 +213,8 @@ class MFSIR(IterativeSelector):
         self.random_state = random_state
 
     def _check_parameters(self) -> None:
-        least = {"gram_cap": 0, "random_state": 0}
-        check_parameters(self, positive=("lambda_", "eta", "omega"), least=least)
+        minimums = {"gram_cap": 0, "random_state": 0}
+        check_parameters(self, positive=("lambda_", "eta", "omega"), minimums=minimums)
         self._check_form()
 
     def _latent(self, q: int) -> int:
@@ -281,7 +281,7 @@ class MFSIR(IterativeSelector):
             arrays.append(HeldArray("k-means", "4 m d", first="anchors", last="anchors"))
         sample = RowSample(self._sampled(profile, m) if m else np.empty(0, np.int64), profile)
         stored = 12 * -(-profile.nonzeros // max(profile.n, 1)) if profile.sparse else 8 * d
-        few, many = TYPICAL_ITERATIONS
+        low, high = TYPICAL_ITERATIONS
         return Cost(
             steps=(first, anchor_work(profile, m), *([] if has_gram else [products]), start, loop),
             sizes={
@@ -297,7 +297,7 @@ class MFSIR(IterativeSelector):
             arrays=arrays,
             loads_sklearn=m > 0,
             notes=(
-                f"{m} anchors; fits took {few} to {many} iterations of one reading; at most {self.max_iter}",
+                f"{m} anchors; fits took {low} to {high} iterations of one reading; at most {self.max_iter}",
                 *([] if has_gram else [f"X'X is not formed: {d:,} features are more than {self.gram_cap:,}"]),
             ),
         )

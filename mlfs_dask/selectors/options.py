@@ -134,7 +134,9 @@ def selector_options(selector: type) -> list[Option]:
     return options
 
 
-def check_parameters(selector: Any, *, positive: Collection[str] = (), least: Mapping[str, int] | None = None) -> None:
+def check_parameters(
+    selector: Any, *, positive: Collection[str] = (), minimums: Mapping[str, int] | None = None
+) -> None:
     """Refuse values that the annotations of a selector's parameters do not allow.
 
     Parameters of more than one type are left to the selector.
@@ -144,14 +146,14 @@ def check_parameters(selector: Any, *, positive: Collection[str] = (), least: Ma
     selector : BaseSelector
     positive : collection of str
         Numbers that must be above 0; others may be 0.
-    least : mapping of str to int
+    minimums : mapping of str to int
         Least values of whole numbers; 1 where there is none.
 
     Raises
     ------
     UsageError
     """
-    least = least or {}
+    minimums = minimums or {}
     for option in _options_of(typing.cast(Hashable, type(selector))):
         name, value = option.name, getattr(selector, option.name)
         if (option.optional and value is None) or isinstance(value, GENERATORS):
@@ -163,7 +165,7 @@ def check_parameters(selector: Any, *, positive: Collection[str] = (), least: Ma
             if not isinstance(value, (bool, np.bool_)):
                 raise UsageError(f"{parameter(name)} must be true or false; got {value!r}")
         elif option.types == (int,):
-            lowest = least.get(name, 1)
+            lowest = minimums.get(name, 1)
             if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < lowest:
                 raise UsageError(f"{parameter(name)} must be a whole number of at least {lowest}; got {value!r}")
         elif option.types == (float,):

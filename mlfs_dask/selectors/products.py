@@ -147,10 +147,15 @@ class ProductsFilter(ProductsSelector):
         scores = self._score_features(moments, *others)
         warnings: list[Warning] = []
         if not scores.any():
-            alike = int(np.count_nonzero((moments.positives == 0) | (moments.positives == moments.n)))
             constant, d = int(np.count_nonzero(moments.m2 == 0)), len(scores)
             warnings = [
-                uninformative_warning(self.method, constant=constant, d=d, alike=alike, q=len(moments.positives))
+                uninformative_warning(
+                    self.method,
+                    constant=constant,
+                    d=d,
+                    constant_labels=moments.constant_labels,
+                    q=len(moments.positives),
+                )
             ]
         null = [self._score_features(*next(sums)) for _ in range(resampling.shuffles)]
         discovered, q_values = self._discover(scores, np.array(null))

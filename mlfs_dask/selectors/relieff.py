@@ -104,7 +104,7 @@ class ReliefF(BaseSelector):
         self.random_state = random_state
 
     def _check_parameters(self) -> None:
-        check_parameters(self, least={"random_state": 0})
+        check_parameters(self, minimums={"random_state": 0})
 
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
         profile = source if isinstance(source, Profile) else source.profile

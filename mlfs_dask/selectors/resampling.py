@@ -58,13 +58,13 @@ class ResamplingSelector(BaseSelector):
         """
         return super().fit(X, y) if sample_weight is None else self._fit_with_seed(X, y, sample_weight)
 
-    def _check_values(self, *, positive: Collection[str] = (), least: Mapping[str, int] | None = None) -> None:
+    def _check_values(self, *, positive: Collection[str] = (), minimums: Mapping[str, int] | None = None) -> None:
         """`check_parameters`, those of resampling included."""
-        least = {"random_state": 0, **(least or {})}
+        minimums = {"random_state": 0, **(minimums or {})}
         if not self.resamples_rows:
-            check_parameters(self, positive=positive, least=least)
+            check_parameters(self, positive=positive, minimums=minimums)
             return
-        check_parameters(self, positive=("fdr", *positive), least={"resamples": 0, **least})
+        check_parameters(self, positive=("fdr", *positive), minimums={"resamples": 0, **minimums})
         if self.fdr >= 1:
             raise UsageError(f"{parameter('fdr')} must be below 1; got {self.fdr!r}")
 

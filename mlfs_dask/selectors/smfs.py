@@ -255,7 +255,7 @@ class SMFS(IterativeSelector):
         self.random_state = random_state
 
     def _check_parameters(self) -> None:
-        check_parameters(self, least={"gram_cap": 0, "random_state": 0})
+        check_parameters(self, minimums={"gram_cap": 0, "random_state": 0})
         if self.max_samples > 2**16:
             raise UsageError(f"{parameter('max_samples')} must be at most {2**16}; got {self.max_samples}")
         self._check_form()
@@ -284,7 +284,7 @@ class SMFS(IterativeSelector):
     def _cost_with_anchors(self, profile: Profile) -> Cost:
         n, d, q, m = profile.n, profile.d, profile.q, self._landmarks(profile)
         has_gram, some = d <= self.gram_cap, self._max_features()
-        few, many = self._typical_iterations(profile)
+        low, high = self._typical_iterations(profile)
         scaling = Scaling(placeholder(d), placeholder(d))
         sample = len(self._forest_rows(profile))
         leaves = min(self.max_samples, sample)
@@ -311,7 +311,7 @@ class SMFS(IterativeSelector):
             "rows",
             (rows,) if has_gram else (rows, product),
             times=self.max_iter,
-            typical=(0, many),
+            typical=(0, high),
         )
         start = RecoveredRows(scaling, replace(recovery, P=None))
         forest_work = Work("forest", TREE_FLOPS * self.n_trees)
@@ -328,9 +328,9 @@ class SMFS(IterativeSelector):
             # Without a working set every P-step is one of conjugate gradients, whose residual is a product, too.
             turns = FEATURE_STEPS + 1
             # The least is read where labelled rows are known in all labels: an iteration takes a product, not the rows.
-            least = FEATURE_STEPS + min(few, self.max_iter)
+            least = FEATURE_STEPS + min(low, self.max_iter)
             product_times = least if some else turns * self.max_iter
-            typical_products = (least, FEATURE_STEPS) if some else (turns * few, turns * many)
+            typical_products = (least, FEATURE_STEPS) if some else (turns * low, turns * high)
             steps.append(Reading("X'SX P", (product,), times=product_times, typical=typical_products))
             if some:
                 columns = np.arange(some)
@@ -339,7 +339,7 @@ class SMFS(IterativeSelector):
                         "X'SX of some",
                         (WeightedGram(scaling, placeholder(q), columns=columns),),
                         times=self.max_iter,
-                        typical=(few, many),
+                        typical=(low, high),
                     )
                 )
             arrays.append(HeldArray("X'SX of some features", f"{1 + row_sparse.SQUARE_MATRICES} f f", first="start"))
@@ -348,7 +348,7 @@ class SMFS(IterativeSelector):
             steps=(
                 *steps,
                 loop,
-                Work("P", self._update_flops(profile), times=self.max_iter, typical=(few, many)),
+                Work("P", self._update_flops(profile), times=self.max_iter, typical=(low, high)),
             ),
             sizes={
                 "d": d,
@@ -363,7 +363,7 @@ class SMFS(IterativeSelector):
             compiled=False,
             loads_sklearn=True,
             notes=(
-                f"{m} landmarks; {seen} {few} to {many} iterations of {'one reading' if has_gram else 'two readings'}"
+                f"{m} landmarks; {seen} {low} to {high} iterations of {'one reading' if has_gram else 'two readings'}"
                 + (", and no readings in them where labelled rows are known in all labels" if has_gram else "")
                 + f"; at most {self.max_iter}",
                 f"X'SX is {d:,} x {d:,}" if has_gram else f"X'SX of at most {some:,} of {d:,} features at a time",

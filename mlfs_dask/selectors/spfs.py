@@ -102,7 +102,7 @@ class SPFS(PairwiseSelector):
         self.random_state = random_state
 
     def _check_parameters(self) -> None:
-        check_parameters(self, least={"random_state": 0})
+        check_parameters(self, minimums={"random_state": 0})
 
     @property
     def is_random(self) -> bool:
@@ -156,10 +156,14 @@ class SPFS(PairwiseSelector):
         scores[constant] = scores.min() - 1.0
         warnings = []
         if not preserved_similarity.any():
-            alike = int(np.count_nonzero((sums.positives == 0) | (sums.positives == sums.n)))
             warnings.append(
                 uninformative_warning(
-                    "SPFS", constant=int(constant.sum()), d=d, alike=alike, q=len(sums.positives), weighs_features=True
+                    "SPFS",
+                    constant=int(constant.sum()),
+                    d=d,
+                    constant_labels=sums.constant_labels,
+                    q=len(sums.positives),
+                    weighs_features=True,
                 )
             )
         return Scores(scores, extra=extra, warnings=warnings)

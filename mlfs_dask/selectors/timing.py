@@ -109,8 +109,8 @@ def estimate_seconds(
                         source.profile.n, row_reading, fed, speeds, plan.readings[step.name], resources
                     )
                 totals += seconds * np.array([step.times, *np.minimum(step.typical or (step.times,) * 2, step.times)])
-    most, few, many = (totals + loading).tolist()
-    return replace(plan, seconds=most, typical_seconds=(few, many) if plan.typical_passes or few < most else None)
+    most, low, high = (totals + loading).tolist()
+    return replace(plan, seconds=most, typical_seconds=(low, high) if plan.typical_passes or low < most else None)
 
 
 def _sizes(statistic: Statistic) -> tuple[Any, ...]:

@@ -17,7 +17,7 @@ def project_on_simplex(v):
     return np.maximum(v - shift[np.flatnonzero(u > shift)[-1]], 0)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(0, 6))
 def test_weights_solve_their_problem_with_the_alpha_they_come_with(seed, k, more):
     distances = np.sort(np.random.default_rng(seed).random((3, k + 1 + more)), axis=1)

@@ -81,7 +81,7 @@ def test_weights_are_continuous_where_the_nearest_anchors_change(container, s):
         assert steps[2] < steps[1] / 3
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.data())
 def test_as_sorting_all_distances(data):
     rng = np.random.default_rng(data.draw(st.integers(0, 10**6)))

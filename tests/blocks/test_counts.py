@@ -191,7 +191,7 @@ def problems(draw):
     return codes_of, sp.csr_array(X) if sparse else X, Y, slots, first, last, cuts
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(problems())
 def test_both_forms_equal_loops_for_any_cut(problem):
     codes_of, X, Y, slots, first, last, cuts = problem

@@ -23,7 +23,7 @@ def labels(seed, n=30, q=5):
     return (rng.random((n, q)) < rng.uniform(0.1, 0.7, q)).astype(np.int8)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(0, 10**6), st.integers(1, 7), st.integers(1, 7))
 @example(3, 3, 2)  # a pair whose two parts have the same size
 def test_equals_the_singular_vectors_of_the_twin(seed, q, most):

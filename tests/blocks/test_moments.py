@@ -48,7 +48,7 @@ def test_nothing_stored(X):
     assert mean.tolist() == m2.tolist() == [0.0, 0.0]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.data())
 def test_any_cut_gives_the_moments_of_the_whole(data):
     rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
@@ -70,7 +70,7 @@ def test_any_cut_gives_the_moments_of_the_whole(data):
     assert m2 == pytest.approx(expected, rel=1e-11 if X is dense or centre < 1e8 else 1e-6, abs=1e-12)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.data())
 def test_a_constant_column_is_exactly_constant_for_any_cut(data):
     value = data.draw(st.sampled_from([0.1, 1e8 + 0.1, 1 / 3, -7.7e-5]))

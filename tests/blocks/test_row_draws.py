@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mlfs_dask.blocks.row_draws import poisson_counts, row_bits, shuffled_places
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(0, 500), st.integers(0, 300), st.integers(1, 150), st.integers(0, 2**64 - 1))
 def test_rows_draw_the_same_in_any_cut(start, rows, m, key):
     for draw in (row_bits, poisson_counts, lambda start, rows, key: shuffled_places(start, rows, m, key)):
@@ -20,7 +20,7 @@ def test_rows_draw_the_same_in_any_cut(start, rows, m, key):
         assert draw(start, rows, key).tolist() == whole[start:].tolist()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(1, 200), st.integers(0, 2**64 - 1))
 def test_every_place_is_given_once_in_every_run_of_rows(m, key):
     places = shuffled_places(0, 3 * m, m, key).reshape(3, m)

@@ -65,7 +65,7 @@ def by_definition(case: Predictions) -> dict[str, float]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(1, 6), st.integers(1, 5), st.integers(0, 2**32 - 1), st.sampled_from([2, 4, 1000]), st.integers(1, 20)
 )

@@ -50,7 +50,7 @@ def by_definition(X: np.ndarray, Y: np.ndarray, new: np.ndarray, k: int, s: floa
     return result
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 2**32 - 1), st.integers(3, 14), st.integers(1, 5), st.booleans(), st.booleans())
 def test_posteriors_equal_their_definition(seed: int, n: int, k: int, sparse: bool, unknown: bool) -> None:
     random = np.random.default_rng(seed)

@@ -29,7 +29,7 @@ def by_definition(rows: np.ndarray, queries: np.ndarray, k: int, own: bool) -> n
     return np.array(near)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.integers(0, 2**32 - 1),
     st.integers(3, 25),

@@ -76,7 +76,7 @@ def test_equals_the_plain_twin_on_real_data(emotions, gram_cap):
     assert np.argsort(-found.scores, kind="stable").tolist() == np.argsort(-scores, kind="stable").tolist()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.data())
 def test_the_objective_never_rises(data):
     X, Y = problem(data.draw(st.integers(0, 10**6)), n=data.draw(st.integers(2, 60)), q=data.draw(st.integers(1, 6)))

@@ -29,7 +29,7 @@ def latent_problem(rng, rows, width):
     return Q, rng.normal(size=(rows, width)) * 3
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(1, 7))
 def test_sweeps_end_at_non_negative_least_squares(seed, width):
     rng = np.random.default_rng(seed)
@@ -50,7 +50,7 @@ def test_a_sweep_by_hand():
     assert V.tolist() == [[1.5, 0.0]]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 10**6), st.integers(1, 7))
 def test_no_sweep_raises_the_objective_of_a_row(seed, width):
     rng = np.random.default_rng(seed)
@@ -68,7 +68,7 @@ def test_no_sweep_raises_the_objective_of_a_row(seed, width):
 # ---------------------------------------------------------------- predicted labels
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 10**6), st.integers(1, 8), st.sampled_from([1.0, 2.0, 21.0]), st.sampled_from([0.0, 0.1, 5.0]))
 def test_rows_known_in_part_are_solved_for(seed, q, level, mu):
     rng = np.random.default_rng(seed)
@@ -154,7 +154,7 @@ def test_mean_and_values_of_anchors_are_at_rest_with_the_rows(theta, m):
 # ---------------------------------------------------------------- recovered labels
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 3))
 def test_values_of_anchors_are_at_rest_with_rows_of_which_nothing_is_known(seed, m, s):
     rng = np.random.default_rng(seed)
@@ -223,7 +223,7 @@ def test_masses_of_many_rows_need_64_bits():
     assert landmark_dtype(100, 42_949_673) == np.uint64
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 11))
 def test_the_landmarks_of_least_mass_are_weighed(seed, m, s):
     rng = np.random.default_rng(seed)

@@ -79,7 +79,7 @@ def test_weights_of_rows_are_those_of_their_positive_labels():
     assert row_weights(Y, np.array([1.0, 2.0, 4.0])).tolist() == [3, 4, 0, 0]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_any_cut_and_container_gives_the_products_of_the_whole(data):
     n = data.draw(st.integers(1, 40))
@@ -121,7 +121,7 @@ def test_any_cut_and_container_gives_the_products_of_the_whole(data):
     assert reduce(weighted, source, resources) == pytest.approx(Z.T @ S @ (Z @ P), **near)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_states_merge_in_any_order_and_dense_and_sparse_blocks_mix(data):
     """Every state has the first row that it met as its origin; one that met no row has none."""

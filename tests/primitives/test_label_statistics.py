@@ -48,7 +48,7 @@ def test_labels_that_never_occur_are_a_group():
     assert knowledge(Y).groups.tolist() == [0, 1, 0, 0]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_any_cut_gives_what_the_whole_gives(data):
     rng = np.random.default_rng(data.draw(st.integers(0, 10**6)))

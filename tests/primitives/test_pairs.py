@@ -86,7 +86,7 @@ def test_equals_plain_loops(sparse):
         assert alone.tobytes() == terms[:1].tobytes()
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.data())
 def test_same_bits_for_any_chunking_container_and_block_of_partners(data):
     X, Y = table(data.draw(st.integers(0, 50)))

@@ -47,7 +47,7 @@ def draw_cuts(data, n):
     return [[p for p, w in zip(pieces, where, strict=True) if w == state] for state in range(3)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_any_cut_gives_the_sums_of_the_whole(data):
     n = data.draw(st.integers(1, 40))
@@ -65,7 +65,7 @@ def test_any_cut_gives_the_sums_of_the_whole(data):
     assert found.pairs.tolist() == (positive.T @ positive).tolist()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.data())
 def test_dense_and_sparse_blocks_may_be_mixed(data):
     X, Y = problem(3, n=30, centre=5.0)

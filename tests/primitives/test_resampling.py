@@ -55,7 +55,7 @@ def replicate_rows(source, resampling, i):
     return X, np.concatenate([b.Y.toarray() for b in blocks])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_replicates_are_the_same_for_any_cut_and_container(data):
     X, Y = problem()

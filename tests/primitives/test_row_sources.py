@@ -72,7 +72,7 @@ def test_every_container_gives_its_rows(make):
     assert np.array_equal(found_Y, Y)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_any_chunking_of_dask_arrays(data):
     n, d, q = 17, 4, 3

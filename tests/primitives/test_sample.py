@@ -38,7 +38,7 @@ def check(found, X, Y, chosen):
     assert found.Y.dtype == np.int8
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_the_same_rows_for_any_cut_and_container(data):
     n = data.draw(st.integers(1, 60))

@@ -60,7 +60,7 @@ def cuts_of(data, low, high, most):
     return [low, *sorted(data.draw(st.lists(st.integers(low, high), max_size=most))), high]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_each_chunk_is_written_once_for_any_cut_and_order_of_merges(data):
     n, q = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 3))
@@ -95,7 +95,7 @@ def test_each_chunk_is_written_once_for_any_cut_and_order_of_merges(data):
     assert (sink.times == 1).all() or (again and (sink.times >= 1).all())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_a_pass_writes_all_rows_of_any_source(data):
     n = data.draw(st.integers(1, 60))

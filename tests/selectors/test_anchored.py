@@ -61,7 +61,7 @@ def case(form, seed=0, n=80, dtype=np.float64):
 
 
 @forms
-@settings(max_examples=14, deadline=None)
+@settings(max_examples=14)
 @given(st.data())
 def test_every_container_and_cut_gives_what_the_twin_gives(form, data):
     dtype = data.draw(st.sampled_from([np.float64, np.float32]))

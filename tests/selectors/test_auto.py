@@ -300,7 +300,7 @@ def test_a_single_label_orders_the_rows():
     assert found.report_.extra["judged_rows"] == len(X)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(st.data())
 def test_chunks_change_nothing(data):
     X, Y = problem(seed=1, n=60, d=8)

@@ -96,7 +96,7 @@ def test_parameters_reach_the_loop():
         assert found.report_.objective == pytest.approx(loop[3], rel=1e-9)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_same_scores_for_any_chunking_and_container(data):
     X, Y = problem(data.draw(st.integers(0, 50)), n=60)

@@ -96,7 +96,7 @@ def test_published_programs_on_emotions(data_set):
         assert method(2).fit(X, Y).ranking_[: len(first)].tolist() == first.tolist()
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 @given(st.data())
 def test_same_bits_for_any_chunking_container_and_block_of_candidates(data):
     X, Y = problem(data.draw(st.integers(0, 100)), n=60)

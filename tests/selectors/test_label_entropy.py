@@ -57,7 +57,7 @@ def test_norms_equal_the_plain_twin(bins):
     assert GMM(3, bins=bins).fit(X, Y).scores_ == pytest.approx(twin.gmm(X, Y, bins=bins), rel=1e-9)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.data())
 def test_same_bits_for_any_chunking_and_container(data):
     X, Y = problem(data.draw(st.integers(0, 100)), n=60)
@@ -143,7 +143,7 @@ def test_tiles_of_a_wide_store_are_found_by_halving(monkeypatch):
     assert 5 < sizes[1] < 100 < sizes[0] < 1000
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_tiles_are_the_fewest_that_fit(data):
     """Against tiles that are made and planned one by one, of features with any number of codes."""
@@ -279,7 +279,7 @@ def test_quantiles_leave_0_1_features_as_they_are():
     assert quantile_book(X, stored, 2, cut_binary=True).edges.tolist() == []
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 1000), st.sampled_from([np.float64, np.float32, np.int16]))
 def test_quantile_edges_of_sparse_rows_are_those_of_dense_ones(seed, dtype):
     rng = np.random.default_rng(seed)

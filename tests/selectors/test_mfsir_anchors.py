@@ -91,7 +91,7 @@ def test_equals_the_plain_twin(name):
 # ---------------------------------------------------------------- descent
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_the_objective_never_rises(data):
     X, Y = problem(data.draw(st.integers(0, 10**6)), n=data.draw(st.integers(2, 90)), q=data.draw(st.integers(1, 6)))

@@ -182,7 +182,7 @@ class Checked:
 )
 def test_values_are_checked_against_annotations(values, message):
     with pytest.raises(UsageError) as refusal:
-        check_parameters(Checked(**values), positive=["width"], least={"most": 2})
+        check_parameters(Checked(**values), positive=["width"], minimums={"most": 2})
     assert str(refusal.value).startswith(message)
 
 
@@ -190,7 +190,7 @@ def test_values_that_annotations_allow_pass():
     check_parameters(
         Checked(form="c", exact=np.False_, width=None, size=np.float32(0), most=np.int64(2), share="?"),
         positive=["width"],
-        least={"most": 2},
+        minimums={"most": 2},
     )
     check_parameters(Checked(width=3, most=1))
 

@@ -88,7 +88,7 @@ def ignore(at, trace):
     """In place of a checkpoint."""
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     alpha=st.sampled_from([0.0, 1e-3, 1.0, 1e3]),
@@ -112,7 +112,7 @@ def test_the_objective_never_rises(seed, alpha, beta, most, steps, hub, scale):
     assert np.linalg.norm(found.B, axis=1) == pytest.approx(1)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 10**6), hub=st.booleans(), beta=st.sampled_from([0.0, 1.0, 50.0]))
 def test_every_single_step_of_the_labels_lowers_it(seed, hub, beta):
     task, at = problem(seed, beta=beta, hub=hub)

@@ -21,7 +21,7 @@ def counted(A):
     return operator, calls
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.integers(1, 80), st.integers(1, 200))
 def test_is_above_and_close(seed, d, n):
     X = np.random.default_rng(seed).normal(size=(n, d))

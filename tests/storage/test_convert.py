@@ -81,7 +81,7 @@ def test_rows_come_back(tmp_path: Path, form: Any, storage: str, compressor: str
     assert left_behind(tmp_path) == ["out.zarr"]
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(draw=st.data())
 def test_any_split_gives_the_same_content(draw: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     X, Y = data(n=30)

@@ -94,7 +94,7 @@ def test_round_trip(tmp_path: Path, suffix: str, dtype: str, sparse: bool, missi
     )
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     values=st.lists(st.floats(allow_infinity=False), min_size=1, max_size=12),
     suffix=st.sampled_from(SUFFIXES),

@@ -204,7 +204,7 @@ def test_nothing_but_minus_one_is_unknown(tmp_path: Path) -> None:
     assert made.schema.unknown == (2,)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 99),
     cuts=st.sets(st.integers(1, 29)),

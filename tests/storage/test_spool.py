@@ -53,7 +53,7 @@ def mixed(generator: np.random.Generator, rows: int) -> np.ndarray[Any, Any]:
     return X
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_any_run_comes_back_from_any_batches(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     generator = np.random.default_rng(data.draw(st.integers(0, 100)))

@@ -339,7 +339,7 @@ def test_profile_counts_bytes(tmp_path):
     assert sparse.read_bytes == 8 * sparse.nonzeros + 8 * 29 + 5 * sparse.label_nonzeros + 8 * 29
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_any_rows_of_any_chunks(tmp_path_factory, data):
     n, width = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 3))

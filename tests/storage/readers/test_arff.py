@@ -584,7 +584,7 @@ SPELLINGS: dict[str, list[str]] = {
 ABSENT = {"real": 0, "{0,1}": 0, "{YES, NO}": 1, "{'a b',b,'c,d',\"e'f\"}": 0}
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_table_in_any_layout_and_cutting(tmp_path: Path, data: st.DataObject) -> None:
     draw = data.draw

@@ -139,7 +139,7 @@ def test_compressed_is_one_part_and_can_be_resumed(write) -> None:
     check_splits(reader, sizes=(1, 500))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.lists(
         st.tuples(

@@ -30,7 +30,7 @@ def text_of(source: SourceFile, start: int, stop: int | None, block_bytes: int) 
     return b"".join(pieces)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     text=st.text("ab\n", max_size=120),
     part_bytes=st.integers(1, 60),

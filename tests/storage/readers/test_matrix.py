@@ -38,7 +38,7 @@ def rows_in_steps(rows: Rows, max_bytes: int) -> tuple[np.ndarray, list[int]]:
     return np.vstack(blocks), stops
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     n=st.integers(1, 40),
     d=st.integers(1, 15),

@@ -29,7 +29,7 @@ def check(text: str, *, may_decline: bool) -> None:
         assert end == len(text)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.floats(allow_nan=False, allow_infinity=False, allow_subnormal=False))
 @example(0.1)
 @example(1.7976931348623157e308)
@@ -42,7 +42,7 @@ def test_shortest_form_of_any_float(value: float) -> None:
     check(f"{value:.6f}", may_decline=True)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     sign=st.sampled_from(["", "-", "+"]),
     whole=st.text("0123456789", max_size=20),
@@ -54,7 +54,7 @@ def test_any_decimal(sign: str, whole: str, fraction: str, exponent: int | None)
     check(text, may_decline=True)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(2**52, 2**53 - 1), st.integers(-60, 10))
 def test_halves_between_two_floats_round_to_even(mantissa: int, power: int) -> None:
     # The decimal lies exactly half-way, where a truncated product cannot decide.

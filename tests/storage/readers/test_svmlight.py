@@ -157,7 +157,7 @@ def test_empty_file(path: Path) -> None:
     assert [batch for part in reader.parts(100) for batch in reader.read(part, batch_bytes=100)] == []
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_equals_scikit_learn_in_any_cutting(tmp_path: Path, data: st.DataObject) -> None:
     path = tmp_path / "any.svm"
