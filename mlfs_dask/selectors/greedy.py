@@ -33,6 +33,10 @@ PAIRS = "pairs"
 #: Candidates of a reading at least: fewer would hardly make it faster.
 MIN_CANDIDATES = 64
 
+#: States of a pair, with a label where the criterion takes labels, that are counted and looked at in the time that a
+#: stored value takes to be read and coded, and in the time that a reading takes to begin and to end.
+VALUE_TERMS, READING_TERMS = 3, 10**6
+
 #: Readings that were ever seen for as many steps as a reading has candidates, on noise (`benchmarks/greedy.py`).
 READINGS_PER_BLOCK = 12
 
@@ -57,8 +61,9 @@ GREEDY_NOTES = """
     -----
     `ranking_` begins with the chosen features in the order of their choice, and `scores_` holds the value of the
     criterion by which each was chosen; of the others, their value in the last step. One pass for relevances (as
-    `LabelEntropy` with all labels), and one for as many candidates as features are chosen, 64 at least, as often as a
-    feature is chosen that was not among them; all steps of a data set with few features take one. Logarithms are
+    `LabelEntropy` with all labels), and one for some candidates, as often as a feature is chosen that was not among
+    them: for 64, or as many as take the time of a reading, at most as features are chosen. All steps of a data set with
+    few features take one. Logarithms are
     natural. Scores rest on integer counts and are the same bits for any chunking, number of workers and memory. Unknown
     labels (-1) are refused.
 """
@@ -73,7 +78,7 @@ class GreedySelector(InformationSelector):
     aggregate = "sum"
     resamples_rows = False
     passes = "2 to 1 + k/5 (+1 for ranges of data without them, +1 for quantile edges)"
-    memory = "worker: 4 bytes * c * (codes - 1)^2 * d for c candidates (k, at least 64; fewer where memory is short)"
+    memory = "worker: 4 bytes * c * (codes - 1)^2 * d for c candidates (64 to k; fewer where memory is short)"
 
     #: Whether the criterion takes the interaction information with the labels.
     with_labels: ClassVar[bool] = False
@@ -144,8 +149,19 @@ class GreedySelector(InformationSelector):
         DoesNotFitError
             The counts of a single one do not fit.
         """
-        most = min(book.d, max(k, MIN_CANDIDATES))
+        most = min(book.d, max(MIN_CANDIDATES, min(k, self._worthwhile(source, book))))
         return partners_of_a_reading(source, resources, book, most, with_labels=self.with_labels)
+
+    def _worthwhile(self, source: Profile | RowSource, book: CodeBook) -> int:
+        """Candidates that take as long to be counted and looked at as the data takes to be read.
+
+        Those that are not chosen before the next reading were in vain; of more than these another reading is cheaper.
+        """
+        profile = source if isinstance(source, Profile) else source.profile
+        if profile.remote:
+            return book.d
+        terms = book.d * (1 + self.with_labels * profile.q) * (float(book.n_codes.mean()) / 2) ** 2
+        return int((VALUE_TERMS * profile.nonzeros + READING_TERMS) / max(terms, 1))
 
     def _candidates(self, profile: Profile, book: CodeBook, features: NDArray[np.int64]) -> PairInformation:
         return pair_information(profile, book, features, with_labels=self.with_labels)

@@ -17,7 +17,7 @@ from mlfs_dask.typing import Profile, RowSource, Seed
 
 #: Of criteria from counts of two features and a label.
 TRIPLES_MEMORY = (
-    "worker: 4 bytes * c * (q + 1) * (codes - 1)^2 * d for c candidates (k, at least 64; fewer where memory is short)"
+    "worker: 4 bytes * c * (q + 1) * (codes - 1)^2 * d for c candidates (64 to k; fewer where memory is short)"
 )
 
 

@@ -184,6 +184,23 @@ def test_the_cache_has_all_pairs_after_a_method_that_weighs_all_features(tmp_pat
     assert found.scores_.tobytes() == expected.scores_.tobytes()
 
 
+@pytest.mark.parametrize(
+    ("method", "nonzeros", "remote", "candidates"),
+    [
+        (D2F, 10**6, False, 64),  # what is looked at in vain would take longer than a reading
+        (D2F, 10**7, False, 153),  # (3 · 10⁷ + 10⁶) / (2 000 · 101)
+        (D2F, 10**9, False, 500),
+        (D2F, 10**6, True, 500),
+        (AMI, 10**6, False, 500),  # looks at no label
+    ],
+)
+def test_candidates_are_as_many_as_take_the_time_of_a_reading(method, nonzeros, remote, candidates):
+    profile = ArrayRows(np.zeros((10, 2)), as_labels(np.zeros((10, 2)))).profile
+    texts = replace(profile, n=10**6, d=2000, q=100, sparse=True, nonzeros=nonzeros, remote=remote, partitions=50)
+    plan = method(500).plan(texts, Resources(1, 2, 2**36, 2**36))
+    assert f"{candidates} candidates are read at a time" in plan.notes
+
+
 def test_fewer_candidates_are_planned_where_memory_is_short():
     profile = ArrayRows(np.zeros((10, 2)), as_labels(np.zeros((10, 2)))).profile
     wide = replace(
