@@ -669,8 +669,9 @@ def count_kept(n_features_to_select: int | float | str | None, d: int, *, name: 
     value: Any = n_features_to_select
     if value is None:
         return max(1, d // 2)
-    # The command line has no None.
-    known = "a count, a fraction in (0, 1]" + (", or None for half of the features" if parameter(name) == name else "")
+    known = "a count or a fraction in (0, 1]"
+    if parameter(name) == name:  # the command line has no None
+        known = "a count, a fraction in (0, 1], or None for half of the features"
     name = parameter(name)
     number = None if isinstance(value, (bool, np.bool_, str)) else value
     if isinstance(number, numbers.Integral):
