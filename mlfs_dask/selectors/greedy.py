@@ -37,8 +37,9 @@ MIN_CANDIDATES = 64
 #: stored value takes to be read and coded, and in the time that a reading takes to begin and to end.
 VALUE_TERMS, READING_TERMS = 3, 10**6
 
-#: Readings that were ever seen for as many steps as a reading has candidates, on noise (`benchmarks/greedy.py`).
-READINGS_PER_BLOCK = 12
+#: Readings that noise took at most: so many for as many steps as a reading has candidates, and so many more
+#: (`benchmarks/greedy.py`, and 4 sets of 500 to 20 000 rows with k = 64 to 500 and 16 to 100 candidates).
+READINGS_PER_BLOCK, FURTHER_READINGS = 3, 9
 
 #: Documentation of the parameters that all greedy selectors have.
 GREEDY_PARAMETERS = (
@@ -135,7 +136,7 @@ class GreedySelector(InformationSelector):
             statistic = self._candidates(profile, book, _widest(book, count))
             most = 1 if count == profile.d else k - 1
             least = math.ceil((k - 1) / count)
-            typical = least, max(least, min(math.ceil(k / 5), READINGS_PER_BLOCK * least))
+            typical = least, max(least, min(math.ceil(k / 5), READINGS_PER_BLOCK * least + FURTHER_READINGS))
             steps.append(Reading(PAIRS, (statistic,), times=most, typical=typical))
             arrays.append(HeldArray("shared with candidates", "3 c d", first=PAIRS))
         notes = [*cost.notes, f"{count:,} candidates are read at a time"] if count < profile.d else cost.notes

@@ -216,7 +216,7 @@ def test_fewer_candidates_are_planned_where_memory_is_short():
     assert "100 candidates" not in few.notes[-1]
     count = int(few.notes[-1].split()[0])
     # Every chosen feature has been a candidate, and no fifth of k is exceeded.
-    assert few.typical_passes == (2 + -(-99 // count), 2 + min(20, 12 * -(-99 // count)))
+    assert few.typical_passes == (2 + -(-99 // count), 2 + min(20, 3 * -(-99 // count) + 9))
     with pytest.raises(DoesNotFitError):
         D2F(100).plan(replace(wide, q=10_000), replace(two, memory_limit=2**28))
 
