@@ -30,6 +30,7 @@ SETS: dict[str, tuple[list[str], tuple[str, ...]]] = {
     "yahoo-arts": (["yahoo-arts.arff.gz"], ()),
     "yahoo-business": (["yahoo-business.arff.gz"], ()),
     "yahoo-education": (["yahoo-education.arff.gz"], ()),
+    "yahoo-computers-5000": (["Computers.mat"], ()),
 }
 
 #: Those of which every fit of every method takes seconds.
@@ -41,7 +42,8 @@ def make_store(name: str, folder: Path) -> str:
     files, dropped = SETS[name]
     store = folder / f"{name}.zarr"
     if not store.exists():
-        labels = LabelSpec(xml=str(DATA / name / f"{name}.xml"))
+        names = DATA / name / f"{name}.xml"
+        labels = LabelSpec(xml=str(names)) if names.exists() else None  # a .mat file says itself what its labels are
         convert([DATA / name / file for file in files], store, labels=labels, drop=dropped)
     return str(store)
 
