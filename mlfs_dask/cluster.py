@@ -18,6 +18,7 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -496,23 +497,24 @@ def _local_client(workers: int, threads_per_worker: int, memory_limit: int | Non
     )
     with dask.config.set(settings), _restored_environment(settings[_ENVIRON]), ExitStack() as stack:
         try:
-            cluster = stack.enter_context(
-                LocalCluster(
-                    n_workers=workers,
-                    threads_per_worker=threads_per_worker,
-                    processes=True,
-                    memory_limit=memory_limit,
-                    host="127.0.0.1",
-                    # Any user of this machine can reach the loopback interface.
-                    protocol="tls",
-                    security=Security.temporary(),
-                    dashboard_address=None,
-                    worker_dashboard_address=None,
-                    # Without a dashboard an HTTP server without pages is started all the same, and 8787 may be taken.
-                    scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
-                    silence_logs=logging.ERROR,
+            with _deferred_interrupts():
+                cluster = stack.enter_context(
+                    LocalCluster(
+                        n_workers=workers,
+                        threads_per_worker=threads_per_worker,
+                        processes=True,
+                        memory_limit=memory_limit,
+                        host="127.0.0.1",
+                        # Any user of this machine can reach the loopback interface.
+                        protocol="tls",
+                        security=Security.temporary(),
+                        dashboard_address=None,
+                        worker_dashboard_address=None,
+                        # Without a dashboard there is a server without pages all the same, and 8787 may be taken.
+                        scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
+                        silence_logs=logging.ERROR,
+                    )
                 )
-            )
         except (OSError, TimeoutError, RuntimeError) as error:
             raise ClusterLostError(
                 f"{workers} local workers did not start ({_last_cause(error)})."
@@ -526,8 +528,30 @@ def _local_client(workers: int, threads_per_worker: int, memory_limit: int | Non
                 f"of {workers} local workers {len(client.nthreads())} started within {wait:g} s."
                 "\n  cure: ask for fewer with --workers N, or wait longer with --wait SECONDS."
             ) from error
-        _ignore_interrupts(client)
         yield client
+
+
+@contextmanager
+def _deferred_interrupts() -> Iterator[None]:
+    """Hold a Ctrl-C back until the end of the with-block, and keep it for ever from processes that are started in it.
+
+    A cluster that has been interrupted while it starts can be closed by nobody. Its workers are in the process group of
+    the terminal, whose Ctrl-C is not theirs: this process closes them.
+    """
+    in_main_thread = threading.current_thread() is threading.main_thread()  # no other has handlers
+    resource_tracker.ensure_running()  # in a thread that starts one, SIGINT would no longer be blocked
+    held = []
+    if in_main_thread:
+        before = signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # what threads and processes inherit
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if in_main_thread:
+            signal.signal(signal.SIGINT, before)
+        if held:
+            raise KeyboardInterrupt
 
 
 _ENVIRON = "distributed.nanny.pre-spawn-environ"
@@ -586,25 +610,6 @@ def local_settings(memory_limit: int, wait: float) -> dict[str, Any]:
         # Logs of the last messages hold what these carried: the parameters of hundreds of passes.
         "distributed.admin.low-level-log-length": 20,
     }
-
-
-# What workers need
-
-
-def _ignore_interrupts(client: Client) -> None:
-    """Ctrl-C on a terminal reaches every process of the group; the client alone answers it."""
-    from distributed import WorkerPlugin
-
-    class IgnoreInterrupts(WorkerPlugin):
-        """In local workers, and in those that replace one that died."""
-
-        name = "mlfs-interrupts"
-
-        def setup(self, worker: Any) -> None:
-            if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    client.register_plugin(IgnoreInterrupts())
 
 
 # When the cluster goes away

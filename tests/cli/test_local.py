@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import re
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +149,32 @@ def test_ctrl_c_ends_a_pass_at_its_next_blocks_and_can_be_resumed(
     subprocess.run(slowly("", *words, "-o", tmp_path / "whole"), check=True, timeout=120, stdout=subprocess.DEVNULL)
     assert scores(out) == scores(tmp_path / "whole")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "whole"]
+
+
+@pytest.mark.cluster
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("delay", [0.2, 0.7])
+@pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["the process", "its group"])
+def test_ctrl_c_while_local_workers_start_is_answered_once(
+    store: Path, tmp_path: Path, send: Callable[[int, int], None], delay: float
+) -> None:
+    """A cluster that is interrupted half-made cannot be closed, and workers that load Dask print where they were."""
+    command = [sys.executable, "-m", "mlfs_dask", "select", "elc", str(store), "-k", "2", "--workers", "2"]
+    process = subprocess.Popen(
+        [*command, "-o", str(tmp_path / "run"), "--cache", "none"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("mlfs: starting 2 local workers")
+    time.sleep(delay)
+    send(process.pid, signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stdout) == (130, "")
+    assert re.fullmatch(r"mlfs: interrupted\.\n  To go on where it stopped: .* --resume\n", stderr)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.cluster
