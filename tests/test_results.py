@@ -130,6 +130,15 @@ def test_what_is_no_run_is_never_replaced(tmp_path: Path, kind: str) -> None:
     assert (place if kind == "file" else place / "data").read_text() == "data"
 
 
+def test_a_run_is_not_written_into_a_run(tmp_path: Path) -> None:
+    """It would go with the one around it when that is replaced."""
+    write(tmp_path / "run")
+    for force in (False, True):
+        with pytest.raises(UsageError, match=r"run is a run itself"):
+            check_free(str(tmp_path / "run" / "chi2"), force=force)
+    check_free(str(tmp_path / "run" / "compared"), force=False, record="compare.json", what="a comparison")
+
+
 def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     write(tmp_path / "run")

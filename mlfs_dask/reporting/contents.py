@@ -13,7 +13,7 @@ from mlfs_dask.evaluation.comparison import Comparison, compare
 from mlfs_dask.evaluation.results import BATCH, Evaluation, finished_jobs, read_eval
 from mlfs_dask.redaction import redact
 from mlfs_dask.reporting.comparison_folder import read_comparison
-from mlfs_dask.results import Run, read_run, read_text
+from mlfs_dask.results import Run, is_url, read_run, read_text
 from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask.selectors.options import key_of
 
@@ -83,7 +83,7 @@ class Contents:
 
 
 def read_contents(paths: Sequence[str | Path]) -> Contents:
-    """Read RUN, EVAL, CMP and BATCH folders.
+    """Read RUN, EVAL, CMP and BATCH folders, and folders of runs, as `mlfs select` writes of several methods.
 
     Raises
     ------
@@ -104,7 +104,13 @@ def read_contents(paths: Sequence[str | Path]) -> Contents:
 
 
 def _add(contents: Contents, runs: list[Run], path: str) -> None:
-    kind = kind_of(path)
+    try:
+        kind = kind_of(path)
+    except DataError:
+        if is_url(path) or not (several := sorted(Path(path).glob(f"*/{RUN}"))):
+            raise
+        runs += [read_run(str(record.parent)) for record in several]
+        return
     if kind == RUN:
         runs.append(read_run(path))
     elif kind == EVAL:

@@ -675,15 +675,12 @@ def _labels(runs: Sequence[LabelledRun], drawn: Sequence[LabelledRun], notes: li
 
 
 def _reachable(labelled: LabelledRun) -> Any:
-    """The store of a run, if it is where it was and what it was."""
-    from mlfs_dask.storage.dataset import open_dataset
+    """The store of a run, or the part of it, if it is where it was and what it was."""
+    from mlfs_dask.storage.dataset import reopen
 
-    store = labelled.store
-    if not store:
+    if not labelled.store:
         raise DataError("X and Y came from memory, not from a store.")
-    dataset = open_dataset(store["path"])
-    if dataset.digest != store["digest"]:
-        raise DataError(f"{store['path']} is no longer the store that the run was made on.")
+    dataset = reopen(labelled.store)
     if dataset.label_counts[0].any():
         raise DataError("some labels are unknown, and correlations with them are not defined.")
     if np.any(dataset.features.n_missing):
@@ -696,7 +693,8 @@ def _described(dataset: Any, group: Sequence[LabelledRun]) -> Any:
     from mlfs_dask.diagnostics import describe
     from mlfs_dask.errors import DoesNotFitError
 
-    q, d = dataset.schema.q, dataset.schema.d
+    profile = dataset.rows.profile
+    q, d = profile.q, profile.d
     # Sums, standardised products, correlations and squares: four arrays of doubles.
     needed, free = 4 * 8 * q * d, runtime.current_resources().driver_limit
     if needed > free:

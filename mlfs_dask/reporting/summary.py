@@ -59,14 +59,14 @@ def chosen_features(runs: Sequence[LabelledRun], styles: Styles) -> Figure:
     first = runs[0]
     if len(runs) == 1:
         return best_features(first, styles)
-    best = first.run.ranking[: min(first.run.k, MAX_DRAWN)]
+    best = first.run.feature_names[: min(first.run.k, MAX_DRAWN)]
     ranks: dict[str, NDArray[np.float64]] = {}
     for labelled in runs:
-        places = np.full(len(labelled.run.ranking), np.nan)
-        places[labelled.run.ranking[: labelled.run.k]] = np.arange(1, labelled.run.k + 1)
-        ranks.setdefault(labelled.name, places[best])
+        # By their names: a run on some of the features has other numbers.
+        places = {name: place for place, name in enumerate(labelled.run.feature_names[: labelled.run.k], start=1)}
+        ranks.setdefault(labelled.name, np.array([places.get(name, np.nan) for name in best]))
     return draw.features_by_rank(
-        first.run.feature_names[: len(best)],
+        best,
         ranks,
         title=first.dataset,
         styles=styles,
@@ -102,9 +102,8 @@ def _runs_alone(runs: Sequence[LabelledRun], styles: Styles) -> Block:
     figures = [chosen_features(runs, styles)]
     if len(runs) == 1:
         return Block(texts=[*lines, unknown], figures=[*rank_intervals(runs[0], styles), *figures])
-    shared = set.intersection(*(set(labelled.run.ranking[: labelled.run.k].tolist()) for labelled in runs))
-    first = runs[0].run
-    names = [name for name, feature in zip(first.feature_names, first.ranking, strict=True) if feature in shared]
+    shared = set.intersection(*(set(labelled.run.feature_names[: labelled.run.k]) for labelled in runs))
+    names = [name for name in runs[0].run.feature_names if name in shared]
     agreed = f"{len(runs)} runs on {runs[0].dataset} agree on these features: {_first(names) or 'none'}."
     return Block(texts=[agreed, unknown], notes=lines, figures=figures)
 

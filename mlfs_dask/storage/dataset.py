@@ -394,9 +394,8 @@ class DatasetSubset(Dataset):
         subset = record.get("subset") or {}
         if self._rows is None or "rows" not in subset or subset["of"] != self._whole.digest:
             return True
-        rows, labels, features = ((subset.get(what) or {}).get("expression") for what in self._given)
         try:
-            other = DatasetSubset(self._whole, rows, labels, features)
+            other = self._whole.subset(**_expressions(subset))
         except MlfsError:
             return True
         # Another digest: it was chosen in Python, or its file has changed. Nothing tells which rows it had.
@@ -447,6 +446,43 @@ class DatasetSubset(Dataset):
         from mlfs_dask.storage.arrays import chosen_blocks  # as of the whole
 
         return chosen_blocks(self._whole.Y, self.rows, self._rows, self._labels, f"mlfs-Y-{self.digest}")
+
+
+def reopen(store: Mapping[str, Any]) -> Dataset:
+    """The store that `run.json` tells of, or the part of it.
+
+    Parameters
+    ----------
+    store : mapping
+        Its `store`: path, digest, and of a part `subset`.
+
+    Raises
+    ------
+    DataError
+        The store is another one now, or the part cannot be chosen again.
+    """
+    parts: list[Mapping[str, Any]] = []
+    digest, subset = store["digest"], store.get("subset")
+    while subset:
+        parts.append(subset)
+        digest = subset["of"]
+        subset = digest if isinstance(digest, Mapping) else None
+    dataset = open_dataset(store["path"])
+    if dataset.digest != digest:
+        raise DataError(f"{store['path']} is no longer the store that the run was made on.")
+    for part in reversed(parts):
+        dataset = dataset.subset(**_expressions(part))
+    if dataset.digest != store["digest"]:
+        raise DataError(
+            "which part of the store the run was made on is not known: it was chosen in Python, or a file that names "
+            "it has changed."
+        )
+    return dataset
+
+
+def _expressions(subset: Mapping[str, Any]) -> dict[str, str | None]:
+    """How the rows, labels and features of a part were chosen, as far as that is recorded."""
+    return {what: (subset.get(what) or {}).get("expression") for what in ("rows", "labels", "features")}
 
 
 def _part(values: NDArray[Any], chosen: NDArray[np.int64] | None) -> NDArray[Any]:

@@ -50,12 +50,16 @@ def write_store(folder: Path) -> Path:
     return store
 
 
-def select(store: Path, method: str, run: Path, k: int | str = 3, **parameters: Any) -> Path:
+def select(
+    store: Path, method: str, run: Path, k: int | str = 3, *, part: dict[str, Any] | None = None, **parameters: Any
+) -> Path:
     from mlfs_dask.results import write_run
     from mlfs_dask.selectors import get_method
     from mlfs_dask.storage.dataset import open_dataset
 
     dataset = open_dataset(store)
+    if part is not None:
+        dataset = dataset.subset(**part)
     selector = get_method(method)(n_features_to_select=k, **parameters).fit(dataset)
     write_run(
         str(run),

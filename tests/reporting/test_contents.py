@@ -42,6 +42,15 @@ def test_a_batch_is_its_finished_jobs(folders: Folders, tmp_path: Path) -> None:
     assert len(contents.evaluations) == 1
 
 
+def test_a_folder_of_runs_is_its_runs(folders: Folders, tmp_path: Path) -> None:
+    """What `mlfs select` writes of several methods."""
+    for run in folders.runs:
+        shutil.copytree(run, tmp_path / "runs" / run.name)
+    assert [run.label for run in read_contents([tmp_path / "runs"]).runs] == ["elc", "label-entropy"]
+    with pytest.raises(DataError, match=r"none of run\.json, eval\.json, compare\.json and batch\.json is here"):
+        read_contents([tmp_path])
+
+
 def test_evaluations_of_the_same_settings_are_compared(folders: Folders, tmp_path: Path) -> None:
     """Two evaluations of one batch, of the same stores and runs."""
     again = []

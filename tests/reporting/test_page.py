@@ -192,6 +192,38 @@ def test_a_store_that_has_changed_is_a_sentence(folders: Folders, tmp_path: Path
     assert "is no longer the store that the run was made on" in summary["notes"][0]
 
 
+def test_runs_on_parts_of_a_store_are_shown_with_these(folders: Folders, tmp_path: Path) -> None:
+    """Features of one number are not the same feature in all parts."""
+    chosen = tmp_path / "rows.txt"
+    chosen.write_text("\n".join(map(str, range(5, 40))))
+    parts = [{"rows": str(chosen), "labels": "a"}, {"features": "0:4"}, {"features": "2:6", "rows": "::2"}]
+    runs = [select(folders.store, "elc", tmp_path / f"run{i}", part=part) for i, part in enumerate(parts)]
+    summary = report(runs, tmp_path / "p.html")
+    assert summary["notes"] == []
+    text = (tmp_path / "p.html").read_text()
+    section = text[text.index('id="labels"') :]
+    for part, place in zip(parts, runs, strict=True):
+        run = read_run(str(place))
+        (found,) = diagnose(open_dataset(folders.store).subset(**part), selections=[run.ranking[: run.k]])
+        assert f'data-value="{found.redundancy}"' in section
+    shared = [name for name in read_run(str(runs[0])).feature_names[:3] if name in "near noise"]
+    assert shared
+    for place in runs[1:]:
+        shared = [name for name in shared if name in read_run(str(place)).feature_names[:3]]
+    assert f"3 runs on tiny agree on these features: {', '.join(shared)}." in text
+
+
+@pytest.mark.parametrize("how", ["chosen in Python", "a file that has changed"])
+def test_a_part_that_nothing_tells_is_a_sentence(folders: Folders, tmp_path: Path, how: str) -> None:
+    chosen = tmp_path / "rows.txt"
+    chosen.write_text("\n".join(map(str, range(30))))
+    rows = range(30) if how == "chosen in Python" else str(chosen)
+    run = select(folders.store, "elc", tmp_path / "run", part={"rows": rows})
+    chosen.write_text("1\n2\n3")
+    (note,) = report([run], tmp_path / "p.html")["notes"]
+    assert note.startswith("elc: which part of the store the run was made on is not known")
+
+
 def test_no_store_is_read_without_data(folders: Folders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from mlfs_dask.reporting import page
 
