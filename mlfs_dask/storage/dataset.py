@@ -395,7 +395,7 @@ class DatasetSubset(Dataset):
         if self._rows is None or "rows" not in subset or subset["of"] != self._whole.digest:
             return True
         try:
-            other = self._whole.subset(**_expressions(subset))
+            other = DatasetSubset(self._whole, **_expressions(subset))
         except MlfsError:
             return True
         # Another digest: it was chosen in Python, or its file has changed. Nothing tells which rows it had.
