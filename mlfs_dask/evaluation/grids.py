@@ -80,6 +80,17 @@ too_large=(15, 20, 25, 30, 35, 40, 45, 50))
     return Grid(tuple(points.values()), tuple(too_large))
 
 
+def check_grid(text: str) -> None:
+    """Refuse what is no grid for any number of features.
+
+    Raises
+    ------
+    UsageError
+    """
+    for item in text.split(","):
+        _values(item.strip(), text)
+
+
 def _values(item: str, text: str) -> list[tuple[Fraction, bool]]:
     """Values of one item, each with whether it is a share."""
     ends = [_value(part.strip(), text) for part in item.split(":")]

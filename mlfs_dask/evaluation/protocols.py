@@ -11,9 +11,10 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from mlfs_dask.errors import UsageError, closest, parameter
+from mlfs_dask.evaluation.grids import check_grid
 from mlfs_dask.evaluation.metrics import DEFAULT_METRICS, get_metric
 from mlfs_dask.evaluation.simulation import check_simulation
-from mlfs_dask.evaluation.splits import KINDS
+from mlfs_dask.evaluation.splits import KINDS, check_counts
 
 CLASSIFIERS = ("mlknn", "logistic", "sgd")
 
@@ -101,6 +102,9 @@ class Settings:
                 raise UsageError(f"{parameter(name)} must be above 0; got {getattr(self, name)}.")
         if self.seed < 0:
             raise UsageError(f"{parameter('seed')} must not be negative; got {self.seed}.")
+        check_counts(self.folds, self.repeats, self.test_size)
+        if self.k_grid is not None:
+            check_grid(self.k_grid)
         check_simulation(self.missing_labels, self.labelled_rows)
 
     @property

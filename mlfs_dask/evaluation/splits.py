@@ -95,7 +95,10 @@ def make_splits(
             raise UsageError(f"the split 'given' needs to know which rows are test rows; give {parameter('fold_of')}.")
         yield from _given(given)
         return
-    _check_counts(kind, n if groups is None else len(np.unique(groups)), folds, repeats, test_size)
+    check_counts(folds, repeats, test_size)
+    units = n if groups is None else len(np.unique(groups))
+    if kind != "holdout" and folds > units:
+        raise UsageError(f"{parameter('folds')} must be from 2 to the {units} rows or groups there are; got {folds}.")
     for repeat in range(repeats):
         random = repeat_seed(seed, repeat)
         if kind == "stratified":
@@ -107,14 +110,19 @@ def make_splits(
             yield Split(repeat, fold, np.sort(train).astype(np.int64), np.sort(test).astype(np.int64))
 
 
-def _check_counts(kind: str, units: int, folds: int, repeats: int, test_size: float) -> None:
+def check_counts(folds: int, repeats: int, test_size: float) -> None:
+    """Refuse what fits no number of rows.
+
+    Raises
+    ------
+    UsageError
+    """
+    if folds < 2:
+        raise UsageError(f"{parameter('folds')} must be at least 2; got {folds}.")
     if repeats < 1:
         raise UsageError(f"{parameter('repeats')} must be at least 1; got {repeats}.")
-    if kind == "holdout":
-        if not 0 < test_size < 1:
-            raise UsageError(f"{parameter('test_size')} is a share between 0 and 1; got {test_size}.")
-    elif not 2 <= folds <= units:
-        raise UsageError(f"{parameter('folds')} must be from 2 to the {units} rows or groups there are; got {folds}.")
+    if not 0 < test_size < 1:
+        raise UsageError(f"{parameter('test_size')} is a share between 0 and 1; got {test_size}.")
 
 
 def _scikit_pairs(

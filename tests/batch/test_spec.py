@@ -174,6 +174,10 @@ READER_ALONE = [
         1,
         "it holds more than 100,000 values",
     ),
+    (BASE + "evaluation:\n  folds: 1\n", 5, "folds must be at least 2; got 1"),
+    (BASE + "evaluation:\n  folds: 2\n  test_size: 2\n", 6, "test_size is a share between 0 and 1; got 2"),
+    (BASE + "evaluation:\n  folds: 2\n  k_grid: 5,x\n", 6, "k_grid 5,x: 'x' is nothing that can be read"),
+    (BASE + "evaluation:\n  k_grid: [5, 200%]\n", 5, "k_grid 5,200%: 200% is not between 0 and 100%"),
 ]
 
 #: What a schema can tell as well.

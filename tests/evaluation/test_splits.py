@@ -89,8 +89,8 @@ def test_stratification_takes_unknown_labels_for_absent() -> None:
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
-        ("kfold", {"folds": 1}, "folds must be from 2 to the 10 rows"),
-        ("kfold", {"folds": 11}, "got 11"),
+        ("kfold", {"folds": 1}, "folds must be at least 2"),
+        ("kfold", {"folds": 11}, "folds must be from 2 to the 10 rows or groups there are; got 11"),
         ("kfold", {"folds": 3, "groups": np.zeros(10, int)}, "to the 1 rows or groups"),
         ("holdout", {"test_size": 1.0}, "between 0 and 1"),
         ("kfold", {"repeats": 0}, "repeats must"),
