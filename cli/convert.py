@@ -142,8 +142,10 @@ def dtype_option(help: str) -> Callable[[Decorated], Decorated]:
 
 def conversion_summary(store: str, conversion: Conversion) -> dict[str, Any]:
     """What a conversion made, as `--json` has it."""
+    from mlfs_dask.storage.dataset import open_metadata
+
     return {
-        **store_summary(store, conversion.schema),
+        **store_summary(store, open_metadata(store)),
         "seconds": round(conversion.seconds, 3),
         "warnings": list(conversion.warnings),
     }

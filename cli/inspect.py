@@ -14,13 +14,12 @@ from mlfs_dask_cli.summary import store_summary, summary_text
 @click.option("--verify", is_flag=True, help="Read everything and compare it with what was written; exit 3 if not.")
 @output_options(progress=False)
 def inspect(store: str, verify: bool, output: Output) -> None:
-    """Show n, d, q, nonzeros, density, labels, constant features, partitions and bytes of STORE."""
+    """Show n, d, q, nonzeros, density, labels, constant features, missing values, partitions and bytes of STORE."""
     from mlfs_dask.errors import DataError
     from mlfs_dask.storage import verify as library
-    from mlfs_dask.storage.object_store import open_objects, read_schema
+    from mlfs_dask.storage.dataset import open_metadata
 
-    schema, _ = read_schema(open_objects(store))
-    summary = store_summary(store, schema)
+    summary = store_summary(store, open_metadata(store))
     text = summary_text(summary)
     if verify:
         verification = library.verify(store)

@@ -71,6 +71,7 @@ def _plan(
     dataset = open_subset(store, **subset)
     selector, _ = make_selector(method, params, k=k, seed=None)
     selector.count_kept(dataset.shape[1])
+    selector.require_accepted(dataset)
     resources = planned_resources(**cluster)
     with keep_statistics(**cache):
         projected = require_driver(selector.plan(dataset.rows, resources), resources, f"{method} in the driver process")

@@ -196,6 +196,7 @@ def _select(
     for method, params in methods.items():
         selector, seeded = make_selector(method, params, k=k, seed=seed)
         selector.count_kept(dataset.shape[1])  # before anything else
+        selector.require_accepted(dataset)
         if seed is not None and not seeded:
             output.note(f"mlfs: {method} draws nothing at random; --seed has no effect.")
         place = run if len(methods) == 1 else f"{run.rstrip('/')}/{method}"

@@ -8,14 +8,14 @@ from mlfs_dask.errors import number_of
 from mlfs_dask_cli.output import size, table
 
 if TYPE_CHECKING:
-    from mlfs_dask.storage.schema import StoreSchema
+    from mlfs_dask.storage.dataset import Dataset
 
 
-def store_summary(store: str, schema: StoreSchema) -> dict[str, Any]:
+def store_summary(store: str, dataset: Dataset) -> dict[str, Any]:
     """Facts of a store, from its metadata alone."""
     from mlfs_dask.storage.inspect import store_facts
 
-    return {"store": store, **store_facts(schema)}
+    return {"store": store, **store_facts(dataset)}
 
 
 def summary_text(summary: dict[str, Any]) -> str:
@@ -23,6 +23,9 @@ def summary_text(summary: dict[str, Any]) -> str:
     s = summary
     compressed = "" if s["compressor"] == "none" else f", {s['compressor']}"
     partitions = number_of(s["partitions"], "partition")
+    missing = f"{s['missing_values']:,}"
+    if s["missing_values"]:
+        missing += f" in {number_of(s['features_with_missing_values'], 'feature')}"
     rows = [
         ("store", s["store"]),
         ("rows (n)", f"{s['n']:,}"),
@@ -30,6 +33,7 @@ def summary_text(summary: dict[str, Any]) -> str:
         ("kinds", ", ".join(f"{count:,} {kind}" for kind, count in s["kinds"].items() if count)),
         ("labels (q)", f"{s['q']:,} ({s['labels_never_positive']:,} never positive)"),
         ("nonzeros", f"{s['nonzeros']:,} (density {s['density']:.4g})"),
+        ("missing values", missing),
         ("label cardinality", f"{s['label_cardinality']:.4g}"),
         ("unknown labels", f"{s['unknown_labels']:,}"),
         ("storage", f"{s['storage']} {s['dtype']}{compressed}, {partitions}, {size(s['bytes'])}"),

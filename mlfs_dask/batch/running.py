@@ -298,6 +298,7 @@ class Batch:
         selector = job.make_selector()
         dataset = self._datasets[job.store.name]
         selector.count_kept(dataset.rows.profile.d)
+        selector.require_accepted(dataset)
         if selector.keeps_checkpoints and self._comes_after_its_ranking(job):
             return JobProjection(job.name, peak_driver_bytes=runtime.driver_bytes())
         plan = require_driver(selector.plan(dataset.rows, resources), resources, f"{job.name} in the driver process")

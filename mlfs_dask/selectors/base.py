@@ -357,7 +357,7 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         source = weighted_rows(source, sample_weight)
         profile = source.profile
         k = self.count_kept(profile.d)
-        self._refuse_unknown_labels(source)
+        self._require_accepted(source)
         resources = runtime.current_resources()
         plan = require_driver(self.plan(source, resources), resources, f"{self.method} in the driver process")
         runtime.reset_peak_rss()
@@ -591,10 +591,37 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
             cure="give the same columns in the same order",
         )
 
-    def _refuse_unknown_labels(self, source: RowSource) -> None:
+    def require_accepted(self, dataset: Any) -> None:
+        """Refuse a store that is known, without a reading, to hold what the method does not take.
+
+        Raises
+        ------
+        DataError
+            Some labels are unknown, or feature values missing.
+        """
+        source, _ = self._open(dataset, None)
+        self._require_accepted(source)
+
+    def _require_accepted(self, source: RowSource) -> None:
         counts = None if self.accepts_unknown_labels else source.label_counts
         if counts is not None and counts[0].any():
             raise unknown_labels_error(self, counts[0])
+        self._refuse_missing(source.features.n_missing)
+
+    def _refuse_missing(self, n_missing: NDArray[np.int64] | None) -> None:
+        """Refuse missing values, counted by feature, where they are an error; None: not counted."""
+        if n_missing is None or self.missing != "error" or not n_missing.any():
+            return
+        raise DataError(
+            f"X contains NaN: {number_of(int(n_missing.sum()), 'missing value')} in "
+            + number_of(int((n_missing > 0).sum()), "feature"),
+            column=self._first_column(n_missing > 0),
+            cure=f"choose {self._missing_choices} to fill them in, or leave the feature out",
+        )
+
+    @property
+    def _missing_choices(self) -> str:
+        return f"{parameter('missing', 'mean')} or {parameter('missing', 'median')}"
 
     def _refuse_broken_features(self, mean: NDArray[np.float64], m2: NDArray[np.float64]) -> None:
         """Refuse features that hold NaN or infinity, which spoils their moments, each of shape (d,)."""
@@ -822,7 +849,7 @@ def unknown_labels_error(selector: BaseSelector, unknown: NDArray[np.integer[Any
     names = selector._label_names
     named = "" if names is None else f"label {str(names[label])!r}, "
     return DataError(
-        f"{type(selector).__name__} has no support for missing labels, and Y holds {int(unknown.sum())} "
+        f"{selector.method} has no support for missing labels, and Y holds {int(unknown.sum())} "
         f"unknown entries (-1) in {np.count_nonzero(unknown)} of its labels, first in {named}column {label} of Y "
         f"(counted from 0)",
         cure="drop those rows or labels, set unknown entries to 0, or use a method that takes missing labels "

@@ -18,7 +18,7 @@ from mlfs_dask import caching
 from mlfs_dask.blocks.contingency import CountFormula
 from mlfs_dask.blocks.counts import MAX_CODES, CodeBook
 from mlfs_dask.blocks.entropy import entropy_of_counts
-from mlfs_dask.errors import DataError, UsageError, number_of, parameter
+from mlfs_dask.errors import DataError, UsageError, parameter
 from mlfs_dask.primitives.counts import (
     Aggregate,
     ContingencyCounts,
@@ -301,6 +301,10 @@ class CountingSelector(ResamplingSelector):
         """The score, from what follows from the counted labels, (d,), and the entropies of features and labels."""
         return information
 
+    @property
+    def _missing_choices(self) -> str:
+        return f"{parameter('missing', 'code')} to give them a code of their own, {super()._missing_choices}"
+
     def _check_features(self, features: FeatureInfo, n: int) -> None:
         """Refuse infinite values, missing values where they are an error, and too many codes."""
         assert features.minimum is not None
@@ -313,15 +317,7 @@ class CountingSelector(ResamplingSelector):
                 cure="replace infinite values, or leave the feature out",
             )
         missing = features.n_missing
-        if missing is not None and missing.any() and self.missing == "error":
-            raise DataError(
-                f"X contains NaN: {number_of(int(missing.sum()), 'missing value')} in "
-                + number_of(int((missing > 0).sum()), "feature"),
-                column=self._first_column(missing > 0),
-                cure=f"choose {parameter('missing', 'code')} to give them a code of their own, "
-                f"{parameter('missing', 'mean')} or {parameter('missing', 'median')} to fill them in, or leave the "
-                "feature out",
-            )
+        self._refuse_missing(missing)
         if features.n_categories is not None:
             n_codes = features.n_categories + (0 if missing is None else (missing > 0))
             wide = n_codes > MAX_CODES

@@ -24,7 +24,7 @@ from mlfs_dask.row_subset import RowMask, RowSubset, numbers_of
 from mlfs_dask.storage.access import access_error, fault_of
 from mlfs_dask.storage.anndata_encoding import read_vector
 from mlfs_dask.storage.digest import ROOT_KEY, new_hash, root_is_intact
-from mlfs_dask.storage.object_store import RemoteObjects, is_url, is_web, local_path, open_objects, read_schema
+from mlfs_dask.storage.object_store import Objects, RemoteObjects, is_url, is_web, local_path, open_objects, read_schema
 from mlfs_dask.storage.schema import KINDS, StoreSchema
 from mlfs_dask.storage.store_reader import (
     ArrayLayout,
@@ -68,29 +68,51 @@ def open_dataset(store: str | Path, *, storage_options: Mapping[str, Any] | None
     Damage within other objects is found when they are read, or by `mlfs inspect --verify`: that means reading
     everything.
     """
-    objects = open_objects(store, storage_options)
-    schema, root = read_schema(objects)
-    if not root_is_intact(root, schema.root_digest):
-        raise DataError(f"{ROOT_KEY} is damaged: it differs from what was written", file=objects.path, cure=_CURE)
-    expected, contents = schema.sizes, dict[str, bytes]()
+    dataset, objects = _open_root(store, storage_options)
+    expected = dataset.schema.sizes
     if is_web(objects.path):
         # Each takes a request. What they say is in the root metadata, too.
         expected = {key: size for key, size in expected.items() if not key.endswith(ROOT_KEY)}
     try:
         if isinstance(objects, RemoteObjects):
-            present, contents = objects.look(expected, _small_objects(schema))
+            present, dataset._contents = objects.look(expected, _small_objects(dataset.schema))
         else:
             present = objects.sizes(expected)
     except PermissionError as error:
         raise access_error(objects.path, error) from None
     _check_objects(expected, present, objects.path)
+    return dataset
+
+
+def open_metadata(store: str | Path, *, storage_options: Mapping[str, Any] | None = None) -> Dataset:
+    """Open a store for what its metadata says; whether the rest is there is not looked at.
+
+    Parameters
+    ----------
+    store, storage_options
+        As in `open_dataset`.
+
+    Raises
+    ------
+    DataError
+        If there is no store, its format is newer than this version, or its root metadata is damaged.
+    """
+    return _open_root(store, storage_options)[0]
+
+
+def _open_root(store: str | Path, storage_options: Mapping[str, Any] | None) -> tuple[Dataset, Objects]:
+    objects = open_objects(store, storage_options)
+    schema, root = read_schema(objects)
+    if not root_is_intact(root, schema.root_digest):
+        raise DataError(f"{ROOT_KEY} is damaged: it differs from what was written", file=objects.path, cure=_CURE)
     try:
         metadata = dict(parse_json(root)["consolidated_metadata"]["metadata"])
     except (KeyError, TypeError, ValueError) as error:
         problem = f"{ROOT_KEY} is damaged: it has no metadata of arrays"
         raise DataError(problem, file=objects.path, cure=_CURE) from error
     path = objects.path if is_url(store) else str(local_path(store).absolute())
-    return Dataset(StoreLocation(path, dict(storage_options or {}), schema.root_digest), schema, metadata, contents)
+    location = StoreLocation(path, dict(storage_options or {}), schema.root_digest)
+    return Dataset(location, schema, metadata), objects
 
 
 def _small_objects(schema: StoreSchema) -> list[str]:
@@ -133,16 +155,10 @@ class Dataset:
     feature_names, label_names : array of str, shape (d,) and (q,)
     """
 
-    def __init__(
-        self,
-        location: StoreLocation,
-        schema: StoreSchema,
-        metadata: Mapping[str, Any],
-        contents: Mapping[str, bytes] | None = None,
-    ) -> None:
+    def __init__(self, location: StoreLocation, schema: StoreSchema, metadata: Mapping[str, Any]) -> None:
         self._location = location
         self._metadata = metadata
-        self._contents = dict(contents or {})  # of small objects, until they are asked for
+        self._contents: dict[str, bytes] = {}  # of small objects, until they are asked for
         self.path = location.path
         self.schema = schema
 
@@ -201,8 +217,13 @@ class Dataset:
             minimum=self._read("var/min", self.schema.d),
             maximum=self._read("var/max", self.schema.d),
             n_categories=self._read("var/n_categories", self.schema.d),
-            n_missing=self._read("var/n_missing", self.schema.d),
+            n_missing=self.n_missing,
         )
+
+    @property
+    def n_missing(self) -> NDArray[np.int64]:
+        """Missing values of each feature, shape (d,)."""
+        return self._read("var/n_missing", self.schema.d)
 
     def _read(self, key: str, length: int) -> NDArray[Any]:
         try:

@@ -1,4 +1,4 @@
-"""Facts of a store for people and programs, from its root metadata alone."""
+"""Facts of a store for people and programs, from its metadata."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mlfs_dask.storage.object_store import open_objects, read_schema
-from mlfs_dask.storage.schema import StoreSchema
+from mlfs_dask.storage.dataset import Dataset, open_metadata
 
 
 def inspect_store(store: str | Path, *, storage_options: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What `mlfs inspect` shows: sizes, density, labels, kinds, partitions, bytes, origin.
+    """What `mlfs inspect` shows: sizes, density, labels, kinds, missing values, partitions, bytes, origin.
 
     Parameters
     ----------
@@ -24,12 +23,12 @@ def inspect_store(store: str | Path, *, storage_options: Mapping[str, Any] | Non
     DataError
         If there is no store, or its metadata cannot be read.
     """
-    schema, _ = read_schema(open_objects(store, storage_options))
-    return {"store": str(store), **store_facts(schema)}
+    return {"store": str(store), **store_facts(open_metadata(store, storage_options=storage_options))}
 
 
-def store_facts(schema: StoreSchema) -> dict[str, Any]:
-    """The facts of `inspect_store` from a schema at hand."""
+def store_facts(dataset: Dataset) -> dict[str, Any]:
+    """The facts of `inspect_store` of an opened store."""
+    schema, n_missing = dataset.schema, dataset.n_missing
     return {
         "n": schema.n,
         "d": schema.d,
@@ -40,6 +39,8 @@ def store_facts(schema: StoreSchema) -> dict[str, Any]:
         "unknown_labels": sum(schema.unknown),
         "labels_never_positive": sum(count == 0 for count in schema.positive),
         "constant_features": schema.constant_features,
+        "missing_values": int(n_missing.sum()),
+        "features_with_missing_values": int((n_missing > 0).sum()),
         "kinds": dict(schema.kinds),
         "storage": schema.storage,
         "labels_storage": schema.labels_storage,

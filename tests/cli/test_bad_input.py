@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -118,10 +119,17 @@ def test_files(
 @pytest.mark.parametrize("method", METHODS)
 def test_missing_values_in_features(method: str, run: Run, run_json: RunJson, tmp_path: Path) -> None:
     store = converted(run_json, tmp_path, CSV.replace("2,1,1,0", "nan,1,1,0"))
-    done = run("select", method, store, "-k", "1", "-o", tmp_path / "run")
-    assert done.exit_code == 3
-    assert "column 'f1': X contains NaN" in done.stderr
-    assert "fill" in done.stderr.split("\n  cure: ")[1]
+    shown = run("inspect", store)
+    assert re.search(r"missing values +1 in 1 feature\n", shown.stdout)
+    # The store knows how many values are missing: nothing is read.
+    for path in (store / "X").rglob("c/**/*"):
+        if path.is_file():
+            path.write_bytes(bytes(path.stat().st_size))
+    for words in (("plan", method, store, "-k", "1"), ("select", method, store, "-k", "1", "-o", tmp_path / "run")):
+        done = run(*words)
+        assert done.exit_code == 3
+        assert "column 'f1': X contains NaN: 1 missing value in 1 feature" in done.stderr
+        assert "fill" in done.stderr.split("\n  cure: ")[1]
 
 
 @pytest.mark.parametrize("method", ["label-entropy", "elc", "mfsir"])

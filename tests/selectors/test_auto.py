@@ -417,7 +417,7 @@ def test_unknown_labels_are_refused_as_by_the_candidates():
     X, Y = problem()
     Y[3, 1] = -1
     for labels in (Y, da.from_array(Y, chunks=(40, -1))):
-        with pytest.raises(DataError, match="AutoSelector has no support for missing labels"):
+        with pytest.raises(DataError, match="auto has no support for missing labels"):
             AutoSelector(3).fit(da.from_array(X, chunks=(40, -1)), labels)
 
 

@@ -299,7 +299,7 @@ def test_unknown_labels_are_refused_wherever_they_are_found():
     X, Y = problem()
     Y[3, 1] = -1
     for x, y in ((X, Y), (X, sp.csr_array(Y)), (da.from_array(X, chunks=(20, -1)), da.from_array(Y, chunks=(20, -1)))):
-        with pytest.raises(DataError, match="ELC has no support for missing labels, and Y holds 1 unknown") as caught:
+        with pytest.raises(DataError, match="elc has no support for missing labels, and Y holds 1 unknown") as caught:
             ELC(3).fit(x, y)
         assert "cure: drop those rows or labels" in str(caught.value)
 

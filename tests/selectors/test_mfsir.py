@@ -85,7 +85,7 @@ def test_every_iteration_is_in_the_record_and_in_the_progress(graph):
 def test_unknown_labels_are_refused_wherever_they_are_found(graph):
     X, Y = problem()
     Y[3, 1] = -1
-    message = r"MFSIR has no support for missing labels, and Y holds 1 unknown .* column 1 of Y \(counted from 0\)"
+    message = r"mfsir has no support for missing labels, and Y holds 1 unknown .* column 1 of Y \(counted from 0\)"
     for x, y in ((X, Y), (X, sp.csr_array(Y)), (da.from_array(X, chunks=(20, -1)), da.from_array(Y, chunks=(20, -1)))):
         with pytest.raises(DataError, match=message):
             MFSIR(3, graph=graph).fit(x, y)

@@ -115,6 +115,8 @@ def test_inspection(tmp_path: Path) -> None:
     assert facts["label_cardinality"] == (Y == 1).sum() / 60
     assert facts["unknown_labels"] == (Y == -1).sum()
     assert facts["labels_never_positive"] == sum(not (column == 1).any() for column in Y.T)
+    assert facts["missing_values"] == np.isnan(X).sum()
+    assert facts["features_with_missing_values"] == np.isnan(X).any(axis=0).sum()
     assert facts["kinds"] == {"numeric": 12, "integer": 0, "binary": 0, "categorical": 0}
     assert facts["partitions"] == dataset.rows.profile.partitions > 1
     files = sum(path.stat().st_size for path in (tmp_path / "out.zarr").rglob("*") if path.is_file())
