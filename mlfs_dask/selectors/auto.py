@@ -67,6 +67,10 @@ JUDGED_ROWS = 4096
 #: weak penalty. A model of a strong one, k or the number of rows, makes little of them and does not see the difference.
 PENALTY = 1.0
 
+#: Rows to learn from that the regression has for every feature, at least. With half as many features as rows its errors
+#: are mostly noise, of which the features that hardly vary bring least: on wide text they looked best by 6 points.
+ROWS_PER_FEATURE = 4
+
 #: Rows that are asked for the labels of a row: the default of ML-kNN.
 NEIGHBOURS = 10
 
@@ -178,8 +182,9 @@ class AutoSelector(BaseSelector):
 
     Both judges take standardised features, and of both a row counts the mean of its two average precisions. The penalty
     of the regression is 1: a strong one hides what rare features do to classifiers without one. A label's score by
-    neighbours is the share of them that have it. Where the chosen features are more than the rows to learn from, as
-    many of the best are judged, and never more than 4 096. With one label, rows are ordered by it in place of labels by
+    neighbours is the share of them that have it. Of many chosen features the best are judged: for the regression a
+    quarter of the rows to learn from, for neighbours as many as there are of these, and never more than 4 096. With one
+    label, rows are ordered by it in place of labels by
     row. Candidates that need a second pass of more rows than the sample has, or do not fit the memory beside the
     others, are left out. The record's `extra` tells which was taken (`chosen`), what was compared (`judged`), how many
     rows were judged, and what was left out and why (`left_out`).
@@ -230,9 +235,9 @@ class AutoSelector(BaseSelector):
         check_parameters(self, minimums={"random_state": 0})
         self._names()
 
-    def _judges(self) -> list[Callable[..., NDArray[np.float64]]]:
-        """What gives scores of labels by the chosen features."""
-        judges = {"linear": linear_scores, "neighbours": neighbour_scores}
+    def _judges(self) -> list[tuple[Callable[..., NDArray[np.float64]], int]]:
+        """What gives scores of labels by the chosen features, and the rows that it has to have for each of these."""
+        judges = {"linear": (linear_scores, ROWS_PER_FEATURE), "neighbours": (neighbour_scores, 1)}
         return list(judges.values()) if self.judge == "both" else [judges[self.judge]]
 
     # ------------------------------------------------------------------ candidates
@@ -323,10 +328,10 @@ class AutoSelector(BaseSelector):
         last, of_part = (plan.peak_driver_bytes - runtime.driver_bytes() for plan in plans)
         return _Candidate(selector, cost, statistics, last, judged, costs[1], of_part)
 
-    def _most_judged(self, sampled: Profile | RowSource) -> int:
+    def _most_judged(self, sampled: Profile | RowSource, rows_per_feature: int = 1) -> int:
         """Features of a candidate that are judged at most."""
         profile = sampled if isinstance(sampled, Profile) else sampled.profile
-        return min(self.count_kept(profile.d), profile.n, MAX_ALL_PAIRS)
+        return min(self.count_kept(profile.d), max(1, profile.n // rows_per_feature), MAX_ALL_PAIRS)
 
     # ------------------------------------------------------------------ plan
 
@@ -343,7 +348,7 @@ class AutoSelector(BaseSelector):
         own, sampled = runtime.own_resources(resources), _sampled(source, sample.chosen)
         first = plan_statistics(sampled, of_sample, own).peak_worker_bytes - own.process_bytes
         m = len(sample.chosen)
-        columns = self._most_judged(sampled)
+        columns, of_regression = self._most_judged(sampled), self._most_judged(sampled, ROWS_PER_FEATURE)
         known = isinstance(source, RowSource) and _is_measured(source)
         steps: list[Reading | Work | str] = []
         if not known:
@@ -362,12 +367,12 @@ class AutoSelector(BaseSelector):
             X = columns_of_block(block.X[:rows], np.arange(columns)).astype(np.float64)
             values = X.data if sp.issparse(X) else X
             values[...] = np.random.default_rng(0).normal(size=values.shape)  # whatever is missing or infinite
-            data = X, block.Y[:rows], X[:held_out], own
 
             def scores() -> None:
                 with runtime.without_progress():
-                    for scores_by in self._judges():
-                        scores_by(*data)
+                    for scores_by, rows_per_feature in self._judges():
+                        judged = X[:, : self._most_judged(sampled, rows_per_feature)]
+                        scores_by(judged, block.Y[:rows], judged[:held_out], own)
 
             return scores, parts * len(candidates) * learnt / rows
 
@@ -381,7 +386,7 @@ class AutoSelector(BaseSelector):
             sizes={
                 "d": profile.d,
                 "q": profile.q,
-                "c": columns,
+                "c": of_regression,
                 "m": m,
                 "h": held_out,
                 "e": min(held_out * profile.q, _BLOCK_ENTRIES),
@@ -489,17 +494,17 @@ class AutoSelector(BaseSelector):
                 groups = _shared(_first_statistics(cost) for cost in costs)
                 with runtime.without_progress():
                     results = _by_key(groups, run_pass(rows, _read_together(groups), own)[0])
-                columns = self._most_judged(rows)
                 for candidate, cost, precision in zip(candidates, costs, found, strict=True):
                     with runtime.without_progress():
                         passes = _SharedResults(rows, own, project(cost, rows, own), results)
                         selector = candidate.judged
                         outcome = selector._score(passes, selector.count_kept(rows.profile.d))
                         ranking = rank(outcome.scores) if outcome.ranking is None else outcome.ranking
-                        # In the order of the data: the same set of features then gives the same numbers.
-                        chosen = np.sort(ranking[:columns])
-                        data = X[:, chosen], Y, X_test[:, chosen], own
-                        by_judge = [_precision(truth, scores(*data)) for scores in self._judges()]
+                        by_judge = []
+                        for scores_by, rows_per_feature in self._judges():
+                            # In the order of the data: the same set of features then gives the same numbers.
+                            chosen = np.sort(ranking[: self._most_judged(rows, rows_per_feature)])
+                            by_judge.append(_precision(truth, scores_by(X[:, chosen], Y, X_test[:, chosen], own)))
                     precision.append(np.mean(by_judge, axis=0))
                     report_progress()
                 n_judged += int(held_out.sum())

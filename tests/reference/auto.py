@@ -24,7 +24,8 @@ def auto(X, Y, k, methods, *, judge="both", seed=0, folds=5):
             mean, std = X[np.ix_(train, chosen)].mean(axis=0), X[np.ix_(train, chosen)].std(axis=0)
             std[std == 0] = 1.0
             Z = (X[:, chosen] - mean) / std
-            linear = Ridge(alpha=1.0, solver="cholesky").fit(Z[train], Y[train]).predict(Z[test])
+            few = Z[:, : len(train) // 4]
+            linear = Ridge(alpha=1.0, solver="cholesky").fit(few[train], Y[train]).predict(few[test])
             nearest = NearestNeighbors(n_neighbors=10).fit(Z[train]).kneighbors(Z[test], return_distance=False)
             shares = (Y[train][nearest].sum(axis=1) + Y[train].mean(axis=0)) / 11
             judges = {"linear": [linear], "neighbours": [shares], "both": [linear, shares]}[judge]

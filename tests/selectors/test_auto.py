@@ -53,9 +53,13 @@ def store(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize(("k", "judge"), [(2, "both"), (5, "both"), (5, "linear"), (5, "neighbours")])
-def test_equals_the_plain_twin(k, judge):
-    X, Y = problem()
+@pytest.mark.parametrize(
+    ("k", "judge", "n"),
+    [(2, "both", 160), (5, "both", 160), (5, "linear", 160), (5, "neighbours", 160), (12, "both", 40)],
+)
+def test_equals_the_plain_twin(k, judge, n):
+    """Of 40 rows the regression judges 8 features at most."""
+    X, Y = problem(n=n)
     methods = ["ami", "elc", "enm", "label-entropy"]
     means, below, errors, ranking = twin.auto(X, Y, k, methods, judge=judge, seed=3)
     found = AutoSelector(k, candidates=",".join(methods), judge=judge, random_state=3).fit(X, Y)
