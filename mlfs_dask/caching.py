@@ -124,7 +124,7 @@ def is_on(source: RowSource | Profile) -> bool:
 
 @contextlib.contextmanager
 def record_hits() -> Iterator[list[str]]:
-    """The kinds of statistics that came from the cache in the with-block, in their order."""
+    """The kinds of statistics that came from the cache in the with-block, in their order, each once."""
     kinds: list[str] = []
     with assigned(_hits, (*_hits.get(), kinds)):
         yield kinds
@@ -267,7 +267,8 @@ class FolderEntry(CacheEntry):
             os.utime(self._path / _RECORD)  # used now
         logger.info("%s: from the cache", self._kind)
         for kinds in _hits.get():
-            kinds.append(self._kind)
+            if self._kind not in kinds:
+                kinds.append(self._kind)
         return arrays
 
     def save(self, arrays: Arrays) -> None:

@@ -272,7 +272,9 @@ def require_driver(plan: Plan, resources: Resources, what: str, *, cure: str | N
             what + (f" (largest arrays: {shown})" if shown else ""),
             projected=plan.peak_driver_bytes,
             available=resources.driver_limit,
-            cure=cure or "run the command on a machine with more memory, or select on fewer labels or features",
+            cure=cure
+            or ("give a larger --memory-limit, " if resources.client is None else "")
+            + "run the command on a machine with more memory, or select on fewer labels or features",
         )
     return plan
 

@@ -272,7 +272,10 @@ def test_the_refusal_names_the_largest_arrays():
     assert text.startswith(
         "elc in the driver process (largest arrays: B 3,000 MiB, D 40 MiB, C 20 MiB): projected 3,161.0 MiB"
     )
-    assert "cure: run the command on a machine with more memory, or select on fewer labels or features" in text
+    cure = "run the command on a machine with more memory, or select on fewer labels or features"
+    assert f"cure: give a larger --memory-limit, {cure}" in text
+    with pytest.raises(DoesNotFitError, match=f"cure: {cure}"):  # a limit of workers is not that of the driver
+        require_driver(plan, replace(HERE, driver_limit=2**30, client=object()), "elc in the driver process")
     assert caught.value.projected == 3161 * MIB + 56
     with pytest.raises(DoesNotFitError, match=r"the loop \(largest.*\n  cure: use --gram-cap 0"):
         require_driver(plan, replace(HERE, driver_limit=0), "the loop", cure="use --gram-cap 0")

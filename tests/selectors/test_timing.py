@@ -128,6 +128,18 @@ def test_work_that_is_no_product_is_tried_on_a_block(monkeypatch, speeds):
     assert 0 < len(block.X) < 400
 
 
+def test_what_the_first_trial_loads_is_loaded_once(monkeypatch, speeds):
+    now = [0.0]
+    taken = iter([0.75, 0.25])
+
+    def work():
+        now[0] += next(taken)
+
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    trial = Work("neighbours", times=2, trial=lambda block: (work, 5.0))
+    assert seconds([trial], HERE) == (2 * 5 * 0.25 + 0.5, None)
+
+
 @pytest.mark.usefixtures("speeds")
 @pytest.mark.parametrize(("workers", "parallel"), [(1, 1), (2, 2), (4, 2)])
 def test_workers_share_the_rows_as_far_as_there_are_cores(workers, parallel):
