@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from mlfs_dask_cli.options import (
+    PATH,
     cache_options,
     cluster_options,
     force_option,
@@ -21,12 +22,12 @@ from mlfs_dask_cli.progress import show_progress
 
 
 @click.command()
-@click.argument("plan", metavar="PLAN.yaml", type=click.Path(), required=False)
+@click.argument("plan", metavar="PLAN.yaml", type=PATH, required=False)
 @click.option(
     "-o",
     "place",
     metavar="DIR",
-    type=click.Path(),
+    type=PATH,
     help="Folder of the jobs and the tables (default: PLAN.batch, in the working folder).",
 )
 @click.option("--dry-run", is_flag=True, help="Check the file, print jobs, passes, bytes and memory, and stop.")

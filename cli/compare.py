@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import click
 
-from mlfs_dask_cli.options import force_option, output_options
+from mlfs_dask_cli.options import PATH, force_option, output_options
 from mlfs_dask_cli.output import Output
 
 
 @click.command(short_help="Compare runs over data sets: tables, ranks, tests, stability.")
-@click.argument("evaluations", metavar="EVAL...", type=click.Path(), nargs=-1, required=True)
+@click.argument("evaluations", metavar="EVAL...", type=PATH, nargs=-1, required=True)
 @click.option(
     "-o",
     "comparison",
     metavar="CMP",
-    type=click.Path(),
+    type=PATH,
     required=True,
     help="Folder to write; it appears when complete.",
 )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mlfs_dask_cli.options import (
+    PATH,
     Bytes,
     Decorated,
     command_line,
@@ -153,7 +154,7 @@ def conversion_summary(store: str, conversion: Conversion) -> dict[str, Any]:
 
 @click.command(short_help="Multi-label files to a store.")
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
-@click.argument("store", metavar="STORE", type=click.Path())
+@click.argument("store", metavar="STORE", type=PATH)
 @source_options
 @dtype_option("Of X (default: the narrowest that loses no digit).")
 @click.option(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from mlfs_dask_cli.options import force_option, output_options
+from mlfs_dask_cli.options import PATH, force_option, output_options
 from mlfs_dask_cli.output import Output
 
 
 @click.command(short_help="The whole way on images of digits.")
-@click.argument("directory", metavar="DIR", type=click.Path())
+@click.argument("directory", metavar="DIR", type=PATH)
 @force_option
 @output_options(progress=False)
 def demo(directory: str, force: bool, output: Output) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from mlfs_dask_cli.options import cluster_options, output_options
+from mlfs_dask_cli.options import PATH, cluster_options, output_options
 from mlfs_dask_cli.output import Output
 
 EXIT_CODES = {"store": 3, "cluster": 5}
@@ -16,7 +16,7 @@ COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
 @click.command(short_help="Is this machine, and a cluster, fit for work?")
-@click.argument("store", metavar="[STORE]", type=click.Path(), required=False)
+@click.argument("store", metavar="[STORE]", type=PATH, required=False)
 @click.option(
     "--directory",
     metavar="DIR",

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from mlfs_dask_cli.options import (
+    PATH,
     cache_options,
     cluster_options,
     command_line,
@@ -32,11 +33,9 @@ LIBRARY_BYTES = 640 << 20
 
 
 @click.command()
-@click.argument("store", metavar="STORE", type=click.Path(), required=False)
-@click.argument("candidates", metavar="CANDIDATE...", type=click.Path(), nargs=-1)
-@click.option(
-    "-o", "place", metavar="EVAL", type=click.Path(), help="Folder or URL to write; it appears when complete."
-)
+@click.argument("store", metavar="STORE", type=PATH, required=False)
+@click.argument("candidates", metavar="CANDIDATE...", type=PATH, nargs=-1)
+@click.option("-o", "place", metavar="EVAL", type=PATH, help="Folder or URL to write; it appears when complete.")
 @click.option("--name", help="Name of the data set in the tables (default: that of the store).")
 @click.option(
     "--protocol",

@@ -20,6 +20,9 @@ from mlfs_dask_cli.output import Output, print_line
 
 Decorated = Callable[..., Any]
 
+#: A file or folder. Whether it may be read is told where it is read, with a cure.
+PATH = click.Path(readable=False)
+
 UNITS = {"": 1, "b": 1}
 for _power, _letter in enumerate("kmgt", start=1):
     UNITS |= {_letter: 1000**_power, f"{_letter}b": 1000**_power}
@@ -153,7 +156,7 @@ cluster_option_list = [
     click.option(
         "--scheduler-file",
         metavar="FILE",
-        type=click.Path(),
+        type=PATH,
         help="File in which a running scheduler has written its address.",
     ),
     click.option(
@@ -169,9 +172,9 @@ cluster_option_list = [
         help="Memory of this process, or of each local worker (default: what is free, of which workers have equal "
         "shares).",
     ),
-    click.option("--tls-ca-file", metavar="FILE", type=click.Path(), help="Certificate authority of a TLS scheduler."),
-    click.option("--tls-cert", metavar="FILE", type=click.Path(), help="This client's certificate."),
-    click.option("--tls-key", metavar="FILE", type=click.Path(), help="This client's key."),
+    click.option("--tls-ca-file", metavar="FILE", type=PATH, help="Certificate authority of a TLS scheduler."),
+    click.option("--tls-cert", metavar="FILE", type=PATH, help="This client's certificate."),
+    click.option("--tls-key", metavar="FILE", type=PATH, help="This client's key."),
     click.option(
         "--min-workers",
         metavar="N",
@@ -315,7 +318,7 @@ def command_line() -> str:
     return "mlfs " + shlex.join(click.get_current_context().meta[ARGUMENTS])
 
 
-store_argument = click.argument("store", metavar="STORE", type=click.Path())
+store_argument = click.argument("store", metavar="STORE", type=PATH)
 force_option = click.option(
     "--force", is_flag=True, help="Replace what is there, at the end, when the new is complete."
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from mlfs_dask_cli.options import cluster_options, force_option, output_options
+from mlfs_dask_cli.options import PATH, cluster_options, force_option, output_options
 from mlfs_dask_cli.output import Output, size
 
 
@@ -26,8 +26,8 @@ class ImageShape(click.ParamType):
 
 
 @click.command(short_help="One page about runs, evaluations, comparisons and batches.")
-@click.argument("paths", metavar="PATH...", type=click.Path(), nargs=-1, required=True)
-@click.option("-o", "page", metavar="FILE", type=click.Path(), required=True, help="HTML file to write.")
+@click.argument("paths", metavar="PATH...", type=PATH, nargs=-1, required=True)
+@click.option("-o", "page", metavar="FILE", type=PATH, required=True, help="HTML file to write.")
 @click.option("--title", metavar="TEXT", help="Heading of the page.")
 @click.option(
     "--metric", "metrics", metavar="NAME", multiple=True, help="Show this metric; repeated, these (default: all)."
@@ -37,7 +37,7 @@ class ImageShape(click.ParamType):
     type=ImageShape(),
     help="The features are the pixels of an image, row by row: draw where the chosen ones lie.",
 )
-@click.option("--figures", metavar="DIR", type=click.Path(), help="Also write every figure as PNG and SVG into DIR.")
+@click.option("--figures", metavar="DIR", type=PATH, help="Also write every figure as PNG and SVG into DIR.")
 @click.option("--no-data", is_flag=True, help="Read no store: without correlations, redundancy and residual.")
 @force_option
 @cluster_options

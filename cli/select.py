@@ -11,6 +11,7 @@ import click
 from mlfs_dask.errors import number_of
 from mlfs_dask_cli.method_group import MethodGroup, make_selector
 from mlfs_dask_cli.options import (
+    PATH,
     cache_options,
     cluster_options,
     force_option,
@@ -56,7 +57,7 @@ def _make_command(selectors: Sequence[Any]) -> click.Command:
         "-o",
         "run",
         metavar="RUN",
-        type=click.Path(),
+        type=PATH,
         required=True,
         help="Folder or URL to write; it appears when complete. With several methods: RUN/METHOD for each.",
     )

@@ -7,6 +7,7 @@ from dataclasses import asdict
 import click
 
 from mlfs_dask_cli.options import (
+    PATH,
     KeepCount,
     command_line,
     force_option,
@@ -20,8 +21,8 @@ from mlfs_dask_cli.progress import show_progress
 
 @click.command(short_help="The chosen columns as a new store, or as a file.")
 @store_argument
-@click.argument("run", metavar="RUN", type=click.Path())
-@click.argument("destination", metavar="DEST", type=click.Path())
+@click.argument("run", metavar="RUN", type=PATH)
+@click.argument("destination", metavar="DEST", type=PATH)
 @click.option(
     "-k",
     "k",

@@ -88,7 +88,7 @@ def test_a_folder_that_may_not_be_written(
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("key", ["zarr.json", "X/c/0/0", "var/_index/c/0", "obsm/labels"])
+@pytest.mark.parametrize("key", ["", "zarr.json", "X/c/0/0", "var/_index/c/0", "obsm/labels"])
 def test_a_store_that_may_not_be_read(
     key: str, bound: Command, forbidden: Callable[[Path, int], Path], tiny_store: Path, tmp_path: Path
 ) -> None:
