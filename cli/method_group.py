@@ -105,7 +105,10 @@ class MethodGroup(click.Group):
     def _names(self, text: str) -> list[str]:
         from mlfs_dask.selectors import method_name
 
-        return [method_name(name) for name in (text.split(",") if self._several else [text])]
+        names = text.split(",")
+        if len(names) > 1 and not self._several:
+            raise click.UsageError(f"{self.name} takes one method; got {text!r}. Give the command for each of them.")
+        return [method_name(name) for name in names]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0].startswith("-") and args[0] not in ctx.help_option_names and not ctx.resilient_parsing:
