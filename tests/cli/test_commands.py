@@ -281,6 +281,7 @@ def test_select_arguments(run: Run, monkeypatch: pytest.MonkeyPatch, replace: Re
         return self
 
     monkeypatch.setattr(LabelEntropy, "fit", fit)
+    monkeypatch.setattr(LabelEntropy, "require_accepted", lambda self, dataset: None)
     monkeypatch.setattr("mlfs_dask.storage.dataset.open_dataset", lambda store: {"s.zarr": dataset}[store])
     monkeypatch.setattr("mlfs_dask.cluster.connect", no_cluster)
     written = replace("mlfs_dask.results.write_run")

@@ -125,7 +125,7 @@ def test_console_script_and_dask_entry_point() -> None:
         (["select", "elk"], "no such method: 'elk'. Did you mean elc"),
         (["select", "elc,gm", "x.zarr"], "no such method: 'gm'. Did you mean gmm"),
         (["select", "elc,ELC", "x.zarr"], "'elc,ELC' names elc twice"),
-        (["plan", "elc,gmm", "x.zarr"], "no such method: 'elc,gmm'"),
+        (["plan", "elc,gmm", "x.zarr"], "plan takes one method; got 'elc,gmm'"),
         (["select", "elc,gmm", "x.zarr", "-o", "x", "-k", "3", "--n-anchors", "9"], "No such option '--n-anchors'"),
         (["select", "elc", "x.zarr", "-o", "x", "-k", "1/0"], "neither a count (20) nor a share"),
         (["select", "elc", "x.zarr", "-o", "x", "-k", "110%"], "lies between 0 and 100%"),

@@ -62,12 +62,6 @@ def test_one_method_is_described_with_its_citation_and_the_help_of_its_options(r
     assert (described["name"], described["doi"]) == ("elc", "10.3390/app10228093")
 
 
-def test_several_methods_where_one_is_taken(run: Run, tiny_store: Path) -> None:
-    done = run("plan", "elc,chi2", tiny_store)
-    assert done.exit_code == 2
-    assert "plan takes one method; got 'elc,chi2'" in done.stderr
-
-
 def test_names_of_methods_may_be_in_capitals_everywhere(
     run: Run, run_json: RunJson, tiny_store: Path, tmp_path: Path
 ) -> None:
