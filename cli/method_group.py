@@ -105,10 +105,7 @@ class MethodGroup(click.Group):
     def _names(self, text: str) -> list[str]:
         from mlfs_dask.selectors import method_name
 
-        names = text.split(",")
-        if len(names) > 1 and not self._several:
-            raise click.UsageError(f"{self.name} takes one method; got {text!r}. Give the command for each of them.")
-        return [method_name(name) for name in names]
+        return [method_name(name) for name in (text.split(",") if self._several else [text])]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0].startswith("-") and args[0] not in ctx.help_option_names and not ctx.resilient_parsing:
@@ -118,6 +115,8 @@ class MethodGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
+        if "," in args[0] and not self._several:
+            raise click.UsageError(f"{self.name} takes one method; got {args[0]!r}. Give it once for each.", ctx)
         names = self._names(args[0])
         for name in names:
             refuse_unknown(ctx, name, self.list_commands(ctx), "method")
