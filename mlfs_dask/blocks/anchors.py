@@ -132,7 +132,7 @@ class Anchors:
         self.centre = centre
         self.factor = factor
         self.neighbors = min(neighbors, max(len(centres) - 1, 1))
-        self._dense: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
+        self._dense: tuple[Array, NDArray[np.float32], NDArray[np.float32]] | None = None
         self._sparse: tuple[Array, Array] | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -164,13 +164,19 @@ class Anchors:
             pass
         elif isinstance(X, np.ndarray):
             if self._dense is None:
-                scaled = (self.factor * self.centres).T * -2.0
-                self._dense = np.ascontiguousarray(scaled, np.float32), _squares(self.centres).astype(np.float32)
-            columns, squares = self._dense
+                # Powers of 2 near the factors: rows of any scale are then in the range of single precision, and lose
+                # no other digits than they would without.
+                powers = np.where(self.factor > 0, np.ldexp(1.0, np.frexp(self.factor)[1]), 0.0)
+                rest = np.divide(self.factor, powers, out=np.zeros_like(powers), where=powers > 0)
+                columns = np.ascontiguousarray((rest * self.centres).T * -2.0, np.float32)
+                self._dense = powers, columns, _squares(self.centres).astype(np.float32)
+            powers, columns, squares = self._dense
             for part, tile in dense_tiles(X, self.centre):
                 # Single precision finds the candidates, double precision their distances.
-                scores = tile.astype(np.float32) @ columns
-                scores += squares
+                with np.errstate(over="ignore", invalid="ignore"):  # rows that are far out, or not finite
+                    single = np.multiply(tile, powers, out=np.empty(tile.shape, np.float32), casting="same_kind")
+                    scores = single @ columns
+                    scores += squares
                 kernels.weigh_dense(tile, self.factor, self.centres, scores, indices[part], weights[part])
         else:
             if self._sparse is None:

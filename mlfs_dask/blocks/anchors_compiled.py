@@ -63,10 +63,12 @@ def weigh_dense(tile, factor, anchors, scores, indices, weights):  # type: ignor
     s = weights.shape[1]
     count = min(m, s + 1 + SPARE)
     rough, candidates = np.empty(count, np.float32), np.empty(count, np.int64)
+    lowest = np.arange(count)
     near, nearest = np.empty(s + 1, np.float64), np.empty(s + 1, np.int64)
     x = np.empty(d, np.float64)
     for i in range(rows):
         rough[:] = np.inf
+        candidates[:] = lowest  # of a row that is not finite no distance is less than infinity
         row = scores[i]
         worst = rough[count - 1]
         for a in range(m):
@@ -77,6 +79,7 @@ def weigh_dense(tile, factor, anchors, scores, indices, weights):  # type: ignor
         for j in range(d):
             x[j] = tile[i, j] * factor[j]
         near[:] = np.inf
+        nearest[:] = 0
         for p in range(count):
             a = candidates[p]
             distance = squared_distance(x, anchors[a])
@@ -107,6 +110,7 @@ def weigh_sparse(values, columns, rowptr, factor, anchors, squares, indices, wei
             for a in range(m):
                 products[a] += value * line[a]
         near[:] = np.inf
+        nearest[:] = 0
         for a in range(m):
             distance = squares[a] - 2.0 * products[a]
             if distance < near[s]:

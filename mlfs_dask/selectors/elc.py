@@ -108,7 +108,7 @@ class ELC(ProductsSelector):
     What the corrected variant changes: signs in Eqs. 7-9 that agree with Eq. 5; τ as the reciprocal of the
     spectral radius, and no update of it; λ and β on the scale of the data; S clipped to be positive semidefinite,
     which it is not; V starts from 0, so that no sign of an eigenvector matters; features exchanged in the first
-    `mask_iter` iterations only.
+    `mask_iter` iterations only, those first that Eq. 1 ranks first where residuals are equal.
 
     References
     ----------

@@ -38,9 +38,9 @@ class SPFS(PairwiseSelector):
 
     Chooses features f one after another so that ‖K − Σ f f'‖² falls most, K holding the similarity of every two rows:
     the next one has the least (f'f)² − 2 f'Rf, R being what is left of K. Features are centred and of norm 1. K is
-    Σ 1/n_l over the labels l that two rows share, n_l being the number of rows that have l, scaled so that it has the
-    trace of the similarity by all features; where every row has one label it is the paper's similarity of classes. A
-    score is by how much ‖R‖² fell when the feature was chosen.
+    Σ 1/n_l over the labels l that two rows share, n_l being the number of rows that have l, scaled so that it has, once
+    centred, the trace of the similarity by all features; where every row has one label it is the paper's similarity of
+    classes. A score is by how much ‖R‖² fell when the feature was chosen.
 
     Parameters
     ----------

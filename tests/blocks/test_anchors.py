@@ -100,6 +100,33 @@ def test_as_sorting_all_distances(data):
         assert found == pytest.approx(row_weights(points, centres, s), abs=1e-8)
 
 
+@CONTAINERS
+def test_features_of_any_scale_weigh_alike(container):
+    """Also where single precision would hold none of their values; a constant one has no part."""
+    rng = np.random.default_rng(0)
+    points, centres = rng.normal(size=(30, 6)), rng.normal(size=(9, 6))
+    points[:, 5] = centres[:, 5] = 0.0
+    expected = weigh(container(points), centres, 3)
+    scale = 2.0 ** np.array([0, 130, 400, -150, -400, 300])
+    factor = np.where(np.arange(6) == 5, 0.0, 1 / scale)
+    X = points * scale
+    if container is np.array:
+        X[:, 5] = 2.0**300 * (1 + rng.integers(0, 2, 30) * 2.0**-52)  # what rounding leaves of a constant
+    assert np.array_equal(weigh(container(X), centres, 3, np.zeros(6), factor), expected)
+
+
+@CONTAINERS
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
+def test_rows_that_are_not_finite_have_some_anchors(container, value):
+    """What they are worth is decided elsewhere: here nothing is read that is not there."""
+    X = np.vstack([np.zeros((2, 3)), np.full((2, 3), value)])
+    anchors = Anchors(np.arange(15.0).reshape(5, 3), np.zeros(3), np.ones(3), 2)
+    for _ in range(3):
+        found = anchors.weigh(container(X))
+        assert 0 <= found.indices.min() <= found.indices.max() < 5
+        assert found.toarray()[:2] == pytest.approx(anchors.weigh(container(X[:2])).toarray())
+
+
 def test_anchors_travel_without_their_kernels_form():
     anchors = Anchors(np.arange(6.0).reshape(3, 2), np.zeros(2), np.ones(2), 2)
     empty = len(pickle.dumps(anchors))
