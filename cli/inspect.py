@@ -19,8 +19,6 @@ def inspect(store: str, verify: bool, output: Output) -> None:
     from mlfs_dask.storage import verify as library
     from mlfs_dask.storage.dataset import open_metadata
 
-    summary = store_summary(store, open_metadata(store))
-    text = summary_text(summary)
     if verify:
         verification = library.verify(store)
         if not verification.intact:
@@ -38,6 +36,9 @@ def inspect(store: str, verify: bool, output: Output) -> None:
                 file=store,
                 cure="restore a copy, or convert the source files again",
             )
+    summary = store_summary(store, open_metadata(store))
+    text = summary_text(summary)
+    if verify:
         summary["verified"] = {"objects": verification.objects, "bytes": verification.bytes}
         text += f"\nintact: {verification.objects:,} objects, {size(verification.bytes)} read and compared"
     output.result(summary, text)

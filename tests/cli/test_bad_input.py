@@ -132,6 +132,19 @@ def test_missing_values_in_features(method: str, run: Run, run_json: RunJson, tm
         assert "fill" in done.stderr.split("\n  cure: ")[1]
 
 
+def test_damage_of_what_inspect_reads_is_listed(run: Run, run_json: RunJson, tmp_path: Path) -> None:
+    store = converted(run_json, tmp_path, CSV.replace("2,1,1,0", "nan,1,1,0"))
+    for key in ("X/c/0/0", "var/n_missing/c/0"):
+        path = store / key
+        path.write_bytes(path.read_bytes()[::-1])
+    done = run("inspect", store, "--verify")
+    assert done.exit_code == 3
+    assert "2 damaged: X/c/0/0, var/n_missing/c/0\n" in done.stderr
+    done = run("inspect", store)
+    assert done.exit_code == 3
+    assert "var/n_missing is damaged" in done.stderr
+
+
 @pytest.mark.parametrize("method", ["label-entropy", "elc", "mfsir"])
 def test_unknown_labels(method: str, run: Run, run_json: RunJson, tmp_path: Path) -> None:
     store = converted(run_json, tmp_path, CSV.replace("2,1,1,0", "2,1,1,?"))
