@@ -184,10 +184,9 @@ class AutoSelector(BaseSelector):
     of the regression is 1: a strong one hides what rare features do to classifiers without one. A label's score by
     neighbours is the share of them that have it. Of many chosen features the best are judged: for the regression a
     quarter of the rows to learn from, for neighbours as many as there are of these, and never more than 4 096. With one
-    label, rows are ordered by it in place of labels by
-    row. Candidates that need a second pass of more rows than the sample has, or do not fit the memory beside the
-    others, are left out. The record's `extra` tells which was taken (`chosen`), what was compared (`judged`), how many
-    rows were judged, and what was left out and why (`left_out`).
+    label, rows are ordered by it in place of labels by row. Candidates that need a second pass of more rows than the
+    sample has, or do not fit the memory beside the others, are left out. The record's `extra` tells which was taken
+    (`chosen`), what was compared (`judged`), how many rows were judged, and what was left out and why (`left_out`).
 
     Unknown labels (-1) are refused, as by the candidates.
 
@@ -235,9 +234,12 @@ class AutoSelector(BaseSelector):
         check_parameters(self, minimums={"random_state": 0})
         self._names()
 
-    def _judges(self) -> list[tuple[Callable[..., NDArray[np.float64]], int]]:
-        """What gives scores of labels by the chosen features, and the rows that it has to have for each of these."""
-        judges = {"linear": (linear_scores, ROWS_PER_FEATURE), "neighbours": (neighbour_scores, 1)}
+    def _judges(self, sampled: Profile | RowSource) -> list[tuple[Callable[..., NDArray[np.float64]], int]]:
+        """What gives scores of labels by the chosen features, and how many of these it judges at most."""
+        judges = {
+            "linear": (linear_scores, self._most_judged(sampled, ROWS_PER_FEATURE)),
+            "neighbours": (neighbour_scores, self._most_judged(sampled)),
+        }
         return list(judges.values()) if self.judge == "both" else [judges[self.judge]]
 
     # ------------------------------------------------------------------ candidates
@@ -370,9 +372,8 @@ class AutoSelector(BaseSelector):
 
             def scores() -> None:
                 with runtime.without_progress():
-                    for scores_by, rows_per_feature in self._judges():
-                        judged = X[:, : self._most_judged(sampled, rows_per_feature)]
-                        scores_by(judged, block.Y[:rows], judged[:held_out], own)
+                    for scores_by, most in self._judges(sampled):
+                        scores_by(X[:, :most], block.Y[:rows], X[:held_out, :most], own)
 
             return scores, parts * len(candidates) * learnt / rows
 
@@ -494,17 +495,20 @@ class AutoSelector(BaseSelector):
                 groups = _shared(_first_statistics(cost) for cost in costs)
                 with runtime.without_progress():
                     results = _by_key(groups, run_pass(rows, _read_together(groups), own)[0])
+                judges = self._judges(rows)
                 for candidate, cost, precision in zip(candidates, costs, found, strict=True):
                     with runtime.without_progress():
                         passes = _SharedResults(rows, own, project(cost, rows, own), results)
                         selector = candidate.judged
                         outcome = selector._score(passes, selector.count_kept(rows.profile.d))
                         ranking = rank(outcome.scores) if outcome.ranking is None else outcome.ranking
-                        by_judge = []
-                        for scores_by, rows_per_feature in self._judges():
-                            # In the order of the data: the same set of features then gives the same numbers.
-                            chosen = np.sort(ranking[: self._most_judged(rows, rows_per_feature)])
-                            by_judge.append(_precision(truth, scores_by(X[:, chosen], Y, X_test[:, chosen], own)))
+                        by_judge, taken = [], 0
+                        for scores_by, most in judges:
+                            if most != taken:  # mostly both judge the same features, which are then taken once
+                                # In the order of the data: the same set of features then gives the same numbers.
+                                chosen, taken = np.sort(ranking[:most]), most
+                                data = X[:, chosen], Y, X_test[:, chosen], own
+                            by_judge.append(_precision(truth, scores_by(*data)))
                     precision.append(np.mean(by_judge, axis=0))
                     report_progress()
                 n_judged += int(held_out.sum())

@@ -20,6 +20,7 @@ from mlfs_dask.blocks.sparse import count_labels
 from mlfs_dask.errors import DataError, MlfsError, number_of
 from mlfs_dask.json_text import parse_json
 from mlfs_dask.redaction import redact
+from mlfs_dask.results import origin_of
 from mlfs_dask.row_subset import RowMask, RowSubset, numbers_of
 from mlfs_dask.storage.access import access_error, fault_of
 from mlfs_dask.storage.anndata_encoding import read_vector
@@ -220,7 +221,7 @@ class Dataset:
             n_missing=self.n_missing,
         )
 
-    @property
+    @cached_property
     def n_missing(self) -> NDArray[np.int64]:
         """Missing values of each feature, shape (d,)."""
         return self._read("var/n_missing", self.schema.d)
@@ -377,7 +378,7 @@ class Dataset:
 class DatasetSubset(Dataset):
     """Some rows, labels and features of an opened store; made by `Dataset.subset`.
 
-    `schema` and `path` are those of the store.
+    `schema`, `path` and `n_missing` are those of the store.
     """
 
     def __init__(self, whole: Dataset, rows: Chosen | None, labels: Chosen | None, features: Chosen | None) -> None:
@@ -482,23 +483,25 @@ def reopen(store: Mapping[str, Any]) -> Dataset:
     DataError
         The store is another one now, or the part cannot be chosen again.
     """
-    parts: list[Mapping[str, Any]] = []
-    digest, subset = store["digest"], store.get("subset")
-    while subset:
-        parts.append(subset)
-        digest = subset["of"]
-        subset = digest if isinstance(digest, Mapping) else None
-    dataset = open_dataset(store["path"])
-    if dataset.digest != digest:
+    dataset, subset = open_dataset(store["path"]), store.get("subset")
+    if dataset.digest != origin_of(store["digest"], subset):
         raise DataError(f"{store['path']} is no longer the store that the run was made on.")
-    for part in reversed(parts):
-        dataset = dataset.subset(**_expressions(part))
+    dataset = _part_of(dataset, subset)
     if dataset.digest != store["digest"]:
         raise DataError(
             "which part of the store the run was made on is not known: it was chosen in Python, or a file that names "
             "it has changed."
         )
     return dataset
+
+
+def _part_of(dataset: Dataset, subset: Mapping[str, Any] | None) -> Dataset:
+    """The part of a whole store that a record tells of; it may be a part of a part."""
+    if not subset:
+        return dataset
+    of = subset["of"]
+    whole = _part_of(dataset, of if isinstance(of, Mapping) else None)
+    return whole.subset(**_expressions(subset))
 
 
 def _expressions(subset: Mapping[str, Any]) -> dict[str, str | None]:
