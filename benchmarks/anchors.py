@@ -186,7 +186,7 @@ def run(cell: Cell, options: argparse.Namespace) -> dict[str, Any]:
 
 def quality(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Exact beside anchors, set by set, and means over the sets that have both."""
-    rows = rows_of_other_sets(options) if options.merge else {}
+    rows = kept_rows(options, "quality", others=True) if options.merge else {}
     for name in options.sets or [name for name in SETS if name != "delicious"]:
         for method, state in QUALITY:
             cell = with_defaults(name, method, state)
@@ -203,10 +203,11 @@ def quality(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     return ordered
 
 
-def rows_of_other_sets(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """Rows of the kept table, of single sets that are not asked for."""
-    kept = json.loads((options.results / f"anchors-{options.table}.json").read_text())["rows"]
-    names = [name for name in SETS if name not in options.sets]
+def kept_rows(options: argparse.Namespace, table: str, *, others: bool) -> dict[str, dict[str, Any]]:
+    """Rows of a kept table, of the sets that are asked for or of the others."""
+    kept = json.loads((options.results / f"anchors-{table}.json").read_text())["rows"]
+    asked = options.sets or list(SETS)
+    names = [name for name in SETS if (name in asked) != others]
     return {label: row for label, row in kept.items() if label.rpartition(", ")[2] in names}
 
 
@@ -231,12 +232,12 @@ def spread(points: Sequence[float]) -> dict[str, float | None]:
 
 
 def repeated(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """Other splits of what `quality` finds worse by more than two standard errors."""
-    rows: dict[str, dict[str, Any]] = {}
-    for label, row in quality(options).items():
-        method, state, name = label.split(", ")
-        if name not in SETS or "difference" not in row or row["difference"] >= -2 * row["error"]:
+    """Other splits of what `quality` has found worse by more than two standard errors."""
+    rows = kept_rows(options, "repeated", others=True) if options.merge else {}
+    for label, row in kept_rows(options, "quality", others=False).items():
+        if "difference" not in row or row["difference"] >= -2 * row["error"]:
             continue
+        method, state, name = label.split(", ")
         state = next(key for key, words in STATE_NAMES.items() if words == state)
         cell = replace(with_defaults(name, method, state), repeats=options.repeats)
         exact = replace(cell, graph="exact", n_anchors=0, anchor_neighbors=0)
@@ -291,7 +292,7 @@ def main() -> None:
     parser.add_argument("--judge-limit", type=float, default=1800.0, help="seconds of judging one cell")
     parser.add_argument("--repeats", type=int, default=3, help="other splits of `repeated`")
     parser.add_argument("--finished", action="store_true", help="run nothing: the table of the cells in the folder")
-    parser.add_argument("--merge", action="store_true", help="`quality`: keep the rows of the sets that are not named")
+    parser.add_argument("--merge", action="store_true", help="not `grid`: keep the rows of the sets that are not named")
     parser.add_argument("--results", type=Path, default=KEPT, help="where anchors-NAME.json is written")
     parser.add_argument("--cell", help=argparse.SUPPRESS)
     options = parser.parse_args()

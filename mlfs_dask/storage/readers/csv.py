@@ -374,11 +374,23 @@ class CsvReader:
                     )
         return texts
 
-    def _refuse_spoilt(self, sample: bytes, column: int, texts: set[str]) -> None:
-        """Refuse a column of measurements that a few texts would turn into categories."""
+    def _check_categories(self, sample: bytes, column: int, texts: set[str]) -> None:
+        """Refuse a column of measurements that a few texts would turn into categories; tell of what may be one."""
         others = {text for text in texts if not _NUMBER.fullmatch(text)}
         grouped = bool(others) and all(_GROUPED.fullmatch(text) for text in others)
         if not grouped and (len(texts) < _FEW or len(others) > len(texts) * _STRAY):
+            n_numbers = len(texts) - len(others)
+            if n_numbers > len(others):
+                logger.warning(
+                    "%s: column %r is taken for categories: beside %d different numbers it holds %r%s; in a column of "
+                    "measurements leave such fields empty (--key categorical=%s: they are categories)",
+                    redact(self.path),
+                    self._names[column],
+                    n_numbers,
+                    min(others),
+                    "" if len(others) == 1 else " and other texts",
+                    self._names[column],
+                )
             return
         problem = "numbers with commas in them" if grouped else "a few texts among many different numbers"
         for line, fields in _records(sample.decode("utf-8", "replace"), self._delimiter):
@@ -597,7 +609,7 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
         values = reader.distinct(categorical)
         for place in categorical:
             if names[features[place]] not in asked and str(features[place] + 1) not in asked:
-                reader._refuse_spoilt(complete, features[place], values[place])
+                reader._check_categories(complete, features[place], values[place])
         reader = reader.with_categories({place: sorted(values[place]) for place in categorical})
     return reader
 

@@ -441,6 +441,19 @@ def test_measurements_with_a_stray_text_are_no_categories(write) -> None:
     assert len(open_csv(path, LAST).header.categories[0]) == 31
 
 
+def test_few_numbers_with_a_text_are_categories_and_told(write, caplog: pytest.LogCaptureFixture) -> None:
+    """Sizes 1, 2, 3 and "none" may be categories, and a missing measurement: nobody but the user knows."""
+    path = write("a,b,y\n1,x,0\n2,1,1\nn.d.,z,0\n3,2,1\n")
+    reader = open_csv(path, LAST)
+    assert reader.header.categories == {0: ("1", "2", "3", "n.d."), 1: ("1", "2", "x", "z")}
+    (told,) = caplog.messages  # as many texts as numbers in b: categories
+    assert "column 'a' is taken for categories: beside 3 different numbers it holds 'n.d.';" in told
+    assert "--key categorical=a" in told
+    caplog.clear()
+    open_csv(path, ReadOptions(LabelSpec(count=1), keys={"categorical": "a"}))
+    assert not caplog.messages
+
+
 def test_too_many_categories(write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csv_module, "MAX_CATEGORIES", 3)
     error = error_of(write("id,y\n" + "".join(f"r{i},0\n" for i in range(4))))
