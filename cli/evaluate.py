@@ -133,7 +133,8 @@ def evaluate(
     """Judge CANDIDATEs on STORE by what classifiers make of their best features, and write the folder EVAL.
 
     A CANDIDATE is a method, with its parameters after a colon (elc:lambda=0.1,variant=published), learnt inside each
-    training part; random or all, for comparison; or the folder of a finished run.
+    training part; random or all, for comparison; the folder of a finished run; or an evaluation's, whose rankings are
+    judged again, as its options say where others are not given.
     """
     from mlfs_dask import runtime
 
@@ -155,7 +156,9 @@ def evaluate(
         output.result(settings.to_dict(), _settings_text(protocol, settings))
         return
     if store is None or not candidates:
-        raise click.UsageError("give a STORE and one or more CANDIDATEs: methods, run folders, random, all.")
+        raise click.UsageError(
+            "give a STORE and one or more CANDIDATEs: methods, folders of runs or evaluations, random, all."
+        )
     if place is None and not dry_run:
         raise click.UsageError("missing option '-o'; it names the folder to write.")
     if place is not None and resume and _print_finished(place, output):

@@ -1,6 +1,7 @@
 """What is scored: a method that is learnt inside each training part, a finished run, random features, or all of them.
 
-A candidate is written `elc`, `elc:lambda=0.1,variant=published`, `random`, `all`, or as the folder of a run.
+A candidate is written `elc`, `elc:lambda=0.1,variant=published`, `random`, `all`, or as the folder of a run. The folder
+of an evaluation stands for all its candidates, with the rankings that it has learnt.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from mlfs_dask.errors import UsageError, closest, spell_parameters_as
+from mlfs_dask.evaluation.results import RECORD as EVALUATION_RECORD
+from mlfs_dask.evaluation.results import Evaluation, read_eval
 from mlfs_dask.results import RECORD, Run, is_url, read_run
 from mlfs_dask.selectors import METHODS, get_method, method_name
 from mlfs_dask.selectors.base import plain
@@ -34,12 +37,20 @@ class Candidate:
         Parameters given to the method; of a finished run, all of them.
     finished : Run or None
         The run whose ranking is scored as it is; None for what is learnt inside each training part.
+    earlier : Evaluation or None
+        The evaluation that has learnt the rankings already.
     """
 
     run: str
     method: str
     params: Mapping[str, Any] = field(default_factory=dict)
     finished: Run | None = None
+    earlier: Evaluation | None = None
+
+    @property
+    def is_learnt(self) -> bool:
+        """Whether a method is fitted to each training part."""
+        return self.finished is None and self.earlier is None and self.method not in (RANDOM, ALL)
 
     def make_selector(self, k: int, seed: int) -> Any:
         """The selector, seeded where it draws at random and no seed was given."""
@@ -51,7 +62,7 @@ class Candidate:
 
     def with_default(self, name: str, value: Any) -> Candidate:
         """The candidate with a parameter of its method, where that is learnt here and was not given another value."""
-        if self.finished is not None or self.method in (RANDOM, ALL):
+        if not self.is_learnt:
             return self
         return replace(self, params={name: value, **self.params})
 
@@ -105,6 +116,19 @@ def candidate_of_run(run: Run) -> Candidate:
     )
 
 
+def candidates_of_evaluation(path: str) -> list[Candidate]:
+    """The candidates of an evaluation, with the rankings that it has learnt."""
+    evaluation = read_eval(path)
+    return [
+        read_candidate(run["path"])
+        if "path" in run
+        else Candidate(
+            run["run"], run["method"], run["params"], earlier=None if run["method"] in (RANDOM, ALL) else evaluation
+        )
+        for run in evaluation.record["runs"]
+    ]
+
+
 def read_candidates(texts: Sequence[str | Candidate]) -> list[Candidate]:
     """All candidates, each with a label of its own.
 
@@ -113,7 +137,10 @@ def read_candidates(texts: Sequence[str | Candidate]) -> list[Candidate]:
     UsageError
         There is none, or two have the same label.
     """
-    candidates = [read_candidate(text) for text in texts]
+    candidates: list[Candidate] = []
+    for text in texts:
+        is_evaluation = isinstance(text, str) and (Path(text) / EVALUATION_RECORD).is_file()
+        candidates += candidates_of_evaluation(str(text)) if is_evaluation else [read_candidate(text)]
     if not candidates:
         raise UsageError("no candidate was given; name a run folder, a method, random or all.")
     labels = [candidate.run for candidate in candidates]

@@ -11,7 +11,7 @@ import hashlib
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,14 +29,21 @@ from mlfs_dask.evaluation.results import (
     RANKING_COLUMNS,
     RESULT_COLUMNS,
     Evaluation,
+    splits_in_words,
 )
 from mlfs_dask.evaluation.resume import PartialResults
 from mlfs_dask.evaluation.scoring import Scorer, plan_scoring, search_minutes
 from mlfs_dask.evaluation.simulation import as_unknown
-from mlfs_dask.evaluation.splits import make_splits, repeat_seed
+from mlfs_dask.evaluation.splits import Split, make_splits, repeat_seed
 from mlfs_dask.evaluation.table import open_table
-from mlfs_dask.results import Run, origin_of
+from mlfs_dask.results import Run, as_json, origin_of
 from mlfs_dask.runtime import Resources
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Settings of what methods see of the labels.
+SIMULATION = ("missing_labels", "labelled_rows", "hidden_as", "unlabelled_test")
 
 #: The grid where neither the caller nor a finished run names a number of features.
 DEFAULT_GRID = "10%:50%:10%"
@@ -63,7 +70,9 @@ def evaluate(
         NumPy, SciPy sparse, pandas, or a Dask array that fits in memory.
     candidates : str or sequence of str
         Methods (``"elc"``, ``"elc:lambda_=0.1,variant=published"``), learnt inside each training part; ``"random"`` and
-        ``"all"`` features; folders of finished runs, which are scored as they are.
+        ``"all"`` features; folders of finished runs, which are scored as they are; folders of evaluations, whose
+        rankings are scored again, for other classifiers or metrics, fewer features, or beside further candidates: its
+        settings are those of the evaluation (the first of them) but for the options that are given.
     labels : array-like, shape (n, q), optional
         1, 0, and −1 for unknown; with arrays.
     test : like `data`, or (X, Y), optional
@@ -90,7 +99,8 @@ def evaluate(
     UsageError
         An option that cannot be.
     DataError
-        Rows without known labels only, missing feature values, or a run of another store.
+        Rows without known labels only, missing feature values, a run of another store, or an evaluation of one, of
+        other training rows, or without rankings for so many features.
     DoesNotFitError
         What must be held is projected not to fit; nothing was learnt.
 
@@ -134,10 +144,11 @@ class Experiment:
     ) -> None:
         if inputs.fold_of is not None or inputs.test is not None:
             options["split"] = options.get("split") or "given"
-        self._settings = settings = make_settings(protocol, options)
         self._candidates = read_candidates(
             [candidates] if isinstance(candidates, str | Candidate) else list(candidates)
         )
+        earlier = next((c.earlier.record["settings"] for c in self._candidates if c.earlier is not None), None)
+        self._settings = settings = make_settings(protocol, options, earlier)
         if settings.missing != "error":
             self._candidates = [candidate.with_default("missing", settings.missing) for candidate in self._candidates]
         self._table = table = open_table(inputs.data, inputs.labels, name=inputs.name, test=inputs.test)
@@ -182,9 +193,10 @@ class Experiment:
     def _check(self) -> None:
         table = self._table
         for candidate in self._candidates:
-            if candidate.finished is None:
-                continue
-            self._check_run(candidate, candidate.finished)
+            if candidate.finished is not None:
+                self._check_run(candidate, candidate.finished)
+            if candidate.earlier is not None:
+                self._check_earlier(candidate, candidate.earlier)
         unknown = table.rows_with_unknown
         if unknown.any():
             self._warn(f"{int(unknown.sum()):,} of {table.n:,} rows have an unknown label: learnt from, not scored.")
@@ -247,6 +259,32 @@ class Experiment:
                 f"Give the method ({candidate.method}) in place of the run to learn in each training part."
             )
 
+    def _check_earlier(self, candidate: Candidate, earlier: Evaluation) -> None:
+        """Refuse rankings that this evaluation would not learn: of other rows, or for fewer features."""
+        record = earlier.record
+        source = f"the rankings of {candidate.run} were learnt by an earlier evaluation"
+        cure = f"give the method ({candidate.run}) in place of the folder, to learn them again"
+        if record["store"] != as_json(self._store_record(path=record["store"]["path"])):
+            raise DataError(f"{source}, of another store or of another part of it", cure=cure)
+        mine, its = self._settings.to_dict(), record["settings"]
+        other = [name for name in (*SIMULATION, "missing", "seed") if mine[name] != its[name]]
+        if other or record["splits"].get("digest") != self._splits_digest():
+            what = " and ".join(parameter(name, its[name]) for name in other) or splits_in_words(record["splits"])
+            raise DataError(f"{source} on other training rows, with {what}", cure=cure)
+        learnt = {int(k) for k in facts_of(earlier, candidate.run, self._splits[0])["rankings"]}
+        depends_on_k = candidate.make_selector(1, 0).choice_depends_on_k
+        lacking = [
+            point.k
+            for point in self._grid.points
+            if (point.k not in learnt if depends_on_k else point.k > max(learnt, default=0))
+        ]
+        if lacking:
+            raise DataError(
+                f"{source} for k = {', '.join(map(str, sorted(learnt)))}, and not for {', '.join(map(str, lacking))}",
+                cure=f"give {parameter('k_grid')} that they have, or the method ({candidate.run}) in place of the "
+                "folder",
+            )
+
     def _warn(self, text: str) -> None:
         self.warnings.append(text)
         warnings.warn(text, stacklevel=2)
@@ -255,23 +293,29 @@ class Experiment:
 
     def job(self) -> dict[str, Any]:
         """What the result depends on, as plain data: data, candidates, settings and splits."""
-        splits = hashlib.blake2b(digest_size=16)
-        for split in self._splits:
-            splits.update(split.train.tobytes() + b"|" + split.test.tobytes())
-        rankings = [None if s.finished is None else s.finished.ranking.tolist() for s in self._candidates]
+        rankings = [
+            *(s.finished.ranking.tolist() for s in self._candidates if s.finished is not None),
+            *(facts_of(s.earlier, s.run, split) for s in self._candidates if s.earlier for split in self._splits),
+        ]
         return {
             "digest": self._table.digest,
             "candidates": [candidate.to_record() for candidate in self._candidates],
             "rankings": hashlib.blake2b(repr(rankings).encode(), digest_size=16).hexdigest(),
             "settings": self._settings.to_dict(),
-            "splits": splits.hexdigest(),
+            "splits": self._splits_digest(),
             "version": __version__,
             "format": FORMAT_VERSION,
         }
 
+    def _splits_digest(self) -> str:
+        splits = hashlib.blake2b(digest_size=16)
+        for split in self._splits:
+            splits.update(split.train.tobytes() + b"|" + split.test.tobytes())
+        return splits.hexdigest()
+
     def plan(self) -> dict[str, Any]:
         """What would be done, as plain data."""
-        learnt = [s for s in self._candidates if s.finished is None and s.method not in (ALL, RANDOM)]
+        learnt = [candidate for candidate in self._candidates if candidate.is_learnt]
         return {
             "store": self._table.path,
             "runs": [candidate.to_record() for candidate in self._candidates],
@@ -334,6 +378,8 @@ class Experiment:
             return {"rankings": {}, "fits": {}}
         if candidate.finished is not None:
             return {"rankings": {str(largest): candidate.finished.ranking[:largest].tolist()}, "fits": {}}
+        if candidate.earlier is not None:
+            return facts_of(candidate.earlier, candidate.run, split)
         seed = repeat_seed(settings.seed, split.repeat)
         if candidate.method == RANDOM:
             drawn = np.random.default_rng([seed, split.fold, 1]).permutation(table.d)
@@ -390,9 +436,11 @@ class Experiment:
         low = 0
         for high, columns in sorted(learnt.items()):
             ks = [point.k for point in self._points(candidate) if low < point.k <= high]
-            X = self._table.columns(columns, self._resources, self._scoring.folder, self._settings.missing)
-            values += self._scorer.values(X, part, ks, self._table.Y, seed, self._scoring, self._resources)
             low = high
+            if not ks:  # an earlier evaluation had learnt for it
+                continue
+            X = self._table.columns(columns[: ks[-1]], self._resources, self._scoring.folder, self._settings.missing)
+            values += self._scorer.values(X, part, ks, self._table.Y, seed, self._scoring, self._resources)
         return values
 
     # ------------------------------------------------------------------ afterwards
@@ -441,21 +489,26 @@ class Experiment:
             self._record(list(outcomes.values())),
         )
 
+    def _store_record(self, path: str | None) -> dict[str, Any]:
+        table = self._table
+        return {
+            "path": path,
+            "digest": table.digest,
+            "n": table.n,
+            "d": table.d,
+            "q": table.q,
+            **({"subset": dict(table.subset)} if table.subset else {}),
+        }
+
     def _record(self, outcomes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         from mlfs_dask.selectors.base import versions
 
         settings, table = self._settings, self._table
         every = settings.to_dict()
-        sizes = {"n": table.n, "d": table.d, "q": table.q}
         return {
             "format_version": FORMAT_VERSION,
             "kind": "eval",
-            "store": {
-                "path": table.path,
-                "digest": table.digest,
-                **sizes,
-                **({"subset": dict(table.subset)} if table.subset else {}),
-            },
+            "store": self._store_record(table.path),
             "dataset": table.name,
             "runs": [candidate.to_record() for candidate in self._candidates],
             "protocol": self._protocol,
@@ -479,12 +532,9 @@ class Experiment:
                 "seed": settings.seed,
                 "train_rows": [len(split.train) for split in self._splits],
                 "test_rows": [len(split.test) for split in self._splits],
+                "digest": self._splits_digest(),
             },
-            "simulation": {
-                name: every[name] for name in ("missing_labels", "labelled_rows", "hidden_as", "unlabelled_test")
-            }
-            if settings.simulates
-            else None,
+            "simulation": {name: every[name] for name in SIMULATION} if settings.simulates else None,
             "k_grid": [point._asdict() for point in self._grid.points],
             "metrics": [
                 {"name": metric.name, "title": metric.title, "better": metric.better}
@@ -495,6 +545,22 @@ class Experiment:
             "versions": versions(),
             "wall_seconds": time.perf_counter() - self._started,
         }
+
+
+def facts_of(evaluation: Evaluation, run: str, split: Split) -> dict[str, Any]:
+    """Rankings of a split that an evaluation has learnt, by their k, and what it took to learn each."""
+
+    def of_split(frame: pd.DataFrame) -> pd.DataFrame:
+        return frame[(frame["run"] == run) & (frame["repeat"] == split.repeat) & (frame["fold"] == split.fold)]
+
+    fits = of_split(evaluation.fits).astype(object)
+    return {
+        "rankings": {
+            str(k): part.sort_values("rank")["feature_index"].tolist()
+            for k, part in of_split(evaluation.rankings).groupby("k")
+        },
+        "fits": {str(fit["k"]): fit for fit in fits.where(fits.notna(), None).to_dict("records")},
+    }
 
 
 def _fit_of_run(run: Run) -> list[Any]:

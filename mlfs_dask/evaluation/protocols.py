@@ -232,8 +232,13 @@ def get_protocol(name: str) -> Protocol:
     raise UsageError(f"there is no protocol {name!r}. {closest(name, PROTOCOLS)}")
 
 
-def make_settings(protocol: str | None = None, options: Mapping[str, Any] | None = None) -> Settings:
-    """The defaults, the protocol's options over them, and over those the options given (None: not given).
+def make_settings(
+    protocol: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    earlier: Mapping[str, Any] | None = None,
+) -> Settings:
+    """The defaults, or those of an earlier evaluation, the protocol's options over them, and over those the options
+    given (None: not given).
 
     Raises
     ------
@@ -245,11 +250,11 @@ def make_settings(protocol: str | None = None, options: Mapping[str, Any] | None
     >>> make_settings("mfsir", {"folds": 10}).folds, make_settings("mfsir").k_grid
     (10, '5%:30%:5%')
     """
-    chosen = dict(get_protocol(protocol).options) if protocol else {}
     known = [field.name for field in fields(Settings)]
-    for name, value in (options or {}).items():
+    for name in options or {}:
         if name not in known:
             raise UsageError(f"an evaluation has no option {name!r}. {closest(name, known)}")
-        if value is not None:
-            chosen[name] = tuple(value) if isinstance(value, list) else value
+    chosen: dict[str, Any] = {**(earlier or {}), **(get_protocol(protocol).options if protocol else {})}
+    chosen |= {name: value for name, value in (options or {}).items() if value is not None}
+    chosen |= {name: tuple(value) for name, value in chosen.items() if isinstance(value, list)}
     return replace(Settings(), **chosen)

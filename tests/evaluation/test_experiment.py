@@ -20,6 +20,7 @@ from mlfs_dask.evaluation.experiment import Experiment, evaluate
 from mlfs_dask.evaluation.inputs import Inputs
 from mlfs_dask.evaluation.metrics import Predictions, compute_metrics
 from mlfs_dask.evaluation.mlknn import MLkNN
+from mlfs_dask.evaluation.results import Evaluation, read_eval, write_eval
 from mlfs_dask.evaluation.resume import PartialResults
 from mlfs_dask.evaluation.scoring import ScoringPlan
 from mlfs_dask.evaluation.splits import make_splits
@@ -475,3 +476,74 @@ def test_what_cannot_be(store: Path, tmp_path: Path) -> None:
         evaluate(X, "elc", labels=Y, groups=[1, 2, 3])
     with pytest.warns(UserWarning, match="the grid's 20 are above"):
         assert Experiment(Inputs(X, Y), "elc", k_grid="2,20").plan()["k"] == [2]
+
+
+# ---------------------------------------------------------------------------------------------------------
+# Rankings of an earlier evaluation
+
+
+EARLIER = ["elc", "mfsir:beta=0.5", "random", "all"]  # ELC's choice depends on k
+
+
+@pytest.fixture
+def earlier(tmp_path: Path, store: Path) -> str:
+    found = evaluate(store, EARLIER, folds=3, repeats=2, k_grid="2,4,6", seed=5, metrics=("micro_f1",))
+    write_eval(str(tmp_path / "earlier"), found)
+    return str(tmp_path / "earlier")
+
+
+def test_rankings_of_an_evaluation_are_judged_again(store: Path, earlier: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {"classifiers": ("logistic",), "metrics": ("hamming_loss", "micro_f1"), "k_grid": "2,4"}
+    anew = evaluate(store, EARLIER, folds=3, repeats=2, seed=5, **asked)
+    for method in (mlfs.ELC, mlfs.MFSIR):
+        monkeypatch.setattr(method, "fit", lambda *_: pytest.fail("learnt again"))
+    again = evaluate(store, earlier, **asked)
+    pd.testing.assert_frame_equal(again.results, anew.results)
+    assert evaluate(store, [earlier, "gmm"]).results["run"].unique().tolist() == [*EARLIER, "gmm"]
+    fits = read_eval(earlier).fits
+    pd.testing.assert_frame_equal(again.fits, fits)
+    assert [run["learnt"] for run in again.record["runs"]] == ["training part"] * 4
+
+
+def test_an_evaluation_is_repeated_without_options(store: Path, earlier: str) -> None:
+    first, again = read_eval(earlier), evaluate(store, earlier)
+    for table in ("results", "rankings", "fits"):
+        pd.testing.assert_frame_equal(getattr(again, table), getattr(first, table))
+    assert again.record["settings"] == first.record["settings"]
+    assert again.record["splits"] == first.record["splits"]
+
+
+def test_other_rankings_would_be_learnt(tmp_path: Path, store: Path, earlier: str) -> None:
+    X, Y = planted(1)
+    other = make_store(tmp_path / "other.zarr", X, Y)
+    with pytest.raises(DataError, match=r"(?s)rankings of elc were learnt .*, of another store .* method \(elc\)"):
+        evaluate(other, earlier)
+    with pytest.raises(DataError, match="of another part of it"):
+        evaluate(mlfs.open_dataset(store).subset(features=range(6)), earlier)
+    with pytest.raises(DataError, match="on other training rows, with 3 folds, 2 times"):
+        evaluate(store, earlier, folds=4)
+    with pytest.raises(DataError, match="on other training rows, with seed=5"):
+        evaluate(store, earlier, seed=6)
+    with pytest.raises(DataError, match=r"with labelled_rows=1\.0 and hidden_as='unknown'"):
+        evaluate(store, earlier, labelled_rows=0.5, hidden_as="zero")
+    with pytest.raises(
+        DataError, match=r"(?s)for k = 2, 4, 6, and not for 3.*give k_grid that they have, or the method"
+    ):
+        evaluate(store, earlier, k_grid="2,3")
+    with pytest.raises(DataError, match=r"rankings of mfsir:beta=0\.5 .* for k = 6, and not for 7"):
+        evaluate(store, [*split_off(tmp_path, earlier, "mfsir:beta=0.5")], k_grid="3,7")
+
+
+def test_fewer_features_than_were_ranked(tmp_path: Path, store: Path, earlier: str) -> None:
+    found = evaluate(store, split_off(tmp_path, earlier, "mfsir:beta=0.5"), k_grid="3")
+    expected = evaluate(store, "mfsir:beta=0.5", folds=3, repeats=2, seed=5, k_grid="3", metrics=("micro_f1",))
+    pd.testing.assert_frame_equal(found.results, expected.results)
+
+
+def split_off(tmp_path: Path, earlier: str, run: str) -> list[str]:
+    """The evaluation of one run alone."""
+    found = read_eval(earlier)
+    tables = (table[table["run"] == run] for table in (found.results, found.rankings, found.fits))
+    record = {**found.record, "runs": [each for each in found.record["runs"] if each["run"] == run]}
+    write_eval(str(tmp_path / "one"), Evaluation(*tables, record))
+    return [str(tmp_path / "one")]
