@@ -264,8 +264,12 @@ class Experiment:
         record = earlier.record
         source = f"the rankings of {candidate.run} were learnt by an earlier evaluation"
         cure = f"give the method ({candidate.run}) in place of the folder, to learn them again"
-        if record["store"] != as_json(self._store_record(path=record["store"]["path"])):
-            raise DataError(f"{source}, of another store or of another part of it", cure=cure)
+        # Whether arrays are the same nothing tells.
+        same = self._table.digest is not None and record["store"] == as_json(
+            self._store_record(path=record["store"]["path"])
+        )
+        if not same:
+            raise DataError(f"{source}, not on this store or not on this part of it", cure=cure)
         mine, its = self._settings.to_dict(), record["settings"]
         other = [name for name in (*SIMULATION, "missing", "seed") if mine[name] != its[name]]
         if other or record["splits"].get("digest") != self._splits_digest():

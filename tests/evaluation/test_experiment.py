@@ -516,10 +516,14 @@ def test_an_evaluation_is_repeated_without_options(store: Path, earlier: str) ->
 def test_other_rankings_would_be_learnt(tmp_path: Path, store: Path, earlier: str) -> None:
     X, Y = planted(1)
     other = make_store(tmp_path / "other.zarr", X, Y)
-    with pytest.raises(DataError, match=r"(?s)rankings of elc were learnt .*, of another store .* method \(elc\)"):
+    with pytest.raises(DataError, match=r"(?s)rankings of elc were learnt .*, not on this store .* method \(elc\)"):
         evaluate(other, earlier)
-    with pytest.raises(DataError, match="of another part of it"):
+    with pytest.raises(DataError, match="not on this part of it"):
         evaluate(mlfs.open_dataset(store).subset(features=range(6)), earlier)
+    arrays = tmp_path / "arrays"
+    write_eval(str(arrays), evaluate(X, "gmm", labels=Y, folds=3, k_grid="2"))
+    with pytest.raises(DataError, match="not on this store"):
+        evaluate(X, str(arrays), labels=Y)
     with pytest.raises(DataError, match="on other training rows, with 3 folds, 2 times"):
         evaluate(store, earlier, folds=4)
     with pytest.raises(DataError, match="on other training rows, with seed=5"):
