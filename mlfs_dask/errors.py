@@ -33,8 +33,12 @@ def number_of(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
+#: Names that a message lists.
+MOST_NAMES = 32
+
+
 def closest(name: str, known: Iterable[str]) -> str:
-    """The known names that come closest to one that is not, as a question; all of them where none is close.
+    """The known names that come closest to one that is not, as a question; where none is close, all or the first.
 
     Examples
     --------
@@ -45,7 +49,10 @@ def closest(name: str, known: Iterable[str]) -> str:
 
     names = list(known)
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    return f"Did you mean {' or '.join(close)}?" if close else f"Known: {', '.join(names)}."
+    if close:
+        return f"Did you mean {' or '.join(close)}?"
+    more = "" if len(names) <= MOST_NAMES else f" and {len(names) - MOST_NAMES:,} more"
+    return f"Known: {', '.join(names[:MOST_NAMES])}{more}."
 
 
 #: Parameters of Python that an option, or a key of a plan, has another name for.

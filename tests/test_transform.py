@@ -127,3 +127,15 @@ def test_what_is_there_is_kept_without_force(store: Path, run: Path, tmp_path: P
     with pytest.raises(UsageError, match="--force"):
         write_chosen(str(store), str(run), destination, k=1)
     assert write_chosen(str(store), str(run), destination, k=1, force=True).k == 1
+
+
+def test_a_store_is_not_written_over_itself(store: Path, run: Path, tmp_path: Path) -> None:
+    digest = open_dataset(store).digest
+    link = tmp_path / "link"
+    link.symlink_to(store)
+    for destination in (str(store), str(link), f"file://{store}"):
+        with pytest.raises(UsageError, match="is both read and written"):
+            write_chosen(str(store), str(run), destination, force=True)
+        with pytest.raises(UsageError, match="is both read and written"):
+            convert(store, destination, drop=["a"], force=True)
+    assert open_dataset(store).digest == digest

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 from scipy import stats
 
 from mlfs_dask.errors import DataError, UsageError, closest
+from mlfs_dask.evaluation.results import BATCH, RECORD, Evaluation, finished_jobs, missing_jobs_note, read_eval
 from mlfs_dask.evaluation.statistics import (
     bonferroni_dunn_difference,
     friedman_test,
@@ -22,11 +23,10 @@ from mlfs_dask.evaluation.statistics import (
     rank_methods,
     stability,
 )
+from mlfs_dask.results import is_url
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from mlfs_dask.evaluation.results import Evaluation
 
 ALL = "all"
 """The method that keeps every feature: shown beside the others, but it selects nothing and is not ranked."""
@@ -145,7 +145,7 @@ def compare(
     if control is not None and control not in ranked:
         raise UsageError(f"{control!r} keeps all features and is not ranked; it cannot be the control.")
 
-    notes: list[str] = []
+    notes = [note for evaluation in evaluations if _is_batch(evaluation) and (note := missing_jobs_note(evaluation))]
     results = _at_common_k(results, k, notes)
     metrics = list({metric["name"]: metric for each in loaded for metric in each.record["metrics"]}.values())
     higher = {metric["name"]: metric["better"] == "higher" for metric in metrics}
@@ -206,14 +206,15 @@ def compare(
     )
 
 
+def _is_batch(evaluation: str | Path | Evaluation) -> TypeGuard[str | Path]:
+    return isinstance(evaluation, str | Path) and not is_url(str(evaluation)) and (Path(evaluation) / BATCH).is_file()
+
+
 def _load(evaluation: str | Path | Evaluation) -> list[Evaluation]:
     """One evaluation, or those of a batch."""
     if not isinstance(evaluation, str | Path):
         return [evaluation]
-    from mlfs_dask.evaluation.results import BATCH, RECORD, finished_jobs, read_eval
-    from mlfs_dask.results import is_url
-
-    if is_url(str(evaluation)) or not (Path(evaluation) / BATCH).is_file():
+    if not _is_batch(evaluation):
         return [read_eval(str(evaluation))]
     evaluations = [read_eval(folder) for folder in finished_jobs(evaluation) if (folder / RECORD).is_file()]
     if not evaluations:

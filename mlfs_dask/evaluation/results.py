@@ -261,7 +261,35 @@ def finished_jobs(path: str | Path) -> list[Path]:
     DataError
         The record of the batch is damaged.
     """
+    return [folder for folder in _job_folders(path) if _is_finished(folder)]
+
+
+def missing_jobs_note(path: str | Path) -> str | None:
+    """A sentence on the jobs of a batch that failed or did not run; None where all are finished.
+
+    Raises
+    ------
+    DataError
+        The record of the batch is damaged.
+    """
+    folders = _job_folders(path)
+    missing = [folder.name for folder in folders if not _is_finished(folder)]
+    if not missing:
+        return None
+    named = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
+    return (
+        f"{Path(path).name} is not complete: {len(missing)} of its {len(folders)} jobs failed or did not run "
+        f"({named}), and what they would show is missing; jobs.csv says why."
+    )
+
+
+def _is_finished(folder: Path) -> bool:
     from mlfs_dask.results import RECORD as RUN_RECORD
+
+    return any((folder / record).is_file() for record in (RUN_RECORD, RECORD))
+
+
+def _job_folders(path: str | Path) -> list[Path]:
     from mlfs_dask.results import read_text
 
     text = read_text(str(path), BATCH, what="batch", cure="run `mlfs batch --resume`, or name the folders in jobs/")
@@ -269,8 +297,7 @@ def finished_jobs(path: str | Path) -> list[Path]:
         names = [str(name) for name in parse_json(text)["jobs"]]
     except (ValueError, TypeError, KeyError) as error:
         raise DataError(f"damaged: {error}", file=f"{path}/{BATCH}", cure="name the folders in jobs/") from error
-    folders = [Path(path) / "jobs" / name for name in names]
-    return [folder for folder in folders if any((folder / record).is_file() for record in (RUN_RECORD, RECORD))]
+    return [Path(path) / "jobs" / name for name in names]
 
 
 def parse_frame(text: str, columns: Mapping[str, str]) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from typing import Any
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.comparison import Comparison, compare
-from mlfs_dask.evaluation.results import BATCH, Evaluation, finished_jobs, read_eval
+from mlfs_dask.evaluation.results import BATCH, Evaluation, finished_jobs, missing_jobs_note, read_eval
 from mlfs_dask.redaction import redact
 from mlfs_dask.reporting.comparison_folder import read_comparison
 from mlfs_dask.results import Run, is_url, read_run, read_text
@@ -32,12 +32,15 @@ class LabelledRun:
         Of the method and its parameters, as in evaluations; runs of one name have one colour.
     folder : str
     run : Run
+    ks : tuple of int
+        Numbers of features that the runs keep, where it stands for several of the same ranking.
     """
 
     label: str
     name: str
     folder: str
     run: Run
+    ks: tuple[int, ...] = ()
 
     @property
     def store(self) -> dict[str, Any]:
@@ -52,11 +55,12 @@ class LabelledRun:
 
 @dataclass
 class Contents:
-    """Everything that was found, in the order in which it was named."""
+    """Everything that was found, in the order in which it was named, and what is missing of it."""
 
     runs: list[LabelledRun] = field(default_factory=list)
     evaluations: list[Evaluation] = field(default_factory=list)
     comparisons: list[Comparison] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
 
     def compared(self) -> tuple[list[Comparison], list[str]]:
         """The comparisons; where there is none, one of all evaluations that were made with the same settings.
@@ -125,6 +129,8 @@ def _add(contents: Contents, runs: list[Run], path: str) -> None:
             )
         for job in finished:
             _add(contents, runs, str(job))
+        if note := missing_jobs_note(path):
+            contents.missing.append(note)
 
 
 def kind_of(path: str) -> str:

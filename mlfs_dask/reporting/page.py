@@ -191,7 +191,9 @@ def build(
         drawn = drawn[:MAX_RANKINGS]
     if notes:
         details.blocks.append(Block(notes=list(notes)))
-    sections = [Section("summary", "In short", summary(drawn, compared, metrics, styles))]
+    missing = [Block(notes=contents.missing)] if contents.missing else []
+    notes.extend(contents.missing)
+    sections = [Section("summary", "In short", [*missing, *summary(drawn, compared, metrics, styles)])]
     for number, comparison in enumerate(compared, start=1):
         suffix = f"-{number}" if len(compared) > 1 else ""
         sections.extend(_judged(comparison, styles, metrics, suffix, notes))
@@ -214,7 +216,10 @@ def _merge_same_rankings(runs: Sequence[LabelledRun]) -> list[LabelledRun]:
         ranked = run.ranking.tobytes(), run.scores.tobytes(), tuple(run.replicates)
         key = (labelled.dataset, labelled.store.get("digest"), *ranked)
         by_ranking.setdefault(key, []).append(labelled)
-    return [replace(group[0], label=" and ".join(each.label for each in group)) for group in by_ranking.values()]
+    return [
+        replace(group[0], label=" and ".join(each.label for each in group), ks=tuple(each.run.k for each in group))
+        for group in by_ranking.values()
+    ]
 
 
 def _require_shape(contents: Contents, shape: tuple[int, int] | None) -> None:

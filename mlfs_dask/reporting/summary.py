@@ -152,6 +152,11 @@ def _sign(comparison: Comparison, metric: str) -> int:
 def _standing(comparison: Comparison, case: tuple[str, str], order: Sequence[str], selected: Sequence[str]) -> str:
     """Which method is best, and by how much."""
     means = of_case(comparison.means, *case)
+    left_out: list[str] = []
+    if means["rank"].notna().any():  # the order is that of the data sets that have all methods
+        has_ranks = means.groupby("dataset", sort=False)["rank"].any()
+        left_out = list(has_ranks.index[~has_ranks])
+        means = means[~means["dataset"].isin(left_out)]
     table = means.pivot(index="dataset", columns="run", values="mean")
     datasets = list(table.index)
     best, title = selected[0], title_of(comparison, *case)
@@ -186,6 +191,8 @@ def _standing(comparison: Comparison, case: tuple[str, str], order: Sequence[str
         compared.append(words)
     if compared:
         text += f" It is {'on average ' if len(datasets) > 1 else ''}{_listed(compared)}."
+    if left_out:
+        text += f" Not every method was evaluated on {_listed(left_out)}, which is left out here."
     if tested:
         text += f" Significance is that of paired t-tests over the folds, α = {comparison.record['alpha']:g}."
     return text
@@ -251,7 +258,9 @@ def _cost_of(labelled: LabelledRun) -> str:
 
 def _features(labelled: LabelledRun) -> str:
     run = labelled.run
-    text = f"{labelled.label} keeps {run.k:,} of {len(run.ranking):,} features: {_first(run.feature_names[: run.k])}."
+    ks = labelled.ks or (run.k,)
+    kept = f"{'keeps' if len(ks) == 1 else 'keep'} {_listed([f'{k:,}' for k in dict.fromkeys(ks)])}"
+    text = f"{labelled.label} {kept} of {len(run.ranking):,} features: {_first(run.feature_names[: run.k])}."
     params, replicates = run.record["params"], run.replicates
     if "q_value" in replicates:
         text += f" As many beat shuffled labels at a false discovery rate of {params['fdr']:g}."

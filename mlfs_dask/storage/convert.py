@@ -30,7 +30,7 @@ import numpy as np
 
 from mlfs_dask import runtime
 from mlfs_dask._version import __version__
-from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError
+from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, UsageError
 from mlfs_dask.redaction import redact
 from mlfs_dask.storage.chunking import (
     MAX_BATCH,
@@ -47,7 +47,7 @@ from mlfs_dask.storage.destination import Destination, read_json, sync_file
 from mlfs_dask.storage.digest import ROOT_KEY, Checksum, content_digest, join
 from mlfs_dask.storage.extension import ExtendedRows, OldEntries, StoreExtension
 from mlfs_dask.storage.inference import InferredSchema, infer_schema
-from mlfs_dask.storage.object_store import LocalObjects, read_schema
+from mlfs_dask.storage.object_store import LocalObjects, is_url, local_path, read_schema
 from mlfs_dask.storage.readers.base import LabelSpec, MinusOne, Part, Reader, ReadOptions
 from mlfs_dask.storage.schema import KINDS, Partitions, StoreSchema
 from mlfs_dask.storage.sources import Source, examine, require_unchanged, sha256
@@ -232,14 +232,16 @@ def convert_files(
     from mlfs_dask.storage.readers.detect import open_source
 
     options.check()
+    for path in paths:
+        if _same_place(path, store):
+            raise UsageError(f"{path} is both read and written\n  cure: choose another place for what is written")
     read = ReadOptions(
         labels=options.labels,
         storage_options=dict(storage_options or {}),
         keys=dict(options.keys),
         drop=options.drop,
     )
-    label_files = (options.labels.xml, options.keys.get("labels"))
-    files = [*paths, *(path for path in label_files if path)]
+    files = [*paths, *_label_files(options)]
     return convert_reader(
         lambda: open_source(list(paths), options=read, format=options.format),
         store,
@@ -248,6 +250,13 @@ def convert_files(
         storage_options=storage_options,
         **how,
     )
+
+
+def _same_place(a: str | Path, b: str | Path) -> bool:
+    """Whether two paths lead to the same file or folder."""
+    if is_url(a) or is_url(b):
+        return str(a).rstrip("/") == str(b).rstrip("/")
+    return local_path(a).resolve() == local_path(b).resolve()
 
 
 def convert_reader(
@@ -310,6 +319,23 @@ def convert_reader(
         batch_bytes=plan.batch_bytes,
         projected_bytes=plan.total_bytes,
     )
+
+
+def _label_files(options: Options) -> list[str]:
+    """Files beside the sources that name or hold labels."""
+    return [path for path in (options.labels.xml, options.keys.get("labels")) if path]
+
+
+def _appended_again(schema: StoreSchema, n_new: int, label_files: Sequence[str]) -> list[str]:
+    """A line for each of the last sources, but for files of labels, whose content the store had already."""
+    before, new = schema.sources[: len(schema.sources) - n_new], schema.sources[len(schema.sources) - n_new :]
+    paths = {source["sha256"]: source["path"] for source in before if source["sha256"] is not None}
+    return [
+        f"{source['path']} has the content of {paths[source['sha256']]}, whose rows were in the store: it has them "
+        "twice now"
+        for source in new
+        if source["sha256"] in paths and source["path"] not in map(redact, label_files)
+    ]
 
 
 def _hash_sources(sources: Sequence[Source], enough: threading.Event) -> dict[str, str | None]:
@@ -433,7 +459,8 @@ class _Run:
         if self.extension is not None:
             partitions = self.extension.partitions(partitions)
         records = self._write(parts, inferred, aside)
-        return self._finish(inferred, partitions, records, hashing.result()), inferred.warnings
+        schema = self._finish(inferred, partitions, records, hashing.result())
+        return schema, inferred.warnings + _appended_again(schema, len(self.sources), _label_files(self.options))
 
     def _finished(self) -> StoreSchema | None:
         """The complete store of a conversion that was killed before the move, if it is intact."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -180,7 +181,8 @@ def infer_schema(
         warnings=warnings
         + [
             f"feature {feature_names[feature]!r} has a different value in each of the {n} rows: it seems to "
-            f"identify rows, and says nothing about new ones; leave it out with --drop {feature_names[feature]}"
+            "identify rows, and says nothing about new ones; leave it out with "
+            f"--drop {shlex.quote(feature_names[feature])}"
             for feature, seen in sorted(statistics.seen.items())
             if n > 1 and seen.sum() == n and kinds[feature] == KINDS.index("categorical")
         ],

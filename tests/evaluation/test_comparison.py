@@ -251,6 +251,12 @@ def test_a_batch_stands_for_its_evaluations(three: list[Path], tmp_path: Path) -
     found = compare([batch])
     assert [entry["dataset"] for entry in found.record["datasets"]] == ["c", "a", "b"]  # in the order of the plan
     assert found.ranks.equals(compare(three).ranks)
+    assert found.notes == [
+        "batch is not complete: 1 of its 4 jobs failed or did not run (d), and what they would show is missing; "
+        "jobs.csv says why."
+    ]
+    (batch / "batch.json").write_text('{"kind": "batch", "jobs": ["c", "a", "b"]}')
+    assert compare([batch]).notes == []
     shutil.rmtree(batch / "jobs")
     with pytest.raises(DataError, match="no evaluation of this batch is finished"):
         compare([batch])

@@ -10,6 +10,7 @@ import pytest
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.reporting.contents import kind_of, read_contents
+from mlfs_dask.reporting.page import build
 from tests.reporting.conftest import Folders, select
 
 
@@ -40,6 +41,11 @@ def test_a_batch_is_its_finished_jobs(folders: Folders, tmp_path: Path) -> None:
     contents = read_contents([tmp_path])
     assert [run.folder for run in contents.runs] == ["one"]
     assert len(contents.evaluations) == 1
+    (missing,) = contents.missing
+    assert "is not complete: 2 of its 4 jobs failed or did not run (failed, missing)" in missing
+    sections, notes = build(contents)
+    assert sections[0].blocks[0].notes == [missing]  # the first that a page says
+    assert missing in notes
 
 
 def test_a_folder_of_runs_is_its_runs(folders: Folders, tmp_path: Path) -> None:

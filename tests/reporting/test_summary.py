@@ -11,6 +11,7 @@ import pytest
 from mlfs_dask.evaluation.comparison import Comparison, compare
 from mlfs_dask.reporting.contents import read_contents
 from mlfs_dask.reporting.figures import Styles
+from mlfs_dask.reporting.page import build
 from mlfs_dask.reporting.sections import Block
 from mlfs_dask.reporting.summary import leading_case, summary
 from tests.evaluation.evaluations import METRICS, steady, write_evaluation
@@ -43,6 +44,27 @@ def test_one_data_set(folders: Folders) -> None:
     assert quality.data["run"].tolist() == ["elc", "label-entropy", "random", "all"]
     assert seconds.data["run"].tolist()[:2] == ["elc", "label-entropy"]
     assert list(chosen.data.columns) == ["feature", "elc", "label-entropy"]
+
+
+def test_data_sets_that_lack_a_method_are_left_out(tmp_path: Path) -> None:
+    """As in a batch that was interrupted."""
+    means = {"elc": 0.6, "enm": 0.5}
+    whole = [write_evaluation(tmp_path / name, name, steady(means), runs=list(means)) for name in ("a", "b")]
+    short = write_evaluation(tmp_path / "c", "c", steady(means), runs=["enm"])
+    (text, *_) = block(compare([*whole, short])).texts
+    assert text.startswith("elc is the best of 2 methods on 2 data sets (a and b) by macro F1")
+    assert "elc 1.00 and enm 2.00" in text
+    assert text.endswith("Not every method was evaluated on c, which is left out here.")
+    (text, *_) = block(compare([whole[0], short])).texts
+    assert text.startswith("elc is the best of 2 methods on a: macro F1")
+    assert text.count("c, which is left out here.") == 1
+
+
+def test_runs_of_one_ranking_keep_what_each_keeps(folders: Folders, tmp_path: Path) -> None:
+    runs = [select(folders.store, "enm", tmp_path / f"k{k}", k) for k in (2, 3)]
+    sections, _ = build(read_contents(runs))
+    (text, *_) = sections[0].blocks[0].texts
+    assert "enm, k = 2 and enm, k = 3 keep 2 and 3 of 6 features: " in text
 
 
 @pytest.mark.parametrize(

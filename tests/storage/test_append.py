@@ -310,3 +310,22 @@ def test_a_reading_that_an_append_meets_says_so(tmp_path, first):
     grow_once(path, X[first:], Y[first:])
     with pytest.raises(DataError, match="the store was replaced while it was read"):
         list(blocks)
+
+
+def test_the_same_rows_twice_are_told(tmp_path, caplog: pytest.LogCaptureFixture) -> None:
+    """As by a job that is started again after it was done."""
+    store, labels = tmp_path / "s.zarr", LabelSpec(xml=str(tmp_path / "labels.xml"))
+    Path(labels.xml).write_text('<labels><label name="y"></label></labels>')
+    for name, rows in {"a": "1,2,0\n3,4,1\n", "b": "5,6,0\n", "copy": "5,6,0\n"}.items():
+        (tmp_path / f"{name}.csv").write_text(f"f,g,y\n{rows}")
+    convert(tmp_path / "a.csv", store, labels=labels)
+    append(store, tmp_path / "b.csv", labels=labels)
+    assert not caplog.messages  # the file of labels is the same each time
+    append(store, tmp_path / "copy.csv", labels=labels)
+    (told,) = caplog.messages
+    assert told == (
+        f"{tmp_path}/copy.csv has the content of {tmp_path}/b.csv, whose rows were in the store: it has them twice now"
+    )
+    with pytest.raises(UsageError, match="is both read and written"):
+        append(store, store)
+    assert open_dataset(store).shape == (4, 2)

@@ -473,7 +473,7 @@ class ArffReader:
                 cure="put quotes around the whole value",
             )
         if status == tokens.TOO_MANY:
-            count = n + len(_VALUE.findall(line_from(block, p)))
+            count = n + max(len(_VALUE.findall(line_from(block, p))), 1)  # after the last comma may be nothing
         raise self._refuse(
             f"a row of {n} values was expected, this one has {count}",
             block,

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from mlfs_dask.errors import DataError
+from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.redaction import redact
 from mlfs_dask.storage.limits import require_arrow
 from mlfs_dask.storage.readers.base import Batch, Header, Part, ReadOptions
@@ -55,6 +55,8 @@ _NULLS = [*_MISSING, *(f" {text}" for text in _MISSING)]
 _NUMBER = re.compile(r"\s*[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|inf(inity)?|nan)\s*", re.IGNORECASE)
 _DECIMAL_COMMA = re.compile(_NUMBER.pattern.replace(r"\.", ","), re.IGNORECASE)
 _GROUPED = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
+#: What a person reads as a number, with a decimal comma, a minus sign of its own or a per cent sign.
+_READ_AS_NUMBER = re.compile(r"\s*[+\-−]?\d+([.,]\d+)?\s*%?\s*")
 _FEW, _STRAY = 50, 0.1
 """A column of at least so many different values, of which at most this share are texts, holds no categories."""
 _TRUTH = {
@@ -377,10 +379,19 @@ class CsvReader:
     def _check_categories(self, sample: bytes, column: int, texts: set[str]) -> None:
         """Refuse a column of measurements that a few texts would turn into categories; tell of what may be one."""
         others = {text for text in texts if not _NUMBER.fullmatch(text)}
-        grouped = bool(others) and all(_GROUPED.fullmatch(text) for text in others)
-        if not grouped and (len(texts) < _FEW or len(others) > len(texts) * _STRAY):
+        with_commas = bool(others) and all(_GROUPED.fullmatch(t) or _DECIMAL_COMMA.fullmatch(t) for t in others)
+        if not with_commas and (len(texts) < _FEW or len(others) > len(texts) * _STRAY):
             n_numbers = len(texts) - len(others)
-            if n_numbers > len(others):
+            if others and all(map(_READ_AS_NUMBER.fullmatch, texts)):
+                logger.warning(
+                    "%s: column %r is taken for categories: %r and the like are no numbers here; write them as -1.5 "
+                    "if they are measurements (--key categorical=%s: they are categories)",
+                    redact(self.path),
+                    self._names[column],
+                    min(others),
+                    self._names[column],
+                )
+            elif n_numbers > len(others):
                 logger.warning(
                     "%s: column %r is taken for categories: beside %d different numbers it holds %r%s; in a column of "
                     "measurements leave such fields empty (--key categorical=%s: they are categories)",
@@ -392,7 +403,7 @@ class CsvReader:
                     self._names[column],
                 )
             return
-        problem = "numbers with commas in them" if grouped else "a few texts among many different numbers"
+        problem = "numbers with commas in them" if with_commas else "a few texts among many different numbers"
         for line, fields in _records(sample.decode("utf-8", "replace"), self._delimiter):
             if fields[column] in others:
                 raise DataError(
@@ -552,9 +563,10 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
             cure="give a table with a header row of column names",
         )
     delimiter, first, header_line, data_start = _first_record(sample, path, tabs=tabs)
-    headerless = options.keys.get("header", "").lower() in ("no", "false", "0") or (
-        "header" not in options.keys and _is_row_of_numbers(first)
-    )
+    told = _TRUTH.get(options.keys.get("header", "yes").lower())
+    if told is None:
+        raise UsageError(f"header must be yes or no, not {options.keys['header']!r}")
+    headerless = _is_row_of_numbers(first) if "header" not in options.keys else told == 0
     names = tuple(str(number) for number in range(1, len(first) + 1)) if headerless else tuple(first)
     if headerless:
         data_start = len(_BOM) if sample.startswith(_BOM) else 0

@@ -419,7 +419,7 @@ DENSE, SPARSE = ["x real", "k {a,b}", "y {0,1}"], ["x real", "k {a,b}", "y numer
         ("1,a", "a row of 3 values was expected, this one has 2", None, None),
         ("1,a % 0", "a row of 3 values was expected, this one has 2", None, None),
         ("1,a,0,1,'x y'", "a row of 3 values was expected, this one has 5", None, None),
-        ("1,a,0,", "a row of 3 values was expected, this one has 3", None, None),
+        ("1,a,0,", "a row of 3 values was expected, this one has 4", None, None),
         ("1,,0", "a value was expected, nothing stands here", "k", None),
         ("1,a,", "a value was expected, nothing stands here", "y", None),
         (",a,0", "a value was expected, nothing stands here", "x", None),

@@ -441,6 +441,31 @@ def test_measurements_with_a_stray_text_are_no_categories(write) -> None:
     assert len(open_csv(path, LAST).header.categories[0]) == 31
 
 
+@pytest.mark.parametrize("texts", [("3,7", "12,1"), ("-0,5", "1", "2"), ("1,5", "1,234")])
+def test_quoted_decimal_commas_are_no_categories(write, texts: tuple[str, ...]) -> None:
+    path = write("a,b,y\n" + "".join(f'"{text}",{i},{i % 2}\n' for i, text in enumerate(texts * 3)))
+    error = error_of(path)
+    assert (error.line, error.column, error.value) == (2, "a", texts[0])
+    assert "numbers with commas in them" in str(error)
+    asked = open_csv(path, ReadOptions(LabelSpec(count=1), keys={"categorical": "a"}))
+    assert asked.header.categories == {0: tuple(sorted(texts))}
+
+
+@pytest.mark.parametrize("text", ["15%", "−1.5", "7 %"])
+def test_what_a_person_reads_as_a_number_is_told(write, caplog: pytest.LogCaptureFixture, text: str) -> None:
+    open_csv(write(f"a,b,y\n{text},1,0\n3,2,1\n"), LAST)
+    (told,) = caplog.messages
+    assert f"column 'a' is taken for categories: {text!r} and the like are no numbers here" in told
+
+
+def test_a_header_is_there_or_not(write) -> None:
+    path = write("1,2,0\n3,4,1\n5,6,0\n")
+    for word, names in {"no": None, "0": None, "yes": ("1", "2"), "TRUE": ("1", "2")}.items():
+        assert open_csv(path, ReadOptions(LabelSpec(count=1), keys={"header": word})).header.feature_names == names
+    with pytest.raises(UsageError, match="header must be yes or no, not 'banana'"):
+        open_csv(path, ReadOptions(LabelSpec(count=1), keys={"header": "banana"}))
+
+
 def test_few_numbers_with_a_text_are_categories_and_told(write, caplog: pytest.LogCaptureFixture) -> None:
     """Sizes 1, 2, 3 and "none" may be categories, and a missing measurement: nobody but the user knows."""
     path = write("a,b,y\n1,x,0\n2,1,1\nn.d.,z,0\n3,2,1\n")
