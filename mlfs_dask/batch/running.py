@@ -280,19 +280,25 @@ class Batch:
         self, store: StoreEntry, jobs: Sequence[Job], resources: Resources, measure: bool
     ) -> Iterator[JobProjection]:
         dataset = self._datasets[store.name]
-        shared = self._shared_statistics(dataset, jobs, resources)
-        if shared:
-            cost = Cost([Reading("shared", tuple(shared))])
-            plan = project(cost, dataset.rows, resources)
-            if measure:
-                plan = estimate_seconds(lambda source, resources: cost, dataset.rows, resources, plan)
-            yield _job_projection(f"{store.name}.shared", plan)
-            for statistic in shared:
-                cache_entry(dataset.rows, statistic).assume_filled()
+        if shared := self._shared_statistics(dataset, jobs, resources):
+            name = f"{store.name}.shared"
+            yield _project_or_problem(name, lambda: self._project_shared(name, dataset, shared, resources, measure))
         for job in jobs:
             if job.evaluation is None:
                 yield _project_or_problem(job.name, lambda job=job: self._project_selection(job, resources, measure))  # type: ignore[misc]
         yield from self._project_evaluations([job for job in jobs if job.evaluation is not None], resources)
+
+    @staticmethod
+    def _project_shared(
+        name: str, dataset: Dataset, shared: Sequence[Any], resources: Resources, measure: bool
+    ) -> JobProjection:
+        cost = Cost([Reading("shared", tuple(shared))])
+        plan = project(cost, dataset.rows, resources)
+        if measure:
+            plan = estimate_seconds(lambda source, resources: cost, dataset.rows, resources, plan)
+        for statistic in shared:
+            cache_entry(dataset.rows, statistic).assume_filled()
+        return _job_projection(name, plan)
 
     def _project_selection(self, job: Job, resources: Resources, measure: bool) -> JobProjection:
         selector = job.make_selector()

@@ -17,6 +17,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from tests.storage.damage import flip
+
 PLAN = """\
 stores: tiny.zarr
 methods:
@@ -49,6 +51,16 @@ def test_a_dry_run_says_what_would_run_and_runs_nothing(run: Callable[..., Any],
     assert found["jobs"][0]["seconds"] > 0
     assert [job["seconds"] is None for job in found["jobs"]] == [False] * 9 + [True] * 5  # evaluations
     assert sorted(path.name for path in plan.parent.iterdir()) == ["plan.yaml", "tiny.zarr"]
+
+
+def test_a_dry_run_goes_on_behind_a_damaged_store(run: Callable[..., Any], plan: Path) -> None:
+    shutil.copytree(plan.parent / "tiny.zarr", plan.parent / "bad.zarr")
+    flip(plan.parent / "bad.zarr", "X")
+    plan.write_text(PLAN.replace("tiny.zarr", "[bad.zarr, tiny.zarr]"))
+    shown = run("batch", plan, "--dry-run", "--in-process")
+    assert shown.exit_code == 3
+    assert re.search(r"bad\.shared .* will fail: .*bad\.zarr", shown.output)
+    assert re.search(r"tiny\.shared +1  ", shown.output)
 
 
 def test_a_dry_run_of_loops_says_what_is_typical(run: Callable[..., Any], run_json: Any, plan: Path) -> None:
