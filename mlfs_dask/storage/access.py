@@ -38,6 +38,12 @@ RETRY_SECONDS = 60.0
 #: Longest pause before the second request, and before any other one.
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 
+NO_RANGES = "this web server has no range requests, and parts of the files have to be read"
+NO_RANGES_CURE = (
+    "use a server that has them (nginx, Apache, an object store), or copy to disk what is there; a source can come "
+    "from standard input, too (curl URL | mlfs convert - STORE)"
+)
+
 #: Seconds in which a web server has to accept a connection, and to send the next bytes.
 CONNECT_SECONDS, READ_SECONDS = 10.0, 30.0
 
@@ -144,6 +150,8 @@ def access_error(store: str, error: BaseException, *, verb: Literal["read", "wri
             f"it does not answer: {error_words(error)}",
             "check the network, the server, and how many requests it allows (fewer workers make fewer)",
         )
+    if "range requests" in error_words(error):  # fsspec
+        return StoreAccessError(store, NO_RANGES, NO_RANGES_CURE)
     cure = TOO_MANY_FILES_CURE if getattr(error, "errno", None) in TOO_MANY_FILES else "check the disk or the network"
     cannot = "cannot be read" if verb == "read" else "cannot be written"
     return StoreAccessError(store, f"{getattr(error, 'filename', None) or 'it'} {cannot}: {error_words(error)}", cure)

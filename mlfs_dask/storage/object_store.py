@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 from mlfs_dask import runtime
 from mlfs_dask.errors import DataError, MlfsError, StoreNotAllowedError, UsageError
 from mlfs_dask.json_text import parse_json
-from mlfs_dask.storage.access import access_error, answer, file_system
+from mlfs_dask.storage.access import NO_RANGES, NO_RANGES_CURE, access_error, answer, file_system
 from mlfs_dask.storage.digest import ROOT_KEY
 from mlfs_dask.storage.schema import StoreSchema
 
@@ -269,11 +269,7 @@ class RemoteObjects:
 
     def _require_ranges(self) -> None:
         if is_web(self.path) and len(self.read_range(ROOT_KEY, 0, 2)) != 2:
-            raise DataError(
-                "this web server has no range requests, and parts of the store's files have to be read",
-                file=self.path,
-                cure="serve it by a server that has them (nginx, Apache, an object store), or copy the store to disk",
-            )
+            raise DataError(NO_RANGES, file=self.path, cure=NO_RANGES_CURE)
 
 
 def is_url(path: str | Path) -> bool:

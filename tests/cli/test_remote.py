@@ -334,8 +334,12 @@ def test_a_web_server_without_range_requests(table: Path, run: Run, run_json: Ru
     run_json("convert", table, tmp_path / "t.zarr", "--label-columns", "a,b")
     with serve(tmp_path, WholeFiles) as address:
         refused = run("select", "elc", f"{address}/t.zarr", "-k", "2", "-o", tmp_path / "run")
+        (tmp_path / "source.csv").write_bytes(table.read_bytes())
+        source = run("convert", f"{address}/source.csv", tmp_path / "u.zarr", "--label-columns", "a,b")
     assert refused.exit_code == 3
     assert "this web server has no range requests" in refused.stderr
+    assert "this web server has no range requests" in source.stderr
+    assert "curl URL | mlfs convert - STORE" in source.stderr
 
 
 def test_a_web_server_that_does_not_answer(
