@@ -47,7 +47,7 @@ from mlfs_dask.storage.destination import Destination, read_json, sync_file
 from mlfs_dask.storage.digest import ROOT_KEY, Checksum, content_digest, join
 from mlfs_dask.storage.extension import ExtendedRows, OldEntries, StoreExtension
 from mlfs_dask.storage.inference import InferredSchema, infer_schema
-from mlfs_dask.storage.object_store import LocalObjects, is_url, local_path, read_schema
+from mlfs_dask.storage.object_store import LocalObjects, is_url, local_path, open_objects, read_schema
 from mlfs_dask.storage.readers.base import LabelSpec, MinusOne, Part, Reader, ReadOptions
 from mlfs_dask.storage.schema import KINDS, Partitions, StoreSchema
 from mlfs_dask.storage.sources import Source, examine, require_unchanged, sha256
@@ -283,6 +283,11 @@ def convert_reader(
     options.check()
     started = time.monotonic()
     destination = Destination.of(store, storage_options)
+    if resume and not force and extension is None and not destination.wip.exists():
+        done = _converted_already(store, sources, command, storage_options)
+        if done is not None:
+            logger.info("%s is complete already; nothing was converted", redact(str(store)))
+            return Conversion(str(store), done, (), time.monotonic() - started, 0, 0, 0)
     destination.check_free(force=force or extension is not None, resume=resume)
     workers = workers or runtime.available_cores()
     memory_limit = memory_limit or default_memory_limit(workers)
@@ -319,6 +324,28 @@ def convert_reader(
         batch_bytes=plan.batch_bytes,
         projected_bytes=plan.total_bytes,
     )
+
+
+def _converted_already(
+    store: str | Path, sources: Sequence[Source], command: str, storage_options: Mapping[str, Any] | None
+) -> StoreSchema | None:
+    """The store that this command has made from these sources; None where there is none."""
+    try:
+        schema, _ = read_schema(open_objects(store, storage_options))
+    except MlfsError:
+        return None
+
+    def asked(text: str) -> list[str]:
+        return [word for word in text.split() if word != "--resume"]
+
+    made = dt.datetime.fromisoformat(schema.created).timestamp()
+    same = (
+        asked(schema.command) == asked(redact(command))
+        and [(source["path"], source["bytes"]) for source in schema.sources]
+        == [(redact(source.path), source.bytes) for source in sources]
+        and all(source.modified.isdecimal() and int(source.modified) / 1e9 < made for source in sources)
+    )
+    return schema if same and sources else None
 
 
 def _label_files(options: Options) -> list[str]:

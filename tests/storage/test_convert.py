@@ -854,3 +854,22 @@ def test_what_a_process_held_before_leaves_the_free_memory_to_a_conversion(
     monkeypatch.setattr(runtime, "available_memory", lambda: 4 * 2**30)
     X, Y = sample(sparse=False)
     assert open_dataset(make_store(tmp_path / "s.zarr", X, Y)).X.shape == X.shape
+
+
+def test_what_is_converted_already_is_left_alone(tmp_path: Path) -> None:
+    """As by a job that was killed just behind its last step."""
+    source, store = tmp_path / "a.csv", tmp_path / "a.zarr"
+    source.write_text("f,g,y\n1,2,0\n3,4,1\n")
+    os.utime(source, (1e9, 1e9))
+    how: dict[str, Any] = {"labels": LabelSpec(count=1), "command": "mlfs convert a.csv a.zarr --resume"}
+    first = convert(source, store, **how, resume=True)
+    mark = (store / "zarr.json").stat().st_mtime_ns
+    again = convert(source, store, **(how | {"command": "mlfs convert a.csv a.zarr"}), resume=True)
+    assert (again.schema, again.workers) == (first.schema, 0)
+    for changed in ({"command": "mlfs convert a.csv a.zarr --drop f"}, {"resume": False}):
+        with pytest.raises(UsageError, match="exists"):
+            convert(source, store, **{**how, "resume": True, **changed})
+    source.write_text("f,g,y\n1,2,0\n3,4,0\n")  # as many bytes
+    with pytest.raises(UsageError, match="exists"):
+        convert(source, store, **how, resume=True)
+    assert (store / "zarr.json").stat().st_mtime_ns == mark
