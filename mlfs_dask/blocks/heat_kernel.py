@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
+from mlfs_dask.blocks.neighbours import COMPILED_PAIRS, NearestRows
+
 
 def heat_kernel_graph(distances: sp.csr_array, width: float) -> sp.csr_array:
     """exp(−d²/width) between two rows of which either is a neighbour of the other.
@@ -52,12 +54,14 @@ def mean_degree(points: Any, k: int, width: float) -> float:
     width : float
         As in `heat_kernel_graph`.
     """
-    from sklearn.neighbors import NearestNeighbors
-
-    k = min(k, points.shape[0] - 1)
+    n = points.shape[0]
+    k = min(k, n - 1)
     if k < 1:
         return 0.0
-    search = NearestNeighbors(n_neighbors=k, algorithm="brute", n_jobs=1).fit(points)
-    distances = sp.csr_array(search.kneighbors_graph(mode="distance"))
-    distances.data **= 2
+    # Of rows that lie equally far the first are taken: points of another rounding have the same neighbours.
+    search = NearestRows(points, 0, k, compiled=sp.issparse(points) and n * n > COMPILED_PAIRS)
+    search.add(points, 0)
+    columns, data = search.indices.ravel(), search.distances.ravel()
+    distances = sp.csr_array((data, columns, k * np.arange(n + 1)), shape=(n, n))
+    distances.sort_indices()
     return float(degrees(heat_kernel_graph(distances, width)).mean())

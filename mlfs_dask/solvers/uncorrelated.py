@@ -383,8 +383,14 @@ class NystromSketch:
         shift = np.finfo(np.float64).eps * np.sqrt(d) * max(float(np.linalg.norm(image)), np.finfo(np.float64).tiny)
         moved = image + shift * Omega
         core = Omega.T @ moved
-        factor = linalg.cholesky((core + core.T) / 2, lower=True, check_finite=False)
-        half = linalg.solve_triangular(factor, moved.T, lower=True, check_finite=False).T
+        core = (core + core.T) / 2
+        try:
+            factor = linalg.cholesky(core, lower=True, check_finite=False)
+            half = linalg.solve_triangular(factor, moved.T, lower=True, check_finite=False).T
+        except linalg.LinAlgError:  # X'X has a lower rank than there are directions
+            scale, vectors = linalg.eigh(core, check_finite=False)
+            kept = scale > scale[-1] * r * np.finfo(np.float64).eps
+            half = moved @ (vectors[:, kept] / np.sqrt(scale[kept]))
         U, sigma, _ = linalg.svd(half, full_matrices=False, check_finite=False)
         values = np.maximum(sigma**2 - shift, 0.0)
         #: Mean of the eigenvalues that the sketch does not know.

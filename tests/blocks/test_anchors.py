@@ -206,3 +206,14 @@ def test_mean_degree_of_the_graph_of_eq_6(k):
     for points in (X, sp.csr_array(X)):
         assert mean_degree(points, k, 1.5**2) == pytest.approx(expected, rel=1e-12)
     assert mean_degree(X[:1], k, 1.0) == 0.0
+
+
+def test_mean_degree_does_not_depend_on_rounding():
+    """Rows that lie equally far are neighbours by their index, however the points are rounded."""
+    rng = np.random.default_rng(5)
+    X = (rng.random((200, 30)) < 0.1).astype(float)
+    expected = mean_degree(X, 5, 20.0)
+    for _ in range(5):
+        moved = X * (1 + 1e-15 * rng.normal(size=X.shape))
+        for points in (moved, sp.csr_array(moved)):
+            assert mean_degree(points, 5, 20.0) == pytest.approx(expected, rel=1e-12)

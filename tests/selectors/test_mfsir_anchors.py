@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 
+import dask.array as da
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -161,3 +162,12 @@ def test_placing_anchors_holds_what_was_planned():
         tracemalloc.stop()
     held = sum(planned[name] for name in ("sample and standardised copies of it", "k-means", "anchors"))
     assert 0.8 * held < peak < 1.05 * held
+
+
+def test_rows_that_lie_equally_far_do_not_make_scores_depend_on_partitions():
+    rng = np.random.default_rng(5)
+    X = (rng.random((300, 30)) < 0.1).astype(float)
+    Y = ((X @ rng.normal(size=(30, 4)) + rng.normal(size=(300, 4))) > 0.5).astype(int)
+    fits = [MFSIR(5, graph="anchors").fit(da.from_array(X, chunks=(rows, 30)), Y) for rows in (300, 100, 13)]
+    for fit in fits[1:]:
+        assert fit.scores_ == pytest.approx(fits[0].scores_, rel=1e-9)

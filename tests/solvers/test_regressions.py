@@ -89,6 +89,29 @@ def test_a_sketch_of_few_directions_is_the_inverse_of_what_it_knows(r):
         assert sketch.rest + sketch.excess.max() >= 0.9 * largest
 
 
+def test_a_sketch_of_more_directions_than_the_rank():
+    """X of rank 20 with 55 features, some of them copies: rounding makes Ω'X'XΩ indefinite."""
+    failed = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        B = rng.normal(size=(300, 20)) @ rng.normal(size=(20, 55))
+        G = np.zeros((400, 400))
+        G[:55, :55] = B.T @ B
+        Omega = np.zeros((400, 55))
+        Omega[:55] = rng.normal(size=(55, 55))
+        sketch = NystromSketch(Omega, G @ Omega, float(np.trace(G)))
+        assert len(sketch.excess) <= 55
+        assert np.sort(sketch.rest + sketch.excess)[-20:] == pytest.approx(np.linalg.eigvalsh(G)[-20:], rel=1e-6)
+        residual, ridge = rng.normal(size=(400, 3)), rng.uniform(0.5, 2, 400)
+        expected = np.linalg.solve(G + np.diag(ridge), residual)
+        assert sketch.precondition(residual, ridge, 1.0) == pytest.approx(expected, abs=1e-6)
+        try:
+            np.linalg.cholesky(Omega.T @ G @ Omega)
+        except np.linalg.LinAlgError:
+            failed += 1
+    assert failed
+
+
 def test_a_sketch_of_nothing():
     sketch = NystromSketch(np.zeros((4, 0)), np.zeros((4, 0)), 0.0)
     assert sketch.precondition(np.ones((4, 1)), np.full(4, 2.0), 1.0) == pytest.approx(np.full((4, 1), 0.5))
