@@ -18,13 +18,15 @@ import logging
 import os
 import re
 import shutil
+import stat
 import time
+import tokenize
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -321,16 +323,25 @@ def _read_record(path: Path) -> dict[str, Any]:
 
 
 def _verify(file: Path, expected: Mapping[str, Any]) -> None:
-    if file.stat().st_size != expected["bytes"] or _digest_of_file(file) != expected["digest"]:
+    if not _has_size(file, expected) or _digest_of_file(file) != expected["digest"]:
         raise ValueError(f"{file.name} does not have its digest")
 
 
+def _has_size(file: Path, expected: Mapping[str, Any]) -> bool:
+    """Whether it is a file, no pipe that would be waited for, of as many bytes as were written."""
+    facts = file.lstat()
+    return stat.S_ISREG(facts.st_mode) and facts.st_size == int(expected["bytes"])
+
+
 def _open_array(file: Path, expected: Mapping[str, Any]) -> NDArray[Any]:
-    if expected["bytes"] < MMAP_BYTES:
-        array: NDArray[Any] = np.load(file, allow_pickle=False)
-        return array
+    if not _has_size(file, expected):
+        raise ValueError(f"{file.name} does not have its size")
     # Copy-on-write: who computes in place changes memory of this process and no file.
-    return np.asarray(np.load(file, mmap_mode="c", allow_pickle=False))
+    how: Literal["c"] | None = None if expected["bytes"] < MMAP_BYTES else "c"
+    try:
+        return np.asarray(np.load(file, mmap_mode=how, allow_pickle=False))
+    except (EOFError, SyntaxError, tokenize.TokenError, MemoryError) as error:  # of a header that is no header
+        raise ValueError(f"{file.name} is no array: {error}") from error
 
 
 def _digest_of_file(file: Path) -> str:

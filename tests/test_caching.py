@@ -175,6 +175,32 @@ def test_damage_is_found_told_and_healed(tmp_path, caplog, file, damage):
         assert entry(SOURCE, "sums", {}).load()["small"].tolist() == ARRAYS["small"].tolist()
 
 
+@pytest.mark.parametrize("damage", ["empty", "header", "long header", "pipe", "link"])
+def test_what_is_no_array_is_computed_again(tmp_path, caplog, damage):
+    """Also where only a plan asks whether the entry is there."""
+    with cache(tmp_path):
+        entry(SOURCE, "sums", {}).save(ARRAYS)
+        (file,) = tmp_path.glob("sums-*/small.npy")
+        content = file.read_bytes()
+        file.unlink()
+        if damage == "pipe":
+            os.mkfifo(file)
+        elif damage == "link":
+            file.symlink_to("/dev/zero")
+        else:
+            start = content.index(b"{")
+            changed = {"empty": b"", "header": content.replace(b"}", b"{"), "long header": content}[damage]
+            if damage == "long header":
+                changed = content[:start] + b"((((" + content[start + 4 :]
+            file.write_bytes(changed)
+        assert not entry(SOURCE, "sums", {}).is_filled
+        with caplog.at_level(logging.WARNING, "mlfs_dask"):
+            assert entry(SOURCE, "sums", {}).load() is None
+        assert "is damaged and is computed again" in caplog.text
+        entry(SOURCE, "sums", {}).save(ARRAYS)
+        assert entry(SOURCE, "sums", {}).load()["small"].tolist() == ARRAYS["small"].tolist()
+
+
 def test_no_pickle_is_written_or_read(tmp_path):
     with cache(tmp_path), pytest.raises(ValueError, match="allow_pickle"):
         entry(SOURCE, "sums", {}).save({"x": np.array([{}], dtype=object)})
