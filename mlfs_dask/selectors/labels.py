@@ -105,11 +105,12 @@ def _is_absent(value: Any) -> bool:
 def _without_two_signs(entries: NDArray[Any]) -> NDArray[Any]:
     """Entries 1, 0 and -1; where they are 1 and -1 alone, these mean positive and negative."""
     if (entries == -1).any() and (entries == 1).any() and not (entries == 0).any():
-        warnings.warn(
-            "the labels are 1 and -1 and never 0, so -1 is taken as negative; where it means unknown, pass them as a "
-            "sparse matrix, in which it always does",
-            stacklevel=2,
-        )
+        if entries.ndim == 2 and entries.shape[1] > 1:  # a single column has two classes
+            warnings.warn(
+                "the labels are 1 and -1 and never 0, so -1 is taken as negative; where it means unknown, pass them as "
+                "a sparse matrix, in which it always does",
+                stacklevel=2,
+            )
         return np.asarray(entries == 1)
     return entries
 
