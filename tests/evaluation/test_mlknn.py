@@ -61,7 +61,8 @@ def test_posteriors_equal_their_definition(seed: int, n: int, k: int, sparse: bo
     k = min(k, n - 1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model.fit(sp.csr_array(X) if sparse else X, Y)
+        # in a dense array of 1 and -1 alone -1 would be negative; in a sparse one it is unknown whatever else there is
+        model.fit(sp.csr_array(X) if sparse else X, sp.csr_array(Y))
         found = model.predict_proba(sp.csr_array(new) if sparse else new)
     if model.n_neighbors < n:
         np.testing.assert_allclose(found, by_definition(X, Y, new, k, 0.5), rtol=1e-12)
