@@ -34,8 +34,9 @@ ANCHOR_BYTES = 32 * 2**20
 #: Most turns of k-means.
 KMEANS_ITERATIONS = 25
 
-#: Share of the largest value below which differences between two anchors are rounding.
-COINCIDENT = 1e-12
+#: Share of the largest value below which two anchors are the same: the square of such a distance is rounding beside the
+#: squares of values.
+COINCIDENT = 2.0**-26
 
 
 def count_anchors(n_anchors: int, n: int, width: int) -> int:
@@ -95,9 +96,9 @@ def anchor_values(ZV: Array, masses: Array, before: Array | None = None) -> Arra
 def join_coincident(points: Array) -> Array:
     """Anchors, shape (m, c), of which those that are the same but for rounding have the same values: the first one's.
 
-    Anchors that follow their rows may meet. Where they lie together their rows belong to both alike, but what rounding
-    leaves between them may double with every iteration: sums in another order, of other partitions, would after forty
-    iterations give other scores.
+    Anchors that follow their rows may meet, and then lie together for good, for rows belong to both alike. Apart by
+    rounding, they might part again, the distance doubling with every iteration: sums in another order, of other
+    partitions, would after forty iterations give other scores.
 
     >>> join_coincident(np.array([[1.0], [1.0 + 1e-15], [2.0]]))
     array([[1.],
@@ -106,11 +107,12 @@ def join_coincident(points: Array) -> Array:
     """
     from scipy.spatial import KDTree
 
-    joined = points.copy()
     reach = COINCIDENT * float(np.abs(points).max(initial=0.0))
+    taken = np.arange(len(points))
     for first, second in sorted(KDTree(points).query_pairs(reach)):
-        joined[second] = joined[first]
-    return joined
+        if taken[second] == second:
+            taken[second] = taken[first]
+    return points[taken]
 
 
 class Anchors:
@@ -132,7 +134,7 @@ class Anchors:
         self.centre = centre
         self.factor = factor
         self.neighbors = min(neighbors, max(len(centres) - 1, 1))
-        self._dense: tuple[Array, NDArray[np.float32], NDArray[np.float32]] | None = None
+        self._dense: tuple[Array, NDArray[np.float32], NDArray[np.float32], Array] | None = None
         self._sparse: tuple[Array, Array] | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -169,15 +171,17 @@ class Anchors:
                 powers = np.where(self.factor > 0, np.ldexp(1.0, np.frexp(self.factor)[1]), 0.0)
                 rest = np.divide(self.factor, powers, out=np.zeros_like(powers), where=powers > 0)
                 columns = np.ascontiguousarray((rest * self.centres).T * -2.0, np.float32)
-                self._dense = powers, columns, _squares(self.centres).astype(np.float32)
-            powers, columns, squares = self._dense
+                squares = _squares(self.centres)
+                rounding = _single_rounding(len(powers), float(squares.max()))
+                self._dense = powers, columns, squares.astype(np.float32), rounding
+            powers, columns, single_squares, rounding = self._dense
             for part, tile in dense_tiles(X, self.centre):
-                # Single precision finds the candidates, double precision their distances.
+                # Single precision tells which anchors may be among the nearest, double precision their distances.
                 with np.errstate(over="ignore", invalid="ignore"):  # rows that are far out, or not finite
                     single = np.multiply(tile, powers, out=np.empty(tile.shape, np.float32), casting="same_kind")
                     scores = single @ columns
-                    scores += squares
-                kernels.weigh_dense(tile, self.factor, self.centres, scores, indices[part], weights[part])
+                    scores += single_squares
+                kernels.weigh_dense(tile, self.factor, self.centres, scores, rounding, indices[part], weights[part])
         else:
             if self._sparse is None:
                 moved = self.centres if self.centre is None else self.centres + self.centre * self.factor
@@ -185,6 +189,22 @@ class Anchors:
             rowptr = X.indptr.astype(np.int64, copy=False)
             kernels.weigh_sparse(X.data, X.indices, rowptr, self.factor, *self._sparse, indices, weights)
         return weights_to_csr(indices, weights, m)
+
+
+def _single_rounding(d: int, square: float) -> Array:
+    """Bounds of the error of ‖c‖² − 2x·c in single precision, a part per ‖x‖ and a constant one.
+
+    Errors of a sum of d products add up as √d but for a probability of 2d·exp(−32) (N. J. Higham, T. Mary, "A new
+    approach to probabilistic rounding error analysis", SIAM J. Sci. Comput. 41, 2019, doi:10.1137/18M1226312).
+
+    Parameters
+    ----------
+    d : int
+    square : float
+        Largest ‖c‖².
+    """
+    unit, least = np.finfo(np.float32).eps / 2, np.finfo(np.float32).tiny
+    return np.array([2 * unit * (min(d, 8 * np.sqrt(d)) + 4) * np.sqrt(square), 2 * unit * square + 2 * d * least])
 
 
 def anchor_bytes(m: int, d: int) -> int:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-#: Candidates beside the s + 1 nearest that single precision found, whose distances are found again in double precision.
-SPARE = 2
-
 #: Share of a row's squared distances below which their differences are rounding.
 TIE = 1e-12
 
@@ -51,40 +48,39 @@ def squared_distance(x, y):  # type: ignore[no-untyped-def]  # pragma: no cover 
 
 
 @njit(cache=True, nogil=True)
-def weigh_dense(tile, factor, anchors, scores, indices, weights):  # type: ignore[no-untyped-def]  # pragma: no cover
+def weigh_dense(tile, factor, anchors, scores, rounding, indices, weights):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Write the nearest anchors of dense rows and their weights.
 
     Parameters: tile float64 (rows, d), centred; factor (d,); anchors float64 (m, d), of scaled rows; scores float32
-    (rows, m), the squared distances but for what is the same for all anchors of a row; indices int32 and weights
-    float64 (rows, s), the output. s < m.
+    (rows, m), the squared distances but for what is the same for all anchors of a row; rounding (2,), with which
+    rounding[0]‖x‖ + rounding[1] bounds the error of the scores of a row x; indices int32 and weights float64
+    (rows, s), the output. s < m.
     """
     rows, d = tile.shape
     m = anchors.shape[0]
     s = weights.shape[1]
-    count = min(m, s + 1 + SPARE)
-    rough, candidates = np.empty(count, np.float32), np.empty(count, np.int64)
-    lowest = np.arange(count)
+    rough, unused = np.empty(s + 1, np.float32), np.zeros(s + 1, np.int64)
     near, nearest = np.empty(s + 1, np.float64), np.empty(s + 1, np.int64)
     x = np.empty(d, np.float64)
     for i in range(rows):
-        rough[:] = np.inf
-        candidates[:] = lowest  # of a row that is not finite no distance is less than infinity
         row = scores[i]
-        worst = rough[count - 1]
+        rough[:] = np.inf
         for a in range(m):
-            if row[a] < worst:
-                keep_smallest(row[a], a, rough, candidates)
-                worst = rough[count - 1]
+            if row[a] < rough[s]:
+                keep_smallest(row[a], 0, rough, unused)
         size = 0.0
         for j in range(d):
             x[j] = tile[i, j] * factor[j]
+            size += x[j] * x[j]
+        # An anchor with a larger score is not among the s + 1 nearest: that many others are certainly nearer.
+        bound = rough[s] + 2.0 * (rounding[0] * np.sqrt(size) + rounding[1])
         near[:] = np.inf
         nearest[:] = 0
-        for p in range(count):
-            a = candidates[p]
-            distance = squared_distance(x, anchors[a])
-            if distance < near[s] or (distance == near[s] and a < nearest[s]):
-                keep_smallest(distance, a, near, nearest)
+        for a in range(m):
+            if not row[a] > bound:  # in this form also true where a row is not finite
+                distance = squared_distance(x, anchors[a])
+                if distance < near[s]:
+                    keep_smallest(distance, a, near, nearest)
         simplex(near, size, weights[i])
         indices[i] = nearest[:s]
 

@@ -100,6 +100,14 @@ def test_as_sorting_all_distances(data):
         assert found == pytest.approx(row_weights(points, centres, s), abs=1e-8)
 
 
+def test_anchors_that_single_precision_cannot_tell_apart_are_weighed_by_their_distances():
+    rng = np.random.default_rng(2)
+    for radius in (1e-4, 1e-6, 1e-8):
+        points = rng.normal(size=(50, 6))
+        centres = np.vstack([points[0] + radius * rng.normal(size=(40, 6)), rng.normal(size=(5, 6)) + 9.0])
+        assert weigh(points, centres, 4) == pytest.approx(row_weights(points, centres, 4), abs=1e-14 / radius)
+
+
 @CONTAINERS
 def test_features_of_any_scale_weigh_alike(container):
     """Also where single precision would hold none of their values; a constant one has no part."""

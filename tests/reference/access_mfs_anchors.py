@@ -74,6 +74,17 @@ def settle(F, Z, known, b, U, coupling, theta):
     return x[0], x[1:]
 
 
+def join(anchors):
+    """Anchors of which those nearer than half of the digits are one."""
+    joined, reach = anchors.copy(), 2.0**-26 * np.abs(anchors).max(initial=0)
+    for b in range(len(anchors)):
+        for a in range(b):
+            if np.linalg.norm(anchors[a] - anchors[b]) <= reach:
+                joined[b] = joined[a]
+                break
+    return joined
+
+
 def access_mfs(
     X,
     Y,
@@ -144,4 +155,5 @@ def access_mfs(
                 break
         T = means_of_rows(Z, X @ W, best_T)
         b, U = settle(F, Z, known[:, different], b, U, coupling, theta)
+        U, T = np.hsplit(join(np.c_[U, T]), 2)
         coupling = L_p
