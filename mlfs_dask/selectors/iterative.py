@@ -343,13 +343,34 @@ def anchor_work(profile: Profile, m: int, width: int | None = None) -> Work:
     return Work("anchors", KMEANS_ITERATIONS * ROWS_PER_ANCHOR * m * m * 2 * stored)
 
 
+def standardised_points(X: Matrix, scaling: Scaling) -> Matrix:
+    """Rows of a sample as `scaling` gives them: sparse where fewer than half of the values are not 0, else dense.
+
+    Sparse rows are not centred. In single precision, in which anchors are placed, other values would decide other ties:
+    so the values decide, and not whether they are stored dense or sparse.
+    """
+    values = np.count_nonzero(X.data if sp.issparse(X) else X)
+    if 2 * values < X.shape[0] * X.shape[1]:
+        return scaling.apply(sp.csr_array(X))
+    return scaling.apply(X.toarray() if sp.issparse(X) else X)
+
+
+def point_bytes(profile: Profile) -> int:
+    """Bytes of a row of `standardised_points`, on average."""
+    if not profile.sparse:
+        return 8 * profile.d
+    values = -(-profile.nonzeros // max(profile.n, 1))
+    # A sample may have some more values a row than all rows have.
+    return max(12 * values, 8 * profile.d) if 5 * values >= 2 * profile.d else 12 * values
+
+
 def anchors_of_points(points: Matrix, m: int, scaling: Scaling, neighbors: int, seed: int) -> Anchors:
     """At most m anchors by k-means among standardised rows of a sample.
 
     Parameters
     ----------
     points : float64 array or csr_array, shape (rows, d)
-        As `scaling` gives them: sparse ones are not centred.
+        Of `standardised_points`.
     m : int
     scaling : Scaling
     neighbors : int

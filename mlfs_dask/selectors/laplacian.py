@@ -20,7 +20,14 @@ from mlfs_dask.primitives.scaling import standard_scaling
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import BaseSelector, Scores, uninformative_warning
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
-from mlfs_dask.selectors.iterative import SAMPLE_BYTES, anchor_work, anchors_of_points, placeholder
+from mlfs_dask.selectors.iterative import (
+    SAMPLE_BYTES,
+    anchor_work,
+    anchors_of_points,
+    placeholder,
+    point_bytes,
+    standardised_points,
+)
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed
 
@@ -112,7 +119,6 @@ class LaplacianScore(BaseSelector):
         m, d = self._count_anchors(profile), profile.d
         first = self._first_statistics(profile)
         anchors = Anchors(placeholder(m, d), placeholder(d), placeholder(d), self.anchor_neighbors)
-        stored = 12 * -(-profile.nonzeros // max(profile.n, 1)) if profile.sparse else 8 * d
         return Cost(
             steps=[
                 Reading(FIRST, tuple(first)),
@@ -120,7 +126,7 @@ class LaplacianScore(BaseSelector):
                 Reading(ROWS, (AnchorSums(anchors, placeholder(d)),)),
                 "scores",
             ],
-            sizes={"m": m, "d": d, "sample": first[1].result_bytes + 2 * len(first[1].chosen) * stored},
+            sizes={"m": m, "d": d, "sample": first[1].result_bytes + 2 * len(first[1].chosen) * point_bytes(profile)},
             arrays=[
                 HeldArray("anchors", "2 m d", first="anchors"),
                 HeldArray("sample and standardised copies of it", "sample", "V1", first="anchors", last="anchors"),
@@ -138,7 +144,7 @@ class LaplacianScore(BaseSelector):
         self._refuse_broken_features(moments.mean, moments.m2)
         self._refuse_lost_digits(profile, moments.mean, moments.m2)
         scaling = standard_scaling(moments)
-        points = scaling.apply(sample.X)
+        points = standardised_points(sample.X, scaling)
         m = self._count_anchors(profile)
         anchors = anchors_of_points(points, m, scaling, self.anchor_neighbors, self._seed)
         del sample, points

@@ -42,7 +42,9 @@ from mlfs_dask.selectors.iterative import (
     anchors_of_points,
     load_state,
     placeholder,
+    point_bytes,
     save_state,
+    standardised_points,
 )
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.solvers import spectral
@@ -280,7 +282,6 @@ class MFSIR(IterativeSelector):
             )
             arrays.append(HeldArray("k-means", "4 m d", first="anchors", last="anchors"))
         sample = RowSample(self._sampled(profile, m) if m else np.empty(0, np.int64), profile)
-        stored = 12 * -(-profile.nonzeros // max(profile.n, 1)) if profile.sparse else 8 * d
         low, high = TYPICAL_ITERATIONS
         return Cost(
             steps=(first, anchor_work(profile, m), *([] if has_gram else [products]), start, loop),
@@ -292,7 +293,7 @@ class MFSIR(IterativeSelector):
                 "m": m,
                 "block": block,
                 "products": spectral.MAX_PRODUCTS,
-                "sample": sample.result_bytes + 2 * len(sample.chosen) * stored,
+                "sample": sample.result_bytes + 2 * len(sample.chosen) * point_bytes(profile),
             },
             arrays=arrays,
             loads_sklearn=m > 0,
@@ -368,7 +369,7 @@ class MFSIR(IterativeSelector):
 
     def _place_anchors(self, sample: SampledRows, m: int, scaling: Scaling) -> tuple[Anchors, float]:
         """Anchors by k-means, and γ = βc with the mean degree c of the graph of Eq. 6 on the sample."""
-        points = scaling.apply(sample.X)
+        points = standardised_points(sample.X, scaling)
         anchors = anchors_of_points(points, m, scaling, self.anchor_neighbors, self._seed)
         # The mean squared distance over all pairs is 2 Σ var_f, and a standardised feature has variance 1.
         width = 2.0 * float((scaling.factor > 0).sum()) if self.lambda_ is None else float(self.lambda_) ** 2
