@@ -9,7 +9,7 @@ should therefore lie around zero, and the callers see to that. Sparse rows need 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,46 @@ _SLACK = 2.0 ** -(_DIGITS + 3)
 def scratch_bytes(columns: int) -> int:
     """Bytes that `NearestRows.add` allocates besides the state, at most, for rows of so many values."""
     return 8 * (2 * QUERY_ROWS * TILE_ROWS + 6 * max(TILE_VALUES, 64 * columns))
+
+
+class Neighbours(NamedTuple):
+    """The k nearest rows of every row.
+
+    Attributes
+    ----------
+    indices : int64 array, shape (n, k)
+        Nearest first, ties by lower index; never the row itself.
+    distances : float64 array, shape (n, k)
+        Squared Euclidean distances, or isolation masses as fractions of the rows.
+    """
+
+    indices: NDArray[np.int64]
+    distances: NDArray[np.float64]
+
+    def to_csr(self, values: NDArray[np.float64] | None = None) -> sp.csr_array:
+        """The graph with an entry for each neighbour, shape (n, n); zeros are stored.
+
+        Parameters
+        ----------
+        values : float64 array, shape (n, k), optional
+            Entries in the order of `indices`; the distances by default.
+
+        Examples
+        --------
+        >>> Neighbours(np.array([[1], [0]]), np.array([[4.0], [4.0]])).to_csr().toarray()
+        array([[0., 4.],
+               [4., 0.]])
+        """
+        n, k = self.indices.shape
+        order = np.argsort(self.indices, axis=1)
+        columns = np.take_along_axis(self.indices, order, axis=1).ravel()
+        data = np.take_along_axis(self.distances if values is None else values, order, axis=1).ravel()
+        return sp.csr_array((data, columns, k * np.arange(n + 1)), shape=(n, n))
+
+
+def compiles_search(pairs: int, *, sparse: bool) -> bool:
+    """Whether the compiled search is worth loading for so many pairs of rows."""
+    return sparse and pairs > COMPILED_PAIRS
 
 
 class NearestRows:

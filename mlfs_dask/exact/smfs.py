@@ -18,11 +18,12 @@ from scipy import sparse as sp
 
 from mlfs_dask import checkpoints
 from mlfs_dask.blocks import isolation
+from mlfs_dask.blocks.neighbours import Neighbours
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.errors import DataError
 from mlfs_dask.exact import matrix
 from mlfs_dask.exact.fit import ExactFit, FeatureMoments, save_state
-from mlfs_dask.exact.graphs import Neighbours, least_mass_rows
+from mlfs_dask.exact.graphs import least_mass_rows
 from mlfs_dask.exact.matrix import ScaledMatrix
 from mlfs_dask.solvers import label_recovery, row_sparse
 from mlfs_dask.solvers.label_recovery import Reconstruction, recover_labels

@@ -24,7 +24,7 @@ from scipy import sparse as sp
 from mlfs_dask import runtime
 from mlfs_dask.blocks.label_order import average_precision
 from mlfs_dask.blocks.linear import forward_block
-from mlfs_dask.blocks.neighbours import COMPILED_PAIRS, NearestRows, scratch_bytes
+from mlfs_dask.blocks.neighbours import NearestRows, compiles_search, scratch_bytes
 from mlfs_dask.blocks.row_draws import shuffled_places
 from mlfs_dask.blocks.sparse import columns_of_block
 from mlfs_dask.errors import DoesNotFitError, UsageError, closest, number_of, parameter
@@ -417,7 +417,7 @@ class AutoSelector(BaseSelector):
                 HeldArray("a fit to all rows", "a", "u1", first=SCORES),
             ],
             compiled=any(each.cost.compiled for each in candidates)
-            or (profile.sparse and held_out * m > COMPILED_PAIRS),
+            or compiles_search(held_out * m, sparse=profile.sparse),
             notes=notes,
         )
 
@@ -578,7 +578,8 @@ def neighbour_scores(X: Any, Y: Any, X_test: Any, resources: Resources) -> NDArr
     ((moments,), _) = run_pass(ArrayRows(X, Y), [Moments(k)], resources)
     scaling = standard_scaling(moments)
     h, neighbours = X_test.shape[0], min(NEIGHBOURS, n)
-    nearest = NearestRows(scaling.apply(X_test), None, neighbours, compiled=h * n > COMPILED_PAIRS)
+    compiled = compiles_search(h * n, sparse=sp.issparse(X))
+    nearest = NearestRows(scaling.apply(X_test), None, neighbours, compiled=compiled)
     nearest.add(scaling.apply(X), 0)
     votes = np.ones(h * neighbours), nearest.indices.ravel(), np.arange(0, h * neighbours + 1, neighbours)
     scores: NDArray[np.float64] = (sp.csr_array(votes, shape=(h, n)) @ Y).toarray()

@@ -21,9 +21,9 @@ from mlfs_dask import checkpoints
 from mlfs_dask.blocks.anchors import ANCHOR_NEIGHBORS, N_ANCHORS, Anchors, anchor_values
 from mlfs_dask.blocks.factorisation import factors_from_pairs
 from mlfs_dask.blocks.heat_kernel import mean_degree
+from mlfs_dask.blocks.neighbours import compiles_search
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.errors import UsageError, parameter
-from mlfs_dask.exact import graphs
 from mlfs_dask.exact import mfsir as exact_form
 from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.primitives.gram import GRAM_CAP, Gram, NormalProduct, scale_gram
@@ -312,7 +312,7 @@ class MFSIR(IterativeSelector):
         return 2 * profile.n * profile.nonzeros * (self.beta > 0), 0
 
     def _compiles_exact_search(self, profile: Profile) -> bool:
-        return self.beta > 0 and graphs.compiles_nearest_rows(profile.n, sparse=profile.sparse)
+        return self.beta > 0 and compiles_search(profile.n**2, sparse=profile.sparse)
 
     def _exact_arrays(self, profile: Profile) -> tuple[dict[str, int], list[HeldArray]]:
         neighbors = min(self.n_neighbors, profile.n - 1) if self.beta > 0 else 0
