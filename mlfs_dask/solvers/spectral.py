@@ -25,7 +25,6 @@ def largest_eigenvalue(
     size: int,
     *,
     tol: float = 1e-2,
-    seed: int = 0,
 ) -> float:
     """Largest eigenvalue of a symmetric matrix without negative ones, from above.
 
@@ -37,8 +36,6 @@ def largest_eigenvalue(
         Rows of A.
     tol : float
         Stop when the residual of the Ritz pair is so small a share of its value.
-    seed : int
-        Of the start, one draw after the other for every row of A.
 
     Returns
     -------
@@ -62,7 +59,7 @@ def largest_eigenvalue(
     5.0
     """
     width = min(BLOCK, size)
-    Q = np.linalg.qr(np.random.default_rng(seed).normal(size=(size, width)))[0]
+    Q = np.linalg.qr(np.random.default_rng(0).normal(size=(size, width)))[0]
     basis, images = np.empty((size, 0)), np.empty((size, 0))
     for product in range(1, MAX_PRODUCTS + 1):
         image = operator(Q)

@@ -19,7 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 from mlfs_dask import runtime
 from mlfs_dask.blocks.label_space import standardised_products
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.diagnostics import diagnose
+from mlfs_dask.diagnostics import describe
 from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, UsageError
 from mlfs_dask.primitives import products
 from mlfs_dask.primitives.row_sources import ArrayRows
@@ -214,7 +214,7 @@ def test_diagnostics_of_the_record_equal_the_twin():
     chosen = np.flatnonzero(found.support_).tolist()
     assert found.report_.extra["redundancy"] == pytest.approx(twin.redundancy(X, Y, chosen))
     assert found.report_.extra["residual_correlation"] == pytest.approx(twin.residual_correlation(X, Y, chosen))
-    (same, other) = diagnose(X, Y, selections=[found.support_, [0, 1]])
+    (same, other) = describe(X, Y, selections=[found.support_, [0, 1]]).sets
     assert same.redundancy == pytest.approx(found.report_.extra["redundancy"])
     assert other.residual_correlation == pytest.approx(twin.residual_correlation(X, Y, [0, 1]))
     assert ELC(1).fit(X, Y).report_.extra["redundancy"] is None
