@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import dask.array as da
 import numpy as np
@@ -27,31 +25,16 @@ from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.costs import MESSAGE_COPIES
 from mlfs_dask.selectors.elc import ELC, label_factor, screen_scores
 from tests.conftest import published
+from tests.problems import labelled_problem as problem
+from tests.problems import real_data
 from tests.reference import elc as twin
 
 PARAMETERS = {"published": {"lambda_": 1e-3, "beta": 1e8}, "corrected": {}, "screen": {}}
 
 
-def problem(seed=0, n=80, d=9, q=4):
-    """Features 0..q-1 carry a label each; feature d-1 is constant."""
-    rng = np.random.default_rng(seed)
-    Y = (rng.random((n, q)) < rng.uniform(0.15, 0.6, q)).astype(np.int8)
-    Y[0, 0] = 1
-    X = rng.normal(size=(n, d)) * (rng.random((n, d)) < 0.7)
-    X[:, :q] += 1.5 * Y
-    X[:, -1] = 4.0
-    return X, Y
-
-
 @pytest.fixture(scope="module")
 def emotions():
-    """X (593, 72) and Y (593, 6) of the real set, as its file has them."""
-    folder = Path(os.environ.get("MLFS_DATA") or Path(__file__).parents[3] / "shared/data") / "emotions"
-    if not folder.is_dir():
-        pytest.skip(f"real data not found: {folder} (set MLFS_DATA)")
-    lines = (folder / "emotions.arff").read_text().splitlines()
-    values = np.array([line.split(",") for line in lines if line[:1].isdigit() or line[:1] == "-"], float)
-    return values[:, :72], values[:, 72:].astype(np.int8)
+    return real_data("emotions")
 
 
 @pytest.fixture(scope="module")
