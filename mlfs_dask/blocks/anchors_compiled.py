@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-#: Candidates beside the s + 1 nearest that single precision found, whose distances are found again in double precision.
+#: Candidates beyond the s + 1 nearest by single precision, whose order double precision may change.
 SPARE = 2
 
-#: Share of a row's squared distances below which their differences are rounding.
+#: Differences of a row's squared distances below this fraction of their size are rounding errors.
 TIE = 1e-12
 
 
@@ -26,7 +26,7 @@ def keep_smallest(value, index, values, indices):  # type: ignore[no-untyped-def
 def simplex(near, size, weights):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Write the weights of the s nearest anchors of a row, whose s + 1 least distances are `near`, rising.
 
-    `size` is what the distances were made of: where they differ by its rounding alone, the weights are equal.
+    `size` is that of the terms of the distances: where these differ by rounding errors alone, the weights are equal.
     """
     s = weights.size
     last = near[s]
@@ -68,14 +68,13 @@ def weigh_dense(tile, factor, anchors, scores, indices, weights):  # type: ignor
     x = np.empty(d, np.float64)
     for i in range(rows):
         rough[:] = np.inf
-        candidates[:] = lowest  # of a row that is not finite no distance is less than infinity
+        candidates[:] = lowest  # a row that is not finite keeps these: none of its distances is below infinity
         row = scores[i]
         worst = rough[count - 1]
         for a in range(m):
             if row[a] < worst:
                 keep_smallest(row[a], a, rough, candidates)
                 worst = rough[count - 1]
-        size = 0.0
         for j in range(d):
             x[j] = tile[i, j] * factor[j]
         near[:] = np.inf
@@ -85,7 +84,7 @@ def weigh_dense(tile, factor, anchors, scores, indices, weights):  # type: ignor
             distance = squared_distance(x, anchors[a])
             if distance < near[s] or (distance == near[s] and a < nearest[s]):
                 keep_smallest(distance, a, near, nearest)
-        simplex(near, size, weights[i])
+        simplex(near, 0.0, weights[i])
         indices[i] = nearest[:s]
 
 
@@ -115,6 +114,6 @@ def weigh_sparse(values, columns, rowptr, factor, anchors, squares, indices, wei
             distance = squares[a] - 2.0 * products[a]
             if distance < near[s]:
                 keep_smallest(distance, a, near, nearest)
-        # What is the same for all anchors is not in the distances, but was in the numbers that they are made of.
+        # The distances lack |x|², which is the same for all anchors; their rounding errors are relative to it, too.
         simplex(near, size + squares[nearest[0]], weights[i])
         indices[i] = nearest[:s]

@@ -45,7 +45,7 @@ def degrees(graph: sp.csr_array) -> NDArray[np.float64]:
 
 
 def mean_degree(points: Any, k: int, width: float) -> float:
-    """Mean degree of the heat-kernel graph of some rows and their k nearest, either way.
+    """Mean degree of the heat-kernel graph of some rows, by the k nearest neighbours of each.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def mean_degree(points: Any, k: int, width: float) -> float:
     k = min(k, n - 1)
     if k < 1:
         return 0.0
-    # Of rows that lie equally far the first are taken: points of another rounding have the same neighbours.
+    # Of rows equally far away the first are taken, so that rounding of the points does not change the neighbours.
     search = NearestRows(points, 0, k, compiled=compiles_search(n * n, sparse=sp.issparse(points)))
     search.add(points, 0)
     distances = Neighbours(search.indices, search.distances).to_csr()

@@ -31,7 +31,7 @@ SINGLE_PRECISION = (1e-10, 1e12)
 #: Values of a tile of candidates, and of the differences that are held at a time.
 TILE_VALUES = 2**20
 
-#: Pairs of sparse rows above which the compiled search is worth loading: up to there NumPy is done before.
+#: Pairs of sparse rows above which the compiled search is loaded: with fewer NumPy takes less time than loading it.
 COMPILED_PAIRS = 2 * 10**6
 
 #: First row of a group that is not of the candidates.
@@ -84,7 +84,7 @@ class Neighbours(NamedTuple):
 
 
 def compiles_search(pairs: int, *, sparse: bool) -> bool:
-    """Whether the compiled search is worth loading for so many pairs of rows."""
+    """Whether a search of so many pairs of rows loads the compiled loops."""
     return sparse and pairs > COMPILED_PAIRS
 
 

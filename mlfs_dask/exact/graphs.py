@@ -17,7 +17,7 @@ from mlfs_dask.typing import HeldArray, Matrix
 
 Found = tuple[NDArray[np.int64], NDArray[Any]]
 
-#: Look-ups of masses above which the compiled search is loaded: up to there NumPy is done before.
+#: Look-ups of masses above which the compiled search is loaded: with fewer NumPy takes less time than loading it.
 COMPILED_LOOKUPS = 10**9
 
 #: Rows that are searched for at a time: the search can be interrupted between them.

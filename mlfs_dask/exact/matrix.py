@@ -1,4 +1,4 @@
-"""X in memory, centred and scaled: products with it and Gram matrices, sparse X being never made dense."""
+"""X in memory, centred and scaled: products with it, and Gram matrices. Sparse X is never made dense."""
 
 from __future__ import annotations
 

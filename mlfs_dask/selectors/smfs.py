@@ -1,8 +1,8 @@
 """SMFS: features that explain labels which follow the density of the data (Xu & Zhao 2020).
 
-Labels may be missing or unknown. Rows are near when few rows lie with them in the nodes of an isolation forest; unknown
-labels follow those of near rows and a row-sparse regression on the features (P), in turns. With anchors, landmark rows
-by isolation mass, an iteration is one reading.
+Labels may be missing or unknown. Two rows are near if the smallest nodes of an isolation forest that hold both hold few
+rows. Unknown labels are estimated from near rows and from a row-sparse regression on the features (P), in turn. With
+anchors, which are landmark rows here, an iteration is one reading.
 
 T. Xu, L. Zhao, "A structure-induced framework for multi-label feature selection with highly incomplete labels", IEEE
 Access 8 (2020) 71219-71230, doi:10.1109/ACCESS.2020.2987922.
@@ -61,18 +61,19 @@ Array = NDArray[np.float64]
 #: Landmarks that a row belongs to by default (`benchmarks/anchors.py`).
 LANDMARK_NEIGHBORS = 5
 
-#: Default α of the anchored form, over that of the exact form. ‖(I − W)Y‖² over tr Y'(I − S)Y is 0.8 to 1.1 for the
-#: labels of five real sets and 0.1 to 0.3 for the same averaged over near rows, as recovered labels are: in between.
+#: Default α of the form with anchors, as a fraction of that of the exact form. The ratio of their smoothness terms,
+#: ‖(I − W)Y‖² to tr Y'(I − S)Y, is 0.8 to 1.1 for the labels of five real sets, and 0.1 to 0.3 for labels averaged over
+#: near rows, as recovered ones are: 1/3 lies between.
 ANCHORED_ALPHA = 1 / 3
 
-#: Row norms up to so many ε count as zero.
+#: Largest row norm of P, in units of ε, up to which P counts as zero.
 VANISHED = 1e3
 
-#: Operations of a product in the time in which a tree grows, and in that of one look-up of a mass.
+#: Cost of growing a tree, and of one look-up of a mass, in multiplications of a dense matrix product.
 TREE_FLOPS = 10**8
 LOOKUP_FLOPS = 10
 
-#: Reweightings of a P-step that are usual.
+#: Usual number of reweightings of a P-step.
 REWEIGHTINGS = 3
 
 #: Iterations that fits of seven real sets took, least and most: labels of 30 % of the rows or entries known, or 20 % of
@@ -91,7 +92,7 @@ class Trace(LoopTrace):
     Attributes
     ----------
     step : list of float
-        Change of the objective, relative to it, or to Σ s_ii ‖yⁱ‖² where P does not wait for Y.
+        Change of the objective, relative to it, or to Σ s_ii ‖yⁱ‖² where P does not depend on recovered labels.
     regression_steps : list of int
     epsilon : float
         ε of the penalty.
@@ -327,7 +328,7 @@ class SMFS(IterativeSelector):
         else:
             # Without a working set every P-step is one of conjugate gradients, whose residual is a product, too.
             turns = FEATURE_STEPS + 1
-            # The least is read where labelled rows are known in all labels: an iteration takes a product, not the rows.
+            # Fewest readings: where labelled rows are known in all labels an iteration takes this product alone.
             least = FEATURE_STEPS + min(low, self.max_iter)
             product_times = least if some else turns * self.max_iter
             typical_products = (least, FEATURE_STEPS) if some else (turns * low, turns * high)
@@ -404,8 +405,8 @@ class SMFS(IterativeSelector):
 
         state = load_state(checkpoint, passes.records)
         (start,) = passes.run("start", RecoveredRows(scaling, recovery))
-        # Labels of rows without weight have no part in P; where all rows are known in all labels or in none, neither
-        # P nor U waits for Y.
+        # P depends on the labels of rows with a weight alone. Where every row is known in all labels or in none, these
+        # never change: neither P nor U depends on recovered labels.
         coupled = bool(labels.rows[2]) if coded else True
         sums = start
         regression = self._regression(passes, scaling, weights, sums.XSY, gram, moments, labels, state)
@@ -426,7 +427,7 @@ class SMFS(IterativeSelector):
                 regression.GP = GP if regression.needs_product else None
                 fit = float(np.vdot(regression.P, GP) - 2.0 * np.vdot(regression.P, B) + sums.terms[1])
             objective = fit + recovery.alpha * _structure(sums, U) + regression.penalty  # Eq. 6
-            # Where P does not wait for Y the structure is a constant, which says nothing of how near P is to its end.
+            # Where P does not depend on recovered labels the structure is constant: a change is not compared with it.
             scale = abs(objective) if coupled else float(sums.terms[1])
             change = abs(trace.objective[-1] - objective) / max(scale, 1e-300) if trace.objective else 1.0
             trace.objective.append(objective)
@@ -575,7 +576,7 @@ class SMFS(IterativeSelector):
 
 
 def _values_of_sample(recovery: RowRecovery, sample: SampledRows) -> Array:
-    """Λ⁻¹Z'Y of the sampled rows, unknown entries being −1: what Eq. 4 begins with; -1 where no row belongs."""
+    """Anchor values for Eq. 4: Λ⁻¹Z'Y of the sampled rows, with −1 for unknown entries and for anchors without rows."""
     Y, _, _ = recovery.labels(sample.Y)
     Z = recovery.anchors.weigh(sample.X)
     masses = np.asarray(Z.sum(axis=0)).ravel()[:, np.newaxis]

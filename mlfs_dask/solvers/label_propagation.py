@@ -1,8 +1,8 @@
 """Labels predicted for all rows at once: (θL + H) F + K∘(F − Y) + μFL_p = HXW, by conjugate gradients.
 
 L is the Laplacian of a sparse graph on rows, H centres, K marks the known entries and L_p is the Laplacian of a small
-graph on labels (Y. Huang et al., Access-MFS, Eq. 17). Nothing n × n is formed and X is not read. Where rows are known
-as a whole the eigenvectors of L_p take the labels apart; else all labels are solved for together.
+graph on labels (Y. Huang et al., Access-MFS, Eq. 17). Nothing n × n is formed and X is not read. Where every row is
+known in all labels or in none, the eigenvectors of L_p decouple the labels; else all labels form one system.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def propagate_labels(
     Parameters
     ----------
     F : float64 array, shape (n, q)
-        Where to start.
+        The start.
     target : float64 array, shape (n, q)
         C = HXW + K∘Y.
     known : bool array, shape (n, 1) or (n, q)

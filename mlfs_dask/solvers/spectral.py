@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import MlfsError
 
-#: Columns of the block: as many as a reading of X hardly notices.
+#: Columns of the block: so few hardly add to the time of a reading of X.
 BLOCK = 16
 
 #: Most products; on real data three to nine are enough.
@@ -77,6 +77,6 @@ def largest_eigenvalue(
         if residual <= tol * value or left == 0 or product == MAX_PRODUCTS:
             break
         Q = image[:, :left]
-        for _ in range(2):  # once leaves what rounding put back
+        for _ in range(2):  # a second time, since the first leaves rounding errors
             Q = np.linalg.qr(Q - basis @ (basis.T @ Q))[0]
     return max(value, 0.0) + residual
