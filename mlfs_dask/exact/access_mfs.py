@@ -1,7 +1,7 @@
 """Access-MFS on rows in memory (Huang et al. 2024), with the graph of all rows that the paper learns.
 
 A regression with uncorrelated projections, predicted labels for all rows, and two adaptive graphs, one of rows and one
-of labels, take turns until the objective stands still.
+of labels, are updated in turn until the objective converges.
 
 Y. Huang, L. Yang, D. Wang, K. Li, X. Yi, F. Lv, T. Li, "Adaptive Collaborative Correlation Learning-based
 Semi-Supervised Multi-Label Feature Selection", arXiv:2406.12193 (2024), doi:10.48550/arXiv.2406.12193.
@@ -160,7 +160,7 @@ def fit(
 
 
 def held_arrays(*, sparse: bool, gram: bool, graph: bool) -> list[HeldArray]:
-    """What `fit` holds beside X and Y."""
+    """What `fit` holds besides X and Y."""
     arrays = matrix.held_arrays(sparse=sparse)
     arrays += [HeldArray("known labels", "n q", "bool"), HeldArray("positive labels", "n q")]
     arrays += [HeldArray("F", "n q"), HeldArray("X W", "n q"), HeldArray("points", "2 n q")]

@@ -51,7 +51,7 @@ def nearest_rows(Z: Matrix, k: int) -> Neighbours:
 
 
 def held_arrays() -> list[HeldArray]:
-    """What `nearest_rows` holds beside the rows, and what it gives."""
+    """What `nearest_rows` holds besides the rows, and what it gives."""
     scratch = HeldArray("tiles of distances", str(scratch_bytes(1)), "uint8")
     return [HeldArray("neighbours", "n k", "int64"), HeldArray("distances", "n k"), scratch]
 

@@ -112,7 +112,7 @@ class ScaledMatrix:
 
 
 def held_arrays(*, sparse: bool) -> list[HeldArray]:
-    """What `ScaledMatrix` holds beside X, and while it multiplies."""
+    """What `ScaledMatrix` holds besides X, and while it multiplies."""
     if not sparse:
         return [HeldArray("scaled X", "n d")]
     # Its values; in a Gram matrix also its transpose and what weights make of it, and rows of the product.

@@ -108,7 +108,7 @@ def fit(
 
 
 def held_arrays(*, sparse: bool, gram: bool, graph: bool) -> list[HeldArray]:
-    """What `fit` holds beside X and Y."""
+    """What `fit` holds besides X and Y."""
     arrays = [*matrix.held_arrays(sparse=sparse), HeldArray("positive labels", "y")]
     arrays += [HeldArray("latent labels", "n l")] * blockwise.ROW_MATRICES
     arrays += [HeldArray("feature weights", "d l")] * blockwise.FEATURE_MATRICES

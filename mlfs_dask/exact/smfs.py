@@ -130,7 +130,7 @@ def fit(
 
 
 def held_arrays(*, sparse: bool, gram: bool) -> list[HeldArray]:
-    """What `fit` holds beside X and Y."""
+    """What `fit` holds besides X and Y."""
     arrays = matrix.held_arrays(sparse=sparse)
     arrays += [HeldArray("leaf numbers", "2 n t", "uint16"), HeldArray("masses", "n k", "int64")]
     arrays += [HeldArray("mass tables", "t s s", "uint32"), HeldArray("pairs", str(4 * isolation.HELD), "int64")]

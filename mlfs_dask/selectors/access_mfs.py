@@ -1,7 +1,7 @@
 """Access-MFS: features that predict labels which few rows have, graphs learnt on the way (Huang et al. 2024).
 
 A regression with uncorrelated projections, predicted labels for all rows, and two adaptive graphs, one of rows and one
-of labels, take turns until the objective stands still. With an anchor graph of the rows an iteration is one reading.
+of labels, are updated in turn until the objective converges. With an anchor graph of rows an iteration is one reading.
 
 Y. Huang, L. Yang, D. Wang, K. Li, X. Yi, F. Lv, T. Li, "Adaptive Collaborative Correlation Learning-based
 Semi-Supervised Multi-Label Feature Selection", arXiv:2406.12193 (2024), doi:10.48550/arXiv.2406.12193.
@@ -110,7 +110,7 @@ class AccessMFS(IterativeSelector):
     n_features_to_select : int or float, optional
         Number of features to keep, or a fraction of them; half by default.
     variant : {"corrected", "published_code"}
-        "corrected" is the paper's method with the slips of its equations mended. "published_code" does what the
+        "corrected" is the paper's method with the errors of its equations corrected. "published_code" does what the
         authors' program does, which stops after two or three iterations: see the notes.
     lambda_ : float
         Weight of the row-sparse penalty.

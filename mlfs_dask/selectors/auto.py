@@ -365,21 +365,9 @@ class AutoSelector(BaseSelector):
         steps.append(Work(FITS, flops, times=parts, statistics=tuple(of_sample), rows=learnt))
         steps += [work for each in candidates for work in _later_readings(each, groups, parts, learnt)]
 
-        def judge(block: Block) -> tuple[Callable[[], object], float]:
-            rows = min(m, block.X.shape[0])
-            X = columns_of_block(block.X[:rows], np.arange(columns)).astype(np.float64)
-            values = X.data if sp.issparse(X) else X
-            values[...] = np.random.default_rng(0).normal(size=values.shape)  # whatever is missing or infinite
-
-            def scores() -> None:
-                with runtime.without_progress():
-                    for scores_by, most in self._judges(sampled):
-                        scores_by(X[:, :most], block.Y[:rows], X[:held_out, :most], own)
-
-            return scores, parts * len(candidates) * learnt / rows
-
+        judgement = self._judgement(sampled, columns, m, held_out, parts * len(candidates) * learnt, own)
         taken = max(_driver_flops(candidate.cost) for candidate in candidates)
-        steps += [Work(JUDGEMENT, trial=judge), Work(SCORES, taken)]
+        steps += [judgement, Work(SCORES, taken)]
         row_bytes = 12 * -(-profile.nonzeros // max(profile.n, 1)) + 8 if profile.sparse else 8 * columns
         notes = [f"judges {', '.join(each.method for each in candidates)} on rows out of a sample of {m:,}"]
         notes += [f"{name} is left out: {reason}" for name, reason in left_out.items()]
@@ -421,6 +409,26 @@ class AutoSelector(BaseSelector):
             or compiles_search(held_out * m, sparse=profile.sparse),
             notes=notes,
         )
+
+    def _judgement(
+        self, sampled: Profile | RowSource, columns: int, m: int, held_out: int, times: int, own: Resources
+    ) -> Work:
+        """Judging as a part of the plan, whose time is measured on one block; `times` training rows are used in all."""
+
+        def judge(block: Block) -> tuple[Callable[[], object], float]:
+            rows = min(m, block.X.shape[0])
+            X = columns_of_block(block.X[:rows], np.arange(columns)).astype(np.float64)
+            values = X.data if sp.issparse(X) else X
+            values[...] = np.random.default_rng(0).normal(size=values.shape)  # whatever is missing or infinite
+
+            def scores() -> None:
+                with runtime.without_progress():
+                    for scores_by, most in self._judges(sampled):
+                        scores_by(X[:, :most], block.Y[:rows], X[:held_out, :most], own)
+
+            return scores, times / rows
+
+        return Work(JUDGEMENT, trial=judge)
 
     def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[CachedStatistic]:
         if not _is_measured(source):

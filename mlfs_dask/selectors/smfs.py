@@ -283,74 +283,48 @@ class SMFS(IterativeSelector):
         return min(self.gram_cap, SET_FEATURES) if self.beta != 0 else 0
 
     def _cost_with_anchors(self, profile: Profile) -> Cost:
-        n, d, q, m = profile.n, profile.d, profile.q, self._landmarks(profile)
+        d, q, m = profile.d, profile.q, self._landmarks(profile)
         has_gram, some = d <= self.gram_cap, self._max_features()
         low, high = self._typical_iterations(profile)
         scaling = Scaling(placeholder(d), placeholder(d))
         sample = len(self._forest_rows(profile))
         leaves = min(self.max_samples, sample)
-        spans = np.broadcast_to(np.int64(0), (leaves - 1, 3))
-        nodes = np.broadcast_to(np.int32(0), (self.n_trees, 2 * leaves - 1))
-        shapes = (TreeShape(spans[:, 0], spans),) * self.n_trees
-        depth = np.broadcast_to(np.int64(0), self.n_trees)
-        forest = Forest(shapes, nodes, placeholder(*nodes.shape), nodes, nodes, depth, scaling.centre, scaling.factor)
-        tables = np.broadcast_to(np.zeros((), landmark_dtype(self.n_trees, n)), (self.n_trees, leaves, m))
-        if placeholders_are_filled():
-            points = sp.random_array((2 * leaves, d), density=min(1.0, 64 / d), format="csr", rng=0)
-            points = points if profile.sparse else points.toarray()
-            forest = grow_forest(points, n_trees=self.n_trees, max_samples=leaves, seed=0)
-            tables = np.zeros((self.n_trees, max(shape.n_leaves for shape in forest.shapes), m), tables.dtype)
-        anchors = MassAnchors(forest, tables, self.anchor_neighbors)
+        anchors = self._placeholder_anchors(profile, m, leaves)
         recovery = RowRecovery(anchors, placeholder(d, q), placeholder(m, q), 1.0, placeholder(q), True)
-        rows, product = (
-            RecoveredRows(scaling, recovery),
-            NormalProduct(scaling, placeholder(d, q), label_weights=placeholder(q)),
-        )
+        rows = RecoveredRows(scaling, recovery)
+        product = NormalProduct(scaling, placeholder(d, q), label_weights=placeholder(q))
         first = Reading("moments and sample", tuple(self._first_statistics(profile)))
-        masses = Reading("masses", (LeafCounts(forest), *([WeightedGram(scaling, placeholder(q))] if has_gram else [])))
-        loop = Reading(
-            "rows",
-            (rows,) if has_gram else (rows, product),
-            times=self.max_iter,
-            typical=(0, high),
-        )
+        grams = [WeightedGram(scaling, placeholder(q))] if has_gram else []
+        masses = Reading("masses", (LeafCounts(anchors.forest), *grams))
+        statistics = (rows,) if has_gram else (rows, product)
+        loop = Reading("rows", statistics, times=self.max_iter, typical=(0, high))
         start = RecoveredRows(scaling, replace(recovery, P=None))
         forest_work = Work("forest", TREE_FLOPS * self.n_trees)
         sample_work = Work("landmarks", LOOKUP_FLOPS * sample * self.n_trees * m)
         steps: list[Reading | Work | str] = [first, forest_work, masses, sample_work, Reading("start", (start,))]
         arrays = [
             HeldArray("sample and the forest's copy of it", "sample", "V3", last="forest"),
-            HeldArray("masses of leaves with landmarks", "trees leaves m", tables.dtype.str, first="landmarks"),
+            HeldArray("masses of leaves with landmarks", "trees leaves m", anchors.tables.dtype.str, first="landmarks"),
             HeldArray("P and what follows it", f"{row_sparse.FEATURE_MATRICES} d q", first="start"),
         ]
         if has_gram:
             arrays.append(HeldArray("X'SX and its factors", f"{1 + row_sparse.SQUARE_MATRICES} d d", first="masses"))
         else:
             # Without a working set every P-step is one of conjugate gradients, whose residual is a product, too.
-            turns = FEATURE_STEPS + 1
+            per_step = FEATURE_STEPS + 1
             # Fewest readings: where labelled rows are known in all labels an iteration takes this product alone.
             least = FEATURE_STEPS + min(low, self.max_iter)
-            product_times = least if some else turns * self.max_iter
-            typical_products = (least, FEATURE_STEPS) if some else (turns * low, turns * high)
+            product_times = least if some else per_step * self.max_iter
+            typical_products = (least, FEATURE_STEPS) if some else (per_step * low, per_step * high)
             steps.append(Reading("X'SX P", (product,), times=product_times, typical=typical_products))
             if some:
-                columns = np.arange(some)
-                steps.append(
-                    Reading(
-                        "X'SX of some",
-                        (WeightedGram(scaling, placeholder(q), columns=columns),),
-                        times=self.max_iter,
-                        typical=(low, high),
-                    )
-                )
+                gram = WeightedGram(scaling, placeholder(q), columns=np.arange(some))
+                steps.append(Reading("X'SX of some", (gram,), times=self.max_iter, typical=(low, high)))
             arrays.append(HeldArray("X'SX of some features", f"{1 + row_sparse.SQUARE_MATRICES} f f", first="start"))
         seen = "real data took" if has_gram else "real and made-up data above the Gram cap took"
+        update = Work("P", self._update_flops(profile), times=self.max_iter, typical=(low, high))
         return Cost(
-            steps=(
-                *steps,
-                loop,
-                Work("P", self._update_flops(profile), times=self.max_iter, typical=(low, high)),
-            ),
+            steps=(*steps, loop, update),
             sizes={
                 "d": d,
                 "q": q,
@@ -361,7 +335,6 @@ class SMFS(IterativeSelector):
                 "sample": 2 * RowSample(np.arange(sample), profile).state_bytes // 3,
             },
             arrays=arrays,
-            compiled=False,
             loads_sklearn=True,
             notes=(
                 f"{m} landmarks; {seen} {low} to {high} iterations of {'one reading' if has_gram else 'two readings'}"
@@ -370,6 +343,24 @@ class SMFS(IterativeSelector):
                 f"X'SX is {d:,} x {d:,}" if has_gram else f"X'SX of at most {some:,} of {d:,} features at a time",
             ),
         )
+
+    def _placeholder_anchors(self, profile: Profile, m: int, leaves: int) -> MassAnchors:
+        """Landmarks of the size that those of the fit have, for its plan."""
+        d, trees = profile.d, self.n_trees
+        dtype = landmark_dtype(trees, profile.n)
+        if placeholders_are_filled():
+            points = sp.random_array((2 * leaves, d), density=min(1.0, 64 / d), format="csr", rng=0)
+            points = points if profile.sparse else points.toarray()
+            forest = grow_forest(points, n_trees=trees, max_samples=leaves, seed=0)
+            tables = np.zeros((trees, max(shape.n_leaves for shape in forest.shapes), m), dtype)
+        else:
+            spans = np.broadcast_to(np.int64(0), (leaves - 1, 3))
+            nodes = np.broadcast_to(np.int32(0), (trees, 2 * leaves - 1))
+            shapes = (TreeShape(spans[:, 0], spans),) * trees
+            depth, vector = np.broadcast_to(np.int64(0), trees), placeholder(d)
+            forest = Forest(shapes, nodes, placeholder(*nodes.shape), nodes, nodes, depth, vector, vector)
+            tables = np.broadcast_to(np.zeros((), dtype), (trees, leaves, m))
+        return MassAnchors(forest, tables, self.anchor_neighbors)
 
     def _update_flops(self, profile: Profile) -> int:
         # P-steps: a factor of d × d numbers, or of those of a working set, and products with it.

@@ -18,7 +18,7 @@ from mlfs_dask.solvers.laplacian import Smoother
 
 Array = NDArray[np.float64]
 
-#: Arrays of shape (n, q) that `propagate_labels` holds beside its arguments: those of the solver, C and F in the
+#: Arrays of shape (n, q) that `propagate_labels` holds besides its arguments: those of the solver, C and F in the
 #: eigenvectors of L_p, and two in the operator.
 ROW_MATRICES = cg.MATRICES + 4
 

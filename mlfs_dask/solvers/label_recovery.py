@@ -17,7 +17,7 @@ from mlfs_dask.solvers import conjugate_gradients as cg
 
 Array = NDArray[np.float64]
 
-#: Arrays of shape (n, q) that `recover_labels` holds beside its arguments: those of the solver, start, right-hand side
+#: Arrays of shape (n, q) that `recover_labels` holds besides its arguments: those of the solver, start, right-hand side
 #: and result, and two in the operator.
 ROW_MATRICES = cg.MATRICES + 5
 

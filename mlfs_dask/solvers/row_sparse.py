@@ -30,7 +30,7 @@ _WEAK = 0.01
 _SETTLED = 1e-8
 _TURNS = 12
 
-#: Arrays of shape (d, d) that `solve_gram` holds beside G.
+#: Arrays of shape (d, d) that `solve_gram` holds besides G.
 SQUARE_MATRICES = 2
 
 #: Arrays of shape (d, c) that `solve_products` holds.

@@ -1,4 +1,4 @@
-"""The largest eigenvalue of a large matrix of which only products are at hand, each of which may read the data.
+"""The largest eigenvalue of a large matrix that is known by its products, each of which may read the data.
 
 Rayleigh-Ritz in the block Krylov space of a drawn start. Y. Saad, "Numerical Methods for Large Eigenvalue Problems",
 revised edition, SIAM 2011, chapter 6.

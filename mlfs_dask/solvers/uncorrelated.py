@@ -19,10 +19,10 @@ from mlfs_dask.solvers import conjugate_gradients as cg
 
 Array = NDArray[np.float64]
 
-#: Arrays of shape (d, d) that `solve_gram` holds beside R: a copy, which becomes the factor.
+#: Arrays of shape (d, d) that `solve_gram` holds besides R: a copy, which becomes the factor.
 SQUARE_MATRICES = 1
 
-#: Arrays of shape (d, q) that `solve_products` holds beside its arguments.
+#: Arrays of shape (d, q) that `solve_products` holds besides its arguments.
 FEATURE_MATRICES = cg.MATRICES + 4
 
 #: Relative residual of the solve for W above which a loop has not converged.
