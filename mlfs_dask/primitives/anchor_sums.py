@@ -52,10 +52,6 @@ class AnchorSums(Statistic):
         return int(8 * m * (d + 1))
 
     @property
-    def result_bytes(self) -> int:
-        return self.state_bytes
-
-    @property
     def parameter_bytes(self) -> int:
         return int(self.anchors.nbytes + self.centre.nbytes)
 

@@ -97,10 +97,6 @@ class LatentRows(Statistic):
         return 8 * int(d * width * (1 + self.with_normal) + width * (width + q) + self._m * (width + 1) + 1)
 
     @property
-    def result_bytes(self) -> int:
-        return self.state_bytes
-
-    @property
     def parameter_bytes(self) -> int:
         total = sum(a.nbytes for a in (self.W, self.B, self.U, self.scaling.centre, self.scaling.factor))
         return total + (0 if self.anchors is None else self.anchors.nbytes)

@@ -182,10 +182,6 @@ class PredictedRows(Statistic):
         return 8 * (d * q + m * (d + q + 2 * m + 2) + q * (q + 1) + 7)
 
     @property
-    def result_bytes(self) -> int:
-        return self.state_bytes
-
-    @property
     def parameter_bytes(self) -> int:
         d, q, m = self._sizes
         return 8 * (d * q + 2 * d + 2 * m * q + q * q)

@@ -54,10 +54,6 @@ class LeafCounts(Statistic):
         return 8 * self._shape[0] * self._shape[1]
 
     @property
-    def result_bytes(self) -> int:
-        return self.state_bytes
-
-    @property
     def parameter_bytes(self) -> int:
         return self.forest.nbytes
 
@@ -179,10 +175,6 @@ class RecoveredRows(Statistic):
     def state_bytes(self) -> int:
         d, q, m = self._sizes
         return 8 * (d * q + m * (q + m + 1) + 5)
-
-    @property
-    def result_bytes(self) -> int:
-        return self.state_bytes
 
     @property
     def parameter_bytes(self) -> int:
