@@ -1,10 +1,10 @@
-"""The k nearest rows of a group of rows, block of candidates by block: matrix products sort out, differences decide.
+"""The k nearest rows of a group of rows, block of candidates by block.
 
-A matrix product gives |c|² − 2q·c for all pairs of two tiles, in single precision, lowered by what its rounding may be:
-it only rules pairs out. Of the few that stay the distance is summed feature by feature, so that the result is the same
-for any cut: rows are ordered by |q|² + d² to 42 binary digits, and then by index, so that equal distances tie. Rows
-should therefore lie around zero, and the callers see to that. Sparse rows need no products of tiles: in many of them
-(`compiled`) the values of a feature are added up for the rows that have it, and no others are looked at.
+A matrix product in single precision gives |c|² − 2q·c for all pairs of two tiles, less a bound of its rounding errors:
+it only rules pairs out. The distances of the few that stay are summed feature by feature, so that the result does not
+depend on blocks. Candidates are ordered by |q|² + d² to 42 binary digits, and then by index, so that equal distances
+tie. Rows should therefore lie around zero, and the callers see to that. Many sparse rows (`compiled`) need no products
+of tiles: the products of a row are added up feature by feature, over the candidates that have the feature.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from mlfs_dask.solvers import label_propagation, uncorrelated
 from mlfs_dask.solvers.label_propagation import propagate_labels
 from mlfs_dask.solvers.laplacian import Laplacian
 from mlfs_dask.solvers.trace import LoopTrace
-from mlfs_dask.solvers.uncorrelated import DiagonalPreconditioner, Projection
+from mlfs_dask.solvers.uncorrelated import Projection
 from mlfs_dask.typing import HeldArray, Matrix
 
 Array = NDArray[np.float64]
@@ -336,7 +336,7 @@ class _Loop:
         return uncorrelated.solve_products(
             operator,
             M,
-            DiagonalPreconditioner(diagonal),
+            diagonal,
             tol=WEIGHT_TOL * self.solver_tol,
             max_iter=WEIGHT_STEPS,
             start=self.projection,

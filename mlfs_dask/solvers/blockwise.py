@@ -16,7 +16,7 @@ from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.errors import MlfsError
-from mlfs_dask.solvers.laplacian import Smoother
+from mlfs_dask.solvers.laplacian import Laplacian
 from mlfs_dask.solvers.trace import LoopTrace
 
 #: Arrays of shape (n, l) that the loop holds: V, X W, L V, the gradient of V, and two temporary ones.
@@ -91,14 +91,14 @@ class Problem:
     ----------
     Y : csr_array, shape (n, q)
         0/1, float64.
-    laplacian : Smoother or None
+    laplacian : Laplacian or None
         None: L = 0.
     products : Products
     alpha, beta : float
     """
 
     Y: sp.csr_array
-    laplacian: Smoother | None
+    laplacian: Laplacian | None
     products: Products
     alpha: float
     beta: float

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask import runtime
 from mlfs_dask.solvers import conjugate_gradients as cg
-from mlfs_dask.solvers.laplacian import Smoother
+from mlfs_dask.solvers.laplacian import Laplacian
 
 Array = NDArray[np.float64]
 
@@ -38,7 +38,7 @@ def propagate_labels(
     target: Array,
     known: NDArray[np.bool_],
     *,
-    laplacian: Smoother | None,
+    laplacian: Laplacian | None,
     theta: float,
     label_laplacian: Array | None,
     mu: float,
@@ -54,7 +54,7 @@ def propagate_labels(
         C = HXW + K∘Y.
     known : bool array, shape (n, 1) or (n, q)
         K: by rows, or by entries.
-    laplacian : Smoother, optional
+    laplacian : Laplacian, optional
         L of the rows; None for 0.
     theta : float
     label_laplacian : float64 array, shape (q, q), optional

@@ -124,8 +124,10 @@ class RowSparseRegression:
                 max_iter=self._inner or INNER_ITERATIONS,
                 tol=INNER_TOL if self._inner is None else None,
             )
-        steps, turns = 0, self._inner or (INNER_ITERATIONS if self._gram is not None else 1)
-        for _ in range(1 if self._working is not None else turns):
+        steps, iterations = 0, self._inner or (INNER_ITERATIONS if self._gram is not None else 1)
+        if self._working is not None:
+            iterations = 1  # P from which the first set is chosen
+        for _ in range(iterations):
             step = self._solve(B)  # Eq. 10
             moved = float(np.linalg.norm(step.P - self.P))
             self.P = step.P

@@ -90,21 +90,21 @@ def solve_gram(R: Array, M: Array) -> Projection:
 def solve_products(
     operator: Callable[[Array], Array],
     M: Array,
-    precondition: Callable[[Array], Array],
+    diagonal: Array,
     *,
     tol: float,
     max_iter: int,
     start: Projection | None = None,
 ) -> Projection:
-    """Find W by conjugate gradients.
+    """Find W by conjugate gradients, preconditioned by the diagonal of R.
 
     Parameters
     ----------
     operator : callable
         R P for any P of shape (d, c).
     M : float64 array, shape (d, q)
-    precondition : callable
-        R⁻¹ P, roughly; symmetric and positive definite.
+    diagonal : float64 array, shape (d,)
+        That of R, or about; features of 0 have W = 0.
     tol : float
         ‖residual‖ / ‖right-hand side‖ of every column.
     max_iter : int
@@ -119,13 +119,14 @@ def solve_products(
     Examples
     --------
     >>> R, M = np.diag([4.0, 1.0]), np.array([[2.0], [0.0]])
-    >>> solve_products(lambda P: R @ P, M, DiagonalPreconditioner(np.diag(R)), tol=1e-12, max_iter=10).W
+    >>> solve_products(lambda P: R @ P, M, np.diag(R), tol=1e-12, max_iter=10).W
     array([[0.5],
            [0. ]])
     """
     _require_finite(M)
+    inverse = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0)[:, np.newaxis]
     if start is None:
-        values, E = _eigenpairs(M.T @ precondition(M))
+        values, E = _eigenpairs(M.T @ (inverse * M))
     else:
         values, E = start.values, start.vectors
     # In these coordinates the columns of M are about orthonormal in R⁻¹: all directions of W are solved for with the
@@ -137,7 +138,7 @@ def solve_products(
         lambda P, _: operator(P),
         right,
         x0=None if start is None else start.W @ E,  # the solution, if R and M had not changed
-        precondition=lambda residual, _: precondition(residual),
+        precondition=lambda residual, _: inverse * residual,
         tol=tol,
         max_iter=max_iter,
     )
@@ -186,22 +187,6 @@ def cholesky_solver(R: Array) -> Callable[[Array], Array]:
             continue
         return lambda right: np.asarray(linalg.cho_solve(factor, right, check_finite=False))
     raise MlfsError("X'X is far from positive semidefinite\n  cure: look for values of X beyond 1e150, and for NaN")
-
-
-class DiagonalPreconditioner:
-    """R⁻¹ by the diagonal of R, or about that; features of 0 get 0.
-
-    Parameters
-    ----------
-    diagonal : float64 array, shape (d,)
-    """
-
-    def __init__(self, diagonal: Array) -> None:
-        inverse = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0)
-        self._inverse = inverse[:, np.newaxis]
-
-    def __call__(self, P: Array) -> Array:
-        return np.asarray(self._inverse * P)
 
 
 def _require_finite(array: Array) -> None:
