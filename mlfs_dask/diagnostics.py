@@ -56,8 +56,8 @@ class LabelSpace:
     sets: list[SetDiagnostics]
 
 
-def diagnose(X: Any, Y: Any = None, *, selections: Sequence[NDArray[Any]]) -> list[SetDiagnostics]:
-    """R and C of every selection, in one pass.
+def describe(X: Any, Y: Any = None, *, selections: Sequence[NDArray[Any]]) -> LabelSpace:
+    """R and C of every selection, and what they come from: the correlations of labels with features. One pass.
 
     Parameters
     ----------
@@ -70,29 +70,14 @@ def diagnose(X: Any, Y: Any = None, *, selections: Sequence[NDArray[Any]]) -> li
 
     Returns
     -------
-    list of SetDiagnostics
+    LabelSpace
+        q × d correlations, held on the driver.
 
     Examples
     --------
     >>> X = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
-    >>> diagnose(X, X[:, :1], selections=[np.array([0, 1])])[0].redundancy
+    >>> describe(X, X[:, :1], selections=[np.array([0, 1])]).sets[0].redundancy
     0.5
-    """
-    return describe(X, Y, selections=selections).sets
-
-
-def describe(X: Any, Y: Any = None, *, selections: Sequence[NDArray[Any]]) -> LabelSpace:
-    """R and C of every selection, and what they come from: the correlations of labels with features. One pass.
-
-    Parameters
-    ----------
-    X, Y, selections
-        As in `diagnose`.
-
-    Returns
-    -------
-    LabelSpace
-        q × d correlations, held on the driver.
     """
     source = as_rows(X, Y)
     profile = source.profile

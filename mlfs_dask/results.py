@@ -454,7 +454,6 @@ def finished_run(
     method: str,
     params: Mapping[str, Any],
     digest: str,
-    storage_options: Mapping[str, Any] | None = None,
 ) -> Run | None:
     """The run at `path` if it is complete and was made by the same method, parameters and store; else None.
 
@@ -468,7 +467,7 @@ def finished_run(
         Content digest of the store.
     """
     try:
-        run = read_run(path, storage_options=storage_options)
+        run = read_run(path)
     except DataError:
         return None
     record = run.record

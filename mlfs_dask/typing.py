@@ -16,8 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-FloatArray: TypeAlias = NDArray[np.floating[Any]]
-IntArray: TypeAlias = NDArray[np.integer[Any]]
 Matrix: TypeAlias = Any
 """An ndarray or a csr_array; SciPy carries no types that would tell the two apart."""
 Seed: TypeAlias = int | np.random.Generator | np.random.RandomState | None

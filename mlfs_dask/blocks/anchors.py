@@ -1,8 +1,8 @@
 """Anchor graph: every row belongs to its few nearest of m anchors, with weights that sum to one.
 
 Z, shape (n, m), has s weights a row. S = ZΛ⁻¹Z' with Λ = diag(Z'1) is a graph on the rows whose Laplacian is
-I − ZΛ⁻¹Z', and tr V'(I − ZΛ⁻¹Z')V = min over U of Σ_i Σ_a z_ia ‖v_i − u_a‖², at u_a = Σ_i z_ia v_i / λ_a: what smooths
-over the rows is a sum over the rows once U is given. W. Liu, J. He, S.-F. Chang, "Large graph construction for scalable
+I − ZΛ⁻¹Z', and tr V'(I − ZΛ⁻¹Z')V = min over U of Σ_i Σ_a z_ia ‖v_i − u_a‖², at u_a = Σ_i z_ia v_i / λ_a: given U, the
+smoothness is a sum over the rows. W. Liu, J. He, S.-F. Chang, "Large graph construction for scalable
 semi-supervised learning", ICML 2010, 679-686. The weights are those of adaptive graphs (Access-MFS, Eq. 21): they fall
 linearly with the squared distance and reach zero at the (s+1)-th anchor.
 """
@@ -31,7 +31,7 @@ ROWS_PER_ANCHOR = 20
 #: Bytes that m anchors of d features may take.
 ANCHOR_BYTES = 32 * 2**20
 
-#: Most turns of k-means.
+#: Most iterations of k-means.
 KMEANS_ITERATIONS = 25
 
 #: Share of the largest value below which two anchors are the same: the square of such a distance is rounding beside the
@@ -56,16 +56,16 @@ def place_anchors(points: Matrix, m: int, seed: int) -> Array:
     points : float64 array or csr_array, shape (rows, width)
         At least m.
     m : int
-        Fewer come where fewer points are distinct.
+        Fewer are placed where fewer points are distinct.
     seed : int
     """
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
     from threadpoolctl import threadpool_limits
 
-    # The last digits of the points depend on how rows are cut into partitions. They would decide which of two points
-    # that are near to one another alone becomes a centre, and to which of two equally near centres a point belongs.
-    # Single precision lacks these digits.
+    # The last digits of the points depend on how rows are cut into partitions. They would decide ties: which of two
+    # nearly equal points becomes a centre, and to which of two equally near centres a point belongs. Single precision
+    # drops these digits.
     rounded = points.astype(np.float32)
     # One thread: how sums are cut between threads would decide their last digits.
     with threadpool_limits(1), warnings.catch_warnings():
@@ -166,8 +166,8 @@ class Anchors:
             pass
         elif isinstance(X, np.ndarray):
             if self._dense is None:
-                # Powers of 2 near the factors: rows of any scale are then in the range of single precision, and lose
-                # no other digits than they would without.
+                # Powers of 2 near the factors bring rows of any scale into the range of single precision without
+                # rounding them.
                 powers = np.where(self.factor > 0, np.ldexp(1.0, np.frexp(self.factor)[1]), 0.0)
                 rest = np.divide(self.factor, powers, out=np.zeros_like(powers), where=powers > 0)
                 columns = np.ascontiguousarray((rest * self.centres).T * -2.0, np.float32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-#: Share of a row's squared distances below which their differences are rounding.
+#: Differences of a row's squared distances below this fraction of their size are rounding errors.
 TIE = 1e-12
 
 
@@ -23,7 +23,7 @@ def keep_smallest(value, index, values, indices):  # type: ignore[no-untyped-def
 def simplex(near, size, weights):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
     """Write the weights of the s nearest anchors of a row, whose s + 1 least distances are `near`, rising.
 
-    `size` is what the distances were made of: where they differ by its rounding alone, the weights are equal.
+    `size` is that of the terms of the distances: where these differ by rounding errors alone, the weights are equal.
     """
     s = weights.size
     last = near[s]
@@ -111,6 +111,6 @@ def weigh_sparse(values, columns, rowptr, factor, anchors, squares, indices, wei
             distance = squares[a] - 2.0 * products[a]
             if distance < near[s]:
                 keep_smallest(distance, a, near, nearest)
-        # What is the same for all anchors is not in the distances, but was in the numbers that they are made of.
+        # The distances lack |x|², which is the same for all anchors; their rounding errors are relative to it, too.
         simplex(near, size + squares[nearest[0]], weights[i])
         indices[i] = nearest[:s]

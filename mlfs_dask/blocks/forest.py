@@ -33,7 +33,7 @@ class Forest:
     ----------
     shapes : tuple of TreeShape
     feature : int32 array, shape (trees, nodes)
-        The feature that a node asks for.
+        The feature that a node tests.
     threshold : float64 array, shape (trees, nodes)
         Rows with a larger value go to the right.
     child : int32 array, shape (trees, nodes)
@@ -130,7 +130,7 @@ def grow_forest(sample: Matrix, *, n_trees: int, max_samples: int, seed: int) ->
 
 
 def pack_trees(trees: Sequence[Any], shift: NDArray[np.float64], scale: NDArray[np.float64]) -> Forest:
-    """A forest of scikit-learn's trees, siblings being made neighbours.
+    """A forest of scikit-learn's trees, renumbered so that siblings follow one another.
 
     Parameters
     ----------

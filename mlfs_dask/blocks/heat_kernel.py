@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.neighbours import COMPILED_PAIRS, NearestRows
+from mlfs_dask.blocks.neighbours import NearestRows, Neighbours, compiles_search
 
 
 def heat_kernel_graph(distances: sp.csr_array, width: float) -> sp.csr_array:
@@ -45,7 +45,7 @@ def degrees(graph: sp.csr_array) -> NDArray[np.float64]:
 
 
 def mean_degree(points: Any, k: int, width: float) -> float:
-    """Mean degree of the heat-kernel graph of some rows and their k nearest, either way.
+    """Mean degree of the heat-kernel graph of some rows, by the k nearest neighbours of each.
 
     Parameters
     ----------
@@ -58,10 +58,8 @@ def mean_degree(points: Any, k: int, width: float) -> float:
     k = min(k, n - 1)
     if k < 1:
         return 0.0
-    # Of rows that lie equally far the first are taken: points of another rounding have the same neighbours.
-    search = NearestRows(points, 0, k, compiled=sp.issparse(points) and n * n > COMPILED_PAIRS)
+    # Of rows equally far away the first are taken, so that rounding of the points does not change the neighbours.
+    search = NearestRows(points, 0, k, compiled=compiles_search(n * n, sparse=sp.issparse(points)))
     search.add(points, 0)
-    columns, data = search.indices.ravel(), search.distances.ravel()
-    distances = sp.csr_array((data, columns, k * np.arange(n + 1)), shape=(n, n))
-    distances.sort_indices()
+    distances = Neighbours(search.indices, search.distances).to_csr()
     return float(degrees(heat_kernel_graph(distances, width)).mean())

@@ -9,7 +9,7 @@ from numba import njit
 def take_place(indices, best, index, value):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Put a candidate nearer than the last of the k in its place, behind those that are as near; the last one leaves.
 
-    Parameters: found, integers (k,); best, numbers (k,), rising; index and value of the candidate.
+    Parameters: indices, integers (k,); best, numbers (k,), rising; index and value of the candidate.
     """
     place = len(best) - 1
     while place > 0 and best[place - 1] > value:

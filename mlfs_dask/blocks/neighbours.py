@@ -1,15 +1,15 @@
-"""The k nearest rows of a group of rows, block of candidates by block: matrix products sort out, differences decide.
+"""The k nearest rows of a group of rows, block of candidates by block.
 
-A matrix product gives |c|² − 2q·c for all pairs of two tiles, in single precision, lowered by what its rounding may be:
-it only rules pairs out. Of the few that stay the distance is summed feature by feature, so that the result is the same
-for any cut: rows are ordered by |q|² + d² to 42 binary digits, and then by index, so that equal distances tie. Rows
-should therefore lie around zero, and the callers see to that. Sparse rows need no products of tiles: in many of them
-(`compiled`) the values of a feature are added up for the rows that have it, and no others are looked at.
+A matrix product in single precision gives |c|² − 2q·c for all pairs of two tiles, less a bound of its rounding errors:
+it only rules pairs out. The distances of the few that stay are summed feature by feature, so that the result does not
+depend on blocks. Candidates are ordered by |q|² + d² to 42 binary digits, and then by index, so that equal distances
+tie. Rows should therefore lie around zero, and the callers see to that. Many sparse rows (`compiled`) need no products
+of tiles: the products of a row are added up feature by feature, over the candidates that have the feature.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,7 @@ SINGLE_PRECISION = (1e-10, 1e12)
 #: Values of a tile of candidates, and of the differences that are held at a time.
 TILE_VALUES = 2**20
 
-#: Pairs of sparse rows above which the compiled search is worth loading: up to there NumPy is done before.
+#: Pairs of sparse rows above which the compiled search is loaded: with fewer NumPy takes less time than loading it.
 COMPILED_PAIRS = 2 * 10**6
 
 #: First row of a group that is not of the candidates.
@@ -46,6 +46,46 @@ _SLACK = 2.0 ** -(_DIGITS + 3)
 def scratch_bytes(columns: int) -> int:
     """Bytes that `NearestRows.add` allocates besides the state, at most, for rows of so many values."""
     return 8 * (2 * QUERY_ROWS * TILE_ROWS + 6 * max(TILE_VALUES, 64 * columns))
+
+
+class Neighbours(NamedTuple):
+    """The k nearest rows of every row.
+
+    Attributes
+    ----------
+    indices : int64 array, shape (n, k)
+        Nearest first, ties by lower index; never the row itself.
+    distances : float64 array, shape (n, k)
+        Squared Euclidean distances, or isolation masses as fractions of the rows.
+    """
+
+    indices: NDArray[np.int64]
+    distances: NDArray[np.float64]
+
+    def to_csr(self, values: NDArray[np.float64] | None = None) -> sp.csr_array:
+        """The graph with an entry for each neighbour, shape (n, n); zeros are stored.
+
+        Parameters
+        ----------
+        values : float64 array, shape (n, k), optional
+            Entries in the order of `indices`; the distances by default.
+
+        Examples
+        --------
+        >>> Neighbours(np.array([[1], [0]]), np.array([[4.0], [4.0]])).to_csr().toarray()
+        array([[0., 4.],
+               [4., 0.]])
+        """
+        n, k = self.indices.shape
+        order = np.argsort(self.indices, axis=1)
+        columns = np.take_along_axis(self.indices, order, axis=1).ravel()
+        data = np.take_along_axis(self.distances if values is None else values, order, axis=1).ravel()
+        return sp.csr_array((data, columns, k * np.arange(n + 1)), shape=(n, n))
+
+
+def compiles_search(pairs: int, *, sparse: bool) -> bool:
+    """Whether a search of so many pairs of rows loads the compiled loops."""
+    return sparse and pairs > COMPILED_PAIRS
 
 
 class NearestRows:

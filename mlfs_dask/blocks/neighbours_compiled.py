@@ -13,7 +13,7 @@ from numba import njit
 
 @njit(cache=True, nogil=True)
 def screen(queries, norms, limits, first, begin, candidates, squares, slack, rows, columns, sums, best):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Pairs that may be among the k nearest of queries begin, begin + 1, …; the query after the last, and how many.
+    """Find pairs that may be among the k nearest, from query `begin` on; gives the next query and the number of pairs.
 
     Parameters: queries as CSR (indptr, indices, data), with |q|² (norms) and the most that |c|² − 2q·c may be (limits);
     `first`, the candidate that the first query is itself; candidates as CSC, with |c|² a little lowered (squares);
@@ -41,7 +41,7 @@ def screen(queries, norms, limits, first, begin, candidates, squares, slack, row
                 rows[count] = i
                 columns[count] = j
                 count += 1
-                # At least so near it is: when k are, those that are further off and come later are not.
+                # `most` is an upper bound: once k candidates have one, later candidates above all of them are out.
                 most = near + slack * (norms[i] + squares[j])
                 place = k - 1
                 if most < best[place]:

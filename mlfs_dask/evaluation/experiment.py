@@ -34,7 +34,7 @@ from mlfs_dask.evaluation.results import (
 from mlfs_dask.evaluation.resume import PartialResults
 from mlfs_dask.evaluation.scoring import Scorer, plan_scoring, search_minutes
 from mlfs_dask.evaluation.simulation import as_unknown
-from mlfs_dask.evaluation.splits import Split, make_splits, repeat_seed
+from mlfs_dask.evaluation.splits import make_splits, repeat_seed
 from mlfs_dask.evaluation.table import open_table
 from mlfs_dask.results import Run, as_json, origin_of
 from mlfs_dask.runtime import Resources
@@ -275,7 +275,7 @@ class Experiment:
         if other or record["splits"].get("digest") != self._splits_digest():
             what = " and ".join(parameter(name, its[name]) for name in other) or splits_in_words(record["splits"])
             raise DataError(f"{source} on other training rows, with {what}", cure=cure)
-        learnt = {int(k) for k in facts_of(earlier, candidate.run, self._splits[0])["rankings"]}
+        learnt = {int(k) for k in earlier.learnt(candidate.run, self._splits[0])["rankings"]}
         depends_on_k = candidate.make_selector(1, 0).choice_depends_on_k
         lacking = [
             point.k
@@ -299,7 +299,7 @@ class Experiment:
         """What the result depends on, as plain data: data, candidates, settings and splits."""
         rankings = [
             *(s.finished.ranking.tolist() for s in self._candidates if s.finished is not None),
-            *(facts_of(s.earlier, s.run, split) for s in self._candidates if s.earlier for split in self._splits),
+            *(s.earlier.learnt(s.run, split) for s in self._candidates if s.earlier for split in self._splits),
         ]
         return {
             "digest": self._table.digest,
@@ -383,7 +383,7 @@ class Experiment:
         if candidate.finished is not None:
             return {"rankings": {str(largest): candidate.finished.ranking[:largest].tolist()}, "fits": {}}
         if candidate.earlier is not None:
-            return facts_of(candidate.earlier, candidate.run, split)
+            return candidate.earlier.learnt(candidate.run, split)
         seed = repeat_seed(settings.seed, split.repeat)
         if candidate.method == RANDOM:
             drawn = np.random.default_rng([seed, split.fold, 1]).permutation(table.d)
@@ -549,22 +549,6 @@ class Experiment:
             "versions": versions(),
             "wall_seconds": time.perf_counter() - self._started,
         }
-
-
-def facts_of(evaluation: Evaluation, run: str, split: Split) -> dict[str, Any]:
-    """Rankings of a split that an evaluation has learnt, by their k, and what it took to learn each."""
-
-    def of_split(frame: pd.DataFrame) -> pd.DataFrame:
-        return frame[(frame["run"] == run) & (frame["repeat"] == split.repeat) & (frame["fold"] == split.fold)]
-
-    fits = of_split(evaluation.fits).astype(object)
-    return {
-        "rankings": {
-            str(k): part.sort_values("rank")["feature_index"].tolist()
-            for k, part in of_split(evaluation.rankings).groupby("k")
-        },
-        "fits": {str(fit["k"]): fit for fit in fits.where(fits.notna(), None).to_dict("records")},
-    }
 
 
 def _fit_of_run(run: Run) -> list[Any]:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse as sp
 
 from mlfs_dask import runtime
-from mlfs_dask.blocks.neighbours import COMPILED_PAIRS, NearestRows, scratch_bytes
+from mlfs_dask.blocks.neighbours import NearestRows, compiles_search, scratch_bytes
 from mlfs_dask.evaluation.column_subset import BLOCK_ROWS, BLOCK_VALUES, ColumnSubset
 from mlfs_dask.primitives.scaling import Scaling
 
@@ -71,7 +72,8 @@ def nearest_rows(
 
     def search(low: int, high: int) -> None:
         Q = scaling.apply(asked.read(low, high))
-        group = NearestRows(Q, low if queries is None else None, k, compiled=rows * len(train) > COMPILED_PAIRS)
+        compiled = compiles_search(rows * len(train), sparse=sp.issparse(Q))
+        group = NearestRows(Q, low if queries is None else None, k, compiled=compiled)
         for start, X in train.blocks():
             group.add(scaling.apply(X), start)
         indices[low:high] = group.indices

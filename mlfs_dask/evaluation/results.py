@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import io
 import json
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,8 @@ from mlfs_dask.json_text import parse_json
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from mlfs_dask.evaluation.splits import Split
 
 RESULTS, RANKINGS, FITS, RECORD = "results.csv", "rankings.csv", "fits.csv", "eval.json"
 
@@ -103,6 +107,22 @@ class Evaluation:
     rankings: pd.DataFrame
     fits: pd.DataFrame
     record: dict[str, Any]
+
+    def learnt(self, run: str, split: Split) -> dict[str, Any]:
+        """Rankings of a run that were learnt in a split, by their k, and what it took to learn each."""
+        facts = self._learnt.get((run, split.repeat, split.fold), {})
+        return {"rankings": {}, "fits": {}, **facts}
+
+    @cached_property
+    def _learnt(self) -> dict[tuple[str, int, int], dict[str, Any]]:
+        """What `learnt` gives, by run, repeat and fold."""
+        learnt: dict[tuple[str, int, int], dict[str, Any]] = defaultdict(lambda: {"rankings": {}, "fits": {}})
+        for (*place, k), part in self.rankings.groupby(["run", "repeat", "fold", "k"]):
+            learnt[*place]["rankings"][str(k)] = part.sort_values("rank")["feature_index"].tolist()
+        fits = self.fits.astype(object)
+        for fit in fits.where(fits.notna(), None).to_dict("records"):
+            learnt[fit["run"], fit["repeat"], fit["fold"]]["fits"][str(fit["k"])] = fit
+        return learnt
 
     def means(self) -> pd.DataFrame:
         """Mean and standard deviation of every metric over repeats and folds, by dataset, run, classifier and k."""

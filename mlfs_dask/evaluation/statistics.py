@@ -168,50 +168,6 @@ def _rank_deviation(k: int, N: int) -> float:
     return math.sqrt(k * (k + 1) / (6 * N))
 
 
-def kuncheva_index(first: Collection[int], second: Collection[int], n_features: int) -> float:
-    """Agreement of two sets of equal size k out of d, corrected for chance (Kuncheva 2007, Eq. 2).
-
-    (r d − k²) / (k (d − k)) with r common features: 1 for equal sets, 0 on average for random ones, −k / (d − k) at
-    the least. NaN where k is 0 or d, when there is no choice to agree on.
-
-    Raises
-    ------
-    ValueError
-        If the sets differ in size, for which the index is not defined.
-
-    Examples
-    --------
-    >>> kuncheva_index([0, 1], [1, 2], 4)
-    0.0
-    """
-    a, b = set(first), set(second)
-    _require_equal_sizes({len(a), len(b)})
-    return float(_kuncheva(np.float64(len(a & b)), len(a), n_features))
-
-
-def _require_equal_sizes(sizes: set[int]) -> None:
-    if len(sizes) > 1:
-        raise ValueError(
-            f"Kuncheva's index compares sets of equal size, came {' and '.join(map(str, sorted(sizes)[::-1]))}"
-        )
-
-
-def _kuncheva(common: Any, k: int, d: int) -> Any:
-    return (common * d - k * k) / (k * (d - k)) if 0 < k < d else common * math.nan
-
-
-def jaccard_index(first: Collection[int], second: Collection[int]) -> float:
-    """Share of the union of two sets that both hold; NaN for two empty sets.
-
-    Examples
-    --------
-    >>> jaccard_index([0, 1], [1, 2, 3])
-    0.25
-    """
-    a, b = set(first), set(second)
-    return len(a & b) / len(a | b) if a or b else math.nan
-
-
 @dataclass(frozen=True)
 class Stability:
     """Mean agreement over all pairs of sets; NaN for fewer than two sets.
@@ -228,23 +184,35 @@ class Stability:
 
 
 def stability(sets: Sequence[Collection[int]], n_features: int) -> Stability:
-    """Mean of Kuncheva's index and of Jaccard's over all pairs of sets.
+    """Mean of Kuncheva's index (2007, Eq. 2) and of Jaccard's over all pairs of sets of k features out of d.
+
+    With r common features Kuncheva's index is (r d − k²) / (k (d − k)): 1 for equal sets, 0 on average for random ones,
+    −k / (d − k) at the least, and NaN where k is d, when there is no choice to agree on. Jaccard's is r / (2 k − r).
+
+    Raises
+    ------
+    ValueError
+        If sets differ in size, for which Kuncheva's index is not defined.
 
     Examples
     --------
     >>> stability([{0, 1}, {0, 1}, {0, 2}], 4)  # doctest: +ELLIPSIS
     Stability(kuncheva=0.333..., jaccard=0.555..., n_sets=3)
     """
-    _require_equal_sizes({len(chosen) for chosen in sets})
+    sizes = {len(chosen) for chosen in sets}
+    if len(sizes) > 1:
+        came = " and ".join(map(str, sorted(sizes, reverse=True)))
+        raise ValueError(f"Kuncheva's index compares sets of equal size, came {came}")
     m = len(sets)
     if m < 2 or not sets[0]:
         return Stability(math.nan, math.nan, m)
-    k = len(sets[0])
+    k, d = len(sets[0]), n_features
     # Common features of all pairs at once: row i of `members` marks the features of set i.
     _, columns = np.unique(np.concatenate([np.fromiter(chosen, np.int64, k) for chosen in sets]), return_inverse=True)
     members = sparse.csr_array((np.ones(m * k), columns, np.arange(0, m * k + 1, k)), dtype=np.float64)
     common = (members @ members.T).toarray()[np.triu_indices(m, 1)]
-    return Stability(float(_kuncheva(common, k, n_features).mean()), float((common / (2 * k - common)).mean()), m)
+    kuncheva = float(((common * d - k * k) / (k * (d - k))).mean()) if k < d else math.nan
+    return Stability(kuncheva, float((common / (2 * k - common)).mean()), m)
 
 
 def web_values(means: NDArray[np.float64], *, higher_is_better: bool) -> NDArray[np.float64]:

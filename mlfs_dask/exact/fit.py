@@ -1,4 +1,4 @@
-"""What the exact forms take and give, and how they keep their state."""
+"""Inputs, results and saved states that the exact forms have in common."""
 
 from __future__ import annotations
 

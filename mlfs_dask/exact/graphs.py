@@ -12,57 +12,16 @@ from scipy import sparse as sp
 from mlfs_dask import runtime
 from mlfs_dask.blocks import isolation
 from mlfs_dask.blocks.forest import draw_sample, forest_seeds, grow_forest, mass_tables, sample_size
-from mlfs_dask.blocks.neighbours import COMPILED_PAIRS, NearestRows, scratch_bytes
+from mlfs_dask.blocks.neighbours import NearestRows, Neighbours, compiles_search, scratch_bytes
 from mlfs_dask.typing import HeldArray, Matrix
 
-Array = NDArray[np.float64]
 Found = tuple[NDArray[np.int64], NDArray[Any]]
 
-#: Look-ups of masses above which the compiled search is loaded: up to there NumPy is done before.
+#: Look-ups of masses above which the compiled search is loaded: with fewer NumPy takes less time than loading it.
 COMPILED_LOOKUPS = 10**9
 
 #: Rows that are searched for at a time: the search can be interrupted between them.
 SEARCHED_ROWS = 4096
-
-
-class Neighbours(NamedTuple):
-    """The k nearest rows of every row.
-
-    Attributes
-    ----------
-    indices : int64 array, shape (n, k)
-        Nearest first, ties by lower index; never the row itself.
-    distances : float64 array, shape (n, k)
-        Squared Euclidean distances, or isolation masses as fractions of the rows.
-    """
-
-    indices: NDArray[np.int64]
-    distances: Array
-
-    def to_csr(self, values: Array | None = None) -> sp.csr_array:
-        """The graph with an entry for each neighbour, shape (n, n); zeros are stored.
-
-        Parameters
-        ----------
-        values : float64 array, shape (n, k), optional
-            Entries in the order of `indices`; the distances by default.
-
-        Examples
-        --------
-        >>> Neighbours(np.array([[1], [0]]), np.array([[4.0], [4.0]])).to_csr().toarray()
-        array([[0., 4.],
-               [4., 0.]])
-        """
-        n, k = self.indices.shape
-        order = np.argsort(self.indices, axis=1)
-        columns = np.take_along_axis(self.indices, order, axis=1).ravel()
-        data = np.take_along_axis(self.distances if values is None else values, order, axis=1).ravel()
-        return sp.csr_array((data, columns, k * np.arange(n + 1)), shape=(n, n))
-
-
-def compiles_nearest_rows(n: int, *, sparse: bool) -> bool:
-    """Whether `nearest_rows` loads its compiled search for n rows."""
-    return sparse and n * n > COMPILED_PAIRS
 
 
 def nearest_rows(Z: Matrix, k: int) -> Neighbours:
@@ -84,7 +43,7 @@ def nearest_rows(Z: Matrix, k: int) -> Neighbours:
     k = min(k, n - 1)
 
     def search(low: int, high: int) -> Found:
-        nearest = NearestRows(Z[low:high], low, k, compiled=compiles_nearest_rows(n, sparse=sp.issparse(Z)))
+        nearest = NearestRows(Z[low:high], low, k, compiled=compiles_search(n * n, sparse=sp.issparse(Z)))
         nearest.add(Z, 0)
         return nearest.indices, nearest.distances
 
@@ -92,7 +51,7 @@ def nearest_rows(Z: Matrix, k: int) -> Neighbours:
 
 
 def held_arrays() -> list[HeldArray]:
-    """What `nearest_rows` holds beside the rows, and what it gives."""
+    """What `nearest_rows` holds besides the rows, and what it gives."""
     scratch = HeldArray("tiles of distances", str(scratch_bytes(1)), "uint8")
     return [HeldArray("neighbours", "n k", "int64"), HeldArray("distances", "n k"), scratch]
 

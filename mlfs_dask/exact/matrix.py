@@ -1,4 +1,4 @@
-"""X in memory, centred and scaled: products with it and Gram matrices, sparse X being never made dense."""
+"""X in memory, centred and scaled: products with it, and Gram matrices. Sparse X is never made dense."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class ScaledMatrix:
 
 
 def held_arrays(*, sparse: bool) -> list[HeldArray]:
-    """What `ScaledMatrix` holds beside X, and while it multiplies."""
+    """What `ScaledMatrix` holds besides X, and while it multiplies."""
     if not sparse:
         return [HeldArray("scaled X", "n d")]
     # Its values; in a Gram matrix also its transpose and what weights make of it, and rows of the product.

@@ -1,6 +1,6 @@
 """mFSIR on rows in memory (Mansouri, Benabdeslem & Benkabou), with the graph of the paper (Eq. 6).
 
-Labels are seen through a few non-negative latent variables V, smooth over near rows, and features are regressed on V
+Y is factorised as VB with a few non-negative latent labels V, smooth over near rows, and V is regressed on the features
 with weights G⊙H (Eq. 8). Blockwise steps, or the steps of Algorithm 1 as printed.
 
 D. E. K. Mansouri, K. Benabdeslem, S.-E. Benkabou, "Implicit regularization for multi-label feature selection",
@@ -108,7 +108,7 @@ def fit(
 
 
 def held_arrays(*, sparse: bool, gram: bool, graph: bool) -> list[HeldArray]:
-    """What `fit` holds beside X and Y."""
+    """What `fit` holds besides X and Y."""
     arrays = [*matrix.held_arrays(sparse=sparse), HeldArray("positive labels", "y")]
     arrays += [HeldArray("latent labels", "n l")] * blockwise.ROW_MATRICES
     arrays += [HeldArray("feature weights", "d l")] * blockwise.FEATURE_MATRICES
@@ -138,8 +138,8 @@ def _start(Y: sp.csr_array, d: int, n_latent: int, *, step: str, omega: float, s
         return Factors(*draws)
     T, B = nonnegative_factors(Y, n_latent)
     V = np.maximum(np.asarray(Y @ T), 0.0)
-    # Balanced: signs are free and features begin alike; random draws would leave theirs in the ranking. The size does
-    # not matter, since each factor moves by a constant that belongs to the size of the other.
+    # All features begin alike and weights may take either sign; a random start would show in the ranking. The size of G
+    # does not matter: the step of each factor is scaled by the size of the other.
     return Factors(np.ones((d, len(B))), np.zeros((d, len(B))), V, B)
 
 

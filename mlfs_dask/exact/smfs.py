@@ -1,7 +1,7 @@
 """SMFS on rows in memory (Xu & Zhao 2020), with the density graph of the paper (Eqs. 2 and 3).
 
-Rows are neighbours when few rows lie with them in the nodes of an isolation forest; unknown labels follow those of the
-neighbours (W) and a row-sparse regression on the features (P), in turns.
+Two rows are neighbours if the smallest nodes of an isolation forest that hold both hold few rows. Unknown labels are
+estimated from the neighbours (W) and from a row-sparse regression on the features (P), in turn.
 
 T. Xu, L. Zhao, "A structure-induced framework for multi-label feature selection with highly incomplete labels", IEEE
 Access 8 (2020) 71219-71230, doi:10.1109/ACCESS.2020.2987922.
@@ -18,11 +18,12 @@ from scipy import sparse as sp
 
 from mlfs_dask import checkpoints
 from mlfs_dask.blocks import isolation
+from mlfs_dask.blocks.neighbours import Neighbours
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.errors import DataError
 from mlfs_dask.exact import matrix
 from mlfs_dask.exact.fit import ExactFit, FeatureMoments, save_state
-from mlfs_dask.exact.graphs import Neighbours, least_mass_rows
+from mlfs_dask.exact.graphs import least_mass_rows
 from mlfs_dask.exact.matrix import ScaledMatrix
 from mlfs_dask.solvers import label_recovery, row_sparse
 from mlfs_dask.solvers.label_recovery import Reconstruction, recover_labels
@@ -44,7 +45,7 @@ class Trace(LoopTrace):
     Attributes
     ----------
     step : list of float
-        Change of the objective, relative to it, or to Σ s_ii ‖yⁱ‖² where P does not wait for Y.
+        Change of the objective, relative to it, or to Σ s_ii ‖yⁱ‖² where P does not depend on recovered labels.
     recovery_steps : list of int
     recovery_residual : list of float
     regression_steps : list of int
@@ -129,7 +130,7 @@ def fit(
 
 
 def held_arrays(*, sparse: bool, gram: bool) -> list[HeldArray]:
-    """What `fit` holds beside X and Y."""
+    """What `fit` holds besides X and Y."""
     arrays = matrix.held_arrays(sparse=sparse)
     arrays += [HeldArray("leaf numbers", "2 n t", "uint16"), HeldArray("masses", "n k", "int64")]
     arrays += [HeldArray("mass tables", "t s s", "uint32"), HeldArray("pairs", str(4 * isolation.HELD), "int64")]
@@ -239,7 +240,7 @@ class _Loop:
         self.reconstruction = reconstruction
         self.alpha = alpha
         self.tol = tol
-        # Labels of rows without weight have no part in P; where all others are known, P does not wait for Y.
+        # P depends on the labels of rows with a weight alone: where these are known, not on recovered ones.
         self.coupled = bool(free[s > 0].any())
         self.trace = Trace()
         self.checkpoint = checkpoints.current()
@@ -273,7 +274,7 @@ class _Loop:
             fit = self._update_Y()  # Eq. 13
             objective = fit + self.alpha * self.structure + regression.penalty  # Eq. 6
 
-            # Where P does not wait for Y the structure is a constant, which says nothing of how near P is to its end.
+            # Where P does not depend on recovered labels the structure is constant: a change is not compared with it.
             scale = abs(objective) if self.coupled else self.weighted_labels
             change = abs(trace.objective[-1] - objective) / max(scale, 1e-300) if trace.objective else 1.0
             trace.objective.append(objective)

@@ -1,4 +1,4 @@
-"""Sums of the rows of every anchor, Z'X and Z'1, in one pass: what smoothness over the anchor graph follows from."""
+"""Z'X and Z'1 of an anchor graph in one pass, from which X'SX = (Z'X)'Λ⁻¹Z'X follows."""
 
 from __future__ import annotations
 
@@ -50,10 +50,6 @@ class AnchorSums(Statistic):
     def state_bytes(self) -> int:
         m, d = self.anchors.centres.shape
         return int(8 * m * (d + 1))
-
-    @property
-    def result_bytes(self) -> int:
-        return self.state_bytes
 
     @property
     def parameter_bytes(self) -> int:

@@ -543,10 +543,6 @@ class Ranges(Statistic):
     def state_bytes(self) -> int:
         return 8 * (4 * self.d + 3 * self.q)
 
-    @property
-    def result_bytes(self) -> int:
-        return self.state_bytes
-
     def scratch_bytes(self, profile: Profile) -> int:
         return 2 * profile.block_bytes
 

@@ -144,10 +144,6 @@ class WeightedGram(Statistic):
     def state_bytes(self) -> int:
         return 8 * len(self.scaling.centre) ** 2
 
-    @property
-    def result_bytes(self) -> int:
-        return self.state_bytes
-
     def scratch_bytes(self, profile: Profile) -> int:
         m = len(self.scaling.centre)
         return _gram_scratch(profile, m) + profile.block_bytes * (1 + (m < profile.d))

@@ -69,10 +69,6 @@ class Labels(MergeableStatistic):
     def state_bytes(self) -> int:
         return 8 * self.n_labels * (self.n_labels + 4) + 32
 
-    @property
-    def result_bytes(self) -> int:
-        return self.state_bytes
-
     def scratch_bytes(self, profile: Profile) -> int:
         stored = 40 * profile.label_nonzeros // max(profile.n, 1)
         return (stored + 64) * profile.block_rows + 24 * self.n_labels**2
@@ -143,10 +139,6 @@ class LabelPairs(MergeableStatistic):
     @property
     def state_bytes(self) -> int:
         return 8 * self.n_labels**2
-
-    @property
-    def result_bytes(self) -> int:
-        return self.state_bytes
 
     def scratch_bytes(self, profile: Profile) -> int:
         stored = 40 * profile.label_nonzeros // max(profile.n, 1)

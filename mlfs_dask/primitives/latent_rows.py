@@ -1,8 +1,8 @@
-"""One iteration of mFSIR over the rows: every row's latent labels from the small variables, added to sums, forgotten.
+"""One iteration of mFSIR in one pass: sums over the latent labels of all rows, which are not kept.
 
 Given W, B and anchor values U, the latent labels v_i of a row minimise
 ‖x_iW − v‖² + α‖y_i − vB‖² + γ Σ_a z_ia ‖v − u_a‖² over v >= 0, that is v'Qv − 2r_i'v with Q = (1 + γ)I + αBB' and
-r_i = W'x_i + αBy_i + γU'z_i. What the next W, B and U need of all rows is a few small sums.
+r_i = W'x_i + αBy_i + γU'z_i. The next W, B and U follow from a few small sums over the rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mlfs_dask.typing import Block, Matrix, Profile
 
 Array = NDArray[np.float64]
 
-#: Sweeps over the coordinates of a row's latent labels, after the solution without the bound is cut off at 0.
+#: Sweeps of coordinate descent over a row's latent labels, from the unconstrained minimum clipped at 0.
 SWEEPS = 4
 
 
@@ -66,7 +66,7 @@ class LatentRows(Statistic):
     U : float64 array, shape (m, l)
     alpha, gamma : float
     start : float64 array, shape (q, l), or None
-        V = max(Y start, 0) in place of the minimum: the iteration that begins.
+        V = max(Y start, 0) in place of the minimum: for the first sums.
     with_normal : bool
         Whether X'X W is summed.
     """
@@ -95,10 +95,6 @@ class LatentRows(Statistic):
     def state_bytes(self) -> int:
         d, width, q = len(self.scaling.centre), self._width, self.B.shape[1]
         return 8 * int(d * width * (1 + self.with_normal) + width * (width + q) + self._m * (width + 1) + 1)
-
-    @property
-    def result_bytes(self) -> int:
-        return self.state_bytes
 
     @property
     def parameter_bytes(self) -> int:
@@ -153,7 +149,7 @@ class LatentRows(Statistic):
         right: Array = XW + Y @ (self.alpha * self.B.T)
         if Z is not None:
             right += Z @ (self.gamma * self.U)
-        V: Array = right @ inverse  # where the sweeps begin; Q is small, and its eigenvalues are above 1
+        V: Array = right @ inverse  # the unconstrained minimum; eigenvalues of Q are at least 1
         np.maximum(V, 0.0, out=V)
         sweep_nonnegative(V, right, Q, SWEEPS)
         return V

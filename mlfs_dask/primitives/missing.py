@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,6 @@ from mlfs_dask.primitives.passes import CacheableStatistic, State
 from mlfs_dask.primitives.row_sources import measure_features
 from mlfs_dask.primitives.sample import QUANTILE_ROWS, RowSample, draw_rows
 from mlfs_dask.typing import Block, DerivedRows, FeatureInfo, Profile, RowSource
-
-Missing: TypeAlias = Literal["error", "mean", "median"]
-"""What becomes of missing features: they are refused, or filled in."""
 
 #: What the reading is called that finds what missing features are filled with.
 FILL_READING = "means of features"

@@ -64,9 +64,9 @@ class Statistic(ABC):
         """Bytes of one state."""
 
     @property
-    @abstractmethod
     def result_bytes(self) -> int:
-        """Bytes of what `finalize` returns."""
+        """Bytes of what `finalize` returns: by default as many as a state has."""
+        return self.state_bytes
 
     @property
     def parameter_bytes(self) -> int:
@@ -75,7 +75,7 @@ class Statistic(ABC):
 
     @abstractmethod
     def scratch_bytes(self, profile: Profile) -> int:
-        """Bytes that `add` allocates beside the state on the largest block."""
+        """Bytes that `add` allocates besides the state on the largest block."""
 
     def finishing_bytes(self, profile: Profile) -> int:
         """Temporaries of `finalize`: by default as many as the kernels have."""

@@ -1,8 +1,9 @@
-"""One iteration of Access-MFS over the rows: every row's predicted labels from the small variables, added to sums.
+"""One iteration of Access-MFS in one pass: sums over the predicted labels of all rows, which are not kept.
 
-Given W, b, L_p and anchors [u_a, t_a], the predicted labels of a row follow in turn with its weights of anchors:
-z_i from the distances ½(‖f − u_a‖² + ‖x_iW − t_a‖²), and f (( 1 + θ)I + K_i + μL_p) = x_iW + b + K_i y_i + θU'z_i,
-K_i marking the known labels of the row. The turns begin with the f of θ = 0, so that a row need not be remembered.
+Given W, b, L_p and anchors [u_a, t_a], the predicted labels f of a row and its weights z_i of anchors are computed
+alternately: z_i from the distances ½(‖f − u_a‖² + ‖x_iW − t_a‖²), and f from
+f ((1 + θ)I + K_i + μL_p) = x_iW + b + K_i y_i + θU'z_i, where K_i marks the known labels. The alternation starts from
+the f of θ = 0, so that nothing of a row is kept from one iteration to the next.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from mlfs_dask.typing import Block, Matrix, Profile
 
 Array = NDArray[np.float64]
 
-#: Turns of a row's weights and its predicted labels.
+#: Alternations of a row's weights and its predicted labels.
 TURNS = 3
 
 
@@ -181,10 +182,6 @@ class PredictedRows(Statistic):
         return 8 * (d * q + m * (d + q + 2 * m + 2) + q * (q + 1) + 7)
 
     @property
-    def result_bytes(self) -> int:
-        return self.state_bytes
-
-    @property
     def parameter_bytes(self) -> int:
         d, q, m = self._sizes
         return 8 * (d * q + 2 * d + 2 * m * q + q * q)
@@ -249,9 +246,9 @@ class PredictedRows(Statistic):
 
 
 def settle_anchors(prediction: RowPrediction, sums: PredictedSums) -> tuple[Array, Array]:
-    """b and U for which, with Z and W as they are, b is the mean of F and U = Λ⁻¹Z'F, whose rows follow from b and U.
+    """b and U that agree with the F which follows from them: b is its mean and U = Λ⁻¹Z'F, Z and W being fixed.
 
-    A row is linear in them: f_i = (c_i + b + θU'z_i) A with A = ((1 + θ + κ)I + μL_p)⁻¹, κ being 0 or 1. In the
+    F is linear in them: f_i = (c_i + b + θU'z_i) A with A = ((1 + θ + κ)I + μL_p)⁻¹, κ being 0 or 1. In the
     eigenvectors of L_p that makes a system of 1 + m equations for each of the q directions. Where rows are known in
     part κ is the known fraction of the entries of their group, and the solution is approximate.
 
@@ -279,7 +276,7 @@ def settle_anchors(prediction: RowPrediction, sums: PredictedSums) -> tuple[Arra
     result = before.copy()
     rows = np.concatenate([[True], used])
     for j in range(len(sigma)):
-        # What of Σ f_i and Z'F comes from b and U.
+        # The linear map from b and U to Σ f_i and Z'F.
         part = np.empty((m + 1, m + 1))
         part[0, 0] = A[:, j] @ sums.rows
         part[1:, 0] = A[:, j] @ sums.masses

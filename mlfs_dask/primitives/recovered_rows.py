@@ -1,4 +1,4 @@
-"""One iteration of SMFS over the rows: every row's labels from the small variables, added to sums, forgotten.
+"""One iteration of SMFS in one pass: sums over the recovered labels of all rows, which are not kept.
 
 Known entries of a row stay. The others minimise s_i ‖x_iP − y‖² + α Σ_a z_ia ‖y − u_a‖²:
 y = (s_i x_iP + αU'z_i) / (s_i + α), within [−1, 1], with the weight s_i of the row (Eq. 7) and anchor values U.
@@ -52,10 +52,6 @@ class LeafCounts(Statistic):
     @property
     def state_bytes(self) -> int:
         return 8 * self._shape[0] * self._shape[1]
-
-    @property
-    def result_bytes(self) -> int:
-        return self.state_bytes
 
     @property
     def parameter_bytes(self) -> int:
@@ -120,8 +116,8 @@ class RowRecovery:
     ----------
     anchors : MassAnchors
     P : float64 array, shape (d, q), or None
-        None in the iteration that begins: unknown entries of labelled rows are those of the anchors (Eq. 4), and -1
-        where there are no anchor values either.
+        None for the first sums: unknown entries are then estimated from the anchors (Eq. 4), and are -1 where there
+        are no anchor values either.
     U : float64 array, shape (m, q), or None
     alpha : float
     label_weights : float64 array, shape (q,)
@@ -181,10 +177,6 @@ class RecoveredRows(Statistic):
         return 8 * (d * q + m * (q + m + 1) + 5)
 
     @property
-    def result_bytes(self) -> int:
-        return self.state_bytes
-
-    @property
     def parameter_bytes(self) -> int:
         d, q, m = self._sizes
         P = 0 if self.recovery.P is None else d * q
@@ -226,7 +218,7 @@ class RecoveredRows(Statistic):
         given, known, s = recovery.labels(labels)
         XP: Array | None = None
         if recovery.P is not None:
-            # X is looked at where a row has a weight in the regression alone.
+            # Only rows with a weight in the regression need X P.
             XP, weighted = np.zeros(given.shape), np.flatnonzero(s[:, 0])
             product = np.empty((len(weighted), given.shape[1]))
             forward_block(X[weighted], self.scaling.scale_rows(recovery.P), self.scaling.centre, product)
@@ -244,7 +236,7 @@ class RecoveredRows(Statistic):
 
 
 def settle_anchor_values(sums: RecoveredSums) -> Array:
-    """U that is best for the rows of which anything is known and for the others, whose labels are U'z, together.
+    """U that minimises Σ_i Σ_a z_ia ‖y_i − u_a‖² together with the y_i of the rows of which nothing is known.
 
     Σ_i z_ia (y_i − u_a) = 0 with y_i = U'z_i in the rows of which nothing is known is (Λ − ZZ) U = ZY.
 
@@ -255,7 +247,7 @@ def settle_anchor_values(sums: RecoveredSums) -> Array:
     Returns
     -------
     float64 array, shape (m, q)
-        Of anchors that no row of which anything is known reaches, -1.
+        −1 for anchors that rows with known labels do not reach.
     """
     m, q = sums.ZY.shape
     U: Array = np.full((m, q), -1.0)
@@ -268,7 +260,7 @@ def settle_anchor_values(sums: RecoveredSums) -> Array:
 
 
 def _reached(sums: RecoveredSums) -> NDArray[np.bool_]:
-    """Anchors that rows of which something is known belong to, or that are joined to such through other rows."""
+    """Anchors of rows with known labels, and those connected to them through other rows."""
     known: NDArray[np.bool_] = sums.masses - sums.ZZ.sum(axis=1) > 1e-9 * np.maximum(sums.masses, 1e-300)
     while True:
         more: NDArray[np.bool_] = known | ((sums.ZZ > 0) & known).any(axis=1)

@@ -83,10 +83,6 @@ class RowSample(CacheableStatistic):
         return len(self.chosen) * (row_bytes(self.profile) + 16)
 
     @property
-    def result_bytes(self) -> int:
-        return self.state_bytes
-
-    @property
     def parameter_bytes(self) -> int:
         return self.chosen.nbytes
 

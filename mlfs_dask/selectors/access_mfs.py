@@ -1,7 +1,7 @@
 """Access-MFS: features that predict labels which few rows have, graphs learnt on the way (Huang et al. 2024).
 
 A regression with uncorrelated projections, predicted labels for all rows, and two adaptive graphs, one of rows and one
-of labels, take turns until the objective stands still. With an anchor graph of the rows an iteration is one reading.
+of labels, are updated in turn until the objective converges. With an anchor graph of rows an iteration is one reading.
 
 Y. Huang, L. Yang, D. Wang, K. Li, X. Yi, F. Lv, T. Li, "Adaptive Collaborative Correlation Learning-based
 Semi-Supervised Multi-Label Feature Selection", arXiv:2406.12193 (2024), doi:10.48550/arXiv.2406.12193.
@@ -59,11 +59,11 @@ ANCHOR_NEIGHBORS = 5
 #: ε of D (below Eq. 9).
 EPSILON = 1e-8
 
-#: Change of W, relative to W, at which D is not iterated further.
+#: Relative change of W at which the inner iterations of W and D stop.
 SETTLED = 1e-6
 
-#: Multiplications of dense matrices that take as long as a step of conjugate gradients does beside the product, for a
-#: feature and a label.
+#: Cost of a step of conjugate gradients besides its product, for each feature and label, in multiplications of a dense
+#: matrix product. It is many, since the step waits for memory and not for arithmetic.
 STEP_FLOPS = 570
 
 #: Random directions of the sketch of X'X above the Gram cap.
@@ -110,7 +110,7 @@ class AccessMFS(IterativeSelector):
     n_features_to_select : int or float, optional
         Number of features to keep, or a fraction of them; half by default.
     variant : {"corrected", "published_code"}
-        "corrected" is the paper's method with the slips of its equations mended. "published_code" does what the
+        "corrected" is the paper's method with the errors of its equations corrected. "published_code" does what the
         authors' program does, which stops after two or three iterations: see the notes.
     lambda_ : float
         Weight of the row-sparse penalty.
@@ -167,10 +167,10 @@ class AccessMFS(IterativeSelector):
     -----
     With anchors the graph of rows is S = ZΛ⁻¹Z': a row has weights z_i of its nearest anchors [u_a, t_a], by the
     distance that Eq. 18 has between rows, and Eq. 8 has θ Σ_i Σ_a z_ia (‖f_i − u_a‖² + ‖x_iW − t_a‖²), where u_a and
-    t_a are variables too. A row's f_i and z_i follow from W and the anchors in three turns. Readings of X: one for
-    moments, labels, X'X and the sample, and one an iteration, of which 13 to 80 are usual; above `gram_cap` features
-    one more. With m anchors a worker holds 8 (2 d q + d m) bytes, and 8 d² more in the first reading where X'X is
-    formed; the driver the same and 24 d², or above the cap some 120 d q.
+    t_a are variables too. A row's f_i and z_i are computed from W and the anchors in three alternations. Readings of X:
+    one for moments, labels, X'X and the sample, and one an iteration, of which 13 to 80 are usual; above `gram_cap`
+    features one more. With m anchors a worker holds 8 (2 d q + d m) bytes, and 8 d² more in the first reading where X'X
+    is formed; the driver the same and 24 d², or above the cap some 120 d q.
 
     The exact form reads X once and holds X, n (73 q + 24 k_s) bytes and 24 d².
 
@@ -461,12 +461,12 @@ class AccessMFS(IterativeSelector):
     def _regression(
         self, passes: PassRunner, gram: Array | None, scaling: Scaling, products: LabelMoments, M: Array
     ) -> tuple[GramRegression | SubspaceRegression, Array | None]:
-        """How W is solved for, and X'X times the directions of the first solve where X'X is not formed."""
+        """The solver for W and, where X'X is not formed, X'X times the directions of its first solve."""
         if gram is not None:
             return GramRegression(gram), None
         d = len(scaling.factor)
         varying = scaling.factor > 0
-        # More directions than features that vary would depend on one another.
+        # More directions than varying features would be linearly dependent.
         Omega = np.zeros((d, min(SKETCH, int(varying.sum()))))
         Omega[varying] = np.random.default_rng(self._seed).standard_normal((int(varying.sum()), Omega.shape[1]))
         directions = np.concatenate([Omega, M], axis=1)
@@ -486,7 +486,7 @@ class AccessMFS(IterativeSelector):
         scaling: Scaling,
         duplicates: DuplicateLabels,
     ) -> RowPrediction:
-        """The labels of rows as they begin: without a graph of rows, and with anchors where these put the sample."""
+        """The first prediction of labels, without a graph of rows; its anchors are placed on the sample's [F, X W]."""
         q = duplicates.count
         none = np.zeros((0, q))
         L_p = self._label_laplacian(duplicates.collapse_both(products.pairs.astype(np.float64)), duplicates)

@@ -24,7 +24,7 @@ from scipy import sparse as sp
 from mlfs_dask import runtime
 from mlfs_dask.blocks.label_order import average_precision
 from mlfs_dask.blocks.linear import forward_block
-from mlfs_dask.blocks.neighbours import COMPILED_PAIRS, NearestRows, scratch_bytes
+from mlfs_dask.blocks.neighbours import NearestRows, compiles_search, scratch_bytes
 from mlfs_dask.blocks.row_draws import shuffled_places
 from mlfs_dask.blocks.sparse import columns_of_block
 from mlfs_dask.errors import DoesNotFitError, UsageError, closest, number_of, parameter
@@ -62,25 +62,25 @@ FOLDS = 5
 #: standard deviation), half a point between their means is two standard errors.
 JUDGED_ROWS = 4096
 
-#: Penalty of the ridge regression: the default of scikit-learn's, and that of the logistic regression by which features
-#: are evaluated (C = 1). Features of a handful of rows, once standardised, mislead nearest neighbours and models of a
-#: weak penalty. A model of a strong one, k or the number of rows, makes little of them and does not see the difference.
+#: Penalty of the ridge regression: the default of scikit-learn, and that of the logistic regression by which features
+#: are evaluated (C = 1). Features that are nonzero in a handful of rows, once standardised, mislead nearest neighbours
+#: and models with a weak penalty. A strong penalty, such as k or the number of rows, would hide that.
 PENALTY = 1.0
 
-#: Rows to learn from that the regression has for every feature, at least. With half as many features as rows its errors
-#: are mostly noise, of which the features that hardly vary bring least: on wide text they looked best by 6 points.
+#: Fewest training rows of the regression for each feature. With half as many features as rows its errors are mostly
+#: noise, to which features that hardly vary add least: on wide text these scored best by 6 points.
 ROWS_PER_FEATURE = 4
 
-#: Rows that are asked for the labels of a row: the default of ML-kNN.
+#: Nearest rows that predict the labels of a row: the default of ML-kNN.
 NEIGHBOURS = 10
 
-#: Candidates beside the filters, where none are named: those whose fits, up to six of each, are short.
+#: Default candidates besides the filters: methods with short fits, since up to six of each are made.
 BESIDE_FILTERS = ("ami", "qpmlfs", "scls", "spfs")
 
 #: Steps of the plan.
 RANGES, STATISTICS, FITS, JUDGEMENT, SCORES = "ranges", "statistics", "fits", "judgement", "scores"
 
-#: Entries (rows times labels) whose order is looked at together.
+#: Entries (rows × labels) that are sorted at a time.
 _BLOCK_ENTRIES = 2**19
 
 
@@ -94,7 +94,8 @@ class _Candidate:
     cost : Cost
         Of a fit to all rows.
     statistics : tuple of CachedStatistic
-        All that such a fit reads; empty where the sample has all rows, and its last fit is to these, too.
+        All that such a fit reads. Empty where it takes several readings, which it may only where the sample has all
+        rows: its last fit is then to the sample.
     last_fit_bytes : int
         What a fit to the sampled rows takes of this process.
     judged : BaseSelector
@@ -126,14 +127,14 @@ class _Candidate:
 
 
 class _SharedResults(PassRunner):
-    """The passes of a fit, of whose statistics some have been read together with those of others."""
+    """The passes of a candidate's fit, which take statistics from the reading that candidates share."""
 
     def __init__(self, source: RowSource, resources: Resources, plan: Plan, results: Mapping[str, Any]) -> None:
         super().__init__(source, resources, plan)
         self._results = results
 
     def run(self, name: str, *statistics: Statistic, labels_only: bool = False) -> list[Any]:
-        """Copies, which the fit may change, of results that are there; else those of a reading."""
+        """Copies of the shared results, since a fit may change them; if one is missing, the results of a reading."""
         found = [self._find(statistic) for statistic in statistics]
         if any(result is None for result in found):
             return super().run(name, *statistics, labels_only=labels_only)
@@ -235,7 +236,7 @@ class AutoSelector(BaseSelector):
         self._names()
 
     def _judges(self, sampled: Profile | RowSource) -> list[tuple[Callable[..., NDArray[np.float64]], int]]:
-        """What gives scores of labels by the chosen features, and how many of these it judges at most."""
+        """Functions that score labels by chosen features, each with the most features that it takes."""
         judges = {
             "linear": (linear_scores, self._most_judged(sampled, ROWS_PER_FEATURE)),
             "neighbours": (neighbour_scores, self._most_judged(sampled)),
@@ -364,21 +365,9 @@ class AutoSelector(BaseSelector):
         steps.append(Work(FITS, flops, times=parts, statistics=tuple(of_sample), rows=learnt))
         steps += [work for each in candidates for work in _later_readings(each, groups, parts, learnt)]
 
-        def judge(block: Block) -> tuple[Callable[[], object], float]:
-            rows = min(m, block.X.shape[0])
-            X = columns_of_block(block.X[:rows], np.arange(columns)).astype(np.float64)
-            values = X.data if sp.issparse(X) else X
-            values[...] = np.random.default_rng(0).normal(size=values.shape)  # whatever is missing or infinite
-
-            def scores() -> None:
-                with runtime.without_progress():
-                    for scores_by, most in self._judges(sampled):
-                        scores_by(X[:, :most], block.Y[:rows], X[:held_out, :most], own)
-
-            return scores, parts * len(candidates) * learnt / rows
-
+        judgement = self._judgement(sampled, columns, m, held_out, parts * len(candidates) * learnt, own)
         taken = max(_driver_flops(candidate.cost) for candidate in candidates)
-        steps += [Work(JUDGEMENT, trial=judge), Work(SCORES, taken)]
+        steps += [judgement, Work(SCORES, taken)]
         row_bytes = 12 * -(-profile.nonzeros // max(profile.n, 1)) + 8 if profile.sparse else 8 * columns
         notes = [f"judges {', '.join(each.method for each in candidates)} on rows out of a sample of {m:,}"]
         notes += [f"{name} is left out: {reason}" for name, reason in left_out.items()]
@@ -417,9 +406,29 @@ class AutoSelector(BaseSelector):
                 HeldArray("a fit to all rows", "a", "u1", first=SCORES),
             ],
             compiled=any(each.cost.compiled for each in candidates)
-            or (profile.sparse and held_out * m > COMPILED_PAIRS),
+            or compiles_search(held_out * m, sparse=profile.sparse),
             notes=notes,
         )
+
+    def _judgement(
+        self, sampled: Profile | RowSource, columns: int, m: int, held_out: int, times: int, own: Resources
+    ) -> Work:
+        """Judging as a part of the plan, whose time is measured on one block; `times` training rows are used in all."""
+
+        def judge(block: Block) -> tuple[Callable[[], object], float]:
+            rows = min(m, block.X.shape[0])
+            X = columns_of_block(block.X[:rows], np.arange(columns)).astype(np.float64)
+            values = X.data if sp.issparse(X) else X
+            values[...] = np.random.default_rng(0).normal(size=values.shape)  # whatever is missing or infinite
+
+            def scores() -> None:
+                with runtime.without_progress():
+                    for scores_by, most in self._judges(sampled):
+                        scores_by(X[:, :most], block.Y[:rows], X[:held_out, :most], own)
+
+            return scores, times / rows
+
+        return Work(JUDGEMENT, trial=judge)
 
     def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[CachedStatistic]:
         if not _is_measured(source):
@@ -478,7 +487,7 @@ class AutoSelector(BaseSelector):
     def _judge(
         self, candidates: Sequence[_Candidate], sample: SampledRows, source: RowSource, own: Resources
     ) -> tuple[NDArray[np.float64], int]:
-        """What `compare` is told of the rows that were held out; and their number."""
+        """Average precision of the held-out rows by every candidate, as `compare` takes it, and their number."""
         m = sample.Y.shape[0]
         part = shuffled_places(0, m, FOLDS, self._seed)
         found: list[list[NDArray[np.float64]]] = [[] for _ in candidates]
@@ -578,7 +587,8 @@ def neighbour_scores(X: Any, Y: Any, X_test: Any, resources: Resources) -> NDArr
     ((moments,), _) = run_pass(ArrayRows(X, Y), [Moments(k)], resources)
     scaling = standard_scaling(moments)
     h, neighbours = X_test.shape[0], min(NEIGHBOURS, n)
-    nearest = NearestRows(scaling.apply(X_test), None, neighbours, compiled=h * n > COMPILED_PAIRS)
+    compiled = compiles_search(h * n, sparse=sp.issparse(X))
+    nearest = NearestRows(scaling.apply(X_test), None, neighbours, compiled=compiled)
     nearest.add(scaling.apply(X), 0)
     votes = np.ones(h * neighbours), nearest.indices.ravel(), np.arange(0, h * neighbours + 1, neighbours)
     scores: NDArray[np.float64] = (sp.csr_array(votes, shape=(h, n)) @ Y).toarray()
@@ -588,7 +598,7 @@ def neighbour_scores(X: Any, Y: Any, X_test: Any, resources: Resources) -> NDArr
 
 
 def compare(precision: NDArray[np.float64]) -> list[dict[str, float]]:
-    """The mean of every candidate beside the best.
+    """The mean of every candidate, compared with the best one.
 
     Parameters
     ----------
@@ -599,7 +609,7 @@ def compare(precision: NDArray[np.float64]) -> list[dict[str, float]]:
     -------
     list of dict
         Of every candidate the mean, how far it is below the best, and the standard error of that over the rows. All are
-        0 where no row tells.
+        0 where it is undefined for every row.
 
     Examples
     --------
@@ -648,7 +658,7 @@ def _form_among(keys: Container[str], statistic: Statistic) -> CachedStatistic |
 def _later_readings(
     candidate: _Candidate, groups: Sequence[dict[str, CachedStatistic]], parts: int, n: int
 ) -> list[Work]:
-    """What fits to n rows each read beside the statistics of `groups`, for the estimate of seconds."""
+    """Readings of fits to n rows besides the statistics of `groups`, for the estimate of seconds."""
     keys = [key for group in groups for key in group]
     return [
         Work(
@@ -690,7 +700,7 @@ def _by_key(groups: Sequence[dict[str, CachedStatistic]], read: Sequence[Any]) -
 
 
 def _key(statistic: CachedStatistic) -> str:
-    """Equal for the same statistic: those of which a part would do are told apart by their size."""
+    """Equal for equal statistics; a statistic and one that contains it share `result_key` and differ in size."""
     return f"{result_key(statistic)}-{statistic.result_bytes}"
 
 

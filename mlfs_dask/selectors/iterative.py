@@ -1,8 +1,8 @@
 """What selectors with a loop over the data share: the two forms of their graph of rows, and checkpoints.
 
-With anchors a loop holds small variables alone, and each of its iterations is one reading in which a row finds its own
-variables from them, adds to sums and is forgotten: nothing with n rows is held anywhere. The exact form holds X, Y and
-the graph of the paper in this process (`mlfs_dask.exact`), and is for data of some 50 000 rows.
+With anchors a loop keeps only variables whose size does not depend on n. An iteration is one reading: the variables of
+each row are computed from them, added to sums and discarded, so that no process holds an array with n rows. The exact
+form holds X, Y and the graph of the paper in this process (`mlfs_dask.exact`), and is for data of some 50 000 rows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ Array = NDArray[np.float64]
 
 GraphKind: TypeAlias = Literal["anchors", "exact", "auto"]
 
-#: Multiplications of dense matrices that take as long as X v and X'u do together for a stored value of a sparse X.
+#: Cost of X v and X'u together for each stored value of a sparse X, in multiplications of a dense matrix product. Two
+#: of them are arithmetic; the others are the time of scattered reads.
 SPARSE_PRODUCT_FLOPS = 33
 
 #: Rows up to which "auto" takes the exact graph.
@@ -53,7 +54,7 @@ SAMPLE_BYTES = 64 * 2**20
 
 
 def product_flops(profile: Profile) -> int:
-    """Multiplications of dense matrices that take as long as X v and X'u together."""
+    """Cost of X v and X'u together, in multiplications of a dense matrix product."""
     return (SPARSE_PRODUCT_FLOPS if profile.sparse else 4) * profile.nonzeros
 
 
@@ -65,7 +66,7 @@ class IterativeSelector(BaseSelector):
 
     keeps_checkpoints: ClassVar[bool] = True
 
-    #: The parameter and its value that ask for the form as published, which has the exact graph.
+    #: Parameter and value that select the published form, which always has the exact graph.
     published: ClassVar[tuple[str, str]]
 
     #: Whether the exact form loads scikit-learn.
@@ -88,7 +89,7 @@ class IterativeSelector(BaseSelector):
 
     @abstractmethod
     def _first_statistics(self, profile: Profile) -> list[Any]:
-        """What the form with anchors reads first."""
+        """Statistics of the first reading of the form with anchors."""
 
     @abstractmethod
     def _cost_with_anchors(self, profile: Profile) -> Cost:
@@ -104,7 +105,7 @@ class IterativeSelector(BaseSelector):
 
     @abstractmethod
     def _exact_flops(self, profile: Profile) -> tuple[int, int]:
-        """Those of the exact form beside updates: before the loop, and in every iteration."""
+        """Further operations of the exact form: before the loop, and in every iteration."""
 
     def _compiles_exact_search(self, profile: Profile) -> bool:
         """Whether the exact form loads compiled kernels."""
@@ -120,7 +121,7 @@ class IterativeSelector(BaseSelector):
 
     @abstractmethod
     def _warnings(self, trace: Any, scores: Array) -> list[Warning]:
-        """What the scores and the end of the loop, of either form, give to warn of."""
+        """Warnings about the scores and about how the loop ended, for either form."""
 
     def _never_positive(self, positives: NDArray[np.int64]) -> list[Warning]:
         """Warnings of labels without a known positive; `positives`, shape (q,), counts these."""
@@ -147,7 +148,7 @@ class IterativeSelector(BaseSelector):
         return self.graph == "anchors" or (self.graph == "auto" and n > EXACT_ROWS)
 
     def _first_reading(self, source: RowSource, resources: Resources) -> list[Any]:
-        """What a fit reads first."""
+        """Statistics of the first reading of a fit."""
         profile = source.profile
         return self._first_statistics(profile) if self._uses_anchors(profile.n) else []
 
@@ -243,7 +244,7 @@ class IterativeSelector(BaseSelector):
 
     # ------------------------------------------------------------------ labels of rows
 
-    #: How the labels of a row follow from what the last fit with anchors has learnt.
+    #: Statistic that computes the labels of rows from the last fit with anchors; None after a fit with the exact graph.
     _row_labels: Any = None
 
     def recover_labels(self, X: Any, y: Any = None) -> Array:
@@ -295,7 +296,7 @@ class IterativeSelector(BaseSelector):
         X, y, names, _ = open_container(X, y)
         if y is None and not isinstance(X, RowSource) and not is_dataset(X):
             y = _unknown_labels(X, q)
-        opened = copy.copy(self)  # what `_open` sets is of the fit
+        opened = copy.copy(self)  # `_open` sets attributes, and those of the fit have to stay
         source, _ = opened._open(X, y)
         names = opened._feature_names if names is None else names
         if names is not None:
@@ -327,16 +328,16 @@ class IterativeSelector(BaseSelector):
     # ------------------------------------------------------------------ what the forms with anchors share
 
     def _n_anchors(self, profile: Profile, width: int) -> int:
-        """m: anchors of points of so many dimensions."""
+        """m, the number of anchors for points of `width` features."""
         return count_anchors(self.n_anchors, profile.n, width)
 
     def _sampled(self, profile: Profile, m: int) -> NDArray[np.int64]:
-        """The rows among which m anchors are placed."""
+        """The rows on which k-means places m anchors."""
         return draw_rows(profile, ROWS_PER_ANCHOR * m, self._seed, max_bytes=SAMPLE_BYTES)
 
 
 def anchor_work(profile: Profile, m: int, width: int | None = None) -> Work:
-    """K-means of the sample of rows, which places m anchors of `width` features; by default as many as rows have."""
+    """Cost of k-means on the sample, for m anchors of `width` features; by default those of X."""
     stored = profile.d if width is None else width
     if profile.sparse and width is None:
         stored = -(-profile.nonzeros // max(profile.n, 1))
@@ -413,7 +414,7 @@ def placeholder(*shape: int) -> Array:
     if not _filled.get():
         array: Array = np.broadcast_to(0.0, shape)
         return array
-    # Small, so that the systems which they are parts of are well-conditioned.
+    # Small numbers keep the linear systems that are made of them well-conditioned.
     return 1e-3 * np.random.default_rng(0).random(shape)
 
 
@@ -425,7 +426,7 @@ def save_state(
 
 
 def load_state(checkpoint: Checkpoint, records: list[PassRecord]) -> State | None:
-    """The state to resume from, if there is one. Records of what it had read join `records`."""
+    """The saved state, or None. The records of its passes are added to `records`."""
     state = checkpoint.load()
     if state is not None:
         records += records_from_facts(state.facts["records"])

@@ -1,7 +1,7 @@
 """mFSIR: features whose weights grow under implicit regularisation (Mansouri, Benabdeslem & Benkabou).
 
-Labels are seen through a few non-negative latent variables V, smooth over near rows, and features are regressed on V
-with weights G⊙H. With an anchor graph a row's latent variables follow from small ones, and an iteration is one reading.
+Y is factorised as VB with a few non-negative latent labels V, smooth over near rows, and V is regressed on the features
+with weights G⊙H. With an anchor graph an iteration is one reading.
 
 D. E. K. Mansouri, K. Benabdeslem, S.-E. Benkabou, "Implicit regularization for multi-label feature selection",
 arXiv:2411.11436, doi:10.48550/arXiv.2411.11436.
@@ -21,9 +21,9 @@ from mlfs_dask import checkpoints
 from mlfs_dask.blocks.anchors import ANCHOR_NEIGHBORS, N_ANCHORS, Anchors, anchor_values
 from mlfs_dask.blocks.factorisation import factors_from_pairs
 from mlfs_dask.blocks.heat_kernel import mean_degree
+from mlfs_dask.blocks.neighbours import compiles_search
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.errors import UsageError, parameter
-from mlfs_dask.exact import graphs
 from mlfs_dask.exact import mfsir as exact_form
 from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.primitives.gram import GRAM_CAP, Gram, NormalProduct, scale_gram
@@ -53,7 +53,7 @@ from mlfs_dask.typing import HeldArray, Matrix, Profile, Seed
 
 Array = NDArray[np.float64]
 
-#: Steps of G and of H in one iteration: with X'X, and without it, when they lower a bound of the objective.
+#: Steps of G and of H in one iteration: with X'X, and without it, where a step lowers an upper bound of the objective.
 GRAM_STEPS = 5
 BOUND_STEPS = 1
 
@@ -63,10 +63,10 @@ LABEL_STEPS = 5
 #: Iterations that fits of real sets took, least and most (`benchmarks/iterative.py`).
 TYPICAL_ITERATIONS = (10, 46)
 
-#: V of `Factors` where rows are not held.
+#: V of `Factors` in the form with anchors, which holds no rows.
 _NO_ROWS = np.empty((0, 0))
 
-#: Products with X'X for its largest eigenvalue, above the Gram cap: usual numbers on real data.
+#: Products with X'X that its largest eigenvalue takes above the Gram cap on real data, least and most.
 TYPICAL_PRODUCTS = (3, 9)
 
 
@@ -139,10 +139,10 @@ class MFSIR(IterativeSelector):
     The exact form reads X once and holds X, 8 d² bytes where X'X is formed, and 8 n (6 l + 4 n_neighbors) bytes.
     Unknown labels (-1) are refused.
 
-    What the blockwise form changes: steps by block, rows of V being blocks of their own (with anchors a row of V is
-    solved for); a balanced start G = 1, H = 0, by which all features begin alike and weights may have either sign; V
-    and B from a factorisation of Y that draws nothing; rows of B of norm 1, without which (tW, tV, B/t) lowers the
-    objective for ever; an absolute value in the rule to stop.
+    The blockwise form differs from Algorithm 1 as printed. Every block has a step of its own, and every row of V is a
+    block (with anchors it is solved for). The start G = 1, H = 0 treats all features alike and lets weights have either
+    sign. V and B start from a deterministic factorisation of Y. Rows of B have norm 1: otherwise (tW, tV, B/t) would
+    lower the objective as t falls, down to W = 0. The stopping rule takes the absolute change of the objective.
 
     References
     ----------
@@ -221,7 +221,7 @@ class MFSIR(IterativeSelector):
 
     def _latent(self, q: int) -> int:
         if self.n_latent is None:
-            return q // 2 + 1  # the paper leaves it open but for l < q
+            return q // 2 + 1  # the paper asks only for l < q
         if self.n_latent > q:
             raise UsageError(f"{parameter('n_latent')} is {self.n_latent}, but there are {q} labels; give at most {q}")
         return int(self.n_latent)
@@ -313,7 +313,7 @@ class MFSIR(IterativeSelector):
         return 2 * profile.n * profile.nonzeros * (self.beta > 0), 0
 
     def _compiles_exact_search(self, profile: Profile) -> bool:
-        return self.beta > 0 and graphs.compiles_nearest_rows(profile.n, sparse=profile.sparse)
+        return self.beta > 0 and compiles_search(profile.n**2, sparse=profile.sparse)
 
     def _exact_arrays(self, profile: Profile) -> tuple[dict[str, int], list[HeldArray]]:
         neighbors = min(self.n_neighbors, profile.n - 1) if self.beta > 0 else 0
@@ -340,8 +340,8 @@ class MFSIR(IterativeSelector):
             U, rho, trace = state.arrays["U"], state.facts["rho"], Trace(**state.facts["trace"])
         else:
             B, sums = self._start(passes, scaling, anchors, labels)
-            # Balanced: signs are free and features begin alike; random draws would leave theirs in the ranking. The
-            # size does not matter, since each factor moves by a constant that belongs to the size of the other.
+            # All features begin alike and weights may take either sign; a random start would show in the ranking. The
+            # size of G does not matter: the step of each factor is scaled by the size of the other.
             at, trace = Factors(np.ones((d, len(B))), np.zeros((d, len(B))), _NO_ROWS, B), Trace()
             rho = self._largest_eigenvalue(passes, scaling, gram)
             U = anchor_values(sums.ZV, sums.masses)
@@ -385,7 +385,7 @@ class MFSIR(IterativeSelector):
         read: list[tuple[LatentSums, Array]] = []
 
         def part_sizes(T: Array) -> Array:
-            # Which sign a column of T takes depends on sums over the rows: this reading sums for both.
+            # The sign of each column of T follows from sums over the rows: this reading sums for both signs.
             both = np.concatenate([T, -T], axis=1)
             rows = LatentRows(scaling, anchors, np.zeros((d, 0)), np.zeros((0, q)), np.zeros((m, 0)), 0.0, 0.0, both)
             (sums,) = passes.run("start", rows)
@@ -408,7 +408,7 @@ class MFSIR(IterativeSelector):
         )
 
     def _update(self, at: Factors, sums: LatentSums, gram: Array | None, rho: float) -> None:
-        """B, G and H, V being as `sums` have it."""
+        """Steps of B, G and H for the V of `sums`."""
         constant = float(np.linalg.eigvalsh(sums.VV)[-1])
         for _ in range(self.label_steps if self.alpha > 0 and constant > 0 else 0):
             at.B = unit_rows(at.B - (sums.VV @ at.B - sums.VY) / constant)
@@ -416,7 +416,7 @@ class MFSIR(IterativeSelector):
         descend(at, sums.XV, rho, self._steps(len(at.G)), normal, XXW)
 
     def _record(self, trace: Trace, sums: LatentSums, labels: LabelKnowledge, B: Array, U: Array, gamma: float) -> None:
-        """Eq. 8, with anchors in the place of its last term."""
+        """Append the objective, Eq. 8 with the smoothness over anchors as its last term, and the residual."""
         fit, size = float(sums.fit[0]), float(np.trace(sums.VV))
         positives = float(labels.positive.sum())
         # ‖Y − VB‖² and Σ z_ia ‖v_i − u_a‖² from small matrices; Y has entries 1 alone.
@@ -476,7 +476,11 @@ class MFSIR(IterativeSelector):
 def _normal_products(
     W: Array, sums: LatentSums, gram: Array | None, rho: float
 ) -> tuple[Callable[[Array], Array], Array]:
-    """X'X times any weights, and times W; without X'X as if that were ρI away from W, which bounds ‖X W − V‖²."""
+    """A function that multiplies by X'X, and X'X W.
+
+    Without X'X the function takes M to X'X W + ρ(M − W): gradients are then those of an upper bound of ‖X M − V‖² that
+    touches it at M = W.
+    """
     if gram is not None:
         return gram.__matmul__, gram @ W
     XXW = sums.XXW if sums.XXW.size else np.zeros_like(W)  # at the start W is 0
@@ -485,7 +489,7 @@ def _normal_products(
 
 
 def _of_sign(sums: LatentSums, T: Array, directions: Array) -> LatentSums:
-    """The sums of V = max(Y T, 0) from those of max(Y [E, −E], 0), T being E with signs and lengths for its columns."""
+    """The sums for V = max(Y T, 0) from those for max(Y [E, −E], 0); a column of T is one of E times a number."""
     size = np.einsum("ij,ij->j", T, directions)
     chosen = np.where(size < 0, size.size, 0) + np.arange(size.size)
     size = np.abs(size)

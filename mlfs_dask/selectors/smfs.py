@@ -1,8 +1,8 @@
 """SMFS: features that explain labels which follow the density of the data (Xu & Zhao 2020).
 
-Labels may be missing or unknown. Rows are near when few rows lie with them in the nodes of an isolation forest; unknown
-labels follow those of near rows and a row-sparse regression on the features (P), in turns. With anchors, landmark rows
-by isolation mass, an iteration is one reading.
+Labels may be missing or unknown. Two rows are near if the smallest nodes of an isolation forest that hold both hold few
+rows. Unknown labels are estimated from near rows and from a row-sparse regression on the features (P), in turn. With
+anchors, which are landmark rows here, an iteration is one reading.
 
 T. Xu, L. Zhao, "A structure-induced framework for multi-label feature selection with highly incomplete labels", IEEE
 Access 8 (2020) 71219-71230, doi:10.1109/ACCESS.2020.2987922.
@@ -61,18 +61,19 @@ Array = NDArray[np.float64]
 #: Landmarks that a row belongs to by default (`benchmarks/anchors.py`).
 LANDMARK_NEIGHBORS = 5
 
-#: Default α of the anchored form, over that of the exact form. ‖(I − W)Y‖² over tr Y'(I − S)Y is 0.8 to 1.1 for the
-#: labels of five real sets and 0.1 to 0.3 for the same averaged over near rows, as recovered labels are: in between.
+#: Default α of the form with anchors, as a fraction of that of the exact form. The ratio of their smoothness terms,
+#: ‖(I − W)Y‖² to tr Y'(I − S)Y, is 0.8 to 1.1 for the labels of five real sets, and 0.1 to 0.3 for labels averaged over
+#: near rows, as recovered ones are: 1/3 lies between.
 ANCHORED_ALPHA = 1 / 3
 
-#: Row norms up to so many ε count as zero.
+#: Largest row norm of P, in units of ε, up to which P counts as zero.
 VANISHED = 1e3
 
-#: Operations of a product in the time in which a tree grows, and in that of one look-up of a mass.
+#: Cost of growing a tree, and of one look-up of a mass, in multiplications of a dense matrix product.
 TREE_FLOPS = 10**8
 LOOKUP_FLOPS = 10
 
-#: Reweightings of a P-step that are usual.
+#: Usual number of reweightings of a P-step.
 REWEIGHTINGS = 3
 
 #: Iterations that fits of seven real sets took, least and most: labels of 30 % of the rows or entries known, or 20 % of
@@ -91,7 +92,7 @@ class Trace(LoopTrace):
     Attributes
     ----------
     step : list of float
-        Change of the objective, relative to it, or to Σ s_ii ‖yⁱ‖² where P does not wait for Y.
+        Change of the objective, relative to it, or to Σ s_ii ‖yⁱ‖² where P does not depend on recovered labels.
     regression_steps : list of int
     epsilon : float
         ε of the penalty.
@@ -282,74 +283,48 @@ class SMFS(IterativeSelector):
         return min(self.gram_cap, SET_FEATURES) if self.beta != 0 else 0
 
     def _cost_with_anchors(self, profile: Profile) -> Cost:
-        n, d, q, m = profile.n, profile.d, profile.q, self._landmarks(profile)
+        d, q, m = profile.d, profile.q, self._landmarks(profile)
         has_gram, some = d <= self.gram_cap, self._max_features()
         low, high = self._typical_iterations(profile)
         scaling = Scaling(placeholder(d), placeholder(d))
         sample = len(self._forest_rows(profile))
         leaves = min(self.max_samples, sample)
-        spans = np.broadcast_to(np.int64(0), (leaves - 1, 3))
-        nodes = np.broadcast_to(np.int32(0), (self.n_trees, 2 * leaves - 1))
-        shapes = (TreeShape(spans[:, 0], spans),) * self.n_trees
-        depth = np.broadcast_to(np.int64(0), self.n_trees)
-        forest = Forest(shapes, nodes, placeholder(*nodes.shape), nodes, nodes, depth, scaling.centre, scaling.factor)
-        tables = np.broadcast_to(np.zeros((), landmark_dtype(self.n_trees, n)), (self.n_trees, leaves, m))
-        if placeholders_are_filled():
-            points = sp.random_array((2 * leaves, d), density=min(1.0, 64 / d), format="csr", rng=0)
-            points = points if profile.sparse else points.toarray()
-            forest = grow_forest(points, n_trees=self.n_trees, max_samples=leaves, seed=0)
-            tables = np.zeros((self.n_trees, max(shape.n_leaves for shape in forest.shapes), m), tables.dtype)
-        anchors = MassAnchors(forest, tables, self.anchor_neighbors)
+        anchors = self._placeholder_anchors(profile, m, leaves)
         recovery = RowRecovery(anchors, placeholder(d, q), placeholder(m, q), 1.0, placeholder(q), True)
-        rows, product = (
-            RecoveredRows(scaling, recovery),
-            NormalProduct(scaling, placeholder(d, q), label_weights=placeholder(q)),
-        )
+        rows = RecoveredRows(scaling, recovery)
+        product = NormalProduct(scaling, placeholder(d, q), label_weights=placeholder(q))
         first = Reading("moments and sample", tuple(self._first_statistics(profile)))
-        masses = Reading("masses", (LeafCounts(forest), *([WeightedGram(scaling, placeholder(q))] if has_gram else [])))
-        loop = Reading(
-            "rows",
-            (rows,) if has_gram else (rows, product),
-            times=self.max_iter,
-            typical=(0, high),
-        )
+        grams = [WeightedGram(scaling, placeholder(q))] if has_gram else []
+        masses = Reading("masses", (LeafCounts(anchors.forest), *grams))
+        statistics = (rows,) if has_gram else (rows, product)
+        loop = Reading("rows", statistics, times=self.max_iter, typical=(0, high))
         start = RecoveredRows(scaling, replace(recovery, P=None))
         forest_work = Work("forest", TREE_FLOPS * self.n_trees)
         sample_work = Work("landmarks", LOOKUP_FLOPS * sample * self.n_trees * m)
         steps: list[Reading | Work | str] = [first, forest_work, masses, sample_work, Reading("start", (start,))]
         arrays = [
             HeldArray("sample and the forest's copy of it", "sample", "V3", last="forest"),
-            HeldArray("masses of leaves with landmarks", "trees leaves m", tables.dtype.str, first="landmarks"),
+            HeldArray("masses of leaves with landmarks", "trees leaves m", anchors.tables.dtype.str, first="landmarks"),
             HeldArray("P and what follows it", f"{row_sparse.FEATURE_MATRICES} d q", first="start"),
         ]
         if has_gram:
             arrays.append(HeldArray("X'SX and its factors", f"{1 + row_sparse.SQUARE_MATRICES} d d", first="masses"))
         else:
             # Without a working set every P-step is one of conjugate gradients, whose residual is a product, too.
-            turns = FEATURE_STEPS + 1
-            # The least is read where labelled rows are known in all labels: an iteration takes a product, not the rows.
+            per_step = FEATURE_STEPS + 1
+            # Fewest readings: where labelled rows are known in all labels an iteration takes this product alone.
             least = FEATURE_STEPS + min(low, self.max_iter)
-            product_times = least if some else turns * self.max_iter
-            typical_products = (least, FEATURE_STEPS) if some else (turns * low, turns * high)
+            product_times = least if some else per_step * self.max_iter
+            typical_products = (least, FEATURE_STEPS) if some else (per_step * low, per_step * high)
             steps.append(Reading("X'SX P", (product,), times=product_times, typical=typical_products))
             if some:
-                columns = np.arange(some)
-                steps.append(
-                    Reading(
-                        "X'SX of some",
-                        (WeightedGram(scaling, placeholder(q), columns=columns),),
-                        times=self.max_iter,
-                        typical=(low, high),
-                    )
-                )
+                gram = WeightedGram(scaling, placeholder(q), columns=np.arange(some))
+                steps.append(Reading("X'SX of some", (gram,), times=self.max_iter, typical=(low, high)))
             arrays.append(HeldArray("X'SX of some features", f"{1 + row_sparse.SQUARE_MATRICES} f f", first="start"))
         seen = "real data took" if has_gram else "real and made-up data above the Gram cap took"
+        update = Work("P", self._update_flops(profile), times=self.max_iter, typical=(low, high))
         return Cost(
-            steps=(
-                *steps,
-                loop,
-                Work("P", self._update_flops(profile), times=self.max_iter, typical=(low, high)),
-            ),
+            steps=(*steps, loop, update),
             sizes={
                 "d": d,
                 "q": q,
@@ -360,7 +335,6 @@ class SMFS(IterativeSelector):
                 "sample": 2 * RowSample(np.arange(sample), profile).state_bytes // 3,
             },
             arrays=arrays,
-            compiled=False,
             loads_sklearn=True,
             notes=(
                 f"{m} landmarks; {seen} {low} to {high} iterations of {'one reading' if has_gram else 'two readings'}"
@@ -369,6 +343,24 @@ class SMFS(IterativeSelector):
                 f"X'SX is {d:,} x {d:,}" if has_gram else f"X'SX of at most {some:,} of {d:,} features at a time",
             ),
         )
+
+    def _placeholder_anchors(self, profile: Profile, m: int, leaves: int) -> MassAnchors:
+        """Landmarks of the size that those of the fit have, for its plan."""
+        d, trees = profile.d, self.n_trees
+        dtype = landmark_dtype(trees, profile.n)
+        if placeholders_are_filled():
+            points = sp.random_array((2 * leaves, d), density=min(1.0, 64 / d), format="csr", rng=0)
+            points = points if profile.sparse else points.toarray()
+            forest = grow_forest(points, n_trees=trees, max_samples=leaves, seed=0)
+            tables = np.zeros((trees, max(shape.n_leaves for shape in forest.shapes), m), dtype)
+        else:
+            spans = np.broadcast_to(np.int64(0), (leaves - 1, 3))
+            nodes = np.broadcast_to(np.int32(0), (trees, 2 * leaves - 1))
+            shapes = (TreeShape(spans[:, 0], spans),) * trees
+            depth, vector = np.broadcast_to(np.int64(0), trees), placeholder(d)
+            forest = Forest(shapes, nodes, placeholder(*nodes.shape), nodes, nodes, depth, vector, vector)
+            tables = np.broadcast_to(np.zeros((), dtype), (trees, leaves, m))
+        return MassAnchors(forest, tables, self.anchor_neighbors)
 
     def _update_flops(self, profile: Profile) -> int:
         # P-steps: a factor of d × d numbers, or of those of a working set, and products with it.
@@ -404,8 +396,8 @@ class SMFS(IterativeSelector):
 
         state = load_state(checkpoint, passes.records)
         (start,) = passes.run("start", RecoveredRows(scaling, recovery))
-        # Labels of rows without weight have no part in P; where all rows are known in all labels or in none, neither
-        # P nor U waits for Y.
+        # P depends on the labels of rows with a weight alone. Where every row is known in all labels or in none, these
+        # never change: neither P nor U depends on recovered labels.
         coupled = bool(labels.rows[2]) if coded else True
         sums = start
         regression = self._regression(passes, scaling, weights, sums.XSY, gram, moments, labels, state)
@@ -426,7 +418,7 @@ class SMFS(IterativeSelector):
                 regression.GP = GP if regression.needs_product else None
                 fit = float(np.vdot(regression.P, GP) - 2.0 * np.vdot(regression.P, B) + sums.terms[1])
             objective = fit + recovery.alpha * _structure(sums, U) + regression.penalty  # Eq. 6
-            # Where P does not wait for Y the structure is a constant, which says nothing of how near P is to its end.
+            # Where P does not depend on recovered labels the structure is constant: a change is not compared with it.
             scale = abs(objective) if coupled else float(sums.terms[1])
             change = abs(trace.objective[-1] - objective) / max(scale, 1e-300) if trace.objective else 1.0
             trace.objective.append(objective)
@@ -575,7 +567,7 @@ class SMFS(IterativeSelector):
 
 
 def _values_of_sample(recovery: RowRecovery, sample: SampledRows) -> Array:
-    """Λ⁻¹Z'Y of the sampled rows, unknown entries being −1: what Eq. 4 begins with; -1 where no row belongs."""
+    """Anchor values for Eq. 4: Λ⁻¹Z'Y of the sampled rows, with −1 for unknown entries and for anchors without rows."""
     Y, _, _ = recovery.labels(sample.Y)
     Z = recovery.anchors.weigh(sample.X)
     masses = np.asarray(Z.sum(axis=0)).ravel()[:, np.newaxis]

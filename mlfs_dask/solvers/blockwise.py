@@ -1,7 +1,7 @@
-"""Gradient steps of mFSIR (Mansouri, Benabdeslem & Benkabou), block by block, with the big products given from outside.
+"""Gradient steps of mFSIR (Mansouri, Benabdeslem & Benkabou), block by block; products with X are passed as functions.
 
-Minimises ‖X(G⊙H) − V‖² + α‖Y − VB‖² + β tr(V'LV) over G, H, and V, B >= 0 (Eq. 8). Each block moves by its own
-Lipschitz constant, so that the objective never rises; the printed form, one step for all, is kept beside it.
+Minimises ‖X(G⊙H) − V‖² + α‖Y − VB‖² + β tr(V'LV) over G, H, and V, B >= 0 (Eq. 8). The step of each block follows from
+its own Lipschitz constant, so that the objective never rises. `solve_fixed` is the printed form with one step for all.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.errors import MlfsError
-from mlfs_dask.solvers.laplacian import Smoother
+from mlfs_dask.solvers.laplacian import Laplacian
 from mlfs_dask.solvers.trace import LoopTrace
 
-#: Arrays of shape (n, l) that the loop holds: V, X W, L V, the gradient of V, and two on its way.
+#: Arrays of shape (n, l) that the loop holds: V, X W, L V, the gradient of V, and two temporary ones.
 ROW_MATRICES = 6
 
 #: Arrays of shape (d, l) that the loop holds: G, H, W, X'V, X'X W, their successors and a gradient.
@@ -43,7 +43,7 @@ class Products(Protocol):
 
 @dataclass
 class Factors:
-    """Where the loop stands: all that has to be kept to go on from here.
+    """The variables of the loop, from which it can be resumed.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Factors:
 
 @dataclass
 class Trace(LoopTrace):
-    """What happened, a value for every iteration; the objective is Eq. 8.
+    """Values of every iteration; the objective is Eq. 8.
 
     Attributes
     ----------
@@ -79,26 +79,26 @@ class Trace(LoopTrace):
     step: list[float] = field(default_factory=list)
 
 
-#: Receives the state after an iteration, which is the loop's own.
+#: Called with factors and trace after an iteration; the next one changes both in place.
 SaveState = Callable[[Factors, Trace], None]
 
 
 @dataclass
 class Problem:
-    """What stays as it is: Y, L, α, β, and how X is multiplied.
+    """Y, L, α, β, and products with X: what an iteration does not change.
 
     Attributes
     ----------
     Y : csr_array, shape (n, q)
         0/1, float64.
-    laplacian : Smoother or None
+    laplacian : Laplacian or None
         None: L = 0.
     products : Products
     alpha, beta : float
     """
 
     Y: sp.csr_array
-    laplacian: Smoother | None
+    laplacian: Laplacian | None
     products: Products
     alpha: float
     beta: float
@@ -155,8 +155,8 @@ def solve_blockwise(
     ----------
     problem : Problem
     at : Factors
-        Where to start or to go on; changed in place. Rows of B have norm 1, and keep it: (tW, tV, B/t) would otherwise
-        lower the objective with t for ever and leave V and W at 0.
+        The start; changed in place. Rows of B have norm 1, and keep it: otherwise (tW, tV, B/t) would lower the
+        objective as t falls, down to V = 0 and W = 0.
     trace : Trace
         Of the iterations so far; the others are appended.
     rho : float
@@ -189,7 +189,7 @@ def solve_blockwise(
 def solve_fixed(
     problem: Problem, at: Factors, trace: Trace, *, eta: float, tol: float, max_iter: int, save: SaveState
 ) -> None:
-    """Algorithm 1 as printed: one step η for all blocks, B as it comes, `max_iter` iterations.
+    """Algorithm 1 as printed: one step η for all blocks, rows of B of any norm, `max_iter` iterations.
 
     G, H, V and B follow one another, each with the others as they are by then ("one variable is updated while fixing
     the other three"). The rule to stop (Eq. 15) has no absolute value and would end every run at its first iteration
@@ -263,8 +263,8 @@ def descend(at: Factors, C: Array, rho: float, steps: int, normal: Callable[[Arr
 def label_step(problem: Problem, at: Factors, F: Array) -> None:
     """One step of V, and one of B, with F = X W.
 
-    The constant of V, 2(1 + α‖BB'‖ + β‖L‖), is that of the row with the most neighbours. Rows are blocks of their own
-    here: L <= 2Z, so that 2(1 + α‖BB'‖ + 2βz_i) is enough for row i, and the others need not wait for it.
+    The Lipschitz constant of all of V, 2(1 + α‖BB'‖ + β‖L‖), is that of the row with the largest degree. Every row has
+    its own here: since 2Z − L is positive semidefinite, 2(1 + α‖BB'‖ + 2βz_i) is enough for row i.
     """
     own = np.asarray(1.0 + problem.alpha * _largest(at.B @ at.B.T))
     if problem.laplacian is not None:
@@ -274,7 +274,7 @@ def label_step(problem: Problem, at: Factors, F: Array) -> None:
     VV, VY = problem.label_products(at.V)
     constant = _largest(VV)
     if problem.alpha and constant > 0:
-        # α is in the gradient and in its constant.
+        # α cancels: it is a factor of the gradient and of its constant.
         at.B = unit_rows(at.B - (VV @ at.B - VY) / constant)
 
 

@@ -1,4 +1,4 @@
-"""Preconditioned conjugate gradients for several right-hand sides at once, each with its own step and its own end.
+"""Preconditioned conjugate gradients for several right-hand sides at once, each with its own step and stopping test.
 
 The columns are independent systems that share the cost of one application of the operator, which may be a reading of
 the data. M. R. Hestenes, E. Stiefel, "Methods of conjugate gradients for solving linear systems", Journal of Research
@@ -34,12 +34,11 @@ class Solution:
     iterations : int
         Applications of the operator after the one that gave the first residual.
     residuals : float64 array, shape (c,)
-        ‖b − A x‖ / ‖b‖ of every column, as the recurrence has it; 0 for b = 0. One number, as for the two that
-        follow, where all columns were solved for single_system.
+        ‖b − A x‖ / ‖b‖ of every column, by the recurrence; 0 for b = 0. With `single_system` this, `converged` and
+        `broke_down` have shape (1,).
     converged : bool array, shape (c,)
     broke_down : bool array, shape (c,)
-        Columns that met a direction along which A is not positive: A is singular there, or not positive definite.
-        Their x is the last one before.
+        Columns that stopped at a direction p with p'Ap <= 0: A is singular or not positive definite.
     """
 
     x: Array
@@ -115,7 +114,7 @@ def conjugate_gradients(
         R[:, np.broadcast_to(size == 0, (c,))] = 0.0
     residuals = np.sqrt(dots(R, R))
     broke_down = np.zeros(len(size), dtype=bool)
-    # Systems that go on, and their columns: R, Z and P hold those alone.
+    # Systems that have not converged, and their columns; R, Z and P hold these alone.
     active = np.flatnonzero(residuals > limit)
     columns = whole if single_system else active
     R = R[:, columns]
@@ -127,7 +126,7 @@ def conjugate_gradients(
         iterations += 1
         curvature = dots(P, AP)
         _require_finite(curvature, "a product of the operator")
-        # A direction that A turns into nothing: beyond it there are only other solutions, or none.
+        # Along other directions the quadratic has no minimum: the system stops with the x that it has.
         good = (curvature > 0) & (rz > 0)
         step = np.where(good, rz, 0.0) / np.where(good, curvature, 1.0)
         x[:, columns] += P * step

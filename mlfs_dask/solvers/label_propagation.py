@@ -1,8 +1,8 @@
 """Labels predicted for all rows at once: (θL + H) F + K∘(F − Y) + μFL_p = HXW, by conjugate gradients.
 
 L is the Laplacian of a sparse graph on rows, H centres, K marks the known entries and L_p is the Laplacian of a small
-graph on labels (Y. Huang et al., Access-MFS, Eq. 17). Nothing n × n is formed and X is not read. Where rows are known
-as a whole the eigenvectors of L_p take the labels apart; else all labels are solved for together.
+graph on labels (Y. Huang et al., Access-MFS, Eq. 17). Nothing n × n is formed and X is not read. Where every row is
+known in all labels or in none, the eigenvectors of L_p decouple the labels; else all labels form one system.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from mlfs_dask import runtime
 from mlfs_dask.solvers import conjugate_gradients as cg
-from mlfs_dask.solvers.laplacian import Smoother
+from mlfs_dask.solvers.laplacian import Laplacian
 
 Array = NDArray[np.float64]
 
-#: Arrays of shape (n, q) that `propagate_labels` holds beside its arguments: those of the solver, C and F in the
+#: Arrays of shape (n, q) that `propagate_labels` holds besides its arguments: those of the solver, C and F in the
 #: eigenvectors of L_p, and two in the operator.
 ROW_MATRICES = cg.MATRICES + 4
 
@@ -38,7 +38,7 @@ def propagate_labels(
     target: Array,
     known: NDArray[np.bool_],
     *,
-    laplacian: Smoother | None,
+    laplacian: Laplacian | None,
     theta: float,
     label_laplacian: Array | None,
     mu: float,
@@ -49,12 +49,12 @@ def propagate_labels(
     Parameters
     ----------
     F : float64 array, shape (n, q)
-        Where to start.
+        The start.
     target : float64 array, shape (n, q)
         C = HXW + K∘Y.
     known : bool array, shape (n, 1) or (n, q)
         K: by rows, or by entries.
-    laplacian : Smoother, optional
+    laplacian : Laplacian, optional
         L of the rows; None for 0.
     theta : float
     label_laplacian : float64 array, shape (q, q), optional

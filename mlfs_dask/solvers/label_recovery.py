@@ -17,7 +17,7 @@ from mlfs_dask.solvers import conjugate_gradients as cg
 
 Array = NDArray[np.float64]
 
-#: Arrays of shape (n, q) that `recover_labels` holds beside its arguments: those of the solver, start, right-hand side
+#: Arrays of shape (n, q) that `recover_labels` holds besides its arguments: those of the solver, start, right-hand side
 #: and result, and two in the operator.
 ROW_MATRICES = cg.MATRICES + 5
 
@@ -91,10 +91,10 @@ def recover_labels(
     """
     chosen = np.flatnonzero(free.any(axis=0))
     if not len(chosen) or (alpha == 0 and fitted is None):
-        return Recovery(Y, 0, 0.0)  # nothing is free, or nothing says what it should be
+        return Recovery(Y, 0, 0.0)  # no entry is free, or the objective depends on none
     weights = s[:, np.newaxis]
     diagonal = weights + alpha * reconstruction.diagonal[:, np.newaxis]
-    # A row without weight and neighbours ties nothing down: its entries stay what they are.
+    # A row without weight and neighbours is in no term of the objective: its entries stay as they are.
     inverse = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0)
     mask, start = free[:, chosen], Y[:, chosen]
     right = -alpha * reconstruction.normal(np.where(mask, 0.0, start))

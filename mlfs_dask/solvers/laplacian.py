@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
@@ -13,17 +11,6 @@ from mlfs_dask.blocks.heat_kernel import degrees
 Array = NDArray[np.float64]
 
 
-class Smoother(Protocol):
-    """A Laplacian on rows, by products."""
-
-    @property
-    def degrees(self) -> Array:
-        """Its diagonal, shape (n,)."""
-
-    def product(self, V: Array) -> Array:
-        """L V, shape (n, c)."""
-
-
 class Laplacian:
     """L = Z − S, Z holding the sums of the rows of S.
 
@@ -31,6 +18,11 @@ class Laplacian:
     ----------
     graph : csr_array, shape (n, n)
         S, symmetric.
+
+    Attributes
+    ----------
+    degrees : float64 array, shape (n,)
+        Diagonal of Z.
 
     Examples
     --------

@@ -54,7 +54,7 @@ class LowRankPlusDiagonal:
         return replace(self, c=factor * self.c, e=factor * self.e)
 
     def add_to_diagonal(self, value: float) -> LowRankPlusDiagonal:
-        """The matrix with a number more at every place of the diagonal."""
+        """The matrix plus `value` times the identity."""
         return replace(self, e=self.e + value)
 
     def principal_submatrix(self, rows: NDArray[np.intp]) -> LowRankPlusDiagonal:
@@ -67,7 +67,7 @@ class LowRankPlusDiagonal:
         return float(self.c @ self.F.sum(axis=0) ** 2 + self.e.sum()) / d**2
 
     def eigenvalue_bound(self) -> float:
-        """A number that the size of no eigenvalue exceeds.
+        """An upper bound of |λ| over the eigenvalues λ.
 
         The largest of F diag(|c|) F', which is that of an r x r matrix, and the largest of diag(e). Sums of rows would
         bound them too, but only where no entry is negative.

@@ -127,7 +127,7 @@ def solve_corrected(
     beta = beta * radius
     largest = float(row_norms(C).max())
     lambda_ = lambda_ * largest
-    nothing = _RESOLUTION * largest * tau  # weights below it are on their way to zero
+    nothing = _RESOLUTION * largest * tau  # a W of no larger norm counts as zero
 
     W = np.zeros((d, q))
     # Algorithm 1 starts V from 1/d. Columns of W belong to eigenvectors, whose signs are arbitrary, and a start
@@ -221,7 +221,7 @@ def solve_published(
     Returns
     -------
     Solution
-        `converged` tells that ‖ΔW‖ came under `tol`, which is no more than that.
+        `converged` says only that ‖ΔW‖ fell below `tol`.
     """
     q, d = A.shape
     k = int(mask.sum())

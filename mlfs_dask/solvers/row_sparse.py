@@ -1,9 +1,9 @@
 """Row-sparse least squares by reweighting: min tr(P'GP) − 2 tr(P'B) + β Σ (√(‖pⁱ‖² + ε²) − ε), G = X'SX, B = X'SY.
 
 Every step replaces the penalty by a quadratic that touches it from above, β Σ ‖pⁱ‖²/tⁱ with tⁱ = 2√(‖pⁱ‖² + ε²), so
-that no step raises the objective, however loosely it is solved. ε keeps a row that goes to zero moving: it ends in
-proportion to its gradient instead of dying out, and rows near zero still have an order. F. Nie, H. Huang, X. Cai,
-C. Ding, "Efficient and robust feature selection via joint ℓ2,1-norms minimization", NIPS 23 (2010) 1813-1821.
+that no step raises the objective, however loosely it is solved. With ε > 0 a row that goes to zero ends proportional to
+its gradient, not at zero: rows near zero still have an order. F. Nie, H. Huang, X. Cai, C. Ding, "Efficient and robust
+feature selection via joint ℓ2,1-norms minimization", NIPS 23 (2010) 1813-1821.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Array = NDArray[np.float64]
 #: ε relative to the root mean square of the row norms of the first P.
 SMOOTHING = 1e-6
 
-#: Rows are weak whose part of M has a trace up to this fraction of β.
+#: Largest trace, as a fraction of β, of diag(√t) G diag(√t) in the rows that count as weak.
 _WEAK = 0.01
 
-#: Relative change at which turns of strong and weak rows have settled, and the maximum number of turns.
+#: Relative change at which the alternation of strong and weak rows has converged, and its maximum number of rounds.
 _SETTLED = 1e-8
 _TURNS = 12
 
-#: Arrays of shape (d, d) that `solve_gram` holds beside G.
+#: Arrays of shape (d, d) that `solve_gram` holds besides G.
 SQUARE_MATRICES = 2
 
 #: Arrays of shape (d, c) that `solve_products` holds.
@@ -74,8 +74,8 @@ def penalty(P: Array, epsilon: float) -> float:
 def solve_gram(G: Array, B: Array, beta: float, t: Array, *, start: Array | None = None) -> Step:
     """(G + β diag(1/t))⁻¹ B by a factorisation; rows of t = 0 are zero.
 
-    As rows of P go to zero, so does their t, and they have ever less to do with the others. Only the others are
-    factorised then; the rest follows by corrections, of which two or three are enough.
+    As rows of P go to zero, so do their t and their coupling with the others. Where most rows are such weak ones, only
+    the strong rows are factorised, and the two groups are solved for alternately; two or three rounds are enough.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def solve_gram(G: Array, B: Array, beta: float, t: Array, *, start: Array | None
         Where it is 0, or next to it, and G is singular, P is the shortest solution.
     t : float64 array, shape (d,)
     start : float64 array, shape (d, c), optional
-        The P of before, from which corrections start.
+        The last P, from which the alternation starts.
 
     Examples
     --------
@@ -95,7 +95,7 @@ def solve_gram(G: Array, B: Array, beta: float, t: Array, *, start: Array | None
     """
     root = np.sqrt(t) if beta > 0 else np.ones_like(t)
     if beta > 0:
-        # The trace of the weak rows' part of M − β, which bounds its norm.
+        # The trace of the weak rows' part of diag(√t) G diag(√t) bounds its norm.
         strength = t * np.diag(G) / beta
         order = np.argsort(strength, kind="stable")
         weak = order[np.cumsum(strength[order]) <= _WEAK]
@@ -126,7 +126,7 @@ def _cholesky_factor(M: Array) -> tuple[Array, bool] | None:
         factor = linalg.cho_factor(M, lower=True, check_finite=False)
     except linalg.LinAlgError:
         return None
-    # A factor whose diagonal spans all digits solves nothing; LAPACK does not mind.
+    # LAPACK also returns a factor of a nearly singular M, whose solutions would have no correct digits.
     diagonal = np.abs(np.diag(factor[0]))
     return None if diagonal.min(initial=1.0) < 1e-7 * diagonal.max(initial=1.0) else (factor[0], True)
 
@@ -134,7 +134,7 @@ def _cholesky_factor(M: Array) -> tuple[Array, bool] | None:
 def _solve_strong(
     G: Array, B: Array, beta: float, root: Array, weak: NDArray[np.intp], start: Array | None
 ) -> Array | None:
-    """The solution by turns of the strong rows, exactly, and of the weak ones; None if turns do not settle."""
+    """The solution by alternating strong rows (factorised) and weak ones (fixed-point step); None if that fails."""
     strong = np.setdiff1d(np.arange(len(root)), weak, assume_unique=True)
     across = G[:, strong]
     square = across[strong]
@@ -178,7 +178,7 @@ def solve_products(
     B, beta, t
         As in `solve_gram`.
     start : float64 array, shape (d, c)
-        The P of before.
+        The last P.
     diagonal : float64 array, shape (d,)
         About the diagonal of G; for the preconditioner.
     tol : float

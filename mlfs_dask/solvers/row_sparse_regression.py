@@ -1,4 +1,4 @@
-"""The P-step of SMFS: row-sparse weighted least squares that goes on from its last solution as the labels move.
+"""The P-step of SMFS: row-sparse weighted least squares, warm-started as the labels change.
 
 min tr(P'GP) − 2 tr(P'B) + β ‖P‖_{2,1} with G = X'SX and B = X'SY (Xu & Zhao 2020, Eqs. 9 and 10). G is a matrix, or
 known by products, each of which may be a reading of X, and entry by entry for some features at a time.
@@ -25,8 +25,8 @@ BETA_FRACTION = 0.1
 INNER_ITERATIONS = 10
 INNER_TOL = 0.01
 
-#: Relative residual of the conjugate gradients of a P-step without X'SX, and their maximum number of steps. Every step
-#: lowers the objective; the residual has to be smaller as the objective settles.
+#: Relative residual of the conjugate gradients of the first P-step without X'SX, which `tighten` lowers for later ones,
+#: and the maximum number of steps of each, all of which lower the objective.
 FEATURE_TOL = 1e-2
 FEATURE_STEPS = 5
 
@@ -35,7 +35,7 @@ SET_FEATURES = 2048
 
 
 class RowSparseRegression:
-    """P, and how it follows B.
+    """P for a B that changes from one P-step to the next.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ class RowSparseRegression:
     beta : float, optional
         By default `BETA_FRACTION` of the least value at which P is 0.
     inner_iterations : int, optional
-        Reweightings of a P-step; by default as many as change P by 1 %, 10 at most, and one where they are not cheap.
+        Reweightings of a P-step; by default as many as change P by 1 %, 10 at most, and one where each reads X.
     gram : float64 array, shape (d, d), optional
         G. Without it the others are needed.
     diagonal : float64 array, shape (d,), optional
@@ -110,7 +110,7 @@ class RowSparseRegression:
         return self.beta * row_sparse.penalty(self.P, self.epsilon)
 
     def update(self, B: Array) -> int:
-        """P by Eq. 10, D by Eq. 9, in turn; gives how many steps were made."""
+        """P by Eq. 10 and D by Eq. 9 in turn; returns the number of steps."""
         if self._working is not None and self.GP is not None:
             self._working.update_inactive_rows(self.P, self.GP, B, self.beta, self.epsilon)
             assert self._diagonal is not None
@@ -124,8 +124,10 @@ class RowSparseRegression:
                 max_iter=self._inner or INNER_ITERATIONS,
                 tol=INNER_TOL if self._inner is None else None,
             )
-        steps, turns = 0, self._inner or (INNER_ITERATIONS if self._gram is not None else 1)
-        for _ in range(1 if self._working is not None else turns):
+        steps, iterations = 0, self._inner or (INNER_ITERATIONS if self._gram is not None else 1)
+        if self._working is not None:
+            iterations = 1  # P from which the first set is chosen
+        for _ in range(iterations):
             step = self._solve(B)  # Eq. 10
             moved = float(np.linalg.norm(step.P - self.P))
             self.P = step.P
@@ -153,24 +155,24 @@ class RowSparseRegression:
         )
 
     def tighten(self, change: float, tol: float) -> None:
-        """Ask for smaller residuals as the objective settles: one off by r leaves the objective off by about r²."""
+        """Lower the tolerance as the objective converges: a relative residual r leaves it off by about r²."""
         self.tol = min(self.tol, 0.1 * float(np.sqrt(max(change, tol))))
 
     def has_settled(self, tol: float, objective: float) -> bool:
         """Whether an exact P-step would gain no more than `tol` of the objective."""
         if self._working is not None:
-            # Where not all features that matter fit the set, turns go on for as long as they change something.
+            # Where the active features do not all fit in the set, only the change of the objective ends the loop.
             full = len(self._working.rows) == self._working.max_rows
             return self._working.violation <= tol * objective or full
         return self._gram is not None or self.tol <= 0.1 * np.sqrt(tol)
 
     def finish(self, B: Array) -> None:
-        """Features outside of the last set follow from their gradient."""
+        """Set the features outside the last working set from their gradient."""
         if self._working is not None and self.GP is not None:
             self._working.update_inactive_rows(self.P, self.GP, B, self.beta, self.epsilon)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Arrays from which another one goes on."""
+        """Arrays to resume from."""
         numbers = {"beta": self.beta, "epsilon": self.epsilon, "tol": self.tol}
         arrays = {name: np.asarray(value) for name, value in numbers.items()}
         arrays["P"] = self.P

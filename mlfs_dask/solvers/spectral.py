@@ -1,4 +1,4 @@
-"""The largest eigenvalue of a large matrix of which only products are at hand, each of which may read the data.
+"""The largest eigenvalue of a large matrix that is known by its products, each of which may read the data.
 
 Rayleigh-Ritz in the block Krylov space of a drawn start. Y. Saad, "Numerical Methods for Large Eigenvalue Problems",
 revised edition, SIAM 2011, chapter 6.
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import MlfsError
 
-#: Columns of the block: as many as a reading of X hardly notices.
+#: Columns of the block: so few hardly add to the time of a reading of X.
 BLOCK = 16
 
 #: Most products; on real data three to nine are enough.
@@ -25,7 +25,6 @@ def largest_eigenvalue(
     size: int,
     *,
     tol: float = 1e-2,
-    seed: int = 0,
 ) -> float:
     """Largest eigenvalue of a symmetric matrix without negative ones, from above.
 
@@ -37,8 +36,6 @@ def largest_eigenvalue(
         Rows of A.
     tol : float
         Stop when the residual of the Ritz pair is so small a share of its value.
-    seed : int
-        Of the start, one draw after the other for every row of A.
 
     Returns
     -------
@@ -62,7 +59,7 @@ def largest_eigenvalue(
     5.0
     """
     width = min(BLOCK, size)
-    Q = np.linalg.qr(np.random.default_rng(seed).normal(size=(size, width)))[0]
+    Q = np.linalg.qr(np.random.default_rng(0).normal(size=(size, width)))[0]
     basis, images = np.empty((size, 0)), np.empty((size, 0))
     for product in range(1, MAX_PRODUCTS + 1):
         image = operator(Q)
@@ -80,6 +77,6 @@ def largest_eigenvalue(
         if residual <= tol * value or left == 0 or product == MAX_PRODUCTS:
             break
         Q = image[:, :left]
-        for _ in range(2):  # once leaves what rounding put back
+        for _ in range(2):  # a second time, since the first leaves rounding errors
             Q = np.linalg.qr(Q - basis @ (basis.T @ Q))[0]
     return max(value, 0.0) + residual

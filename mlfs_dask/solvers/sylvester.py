@@ -13,7 +13,7 @@ from mlfs_dask.errors import MlfsError
 
 Array = NDArray[np.float64]
 
-#: Arrays of the shape of A that the solver holds beside it: a copy, eigenvectors, and what LAPACK works with.
+#: Arrays of the shape of A that the solver holds besides it: a copy, eigenvectors, and what LAPACK works with.
 SQUARE_MATRICES = 5
 
 

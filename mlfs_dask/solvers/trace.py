@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class LoopTrace:
-    """What happened, iteration by iteration. A method adds lists of its own.
+    """Values of every iteration. A method adds lists of its own.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class LoopTrace:
 
     @property
     def iterations(self) -> int:
-        """How many have been made."""
+        """Number of iterations so far."""
         return len(self.objective)
 
     def report_progress(self, **values: float) -> None:

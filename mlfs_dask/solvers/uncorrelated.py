@@ -19,19 +19,19 @@ from mlfs_dask.solvers import conjugate_gradients as cg
 
 Array = NDArray[np.float64]
 
-#: Arrays of shape (d, d) that `solve_gram` holds beside R: a copy, which becomes the factor.
+#: Arrays of shape (d, d) that `solve_gram` holds besides R: a copy, which becomes the factor.
 SQUARE_MATRICES = 1
 
-#: Arrays of shape (d, q) that `solve_products` holds beside its arguments.
+#: Arrays of shape (d, q) that `solve_products` holds besides its arguments.
 FEATURE_MATRICES = cg.MATRICES + 4
 
-#: Residual, as a share of the right-hand side, above which a loop that solves as it goes on may not end.
+#: Relative residual of the solve for W above which a loop has not converged.
 RESIDUAL_TOL = 1e-3
 
 #: Squared singular values of R^{-1/2}M below this fraction of the largest are zero: the rank of the labels.
 _RANK = 1e-10
 
-#: Eigenvalues of the scaled products of directions below this fraction of the largest: they depend on one another.
+#: Eigenvalues of the scaled Gram matrix of directions below this fraction of the largest are zero: linear dependence.
 _DEPENDENT = 1e-12
 
 
@@ -90,21 +90,21 @@ def solve_gram(R: Array, M: Array) -> Projection:
 def solve_products(
     operator: Callable[[Array], Array],
     M: Array,
-    precondition: Callable[[Array], Array],
+    diagonal: Array,
     *,
     tol: float,
     max_iter: int,
     start: Projection | None = None,
 ) -> Projection:
-    """Find W by conjugate gradients.
+    """Find W by conjugate gradients, preconditioned by the diagonal of R.
 
     Parameters
     ----------
     operator : callable
         R P for any P of shape (d, c).
     M : float64 array, shape (d, q)
-    precondition : callable
-        R⁻¹ P, roughly; symmetric and positive definite.
+    diagonal : float64 array, shape (d,)
+        That of R, or about; features of 0 have W = 0.
     tol : float
         ‖residual‖ / ‖right-hand side‖ of every column.
     max_iter : int
@@ -119,13 +119,14 @@ def solve_products(
     Examples
     --------
     >>> R, M = np.diag([4.0, 1.0]), np.array([[2.0], [0.0]])
-    >>> solve_products(lambda P: R @ P, M, DiagonalPreconditioner(np.diag(R)), tol=1e-12, max_iter=10).W
+    >>> solve_products(lambda P: R @ P, M, np.diag(R), tol=1e-12, max_iter=10).W
     array([[0.5],
            [0. ]])
     """
     _require_finite(M)
+    inverse = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0)[:, np.newaxis]
     if start is None:
-        values, E = _eigenpairs(M.T @ precondition(M))
+        values, E = _eigenpairs(M.T @ (inverse * M))
     else:
         values, E = start.values, start.vectors
     # In these coordinates the columns of M are about orthonormal in R⁻¹: all directions of W are solved for with the
@@ -136,8 +137,8 @@ def solve_products(
     solution = cg.conjugate_gradients(
         lambda P, _: operator(P),
         right,
-        x0=None if start is None else start.W @ E,  # what the solution is as long as R and M stay what they are
-        precondition=lambda residual, _: precondition(residual),
+        x0=None if start is None else start.W @ E,  # the solution, if R and M had not changed
+        precondition=lambda residual, _: inverse * residual,
         tol=tol,
         max_iter=max_iter,
     )
@@ -188,22 +189,6 @@ def cholesky_solver(R: Array) -> Callable[[Array], Array]:
     raise MlfsError("X'X is far from positive semidefinite\n  cure: look for values of X beyond 1e150, and for NaN")
 
 
-class DiagonalPreconditioner:
-    """R⁻¹ by the diagonal of R, or about that; features of 0 get 0.
-
-    Parameters
-    ----------
-    diagonal : float64 array, shape (d,)
-    """
-
-    def __init__(self, diagonal: Array) -> None:
-        inverse = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0)
-        self._inverse = inverse[:, np.newaxis]
-
-    def __call__(self, P: Array) -> Array:
-        return np.asarray(self._inverse * P)
-
-
 def _require_finite(array: Array) -> None:
     if not np.isfinite(array).all():
         raise MlfsError(
@@ -237,7 +222,7 @@ class Smoothing:
 
 
 class GramRegression:
-    """W with X'X at hand: R is an explicit matrix, and every solve a Cholesky factor.
+    """W by a Cholesky factor of R, which is an explicit matrix where X'X is.
 
     Parameters
     ----------
@@ -261,19 +246,19 @@ class GramRegression:
         return solve_gram(R, M)
 
     def state(self) -> dict[str, Array]:
-        """Arrays from which `restore` goes on: none, since every solve is a new one."""
+        """Arrays to resume from: none, since every solve starts anew."""
         return {}
 
     def restore(self, arrays: Mapping[str, Array]) -> None:
-        """Go on from the arrays of `state`."""
+        """Resume from the arrays of `state`."""
 
 
 class SubspaceRegression:
-    """W without X'X: sought in a small space for which products with X'X are known, and which moves with every solve.
+    """W without X'X: a Galerkin projection on a small subspace whose products with X'X are known.
 
-    Each call is one locally optimal step of block conjugate gradients: a Galerkin projection on the last W, its last
-    step and the preconditioned residual (A. V. Knyazev, SIAM Journal on Scientific Computing 23 (2001) 517-541). R and
-    M may change between calls.
+    Each call is one locally optimal step of block conjugate gradients: the subspace is spanned by the last W, its last
+    change and the preconditioned residual (A. V. Knyazev, SIAM Journal on Scientific Computing 23 (2001) 517-541). R
+    and M may change between calls.
 
     Parameters
     ----------
@@ -287,7 +272,7 @@ class SubspaceRegression:
         self.direction: Array | None = None
 
     def solve(self, M: Array, ridge: Array, smoothing: Smoothing, image: Array | None = None) -> Projection:
-        """The best W of the space for R = X'X + diag(ridge) + θ(X'X − X'ZΛ⁻¹Z'X).
+        """The best W of the subspace for R = X'X + diag(ridge) + θ(X'X − X'ZΛ⁻¹Z'X).
 
         Parameters
         ----------
@@ -295,7 +280,7 @@ class SubspaceRegression:
         ridge : float64 array, shape (d,)
         smoothing : Smoothing
         image : float64 array, shape (d, c)
-            X'X times `direction`, which joins the space.
+            X'X times `direction`, which joins the subspace.
 
         Returns
         -------
@@ -340,7 +325,7 @@ class SubspaceRegression:
         return Projection(W, rank, 1, error, values, vectors)
 
     def state(self) -> dict[str, Array]:
-        """Arrays from which `restore` goes on."""
+        """Arrays to resume from."""
         assert self.basis is not None
         assert self.images is not None
         assert self.direction is not None
@@ -352,7 +337,7 @@ class SubspaceRegression:
 
 
 def _solve_dependent(K: Array, right: Array) -> Array:
-    """K⁺ right for a positive semidefinite K of directions that may nearly depend on one another."""
+    """K⁺ right for the positive semidefinite Gram matrix K of directions that may be nearly linearly dependent."""
     diagonal = np.diag(K)
     scale = np.divide(1.0, np.sqrt(np.maximum(diagonal, 0.0)), out=np.zeros_like(diagonal), where=diagonal > 0)
     values, vectors = np.linalg.eigh((K + K.T) / 2 * np.outer(scale, scale))
@@ -365,7 +350,7 @@ def _solve_dependent(K: Array, right: Array) -> Array:
 
 
 class NystromSketch:
-    """The large eigenvalues of X'X, from its product with some random directions, and how it is inverted with them.
+    """Nyström approximation of X'X from its product with random directions, for preconditioning.
 
     Z. Frangella, J. A. Tropp, M. Udell, "Randomized Nyström preconditioning", SIAM Journal on Matrix Analysis and
     Applications 44 (2023) 718-752, doi:10.1137/21M1466244.
@@ -393,14 +378,14 @@ class NystromSketch:
             half = moved @ (vectors[:, kept] / np.sqrt(scale[kept]))
         U, sigma, _ = linalg.svd(half, full_matrices=False, check_finite=False)
         values = np.maximum(sigma**2 - shift, 0.0)
-        #: Mean of the eigenvalues that the sketch does not know.
+        #: Mean of the eigenvalues that are not among those of the sketch.
         self.rest = max((trace - float(values.sum())) / max(d - r, 1), float(np.finfo(np.float64).tiny))
         large = values > self.rest
         self.vectors: Array = U[:, large]
         self.excess: Array = values[large] - self.rest
 
     def precondition(self, residual: Array, ridge: Array, scale: float) -> Array:
-        """(scale · X'X + diag(ridge))⁻¹ residual, as far as the sketch knows X'X."""
+        """(scale · X'X + diag(ridge))⁻¹ residual, X'X being approximated by the sketch."""
         inverse = 1.0 / (scale * self.rest + ridge)[:, np.newaxis]
         first = inverse * residual
         if not len(self.excess):

@@ -2,7 +2,7 @@
 
 min tr(P'GP) − 2 tr(P'B) + β Σ (√(‖pⁱ‖² + ε²) − ε) as in `row_sparse`, G being known by its products and, for rows of a
 set, entry by entry. At the optimum a row is next to zero where 2‖bⁱ − (GP)ⁱ‖ < β, and it is then a function of that
-gradient alone; rows beyond it join the set. A set takes as many readings as it is enlarged, each of which gives many
+gradient alone; rows that violate this join the set. G of the set is read whenever the set changes, and serves many
 steps. R. Tibshirani et al., "Strong rules for discarding predictors in lasso-type problems", Journal of the Royal
 Statistical Society B 74 (2012) 245-266, doi:10.1111/j.1467-9868.2011.01004.x.
 """
@@ -41,10 +41,10 @@ class WorkingSet:
     size : int
         d.
     max_rows : int
-        Most rows in the set. If more are wanted, those that are furthest from their optimum have their turn.
+        Most rows in the set. If more should join, those furthest from stationarity do.
     rows : int array, optional
     inactive : bool array, shape (d,), optional
-        The set to go on with.
+        The set to resume with.
 
     Attributes
     ----------
@@ -53,7 +53,8 @@ class WorkingSet:
     inactive : bool array, shape (d,)
         Rows next to zero, which have a closed form in their gradient.
     violation : float
-        What rows outside the set would have lowered the objective by before the last step, each by itself; about.
+        Estimate of what the rows outside the set, each by itself, could have lowered the objective by before the last
+        step.
     """
 
     def __init__(
@@ -114,7 +115,7 @@ class WorkingSet:
             right = B[self.rows] - (GP[self.rows] - self._G @ P[self.rows])
         rows, G, at = self.rows, self._G, P[self.rows]
         t = row_sparse.weights(at, epsilon)
-        # Rows next to zero would take many steps to get away from there.
+        # With the weight of a row next to zero a joining row would take many steps to grow.
         t[newly_active] = np.sqrt(np.mean(t[~newly_active] ** 2)) if not newly_active.all() else 1.0
 
         def objective(Q: Array) -> float:
@@ -126,10 +127,10 @@ class WorkingSet:
             t = row_sparse.weights(at, epsilon)
             steps += 1
             small = tol is not None and np.linalg.norm(at - before) <= tol * np.linalg.norm(at)
-            # Rows that begin anew may be worse off at first; no step from there on raises the objective.
+            # The new weights of joining rows may raise the objective in the first step; later steps lower it.
             if (small or steps >= max_iter) and (objective(at) <= begun or steps >= 2 * max_iter):
                 break
-        # Rows that leave do so before the next product, which is then that of what stays.
+        # Rows that become inactive get their closed form now, so that the next G P is that of these rows.
         norms, gradient = row_norms(at), right - G @ at
         weak = (norms <= _WEAK * np.sqrt(np.mean(norms**2))) & (2.0 * row_norms(gradient) < _INSIDE * beta)
         at[weak] = _stationary_rows(gradient[weak], beta, epsilon)
@@ -147,7 +148,7 @@ class WorkingSet:
     def _select_rows(
         self, P: Array, gradient: Array, diagonal: Array, beta: float, epsilon: float
     ) -> NDArray[np.bool_]:
-        """Select the next set; gives which of its rows are newly active."""
+        """Select the next set, and return which of its rows are newly active."""
         outside, weak = self._outside(), self.inactive
         relative = 2.0 * row_norms(gradient) / beta
         residual = row_norms(gradient - (beta / row_sparse.weights(P, epsilon))[:, np.newaxis] * P)

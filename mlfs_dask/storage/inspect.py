@@ -2,32 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from mlfs_dask.storage.dataset import Dataset, open_metadata
-
-
-def inspect_store(store: str | Path, *, storage_options: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What `mlfs inspect` shows: sizes, density, labels, kinds, missing values, partitions, bytes, origin.
-
-    Parameters
-    ----------
-    store : path or URL
-    storage_options : mapping, optional
-        For fsspec.
-
-    Raises
-    ------
-    DataError
-        If there is no store, or its metadata cannot be read.
-    """
-    return {"store": str(store), **store_facts(open_metadata(store, storage_options=storage_options))}
+from mlfs_dask.storage.dataset import Dataset
 
 
 def store_facts(dataset: Dataset) -> dict[str, Any]:
-    """The facts of `inspect_store` of an opened store."""
+    """What `mlfs inspect` shows: sizes, density, labels, kinds, missing values, partitions, bytes, origin."""
     schema, n_missing = dataset.schema, dataset.n_missing
     return {
         "n": schema.n,

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlfs_dask.errors import DataError
 from mlfs_dask.storage.access import access_error
 from mlfs_dask.storage.digest import ROOT_KEY, new_hash, root_is_intact
 from mlfs_dask.storage.object_store import open_objects, read_schema
@@ -76,21 +75,3 @@ def verify(store: str | Path, *, storage_options: Mapping[str, Any] | None = Non
         missing=tuple(sorted(expected - present)),
         extra=tuple(sorted(present - expected - {ROOT_KEY})),
     )
-
-
-def describe(verification: Verification) -> str:
-    """One line for each object that is not as it was written."""
-    lines = [f"{key}: differs from what was written" for key in verification.damaged]
-    lines += [f"{key}: missing" for key in verification.missing]
-    lines += [f"{key}: does not belong to the store" for key in verification.extra]
-    return "\n".join(lines)
-
-
-def require_intact(verification: Verification, store: str) -> None:
-    """Raise DataError naming every damaged object."""
-    if not verification.intact:
-        raise DataError(
-            "the store is damaged:\n    " + describe(verification).replace("\n", "\n    "),
-            file=store,
-            cure="restore a copy, or convert the source files again",
-        )

@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse as sp
 
 from mlfs_dask.blocks import neighbours
-from mlfs_dask.blocks.neighbours import NearestRows
+from mlfs_dask.blocks.neighbours import NearestRows, Neighbours
 
 
 def search(X, k, cuts, group=slice(None), *, compiled=False):
@@ -148,3 +148,10 @@ def test_products_in_single_precision_lose_no_neighbour_of_any_size(scale, monke
     double = search(X, 6, [0, 400])
     assert double.indices.tolist() == found.indices.tolist()
     assert double.distances.tobytes() == found.distances.tobytes()
+
+
+def test_a_graph_keeps_neighbours_at_distance_zero():
+    graph = Neighbours(np.array([[2, 1], [0, 2], [0, 1]]), np.array([[0.0, 3.0], [1.0, 2.0], [0.0, 5.0]])).to_csr()
+    assert graph.nnz == 6
+    assert graph.toarray().tolist() == [[0, 3, 0], [1, 0, 2], [0, 5, 0]]
+    assert graph.has_canonical_format

@@ -12,8 +12,6 @@ from scipy import stats
 from mlfs_dask.evaluation.statistics import (
     bonferroni_dunn_difference,
     friedman_test,
-    jaccard_index,
-    kuncheva_index,
     nemenyi_difference,
     paired_t_test,
     rank_methods,
@@ -125,12 +123,12 @@ def test_paired_t_test_at_its_limits(a: list[float], b: list[float], p_value: fl
 
 def test_kuncheva_by_hand() -> None:
     # d = 10, k = 4, r = 3: (30 − 16) / 24
-    assert kuncheva_index([0, 1, 2, 3], [1, 2, 3, 4], 10) == pytest.approx(14 / 24)
-    assert kuncheva_index([0, 1], [0, 1], 10) == 1.0
-    assert kuncheva_index([0, 1], [2, 3], 4) == -1.0
-    assert math.isnan(kuncheva_index([0, 1], [0, 1], 2))
+    assert stability([[0, 1, 2, 3], [1, 2, 3, 4]], 10).kuncheva == pytest.approx(14 / 24)
+    assert stability([[0, 1], [0, 1]], 10).kuncheva == 1.0
+    assert stability([[0, 1], [2, 3]], 4).kuncheva == -1.0
+    assert math.isnan(stability([[0, 1], [0, 1]], 2).kuncheva)
     with pytest.raises(ValueError, match="equal size, came 2 and 1"):
-        kuncheva_index([0, 1], [0], 4)
+        stability([[0, 1], [0]], 4)
 
 
 def test_kuncheva_of_random_sets_is_nothing_on_average() -> None:
@@ -142,19 +140,17 @@ def test_kuncheva_of_random_sets_is_nothing_on_average() -> None:
 
 
 def test_jaccard_by_hand() -> None:
-    assert jaccard_index([1, 2, 3], [2, 3, 4]) == 0.5
-    assert math.isnan(jaccard_index([], []))
+    assert stability([[1, 2, 3], [2, 3, 4]], 10).jaccard == 0.5
+    assert math.isnan(stability([[], []], 10).jaccard)
 
 
 def test_stability_is_the_mean_over_pairs() -> None:
     random = np.random.default_rng(3)
     sets = [random.choice(20, 6, replace=False).tolist() for _ in range(5)]
     found = stability(sets, 20)
-    pairs = list(itertools.combinations(sets, 2))
-    assert found.kuncheva == pytest.approx(np.mean([kuncheva_index(a, b, 20) for a, b in pairs]))
-    assert found.jaccard == pytest.approx(np.mean([jaccard_index(a, b) for a, b in pairs]))
-    with pytest.raises(ValueError, match="equal size, came 2 and 1"):
-        stability([[0, 1], [1]], 4)
+    common = [len({*a} & {*b}) for a, b in itertools.combinations(sets, 2)]
+    assert found.kuncheva == pytest.approx(np.mean([(r * 20 - 36) / (6 * 14) for r in common]))
+    assert found.jaccard == pytest.approx(np.mean([r / (12 - r) for r in common]))
 
 
 def test_stability_needs_two_sets() -> None:

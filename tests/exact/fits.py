@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-
 import numpy as np
 import pytest
 from scipy import sparse as sp
@@ -12,7 +10,6 @@ from mlfs_dask.blocks.moments import add_zeros, moments_block
 from mlfs_dask.checkpoints import Folder, job, keep_checkpoints
 from mlfs_dask.exact import access_mfs, mfsir, smfs
 from mlfs_dask.runtime import progress_to
-from tests.conftest import data_folder
 
 MFSIR = {
     "alpha": 1.0,
@@ -111,16 +108,3 @@ def interrupted_and_resumed(fit, tmp_path, after):
         found = fit()
     assert next(event["number"] for event in events if event["kind"] == "step") == after + 1
     return found
-
-
-def real_data(name):
-    """X and Y of a real set of numbers only, or a skip."""
-    path = data_folder() / name / f"{name}.arff"
-    packed = path.with_suffix(".arff.gz")
-    if not (path.exists() or packed.exists()):
-        pytest.skip(f"real data not found: {path} (set MLFS_DATA)")
-    text = path.read_text() if path.exists() else gzip.decompress(packed.read_bytes()).decode()
-    rows = [line.split(",") for line in text.splitlines() if line[:1].isdigit() or line[:1] == "-"]
-    values = np.array(rows, float)
-    q = {"emotions": 6, "yeast": 14}[name]
-    return values[:, :-q], values[:, -q:].astype(np.int8)

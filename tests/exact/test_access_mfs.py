@@ -15,22 +15,10 @@ from mlfs_dask import runtime
 from mlfs_dask.errors import DataError
 from mlfs_dask.exact import access_mfs
 from tests.conftest import data_folder
-from tests.exact.fits import fit_access, interrupted_and_resumed, real_data
+from tests.exact.fits import fit_access, interrupted_and_resumed
+from tests.problems import real_data
+from tests.problems import semi_supervised_problem as problem
 from tests.reference import access_mfs as twin
-
-
-def problem(seed=0, n=70, d=9, q=4, unknown="rows"):
-    """Features 0..q-1 carry a label each; feature d-1 is constant; 60 % of rows, or of entries, are unknown."""
-    rng = np.random.default_rng(seed)
-    Y = (rng.random((n, q)) < 0.4).astype(np.int8)
-    X = rng.normal(size=(n, d)) * (rng.random((n, d)) < 0.8)
-    X[:, :q] += 1.5 * Y
-    X[:, -1] = 4.0
-    if unknown == "rows":
-        Y[rng.random(n) < 0.6] = -1
-    elif unknown == "entries":
-        Y[rng.random((n, q)) < 0.6] = -1
-    return X, Y
 
 
 def assert_equals_twin(X, Y, *, gram_cap=4096, solver_tol=1e-7, max_iter=25, container=np.asarray, **parameters):

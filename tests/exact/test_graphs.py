@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from scipy import sparse as sp
 
+from mlfs_dask.blocks import neighbours
 from mlfs_dask.blocks.forest import float32_scaling, forest_seeds, to_float32
 from mlfs_dask.exact import graphs
-from mlfs_dask.exact.graphs import Neighbours, least_mass_rows, nearest_rows
+from mlfs_dask.exact.graphs import least_mass_rows, nearest_rows
 from tests.reference.smfs import grow_trees, isolation_masses
 
 
@@ -40,7 +41,7 @@ def test_nearest_rows_are_those_of_all_distances(container, monkeypatch):
 def test_the_compiled_search_of_sparse_rows_gives_the_same(monkeypatch):
     X = sp.csr_array(problem(n=90))
     expected = nearest_rows(X, 5)
-    monkeypatch.setattr(graphs, "COMPILED_PAIRS", 0)
+    monkeypatch.setattr(neighbours, "COMPILED_PAIRS", 0)
     found = nearest_rows(X, 5)
     assert found.indices.tolist() == expected.indices.tolist()
     assert found.distances == pytest.approx(expected.distances)
@@ -56,13 +57,6 @@ def test_few_rows_have_few_neighbours(n):
     X = problem(n=n)
     assert nearest_rows(X, 5).indices.shape == (n, n - 1)
     assert least_mass_rows(X, 5, n_trees=3, max_samples=8, seed=0).neighbours.indices.shape == (n, n - 1)
-
-
-def test_a_graph_keeps_neighbours_at_distance_zero():
-    graph = Neighbours(np.array([[2, 1], [0, 2], [0, 1]]), np.array([[0.0, 3.0], [1.0, 2.0], [0.0, 5.0]])).to_csr()
-    assert graph.nnz == 6
-    assert graph.toarray().tolist() == [[0, 3, 0], [1, 0, 2], [0, 5, 0]]
-    assert graph.has_canonical_format
 
 
 @pytest.mark.parametrize("container", [np.asarray, sp.csr_array])

@@ -12,19 +12,10 @@ from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.exact import mfsir
-from tests.exact.fits import fit_mfsir, interrupted_and_resumed, real_data
+from tests.exact.fits import fit_mfsir, interrupted_and_resumed
+from tests.problems import labelled_problem as problem
+from tests.problems import real_data
 from tests.reference import mfsir as twin
-
-
-def problem(seed=0, n=80, d=9, q=4):
-    """Features 0..q-1 carry a label each; feature d-1 is constant."""
-    rng = np.random.default_rng(seed)
-    Y = (rng.random((n, q)) < rng.uniform(0.15, 0.6, q)).astype(np.int8)
-    Y[0, 0] = 1
-    X = rng.normal(size=(n, d)) * (rng.random((n, d)) < 0.7)
-    X[:, :q] += 1.5 * Y
-    X[:, -1] = 4.0
-    return X, Y
 
 
 @pytest.fixture(scope="module")

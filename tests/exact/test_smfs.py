@@ -15,22 +15,12 @@ from mlfs_dask.exact import smfs
 from mlfs_dask.exact.graphs import least_mass_rows
 from mlfs_dask.exact.smfs import density_structure
 from mlfs_dask.solvers import row_sparse_regression
-from tests.exact.fits import fit_smfs, interrupted_and_resumed, real_data
+from tests.exact.fits import fit_smfs, interrupted_and_resumed
+from tests.problems import problem_with_equal_rows as problem
+from tests.problems import real_data
 from tests.reference import smfs as twin
 
 SMALL = {"n_neighbors": 5, "n_trees": 12, "max_samples": 32}
-
-
-def problem(seed=0, n=70, d=8, q=3):
-    """Feature j < q carries label j; feature d - 1 is constant, and rows 3 and 4 are equal."""
-    rng = np.random.default_rng(seed)
-    Y = (rng.random((n, q)) < rng.uniform(0.2, 0.6, q)).astype(np.int8)
-    Y[0] = 1
-    X = rng.normal(size=(n, d)) * (rng.random((n, d)) < 0.7)
-    X[:, :q] += 2 * Y
-    X[:, -1] = 4.0
-    X[4] = X[3]
-    return X, Y
 
 
 def hidden(Y, seed=0, *, rows=0.5, entries=0.3):

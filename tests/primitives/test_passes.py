@@ -44,10 +44,6 @@ class ColumnSums(Statistic):
     def state_bytes(self):
         return 8 * (self.d + self.q)
 
-    @property
-    def result_bytes(self):
-        return self.state_bytes
-
     def scratch_bytes(self, profile):
         return profile.block_bytes + self.scratch
 

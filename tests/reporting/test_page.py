@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mlfs_dask.diagnostics import diagnose
+from mlfs_dask.diagnostics import describe
 from mlfs_dask.errors import UsageError
 from mlfs_dask.reporting.page import report
 from mlfs_dask.results import read_run
@@ -163,9 +163,9 @@ def test_a_score_of_two_scales_says_so(text: str) -> None:
     assert "of 3 features the residual in the loop (Eq. 14); of 2 features the fit of each alone (Eq. 1); of 1 " in text
 
 
-def test_redundancy_and_residual_are_those_of_diagnose(text: str, folders: Folders) -> None:
+def test_redundancy_and_residual_are_those_of_describe(text: str, folders: Folders) -> None:
     run = read_run(str(folders.runs[0]))
-    (found,) = diagnose(open_dataset(folders.store), selections=[run.ranking[: run.k]])
+    (found,) = describe(open_dataset(folders.store), selections=[run.ranking[: run.k]]).sets
     section = text[text.index('id="labels"') :]
     cells = re.findall(r'data-value="([^"]*)"', section[: section.index("</tr>", section.index("<tbody>"))])
     assert cells == ["elc", "tiny", "3", str(found.redundancy), str(found.residual_correlation)]
@@ -204,7 +204,7 @@ def test_runs_on_parts_of_a_store_are_shown_with_these(folders: Folders, tmp_pat
     section = text[text.index('id="labels"') :]
     for part, place in zip(parts, runs, strict=True):
         run = read_run(str(place))
-        (found,) = diagnose(open_dataset(folders.store).subset(**part), selections=[run.ranking[: run.k]])
+        (found,) = describe(open_dataset(folders.store).subset(**part), selections=[run.ranking[: run.k]]).sets
         assert f'data-value="{found.redundancy}"' in section
     shared = [name for name in read_run(str(runs[0])).feature_names[:3] if name in "near noise"]
     assert shared

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import dask.array as da
 import numpy as np
+import pytest
 import sparse
 from hypothesis import strategies as st
 from scipy import sparse as sp
@@ -42,6 +43,13 @@ def quiet(selector, X, Y=None):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return selector.fit(X, Y)
+
+
+def check(found, wanted, near=NEAR):
+    """Scores and objective are those of a twin, which gives them first and next to last."""
+    scores, *_, objective, _ = wanted
+    assert found.report_.objective == pytest.approx(objective, rel=near["rel"], abs=near["abs"] * objective[0])
+    assert found.scores_ == pytest.approx(scores, rel=near["rel"], abs=near["abs"] * scores.max(initial=1e-300))
 
 
 def cuts(draw, total):

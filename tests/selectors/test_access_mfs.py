@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 
 import numpy as np
 import pytest
@@ -13,27 +12,8 @@ from mlfs_dask import runtime
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.exact import access_mfs as exact_form
 from mlfs_dask.selectors.access_mfs import AccessMFS
-
-
-def problem(seed=0, n=70, d=9, q=4, unknown="rows"):
-    """Features 0..q-1 carry a label each; feature d-1 is constant; 60 % of rows, or of entries, are unknown."""
-    rng = np.random.default_rng(seed)
-    Y = (rng.random((n, q)) < 0.4).astype(np.int8)
-    X = rng.normal(size=(n, d)) * (rng.random((n, d)) < 0.8)
-    X[:, :q] += 1.5 * Y
-    X[:, -1] = 4.0
-    if unknown == "rows":
-        Y[rng.random(n) < 0.6] = -1
-    elif unknown == "entries":
-        Y[rng.random((n, q)) < 0.6] = -1
-    return X, Y
-
-
-def quiet(selector, X, Y):
-    """Fitted, whether or not its few iterations were enough."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return selector.fit(X, Y)
+from tests.problems import quiet
+from tests.problems import semi_supervised_problem as problem
 
 
 @pytest.mark.parametrize("graph", ["exact", "anchors"])

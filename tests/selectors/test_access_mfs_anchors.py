@@ -14,7 +14,7 @@ from mlfs_dask.selectors.access_mfs import AccessMFS
 from tests.reference import access_mfs as exact_twin
 from tests.reference import access_mfs_anchors as twin
 from tests.reference.anchors import means_of_rows, spread
-from tests.selectors.anchored import NEAR, hide, problem, quiet
+from tests.selectors.anchored import check, hide, problem, quiet
 
 #: Parameters of the selector that the twin does not take.
 OURS = ("n_anchors", "random_state", "standardise")
@@ -39,12 +39,6 @@ def expected(X, Y, *, sparse=False, **parameters):
         scale=parameters.get("standardise", True),
         **{"max_iter": ITERATIONS, "tol": 0.0} | given,
     )
-
-
-def check(found, wanted, near=NEAR):
-    scores, _, objective, _ = wanted
-    assert found.report_.objective == pytest.approx(objective, rel=near["rel"], abs=near["abs"] * objective[0])
-    assert found.scores_ == pytest.approx(scores, rel=near["rel"], abs=near["abs"] * scores.max(initial=1e-300))
 
 
 PARAMETERS = {

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from scipy import sparse as sp
 
 from mlfs_dask import caching, convert, open_dataset, runtime
+from mlfs_dask.blocks import neighbours
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.primitives.counts import ContingencyCounts
@@ -198,7 +199,7 @@ def test_the_second_judge_is_ten_nearest_rows(form, monkeypatch):
     expected = [(Y[np.argsort(row)[:10]].sum(axis=0) + Y.mean(axis=0)) / 11 for row in distances]
     data = form(X), sp.csr_array(Y), form(new), current_resources()
     assert neighbour_scores(*data) == pytest.approx(np.array(expected), rel=1e-12)
-    monkeypatch.setattr(auto, "COMPILED_PAIRS", 0)
+    monkeypatch.setattr(neighbours, "COMPILED_PAIRS", 0)
     assert neighbour_scores(*data) == pytest.approx(np.array(expected), rel=1e-12)
 
 

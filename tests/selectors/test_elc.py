@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import dask.array as da
 import numpy as np
@@ -19,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from mlfs_dask import runtime
 from mlfs_dask.blocks.label_space import standardised_products
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.diagnostics import diagnose
+from mlfs_dask.diagnostics import describe
 from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, UsageError
 from mlfs_dask.primitives import products
 from mlfs_dask.primitives.row_sources import ArrayRows
@@ -27,31 +25,16 @@ from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.costs import MESSAGE_COPIES
 from mlfs_dask.selectors.elc import ELC, label_factor, screen_scores
 from tests.conftest import published
+from tests.problems import labelled_problem as problem
+from tests.problems import real_data
 from tests.reference import elc as twin
 
 PARAMETERS = {"published": {"lambda_": 1e-3, "beta": 1e8}, "corrected": {}, "screen": {}}
 
 
-def problem(seed=0, n=80, d=9, q=4):
-    """Features 0..q-1 carry a label each; feature d-1 is constant."""
-    rng = np.random.default_rng(seed)
-    Y = (rng.random((n, q)) < rng.uniform(0.15, 0.6, q)).astype(np.int8)
-    Y[0, 0] = 1
-    X = rng.normal(size=(n, d)) * (rng.random((n, d)) < 0.7)
-    X[:, :q] += 1.5 * Y
-    X[:, -1] = 4.0
-    return X, Y
-
-
 @pytest.fixture(scope="module")
 def emotions():
-    """X (593, 72) and Y (593, 6) of the real set, as its file has them."""
-    folder = Path(os.environ.get("MLFS_DATA") or Path(__file__).parents[3] / "shared/data") / "emotions"
-    if not folder.is_dir():
-        pytest.skip(f"real data not found: {folder} (set MLFS_DATA)")
-    lines = (folder / "emotions.arff").read_text().splitlines()
-    values = np.array([line.split(",") for line in lines if line[:1].isdigit() or line[:1] == "-"], float)
-    return values[:, :72], values[:, 72:].astype(np.int8)
+    return real_data("emotions")
 
 
 @pytest.fixture(scope="module")
@@ -214,7 +197,7 @@ def test_diagnostics_of_the_record_equal_the_twin():
     chosen = np.flatnonzero(found.support_).tolist()
     assert found.report_.extra["redundancy"] == pytest.approx(twin.redundancy(X, Y, chosen))
     assert found.report_.extra["residual_correlation"] == pytest.approx(twin.residual_correlation(X, Y, chosen))
-    (same, other) = diagnose(X, Y, selections=[found.support_, [0, 1]])
+    (same, other) = describe(X, Y, selections=[found.support_, [0, 1]]).sets
     assert same.redundancy == pytest.approx(found.report_.extra["redundancy"])
     assert other.residual_correlation == pytest.approx(twin.residual_correlation(X, Y, [0, 1]))
     assert ELC(1).fit(X, Y).report_.extra["redundancy"] is None

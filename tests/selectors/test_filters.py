@@ -12,6 +12,7 @@ from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.primitives.row_sources import ArrayRows
 from mlfs_dask.selectors import METHODS, get_method
 from tests.conftest import published
+from tests.problems import real_data
 from tests.reference import filters as twins
 
 #: Every filter with parameters, and its twin with the same.
@@ -108,30 +109,23 @@ def test_where_nothing_can_be_told_a_warning_says_why(method):
         get_method(method)(1).fit(np.full((len(Y), 2), 3.0), Y)
 
 
-def emotions(data_set):
-    """(X, Y) of the real set."""
-    lines = (data_set("emotions") / "emotions.arff").read_text().splitlines()
-    values = np.array([line.split(",") for line in lines if line[:1].isdigit() or line[:1] == "-"], float)
-    return values[:, :72], values[:, 72:]
-
-
-def test_ela_chi_equals_the_program_of_others(data_set):
+def test_ela_chi_equals_the_program_of_others():
     expected = published("ela_chi")["scores"]
-    X, Y = emotions(data_set)
+    X, Y = real_data("emotions")
     assert get_method("ela-chi")(10).fit(X, Y).scores_ == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("chosen", [1, 6])
-def test_fimf_equals_the_authors_program_but_for_what_all_features_share(data_set, chosen):
+def test_fimf_equals_the_authors_program_but_for_what_all_features_share(chosen):
     expected = published("fimf")[f"lc{chosen}_scores"] * np.log(2)  # their logarithms are to base 2
-    X, Y = emotions(data_set)
+    X, Y = real_data("emotions")
     found = get_method("fimf")(10, n_interacting_labels=chosen).fit(X, Y).scores_
     assert found - found[0] == pytest.approx(expected - expected[0], rel=1e-9, abs=1e-12)
 
 
-def test_mddm_equals_the_program_of_others(data_set):
+def test_mddm_equals_the_program_of_others():
     expected = published("mddm")
-    X, Y = emotions(data_set)
+    X, Y = real_data("emotions")
     found = get_method("mddm")(10).fit(X, Y).scores_
     # They divide by n - 1 where features are standardised.
     assert found == pytest.approx(expected["scores"] * np.sqrt(593 / 592), rel=1e-9)

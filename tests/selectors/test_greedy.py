@@ -23,6 +23,7 @@ from mlfs_dask.selectors.label_entropy import LabelEntropy
 from mlfs_dask.selectors.pair_criteria import AMI, D2F, JMI, MDMR, MRMR, PMU, SCLS
 from mlfs_dask.storage.convert import convert_reader
 from tests.conftest import published
+from tests.problems import real_data
 from tests.reference import greedy as twin
 from tests.storage.memory_reader import make_reader
 
@@ -79,14 +80,8 @@ def test_equals_the_plain_twin(name, candidates):
     assert found.report_.passes <= found.report_.plan["passes"]
 
 
-def emotions(data_set):
-    lines = (data_set("emotions") / "emotions.arff").read_text().splitlines()
-    values = np.array([line.split(",") for line in lines if line[:1].isdigit() or line[:1] == "-"], float)
-    return values[:, :72], values[:, 72:]
-
-
-def test_published_programs_on_emotions(data_set):
-    X, Y = emotions(data_set)
+def test_published_programs_on_emotions():
+    X, Y = real_data("emotions")
     expected = published("greedy")
     assert PMU(20).fit(X, Y).ranking_[:20].tolist() == expected["pmu"].tolist()
     # The programs of the others depart from their papers, which their twins show: the criteria differ in that alone.

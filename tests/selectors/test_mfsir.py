@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import warnings
 
 import dask.array as da
 import numpy as np
@@ -15,25 +14,8 @@ from sklearn.exceptions import ConvergenceWarning
 from mlfs_dask import runtime
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.selectors.mfsir import MFSIR
+from tests.problems import labelled_problem as problem
 from tests.reference import mfsir as twin
-
-
-def problem(seed=0, n=80, d=9, q=4):
-    """Features 0..q-1 carry a label each; feature d-1 is constant."""
-    rng = np.random.default_rng(seed)
-    Y = (rng.random((n, q)) < rng.uniform(0.15, 0.6, q)).astype(np.int8)
-    Y[0, 0] = 1
-    X = rng.normal(size=(n, d)) * (rng.random((n, d)) < 0.7)
-    X[:, :q] += 1.5 * Y
-    X[:, -1] = 4.0
-    return X, Y
-
-
-def quiet(selector, X, Y):
-    """Fitted, whether or not its few iterations were enough."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return selector.fit(X, Y)
 
 
 def test_order_of_rows_does_not_matter():

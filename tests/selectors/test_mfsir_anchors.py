@@ -24,7 +24,7 @@ from tests.reference import mfsir as exact_twin
 from tests.reference import mfsir_anchors as twin
 from tests.reference.anchors import means_of_rows
 from tests.reference.elc import standardise
-from tests.selectors.anchored import NEAR, problem, quiet
+from tests.selectors.anchored import check, problem, quiet
 
 #: Parameters of the selector that the twin does not take.
 OURS = ("beta", "n_neighbors", "lambda_", "n_anchors", "gram_cap", "random_state")
@@ -51,12 +51,6 @@ def expected(X, Y, *, sparse=False, **parameters):
     bound = parameters.get("gram_cap", 4096) < d
     given = {name: value for name, value in parameters.items() if name not in OURS}
     return twin.mfsir(X, Y, centres, gamma, **{"weight_steps": 1 if bound else 5, "bound": bound, **given})
-
-
-def check(found, wanted, near=NEAR):
-    scores, objective, _ = wanted
-    assert found.report_.objective == pytest.approx(objective, rel=near["rel"], abs=near["abs"] * objective[0])
-    assert found.scores_ == pytest.approx(scores, rel=near["rel"], abs=near["abs"] * scores.max(initial=1e-300))
 
 
 PARAMETERS = {

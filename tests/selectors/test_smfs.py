@@ -11,20 +11,9 @@ from sklearn.exceptions import ConvergenceWarning
 from mlfs_dask import runtime
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.selectors.smfs import SMFS
+from tests.problems import problem_with_equal_rows as problem
 
 SMALL = {"n_neighbors": 5, "n_trees": 12, "max_samples": 32}
-
-
-def problem(seed=0, n=70, d=8, q=3):
-    """Feature j < q carries label j; feature d - 1 is constant, and rows 3 and 4 are equal."""
-    rng = np.random.default_rng(seed)
-    Y = (rng.random((n, q)) < rng.uniform(0.2, 0.6, q)).astype(np.int8)
-    Y[0] = 1
-    X = rng.normal(size=(n, d)) * (rng.random((n, d)) < 0.7)
-    X[:, :q] += 2 * Y
-    X[:, -1] = 4.0
-    X[4] = X[3]
-    return X, Y
 
 
 def hidden(Y, entries=0.3):

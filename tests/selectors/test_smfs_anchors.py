@@ -12,7 +12,7 @@ from mlfs_dask.blocks.forest import float32_scaling, forest_seeds, to_float32
 from mlfs_dask.selectors.smfs import SMFS
 from tests.reference import smfs_anchors as twin
 from tests.reference.smfs import grow_trees
-from tests.selectors.anchored import NEAR, hide, problem, quiet
+from tests.selectors.anchored import NEAR, check, hide, problem, quiet
 
 #: Parameters of the selector that the twin does not take.
 OURS = ("n_anchors", "random_state", "standardise", "gram_cap", "inner_iterations")
@@ -47,12 +47,6 @@ def expected(X, Y, *, sparse=False, **parameters):
         inner=parameters.get("inner_iterations"),
         **given,
     )
-
-
-def check(found, wanted, near=NEAR):
-    scores, objective, _ = wanted
-    assert found.report_.objective == pytest.approx(objective, rel=near["rel"], abs=near["abs"] * objective[0])
-    assert found.scores_ == pytest.approx(scores, rel=near["rel"], abs=near["abs"] * scores.max(initial=1e-300))
 
 
 PARAMETERS = {

@@ -9,7 +9,6 @@ import pytest
 
 from mlfs_dask.errors import MlfsError
 from mlfs_dask.solvers.uncorrelated import (
-    DiagonalPreconditioner,
     NystromSketch,
     Smoothing,
     SubspaceRegression,
@@ -42,8 +41,7 @@ def dense(R, M):
 
 
 def by_products(R, M, *, tol=1e-11, max_iter=1000, start=None):
-    precondition = DiagonalPreconditioner(np.diag(R))
-    return solve_products(lambda P: R @ P, M, precondition, tol=tol, max_iter=max_iter, start=start)
+    return solve_products(lambda P: R @ P, M, np.diag(R), tol=tol, max_iter=max_iter, start=start)
 
 
 @pytest.mark.parametrize("find", [solve_gram, by_products])

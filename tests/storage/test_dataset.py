@@ -18,9 +18,9 @@ from dask.array.utils import assert_eq
 import mlfs_dask
 from mlfs_dask.errors import DataError, MlfsError
 from mlfs_dask.storage.anndata_encoding import read_vector
-from mlfs_dask.storage.dataset import Dataset, open_dataset
+from mlfs_dask.storage.dataset import Dataset, open_dataset, open_metadata
 from mlfs_dask.storage.digest import seal_root
-from mlfs_dask.storage.inspect import inspect_store
+from mlfs_dask.storage.inspect import store_facts
 from mlfs_dask.storage.object_store import open_objects
 from tests.storage.stores import make_store, sample
 
@@ -108,7 +108,7 @@ def test_facts(tmp_path: Path, form: str) -> None:
 
 def test_inspection(tmp_path: Path) -> None:
     dataset, X, Y = opened(tmp_path, "sparse", partition_bytes=900)
-    facts = inspect_store(tmp_path / "out.zarr")
+    facts = store_facts(open_metadata(tmp_path / "out.zarr"))
     assert json.loads(json.dumps(facts)) == facts
     assert facts["nonzeros"] == np.count_nonzero(X)
     assert facts["density"] == np.count_nonzero(X) / X.size
@@ -174,7 +174,7 @@ def test_small_arrays_are_read_as_zarr_reads_them(tmp_path: Path, monkeypatch: p
 # Refusals
 
 
-@pytest.mark.parametrize("open_it", [open_dataset, inspect_store])
+@pytest.mark.parametrize("open_it", [open_dataset, open_metadata])
 def test_no_such_store(tmp_path: Path, open_it: Any) -> None:
     with pytest.raises(DataError, match=r"nowhere.zarr: there is no such store\n  cure: make a store with"):
         open_it(tmp_path / "nowhere.zarr")
