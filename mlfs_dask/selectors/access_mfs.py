@@ -63,7 +63,7 @@ EPSILON = 1e-8
 SETTLED = 1e-6
 
 #: Cost of a step of conjugate gradients besides its product, for each feature and label, in multiplications of a dense
-#: matrix product. It is many, since the step waits for memory and not for arithmetic.
+#: matrix product.
 STEP_FLOPS = 570
 
 #: Random directions of the sketch of X'X above the Gram cap.

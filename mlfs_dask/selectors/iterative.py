@@ -42,8 +42,7 @@ Array = NDArray[np.float64]
 
 GraphKind: TypeAlias = Literal["anchors", "exact", "auto"]
 
-#: Cost of X v and X'u together for each stored value of a sparse X, in multiplications of a dense matrix product. Two
-#: of them are arithmetic; the others are the time of scattered reads.
+#: Cost of X v and X'u together for each stored value of a sparse X, in multiplications of a dense matrix product.
 SPARSE_PRODUCT_FLOPS = 33
 
 #: Rows up to which "auto" takes the exact graph.

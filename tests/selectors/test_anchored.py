@@ -71,6 +71,18 @@ def test_every_container_and_cut_gives_what_the_twin_gives(form, data):
     module.check(found, module.expected(X.astype(np.float64), Y, **parameters))
 
 
+@pytest.mark.parametrize("share", [0.1, 0.7])
+@pytest.mark.parametrize("method", ["mfsir", "access-mfs", "smfs", "laplacian"])
+def test_dense_and_sparse_rows_of_the_same_values_have_the_same_anchors(method, share):
+    """Of 0/1 features many rows lie equally far from two anchors."""
+    rng = np.random.default_rng(1)
+    X = (rng.random((600, 30)) < share).astype(float)
+    Y = hide((X @ rng.normal(size=(30, 5)) > 0.5).astype(np.int8), "nothing" if method == "mfsir" else "rows")
+    parameters = {} if method == "laplacian" else {"graph": "anchors"}
+    dense, sparse = (quiet(get_method(method)(5, **parameters), rows, Y) for rows in (X, sp.csr_array(X)))
+    assert dense.scores_ == pytest.approx(sparse.scores_, rel=1e-9, abs=1e-10 * sparse.scores_.max())
+
+
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory):
     """Stores of several partitions, by whether X is sparse and by what is unknown."""

@@ -43,7 +43,7 @@ def expected(X, Y, *, sparse=False, **parameters):
     if beta:
         m = min(n, max(8, min(parameters.get("n_anchors", 300), n // 4)))
         centres = place_anchors(points, m, seed)
-        if sparse:  # k-means has rows that are not centred, and sees fewer of their digits
+        if 2 * np.count_nonzero(X) < X.size:  # k-means has rows that are not centred, and sees fewer of their digits
             factor = points.any(axis=0) / np.maximum(X.std(axis=0), 1e-12)
             centres = place_anchors(sp.csr_array(X * factor), m, seed) - X.mean(axis=0) * factor
         width = parameters.get("lambda_", np.sqrt(2.0 * points.any(axis=0).sum()))
