@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: Above the level of everything that is logged.
+LOGS_NOTHING = logging.CRITICAL + 1
+
 DEFAULT_WAIT = runtime.WORKER_WAIT
 """Seconds that a missing scheduler or missing workers are waited for."""
 
@@ -164,6 +167,9 @@ def connect(
 @contextmanager
 def _current(client: Client, wait: float) -> Iterator[None]:
     """Make a client the default one, and its workers ready."""
+    # Of exceptions that nobody has asked for, which it would print as late as at the end of the process.
+    loop: Any = client.loop
+    loop.asyncio_loop.set_exception_handler(_log_exception_of_loop)
     register_sizes()
     with client.as_current(), runtime.waiting_for_workers(wait), _translate_loss(client):
         admission(client).workers()
@@ -323,7 +329,7 @@ def _remote_client(
     if not insecure:
         _require_protection(scheduler)
     _wait_for_listener(scheduler, deadline, wait)
-    with warnings.catch_warnings(), _without_logs_of_dask(), ExitStack() as stack:
+    with warnings.catch_warnings(), _without_logs_of_dask("distributed", "distributed.client"), ExitStack() as stack:
         # `admission` compares the versions and says it in one line.
         warnings.simplefilter("ignore", VersionMismatchWarning)
         try:
@@ -365,11 +371,11 @@ def _wait_for_workers(client: Client, count: int, deadline: float, wait: float) 
 
 
 @contextmanager
-def _without_logs_of_dask() -> Iterator[None]:
+def _without_logs_of_dask(*names: str) -> Iterator[None]:
     """Of a lost connection Dask logs tracebacks; our own message says it. With -vv they are shown."""
-    loggers = [logging.getLogger(name) for name in ("distributed", "distributed.client")]
+    loggers = [logging.getLogger(name) for name in (*names, "tornado.application")]
     before = [known.level for known in loggers]
-    if not logger.isEnabledFor(logging.DEBUG):
+    if not _shows_logs_of_dask():
         for known in loggers:
             known.setLevel(logging.CRITICAL)
     try:
@@ -377,6 +383,14 @@ def _without_logs_of_dask() -> Iterator[None]:
     finally:
         for known, level in zip(loggers, before, strict=True):
             known.setLevel(level)
+
+
+def _log_exception_of_loop(loop: object, context: dict[str, Any]) -> None:
+    logger.debug("Dask: %s", context.get("message"), exc_info=context.get("exception"))
+
+
+def _shows_logs_of_dask() -> bool:
+    return logger.isEnabledFor(logging.DEBUG)
 
 
 def _new_client(*args: Any, **options: Any) -> Client:
@@ -512,7 +526,12 @@ def _local_client(workers: int, threads_per_worker: int, memory_limit: int, wait
     from distributed.security import Security
 
     settings = local_settings(memory_limit, wait)
-    with dask.config.set(settings), _restored_environment(settings[_ENVIRON]), ExitStack() as stack:
+    with (
+        dask.config.set(settings),
+        _restored_environment(settings[_ENVIRON]),
+        _without_logs_of_dask(),
+        ExitStack() as stack,
+    ):
         try:
             with _deferred_interrupts():
                 cluster = stack.enter_context(
@@ -529,7 +548,8 @@ def _local_client(workers: int, threads_per_worker: int, memory_limit: int, wait
                         worker_dashboard_address=None,
                         # Without a dashboard there is a server without pages all the same, and 8787 may be taken.
                         scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
-                        silence_logs=logging.ERROR,
+                        # Of what is printed alone: what nannies log of their workers' end is read (`death_of`).
+                        silence_logs=logging.ERROR if _shows_logs_of_dask() else LOGS_NOTHING,
                     )
                 )
         except (OSError, TimeoutError, RuntimeError) as error:
