@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import functools
 import logging
 import os
 import time
@@ -17,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, wait
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from distributed.scheduler import KilledWorker
 
 State: TypeAlias = Any
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 logger = logging.getLogger(__name__)
 
@@ -664,6 +668,36 @@ def _merge_tree(statistics: Delayed, partials: list[Delayed], fan_in: int, piece
     return finished
 
 
+class _TaskSystemError(Exception):
+    """An OSError of a task. Where one comes to the client as it is, the connection has failed."""
+
+    def __init__(self, number: int | None, text: str, file: str | None) -> None:
+        super().__init__(number, text, file)  # as it is pickled
+
+    @property
+    def error(self) -> OSError:
+        """The error of the task."""
+        number, text, file = self.args
+        return OSError(text) if number is None else OSError(number, text, file)
+
+
+def _task_of_pass(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """A task that tells system errors from those of the connection: of the disk where it writes rows, say."""
+
+    @functools.wraps(function)
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        try:
+            return function(*args, **kwargs)
+        except OSError as error:
+            if runtime.current_worker() is None:
+                raise
+            file = None if error.filename is None else str(error.filename)
+            raise _TaskSystemError(error.errno, error.strerror or str(error), file) from None
+
+    return run
+
+
+@_task_of_pass
 def _run(
     statistics: Sequence[Statistic],
     source: RowSource,
@@ -714,6 +748,7 @@ def _report_partitions(source: RowSource, first: int, last: int) -> Iterator[Blo
     runtime.emit_from_task("partitions", done=last - first - so_far)
 
 
+@_task_of_pass
 def _merge(
     statistics: Sequence[Statistic], partials: Sequence[tuple[list[State], dict[str, int]]]
 ) -> tuple[list[State], dict[str, int]]:
@@ -728,6 +763,7 @@ def _merge(
     return states, peaks
 
 
+@_task_of_pass
 def _finalize(
     statistics: Sequence[Statistic],
     partial: tuple[list[State], dict[str, int]],
@@ -855,6 +891,8 @@ def _compute_on_cluster(graph: Delayed, plan: PassPlan, resources: Resources, re
             warnings.filterwarnings("ignore", message="Sending large graph")
             future = client.compute(graph, optimize_graph=False, **restriction)
         return _wait(future, resources, watch)
+    except _TaskSystemError as error:
+        raise error.error from None
     except KilledWorker as error:
         raise _killed(error, plan, resources, watch) from error
     except (NoValidWorkerError, NoWorkerError) as error:

@@ -6,6 +6,7 @@ import contextlib
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,16 @@ def start(*words: object) -> subprocess.Popen[str]:
 
 def lines_beside_the_message(stderr: str) -> list[str]:
     return [line for line in stderr.splitlines() if not line.startswith(("mlfs: ", "  cure: ", "  To go on "))]
+
+
+@pytest.mark.cluster
+def test_a_disk_that_is_full_where_workers_write(small_disk: Callable[[str], Path], store: Path) -> None:
+    run = small_disk("400k") / "run"
+    command = start("select", "smfs", store, "-k", "2", "--max-iter", "1", "-o", run, "--write-labels", *WORDS)
+    stderr = command.communicate(timeout=120)[1]
+    assert command.returncode == 4, stderr
+    assert f"mlfs: {run}: it cannot be written: No space left on device\n  cure: check the folder" in stderr
+    assert lines_beside_the_message(stderr) == []
 
 
 @pytest.mark.cluster

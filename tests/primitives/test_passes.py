@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import pickle
@@ -307,6 +308,13 @@ def client():
         yield client
 
 
+class FullDisk(ColumnSums):
+    """Statistic: none; it finds no room for a file."""
+
+    def add(self, state, block):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "labels")
+
+
 class SlowRows(ArrayRows):
     """Rows in memory that travel to the workers, as a store's do."""
 
@@ -526,6 +534,15 @@ def test_a_cluster_that_has_lost_every_worker_is_given_up_in_time(start_dask, tm
     assert f"dask worker {address}" in message
     assert "--wait SECONDS" in message
     assert caught.value.exit_code == 5
+
+
+@pytest.mark.cluster
+def test_a_system_error_of_a_task_is_no_lost_connection(client):
+    """As in this process: a full disk where a task writes, say."""
+    X, Y = integers()
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        run_pass(SlowRows(X, sp.csr_array(Y)), [FullDisk(4, 3)], runtime.current_resources())
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, "labels")
 
 
 def test_errors_survive_pickling():
