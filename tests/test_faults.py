@@ -35,6 +35,7 @@ ROWS = {
     ),
     "fewer workers than `--min-workers`": ("test_cluster.py::test_min_workers_are_waited_for",),
     "the scheduler is gone": (
+        "primitives/test_passes.py::test_a_scheduler_that_is_restarted_is_no_loss_of_workers",
         "test_network_faults.py::test_a_certificate_of_another_authority_then_a_lost_scheduler_then_the_way_on",
     ),
     "a certificate of another authority": (

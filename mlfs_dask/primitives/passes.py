@@ -8,6 +8,7 @@ cluster a pass is one graph; without one it runs in threads of this process, wit
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import functools
 import logging
@@ -43,6 +44,9 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 logger = logging.getLogger(__name__)
+
+#: Seconds in which a scheduler that is started again is found, for the message that says so.
+RECONNECT_SECONDS = 5.0
 
 #: Seconds between two reports of progress from one task.
 PROGRESS_SECONDS = 0.3
@@ -899,11 +903,7 @@ def _compute_on_cluster(graph: Delayed, plan: PassPlan, resources: Resources, re
         # A scheduler may have a shorter limit of its own (distributed.scheduler.no-workers-timeout).
         raise _no_workers(resources) from error
     except (CancelledError, CommClosedError, OSError) as error:
-        raise ClusterLostError(
-            f"the cluster was lost while a pass was running: {error or type(error).__name__}"
-            f"\n  cure: start the cluster again and run the same command with --resume; finished work is kept where "
-            f"the method keeps checkpoints"
-        ) from error
+        raise _connection_lost(error, resources) from error
     finally:
         if future is not None:
             # Waiting with a timeout leaves the future in a cycle of frames and errors. Until Python collects that,
@@ -915,7 +915,7 @@ def _compute_on_cluster(graph: Delayed, plan: PassPlan, resources: Resources, re
 
 def _wait(future: Any, resources: Resources, watch: WorkerWatch) -> Any:
     """Result of `future`, waited for no longer than `worker_wait` on a cluster without workers."""
-    client = resources.client
+    client, workers = resources.client, admission(resources.client)
     empty_since: float | None = None
     # future.result(timeout=...) cancels a transfer that has begun when the time is over. A client whose transfer was
     # cancelled before its turn came joins later ones to it, and none of them ever ends well.
@@ -925,6 +925,8 @@ def _wait(future: Any, resources: Resources, watch: WorkerWatch) -> Any:
         while wait([result], timeout=min(worker_watch.LOOK_SECONDS, resources.worker_wait / 2)).not_done:
             if client.status != "running":
                 raise OSError(f"the connection to the scheduler is {client.status}")
+            if workers.is_of_another_scheduler:
+                raise _connection_lost(None, resources)
             if watch.look():
                 empty_since = None
             elif empty_since is None:
@@ -962,11 +964,32 @@ def _killed(error: KilledWorker, plan: PassPlan, resources: Resources, watch: Wo
     )
 
 
+def _connection_lost(error: BaseException | None, resources: Resources) -> ClusterLostError:
+    """A scheduler that went away, or another one in its place, which the client reaches by itself."""
+    client = resources.client
+    deadline = time.monotonic() + RECONNECT_SECONDS
+    while client.status == "connecting" and time.monotonic() < deadline:
+        time.sleep(0.1)
+    what = "the connection to the scheduler was lost while a pass was running"
+    if not isinstance(error, CancelledError | None):
+        what = f"the cluster was lost while a pass was running: {error or type(error).__name__}"
+    with contextlib.suppress(OSError, RuntimeError):  # of a client that is closed
+        if client.status == "running" and admission(client).is_of_another_scheduler:
+            what = f"the scheduler at {client.scheduler.address} was restarted while a pass was running"
+    return ClusterLostError(
+        f"{what}\n  cure: start the cluster again and run the same command with --resume; finished work is kept where "
+        "the method keeps checkpoints"
+    )
+
+
 def _no_workers(resources: Resources) -> ClusterLostError:
     scheduler = resources.client.scheduler
     address = scheduler.address if scheduler is not None else "ADDRESS"
+    what = "every worker went away while a pass was running, and none came back"
+    if admission(resources.client).was_restarted:
+        what = f"the scheduler at {address} was restarted, and no worker came to it"
     return ClusterLostError(
-        f"every worker went away while a pass was running, and none came back within {resources.worker_wait:g} s."
+        f"{what} within {resources.worker_wait:g} s."
         f"\n  cure: look into the workers' logs (out of memory, end of the job's time), start workers again with "
         f"`dask worker {address}`, and wait longer with --wait SECONDS where they come late"
     )

@@ -537,6 +537,33 @@ def test_a_cluster_that_has_lost_every_worker_is_given_up_in_time(start_dask, tm
 
 
 @pytest.mark.cluster
+@pytest.mark.parametrize("started_again", [True, False])
+def test_a_scheduler_that_is_restarted_is_no_loss_of_workers(started_again, start_dask, free_port):
+    from dask.delayed import delayed
+
+    from mlfs_dask.cluster import connect
+
+    address = ("--host", "127.0.0.1", "--port", free_port)
+    scheduler = start_dask("scheduler", *address)
+    start_dask("worker", f"tcp://127.0.0.1:{free_port}", "--nthreads", 1, "--memory-limit", "1GiB")
+    with connect(scheduler=f"tcp://127.0.0.1:{free_port}", wait=20):
+        resources = runtime.current_resources()
+
+        def restart():
+            scheduler.kill()
+            scheduler.wait()
+            if started_again:
+                start_dask("scheduler", *address)
+
+        threading.Timer(1, restart).start()
+        source, plan = ArrayRows(*integers()[:1], sp.csr_array(integers()[1])), PassPlan(((0, 1),), 1, 1, 1, 0, 0)
+        with pytest.raises(ClusterLostError) as caught:
+            passes._compute(source, lambda: delayed(time.sleep)(70), plan, resources)
+    expected = f"the scheduler at tcp://127.0.0.1:{free_port} was restarted" if started_again else "the connection to"
+    assert str(caught.value).startswith(expected)
+
+
+@pytest.mark.cluster
 def test_a_system_error_of_a_task_is_no_lost_connection(client):
     """As in this process: a full disk where a task writes, say."""
     X, Y = integers()
