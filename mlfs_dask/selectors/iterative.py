@@ -403,6 +403,11 @@ def save_state(
     checkpoint.save(arrays, {"trace": trace.facts(), "records": records_to_facts(records), **facts})
 
 
+def iterations_left(trace: LoopTrace, max_iter: int) -> range:
+    """Numbers of the iterations that are still to be made; none where the state is that in which a loop ended."""
+    return range(trace.iterations + 1, 1 + (0 if trace.converged else max_iter))
+
+
 def load_state(checkpoint: Checkpoint, records: list[PassRecord]) -> State | None:
     """The state to resume from, if there is one. Records of what it had read join `records`."""
     state = checkpoint.load()
