@@ -200,7 +200,7 @@ def planned_resources(**options: Any) -> Resources:
     threads, wait = options.get("threads_per_worker") or 1, options.get("wait", DEFAULT_WAIT)
     logger.info("starting a local worker, to measure what it holds")
     # Not with the limit to plan for: where that is too small, it would end this worker before it is asked anything.
-    with _local_client(1, threads, _share_of_memory(1), wait) as client, _current(client, wait):
+    with _local_client(1, threads, 2**30, wait) as client, _current(client, wait):
         measured = runtime.current_resources()
     limit = options.get("memory_limit") or _share_of_memory(workers)
     return replace(measured, workers=workers, memory_limit=limit, client=PLANNED)
