@@ -129,13 +129,13 @@ class _Selection:
     def fit(self) -> None:
         """Fit the selector and write the run folder."""
         from mlfs_dask.checkpoints import keep_checkpoints
-        from mlfs_dask.results import RecoveredLabels, write_run
+        from mlfs_dask.results import RecoveredLabels, remove_abandoned, write_run
 
         dataset, selector = self._dataset, self.selector
         every = self._checkpoint_every
-        checkpointing = (
-            nullcontext() if every is None else keep_checkpoints(self._states, every=every, resume=self._resume)
-        )
+        settings = {"resume": self._resume, "keep_end": self._write_labels}
+        checkpointing = nullcontext() if every is None else keep_checkpoints(self._states, every=every, **settings)
+        remove_abandoned(self.run)
         with checkpointing:
             selector.fit(dataset)
             record = selector.report_.to_dict()

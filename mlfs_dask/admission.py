@@ -110,6 +110,22 @@ def _answer() -> Identity | str:
         return repr(error)
 
 
+def scheduler_facts(client: Client) -> Mapping[str, Any]:
+    """What a scheduler says of itself and its workers.
+
+    Raises
+    ------
+    CommClosedError
+        There is no connection to it.
+    """
+    from distributed.comm.core import CommClosedError
+
+    facts: Mapping[str, Any] = client.scheduler_info(n_workers=-1)
+    if "workers" not in facts:  # it closed while it was asked
+        raise CommClosedError(f"the connection to the scheduler is {client.status}")
+    return facts
+
+
 def _error_of(check: Callable[[], None]) -> tuple[MlfsError | None]:
     """What `check` raises, or None; in a tuple, since None alone is no answer."""
     try:
@@ -133,6 +149,20 @@ class WorkerAdmission:
     _processes: set[str] = field(default_factory=set)
     _admitted: set[str] = field(default_factory=set)
     _refused: dict[str, RefusedWorker] = field(default_factory=dict)
+    _schedulers: list[str] = field(default_factory=list)
+
+    @property
+    def is_of_another_scheduler(self) -> bool:
+        """Whether the client has since reached another scheduler than that of which `workers` has told.
+
+        It connects again by itself, at the same address. A scheduler that was started again knows nothing of its work.
+        """
+        return bool(self._schedulers) and scheduler_facts(self._client)["id"] != self._schedulers[-1]
+
+    @property
+    def was_restarted(self) -> bool:
+        """Whether `workers` has told of more than one scheduler."""
+        return len(self._schedulers) > 1
 
     @property
     def refused(self) -> list[RefusedWorker]:
@@ -147,7 +177,10 @@ class WorkerAdmission:
         ClusterLostError
             There are workers, and none may take part.
         """
-        present = self._client.scheduler_info(n_workers=-1)["workers"]
+        facts = scheduler_facts(self._client)
+        present = facts["workers"]
+        if facts["id"] not in self._schedulers[-1:]:
+            self._schedulers.append(facts["id"])
         self._ask({key: info for key, info in present.items() if key not in self._admitted | self._refused.keys()})
         admitted = {key: info for key, info in present.items() if key in self._admitted}
         if present and not admitted:

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from mlfs_dask import runtime
 from mlfs_dask._version import __version__
 from mlfs_dask.context import assigned
-from mlfs_dask.errors import UsageError
+from mlfs_dask.errors import DISK_FULL, UsageError
 from mlfs_dask.fingerprints import code_digest, digest_of
 from mlfs_dask.json_text import parse_json
 from mlfs_dask.typing import Profile, RowSource
@@ -298,7 +298,8 @@ class FolderEntry(CacheEntry):
                         raise
             _make_room(self._folder, self._size)
         except OSError as error:
-            logger.warning("%s: not kept in %s: %s", self._kind, self._folder, error)
+            why = "the disk is full" if error.errno in DISK_FULL else error
+            logger.warning("%s: not kept in %s: %s", self._kind, self._folder, why)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
 
@@ -307,7 +308,12 @@ class FolderEntry(CacheEntry):
         for name, array in arrays.items():
             file = aside / f"{name}.npy"
             with file.open("wb") as stream:
-                np.save(stream, array, allow_pickle=False)
+                try:
+                    np.save(stream, array, allow_pickle=False)
+                except OSError as error:
+                    if error.errno is None:  # NumPy tells how much was written, and not why no more
+                        os.write(stream.fileno(), bytes(2**16))
+                    raise
             table[name] = {"bytes": file.stat().st_size, "digest": _digest_of_file(file)}
         record = {**self._identity, "arrays": table}
         record["digest"] = digest_of(record)

@@ -64,6 +64,9 @@ class State(NamedTuple):
 class Checkpoint:
     """Checkpoint of one job. This base class saves nothing: it serves jobs for which no checkpoints are kept."""
 
+    #: Whether the state in which the loop ends is to be saved, too.
+    keeps_end: bool = False
+
     def load(self) -> State | None:
         """The state to resume from; None if there is none."""
         return None
@@ -88,6 +91,7 @@ class FolderCheckpoint(Checkpoint):
     key: str
     every: float
     resume: bool
+    keeps_end: bool = False
     _saved_at: float = field(default_factory=lambda: time.monotonic())
     _saving_seconds: float = 0.0
     _stopping: bool = False
@@ -286,6 +290,7 @@ class _Settings:
     folder: Folder
     every: float
     resume: bool
+    keep_end: bool
 
 
 # Of the context, so that threads of a user do not get each other's (`runtime.in_context`).
@@ -294,7 +299,9 @@ _current: ContextVar[Checkpoint | None] = ContextVar("current", default=None)
 
 
 @contextlib.contextmanager
-def keep_checkpoints(folder: Folder, *, every: float = EVERY_SECONDS, resume: bool = False) -> Iterator[None]:
+def keep_checkpoints(
+    folder: Folder, *, every: float = EVERY_SECONDS, resume: bool = False, keep_end: bool = False
+) -> Iterator[None]:
     """Keep checkpoints of the jobs that this thread runs in the with-block.
 
     Parameters
@@ -304,8 +311,10 @@ def keep_checkpoints(folder: Folder, *, every: float = EVERY_SECONDS, resume: bo
         Seconds between two states; 0 to save one after every iteration.
     resume : bool
         Start from the state in the folder. Otherwise the first state that is saved replaces it.
+    keep_end : bool
+        Save the state in which a loop ends, too, so that what comes after it can be done again without the loop.
     """
-    with assigned(_settings, _Settings(folder, every, resume)):
+    with assigned(_settings, _Settings(folder, every, resume, keep_end)):
         yield
 
 
@@ -325,7 +334,8 @@ def job(*, method: str, params: Mapping[str, Any], digest: str | None) -> Iterat
     settings = _settings.get()
     if settings is not None and digest is not None:
         identity = {"method": method, "params": dict(params), "data": digest, "code": [__version__, code_digest()]}
-        checkpoint = FolderCheckpoint(settings.folder, digest_of(identity), settings.every, settings.resume)
+        key = digest_of(identity)
+        checkpoint = FolderCheckpoint(settings.folder, key, settings.every, settings.resume, settings.keep_end)
     with assigned(_current, checkpoint):
         yield checkpoint
 

@@ -18,6 +18,7 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ from mlfs_dask import runtime
 from mlfs_dask.admission import admission
 from mlfs_dask.block_sizes import register_sizes
 from mlfs_dask.dashboard import dashboard_link
-from mlfs_dask.errors import ClusterLostError, UsageError, number_of, parameter
+from mlfs_dask.errors import ClusterLostError, DoesNotFitError, UsageError, number_of, parameter
 from mlfs_dask.json_text import parse_json
 from mlfs_dask.runtime import Resources
 
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from distributed.security import Security
 
 logger = logging.getLogger(__name__)
+
+#: Above the level of everything that is logged.
+LOGS_NOTHING = logging.CRITICAL + 1
 
 DEFAULT_WAIT = runtime.WORKER_WAIT
 """Seconds that a missing scheduler or missing workers are waited for."""
@@ -98,6 +102,8 @@ def connect(
     ------
     UsageError
         If options contradict one another, or name what does not exist.
+    DoesNotFitError
+        If a local worker needs more than the memory limit before it has any work.
     ClusterLostError
         If the scheduler or its workers cannot be reached in time, or go away during the block.
     """
@@ -138,15 +144,43 @@ def connect(
                 logger.info("its dashboard is at %s", link)
         else:
             assert workers is not None  # local, or it had been done in process
+            memory_limit = memory_limit or _share_of_memory(workers)
+            if memory_limit < runtime.PROCESS_BYTES:  # its nanny would end it while it starts
+                raise DoesNotFitError(
+                    "a local worker before it has any work",
+                    projected=runtime.PROCESS_BYTES,
+                    available=memory_limit,
+                    cure=f"give each worker more memory ({parameter('memory_limit')}), or start fewer "
+                    f"({parameter('workers')})",
+                )
+            logger.info(
+                "starting %s with %.1f GiB and %s each",
+                number_of(workers, "local worker"),
+                memory_limit / 2**30,
+                number_of(threads_per_worker or 1, "thread"),
+            )
             client = stack.enter_context(_local_client(workers, threads_per_worker or 1, memory_limit, wait))
-        register_sizes()
-        with client.as_current(), runtime.waiting_for_workers(wait), _translate_loss(client):
-            admission(client).workers()
-            yield client
+        stack.enter_context(_current(client, wait))
+        yield client
+
+
+@contextmanager
+def _current(client: Client, wait: float) -> Iterator[None]:
+    """Make a client the default one, and its workers ready."""
+    # Of exceptions that nobody has asked for, which it would print as late as at the end of the process.
+    loop: Any = client.loop
+    loop.asyncio_loop.set_exception_handler(_log_exception_of_loop)
+    register_sizes()
+    with client.as_current(), runtime.waiting_for_workers(wait), _translate_loss(client):
+        admission(client).workers()
+        yield
 
 
 def planned_resources(**options: Any) -> Resources:
-    """What `connect` with the same options would give, without starting local workers.
+    """What `connect` with the same options would give.
+
+    Of local workers one is started, whatever their number, and stopped again: what it holds before it gets a task, and
+    what this process loads and runs beside it, are measured. Both depend on the machine and on versions of libraries.
 
     Parameters
     ----------
@@ -159,21 +193,20 @@ def planned_resources(**options: Any) -> Resources:
         Of a running cluster, as it is; of local workers, as they would be (`client` is then a placeholder).
     """
     workers = options.get("workers")
-    if workers is not None:
-        _check_options(**options)
-        return Resources(
-            workers=workers,
-            threads_per_worker=options.get("threads_per_worker") or 1,
-            memory_limit=options.get("memory_limit") or _share_of_memory(workers),
-            driver_limit=runtime.available_memory(),
-            client=PLANNED,
-            compiled_bytes=runtime.compiled_bytes(),
-        )
-    with connect(**options):
-        return runtime.current_resources()
+    if workers is None:
+        with connect(**options):
+            return runtime.current_resources()
+    _check_options(**options)
+    threads, wait = options.get("threads_per_worker") or 1, options.get("wait", DEFAULT_WAIT)
+    logger.info("starting a local worker, to measure what it holds")
+    # Not with the limit to plan for: where that is too small, it would end this worker before it is asked anything.
+    with _local_client(1, threads, 2**30, wait) as client, _current(client, wait):
+        measured = runtime.current_resources()
+    limit = options.get("memory_limit") or _share_of_memory(workers)
+    return replace(measured, workers=workers, memory_limit=limit, client=PLANNED)
 
 
-PLANNED = "local workers that were not started"
+PLANNED = "local workers that were stopped again"
 """Stands for the client in resources that are only planned with."""
 
 
@@ -296,7 +329,7 @@ def _remote_client(
     if not insecure:
         _require_protection(scheduler)
     _wait_for_listener(scheduler, deadline, wait)
-    with warnings.catch_warnings(), _without_logs_of_dask(), ExitStack() as stack:
+    with warnings.catch_warnings(), _without_logs_of_dask("distributed", "distributed.client"), ExitStack() as stack:
         # `admission` compares the versions and says it in one line.
         warnings.simplefilter("ignore", VersionMismatchWarning)
         try:
@@ -338,11 +371,11 @@ def _wait_for_workers(client: Client, count: int, deadline: float, wait: float) 
 
 
 @contextmanager
-def _without_logs_of_dask() -> Iterator[None]:
+def _without_logs_of_dask(*names: str) -> Iterator[None]:
     """Of a lost connection Dask logs tracebacks; our own message says it. With -vv they are shown."""
-    loggers = [logging.getLogger(name) for name in ("distributed", "distributed.client")]
+    loggers = [logging.getLogger(name) for name in (*names, "tornado.application")]
     before = [known.level for known in loggers]
-    if not logger.isEnabledFor(logging.DEBUG):
+    if not _shows_logs_of_dask():
         for known in loggers:
             known.setLevel(logging.CRITICAL)
     try:
@@ -350,6 +383,14 @@ def _without_logs_of_dask() -> Iterator[None]:
     finally:
         for known, level in zip(loggers, before, strict=True):
             known.setLevel(level)
+
+
+def _log_exception_of_loop(loop: object, context: dict[str, Any]) -> None:
+    logger.debug("Dask: %s", context.get("message"), exc_info=context.get("exception"))
+
+
+def _shows_logs_of_dask() -> bool:
+    return logger.isEnabledFor(logging.DEBUG)
 
 
 def _new_client(*args: Any, **options: Any) -> Client:
@@ -479,23 +520,18 @@ def _last_cause(error: BaseException) -> str:
 
 
 @contextmanager
-def _local_client(workers: int, threads_per_worker: int, memory_limit: int | None, wait: float) -> Iterator[Client]:
+def _local_client(workers: int, threads_per_worker: int, memory_limit: int, wait: float) -> Iterator[Client]:
     import dask
     from distributed import LocalCluster
     from distributed.security import Security
 
-    if memory_limit is None:
-        memory_limit = _share_of_memory(workers)
     settings = local_settings(memory_limit, wait)
-    logger.info(
-        "starting %d local worker%s with %.1f GiB and %d thread%s each",
-        workers,
-        "" if workers == 1 else "s",
-        memory_limit / 2**30,
-        threads_per_worker,
-        "" if threads_per_worker == 1 else "s",
-    )
-    with dask.config.set(settings), _restored_environment(settings[_ENVIRON]), ExitStack() as stack:
+    with (
+        dask.config.set(settings),
+        _restored_environment(settings[_ENVIRON]),
+        _without_logs_of_dask(),
+        ExitStack() as stack,
+    ):
         try:
             with _deferred_interrupts():
                 cluster = stack.enter_context(
@@ -512,7 +548,8 @@ def _local_client(workers: int, threads_per_worker: int, memory_limit: int | Non
                         worker_dashboard_address=None,
                         # Without a dashboard there is a server without pages all the same, and 8787 may be taken.
                         scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
-                        silence_logs=logging.ERROR,
+                        # Of what is printed alone: what nannies log of their workers' end is read (`death_of`).
+                        silence_logs=logging.ERROR if _shows_logs_of_dask() else LOGS_NOTHING,
                     )
                 )
         except (OSError, TimeoutError, RuntimeError) as error:

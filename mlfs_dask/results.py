@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import fcntl
+import glob
 import io
 import json
 import math
 import os
 import shutil
+import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +40,9 @@ LABELS = "labels.zarr"
 COLUMNS = ("rank", "feature_index", "feature_name", "score")
 #: Further columns, of runs that shuffled or resampled the rows.
 REPLICATE_COLUMNS = ("q_value", "rank_low", "rank_high", "selection_frequency")
+
+#: Seconds after which a half-written folder that no process holds counts as left; it is held just after it is made.
+ABANDONED_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -297,8 +303,9 @@ def write_folder(
         for name in sorted(texts, key=lambda name: name == record):
             objects.write(name, texts[name].encode())
         return
-    with appearing(Path(path)) as aside:
-        aside.mkdir()
+    remove_abandoned(path, {*texts, LABELS})
+    with contextlib.ExitStack() as held, appearing(Path(path)) as aside:
+        held.enter_context(_held(aside))  # until it is in its place
         for name, text in texts.items():
             with (aside / name).open("w", encoding="utf-8", newline="") as stream:
                 stream.write(text)
@@ -306,6 +313,46 @@ def write_folder(
                 os.fsync(stream.fileno())
         if labels is not None:
             _write_labels(str((aside / LABELS).absolute()), labels, None)  # workers have other folders
+
+
+@contextlib.contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Make a folder that the system knows to be of this process, as long as it lives and the with-block lasts."""
+    folder.mkdir()
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # of file systems without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def remove_abandoned(path: str, files: Collection[str] = (RANKING, SELECTED, RECORD, LABELS)) -> None:
+    """Remove what processes that were killed while they wrote this folder have left beside it.
+
+    That is: a folder of such a name, with nothing but `files` in it, that no process holds and that nobody has
+    touched for `ABANDONED_SECONDS`. Where the file system has no locks nothing is removed.
+
+    Parameters
+    ----------
+    path : str
+        Local path or fsspec URL; at a URL nothing has another name before it is complete.
+    files : collection of str
+    """
+    if is_url(path):
+        return
+    place = Path(path).resolve()
+    for left in place.parent.glob(f".{glob.escape(place.name)}.{'[0-9a-f]' * 8}"):
+        with contextlib.suppress(OSError):  # it is no folder, is held, or somebody else has removed it
+            descriptor = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                is_ours = {file.name for file in left.iterdir()} <= set(files)
+                if is_ours and time.time() - os.fstat(descriptor).st_mtime > ABANDONED_SECONDS:
+                    shutil.rmtree(left, ignore_errors=True)
+            finally:
+                os.close(descriptor)
 
 
 @contextlib.contextmanager

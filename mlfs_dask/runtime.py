@@ -166,11 +166,6 @@ def driver_compiled_bytes() -> int:
     return _kernels_to_load(_loaded())
 
 
-def compiled_bytes() -> int:
-    """What the compiled kernels add to a new process on this machine."""
-    return _kernels_to_load(_loaded() - {"kernels"})
-
-
 def _kernels_to_load(loaded: frozenset[str]) -> int:
     compiled = COMPILED_BYTES + (0 if "machine code" in loaded else COMPILING_BYTES)
     return 0 if "kernels" in loaded else compiled

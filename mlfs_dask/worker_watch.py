@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from mlfs_dask.admission import scheduler_facts
 from mlfs_dask.errors import number_of
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ class WorkerWatch:
         """Name workers that are silent and give up those that have been for long; number of workers there are."""
         from distributed.scheduler import heartbeat_interval
 
-        workers = self._client.scheduler_info(n_workers=-1)["workers"]
+        workers = scheduler_facts(self._client)["workers"]
         now, interval = time.monotonic(), heartbeat_interval(len(workers))
         named_after = max(NAMED_SECONDS, NAMED_HEARTBEATS * interval)
         given_up_after = max(GIVEN_UP_SECONDS, GIVEN_UP_HEARTBEATS * interval)

@@ -316,6 +316,15 @@ def test_a_place_that_cannot_be_written_costs_a_warning_alone(tmp_path, caplog):
     assert "sums: not kept in" in caplog.text
 
 
+def test_a_full_disk_is_called_one(small_disk, caplog):
+    """NumPy tells how many numbers it has written, and not why no more."""
+    place = small_disk("100k")
+    with cache(place):
+        entry(SOURCE, "sums", {}).save({"x": np.ones(50_000)})
+    assert f"sums: not kept in {place}: the disk is full" in caplog.text
+    assert [path.name for path in place.iterdir()] == ["CACHEDIR.TAG"]
+
+
 # ---------------------------------------------------------------- places
 
 

@@ -24,6 +24,7 @@ import mlfs_dask
 from mlfs_dask import caching, checkpoints, runtime
 from mlfs_dask.checkpoints import Checkpoint, Folder, checkpoint_place, keep_checkpoints
 from mlfs_dask.errors import StoreNotAllowedError
+from mlfs_dask.results import remove_abandoned
 from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask.storage.convert import convert_reader
 from mlfs_dask_cli.main import mlfs
@@ -486,6 +487,58 @@ def test_a_killed_client_goes_on_to_the_same_ranking(tmp_path, stores, graph):
     assert scores(tmp_path / "run") == scores(tmp_path / "whole")
     assert not states.parent.exists()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["run", "whole"]
+
+
+@pytest.mark.parametrize("method", ["smfs", "access-mfs"])
+@pytest.mark.parametrize("max_iter", [3, 100])
+def test_a_loop_that_has_ended_is_not_made_again_for_its_labels(tmp_path, stores, method, max_iter):
+    """Its state is saved before labels are written, which takes a reading of all rows."""
+    dataset = mlfs_dask.open_dataset(stores / "unknown.zarr")
+    options = SMALL[method] | {"graph": "anchors", "max_iter": max_iter, "tol": 1e-3}
+    folder = Folder(str(tmp_path / "states"))
+    with keep_checkpoints(folder, every=3600, keep_end=True):
+        ended = get_method(method)(3, **options).fit(dataset)
+    assert ended.report_.converged == (max_iter == 100)
+    events = []
+    with runtime.progress_to(events.append), keep_checkpoints(folder, resume=True, keep_end=True):
+        again = get_method(method)(3, **options).fit(dataset)
+    assert "step" not in {event["kind"] for event in events}
+    assert again.scores_.tolist() == ended.scores_.tolist()
+    assert again.recover_labels(dataset).tolist() == ended.recover_labels(dataset).tolist()
+    for name in ("iterations", "converged", "objective", "extra"):
+        assert getattr(again.report_, name) == getattr(ended.report_, name)
+
+
+def test_a_command_that_is_killed_while_it_writes_labels(tmp_path, stores):
+    """Its half-written folder goes with the next command, and its loop is not made again."""
+    slow = tmp_path / "slow.py"
+    slow.write_text(
+        "import sys, time\n"
+        "from mlfs_dask.storage.labels_store import LabelsStore\n"
+        "LabelsStore.write = lambda *arguments: time.sleep(60)\n"
+        "from mlfs_dask_cli.main import main\n"
+        "main()\n"
+    )
+    words = ["select", "smfs", stores / "unknown.zarr", "-k", "3", "--graph", "anchors", "--write-labels"]
+    words += ["--n-trees", "10", "--max-iter", "4", "--in-process", "--progress", "json", "-o", tmp_path / "run"]
+    process = subprocess.Popen([sys.executable, slow, *map(str, words)], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob(".run.*/labels.zarr")) and time.monotonic() < deadline and process.poll() is None:
+        time.sleep(0.01)
+    (left,) = (path.parent for path in tmp_path.glob(".run.*/labels.zarr"))
+    os.utime(left, (0, 0))
+    remove_abandoned(str(tmp_path / "run"))
+    assert left.exists(), "its process lives"
+    process.kill()
+    process.wait()
+    other = tmp_path / ".run.0badcafe"  # somebody else's
+    other.mkdir()
+    (other / "mine.txt").touch()
+    os.utime(other, (0, 0))
+    done = subprocess.run(command(*words, "--resume"), check=True, timeout=60, capture_output=True, text=True)
+    assert '"step"' not in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == [other.name, "run", "slow.py"]
+    assert (tmp_path / "run" / "labels.zarr").is_dir()
 
 
 @pytest.mark.parametrize("graph", FORMS)

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +28,8 @@ from mlfs_dask import runtime
 from mlfs_dask.admission import describe_mismatches
 from mlfs_dask.block_sizes import register_sizes
 from mlfs_dask.cluster import connect, local_settings, planned_resources
-from mlfs_dask.errors import ClusterLostError, UsageError
+from mlfs_dask.errors import ClusterLostError, DoesNotFitError, UsageError
+from mlfs_dask.primitives.pass_plan import SPREAD_BYTES
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
 
@@ -93,12 +95,10 @@ def test_threads_of_this_process_are_the_default(monkeypatch: pytest.MonkeyPatch
     assert (resources.threads_per_worker, resources.memory_limit, resources.driver_limit) == (7, 2**30, 2**30)
 
 
-def test_local_workers_are_planned_as_they_would_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "available_memory", lambda: 5 * 2**30)
-    resources = planned_resources(workers=2, threads_per_worker=3)
-    assert (resources.workers, resources.threads_per_worker) == (2, 3)
-    assert (resources.memory_limit, resources.driver_limit) == (5 * 2**29, 5 * 2**30)
-    assert resources.client is not None
+def test_a_local_worker_that_its_limit_would_end_is_not_started() -> None:
+    with pytest.raises(DoesNotFitError, match="before it has any work") as caught, connect(workers=1, memory_limit=1):
+        pytest.fail("started")
+    assert (caught.value.available, caught.value.cure.count("memory_limit")) == (1, 1)
 
 
 def test_in_process_is_synchronous_and_keeps_its_limit() -> None:
@@ -233,6 +233,52 @@ def test_local_workers(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.Mon
         assert state["spill"] is False
         assert state["csr_bytes"] > 8_000
     assert "starting 2 local workers with 0.4 GiB and 1 thread each" in caplog.text
+
+
+@pytest.mark.cluster
+def test_local_workers_are_planned_as_they_are() -> None:
+    """`mlfs plan` says yes or no to what `mlfs select` would."""
+    options = {"workers": 2, "threads_per_worker": 3, "memory_limit": 400 * 2**20}
+    code = f"""
+from mlfs_dask import cluster, runtime
+
+def figures(resources):
+    print(resources.workers, resources.threads_per_worker, resources.memory_limit, resources.compiled_bytes)
+    print(resources.process_bytes, runtime.driver_bytes())
+
+if __name__ == "__main__":
+    if {{plans}}:
+        figures(cluster.planned_resources(**{options}))
+    else:
+        with cluster.connect(**{options}):
+            figures(runtime.current_resources())
+"""
+    planned, used = (_lines_of(code.replace("{plans}", str(plans))) for plans in (True, False))
+    assert planned[0] == used[0]
+    (worker, driver), (worker_used, driver_used) = (
+        [int(size) for size in lines[1].split()] for lines in (planned, used)
+    )
+    assert abs(worker - worker_used) < SPREAD_BYTES
+    assert abs(driver - driver_used) < 3 * 2**20  # a second worker takes some of this process
+
+
+def _lines_of(code: str) -> list[str]:
+    """What a program prints that starts workers; these load its file again."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder, "program.py")
+        program.write_text(code)
+        done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True, timeout=60)
+    return done.stdout.splitlines()
+
+
+@pytest.mark.cluster
+def test_planned_workers_have_the_limits_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "available_memory", lambda: 5 * 2**30)
+    resources = planned_resources(workers=2)
+    assert (resources.workers, resources.threads_per_worker) == (2, 1)
+    assert (resources.memory_limit, resources.driver_limit) == (5 * 2**29, 5 * 2**30)
+    assert planned_resources(workers=2, memory_limit=1).memory_limit == 1
+    assert resources.client is not None
 
 
 INTRUDER = """

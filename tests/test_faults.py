@@ -35,6 +35,7 @@ ROWS = {
     ),
     "fewer workers than `--min-workers`": ("test_cluster.py::test_min_workers_are_waited_for",),
     "the scheduler is gone": (
+        "primitives/test_passes.py::test_a_scheduler_that_is_restarted_is_no_loss_of_workers",
         "test_network_faults.py::test_a_certificate_of_another_authority_then_a_lost_scheduler_then_the_way_on",
     ),
     "a certificate of another authority": (
@@ -54,7 +55,10 @@ ROWS = {
     ),
     "a checkpoint is damaged": ("test_checkpoints.py::test_a_torn_file_is_no_state",),
     "the disk is full where a checkpoint goes": ("test_checkpoints.py::test_a_full_disk_does_not_end_the_job",),
-    "the disk is full where the result goes": ("cli/test_bad_input.py::test_a_full_disk",),
+    "the disk is full where the result goes": (
+        "cli/test_bad_input.py::test_a_full_disk",
+        "cli/test_quiet_faults.py::test_a_disk_that_is_full_where_workers_write",
+    ),
     "Ctrl-C": ("cli/test_local.py::test_ctrl_c_ends_a_pass_at_its_next_blocks_and_can_be_resumed",),
     "SIGTERM": (
         "test_checkpoints.py::test_a_command_that_is_terminated_saves_its_state",

@@ -17,6 +17,10 @@ from mlfs_dask.typing import Profile
 #: Share of a worker's limit that a job may fill. Above it `distributed` pauses the worker.
 USABLE_SHARE = 0.8
 
+#: By how much what a process holds before a job may differ from one start to the next: 0.3 MiB measured. A limit that a
+#: message names has to be enough for the next start.
+SPREAD_BYTES = 2 * 2**20
+
 #: Tasks a slot gets in one pass when partials are small. A pass ends with its last task: with fewer, a worker waits
 #: long for the other (`benchmarks/iterative.py workers`).
 RUNS_PER_SLOT = 16
@@ -280,4 +284,4 @@ def split_evenly(total: int, pieces: int) -> tuple[tuple[int, int], ...]:
 
 
 def _limit_for(projected: int) -> str:
-    return f"{-(-int(projected / USABLE_SHARE) // 2**20)}MiB"
+    return f"{-(-int((projected + SPREAD_BYTES) / USABLE_SHARE) // 2**20)}MiB"

@@ -8,7 +8,9 @@ cluster a pass is one graph; without one it runs in threads of this process, wit
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
+import functools
 import logging
 import os
 import time
@@ -17,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, wait
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +40,13 @@ if TYPE_CHECKING:
 
 State: TypeAlias = Any
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
 logger = logging.getLogger(__name__)
+
+#: Seconds in which a scheduler that is started again is found, for the message that says so.
+RECONNECT_SECONDS = 5.0
 
 #: Seconds between two reports of progress from one task.
 PROGRESS_SECONDS = 0.3
@@ -664,6 +672,36 @@ def _merge_tree(statistics: Delayed, partials: list[Delayed], fan_in: int, piece
     return finished
 
 
+class _TaskSystemError(Exception):
+    """An OSError of a task. Where one comes to the client as it is, the connection has failed."""
+
+    def __init__(self, number: int | None, text: str, file: str | None) -> None:
+        super().__init__(number, text, file)  # as it is pickled
+
+    @property
+    def error(self) -> OSError:
+        """The error of the task."""
+        number, text, file = self.args
+        return OSError(text) if number is None else OSError(number, text, file)
+
+
+def _task_of_pass(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """A task that tells system errors from those of the connection: of the disk where it writes rows, say."""
+
+    @functools.wraps(function)
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        try:
+            return function(*args, **kwargs)
+        except OSError as error:
+            if runtime.current_worker() is None:
+                raise
+            file = None if error.filename is None else str(error.filename)
+            raise _TaskSystemError(error.errno, error.strerror or str(error), file) from None
+
+    return run
+
+
+@_task_of_pass
 def _run(
     statistics: Sequence[Statistic],
     source: RowSource,
@@ -714,6 +752,7 @@ def _report_partitions(source: RowSource, first: int, last: int) -> Iterator[Blo
     runtime.emit_from_task("partitions", done=last - first - so_far)
 
 
+@_task_of_pass
 def _merge(
     statistics: Sequence[Statistic], partials: Sequence[tuple[list[State], dict[str, int]]]
 ) -> tuple[list[State], dict[str, int]]:
@@ -728,6 +767,7 @@ def _merge(
     return states, peaks
 
 
+@_task_of_pass
 def _finalize(
     statistics: Sequence[Statistic],
     partial: tuple[list[State], dict[str, int]],
@@ -855,17 +895,15 @@ def _compute_on_cluster(graph: Delayed, plan: PassPlan, resources: Resources, re
             warnings.filterwarnings("ignore", message="Sending large graph")
             future = client.compute(graph, optimize_graph=False, **restriction)
         return _wait(future, resources, watch)
+    except _TaskSystemError as error:
+        raise error.error from None
     except KilledWorker as error:
         raise _killed(error, plan, resources, watch) from error
     except (NoValidWorkerError, NoWorkerError) as error:
         # A scheduler may have a shorter limit of its own (distributed.scheduler.no-workers-timeout).
         raise _no_workers(resources) from error
     except (CancelledError, CommClosedError, OSError) as error:
-        raise ClusterLostError(
-            f"the cluster was lost while a pass was running: {error or type(error).__name__}"
-            f"\n  cure: start the cluster again and run the same command with --resume; finished work is kept where "
-            f"the method keeps checkpoints"
-        ) from error
+        raise _connection_lost(error, resources) from error
     finally:
         if future is not None:
             # Waiting with a timeout leaves the future in a cycle of frames and errors. Until Python collects that,
@@ -877,7 +915,7 @@ def _compute_on_cluster(graph: Delayed, plan: PassPlan, resources: Resources, re
 
 def _wait(future: Any, resources: Resources, watch: WorkerWatch) -> Any:
     """Result of `future`, waited for no longer than `worker_wait` on a cluster without workers."""
-    client = resources.client
+    client, workers = resources.client, admission(resources.client)
     empty_since: float | None = None
     # future.result(timeout=...) cancels a transfer that has begun when the time is over. A client whose transfer was
     # cancelled before its turn came joins later ones to it, and none of them ever ends well.
@@ -887,6 +925,8 @@ def _wait(future: Any, resources: Resources, watch: WorkerWatch) -> Any:
         while wait([result], timeout=min(worker_watch.LOOK_SECONDS, resources.worker_wait / 2)).not_done:
             if client.status != "running":
                 raise OSError(f"the connection to the scheduler is {client.status}")
+            if workers.is_of_another_scheduler:
+                raise _connection_lost(None, resources)
             if watch.look():
                 empty_since = None
             elif empty_since is None:
@@ -924,11 +964,32 @@ def _killed(error: KilledWorker, plan: PassPlan, resources: Resources, watch: Wo
     )
 
 
+def _connection_lost(error: BaseException | None, resources: Resources) -> ClusterLostError:
+    """A scheduler that went away, or another one in its place, which the client reaches by itself."""
+    client = resources.client
+    deadline = time.monotonic() + RECONNECT_SECONDS
+    while client.status == "connecting" and time.monotonic() < deadline:
+        time.sleep(0.1)
+    what = "the connection to the scheduler was lost while a pass was running"
+    if not isinstance(error, CancelledError | None):
+        what = f"the cluster was lost while a pass was running: {error or type(error).__name__}"
+    with contextlib.suppress(OSError, RuntimeError):  # of a client that is closed
+        if client.status == "running" and admission(client).is_of_another_scheduler:
+            what = f"the scheduler at {client.scheduler.address} was restarted while a pass was running"
+    return ClusterLostError(
+        f"{what}\n  cure: start the cluster again and run the same command with --resume; finished work is kept where "
+        "the method keeps checkpoints"
+    )
+
+
 def _no_workers(resources: Resources) -> ClusterLostError:
     scheduler = resources.client.scheduler
     address = scheduler.address if scheduler is not None else "ADDRESS"
+    what = "every worker went away while a pass was running, and none came back"
+    if admission(resources.client).was_restarted:
+        what = f"the scheduler at {address} was restarted, and no worker came to it"
     return ClusterLostError(
-        f"every worker went away while a pass was running, and none came back within {resources.worker_wait:g} s."
+        f"{what} within {resources.worker_wait:g} s."
         f"\n  cure: look into the workers' logs (out of memory, end of the job's time), start workers again with "
         f"`dask worker {address}`, and wait longer with --wait SECONDS where they come late"
     )

@@ -41,6 +41,7 @@ from mlfs_dask.selectors.iterative import (
     GraphKind,
     IterativeSelector,
     anchor_work,
+    iterations_left,
     load_state,
     placeholder,
     product_flops,
@@ -395,7 +396,8 @@ class AccessMFS(IterativeSelector):
             prediction = replace(prediction, W=W, mean=mean, U=U, T=T, coupling=coupling)
             regression.restore(state.arrays)
         del sample
-        for t in range(trace.iterations + 1, max_iter + 1):
+        W = prediction.W
+        for t in iterations_left(trace, max_iter):
             W = prediction.W
             needed = [] if regression.direction is None else [NormalProduct(scaling, regression.direction)]
             sums, *images = passes.run("rows", PredictedRows(scaling, prediction), *needed)  # F, S by Eqs. 17 and 21
@@ -410,6 +412,8 @@ class AccessMFS(IterativeSelector):
             if not W.any():
                 trace.converged = True
             if trace.converged or t == max_iter:
+                if checkpoint.keeps_end:
+                    self._save(checkpoint, prediction, regression, trace, passes)
                 break
             smoothing = Smoothing(theta, sums.ZX, masses)
             for _ in range(self.inner_iterations if gram is not None else 1):  # Algorithm 1
@@ -428,8 +432,7 @@ class AccessMFS(IterativeSelector):
             if gram is None:
                 trace.residual.append(solution.residual)
             if checkpoint.due():
-                arrays = {name: getattr(prediction, name) for name in _PREDICTION}
-                save_state(checkpoint, {**arrays, **regression.state()}, trace, passes.records)
+                self._save(checkpoint, prediction, regression, trace, passes)
         scores = row_norms(W)
         extra: dict[str, Any] = {
             "gram": gram is not None,
@@ -442,6 +445,17 @@ class AccessMFS(IterativeSelector):
             extra["graph"] = {"kind": "anchors", "anchors": len(prediction.U), "anchor_neighbors": prediction.neighbors}
         self._row_labels = PredictedRows(scaling, prediction)
         return self._result(scores, trace, extra, products.positives)
+
+    def _save(
+        self,
+        checkpoint: checkpoints.Checkpoint,
+        prediction: RowPrediction,
+        regression: GramRegression | SubspaceRegression,
+        trace: Trace,
+        passes: PassRunner,
+    ) -> None:
+        arrays = {name: getattr(prediction, name) for name in _PREDICTION}
+        save_state(checkpoint, {**arrays, **regression.state()}, trace, passes.records)
 
     def _require_known(self, labels: LabelKnowledge, n: int) -> None:
         """Refuse labels of which none is known.

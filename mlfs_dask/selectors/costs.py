@@ -182,6 +182,7 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
     names = [step if isinstance(step, str) else step.name for step in cost.steps]
     driver, kernels_loaded = runtime.driver_bytes() + _library_bytes(cost, resources), cost.compiled
     readings: dict[str, PassPlan] = {}
+    refused: list[DoesNotFitError] = []
     peak_driver, peak_worker = driver, resources.process_bytes
     totals = np.zeros((3, 3), dtype=np.int64)  # passes, tasks, bytes: at most, typically at least and at most
     spans = [(array.nbytes(cost.sizes), *_span(array, names)) for array in cost.arrays]
@@ -190,7 +191,11 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
         loading = 0  # bytes of kernels that stay with this process after a reading in it
         if isinstance(step, Reading):
             rows = source.labels_only() if step.labels_only else step.source or source
-            planned = plan_statistics(rows, step.statistics, resources)
+            try:
+                planned = plan_statistics(rows, step.statistics, resources)
+            except DoesNotFitError as error:  # the cure is to be enough for all readings
+                refused.append(error)
+                continue
             if resources.client is None:
                 kernels = resources.compiled_bytes * bool(planned.tasks and any(s.compiled for s in step.statistics))
                 total -= resources.process_bytes + kernels * kernels_loaded
@@ -209,6 +214,8 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
         peak_driver = max(peak_driver, driver + total)
         driver += loading
         kernels_loaded = kernels_loaded or loading > 0
+    if refused:
+        raise max(refused, key=lambda error: error.projected or 0)
     if resources.client is None:
         peak_worker = peak_driver  # the same process
     # Arrays of the rows have been made before: the bytes of this process hold them.

@@ -424,6 +424,11 @@ def save_state(
     checkpoint.save(arrays, {"trace": trace.facts(), "records": records_to_facts(records), **facts})
 
 
+def iterations_left(trace: LoopTrace, max_iter: int) -> range:
+    """Numbers of the iterations that are still to be made; none where the state is that in which a loop ended."""
+    return range(trace.iterations + 1, 1 + (0 if trace.converged else max_iter))
+
+
 def load_state(checkpoint: Checkpoint, records: list[PassRecord]) -> State | None:
     """The saved state, or None. The records of its passes are added to `records`."""
     state = checkpoint.load()

@@ -45,6 +45,7 @@ from mlfs_dask.selectors.estimator import ConvergenceWarning
 from mlfs_dask.selectors.iterative import (
     GraphKind,
     IterativeSelector,
+    iterations_left,
     load_state,
     placeholder,
     placeholders_are_filled,
@@ -404,7 +405,7 @@ class SMFS(IterativeSelector):
         trace = Trace() if state is None else Trace(**state.facts["trace"])
         U = settle_anchor_values(sums) if state is None else state.arrays["U"]
         B = sums.XSY if state is None else state.arrays["B"]
-        for t in range(trace.iterations + 1, max_iter + 1):
+        for t in iterations_left(trace, max_iter):
             trace.regression_steps.append(regression.update(B))  # Eqs. 9 and 10
             product = NormalProduct(scaling, regression.P, label_weights=weights)
             if coupled:
@@ -425,13 +426,15 @@ class SMFS(IterativeSelector):
             trace.step.append(change)
             trace.report_progress(step=change)
             trace.converged = change <= self.tol and regression.has_settled(self.tol, scale)
-            if trace.converged or t == max_iter:
-                break
-            regression.tighten(change, self.tol)
-            if coupled:
-                U, B = settle_anchor_values(sums), sums.XSY
-            if checkpoint.due():
+            ends = trace.converged or t == max_iter
+            if not ends:
+                regression.tighten(change, self.tol)
+                if coupled:
+                    U, B = settle_anchor_values(sums), sums.XSY
+            if checkpoint.keeps_end if ends else checkpoint.due():
                 save_state(checkpoint, {**regression.state(), "U": U, "B": B}, trace, passes.records)
+            if ends:
+                break
         regression.finish(B)
         self._row_labels = RecoveredRows(scaling, replace(recovery, P=regression.P, U=U))
         scores = row_norms(regression.P)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import pickle
@@ -303,6 +304,13 @@ def client():
         yield client
 
 
+class FullDisk(ColumnSums):
+    """Statistic: none; it finds no room for a file."""
+
+    def add(self, state, block):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "labels")
+
+
 class SlowRows(ArrayRows):
     """Rows in memory that travel to the workers, as a store's do."""
 
@@ -522,6 +530,42 @@ def test_a_cluster_that_has_lost_every_worker_is_given_up_in_time(start_dask, tm
     assert f"dask worker {address}" in message
     assert "--wait SECONDS" in message
     assert caught.value.exit_code == 5
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("started_again", [True, False])
+def test_a_scheduler_that_is_restarted_is_no_loss_of_workers(started_again, start_dask, free_port):
+    from dask.delayed import delayed
+
+    from mlfs_dask.cluster import connect
+
+    address = ("--host", "127.0.0.1", "--port", free_port)
+    scheduler = start_dask("scheduler", *address)
+    start_dask("worker", f"tcp://127.0.0.1:{free_port}", "--nthreads", 1, "--memory-limit", "1GiB")
+    with connect(scheduler=f"tcp://127.0.0.1:{free_port}", wait=20):
+        resources = runtime.current_resources()
+
+        def restart():
+            scheduler.kill()
+            scheduler.wait()
+            if started_again:
+                start_dask("scheduler", *address)
+
+        threading.Timer(1, restart).start()
+        source, plan = ArrayRows(*integers()[:1], sp.csr_array(integers()[1])), PassPlan(((0, 1),), 1, 1, 1, 0, 0)
+        with pytest.raises(ClusterLostError) as caught:
+            passes._compute(source, lambda: delayed(time.sleep)(70), plan, resources)
+    expected = f"the scheduler at tcp://127.0.0.1:{free_port} was restarted" if started_again else "the connection to"
+    assert str(caught.value).startswith(expected)
+
+
+@pytest.mark.cluster
+def test_a_system_error_of_a_task_is_no_lost_connection(client):
+    """As in this process: a full disk where a task writes, say."""
+    X, Y = integers()
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        run_pass(SlowRows(X, sp.csr_array(Y)), [FullDisk(4, 3)], runtime.current_resources())
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, "labels")
 
 
 def test_errors_survive_pickling():

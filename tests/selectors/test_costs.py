@@ -178,6 +178,14 @@ def test_arrays_of_the_rows_are_on_the_workers_and_on_their_way():
         )
 
 
+def test_the_cure_is_enough_for_all_readings():
+    readings = [Reading("small", (Sized(400 * MIB),)), Reading("large", (Sized(600 * MIB),)), Reading("no", (Sized(),))]
+    with pytest.raises(DoesNotFitError) as caught:
+        project(Cost(readings), source(), replace(CLUSTER, memory_limit=512 * MIB))
+    enough = int(caught.value.cure.split("--memory-limit ")[1].split("MiB")[0]) * MIB
+    project(Cost(readings), source(), replace(CLUSTER, memory_limit=enough))
+
+
 def test_with_a_cluster_the_driver_holds_messages():
     statistic = Sized(state=10 * MIB, result=5 * MIB, parameters=2 * MIB)
     cost = Cost([Reading("sums", (statistic, statistic)), "loop"], {"m": MIB}, [mebibytes("W")])
