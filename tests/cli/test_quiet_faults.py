@@ -54,8 +54,9 @@ def test_a_disk_that_is_full_where_workers_write(small_disk: Callable[[str], Pat
 
 @pytest.mark.cluster
 def test_workers_that_are_lost(store: Path, tmp_path: Path) -> None:
-    words = ("--max-iter", "40", "--tol", "0", "--wait", "1", "--quiet", *WORDS)
-    command = start("select", "smfs", store, "-k", "2", "-o", tmp_path / "run", *words)
+    words = ("--graph", "anchors", "--max-iter", "100000", "--tol", "0", "--wait", "1", "--quiet")
+    words += ("--workers", "1", "--memory-limit", "2GiB")
+    command = start("select", "access-mfs", store, "-k", "2", "-o", tmp_path / "run", *words)
     process = psutil.Process(command.pid)
     deadline = time.monotonic() + 100
     time.sleep(6)  # in which the first reading begins
