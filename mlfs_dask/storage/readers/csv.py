@@ -116,6 +116,8 @@ class CsvReader:
 
     # ---- what concatenation asks for: files have to agree on categories found in the data
 
+    ordered: ClassVar[frozenset[int]] = frozenset()
+
     @property
     def found_categories(self) -> frozenset[int]:
         """Features whose categories were found in the rows, not declared."""
