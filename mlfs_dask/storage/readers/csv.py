@@ -254,7 +254,7 @@ class CsvReader:
                     if filled >= want:
                         cut = _record_end(buffer, filled)
                         if not cut and filled > _MAX_RECORD_BYTES:
-                            self._unclosed_quote(at)
+                            self._refuse_unclosed(bytes(memoryview(buffer)[:filled]), at)
                         want *= 2
                 if ended:
                     cut = filled
@@ -271,6 +271,8 @@ class CsvReader:
 
         text = pa.dictionary(pa.int32(), pa.string())
         columns = self._parsed if only is None else only
+        if block.quoted and (quote := _swallowing_quote(bytes(block.data), self._delimiter)) is not None:
+            raise _unclosed(self.path, self._line_at(block.at + quote))
         try:
             return self._table(block, {c: text if c in self._texts else pa.float64() for c in columns})
         except pa.ArrowInvalid as error:
@@ -439,13 +441,11 @@ class CsvReader:
         line, _ = next(itertools.islice(_records(text, self._delimiter), row, None))
         return self._line_at(block.at) + line
 
-    def _unclosed_quote(self, at: int) -> NoReturn:
-        raise DataError(
-            f"a quoted field is longer than {_MAX_RECORD_BYTES >> 20} MiB",
-            file=self.path,
-            line=self._line_at(at),
-            cure='close the quote; a quote inside a quoted field is written twice ("")',
-        )
+    def _refuse_unclosed(self, content: bytes, at: int) -> NoReturn:
+        """Raise a DataError with the line of the quote that no record of a long run of bytes is closed for."""
+        quote = _open_quote(content, self._delimiter)
+        longer = f"a quoted field is longer than {_MAX_RECORD_BYTES >> 20} MiB"
+        raise _unclosed(self.path, self._line_at(at + (quote or 0)), problem=longer)
 
     def _explain(self, block: _Block, error: Exception) -> NoReturn:
         """Raise a DataError with the line and column that pyarrow does not give."""
@@ -460,6 +460,8 @@ class CsvReader:
                 value=content[failure.start : failure.start + 1],
                 cure="convert the file, for example with iconv -f latin1 -t utf-8",
             ) from error
+        if (quote := _open_quote(content, self._delimiter)) is not None:
+            raise _unclosed(self.path, self._line_at(at + quote)) from error
         try:
             self._explain_ragged(text, at)
             self._explain_value(text, at)
@@ -665,6 +667,9 @@ def _first_record(sample: bytes, path: str, *, tabs: bool) -> tuple[str, list[st
             end = sample.find(b"\n", end) + 1 or len(sample)
         if sample[start:end].strip():
             break
+    if sample.count(b'"', start, end) % 2:
+        quote = sample.rfind(b'"', start, sample.find(b"\n", start) + 1 or end)
+        raise _unclosed(path, sample.count(b"\n", 0, max(quote, start)) + 1)
     try:
         text = sample[start:end].decode("utf-8")
     except UnicodeDecodeError as error:
@@ -753,6 +758,54 @@ def _record_end(block: bytes | bytearray, filled: int) -> int:
         quotes -= block.count(b'"', before, end)
         end = before
     return end
+
+
+def _swallowing_quote(block: bytes, delimiter: str) -> int | None:
+    """Byte of the first quote that opens a field and is closed on a later line, by a quote that text follows.
+
+    That is the next field's opening quote: the rows between, which parsers take for one text, would be lost.
+    """
+    data = np.frombuffer(block, np.uint8)
+    quotes = np.flatnonzero(data == ord('"'))
+    opening, closing = quotes[::2], quotes[1::2]
+    before, ends = (np.frombuffer((delimiter + more).encode(), np.uint8) for more in ("\n", '\n\r"'))
+    # Behind a quote within an unquoted field (5" pipe) nothing says any more which quotes open a field.
+    begins = np.isin(data[opening - 1], before) | (opening == 0)
+    begins[1:] |= opening[1:] == closing[: len(opening) - 1] + 1
+    known = len(begins) if begins.all() else int(np.argmin(begins))
+    closing = closing[: min(known, np.searchsorted(closing, len(data) - 1))]
+    for pair in np.flatnonzero(~np.isin(data[closing + 1], ends)).tolist():
+        first = _field_opening(block, quotes, pair, delimiter)
+        if first is not None and block.find(b"\n", first, int(closing[pair])) >= 0:
+            return first
+    return None
+
+
+def _open_quote(block: bytes, delimiter: str) -> int | None:
+    """Byte of the quote that is not closed where it should be, in a run of bytes that cannot be parsed."""
+    quote = _swallowing_quote(block, delimiter)
+    quotes = np.flatnonzero(np.frombuffer(block, np.uint8) == ord('"'))
+    if quote is None and len(quotes) % 2:
+        return _field_opening(block, quotes, len(quotes) // 2, delimiter)
+    return quote
+
+
+def _field_opening(block: bytes, quotes: NDArray[np.intp], pair: int, delimiter: str) -> int | None:
+    """Byte where the field begins that the quotes of a pair are in; None where these quotes begin no field."""
+    while pair and quotes[2 * pair] == quotes[2 * pair - 1] + 1:  # a quote inside a quoted field is written twice
+        pair -= 1
+    opening = int(quotes[2 * pair])
+    begins = opening == 0 or block[opening - 1 : opening] in (delimiter.encode(), b"\n")
+    return opening if begins else None
+
+
+def _unclosed(path: str, line: int, *, problem: str = "a quoted field begins here that is not closed") -> DataError:
+    return DataError(
+        problem,
+        file=path,
+        line=line,
+        cure='close the quote; a quote inside a quoted field is written twice ("")',
+    )
 
 
 def _quotes(block: bytes | bytearray, start: int, stop: int) -> int:
