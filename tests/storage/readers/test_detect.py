@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import sparse as sp
 
-from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.errors import DataError, StoreNotAllowedError, UsageError
 from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.detect import FORMATS, open_source
 from tests.storage.readers.reading import read_all
@@ -278,5 +278,5 @@ def test_folder(tmp_path: Path) -> None:
 def test_no_permission(tmp_path: Path) -> None:
     path = Path(text("t.csv", TABLE)(tmp_path))
     path.chmod(0)
-    with pytest.raises(DataError, match="no permission to read it"):
+    with pytest.raises(StoreNotAllowedError, match="no permission to read it"):
         open_source([str(path)], LAST)
