@@ -44,6 +44,8 @@ logger = logging.getLogger(__name__)
 SAMPLE_BYTES = 8 << 20
 MAX_CATEGORIES = 100_000
 # A quote that is never closed swallows the rest of the file: no record is taken to be longer than this.
+# Excel writes this line, and shows a table by it: the delimiter, and no row.
+_SEPARATOR_LINE = re.compile(rb"(?:\xef\xbb\xbf)?\"?sep=([,;\t|])\"?\r?\n")
 _MAX_RECORD_BYTES = 256 << 20
 _SCAN_BYTES = 1 << 20  # stays in a core's cache between being read and looked at
 _TILE_BYTES = 1 << 18
@@ -521,7 +523,7 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
         than 0, 1, 2... or 1, 2, 3..., is taken for a row).
     tabs : bool
         The delimiter is a tab; otherwise whichever of ``, ; tab |`` occurs most in the first line, or a blank where
-        none does and names are quoted.
+        none does and names are quoted. A first line `sep=;`, which Excel writes and reads, names it.
 
     Raises
     ------
@@ -566,14 +568,25 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
             file=path,
             cure="give a table with a header row of column names",
         )
-    delimiter, first, header_line, data_start = _first_record(sample, path, tabs=tabs)
+    separator = _SEPARATOR_LINE.match(sample)
+    lead = separator.end() if separator else len(sample) - len(sample.removeprefix(_BOM))
+    given = separator[1].decode() if separator else "\t" if tabs else ""
+    delimiter, first, header_line, data_start = _first_record(sample, path, lead, given)
+    if _begins_with_comments(first, sample[data_start:].decode("utf-8", "replace"), delimiter):
+        raise DataError(
+            "the file begins with a comment, a header row of column names was expected",
+            file=path,
+            line=header_line,
+            value=delimiter.join(first)[:60],
+            cure="remove the lines of comments, for example with grep -v '^#'",
+        )
     told = _TRUTH.get(options.keys.get("header", "yes").lower())
     if told is None:
         raise UsageError(f"header must be yes or no, not {options.keys['header']!r}")
     headerless = _is_row_of_numbers(first) if "header" not in options.keys else told == 0
     names = tuple(str(number) for number in range(1, len(first) + 1)) if headerless else tuple(first)
     if headerless:
-        data_start = len(_BOM) if sample.startswith(_BOM) else 0
+        data_start = lead
         if "header" not in options.keys:
             logger.warning(
                 "%s: no header row: the first line holds numbers, and is not taken for names (--key header=yes)",
@@ -656,9 +669,20 @@ def _convert_options(decimal: str, **options: Any) -> Any:
     )
 
 
-def _first_record(sample: bytes, path: str, *, tabs: bool) -> tuple[str, list[str], int, int]:
-    """Delimiter, fields, line number, and end in bytes of the first record that is not blank."""
-    lead = len(sample) - len(sample.removeprefix(_BOM))
+def _begins_with_comments(first: list[str], rest: str, delimiter: str) -> bool:
+    """Whether the first record is a comment, and no header row that begins with # (`#id,a,b`)."""
+    if not first[0].startswith("#"):
+        return False
+    with contextlib.suppress(csv.Error):
+        _, second = next(_records(rest, delimiter), (0, first))
+        return second[0].startswith("#") or len(second) != len(first)
+    return False
+
+
+def _first_record(sample: bytes, path: str, lead: int, given: str) -> tuple[str, list[str], int, int]:
+    """Delimiter (`given`, or found), fields, line number, and end in bytes of the first record behind `lead` bytes that
+    is not blank.
+    """
     end = lead
     while True:
         start = end
@@ -681,9 +705,9 @@ def _first_record(sample: bytes, path: str, *, tabs: bool) -> tuple[str, list[st
             cure="convert the file, for example with iconv -f latin1 -t utf-8",
         ) from error
     outside = re.sub('"[^"]*"', "", text)
-    delimiter = "\t" if tabs else max(",;\t|", key=outside.count)
+    delimiter = given or max(",;\t|", key=outside.count)
     # R's write.table separates quoted names with blanks, which names themselves may hold.
-    if delimiter not in outside and '" ' in text:
+    if not given and delimiter not in outside and '" ' in text:
         delimiter = " "
     _, fields = next(_records(text, delimiter))
     return delimiter, [name.strip() for name in fields], sample.count(b"\n", 0, start) + 1, end

@@ -396,6 +396,28 @@ def test_quotes_that_look_unclosed(write) -> None:
     assert reader.header.categories[1] == ('5" pipe', '6" pipe', "a b", 'x\n, "y"', 'x, "\n"')
 
 
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_a_line_that_names_the_separator(write, mark: str) -> None:
+    reader = open_csv(write(mark + "sep=;\r\na,b;c;y\r\n1,5;2;0\r\n2;3;1\r\n"), LAST)
+    assert reader.header.feature_names == ("a,b", "c")
+    np.testing.assert_array_equal(read_all(reader)[0], [[1.5, 2], [2, 3]])
+    assert "line 4" in str(error_of(write(mark + "sep=;\na;c;y\n1;2;0\n2;1\n")))
+    bare = open_csv(write(mark + "sep=;\n1;2;0\n3;4;1\n"), LAST)
+    np.testing.assert_array_equal(read_all(bare)[0], [[1, 2], [3, 4]])
+
+
+@pytest.mark.parametrize("text", ["# made by us\na,k,y\n1,2,0\n", "# a, b\n# c, d\na,y\n1,0\n"])
+def test_comments_before_the_header(write, text: str) -> None:
+    said = str(error_of(write(text)))
+    assert "line 1" in said
+    assert "the file begins with a comment, a header row of column names was expected" in said
+    assert "grep -v '^#'" in said
+
+
+def test_a_header_that_begins_like_a_comment(write) -> None:
+    assert open_csv(write("#a,k,y\n1,2,0\n"), LAST).header.feature_names == ("#a", "k")
+
+
 def test_nothing_tells_the_labels(write) -> None:
     with pytest.raises(UsageError, match="nothing tells which columns are labels") as caught:
         open_csv(write("a,y\n1,0\n"))

@@ -280,3 +280,11 @@ def test_no_permission(tmp_path: Path) -> None:
     path.chmod(0)
     with pytest.raises(StoreNotAllowedError, match="no permission to read it"):
         open_source([str(path)], LAST)
+
+
+@pytest.mark.parametrize("name", ["x.zip", "x.tar.gz", "x.7z"])
+def test_archives_are_to_be_unpacked(tmp_path: Path, name: str) -> None:
+    content = b"PK\x03\x04 and more"
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    with pytest.raises(UsageError, match="is an archive, which may hold several files\n  cure: unpack it"):
+        open_source([str(tmp_path / name)])
