@@ -152,9 +152,17 @@ def conversion_summary(store: str, conversion: Conversion) -> dict[str, Any]:
     }
 
 
+def _require_both(ctx: click.Context, store: click.Parameter, value: str | None) -> str | None:
+    """Of a single path click would say that SOURCE is missing, because it has the last one for STORE."""
+    if not ctx.params["sources"] and not ctx.resilient_parsing:
+        missing = store if value else next(each for each in ctx.command.params if each.name == "sources")
+        raise click.MissingParameter(ctx=ctx, param=missing)
+    return value
+
+
 @click.command(short_help="Multi-label files to a store.")
-@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
-@click.argument("store", metavar="STORE", type=PATH)
+@click.argument("sources", metavar="SOURCE...", nargs=-1, is_eager=True)
+@click.argument("store", metavar="STORE", type=PATH, required=False, callback=_require_both)
 @source_options
 @dtype_option("Of X (default: the narrowest that loses no digit).")
 @click.option(

@@ -43,8 +43,8 @@ MARGIN_BYTES = 24 << 20
 """What else a reading process comes to hold after its first batch (measured 20 MiB, of the smallest file too): one
 inner chunk while it writes, the libraries that write, and memory that is free but not returned."""
 
-FEATURE_BYTES = 200
-"""Bytes per feature: counts of a part beside those of the whole, and the names while they are written."""
+COLUMN_BYTES = 200
+"""Bytes per feature or label: counts of a part beside those of the whole, and the names while they are written."""
 
 BATCH_MULTIPLE = 14
 """Bytes a process holds per byte of batch, measured at most 13: text, parsed columns, the batch, its narrow copy."""
@@ -275,7 +275,7 @@ def plan_workers(
     """
     if source_bytes is not None and source_bytes <= 2 * MAX_BATCH:
         return 1
-    useful = FEATURE_BYTES * n_features + BATCH_MULTIPLE * (1 << 20)
+    useful = COLUMN_BYTES * n_features + BATCH_MULTIPLE * (1 << 20)
     if threads:
         fitting = min(workers, (memory_limit - max(base_bytes, PROCESS_BYTES)) // useful)
     else:
@@ -307,7 +307,7 @@ def plan_conversion(
     DoesNotFitError
         If the smallest batch does not fit.
     """
-    extra = FEATURE_BYTES * n_features
+    extra = COLUMN_BYTES * n_features
     if workers > 1 and not threads:
         share = (memory_limit - base_bytes) // workers
         fixed = PROCESS_BYTES + extra

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlfs_dask.errors import DataError, MlfsError, StoreNotAllowedError
+from mlfs_dask.errors import DataError, StoreNotAllowedError
 from mlfs_dask.storage.access import answer, file_system
 from mlfs_dask.storage.object_store import is_url, is_web, local_path, open_file
 
@@ -77,7 +77,9 @@ def _examine_local(source: str) -> Source:
     except FileNotFoundError:
         raise DataError("there is no such file", file=source, cure="check the path") from None
     except PermissionError as error:
-        raise MlfsError(f"{source}: no permission to read it ({error})") from None
+        raise StoreNotAllowedError(
+            source, "no permission to read it", f"check owner and mode of the file ({error})"
+        ) from None
     size = sum(fact.st_size for fact in facts)
     modified = max((fact.st_mtime_ns for fact in facts), default=0)
     return Source(source, size, str(modified))

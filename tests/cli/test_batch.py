@@ -100,6 +100,11 @@ def test_without_a_folder_it_is_named_after_the_plan(
     assert "1 done already" in run("batch", plan, "--dry-run", "--in-process", "--resume").stdout
 
 
+def test_the_summary_counts_the_jobs_of_the_plan(run: Callable[..., Any], plan: Path) -> None:
+    shown = run("batch", plan, "-o", plan.parent / "out", "--in-process").stdout
+    assert re.search(r"^jobs +13 done$", shown, re.MULTILINE), "without the reading that they share"
+
+
 def test_a_batch_leaves_jobs_and_tables(run_json: Any, run: Callable[..., Any], plan: Path) -> None:
     out = plan.parent / "out"
     found = run_json("batch", plan, "-o", out, "--in-process")

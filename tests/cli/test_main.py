@@ -139,6 +139,7 @@ def test_console_script_and_dask_entry_point() -> None:
         (["plan", "elc", "x.zarr", "--memory-limit", "lots"], "'lots' is no size; write bytes or a unit"),
         (["plan", "elc", "x.zarr", "--memory-limit", "-1GB"], "'-1GB' is no size; it must be positive"),
         (["convert"], "Missing argument 'SOURCE...'"),
+        (["convert", "x.csv"], "Missing argument 'STORE'"),
     ],
 )
 def test_wrong_usage(run: Run, words: list[str], message: str) -> None:

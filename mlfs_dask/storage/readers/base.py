@@ -6,7 +6,7 @@ dense or sparse as the file has them. `mlfs_dask.storage.convert` stages the bat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -21,6 +21,18 @@ MinusOne: TypeAlias = Literal["unknown", "negative"]
 """What -1 means among the labels of a source."""
 #: Two values that mean false and true; sorted, false comes first.
 BOOLEAN_SPELLINGS = ({"0", "1"}, {"no", "yes"}, {"n", "y"}, {"false", "true"}, {"f", "t"})
+
+
+def is_subsequence(some: Sequence[str], texts: Sequence[str]) -> bool:
+    """Whether `texts`, all different, has the texts of `some` in the same order.
+
+    Examples
+    --------
+    >>> is_subsequence(["low", "high"], ["low", "mid", "high"]), is_subsequence(["high", "low"], ["low", "high"])
+    (True, False)
+    """
+    rest = iter(texts)
+    return all(text in rest for text in some)
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,7 @@ def open_source(path: str, storage_options: Mapping[str, Any] | None = None) -> 
     Raises
     ------
     DataError
-        The file is missing, a directory, not readable, or its name ends in .gz, .xz, .bz2 or .zst and its
+        The file is missing, a directory, or its name ends in .gz, .xz, .bz2 or .zst and its
         bytes are something else.
     """
     path, options = str(path), dict(storage_options or {})
@@ -168,7 +168,7 @@ def _open_raw(path: str, storage_options: Mapping[str, Any]) -> BinaryIO:
 
 @contextmanager
 def _explain(path: str) -> Iterator[None]:
-    """Turn what goes wrong while opening `path` into a DataError."""
+    """Turn what goes wrong while opening `path` into a DataError or, without permission, StoreNotAllowedError."""
     try:
         yield
     except DataError:
@@ -178,7 +178,7 @@ def _explain(path: str) -> Iterator[None]:
     except IsADirectoryError as error:
         raise DataError("a file was expected, this is a directory", file=path, cure="name the file in it") from error
     except PermissionError as error:
-        raise DataError("no permission to read it", file=path, cure="check owner and mode of the file") from error
+        raise StoreNotAllowedError(path, "no permission to read it", "check owner and mode of the file") from error
     except (OSError, ImportError, ValueError) as error:
         # fsspec: unknown protocol (ValueError), missing package for it (ImportError), network (OSError).
         raise DataError(

@@ -2,7 +2,8 @@
 
 They have to agree on names, widths and declared categories; the first difference is named. Categories that
 were found in the rows (texts in CSV and Parquet) are united instead, sorted, because one file need not hold
-them all. Where widths are not known before the last row (svmlight), the widest file counts.
+them all; where a file gives their order (an ordered dictionary of Parquet), that is kept. Where widths are not
+known before the last row (svmlight), the widest file counts.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar, runtime_checkable
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.storage.readers.base import Batch, Header, Part, Reader
+from mlfs_dask.storage.readers.base import Batch, Header, Part, Reader, is_subsequence
 
 # Positions of file k begin at k * 2^48, so a part or a position says by itself to which file it belongs.
 _FILE_BITS = 48
 _INSIDE = (1 << _FILE_BITS) - 1
 _CURE = "convert the files one by one, or make their columns agree"
+_SAME_VALUES = "declare the same values in the same order, or convert the files one by one"
 
 R = TypeVar("R", bound="FindsCategories")
 
@@ -28,6 +30,13 @@ class FindsCategories(Protocol):
     """A reader whose categories come from the rows and can be extended."""
 
     header: Header
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def ordered(self) -> frozenset[int]:
+        """Features whose categories are in the order that the file gives."""
 
     @property
     def found_categories(self) -> frozenset[int]:
@@ -165,19 +174,24 @@ def check_categories(
     first: HasHeader,
     other: HasHeader,
     *,
-    cure: str = "declare the same values in the same order, or convert the files one by one",
+    cure: str = _SAME_VALUES,
 ) -> None:
     """Raise DataError unless both declare the same values, in the same order, for the same features."""
     ours, theirs = first.header.categories, other.header.categories
     for feature in sorted({*ours, *theirs}):
         if ours.get(feature) != theirs.get(feature):
-            names = first.header.feature_names
-            raise DataError(
-                f"its values are {_listed(theirs.get(feature))}; in {first.path} they are {_listed(ours.get(feature))}",
-                file=other.path,
-                column=names[feature] if names is not None else feature + 1,
-                cure=cure,
-            )
+            raise _values_differ(first, other, feature, cure=cure)
+
+
+def _values_differ(first: HasHeader, other: HasHeader, feature: int, *, cure: str = _SAME_VALUES) -> DataError:
+    ours, theirs = (_listed(reader.header.categories.get(feature)) for reader in (first, other))
+    names = first.header.feature_names
+    return DataError(
+        f"its values are {theirs}; in {first.path} they are {ours}",
+        file=other.path,
+        column=names[feature] if names is not None else feature + 1,
+        cure=cure,
+    )
 
 
 def _listed(values: tuple[str, ...] | None) -> str:
@@ -203,5 +217,27 @@ def _united(readers: Sequence[Reader]) -> list[Reader]:
         found = finder.distinct(lacking) if lacking else {}
         for feature in features:
             values[feature] |= found.get(feature) or set(finder.header.categories.get(feature, ()))
-    united = {feature: sorted(texts) for feature, texts in values.items()}
+    united = {feature: _order(finders, feature, texts) or sorted(texts) for feature, texts in values.items()}
     return [finder.with_categories(united) for finder in finders]
+
+
+def _order(finders: Sequence[FindsCategories], feature: int, texts: set[str]) -> tuple[str, ...]:
+    """The order that files give for the texts of a feature; () where none does.
+
+    Raises
+    ------
+    DataError
+        Two orders differ, or a text is in none of them.
+    """
+    givers = [finder for finder in finders if feature in finder.ordered]
+    if not givers:
+        return ()
+    first = max(givers, key=lambda giver: len(giver.header.categories[feature]))
+    order = first.header.categories[feature]
+    for giver in givers:
+        if not is_subsequence(giver.header.categories[feature], order):
+            raise _values_differ(first, giver, feature)
+    if new := texts.difference(order):
+        other = next(finder for finder in finders if new & set(finder.header.categories.get(feature, new)))
+        raise _values_differ(first, other, feature)
+    return order

@@ -44,6 +44,8 @@ logger = logging.getLogger(__name__)
 SAMPLE_BYTES = 8 << 20
 MAX_CATEGORIES = 100_000
 # A quote that is never closed swallows the rest of the file: no record is taken to be longer than this.
+# Excel writes this line, and shows a table by it: the delimiter, and no row.
+_SEPARATOR_LINE = re.compile(rb"(?:\xef\xbb\xbf)?\"?sep=([,;\t|])\"?\r?\n")
 _MAX_RECORD_BYTES = 256 << 20
 _SCAN_BYTES = 1 << 20  # stays in a core's cache between being read and looked at
 _TILE_BYTES = 1 << 18
@@ -115,6 +117,8 @@ class CsvReader:
     _codes: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
 
     # ---- what concatenation asks for: files have to agree on categories found in the data
+
+    ordered: ClassVar[frozenset[int]] = frozenset()
 
     @property
     def found_categories(self) -> frozenset[int]:
@@ -252,7 +256,7 @@ class CsvReader:
                     if filled >= want:
                         cut = _record_end(buffer, filled)
                         if not cut and filled > _MAX_RECORD_BYTES:
-                            self._unclosed_quote(at)
+                            self._refuse_unclosed(bytes(memoryview(buffer)[:filled]), at)
                         want *= 2
                 if ended:
                     cut = filled
@@ -269,6 +273,8 @@ class CsvReader:
 
         text = pa.dictionary(pa.int32(), pa.string())
         columns = self._parsed if only is None else only
+        if block.quoted and (quote := _swallowing_quote(bytes(block.data), self._delimiter)) is not None:
+            raise _unclosed(self.path, self._line_at(block.at + quote))
         try:
             return self._table(block, {c: text if c in self._texts else pa.float64() for c in columns})
         except pa.ArrowInvalid as error:
@@ -437,13 +443,11 @@ class CsvReader:
         line, _ = next(itertools.islice(_records(text, self._delimiter), row, None))
         return self._line_at(block.at) + line
 
-    def _unclosed_quote(self, at: int) -> NoReturn:
-        raise DataError(
-            f"a quoted field is longer than {_MAX_RECORD_BYTES >> 20} MiB",
-            file=self.path,
-            line=self._line_at(at),
-            cure='close the quote; a quote inside a quoted field is written twice ("")',
-        )
+    def _refuse_unclosed(self, content: bytes, at: int) -> NoReturn:
+        """Raise a DataError with the line of the quote that no record of a long run of bytes is closed for."""
+        quote = _open_quote(content, self._delimiter)
+        longer = f"a quoted field is longer than {_MAX_RECORD_BYTES >> 20} MiB"
+        raise _unclosed(self.path, self._line_at(at + (quote or 0)), problem=longer)
 
     def _explain(self, block: _Block, error: Exception) -> NoReturn:
         """Raise a DataError with the line and column that pyarrow does not give."""
@@ -458,6 +462,8 @@ class CsvReader:
                 value=content[failure.start : failure.start + 1],
                 cure="convert the file, for example with iconv -f latin1 -t utf-8",
             ) from error
+        if (quote := _open_quote(content, self._delimiter)) is not None:
+            raise _unclosed(self.path, self._line_at(at + quote)) from error
         try:
             self._explain_ragged(text, at)
             self._explain_value(text, at)
@@ -517,7 +523,7 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
         than 0, 1, 2... or 1, 2, 3..., is taken for a row).
     tabs : bool
         The delimiter is a tab; otherwise whichever of ``, ; tab |`` occurs most in the first line, or a blank where
-        none does and names are quoted.
+        none does and names are quoted. A first line `sep=;`, which Excel writes and reads, names it.
 
     Raises
     ------
@@ -562,14 +568,25 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
             file=path,
             cure="give a table with a header row of column names",
         )
-    delimiter, first, header_line, data_start = _first_record(sample, path, tabs=tabs)
+    separator = _SEPARATOR_LINE.match(sample)
+    lead = separator.end() if separator else len(sample) - len(sample.removeprefix(_BOM))
+    given = separator[1].decode() if separator else "\t" if tabs else ""
+    delimiter, first, header_line, data_start = _first_record(sample, path, lead, given)
+    if _begins_with_comments(first, sample[data_start:].decode("utf-8", "replace"), delimiter):
+        raise DataError(
+            "the file begins with a comment, a header row of column names was expected",
+            file=path,
+            line=header_line,
+            value=delimiter.join(first)[:60],
+            cure="remove the lines of comments, for example with grep -v '^#'",
+        )
     told = _TRUTH.get(options.keys.get("header", "yes").lower())
     if told is None:
         raise UsageError(f"header must be yes or no, not {options.keys['header']!r}")
     headerless = _is_row_of_numbers(first) if "header" not in options.keys else told == 0
     names = tuple(str(number) for number in range(1, len(first) + 1)) if headerless else tuple(first)
     if headerless:
-        data_start = len(_BOM) if sample.startswith(_BOM) else 0
+        data_start = lead
         if "header" not in options.keys:
             logger.warning(
                 "%s: no header row: the first line holds numbers, and is not taken for names (--key header=yes)",
@@ -652,9 +669,20 @@ def _convert_options(decimal: str, **options: Any) -> Any:
     )
 
 
-def _first_record(sample: bytes, path: str, *, tabs: bool) -> tuple[str, list[str], int, int]:
-    """Delimiter, fields, line number, and end in bytes of the first record that is not blank."""
-    lead = len(sample) - len(sample.removeprefix(_BOM))
+def _begins_with_comments(first: list[str], rest: str, delimiter: str) -> bool:
+    """Whether the first record is a comment, and no header row that begins with # (`#id,a,b`)."""
+    if not first[0].startswith("#"):
+        return False
+    with contextlib.suppress(csv.Error):
+        _, second = next(_records(rest, delimiter), (0, first))
+        return second[0].startswith("#") or len(second) != len(first)
+    return False
+
+
+def _first_record(sample: bytes, path: str, lead: int, given: str) -> tuple[str, list[str], int, int]:
+    """Delimiter (`given`, or found), fields, line number, and end in bytes of the first record behind `lead` bytes that
+    is not blank.
+    """
     end = lead
     while True:
         start = end
@@ -663,6 +691,9 @@ def _first_record(sample: bytes, path: str, *, tabs: bool) -> tuple[str, list[st
             end = sample.find(b"\n", end) + 1 or len(sample)
         if sample[start:end].strip():
             break
+    if sample.count(b'"', start, end) % 2:
+        quote = sample.rfind(b'"', start, sample.find(b"\n", start) + 1 or end)
+        raise _unclosed(path, sample.count(b"\n", 0, max(quote, start)) + 1)
     try:
         text = sample[start:end].decode("utf-8")
     except UnicodeDecodeError as error:
@@ -674,9 +705,9 @@ def _first_record(sample: bytes, path: str, *, tabs: bool) -> tuple[str, list[st
             cure="convert the file, for example with iconv -f latin1 -t utf-8",
         ) from error
     outside = re.sub('"[^"]*"', "", text)
-    delimiter = "\t" if tabs else max(",;\t|", key=outside.count)
+    delimiter = given or max(",;\t|", key=outside.count)
     # R's write.table separates quoted names with blanks, which names themselves may hold.
-    if delimiter not in outside and '" ' in text:
+    if not given and delimiter not in outside and '" ' in text:
         delimiter = " "
     _, fields = next(_records(text, delimiter))
     return delimiter, [name.strip() for name in fields], sample.count(b"\n", 0, start) + 1, end
@@ -751,6 +782,54 @@ def _record_end(block: bytes | bytearray, filled: int) -> int:
         quotes -= block.count(b'"', before, end)
         end = before
     return end
+
+
+def _swallowing_quote(block: bytes, delimiter: str) -> int | None:
+    """Byte of the first quote that opens a field and is closed on a later line, by a quote that text follows.
+
+    That is the next field's opening quote: the rows between, which parsers take for one text, would be lost.
+    """
+    data = np.frombuffer(block, np.uint8)
+    quotes = np.flatnonzero(data == ord('"'))
+    opening, closing = quotes[::2], quotes[1::2]
+    before, ends = (np.frombuffer((delimiter + more).encode(), np.uint8) for more in ("\n", '\n\r"'))
+    # Behind a quote within an unquoted field (5" pipe) nothing says any more which quotes open a field.
+    begins = np.isin(data[opening - 1], before) | (opening == 0)
+    begins[1:] |= opening[1:] == closing[: len(opening) - 1] + 1
+    known = len(begins) if begins.all() else int(np.argmin(begins))
+    closing = closing[: min(known, np.searchsorted(closing, len(data) - 1))]
+    for pair in np.flatnonzero(~np.isin(data[closing + 1], ends)).tolist():
+        first = _field_opening(block, quotes, pair, delimiter)
+        if first is not None and block.find(b"\n", first, int(closing[pair])) >= 0:
+            return first
+    return None
+
+
+def _open_quote(block: bytes, delimiter: str) -> int | None:
+    """Byte of the quote that is not closed where it should be, in a run of bytes that cannot be parsed."""
+    quote = _swallowing_quote(block, delimiter)
+    quotes = np.flatnonzero(np.frombuffer(block, np.uint8) == ord('"'))
+    if quote is None and len(quotes) % 2:
+        return _field_opening(block, quotes, len(quotes) // 2, delimiter)
+    return quote
+
+
+def _field_opening(block: bytes, quotes: NDArray[np.intp], pair: int, delimiter: str) -> int | None:
+    """Byte where the field begins that the quotes of a pair are in; None where these quotes begin no field."""
+    while pair and quotes[2 * pair] == quotes[2 * pair - 1] + 1:  # a quote inside a quoted field is written twice
+        pair -= 1
+    opening = int(quotes[2 * pair])
+    begins = opening == 0 or block[opening - 1 : opening] in (delimiter.encode(), b"\n")
+    return opening if begins else None
+
+
+def _unclosed(path: str, line: int, *, problem: str = "a quoted field begins here that is not closed") -> DataError:
+    return DataError(
+        problem,
+        file=path,
+        line=line,
+        cure='close the quote; a quote inside a quoted field is written twice ("")',
+    )
 
 
 def _quotes(block: bytes | bytearray, start: int, stop: int) -> int:

@@ -63,6 +63,7 @@ _PAIRED = ("npz", "npy", "mtx", "zarr")
 _BY_COLUMNS = ("csv", "tsv", "parquet", "feather")
 # Labels are an array of their own here, which no label option can name.
 _LABELS_APART = ("npz", "npy", "mtx", "mat", "zarr")
+_ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar")
 _SNIFF_BYTES = 4096
 _DEFAULTS = ReadOptions()
 
@@ -199,6 +200,10 @@ def _format_of(path: str, options: ReadOptions) -> str:
             return found
     else:
         compressed_io.open_source(path, options.storage_options)  # a missing file is that before anything else
+        if suffix in _ARCHIVES:
+            raise UsageError(
+                f"{path} is an archive, which may hold several files\n  cure: unpack it, and name the files in it"
+            )
     known = "; ".join(f"{known.name} ({known.title})" for known in FORMATS.values())
     raise UsageError(
         f"{path}: neither its name nor its first line tells the format\n  cure: --format with one of {known}"

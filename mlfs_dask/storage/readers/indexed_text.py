@@ -16,7 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from mlfs_dask.errors import DataError
+from mlfs_dask import runtime
+from mlfs_dask.errors import DataError, DoesNotFitError, parameter
+from mlfs_dask.storage.chunking import COLUMN_BYTES
 from mlfs_dask.storage.readers import tokens
 from mlfs_dask.storage.readers.base import Batch, Header, Part
 from mlfs_dask.storage.readers.compressed_io import SourceFile
@@ -132,6 +134,12 @@ class IndexedTextReader:
         X = Y = None
         if rows:
             entries, label_entries = int(bounds[rows]), int(label_bounds[rows])
+            self._check_widths(
+                block,
+                row_starts,
+                (label_bounds[: rows + 1], labels[:label_entries]),
+                (bounds[: rows + 1], features[:entries]),
+            )
             X = self._features(block, row_starts, bounds[: rows + 1], features[:entries], values, report)
             Y = csr_array(
                 (label_values[:label_entries], labels[:label_entries], label_bounds[: rows + 1]),
@@ -144,6 +152,39 @@ class IndexedTextReader:
             Y.has_canonical_format = True
         self._check(block, report)
         return X, Y, int(row_starts[0]) if rows else 0
+
+    def _check_widths(
+        self,
+        block: LineBlock,
+        row_starts: NDArray[np.int64],
+        labels: tuple[NDArray[np.int64], NDArray[np.int32]],
+        features: tuple[NDArray[np.int64], NDArray[np.int32]],
+    ) -> None:
+        """Refuse a number that makes more columns than memory has room for, while its line is known."""
+        limit = runtime.memory_limit()
+        more = f"or give more memory with {parameter('memory_limit')}"
+        for (bounds, numbers), declared in ((labels, self.header.n_labels), (features, self.header.n_features)):
+            top = int(numbers.max(initial=-1))
+            projected = COLUMN_BYTES * (top + 1)
+            if declared is not None or projected <= limit:
+                continue
+            place = int(row_starts[np.searchsorted(bounds, int(numbers.argmax()), side="right") - 1])
+            if numbers is labels[1]:
+                raise self._refuse(
+                    f"labels are numbers from 0, and so many would take {projected >> 20:,} MiB of memory, "
+                    f"of which there are {limit >> 20:,}",
+                    block,
+                    place,
+                    value=top,
+                    cure=f"correct the row, number the labels anew, {more}",
+                )
+            raise DoesNotFitError(
+                f"{self.path}, line {line_number(self.source, block.offset + place)}: "
+                f"{top + 1:,} features, for the index {top + self.feature_base}",
+                projected=projected,
+                available=limit,
+                cure=f"correct the row, number the features anew, {more}",
+            )
 
     def _features(
         self,

@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import logging
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.redaction import redact
 from mlfs_dask.storage.limits import require_memory
 from mlfs_dask.storage.readers.base import ReadOptions
 from mlfs_dask.storage.readers.matrix import (
@@ -49,6 +51,8 @@ from mlfs_dask.storage.readers.matrix import (
     spooled,
     whole,
 )
+
+logger = logging.getLogger(__name__)
 
 X_NAMES = ("x", "data", "dataset", "features", "fea", "feature", "data_all", "inputs")
 Y_NAMES = ("y", "target", "class", "labels", "label", "targets", "gnd", "outputs")
@@ -177,6 +181,8 @@ def _choose(variables: Mapping[str, _Variable], options: ReadOptions, path: str)
             tested = tuple(name.replace("train", "test") for name in pair)
             if tested != pair and all(name in lower for name in tested):
                 keys.append((lower[tested[0]], lower[tested[1]]))
+                first, then = (f"{x} ({'x'.join(map(str, variables[x].shape))})" for x, _ in keys)
+                logger.warning("%s: the rows of %s come first, behind them those of %s", redact(path), first, then)
             break
     if not keys:
         raise _no_variables(path, variables, "no variables with the names of data and labels")

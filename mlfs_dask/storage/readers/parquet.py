@@ -2,8 +2,9 @@
 
 Null and NaN are missing. Texts and dictionaries are categorical: their codes are the sorted order of the
 distinct texts of the whole file, found by one reading of those columns alone, because every row group may
-have a dictionary of its own. A file that `mlfs transform` wrote says which columns are labels and in which
-order its categories are.
+have a dictionary of its own. An ordered dictionary (an ordered categorical of pandas) keeps its order, where all
+row groups agree on it. A file that `mlfs transform` wrote says which columns are labels and in which order its
+categories are.
 
 Reading a row group takes a page and a dictionary of every column at once, often 2 MiB a column. Where that
 would be much more than a batch, the columns are brought a few at a time into a temporary file (8 bytes a
@@ -26,7 +27,15 @@ from mlfs_dask.errors import DataError
 from mlfs_dask.json_text import parse_json
 from mlfs_dask.redaction import redact
 from mlfs_dask.storage.limits import require_arrow
-from mlfs_dask.storage.readers.base import Batch, Header, LabelSpec, Part, ReadOptions
+from mlfs_dask.storage.readers.base import (
+    BOOLEAN_SPELLINGS,
+    Batch,
+    Header,
+    LabelSpec,
+    Part,
+    ReadOptions,
+    is_subsequence,
+)
 from mlfs_dask.storage.readers.label_columns import (
     bad_label,
     is_nameless,
@@ -55,6 +64,8 @@ class ParquetReader:
     ----------
     header : Header
     path : str
+    ordered : frozenset of int
+        Features whose categories are in the order that the file gives.
     """
 
     in_threads: ClassVar[bool] = True
@@ -69,6 +80,7 @@ class ParquetReader:
     _group_starts: tuple[int, ...]
     _group_bytes: tuple[int, ...]
     _codes: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    ordered: frozenset[int] = frozenset()
 
     @property
     def found_categories(self) -> frozenset[int]:
@@ -95,6 +107,23 @@ class ParquetReader:
                             cure="leave the column out with --drop, or code it",
                         )
         return found
+
+    def dictionary(self, feature: int) -> list[str]:
+        """Texts of an ordered dictionary in its order, also those that no row has; [] where row groups differ.
+
+        Where a row group of Parquet has no dictionary, pyarrow makes one in the order of the rows that are read: that
+        of one row is too short for the texts of the column, so that the caller sees it.
+        """
+        name = self._names[self._features[feature]]
+        longest: list[str] = []
+        with _open(self.path, self._storage_options) as file:
+            for group in np.flatnonzero(file.rows).tolist():
+                first = next(iter(file.iter_batches(batch_size=1, columns=[name], row_groups=[group])))
+                texts = [_as_text(text) for text in first.column(0).dictionary.to_pylist()]
+                shorter, longest = sorted((longest, texts), key=len)
+                if not is_subsequence(shorter, longest):
+                    return []
+        return longest
 
     def with_categories(self, categories: Mapping[int, Sequence[str]]) -> ParquetReader:
         """The same file, with these features read as categories in this order."""
@@ -305,8 +334,24 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
         if column in texts and names[column] in declared
     }
     missing = [place for place, column in enumerate(features) if column in texts and place not in categories]
-    found = reader.distinct(missing)
-    categories |= {place: sorted(values) for place, values in found.items()}
+    ordered = set()
+    for place, values in reader.distinct(missing).items():
+        categories[place] = sorted(values)
+        if not getattr(schema.field(features[place]).type, "ordered", False):
+            continue
+        order = reader.dictionary(place)
+        if {text.lower() for text in order} in BOOLEAN_SPELLINGS:
+            categories[place] = sorted(order, key=str.lower)  # false is 0 and true is 1, in whatever order
+        elif values <= set(order) and len(order) <= MAX_CATEGORIES:
+            categories[place] = order
+            ordered.add(place)
+        else:
+            logger.warning(
+                "%s: column %r is ordered, but its row groups do not say in which order: its texts are sorted",
+                redact(path),
+                names[features[place]],
+            )
+    reader = replace(reader, ordered=frozenset(ordered))
     return reader.with_categories(categories) if categories else reader
 
 

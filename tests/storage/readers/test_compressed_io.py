@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mlfs_dask.errors import DataError
+from mlfs_dask.errors import DataError, StoreNotAllowedError
 from mlfs_dask.storage.readers.compressed_io import format_suffix, open_source
 
 TEXT = "".join(f"{i} {i * i % 7919}\n" for i in range(40_000)).encode()
@@ -115,7 +115,7 @@ def test_missing_directory_and_unreadable(tmp_path: Path, monkeypatch: pytest.Mo
 
     # Root may read everything, so the refusal is played.
     monkeypatch.setattr("mlfs_dask.storage.readers.compressed_io.open_file", refuse)
-    with pytest.raises(DataError, match="no permission to read it"):
+    with pytest.raises(StoreNotAllowedError, match="no permission to read it"):
         open_source(str(tmp_path / "secret.arff"))
 
 

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers.base import Header, LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.concat import concatenate
 from mlfs_dask.storage.readers.csv import open_csv
+from mlfs_dask.storage.readers.parquet import open_parquet
 from tests.storage.readers.reading import check_splits, read_all
 
 LAST = ReadOptions(labels=LabelSpec(count=1))
@@ -108,6 +110,43 @@ def test_found_categories_are_united(files) -> None:
     X, Y = read_all(reader)
     np.testing.assert_array_equal(X[:, 0], [4, 2, 3, 4, 1, 0])
     np.testing.assert_array_equal(Y[:, 0], [0, 1] * 3)
+
+
+@pytest.fixture
+def tables(tmp_path: Path):
+    def write(*orders: list[str] | None):
+        paths = [tmp_path / f"{i}.parquet" for i in range(len(orders))]
+        for path, order in zip(paths, orders, strict=True):
+            rows = order[::-1] if order else ["low", "high"]
+            column = pd.Categorical(rows, categories=order, ordered=order is not None)
+            pd.DataFrame({"k": column, "y": [0, *[1] * (len(rows) - 1)]}).to_parquet(path)
+        return concatenate([open_parquet(str(path), LAST) for path in paths])
+
+    return write
+
+
+def test_the_order_of_categories_that_files_give_is_kept(tables) -> None:
+    reader = tables(["low", "high"], ["low", "mid", "high"], None)
+    assert reader.header.categories == {0: ("low", "mid", "high")}
+    np.testing.assert_array_equal(read_all(reader)[0][:, 0], [2, 0, 2, 1, 0, 0, 2])
+
+
+@pytest.mark.parametrize(
+    ("orders", "said"),
+    [
+        (
+            [["low", "high"], ["high", "low"]],
+            r"1\.parquet, column 'k': its values are {high, low}; in .*0\.parquet they",
+        ),
+        (
+            [None, ["low", "mid"]],
+            r"0\.parquet, column 'k': its values are {high, low}; in .*1\.parquet they are {low, mid}",
+        ),
+    ],
+)
+def test_orders_of_categories_that_differ(tables, orders: list[list[str] | None], said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        tables(*orders)
 
 
 def test_any_split(files) -> None:

@@ -372,7 +372,50 @@ def test_an_unclosed_quote_does_not_take_all_memory(write, monkeypatch: pytest.M
     monkeypatch.setattr(csv_module, "_MAX_RECORD_BYTES", 1 << 14)
     monkeypatch.setattr(csv_module, "SAMPLE_BYTES", 64)
     path = write("a,k,y\n" + "1,x,0\n" * 50 + '1,"x,0\n' + "1,x,0\n" * 20000)
-    assert "a quoted field is longer than" in str(error_of(path))
+    assert "line 52: a quoted field is longer than" in str(error_of(path))
+
+
+@pytest.mark.parametrize(
+    ("rows", "line"),
+    [
+        ("a,k,y\n" + "1,x,0\n" * 50 + '1,"x,0\n' + "1,x,0\n" * 50, 52),
+        ("a,k,y\n" + '1,"x",0\n' * 50 + '1,"x,0\n' + '1,"x",0\n' * 50, 52),
+        ('a,k,y\n1,"x\nz",0\n' + '1,"x ""y",0\n' * 50 + '1,"x ""y,0\n1,"x",0\n' + '1,"x",0\n' * 50, 54),
+        ("a,k,y\n" + '1,"x",0\n' * 50 + '"1,x,0\n' + "1,x,0\n" * 50, 52),
+        ('a,"k,y\n' + "1,x,0\n" * 50, 1),
+        ('\na,"k,y\n' + '1,"x",0\n' * 51, 2),
+    ],
+)
+def test_an_unclosed_quote_is_told_where_it_opens(write, rows: str, line: int) -> None:
+    assert f"line {line}: a quoted field begins here that is not closed" in str(error_of(write(rows)))
+
+
+def test_quotes_that_look_unclosed(write) -> None:
+    rows = '1,"x\n, ""y""",0\n2,5" pipe,1\n3,"a" b,0\n4,"",1\n5,"x, ""\n""",0\n6,6" pipe,1\n'
+    reader = open_csv(write("a,k,y\n" + rows), LAST)
+    assert reader.header.categories[1] == ('5" pipe', '6" pipe', "a b", 'x\n, "y"', 'x, "\n"')
+
+
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_a_line_that_names_the_separator(write, mark: str) -> None:
+    reader = open_csv(write(mark + "sep=;\r\na,b;c;y\r\n1,5;2;0\r\n2;3;1\r\n"), LAST)
+    assert reader.header.feature_names == ("a,b", "c")
+    np.testing.assert_array_equal(read_all(reader)[0], [[1.5, 2], [2, 3]])
+    assert "line 4" in str(error_of(write(mark + "sep=;\na;c;y\n1;2;0\n2;1\n")))
+    bare = open_csv(write(mark + "sep=;\n1;2;0\n3;4;1\n"), LAST)
+    np.testing.assert_array_equal(read_all(bare)[0], [[1, 2], [3, 4]])
+
+
+@pytest.mark.parametrize("text", ["# made by us\na,k,y\n1,2,0\n", "# a, b\n# c, d\na,y\n1,0\n"])
+def test_comments_before_the_header(write, text: str) -> None:
+    said = str(error_of(write(text)))
+    assert "line 1" in said
+    assert "the file begins with a comment, a header row of column names was expected" in said
+    assert "grep -v '^#'" in said
+
+
+def test_a_header_that_begins_like_a_comment(write) -> None:
+    assert open_csv(write("#a,k,y\n1,2,0\n"), LAST).header.feature_names == ("#a", "k")
 
 
 def test_nothing_tells_the_labels(write) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy import sparse as sp
 
-from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.errors import DataError, StoreNotAllowedError, UsageError
 from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.detect import FORMATS, open_source
 from tests.storage.readers.reading import read_all
@@ -278,5 +278,13 @@ def test_folder(tmp_path: Path) -> None:
 def test_no_permission(tmp_path: Path) -> None:
     path = Path(text("t.csv", TABLE)(tmp_path))
     path.chmod(0)
-    with pytest.raises(DataError, match="no permission to read it"):
+    with pytest.raises(StoreNotAllowedError, match="no permission to read it"):
         open_source([str(path)], LAST)
+
+
+@pytest.mark.parametrize("name", ["x.zip", "x.tar.gz", "x.7z"])
+def test_archives_are_to_be_unpacked(tmp_path: Path, name: str) -> None:
+    content = b"PK\x03\x04 and more"
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    with pytest.raises(UsageError, match="is an archive, which may hold several files\n  cure: unpack it"):
+        open_source([str(tmp_path / name)])

@@ -118,6 +118,15 @@ def test_train_rows_come_before_test_rows(save, names: tuple[str, ...]) -> None:
     check(save(**dict(zip(names, (X[:9], Y[:9].T, X[9:], Y[9:].T), strict=True))))
 
 
+def test_joined_train_and_test_rows_are_told(save, caplog: pytest.LogCaptureFixture) -> None:
+    path = save(train_data=X[:3], train_target=Y[:3], test_data=X[3:], test_target=Y[3:])
+    open_mat(path)
+    shapes = [f"{len(rows)}x{X.shape[1]}" for rows in (X[:3], X[3:])]
+    assert caplog.messages == [
+        f"{path}: the rows of train_data ({shapes[0]}) come first, behind them those of test_data ({shapes[1]})"
+    ]
+
+
 def test_train_alone(save) -> None:
     check(save(train_data=X, train_target=Y))
 

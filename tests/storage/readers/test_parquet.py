@@ -177,6 +177,48 @@ def test_categories_that_no_row_has(tmp_path: Path, save: Callable[..., str]) ->
         read_all(reader)
 
 
+def ordered(rows: list[str | None], order: list[str]) -> pa.Array:
+    return pa.Array.from_pandas(pd.Categorical(rows, categories=order, ordered=True))
+
+
+@pytest.mark.parametrize("save", [save, save_feather])
+def test_an_ordered_dictionary_keeps_its_order(tmp_path: Path, save: Callable[..., str]) -> None:
+    order = ["low", "mid", "never", "high"]
+    size = pd.Categorical([None, "high", "low", "mid", "high"], categories=order, ordered=True)
+    path = save(
+        tmp_path,
+        group=2,
+        s=pa.Array.from_pandas(size),
+        b=ordered(["yes", "no", "yes", "no", "yes"], ["yes", "no"]),
+        y=[0, 1, 1, 0, 1],
+    )
+    reader = open_parquet(path, LAST)
+    assert reader.header.categories == {0: tuple(order), 1: ("no", "yes")}, "true stays 1"
+    X, _ = read_all(reader)
+    np.testing.assert_array_equal(X[:, 0], np.where(size.codes < 0, nan, size.codes))
+    np.testing.assert_array_equal(X[:, 1], [1, 0, 1, 0, 1])
+    check_splits(reader)
+
+
+def test_an_order_that_row_groups_do_not_give(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Without a dictionary in the file, or with several, the order that comes out depends on the rows that are read."""
+    said = "column 's' is ordered, but its row groups do not say in which order: its texts are sorted"
+    rows = ["low", "high", "mid", "low"]
+    table = pa.table({"s": ordered(rows, ["low", "mid", "high"]), "y": [0, 1, 1, 0]})
+    path = tmp_path / "t.parquet"
+    parquet.write_table(table, path, use_dictionary=False)
+    several = tmp_path / "several.parquet"
+    with parquet.ParquetWriter(several, table.schema) as writer:
+        for order in (["low", "mid", "high"], ["high", "low", "mid"]):
+            writer.write_table(pa.table({"s": ordered(rows, order), "y": [0, 1, 1, 0]}))
+    for file in (path, several):
+        caplog.clear()
+        reader = open_parquet(str(file), LAST)
+        assert caplog.messages == [f"{file}: {said}"]
+        assert reader.header.categories == {0: ("high", "low", "mid")}
+        np.testing.assert_array_equal(read_all(reader)[0][:4, 0], [1, 0, 2, 1])
+
+
 def test_url_and_columns_left_out(tmp_path: Path) -> None:
     import fsspec
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array, vstack
 from sklearn.datasets import load_svmlight_file
 
-from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask import runtime
+from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.indexed_text import IndexedTextReader
 from mlfs_dask.storage.readers.svmlight import open_svmlight
@@ -63,6 +64,28 @@ def test_lines_written_in_unusual_ways(path: Path) -> None:
     X, Y = read(path, text)
     assert X == [[1, 2], [1, 2], [1, 2], [1, 2], [0, 0], [1, 2], [1, 2]]
     assert Y == [[1], [1], [1], [1], [0], [0], [1]]
+
+
+def test_a_label_beyond_memory_is_named_with_its_line(path: Path) -> None:
+    with runtime.process_limits(memory_limit=1 << 30):
+        assert read(path, "0 1:1\n1000 1000:1\n")[0][1][999] == 1
+        with pytest.raises(DataError) as caught:
+            read(path, "0 1:1\n# comment\n3,2000000000,4 1:1\n1 1:1\n")
+    assert str(caught.value) == (
+        f"{path}, line 3, value 2000000000: labels are numbers from 0, and so many would take 381,469 MiB of memory, "
+        "of which there are 1,024\n"
+        "  cure: correct the row, number the labels anew, or give more memory with memory_limit"
+    )
+
+
+def test_a_feature_beyond_memory_is_named_with_its_line(path: Path) -> None:
+    text = "0 1:1\n1 2:1 50000000:1 3:1\n1 1:1\n"
+    with runtime.process_limits(memory_limit=1 << 30), pytest.raises(DoesNotFitError) as caught:
+        read(path, text)
+    assert str(caught.value).startswith(f"{path}, line 2: 50,000,000 features, for the index 50000000: projected")
+    with runtime.process_limits(memory_limit=1 << 34):
+        path.write_text(text)
+        assert read_all(open_svmlight(str(path), ReadOptions()))[0].shape == (3, 50_000_000)
 
 
 def test_missing_values(path: Path) -> None:
