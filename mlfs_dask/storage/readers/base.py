@@ -6,7 +6,7 @@ dense or sparse as the file has them. `mlfs_dask.storage.convert` stages the bat
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -21,6 +21,19 @@ MinusOne: TypeAlias = Literal["unknown", "negative"]
 """What -1 means among the labels of a source."""
 #: Two values that mean false and true; sorted, false comes first.
 BOOLEAN_SPELLINGS = ({"0", "1"}, {"no", "yes"}, {"n", "y"}, {"false", "true"}, {"f", "t"})
+
+
+def sort_categories(texts: Iterable[str]) -> list[str]:
+    """Texts in the order of their codes: sorted, false before true in whatever letters.
+
+    Examples
+    --------
+    >>> sort_categories({"no", "Yes"}), sort_categories({"no", "Yes", "Zzz"})
+    (['no', 'Yes'], ['Yes', 'Zzz', 'no'])
+    """
+    found = set(texts)
+    is_boolean = len(found) == 2 and {text.lower() for text in found} in BOOLEAN_SPELLINGS
+    return sorted(found, key=str.lower if is_boolean else None)
 
 
 def is_subsequence(some: Sequence[str], texts: Sequence[str]) -> bool:

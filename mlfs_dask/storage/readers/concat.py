@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar, runtime_checkable
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.storage.readers.base import Batch, Header, Part, Reader, is_subsequence
+from mlfs_dask.storage.readers.base import Batch, Header, Part, Reader, is_subsequence, sort_categories
 
 # Positions of file k begin at k * 2^48, so a part or a position says by itself to which file it belongs.
 _FILE_BITS = 48
@@ -217,7 +217,7 @@ def _united(readers: Sequence[Reader]) -> list[Reader]:
         found = finder.distinct(lacking) if lacking else {}
         for feature in features:
             values[feature] |= found.get(feature) or set(finder.header.categories.get(feature, ()))
-    united = {feature: _order(finders, feature, texts) or sorted(texts) for feature, texts in values.items()}
+    united = {feature: _order(finders, feature, texts) or sort_categories(texts) for feature, texts in values.items()}
     return [finder.with_categories(united) for finder in finders]
 
 

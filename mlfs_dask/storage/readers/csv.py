@@ -28,7 +28,7 @@ from scipy.sparse import csr_array
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.redaction import redact
 from mlfs_dask.storage.limits import require_arrow
-from mlfs_dask.storage.readers.base import Batch, Header, Part, ReadOptions
+from mlfs_dask.storage.readers.base import Batch, Header, Part, ReadOptions, sort_categories
 from mlfs_dask.storage.readers.compressed_io import SourceFile, format_suffix, open_source
 from mlfs_dask.storage.readers.label_columns import (
     bad_label,
@@ -43,9 +43,9 @@ logger = logging.getLogger(__name__)
 
 SAMPLE_BYTES = 8 << 20
 MAX_CATEGORIES = 100_000
-# A quote that is never closed swallows the rest of the file: no record is taken to be longer than this.
 # Excel writes this line, and shows a table by it: the delimiter, and no row.
 _SEPARATOR_LINE = re.compile(rb"(?:\xef\xbb\xbf)?\"?sep=([,;\t|])\"?\r?\n")
+# A quote that is never closed swallows the rest of the file: no record is taken to be longer than this.
 _MAX_RECORD_BYTES = 256 << 20
 _SCAN_BYTES = 1 << 20  # stays in a core's cache between being read and looked at
 _TILE_BYTES = 1 << 18
@@ -639,7 +639,7 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
         for place in categorical:
             if names[features[place]] not in asked and str(features[place] + 1) not in asked:
                 reader._check_categories(complete, features[place], values[place])
-        reader = reader.with_categories({place: sorted(values[place]) for place in categorical})
+        reader = reader.with_categories({place: sort_categories(values[place]) for place in categorical})
     return reader
 
 

@@ -35,6 +35,7 @@ from mlfs_dask.storage.readers.base import (
     Part,
     ReadOptions,
     is_subsequence,
+    sort_categories,
 )
 from mlfs_dask.storage.readers.label_columns import (
     bad_label,
@@ -336,12 +337,12 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
     missing = [place for place, column in enumerate(features) if column in texts and place not in categories]
     ordered = set()
     for place, values in reader.distinct(missing).items():
-        categories[place] = sorted(values)
+        categories[place] = sort_categories(values)
         if not getattr(schema.field(features[place]).type, "ordered", False):
             continue
         order = reader.dictionary(place)
         if {text.lower() for text in order} in BOOLEAN_SPELLINGS:
-            categories[place] = sorted(order, key=str.lower)  # false is 0 and true is 1, in whatever order
+            categories[place] = sort_categories(order)  # false is 0 and true is 1, in whatever order
         elif values <= set(order) and len(order) <= MAX_CATEGORIES:
             categories[place] = order
             ordered.add(place)

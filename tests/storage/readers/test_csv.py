@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.readers import csv as csv_module
 from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.concat import concatenate
 from mlfs_dask.storage.readers.csv import open_csv, open_tsv
 from tests.storage.readers.reading import batches_of, check_splits, read_all
 
@@ -91,6 +92,13 @@ def test_false_and_true_as_texts_and_dates_as_categories(write) -> None:
     X, Y = read_all(reader)
     np.testing.assert_array_equal(X, [[1, 1], [0, 0]])
     np.testing.assert_array_equal(Y, [[1], [0]])
+
+
+def test_false_comes_before_true_in_whatever_letters(write) -> None:
+    reader = open_csv(write("flag,both,y\nYes,Zoo,1\nno,ant,0\n"), LAST)
+    assert reader.header.categories == {0: ("no", "Yes"), 1: ("Zoo", "ant")}
+    files = (write("flag,y\nYes,1\n", "a.csv"), write("flag,y\nno,0\n", "b.csv"))
+    assert concatenate([open_csv(file, LAST) for file in files]).header.categories == {0: ("no", "Yes")}
 
 
 def test_categories_by_key(write) -> None:
