@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.neighbours import NearestRows, Neighbours, compiles_search
+from mlfs_dask.blocks.neighbours import QUERY_ROWS, NearestRows, Neighbours, compiles_search, pair_distances
 
 
 def heat_kernel_graph(distances: sp.csr_array, width: float) -> sp.csr_array:
@@ -58,8 +58,20 @@ def mean_degree(points: Any, k: int, width: float) -> float:
     k = min(k, n - 1)
     if k < 1:
         return 0.0
-    # Of rows equally far away the first are taken, so that rounding of the points does not change the neighbours.
+    # The last digits of the points depend on how rows are cut into partitions. Without them the same rows are equally
+    # far away for any cut, and the first of these are neighbours.
+    indices = _nearest(points.astype(np.float32).astype(np.float64), k)
+    exact = np.empty((n, k))
+    for low in range(0, n, QUERY_ROWS):
+        near = indices[low : low + QUERY_ROWS]
+        rows = np.repeat(np.arange(low, low + len(near)), k)
+        exact[low : low + QUERY_ROWS] = pair_distances(points, points, rows, near.ravel()).reshape(near.shape)
+    distances = Neighbours(indices, exact).to_csr()
+    return float(degrees(heat_kernel_graph(distances, width)).mean())
+
+
+def _nearest(points: Any, k: int) -> NDArray[np.int64]:
+    n = points.shape[0]
     search = NearestRows(points, 0, k, compiled=compiles_search(n * n, sparse=sp.issparse(points)))
     search.add(points, 0)
-    distances = Neighbours(search.indices, search.distances).to_csr()
-    return float(degrees(heat_kernel_graph(distances, width)).mean())
+    return search.indices

@@ -198,7 +198,7 @@ class NearestRows:
                 best,
             )
             rows_found, columns_found = r[:count], c[:count]
-            exact = _pair_distances(Q, tile, rows_found, columns_found, compiled=True)
+            exact = pair_distances(Q, tile, rows_found, columns_found, compiled=True)
             keys = _rounded(self._squares[rows_found] + exact)
             batch = slice(row, after)
             distances = self.distances[batch]
@@ -221,7 +221,7 @@ class NearestRows:
             return
         Q, norms = self.Q[part], self._squares[part]
         distances, indices = self.distances[part], self.indices[part]
-        exact = _pair_distances(Q, tile, r, c)
+        exact = pair_distances(Q, tile, r, c)
         # Those that stay, beside the k of before: both in order of their index where their keys are equal.
         counts = np.bincount(r, minlength=len(norms))
         touched = np.flatnonzero(counts)
@@ -312,7 +312,7 @@ def _squares(X: Matrix) -> NDArray[np.float64]:
     return squares
 
 
-def _pair_distances(
+def pair_distances(
     Q: Matrix, C: Matrix, r: NDArray[Any], c: NDArray[Any], *, compiled: bool = False
 ) -> NDArray[np.float64]:
     """Squared distance of rows r of Q from rows c of C, feature by feature."""

@@ -293,7 +293,8 @@ class MFSIR(IterativeSelector):
                 "m": m,
                 "block": block,
                 "products": spectral.MAX_PRODUCTS,
-                "sample": sample.result_bytes + 2 * len(sample.chosen) * point_bytes(profile),
+                # Points, those without their last digits, and what the search for their neighbours takes.
+                "sample": sample.result_bytes + 3 * len(sample.chosen) * point_bytes(profile),
             },
             arrays=arrays,
             loads_sklearn=m > 0,

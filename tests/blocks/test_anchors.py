@@ -219,9 +219,9 @@ def test_mean_degree_of_the_graph_of_eq_6(k):
 def test_mean_degree_does_not_depend_on_rounding():
     """Rows that lie equally far are neighbours by their index, however the points are rounded."""
     rng = np.random.default_rng(5)
-    X = (rng.random((200, 30)) < 0.1).astype(float)
+    X = (rng.random((200, 30)) < 0.1) * rng.integers(1, 3, 30) * 1.1
     expected = mean_degree(X, 5, 20.0)
     for _ in range(5):
-        moved = X * (1 + 1e-15 * rng.normal(size=X.shape))
+        moved = X * (1 + 2e-14 * rng.normal(size=30))
         for points in (moved, sp.csr_array(moved)):
             assert mean_degree(points, 5, 20.0) == pytest.approx(expected, rel=1e-12)
