@@ -33,15 +33,16 @@ METRIC = "average_precision"
 def run(name: str, options: argparse.Namespace) -> Path:
     """The batch of one set, run as far as it is not done."""
     place = Path(options.folder) / f"{name}.batch"
+    without = options.without.split(",")
     plan = {
         "stores": make_store(name, options.folder),
-        "methods": [method for method in options.methods.split(",") if method not in options.without.split(",")],
+        "methods": [method for method in options.methods.split(",") if method not in without],
         "evaluation": {
             "folds": options.folds,
             "k_grid": options.k_grid,
             "classifiers": options.classifiers.split(","),
             "metrics": [METRIC],
-            "subjects": ["random"],
+            "subjects": [subject for subject in ("random",) if subject not in without],
         },
     }
     found = mlfs.run_batch(plan, place, resume=True, cache=None)
@@ -120,7 +121,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sets", nargs="*", choices=[*SETS, []], help="default: all")
     parser.add_argument("--methods", default=",".join(METHODS), help="default: all")
-    parser.add_argument("--without", default="", help="methods to leave out")
+    parser.add_argument("--without", default="", help="methods to leave out, or random features")
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--k-grid", default="10%:90%:10%")
     parser.add_argument("--classifiers", default="mlknn,logistic")
