@@ -270,7 +270,10 @@ def _require_compatible(loaded: Iterable[Evaluation]) -> None:
 
 def _identity(evaluation: Evaluation, what: str) -> Any:
     record = evaluation.record
-    return record["store"].get("digest") if what == "digest" else record.get(what)
+    if what != "digest":
+        return record.get(what)
+    store = record["store"]
+    return f"{store['digest']}, judged on {store['test_digest']}" if "test_digest" in store else store.get("digest")
 
 
 def _at_common_k(results: pd.DataFrame, k: int | None, notes: list[str]) -> pd.DataFrame:

@@ -250,7 +250,7 @@ class Experiment:
                 file=run.path,
                 cure=cure if table.digest is not None else None,
             )
-        if table.test_rows is None and table.may_share_rows(run.store):
+        if table.test is None and table.may_share_rows(run.store):
             which = "all rows, those it is scored on among them"
             if "rows" in (run.store.get("subset") or {}):
                 which = "rows that it is scored on, or may have been"
@@ -265,10 +265,8 @@ class Experiment:
         source = f"the rankings of {candidate.run} were learnt by an earlier evaluation"
         cure = f"give the method ({candidate.run}) in place of the folder, to learn them again"
         # Whether arrays are the same nothing tells.
-        same = self._table.digest is not None and record["store"] == as_json(
-            self._store_record(path=record["store"]["path"])
-        )
-        if not same:
+        paths = {key: value for key, value in record["store"].items() if key.endswith("path")}
+        if self._table.digest is None or record["store"] != as_json({**self._store_record(), **paths}):
             raise DataError(f"{source}, not on this store or not on this part of it", cure=cure)
         mine, its = self._settings.to_dict(), record["settings"]
         other = [name for name in (*SIMULATION, "missing", "seed") if mine[name] != its[name]]
@@ -302,7 +300,7 @@ class Experiment:
             *(s.earlier.learnt(s.run, split) for s in self._candidates if s.earlier for split in self._splits),
         ]
         return {
-            "digest": self._table.digest,
+            "store": {key: value for key, value in self._store_record().items() if not key.endswith("path")},
             "candidates": [candidate.to_record() for candidate in self._candidates],
             "rankings": hashlib.blake2b(repr(rankings).encode(), digest_size=16).hexdigest(),
             "settings": self._settings.to_dict(),
@@ -493,15 +491,16 @@ class Experiment:
             self._record(list(outcomes.values())),
         )
 
-    def _store_record(self, path: str | None) -> dict[str, Any]:
+    def _store_record(self) -> dict[str, Any]:
         table = self._table
         return {
-            "path": path,
+            "path": table.path,
             "digest": table.digest,
             "n": table.n,
             "d": table.d,
             "q": table.q,
             **({"subset": dict(table.subset)} if table.subset else {}),
+            **({"test_path": table.test.path, "test_digest": table.test.digest} if table.test else {}),
         }
 
     def _record(self, outcomes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -512,7 +511,7 @@ class Experiment:
         return {
             "format_version": FORMAT_VERSION,
             "kind": "eval",
-            "store": self._store_record(table.path),
+            "store": self._store_record(),
             "dataset": table.name,
             "runs": [candidate.to_record() for candidate in self._candidates],
             "protocol": self._protocol,

@@ -42,8 +42,8 @@ class Table:
     name : str
     path, digest : str or None
         Of the store.
-    test_rows : int, optional
-        Number of the last rows that are the only test rows.
+    test : Table, optional
+        The last rows, which are the only test rows.
     names : mapping, optional
         Names of features ("feature") and labels ("label"), where there are any.
     subset : mapping, optional
@@ -60,7 +60,7 @@ class Table:
         name: str,
         path: str | None = None,
         digest: str | None = None,
-        test_rows: int | None = None,
+        test: Table | None = None,
         names: Mapping[str, Any] | None = None,
         subset: Mapping[str, Any] | None = None,
         may_share_rows: Callable[[Mapping[str, Any]], bool] = lambda record: True,
@@ -72,7 +72,7 @@ class Table:
         self.digest = digest
         self.subset = subset
         self.may_share_rows = may_share_rows
-        self.test_rows = test_rows
+        self.test = test
         self.names = names or {"feature": None, "label": None}
         self.n, self.d, self.q = source.profile.n, source.profile.d, source.profile.q
         self._X: Matrix | None = source.matrix if isinstance(source, ArrayRows) else None
@@ -88,10 +88,10 @@ class Table:
     @property
     def fold_of(self) -> NDArray[np.int64] | None:
         """The split that the data brings: 0 for its test rows, −1 for the others; None without test rows."""
-        if self.test_rows is None:
+        if self.test is None:
             return None
         fold_of = np.full(self.n, -1, np.int64)
-        fold_of[self.n - self.test_rows :] = 0
+        fold_of[self.n - self.test.n :] = 0
         return fold_of
 
     @property
@@ -279,7 +279,7 @@ def _joined(table: Table, other: Table) -> Table:
         name=table.name,
         path=table.path,
         digest=table.digest,
-        test_rows=other.n,
+        test=other,
         names=table.names,
         subset=table.subset,
     )

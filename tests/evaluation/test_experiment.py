@@ -404,6 +404,20 @@ def test_the_job_tells_different_evaluations_apart(store: Path) -> None:
     assert job != Experiment(Inputs(store, fold_of=np.arange(N) % 2), ["elc"]).job()
 
 
+def test_the_job_names_the_rows_that_are_judged(store: Path, tmp_path: Path) -> None:
+    others = [tmp_path / name for name in ("one.zarr", "two.zarr")]
+    for seed, place in enumerate(others, 1):
+        make_store(place, *planted(seed))
+    one, two = (Experiment(Inputs(store, test=place), ["elc"]) for place in others)
+    assert one.job() != two.job()
+    moved = others[0].rename(tmp_path / "moved.zarr")
+    assert Experiment(Inputs(store, test=moved), ["elc"]).job() == one.job()
+    result = evaluate(store, ["elc"], test=moved, k_grid="2", classifiers=["mlknn"])
+    assert result.record["store"]["test_path"] == str(moved)
+    with pytest.raises(UsageError, match="do not have the same store"):
+        mlfs.compare([result, evaluate(store, ["random"], test=others[1], k_grid="2", classifiers=["mlknn"])])
+
+
 def test_what_does_not_fit_is_refused_before_anything_is_learnt(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = Seen(monkeypatch)
     monkeypatch.setattr("mlfs_dask.evaluation.scoring._BLOCK_BYTES", 2**32)
