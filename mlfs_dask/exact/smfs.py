@@ -138,7 +138,8 @@ def held_arrays(*, sparse: bool, gram: bool) -> list[HeldArray]:
     arrays += [HeldArray("I - W, its transpose", "2 n k"), HeldArray("their columns", "2 n k", "int64")]
     arrays += [HeldArray("Y", "n q"), HeldArray("X P", "n q")]
     arrays += [HeldArray("known labels", "n q", "bool"), HeldArray("free labels", "n q", "bool")]
-    arrays += [HeldArray("label solver", "n q")] * label_recovery.ROW_MATRICES
+    arrays += [HeldArray("recovered labels", "n q"), HeldArray("their error", "n q")]
+    arrays += [HeldArray("label solver", "n c")] * label_recovery.GROUP_MATRICES
     arrays += [HeldArray("weights", "d q")] * row_sparse.FEATURE_MATRICES
     arrays += [HeldArray("X'SX", "d d" if gram else "m m")] * (1 + row_sparse.SQUARE_MATRICES)
     return arrays

@@ -52,7 +52,7 @@ from mlfs_dask.selectors.iterative import (
     save_state,
 )
 from mlfs_dask.selectors.options import check_parameters
-from mlfs_dask.solvers import row_sparse
+from mlfs_dask.solvers import conjugate_gradients, row_sparse
 from mlfs_dask.solvers.row_sparse_regression import FEATURE_STEPS, SET_FEATURES, RowSparseRegression
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.typing import HeldArray, Matrix, Profile, Seed
@@ -377,6 +377,7 @@ class SMFS(IterativeSelector):
     def _exact_arrays(self, profile: Profile) -> tuple[dict[str, int], list[HeldArray]]:
         leaves = min(self.max_samples, profile.n)
         sizes = {"k": min(self.n_neighbors, profile.n - 1), "t": self.n_trees, "s": leaves, "m": self._max_features()}
+        sizes["c"] = conjugate_gradients.columns_at_once(profile.q)
         return sizes, exact_form.held_arrays(sparse=profile.sparse, gram=profile.d <= self.gram_cap)
 
     # ------------------------------------------------------------------ the method

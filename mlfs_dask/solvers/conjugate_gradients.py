@@ -7,12 +7,15 @@ of the National Bureau of Standards 49 (1952) 409-436, doi:10.6028/jres.049.044.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mlfs_dask import runtime
 from mlfs_dask.errors import MlfsError
 
 Array = NDArray[np.float64]
@@ -20,6 +23,12 @@ Array = NDArray[np.float64]
 #: Arrays of the shape of b that the solver holds, without b and what the operator gives: x, the residual, the
 #: direction, and the preconditioned residual.
 MATRICES = 4
+
+#: Right-hand sides that are solved together where the operator reads no data: their arrays then stay in the cache of a
+#: core. 12 884 rows and 200 labels took 5.2 s with 32 at a time, 5.4 s with 8, 7.0 s with 128, and 10.2 s at once.
+GROUP = 32
+
+_T = TypeVar("_T")
 
 Operator = Callable[[Array, NDArray[np.intp]], Array]
 
@@ -146,6 +155,44 @@ def conjugate_gradients(
         rz = new
     relative = residuals / np.where(size > 0, size, 1.0)
     return Solution(x, iterations, relative, residuals <= limit, broke_down & (residuals > limit))
+
+
+def solve_groups(solve: Callable[[NDArray[np.intp]], _T], columns: NDArray[np.intp], label: str) -> list[_T]:
+    """Solve systems that share no data in groups of `GROUP` columns, which the threads of this process share out.
+
+    Parameters
+    ----------
+    solve : callable
+        ``solve(columns)`` solves the systems of these columns, and may be called in another thread.
+    columns : intp array, shape (c,)
+    label : str
+        What is done, for the report of progress.
+
+    Returns
+    -------
+    list
+        What `solve` gives, group by group.
+    """
+    groups = np.array_split(columns, math.ceil(len(columns) / GROUP))
+    with runtime.stage(label, len(groups), unit="groups") as report_progress:
+
+        def run(group: NDArray[np.intp]) -> _T:
+            solution = solve(group)
+            report_progress()
+            return solution
+
+        with runtime.one_blas_thread(), runtime.TaskThreads(_threads(len(groups)), "mlfs-solve") as pool:
+            return list(pool.map(run, groups))
+
+
+def columns_at_once(c: int) -> int:
+    """Columns out of c that the threads of `solve_groups` hold arrays of at a time."""
+    return min(c, GROUP * _threads(math.ceil(c / GROUP)))
+
+
+def _threads(groups: int) -> int:
+    """Threads of `solve_groups`, which change nothing but the time that it takes."""
+    return min(runtime.own_resources(runtime.current_resources()).threads_per_worker, groups)
 
 
 def _require_finite(array: Array, what: str) -> None:

@@ -90,27 +90,39 @@ def propagate_labels(
         sigma, E = np.linalg.eigh(coupling)
         sigma = np.maximum(sigma, 0.0)
 
-    def operator(P: Array, columns: NDArray[np.intp]) -> Array:
-        """(θL + H) P + K∘P, and P times the Laplacian of labels."""
-        report_progress()
-        product: Array = P - P.mean(axis=0) + known * P
-        if laplacian is not None:
-            product += theta * laplacian.product(P)
-        product += sigma[columns] * P if by_row else P @ coupling
-        return product
+    right, solution = target @ E, F @ E
 
-    def precondition(R: Array, columns: NDArray[np.intp]) -> Array:
-        scale = diagonal[:, np.newaxis] + known + sigma[columns]
-        return np.asarray(R / np.maximum(scale, np.finfo(np.float64).tiny))
+    def solve(columns: NDArray[np.intp]) -> int:
+        """Solve for some columns in place of their start; the steps that this took."""
 
-    with runtime.stage("predicting labels", unit="steps") as report_progress:
-        solution = cg.conjugate_gradients(
+        def operator(P: Array, active: NDArray[np.intp]) -> Array:
+            """(θL + H) P + K∘P, and P times the Laplacian of labels."""
+            runtime.check_stopped()
+            product: Array = P - P.mean(axis=0) + known * P
+            if laplacian is not None:
+                product += theta * laplacian.product(P)
+            product += sigma[columns[active]] * P if by_row else P @ coupling
+            return product
+
+        def precondition(R: Array, active: NDArray[np.intp]) -> Array:
+            scale = diagonal[:, np.newaxis] + known + sigma[columns[active]]
+            return np.asarray(R / np.maximum(scale, np.finfo(np.float64).tiny))
+
+        found = cg.conjugate_gradients(
             operator,
-            target @ E,
-            x0=F @ E,
+            right[:, columns],
+            x0=solution[:, columns],
             precondition=precondition,
             tol=tol,
             max_iter=MAX_STEPS,
             single_system=not by_row,
         )
-    return Propagation(solution.x @ E.T, solution.iterations)
+        solution[:, columns] = found.x
+        return found.iterations
+
+    if by_row:
+        steps = max(cg.solve_groups(solve, np.arange(q), "predicting labels"))
+    else:
+        with runtime.stage("predicting labels"):
+            steps = solve(np.arange(q))
+    return Propagation(solution @ E.T, steps)

@@ -17,9 +17,9 @@ from mlfs_dask.solvers import conjugate_gradients as cg
 
 Array = NDArray[np.float64]
 
-#: Arrays of shape (n, q) that `recover_labels` holds besides its arguments: those of the solver, start, right-hand side
-#: and result, and two in the operator.
-ROW_MATRICES = cg.MATRICES + 5
+#: Arrays of shape (n, `cg.GROUP`) that each thread of `recover_labels` holds: those of the solver, start and right-hand
+#: side, mask, and two in the operator. Besides these it holds the result.
+GROUP_MATRICES = cg.MATRICES + 5
 
 
 class Reconstruction:
@@ -54,7 +54,7 @@ class Reconstruction:
 
 
 class Recovery(NamedTuple):
-    """What `recover_labels` gives: Y, applications of the operator, relative residual of the worst column."""
+    """What `recover_labels` gives: Y, most steps of a label, relative residual of the worst one."""
 
     Y: Array
     steps: int
@@ -96,17 +96,20 @@ def recover_labels(
     diagonal = weights + alpha * reconstruction.diagonal[:, np.newaxis]
     # A row without weight and neighbours is in no term of the objective: its entries stay as they are.
     inverse = np.divide(1.0, diagonal, out=np.zeros_like(diagonal), where=diagonal > 0)
-    mask, start = free[:, chosen], Y[:, chosen]
-    right = -alpha * reconstruction.normal(np.where(mask, 0.0, start))
-    if fitted is not None:
-        right += weights * fitted[:, chosen]
-    right *= mask
+    recovered = Y.copy()
 
-    def operator(V: Array, columns: NDArray[np.intp]) -> Array:
-        report_progress()
-        return np.asarray((alpha * reconstruction.normal(V) + weights * V) * mask[:, columns])
+    def solve(columns: NDArray[np.intp]) -> tuple[int, float]:
+        """Recover some labels; the steps that this took, and the largest residual."""
+        mask, start = free[:, columns], Y[:, columns]
+        right = -alpha * reconstruction.normal(np.where(mask, 0.0, start))
+        if fitted is not None:
+            right += weights * fitted[:, columns]
+        right *= mask
 
-    with runtime.stage("recovering labels", unit="steps") as report_progress:
+        def operator(V: Array, active: NDArray[np.intp]) -> Array:
+            runtime.check_stopped()
+            return np.asarray((alpha * reconstruction.normal(V) + weights * V) * mask[:, active])
+
         solution = cg.conjugate_gradients(
             operator,
             right,
@@ -115,6 +118,8 @@ def recover_labels(
             tol=tol,
             max_iter=max_iter,
         )
-    recovered = Y.copy()
-    recovered[:, chosen] = np.where(mask, np.clip(solution.x, -1.0, 1.0), start)
-    return Recovery(recovered, solution.iterations, float(solution.residuals.max(initial=0.0)))
+        recovered[:, columns] = np.where(mask, np.clip(solution.x, -1.0, 1.0), start)
+        return solution.iterations, float(solution.residuals.max(initial=0.0))
+
+    steps, residuals = zip(*cg.solve_groups(solve, chosen, "recovering labels"), strict=True)
+    return Recovery(recovered, max(steps), max(residuals))

@@ -10,6 +10,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.linear import laplacian_gram_bytes
 from mlfs_dask.exact import access_mfs, mfsir, smfs
+from mlfs_dask.solvers.conjugate_gradients import columns_at_once
 from tests.exact.fits import fit_access, fit_mfsir, fit_smfs, labels_of
 
 CASES = {
@@ -36,6 +37,7 @@ def held_bytes(held, sizes):
         (300, 2500, 40, 0, False),
         (600, 3000, 10, 0, True),
         (3000, 1000, 10, 4096, True),
+        (1500, 40, 200, 4096, False),
     ],
 )
 def test_memory_is_within_what_is_said_to_be_held(name, n, d, q, gram_cap, sparse):
@@ -54,5 +56,6 @@ def test_memory_is_within_what_is_said_to_be_held(name, n, d, q, gram_cap, spars
     held = module.held_arrays(sparse=sparse, gram=d <= gram_cap, **graph)
     sizes = {"n": n, "d": d, "q": q, "l": q // 2 + 1, "k": k, "t": 100, "s": 256, "m": max(min(gram_cap, 2048), 1)}
     sizes |= {"v": X.nnz if sparse else n * d, "y": labels_of(Y).nnz}
+    sizes["c"] = columns_at_once(q)
     sizes["strips"] = laplacian_gram_bytes(n, d, X.nnz if sparse else None)
     assert peak <= held_bytes(held, sizes)

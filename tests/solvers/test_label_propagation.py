@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from mlfs_dask.solvers.conjugate_gradients import GROUP
 from mlfs_dask.solvers.label_propagation import propagate_labels
 from tests.solvers.laplacians import DenseLaplacian as Laplacian
 
@@ -56,3 +57,19 @@ def test_a_good_start_takes_no_step(columns):
     again, steps = propagate_labels(found, target, known, **parameters, tol=1e-9)
     assert steps == 0
     assert again == pytest.approx(found, abs=1e-12)
+
+
+def test_labels_are_solved_in_groups():
+    rng, L_s, L_p, target = problem(q=GROUP + 9)
+    known = rng.random((40, 1)) < 0.4
+    found, _ = propagate_labels(
+        np.zeros_like(target),
+        target,
+        known,
+        laplacian=Laplacian(L_s),
+        theta=2.0,
+        label_laplacian=L_p,
+        mu=0.1,
+        tol=1e-12,
+    )
+    assert found == pytest.approx(dense(target, known, L_s, 2.0, L_p, 0.1), abs=1e-8)

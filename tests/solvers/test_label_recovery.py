@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from scipy import sparse as sp
 
+from mlfs_dask.runtime import process_limits
+from mlfs_dask.solvers import conjugate_gradients as cg
 from mlfs_dask.solvers.label_recovery import Reconstruction, recover_labels
 from tests.reference import smfs as twin
 
@@ -99,3 +101,16 @@ def test_cut_short_it_says_so():
     _, info = run(W, Y, free, s, fitted, 1.0, max_iter=2)
     assert info.steps == 2
     assert info.residual > 1e-6
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_labels_are_solved_in_groups_of_any_threads(threads):
+    W, Y, free, s, fitted = problem(q=2 * cg.GROUP + 6)
+    free[:, ::7] = False
+    with process_limits(threads=threads):
+        found, info = run(W, Y, free, s, fitted, 1.0)
+        assert cg.columns_at_once(Y.shape[1]) == min(threads * cg.GROUP, Y.shape[1])
+    parts = [slice(low, low + 5) for low in range(0, Y.shape[1], 5)]
+    singly = [run(W, Y[:, part], free[:, part], s, fitted[:, part], 1.0) for part in parts]
+    assert found == pytest.approx(np.hstack([each for each, _ in singly]), abs=1e-12)
+    assert (info.steps, info.residual) == (max(i.steps for _, i in singly), max(i.residual for _, i in singly))
