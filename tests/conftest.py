@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -56,12 +57,14 @@ def data_set() -> Callable[[str], Path]:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """Mount a disk of a size such as "3m"; the test is skipped where that is not allowed."""
-    mount = tmp_path / "disk"
+def small_disk() -> Iterator[Callable[[str], Path]]:
+    """Mount a disk of a size such as "3m"; the test is skipped where that is not allowed.
+
+    It lies outside `tmp_path`: pytest cannot remove a folder with a mount that a killed run left in it, and fails.
+    """
+    mount = Path(tempfile.mkdtemp(prefix="mlfs-disk-"))
 
     def make(size: str) -> Path:
-        mount.mkdir()
         words = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(mount)]
         made = subprocess.run(words, capture_output=True, check=False)
         if made.returncode:
@@ -71,6 +74,7 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
     yield make
     if mount.is_mount():
         subprocess.run(["umount", str(mount)], check=True)
+    mount.rmdir()
 
 
 @pytest.fixture
