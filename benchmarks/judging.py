@@ -1,9 +1,11 @@
-"""Seconds of ML-kNN on delicious (16 105 rows, 500 features, 983 labels), and of the metrics.
+"""Seconds of the classifiers of `mlfs evaluate`.
 
-    python benchmarks/judging.py [--folder DIR]
+    python benchmarks/judging.py delicious [--folder DIR]   # ML-kNN and the metrics
+    python benchmarks/judging.py density                    # classifiers on sparse and on dense columns
 
-One split: four fifths of the rows are learnt from, the others judged. The set is read from $MLFS_DATA (default:
-../shared/data beside the repository) and converted into DIR, which is not timed.
+`delicious` has 16 105 rows, 500 features and 983 labels. One split: four fifths of the rows are learnt from, the others
+judged. The set is read from $MLFS_DATA (default: ../shared/data beside the repository) and converted into DIR, which is
+not timed. `density` is of random 0/1 features: from which density on dense columns are faster.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ from scipy import sparse as sp
 from sklearn.preprocessing import StandardScaler
 
 import mlfs_dask as mlfs
+from mlfs_dask.evaluation.column_subset import ColumnSubset, mean_centring, unit_variance_scaling
+from mlfs_dask.evaluation.logistic import BinaryRelevanceLogistic
 from mlfs_dask.evaluation.metrics import Predictions, compute_metrics
+from mlfs_dask.evaluation.nearest import nearest_rows
 from mlfs_dask.runtime import available_cores
 
 
@@ -39,12 +44,9 @@ def seconds(X: Any, Y: np.ndarray, train: np.ndarray, test: np.ndarray) -> list[
     return [fit, predict, metrics]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=Path("/tmp/mlfs-benchmarks"))
-    options = parser.parse_args()
-    options.folder.mkdir(parents=True, exist_ok=True)
-    dataset = mlfs.open_dataset(make_store("delicious", options.folder))
+def delicious(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    dataset = mlfs.open_dataset(make_store("delicious", folder))
     X, Y = (np.asarray(a.todense() if hasattr(a, "todense") else a) for a in (dataset.X.compute(), dataset.Y.compute()))
     order = np.random.default_rng(0).permutation(len(X))
     train, test = np.sort(order[len(X) // 5 :]), np.sort(order[: len(X) // 5])
@@ -58,6 +60,37 @@ def main() -> None:
         rows.append([name, *(f"{value:.1f}" for value in seconds(form, Y, train, test))])
     print(markdown(["features", "fit, s", "predict, s", "metrics, s"], rows))
     print(f"\n{len(train):,} rows learnt from, {len(test):,} judged, {available_cores()} cores")
+
+
+def density() -> None:
+    random, threads = np.random.default_rng(0), available_cores()
+    rows = []
+    for n, d in ((1000, 50), (1000, 500), (8000, 50), (8000, 500), (8000, 2000)):
+        for share in (0.02, 0.05, 0.1, 0.2, 0.3):
+            X = sp.csr_array(random.random((n, d)) < share, dtype=np.float64)
+            Y = (X[:, :20].sum(axis=1)[:, np.newaxis] + random.normal(size=(n, 8)) > 1).astype(np.int8)
+            seconds = []
+            for subset in (ColumnSubset(X), ColumnSubset(X.toarray())):
+                scaled = unit_variance_scaling(subset, centred=False).apply(subset.read(0, n).astype(np.float64))
+                nearest_rows(subset, 10, mean_centring(subset), threads=threads)  # compiled loops are loaded
+                seconds += [
+                    timed(lambda subset=subset: nearest_rows(subset, 10, mean_centring(subset), threads=threads))[0],
+                    timed(lambda X=scaled, Y=Y: BinaryRelevanceLogistic(n_jobs=threads).fit(X, Y))[0],
+                ]
+            rows.append([f"{n} x {d}", f"{share:.0%}", *(f"{each:.3f}" for each in seconds)])
+    header = ["features", "density", "neighbours, sparse", "logistic, sparse", "neighbours, dense", "logistic, dense"]
+    print(markdown(header, rows))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=("delicious", "density"))
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/mlfs-benchmarks"))
+    options = parser.parse_args()
+    if options.part == "delicious":
+        delicious(options.folder)
+    else:
+        density()
 
 
 if __name__ == "__main__":

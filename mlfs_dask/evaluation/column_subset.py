@@ -143,17 +143,17 @@ def missing_fill(subset: ColumnSubset, missing: str) -> NDArray[np.float64] | No
     return fill
 
 
-def unit_variance_scaling(subset: ColumnSubset) -> Scaling:
-    """Zero mean and unit variance over these rows; a constant column is centred only.
+def unit_variance_scaling(subset: ColumnSubset, *, centred: bool) -> Scaling:
+    """Unit variance over these rows and, if `centred`, zero mean; a constant column keeps its scale.
 
-    Sparse rows are not centred. Centring changes neither distances nor what a model can fit.
+    Centring changes neither distances nor what a model can fit.
     """
     from sklearn.preprocessing import StandardScaler
 
     scaler = StandardScaler(with_mean=not subset.sparse)
     for _, X in subset.blocks():
         scaler.partial_fit(X.astype(np.float64))
-    centre = np.zeros(subset.columns) if subset.sparse else scaler.mean_
+    centre = scaler.mean_ if centred else np.zeros(subset.columns)
     return Scaling(centre, 1 / scaler.scale_)
 
 

@@ -157,7 +157,7 @@ class Experiment:
         self._started = time.perf_counter()
         self.warnings: list[str] = []
         self._resources: Resources = runtime.current_resources()
-        self._scorer = Scorer(settings)
+        self._scorer = Scorer(settings, centred=not table.source.profile.sparse)
         self._grid = self._read_grid()
         groups, fold_of = inputs.groups, table.fold_of if inputs.fold_of is None else np.asarray(inputs.fold_of)
         for what, array in (("groups", groups), ("fold_of", fold_of)):

@@ -144,13 +144,20 @@ def search_minutes(train: int, test: int, columns: int, threads: int) -> int:
 class Scorer:
     """Fits the classifiers of the settings and computes their metrics.
 
+    Parameters
+    ----------
+    settings : Settings
+    centred : bool
+        Whether standardised columns are centred, too: those of dense data, however they are held here.
+
     Attributes
     ----------
     warnings : list of str
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, centred: bool) -> None:
         self._settings = settings
+        self._centred = centred
         self.warnings: list[str] = []
 
     def values(
@@ -185,7 +192,8 @@ class Scorer:
         for k in ks:
             # The columns of the grid's largest k were read; all others are their beginning.
             train, test = (ColumnSubset(X, rows, k, fill=fill) for rows in (part.classifier_rows, part.test))
-            scaling = unit_variance_scaling(train) if self._settings.scale == "standard" else None
+            standard = self._settings.scale == "standard"
+            scaling = unit_variance_scaling(train, centred=self._centred) if standard else None
             for name in self._settings.classifiers:
                 scores = self._scores(name, train, test, part.classifier_Y, scaling, seed, plan, resources)
                 metrics = compute_metrics(Predictions(truth, scores), self._settings.metrics)

@@ -27,8 +27,9 @@ from mlfs_dask.typing import Matrix, RowSource
 #: Share of this process's limit that data held in memory may fill, its copies counted.
 _HELD_SHARE = 0.5
 
-#: Sparse columns are made dense from this density on: distances of dense rows are products of matrices.
-_DENSE_FROM = 0.02
+#: Sparse columns are made dense above this density, where products of dense matrices take no longer
+#: (`benchmarks/judging.py density`).
+_DENSE_ABOVE = 0.1
 
 
 class Table:
@@ -176,7 +177,7 @@ class Table:
             read_rows(self.source, resources, columns=columns, out=X, label="chosen columns")
         elif sp.issparse(self._X):
             X = sp.csr_array(self._X[:, columns])
-            if X.nnz > _DENSE_FROM * X.shape[0] * X.shape[1] or 8 * X.shape[0] * X.shape[1] < 2**26:
+            if X.nnz > _DENSE_ABOVE * X.shape[0] * X.shape[1]:
                 X = X.toarray()
         else:
             X = self._X[:, columns]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import sparse as sp
 from sklearn.preprocessing import StandardScaler
 
 import mlfs_dask as mlfs
@@ -22,7 +23,7 @@ from mlfs_dask.evaluation.metrics import Predictions, compute_metrics
 from mlfs_dask.evaluation.mlknn import MLkNN
 from mlfs_dask.evaluation.results import Evaluation, read_eval, write_eval
 from mlfs_dask.evaluation.resume import PartialResults
-from mlfs_dask.evaluation.scoring import ScoringPlan
+from mlfs_dask.evaluation.scoring import Scorer, ScoringPlan
 from mlfs_dask.evaluation.splits import make_splits
 from mlfs_dask.evaluation.table import Table
 from mlfs_dask.results import write_run
@@ -159,6 +160,32 @@ def test_a_store_out_of_memory_gives_what_arrays_give(store: Path, monkeypatch: 
     passes = [2, 1, 2, 1, 2, 2]
     assert streamed.fits["passes"].tolist() == passes
     assert streamed.fits["bytes_read"].tolist() == [number * size for number in passes]
+
+
+@pytest.mark.parametrize("density", [0.05, 0.3])
+def test_sparse_data_are_judged_alike_however_they_are_held(
+    density: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In memory as a sparse or, being denser, as a dense matrix; out of memory as a dense one."""
+    random = np.random.default_rng(0)
+    X = sp.csr_array(sp.random_array((120, 30), density=density, rng=random))
+    Y = (X[:, :3].toarray() + random.normal(0, 0.2, (120, 3)) > 0.1).astype(np.int8)
+    store = make_store(tmp_path / "sparse.zarr", X, Y, partition_bytes=2048)
+    options: dict[str, Any] = {"folds": 2, "k_grid": "10,30", "classifiers": ("mlknn", "logistic")}
+    scored: list[bool] = []
+    scores = Scorer.values
+
+    def watched(self: Scorer, X: Any, *arguments: Any) -> Any:
+        scored.append(sp.issparse(X))
+        return scores(self, X, *arguments)
+
+    monkeypatch.setattr(Scorer, "values", watched)
+    held = evaluate(store, "elc", **options)
+    assert set(scored) == {density < 0.1}
+    monkeypatch.setattr("mlfs_dask.evaluation.table._HELD_SHARE", 0.0)
+    streamed = evaluate(store, "elc", **options)
+    assert not scored[-1]
+    pd.testing.assert_frame_equal(streamed.results, held.results, check_exact=False, rtol=1e-9)
 
 
 def test_chosen_columns_are_read_once_for_all_k_and_folds_of_a_run(

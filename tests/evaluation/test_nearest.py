@@ -106,7 +106,7 @@ def test_a_file_gives_the_same_neighbours_as_memory(tmp_path: Path, monkeypatch:
     mapped[:] = X
     rows = np.random.default_rng(1).permutation(60)[:50]
     memory, file = ColumnSubset(X, rows, 3), ColumnSubset(mapped, rows, 3)
-    scaling = unit_variance_scaling(memory)
+    scaling = unit_variance_scaling(memory, centred=True)
     assert np.array_equal(nearest_rows(memory, 3, scaling, threads=2), nearest_rows(file, 3, scaling, threads=2))
 
 
