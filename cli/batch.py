@@ -110,13 +110,14 @@ def _projection_text(projected: Any) -> str:
     ]
     header = ("job", "passes", "read", "a worker", "driver", "seconds", "")
     lines = [table(rows, header=header)] if rows else []
+    jobs = sum(not job.shared for job in projected.jobs)
     done = f", {projected.done} done already" if projected.done else ""
     typical = ""
     if totals["typical_passes"] is not None:
         passes = between(totals["typical_passes"], "{:,}".format)
         typical = f" typically {passes} passes, {between(totals['typical_bytes_read'], size)};"
     lines.append(
-        f"{len(rows)} to run{done};{typical} at most {totals['passes']:,} passes, {size(totals['bytes_read'])}; "
+        f"{jobs} to run{done};{typical} at most {totals['passes']:,} passes, {size(totals['bytes_read'])}; "
         f"at most {size(totals['peak_worker_bytes'])} a worker, {size(totals['peak_driver_bytes'])} on the driver"
     )
     return "\n".join(lines)

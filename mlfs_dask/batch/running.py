@@ -17,7 +17,7 @@ import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,9 +117,13 @@ class BatchResult:
 
 @dataclass(frozen=True)
 class JobProjection:
-    """What one job will cost, as `selectors.costs.Plan` has it; or why it will fail. Evaluations have no seconds."""
+    """What one job will cost, as `selectors.costs.Plan` has it; or why it will fail. Evaluations have no seconds.
+
+    With `shared` it is no job of the plan, but the reading that several of them share.
+    """
 
     job: str
+    shared: bool = False
     passes: int = 0
     bytes_read: int = 0
     peak_worker_bytes: int = 0
@@ -168,9 +172,11 @@ class BatchProjection:
         ------
         BatchFailedError
         """
-        problems = [(job.job, job.problem, job.exit_code) for job in self.jobs if job.problem is not None]
+        # Where a shared reading fails each job reads for itself, and tells what is wrong.
+        jobs = [job for job in self.jobs if not job.shared]
+        problems = [(job.job, job.problem, job.exit_code) for job in jobs if job.problem is not None]
         if problems:
-            raise _failed(problems, len(self.jobs), "will fail")
+            raise _failed(problems, len(jobs), "will fail")
 
 
 def run_batch(
@@ -298,7 +304,7 @@ class Batch:
             plan = estimate_seconds(lambda source, resources: cost, dataset.rows, resources, plan)
         for statistic in shared:
             cache_entry(dataset.rows, statistic).assume_filled()
-        return _job_projection(name, plan)
+        return replace(_job_projection(name, plan), shared=True)
 
     def _project_selection(self, job: Job, resources: Resources, measure: bool) -> JobProjection:
         selector = job.make_selector()
@@ -726,14 +732,14 @@ def _job_projection(name: str, plan: Plan, *, fits: int = 1, driver_bytes: int =
 
     return JobProjection(
         name,
-        fits * plan.passes,
-        fits * plan.bytes_read,
-        plan.peak_worker_bytes,
-        max(driver_bytes, plan.peak_driver_bytes),
-        times(plan.typical_passes),
-        times(plan.typical_bytes_read),
-        plan.seconds,
-        plan.typical_seconds,
+        passes=fits * plan.passes,
+        bytes_read=fits * plan.bytes_read,
+        peak_worker_bytes=plan.peak_worker_bytes,
+        peak_driver_bytes=max(driver_bytes, plan.peak_driver_bytes),
+        typical_passes=times(plan.typical_passes),
+        typical_bytes_read=times(plan.typical_bytes_read),
+        seconds=plan.seconds,
+        typical_seconds=plan.typical_seconds,
     )
 
 
