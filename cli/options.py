@@ -307,6 +307,33 @@ def open_subset(store: str, *, rows: str | None, labels: str | None, features: s
     return dataset.subset(rows=rows, labels=labels, features=features)
 
 
+def labels_option(command: Decorated, selectors: Sequence[Any]) -> Decorated:
+    """`--write-labels` as an argument `write_labels`, if one of the selectors recovers labels."""
+    if all(selector.label_threshold is None for selector in selectors):
+        return command
+    help_text = "Also write the recovered labels of all rows, as RUN/labels.zarr."
+    return click.option("--write-labels", is_flag=True, help=help_text)(command)
+
+
+def recovered_labels(selector: Any, dataset: Any) -> Any:
+    """The `RecoveredLabels` of a selector, to be written after its fit, which its plan counts from now on."""
+    from mlfs_dask.results import RecoveredLabels
+    from mlfs_dask.storage.labels_store import LabelsStore
+
+    profile = dataset.rows.profile
+    sizes: dict[str, Any] = {
+        "threshold": float(selector.label_threshold),
+        "partition_rows": -(-profile.n // profile.partitions),
+    }
+    selector.plan_to_write_labels(LabelsStore.sized("", profile.n, profile.q, **sizes))
+    return RecoveredLabels(
+        write=lambda store: selector.write_labels(dataset, store),
+        n=profile.n,
+        names=dataset.label_names,
+        **sizes,
+    )
+
+
 # Shared by several commands
 
 ARGUMENTS = "mlfs.arguments"

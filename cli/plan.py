@@ -13,8 +13,10 @@ from mlfs_dask_cli.options import (
     KeepCount,
     cache_options,
     cluster_options,
+    labels_option,
     open_subset,
     output_options,
+    recovered_labels,
     store_argument,
     subset_options,
 )
@@ -35,7 +37,7 @@ def _make_command(selectors: Sequence[Any]) -> click.Command:
     def command(**kwargs: Any) -> None:
         _plan(**kwargs)
 
-    return command
+    return labels_option(command, selectors)
 
 
 plan = MethodGroup(
@@ -61,6 +63,7 @@ def _plan(
     cache: dict[str, Any],
     cluster: dict[str, Any],
     output: Output,
+    write_labels: bool = False,
 ) -> None:
     from mlfs_dask.caching import cache as keep_statistics
     from mlfs_dask.cluster import planned_resources
@@ -72,6 +75,8 @@ def _plan(
     selector, _ = make_selector(method, params, k=k, seed=None)
     selector.count_kept(dataset.shape[1])
     selector.require_accepted(dataset)
+    if write_labels:
+        recovered_labels(selector, dataset)
     resources = planned_resources(**cluster)
     with keep_statistics(**cache):
         projected = require_driver(selector.plan(dataset.rows, resources), resources, f"{method} in the driver process")

@@ -16,9 +16,11 @@ from mlfs_dask_cli.options import (
     cluster_options,
     force_option,
     keep_option,
+    labels_option,
     open_subset,
     output_options,
     performance_report_option,
+    recovered_labels,
     resume_option,
     seed_option,
     store_argument,
@@ -26,12 +28,6 @@ from mlfs_dask_cli.options import (
 )
 from mlfs_dask_cli.output import Output, size, table
 from mlfs_dask_cli.progress import show_progress
-
-labels_option = click.option(
-    "--write-labels",
-    is_flag=True,
-    help="Also write the recovered labels of all rows, as RUN/labels.zarr.",
-)
 
 checkpoint_option = click.option(
     "--checkpoint-every",
@@ -73,7 +69,7 @@ def _make_command(selectors: Sequence[Any]) -> click.Command:
 
     if any(selector.keeps_checkpoints for selector in selectors):
         command = checkpoint_option(command)
-    return labels_option(command) if any(selector.label_threshold is not None for selector in selectors) else command
+    return labels_option(command, selectors)
 
 
 select = MethodGroup(
@@ -107,6 +103,7 @@ class _Selection:
         self.selector, self.run, self._dataset = selector, run, dataset
         self._resume = resume
         self._write_labels = write_labels and selector.label_threshold is not None
+        self._labels = recovered_labels(selector, dataset) if self._write_labels else None
         self._checkpoint_every = checkpoint_every if selector.keeps_checkpoints else None
         self._states = Folder(checkpoint_place(run))
         self.record: dict[str, Any] | None = None
@@ -129,7 +126,7 @@ class _Selection:
     def fit(self) -> None:
         """Fit the selector and write the run folder."""
         from mlfs_dask.checkpoints import keep_checkpoints
-        from mlfs_dask.results import RecoveredLabels, remove_abandoned, write_run
+        from mlfs_dask.results import remove_abandoned, write_run
 
         dataset, selector = self._dataset, self.selector
         every = self._checkpoint_every
@@ -139,16 +136,6 @@ class _Selection:
         with checkpointing:
             selector.fit(dataset)
             record = selector.report_.to_dict()
-            labels = None
-            if self._write_labels:
-                profile = dataset.rows.profile
-                labels = RecoveredLabels(
-                    write=lambda store: selector.write_labels(dataset, store),
-                    n=profile.n,
-                    names=dataset.label_names,
-                    threshold=float(selector.label_threshold),
-                    partition_rows=-(-profile.n // profile.partitions),
-                )
             write_run(
                 self.run,
                 ranking=selector.ranking_,
@@ -156,7 +143,7 @@ class _Selection:
                 feature_names=dataset.feature_names,
                 record=record,
                 columns=selector.ranking_columns(),
-                labels=labels,
+                labels=self._labels,
                 force=self._force,
             )
         if every is not None:

@@ -12,6 +12,7 @@ import contextvars
 import copy
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -155,7 +156,8 @@ class IterativeSelector(BaseSelector):
         """The readings of `max_iter` iterations, or X, Y and what the exact form holds of them."""
         profile = source if isinstance(source, Profile) else source.profile
         if self._uses_anchors(profile.n):
-            return self._cost_with_anchors(profile)
+            cost = self._cost_with_anchors(profile)
+            return cost if self._labels_sink is None else _with_labels_written(cost, self._labels_sink)
         sizes, arrays = self._exact_arrays(profile)
         stored = {"v": profile.nonzeros, "y": profile.label_nonzeros}
         value = profile.itemsize + 4 * profile.sparse
@@ -246,6 +248,13 @@ class IterativeSelector(BaseSelector):
     #: Statistic that computes the labels of rows from the last fit with anchors; None after a fit with the exact graph.
     _row_labels: Any = None
 
+    #: Where the labels of rows are going to be written after the fit, which its plan counts; None: nowhere.
+    _labels_sink: RowSink | None = None
+
+    def plan_to_write_labels(self, sink: RowSink) -> None:
+        """Count in plans that `write_labels` follows the fit; of `sink` the sizes alone matter."""
+        self._labels_sink = sink
+
     def recover_labels(self, X: Any, y: Any = None) -> Array:
         """Recovered labels of all rows, in the memory of this process.
 
@@ -333,6 +342,16 @@ class IterativeSelector(BaseSelector):
     def _sampled(self, profile: Profile, m: int) -> NDArray[np.int64]:
         """The rows on which k-means places m anchors."""
         return draw_rows(profile, ROWS_PER_ANCHOR * m, self._seed, max_bytes=SAMPLE_BYTES)
+
+
+def _with_labels_written(cost: Cost, sink: RowSink) -> Cost:
+    """A cost, and then the reading that writes the labels of rows, when the arrays of the loop are gone."""
+    (loop,) = (step for step in cost.steps if isinstance(step, Reading) and step.name == "rows")
+    (rule,) = (statistic for statistic in loop.statistics if hasattr(statistic, "labels"))
+    last = cost.steps[-1]
+    end = last if isinstance(last, str) else last.name
+    arrays = [array._replace(last=array.last or end) for array in cost.arrays]
+    return replace(cost, steps=[*cost.steps, Reading("labels", (WriteLabels(rule, sink),))], arrays=arrays)
 
 
 def anchor_work(profile: Profile, m: int, width: int | None = None) -> Work:

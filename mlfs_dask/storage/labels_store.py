@@ -51,6 +51,22 @@ class LabelsStore:
     storage_options: Mapping[str, Any]
 
     @classmethod
+    def sized(
+        cls,
+        place: str,
+        n: int,
+        q: int,
+        *,
+        threshold: float,
+        partition_rows: int,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> LabelsStore:
+        """A store of that size, of which nothing is written: for the plan. Parameters as of `create`."""
+        row_bytes = 4 * max(q, 1)
+        rows = min(max(partition_rows, _MIN_CHUNK_BYTES // row_bytes), max(_MAX_CHUNK_BYTES // row_bytes, 1), max(n, 1))
+        return cls(place, (n, q), rows, threshold, dict(storage_options or {}))
+
+    @classmethod
     def create(
         cls,
         place: str,
@@ -83,8 +99,9 @@ class LabelsStore:
         if objects.exists():
             raise FileExistsError(f"{place} is there already")
         q = len(label_names)
-        row_bytes = 4 * max(q, 1)
-        rows = min(max(partition_rows, _MIN_CHUNK_BYTES // row_bytes), max(_MAX_CHUNK_BYTES // row_bytes, 1), max(n, 1))
+        store = cls.sized(
+            place, n, q, threshold=threshold, partition_rows=partition_rows, storage_options=storage_options
+        )
         attributes = {"encoding-type": "anndata", "encoding-version": "0.1.0", "mlfs": {"threshold": threshold}}
         objects.write("zarr.json", group_metadata(attributes))
         groups = [group(name, DICT) for name in ("layers", "obsm", "obsp", "varm", "varp", "uns")]
@@ -94,13 +111,13 @@ class LabelsStore:
             metadata = array_metadata(
                 shape=(n, q),
                 data_type=dtype,
-                chunks=(rows, q),
+                chunks=(store.chunk_rows, q),
                 codecs=[*bytes_codecs(np.dtype(dtype), _COMPRESSOR), CRC32C],
                 fill_value=0,
                 attributes=DENSE,
             )
             objects.write(f"{name}/zarr.json", metadata)
-        return cls(place, (n, q), rows, threshold, dict(storage_options or {}))
+        return store
 
     def write(self, start: int, values: NDArray[np.floating[Any]]) -> None:
         """Write whole chunks.

@@ -468,6 +468,27 @@ def test_recovered_labels_are_written_on_request(
     assert "No such option" in refused.stderr
 
 
+@pytest.mark.parametrize("method", ["smfs", "access-mfs"])
+def test_labels_that_could_not_be_written_are_refused_before_the_fit(
+    run: Run, run_json: RunJson, tmp_path: Path, method: str
+) -> None:
+    rng = np.random.default_rng(0)
+    n, q = 100_000, 40
+    store = make_store(tmp_path / "s.zarr", rng.normal(size=(n, 4)), (rng.random((n, q)) < 0.1).astype(np.int8))
+    words = (method, store, "-k", "2", "--graph", "anchors")
+    fit, labels = (run_json("plan", *words, "--quick", *more) for more in ((), ("--write-labels",)))
+    assert (fit["passes"] + 1, fit["tasks"] < labels["tasks"]) == (labels["passes"], True)
+    # A chunk has all rows: it is held as it is found, as it is put together, and as it is written.
+    least = 24 * n * q
+    assert labels["peak_driver_bytes"] > fit["peak_driver_bytes"] + least
+    limit = str((fit["peak_driver_bytes"] + labels["peak_driver_bytes"]) * 5 // 8)
+    assert run("plan", *words, "--quick", "--memory-limit", limit).exit_code == 0
+    refused = run("select", *words, "-o", tmp_path / "run", "--memory-limit", limit, "--write-labels")
+    assert refused.exit_code == 4
+    assert "cure: " in refused.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["s.zarr"]
+
+
 @pytest.fixture
 def parted_store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """90 rows in partitions of 18, some labels unknown; a chunk of recovered labels has rows of two partitions."""
