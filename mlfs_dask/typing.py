@@ -228,6 +228,11 @@ class RowSource(ABC):
         raise TypeError(f"{type(self).__name__} is no Dask array")
 
 
+def profile_of(source: RowSource | Profile) -> Profile:
+    """The profile of rows, or the one that stands for them in a plan."""
+    return source if isinstance(source, Profile) else source.profile
+
+
 class DerivedRows(RowSource):
     """Rows of another source, of which a subclass says what is changed, or what more is known.
 

@@ -500,7 +500,7 @@ def test_information_too_large_to_keep_whole_is_kept_as_scores_need_it(stores, t
     from mlfs_dask.primitives import counts
     from mlfs_dask.selectors import counting
 
-    monkeypatch.setattr(counting, "KEPT_BYTES", 0)
+    monkeypatch.setattr(counting, "MAX_INFORMATION_BYTES", 0)
     monkeypatch.setattr(counts, "FINALIZE_BYTES", 0)
     dataset = mlfs.open_dataset(stores / "known.zarr")
     with cache(tmp_path):

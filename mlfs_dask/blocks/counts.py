@@ -75,6 +75,10 @@ class CodeBook:
         places = np.arange(ptr[-1]) + np.repeat(self.edge_ptr[features] - ptr[:-1], counts)
         return CodeBook(ptr, self.edges[places], self.has_missing[features])
 
+    def widest(self, count: int) -> NDArray[np.int64]:
+        """The `count` features of most codes, rising: those whose counts take most, for a plan."""
+        return np.sort(np.argsort(-self.n_codes, kind="stable")[:count])
+
 
 @dataclass(frozen=True)
 class CountLayout:

@@ -109,7 +109,7 @@ def evaluate(
     Held in this process: the labels; the chosen columns of all rows, once as they are and as float64 for the rows of
     one split; scores of the test rows. A store that fits in memory is held whole, unless there is a cluster;
     else each training part costs one reading for the ranges of its rows, and each ranking its method's passes and one
-    reading for the columns. One ranking serves all k, but of a method whose choice depends on k (ELC).
+    reading for the columns. One ranking serves all k, but of a method whose choice depends on k (ELC, auto).
 
     Examples
     --------
@@ -223,8 +223,8 @@ class Experiment:
             threads = runtime.own_resources(self._resources).threads_per_worker
             minutes = search_minutes(longest, most, widest, threads)
             self._warn(
-                f"ML-kNN learns from {plan.knn_rows:,} of up to {longest:,} training rows, drawn at random: among all "
-                f"of them every search would take some {minutes} min ({parameter('max_train_rows', longest)}: it does)."
+                f"ML-kNN learns from {plan.knn_rows:,} of up to {longest:,} training rows, drawn at random: a search "
+                f"of all would take some {minutes} min (give {parameter('max_train_rows', longest)} for it)."
             )
 
     def _check_run(self, candidate: Candidate, run: Run) -> None:
@@ -264,7 +264,7 @@ class Experiment:
         record = earlier.record
         source = f"the rankings of {candidate.run} were learnt by an earlier evaluation"
         cure = f"give the method ({candidate.run}) in place of the folder, to learn them again"
-        # Whether arrays are the same nothing tells.
+        # Arrays have no digest by which to tell whether they are the same.
         paths = {key: value for key, value in record["store"].items() if key.endswith("path")}
         if self._table.digest is None or record["store"] != as_json({**self._store_record(), **paths}):
             raise DataError(f"{source}, not on this store or not on this part of it", cure=cure)
@@ -454,26 +454,23 @@ class Experiment:
         results: list[tuple[Any, ...]] = []
         rankings: list[tuple[Any, ...]] = []
         fits: list[tuple[Any, ...]] = []
-        methods = {candidate.run: candidate for candidate in self._candidates}
-        seen: set[str] = set()
         for candidate in self._candidates:
             for split in self._splits:
                 repeat, fold = split.repeat, split.fold
                 facts = outcomes[repeat, fold, candidate.run]
                 results += [
-                    (dataset, candidate.run, methods[candidate.run].method, classifier, k, repeat, fold, metric, value)
+                    (dataset, candidate.run, candidate.method, classifier, k, repeat, fold, metric, value)
                     for classifier, k, metric, value in facts["values"]
                 ]
                 if candidate.finished is not None:
                     # One ranking, however often it is scored.
-                    if candidate.run in seen:
+                    if split is not self._splits[0]:
                         continue
                     repeat, fold = 0, 0
                     fits.append((dataset, candidate.run, 0, 0, *_fit_of_run(candidate.finished)))
                 for k, fit in facts["fits"].items():
                     values = (fit[name] for name in list(FIT_COLUMNS)[5:])
                     fits.append((dataset, candidate.run, repeat, fold, int(k), *values))
-                seen.add(candidate.run)
                 rankings += [
                     (dataset, candidate.run, repeat, fold, int(k), rank, index)
                     for k, ranking in facts["rankings"].items()

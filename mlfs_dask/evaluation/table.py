@@ -24,8 +24,8 @@ from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.labels import label_matrix
 from mlfs_dask.typing import Matrix, RowSource
 
-#: Share of this process's limit that data held in memory may fill, its copies counted.
-_HELD_SHARE = 0.5
+#: Fraction of this process's limit that data held in memory may fill, its copies counted.
+_HELD_FRACTION = 0.5
 
 #: Sparse columns are made dense above this density, where products of dense matrices take no longer
 #: (`benchmarks/judging.py density`).
@@ -117,7 +117,7 @@ class Table:
             Whether it was read now.
         """
         needed = runtime.driver_bytes() + 2 * self.held_bytes + other_bytes
-        if self.held or needed > _HELD_SHARE * resources.driver_limit:
+        if self.held or needed > _HELD_FRACTION * resources.driver_limit:
             return False
         pieces = [block.X.copy() for block in self.source.stream(0, len(self.source.row_offsets) - 1)]
         X = sp.csr_array(sp.vstack(pieces, format="csr")) if self.source.profile.sparse else np.concatenate(pieces)
@@ -177,7 +177,7 @@ class Table:
             read_rows(self.source, resources, columns=columns, out=X, label="chosen columns")
         elif sp.issparse(self._X):
             X = sp.csr_array(self._X[:, columns])
-            if X.nnz > _DENSE_ABOVE * X.shape[0] * X.shape[1]:
+            if folder is None and X.nnz > _DENSE_ABOVE * X.shape[0] * X.shape[1]:
                 X = X.toarray()
         else:
             X = self._X[:, columns]

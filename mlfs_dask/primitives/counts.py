@@ -11,7 +11,7 @@ from __future__ import annotations
 import bisect
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Literal, TypeVar
 
@@ -51,7 +51,7 @@ from mlfs_dask.primitives.resampling import NOT_RESAMPLED, Resampled, Resampling
 from mlfs_dask.primitives.row_sources import measure_features
 from mlfs_dask.primitives.weights import exact_weights
 from mlfs_dask.runtime import Resources
-from mlfs_dask.typing import Block, FeatureInfo, Matrix, Profile, RowSource
+from mlfs_dask.typing import Block, FeatureInfo, Matrix, Profile, RowSource, profile_of
 
 #: Bytes of temporaries that turning counts into entropies may hold.
 FINALIZE_BYTES = 32 * 2**20
@@ -97,6 +97,10 @@ class ContingencyCounts(CacheableStatistic, MergeableStatistic, SplittableStatis
     weighted: bool = False
 
     state_names = ("lanes", "lane-marginal", "positions", "marginal", "positives", "rows")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The parameters alone travel to workers, which derive `coder` and the like from them."""
+        return {parameter.name: getattr(self, parameter.name) for parameter in fields(self)}
 
     @cached_property
     def coder(self) -> BlockCoder:
@@ -195,7 +199,7 @@ class ContingencyCounts(CacheableStatistic, MergeableStatistic, SplittableStatis
         self, source: RowSource | Profile, resources: Resources, n_tiles: int, resampling: Resampling
     ) -> PassSizes:
         """The most that any of so many tiles of the features takes; the tiles themselves are not made."""
-        profile = source if isinstance(source, Profile) else source.profile
+        profile = profile_of(source)
         larger, replicates = resampling.resampled_profile(profile), len(resampling)
         base, extra = divmod(self.book.d, n_tiles)
         tiles = np.arange(n_tiles + 1)
@@ -497,7 +501,7 @@ def count_in_tiles(
     if n_tiles is None:
         n_tiles = 1
         if len(resampling) > 1 or not is_cached(source, counts):
-            profile = source if isinstance(source, Profile) else source.profile
+            profile = profile_of(source)
 
             def fits(n_tiles: int) -> bool:
                 return pass_fits(profile, resources, counts.tile_sizes(source, resources, n_tiles, resampling))

@@ -30,26 +30,28 @@ from mlfs_dask.blocks.pairs import (
 from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.blocks.sparse import columns_of_block
 from mlfs_dask.primitives.counts import ContingencyCounts
-from mlfs_dask.primitives.pass_plan import pass_fits, plan_pass
+from mlfs_dask.primitives.pass_plan import PassSizes, pass_fits, plan_pass
 from mlfs_dask.primitives.passes import State, pass_sizes
 from mlfs_dask.runtime import Resources
-from mlfs_dask.typing import Block, Profile, RowSource
+from mlfs_dask.typing import Block, Profile, RowSource, profile_of
 
-#: Values of a run of rows, and entries of the columns made of them; and what such an entry takes until it is counted.
-MADE_ENTRIES = 2**19
-MADE_ENTRY_BYTES = 64
+#: Most values of X in a run of rows, and most entries of the indicator columns that are counted at a time; bytes that
+#: such an entry takes until it is counted.
+COLUMN_ENTRIES = 2**19
+COLUMN_ENTRY_BYTES = 64
 
 #: Fraction of the driver's memory that what partners share with features may take.
 PARTNERS_FRACTION = 0.25
 
-#: Additions, and counts in the tables of all blocks, from which the compiled loops pay for their loading: NumPy makes a
-#: table of its own for every block. Counts in a table from which that takes too much memory.
+#: Loading the compiled loops pays from so many additions on, or from so many counts in the tables of all blocks, since
+#: NumPy makes a new table for every block. From so many counts in a table on, NumPy's products take too much memory.
 COMPILED_WORK = 100_000_000
 COMPILED_TABLES = 2**25
 COMPILED_ITEMS = 2**22
 
-#: Rows up to which logarithms of all counts are in a table: of 8 MiB, which caches still hold the smaller part of.
-MOST_LOGS = 2**20
+#: Most rows for which c log c is looked up in a table of all counts c: 8 MiB, of which the processor's cache holds the
+#: entries of small counts.
+MAX_LOG_ROWS = 2**20
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ class PairInformation(ContingencyCounts):
     @property
     def has_log_table(self) -> bool:
         """Whether logarithms of counts are looked up by compiled loops."""
-        return self.compiled and self.n <= MOST_LOGS
+        return self.compiled and self.n <= MAX_LOG_ROWS
 
     @cached_property
     def logs(self) -> NDArray[np.float64] | None:
@@ -137,11 +139,11 @@ class PairInformation(ContingencyCounts):
         return terms if terms.shape[1] == len(self.partners) else terms[:, self.partners], arrays["entropy"]
 
     def _add_bytes(self, profile: Profile, width: int, by_position: int) -> int:
-        of_partners = min(profile.block_values, profile.block_rows * len(self.partners), MADE_ENTRIES)
+        of_partners = min(profile.block_values, profile.block_rows * len(self.partners), COLUMN_ENTRIES)
         of_labels = profile.block_rows * -(-profile.label_nonzeros // max(profile.n, 1))
         # NumPy's products are a table of their own, sparse and dense, before they are added.
         products = 0 if self.compiled else 24 * table_items(self.coder.layout, self.p)
-        made = (40 + profile.itemsize) * of_partners + 20 * of_labels + MADE_ENTRY_BYTES * MADE_ENTRIES
+        made = (40 + profile.itemsize) * of_partners + 20 * of_labels + COLUMN_ENTRY_BYTES * COLUMN_ENTRIES
         return super()._add_bytes(replace(profile, label_nonzeros=0), width, by_position) + made + products
 
     def _scratch_bytes(self, profile: Profile, width: int, by_position: int, n_codes: int) -> int:
@@ -155,11 +157,11 @@ class PairInformation(ContingencyCounts):
     def add(self, state: State, block: Block) -> None:
         X, Y, weights = block.X, positives_block(block.Y), block.weights
         values = np.diff(X.indptr) if sp.issparse(X) else np.full(X.shape[0], len(self.partners))
-        for run in row_runs(values, MADE_ENTRIES):
+        for run in row_runs(values, COLUMN_ENTRIES):
             partners = code_indicators(self.partner_coder, columns_of_block(X[run], self.partners))
             labels = Y[run] if self.n_labels else sp.csr_array((partners.shape[0], 0), dtype=np.int8)
             of_partners, of_labels = (np.diff(matrix.indptr).astype(np.int64) for matrix in (partners, labels))
-            for part in row_runs(of_partners + of_labels + of_partners * of_labels, MADE_ENTRIES):
+            for part in row_runs(of_partners + of_labels + of_partners * of_labels, COLUMN_ENTRIES):
                 first, last = run.start + part.start, run.start + part.stop
                 columns = paired_columns(partners[part], labels[part])
                 own = None if weights is None else weights[first:last]
@@ -253,18 +255,16 @@ def partners_that_fit(
     DoesNotFitError
         The table of a single partner does not fit.
     """
-    profile = source if isinstance(source, Profile) else source.profile
-    widest = np.argsort(-book.n_codes, kind="stable")
+    profile = profile_of(source)
 
-    def fits(count: int) -> bool:
-        statistic = pair_information(profile, book, widest[:count], with_labels=with_labels)
-        return pass_fits(profile, resources, pass_sizes(source, [statistic], resources))
+    def sizes(count: int) -> PassSizes:
+        statistic = pair_information(profile, book, book.widest(count), with_labels=with_labels)
+        return pass_sizes(source, [statistic], resources)
 
-    refused = bisect.bisect_left(range(1, most + 1), True, key=lambda count: not fits(count))
-    if not refused:
-        statistic = pair_information(profile, book, widest[:1], with_labels=with_labels)
-        plan_pass(profile, resources, pass_sizes(source, [statistic], resources))  # refuses
-    return refused
+    fitting = bisect.bisect_left(range(1, most + 1), True, key=lambda n: not pass_fits(profile, resources, sizes(n)))
+    if not fitting:
+        plan_pass(profile, resources, sizes(1))  # raises
+    return fitting
 
 
 def partners_of_a_reading(

@@ -31,7 +31,7 @@ from mlfs_dask.errors import ClusterLostError, DataError, MlfsError, StoreAccess
 from mlfs_dask.fingerprints import digest_of
 from mlfs_dask.primitives.pass_plan import PARAMETER_COPIES, PassPlan, PassSizes, memory_cure, plan_pass
 from mlfs_dask.runtime import Resources
-from mlfs_dask.typing import Block, Profile, RowSource
+from mlfs_dask.typing import Block, Profile, RowSource, profile_of
 from mlfs_dask.worker_watch import WorkerWatch, death_of, partitions_of, read_key
 
 if TYPE_CHECKING:
@@ -376,7 +376,7 @@ class SplittableStatistic(Statistic):
 
 
 def result_key(statistic: CachedStatistic) -> str:
-    """Equal for the same statistic, and for forms of one: information with more labels holds that with fewer."""
+    """Equal for statistics that share a cache entry: equal ones, and information with other subsets of the labels."""
     return f"{statistic.kind}-{digest_of(statistic.parameters)}"
 
 
@@ -414,7 +414,7 @@ def returned_bytes(source: RowSource | Profile, statistic: Statistic) -> int:
     return max(statistic.result_bytes, statistic.state_bytes) if is_kept else statistic.result_bytes
 
 
-class _Task(NamedTuple):
+class _UncachedReading(NamedTuple):
     """What is read for statistics that are not in the cache.
 
     Attributes
@@ -432,14 +432,15 @@ class _Task(NamedTuple):
     states: list[CacheEntry]
 
 
-def _task(source: RowSource, statistics: Sequence[Statistic], resources: Resources) -> _Task:
+def _uncached_reading(source: RowSource, statistics: Sequence[Statistic], resources: Resources) -> _UncachedReading:
     """The least that has to be read."""
     states: list[CacheEntry] = []
-    reading = source
-    for digest, partitions in reversed(source.earlier):
+    rows = source
+    # A reading without statistics is of all rows.
+    for digest, partitions in reversed(source.earlier if statistics else ()):
         entries = [_state_entry(source, statistic, digest) for statistic in statistics]
         if all(entry.is_filled for entry in entries):
-            states, reading = entries, source.tail(partitions)
+            states, rows = entries, source.tail(partitions)
             break
     uses_cache = caching.is_on(source)
     forms = [
@@ -448,7 +449,7 @@ def _task(source: RowSource, statistics: Sequence[Statistic], resources: Resourc
         else statistic
         for statistic in statistics
     ]
-    return _Task(reading, forms, states)
+    return _UncachedReading(rows, forms, states)
 
 
 @dataclass(frozen=True)
@@ -533,15 +534,15 @@ def run_pass(
         if statistics and not missing:
             return results, NOT_READ
         uncached = [statistics[i] for i in missing]
-        task = _task(source, uncached, resources)
-        states = [_load_state(entry, statistic) for entry, statistic in zip(task.states, uncached, strict=False)]
+        reading = _uncached_reading(source, uncached, resources)
+        states = [_load_state(entry, statistic) for entry, statistic in zip(reading.states, uncached, strict=False)]
         if any(state is None for state in states):  # damaged, and removed by that
             return run_pass(source, statistics, resources, label=label)
-        if plan is None or not plan.runs or len(missing) < len(statistics) or not _is_for(plan, task.source):
-            plan = _plan_reading(task.source, task.statistics, resources)
-        computed, record = _read(task.source, task.statistics, resources, label, plan)
+        if plan is None or not plan.runs or len(missing) < len(statistics) or not _is_for(plan, reading.source):
+            plan = _plan_reading(reading.source, reading.statistics, resources)
+        computed, record = _read(reading.source, reading.statistics, resources, label, plan)
         for number, i in enumerate(missing):
-            results[i] = _result(source, task, number, states, computed[number])
+            results[i] = _result(source, reading, number, states, computed[number])
             statistic = statistics[i]
             if isinstance(statistic, CacheableStatistic):
                 cache_entry(source, statistic).save(statistic.to_arrays(results[i]))
@@ -569,9 +570,9 @@ def _load_state(entry: CacheEntry, statistic: Statistic) -> State | None:
     return statistic.state_from_arrays(arrays)
 
 
-def _result(source: RowSource, task: _Task, number: int, states: Sequence[State], computed: Any) -> Any:
-    """The result of one statistic of a task; its state is merged with the one that is continued, and kept."""
-    form = task.statistics[number]
+def _result(source: RowSource, reading: _UncachedReading, number: int, states: Sequence[State], computed: Any) -> Any:
+    """The result of one statistic of a reading; its state is merged with the one that is continued, and kept."""
+    form = reading.statistics[number]
     if not isinstance(form, StateOf):
         return computed
     statistic, state = form.statistic, computed
@@ -609,18 +610,18 @@ def plan_statistics(source: RowSource | Profile, statistics: Sequence[Statistic]
     if statistics and not uncached:
         return PassPlan((), 1, 1, 0, 0, resources.process_bytes)
     if isinstance(source, RowSource):
-        source, uncached, _ = _task(source, uncached, resources)
+        source, uncached, _ = _uncached_reading(source, uncached, resources)
     return _plan_reading(source, uncached, resources)
 
 
 def _plan_reading(source: RowSource | Profile, statistics: Sequence[Statistic], resources: Resources) -> PassPlan:
-    profile = source if isinstance(source, Profile) else source.profile
+    profile = profile_of(source)
     return plan_pass(profile, resources, pass_sizes(source, statistics, resources))
 
 
 def pass_sizes(source: RowSource | Profile, statistics: Sequence[Statistic], resources: Resources) -> PassSizes:
     """What the statistics of one pass take, as `plan_pass` needs it."""
-    profile = source if isinstance(source, Profile) else source.profile
+    profile = profile_of(source)
     return PassSizes(
         state_bytes=sum(s.state_bytes for s in statistics),
         # Statistics are fed one after another: the temporaries of one are gone when the next begins.
@@ -673,7 +674,7 @@ def _merge_tree(statistics: Delayed, partials: list[Delayed], fan_in: int, piece
 
 
 class _TaskSystemError(Exception):
-    """An OSError of a task. Where one comes to the client as it is, the connection has failed."""
+    """An OSError that a task raised. A plain OSError at the client says that the connection failed."""
 
     def __init__(self, number: int | None, text: str, file: str | None) -> None:
         super().__init__(number, text, file)  # as it is pickled
@@ -686,7 +687,7 @@ class _TaskSystemError(Exception):
 
 
 def _task_of_pass(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """A task that tells system errors from those of the connection: of the disk where it writes rows, say."""
+    """Let OSErrors of a task, of a full disk for instance, reach the client as `_TaskSystemError`."""
 
     @functools.wraps(function)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -862,7 +863,10 @@ def _compute(source: RowSource, build: Callable[[], Delayed], plan: PassPlan, re
 
 
 def _finds_strangers(workers: WorkerAdmission, error: Exception) -> bool:
-    """`WorkerAdmission.finds_strangers` after an error, which says more than that nobody answers where workers died."""
+    """Whether workers that joined have to be left out.
+
+    False where no worker answers and `error` says already that the cluster is lost: it knows the cause.
+    """
     try:
         return workers.finds_strangers()
     except ClusterLostError:

@@ -47,7 +47,7 @@ from mlfs_dask.primitives.passes import (
 )
 from mlfs_dask.primitives.sample import RowSample, SampledRows, draw_rows
 from mlfs_dask.runtime import Resources
-from mlfs_dask.typing import Block, Profile, RowSource
+from mlfs_dask.typing import Block, Profile, RowSource, profile_of
 
 #: Rows whose labels shuffles draw from: a label's share of them is off by 0.2 % of the rows (one standard error).
 POOL_ROWS = 65536
@@ -310,7 +310,7 @@ def replicate_groups(
     source : RowSource or Profile
     resources : Resources
     """
-    profile = source if isinstance(source, Profile) else source.profile
+    profile = profile_of(source)
 
     def groups(n: int) -> list[Resampled]:
         return [Resampled(statistic, resampling, profile, *run) for run in split_evenly(len(resampling), n)]

@@ -53,7 +53,7 @@ from mlfs_dask.selectors.base import BaseSelector, Scores, rank, unknown_labels_
 from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, Work, project, require_driver
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.selectors.pairwise import MAX_ALL_PAIRS
-from mlfs_dask.typing import Block, HeldArray, Profile, RowSource, Seed
+from mlfs_dask.typing import Block, HeldArray, Profile, RowSource, Seed, profile_of
 
 #: Parts of the sample, each of which is held out once.
 FOLDS = 5
@@ -74,8 +74,8 @@ ROWS_PER_FEATURE = 4
 #: Nearest rows that predict the labels of a row: the default of ML-kNN.
 NEIGHBOURS = 10
 
-#: Default candidates besides the filters: methods with short fits, since up to six of each are made.
-BESIDE_FILTERS = ("ami", "qpmlfs", "scls", "spfs")
+#: Default candidates that are no filters: methods with short fits, since up to six of each are made.
+DEFAULT_NON_FILTERS = ("ami", "qpmlfs", "scls", "spfs")
 
 #: Steps of the plan.
 RANGES, STATISTICS, FITS, JUDGEMENT, SCORES = "ranges", "statistics", "fits", "judgement", "scores"
@@ -94,8 +94,8 @@ class _Candidate:
     cost : Cost
         Of a fit to all rows.
     statistics : tuple of CachedStatistic
-        All that such a fit reads. Empty where it takes several readings, which it may only where the sample has all
-        rows: its last fit is then to the sample.
+        All that such a fit reads. Empty where it takes several readings or holds all rows, which it may only where the
+        sample has all rows: its last fit is then to the sample.
     last_fit_bytes : int
         What a fit to the sampled rows takes of this process.
     judged : BaseSelector
@@ -183,9 +183,10 @@ class AutoSelector(BaseSelector):
 
     Both judges take standardised features, and of both a row counts the mean of its two average precisions. The penalty
     of the regression is 1: a strong one hides what rare features do to classifiers without one. A label's score by
-    neighbours is the share of them that have it. Of many chosen features the best are judged: for the regression a
-    quarter of the rows to learn from, for neighbours as many as there are of these, and never more than 4 096. With one
-    label, rows are ordered by it in place of labels by row. Candidates that need a second pass of more rows than the
+    neighbours is the share of them that have it. Where many features are chosen, only the best of them are judged: for
+    the regression at most one for every four rows to learn from, for neighbours one for each of these rows, and 4 096
+    for either. Average precision is that of the labels of a row in the order of their scores; of a single label, that
+    of all rows in the order of its score. Candidates that need a second pass, or rows in memory, of more rows than the
     sample has, or do not fit the memory beside the others, are left out. The record's `extra` tells which was taken
     (`chosen`), what was compared (`judged`), how many rows were judged, and what was left out and why (`left_out`).
 
@@ -249,7 +250,7 @@ class AutoSelector(BaseSelector):
         """Names of the methods to judge."""
         known = [name for name in METHODS if name != self.method]
         if self.candidates is None:
-            return [name for name in known if get_method(name).resamples_rows or name in BESIDE_FILTERS]
+            return [name for name in known if get_method(name).resamples_rows or name in DEFAULT_NON_FILTERS]
         names = list(dict.fromkeys(method_name(name.strip()) for name in str(self.candidates).split(",")))
         for name in names:
             if name not in known:
@@ -316,9 +317,11 @@ class AutoSelector(BaseSelector):
         readings = [step for step in cost.steps if isinstance(step, Reading) and step.name != RANGES]
         read = [statistic for reading in readings for statistic in reading.statistics]
         statistics = tuple(statistic for statistic in read if isinstance(statistic, CachedStatistic))
-        if len(readings) > 1 or len(statistics) < len(read):
-            m, n = ((each if isinstance(each, Profile) else each.profile).n for each in (sampled, source))
+        if len(readings) > 1 or not read or len(statistics) < len(read):
+            m, n = (profile_of(each).n for each in (sampled, source))
             if m < n:
+                if not read:
+                    return "it holds all rows in memory"
                 return f"it takes {number_of(len(readings), 'reading')} of this data"
             statistics = ()
         judged = selector
@@ -333,17 +336,17 @@ class AutoSelector(BaseSelector):
 
     def _most_judged(self, sampled: Profile | RowSource, rows_per_feature: int = 1) -> int:
         """Features of a candidate that are judged at most."""
-        profile = sampled if isinstance(sampled, Profile) else sampled.profile
+        profile = profile_of(sampled)
         return min(self.count_kept(profile.d), max(1, profile.n // rows_per_feature), MAX_ALL_PAIRS)
 
     # ------------------------------------------------------------------ plan
 
     def _sample(self, source: Profile | RowSource) -> RowSample:
-        profile = source if isinstance(source, Profile) else source.profile
+        profile = profile_of(source)
         return RowSample(draw_rows(profile, FOLDS * JUDGED_ROWS, self._seed), profile)
 
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
-        profile = source if isinstance(source, Profile) else source.profile
+        profile = profile_of(source)
         candidates, left_out = self._candidates(source, resources)
         sample, shared = self._sample(source), _read_together(_shared(each.statistics for each in candidates))
         groups = _shared(_first_statistics(each.judged_cost) for each in candidates)
@@ -563,8 +566,8 @@ def linear_scores(X: Any, Y: Any, X_test: Any, resources: Resources) -> NDArray[
 def neighbour_scores(X: Any, Y: Any, X_test: Any, resources: Resources) -> NDArray[np.float64]:
     """Scores of labels by the nearest rows to learn from, on standardised features.
 
-    The share of the nearest rows that have a label, among which all rows to learn from count as one more: it orders
-    labels that as many of the nearest have.
+    The score of a label is (v + p) / (k + 1), where v of the k nearest rows have it and p is its share of all rows to
+    learn from, which decides between labels of equal v.
 
     Parameters
     ----------

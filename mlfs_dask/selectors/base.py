@@ -108,7 +108,7 @@ class Report:
     n, d, q, k : int
         Rows, features, labels, features kept.
     seed : int or None
-        None for methods without randomness.
+        `random_state`, or the number drawn from it where it is a generator. None: not given, and 0 is used.
     passes, tasks, bytes_read : int
     wall_seconds : float
         Of the whole fit.
@@ -197,7 +197,7 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
     passes: ClassVar[str]
     #: How memory grows, in words, with the size letters.
     memory: ClassVar[str]
-    #: Iterations of its loop on real data, the least and the most; None where there is no loop.
+    #: Iterations of its loop on real data, the least and the most; None where no loop reports its steps.
     typical_iterations: ClassVar[tuple[int, int] | None] = None
     #: Whether labels may hold -1.
     accepts_unknown_labels: ClassVar[bool] = False
@@ -367,12 +367,13 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         # Of methods that keep checkpoints no score depends on how many features are kept.
         loop = {name: value for name, value in params.items() if name != "n_features_to_select"}
         job = checkpoints.job(method=self.method, params=loop, digest=(store or {}).get("digest"))
+        typical = self._typical_iterations(profile)
         runtime.emit(
             "fit",
             method=self.method,
             readings=plan.passes,
-            max_iterations=getattr(self, "max_iter", None),
-            typical_iterations=self._typical_iterations(profile),
+            max_iterations=None if typical is None else getattr(self, "max_iter", None),
+            typical_iterations=typical,
         )
         # NumPy and SciPy each bring a BLAS, whose idle threads keep the cores from the other's: one thread of each was
         # up to 15 times faster for loops that use both. Passes have threads of their own.

@@ -18,14 +18,14 @@ from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.primitives.pass_plan import PassPlan
 from mlfs_dask.primitives.passes import PassRecord, Statistic, plan_statistics, returned_bytes, run_pass
 from mlfs_dask.runtime import Resources
-from mlfs_dask.typing import Block, HeldArray, Profile, RowSource
+from mlfs_dask.typing import Block, HeldArray, Profile, RowSource, profile_of
 
 #: Copies of a message that the driver holds while it is sent or arrives: pickled, in frames, and in the scheduler,
 #: which under a local cluster is this process too.
 MESSAGE_COPIES = 4
 
-#: Copies of the arrays of the rows, which travel as they are: as they arrive in the scheduler, and those of the reading
-#: before. One measured.
+#: Copies of the arrays of the rows (`Profile.arrays`), which are sent without pickling: those in the scheduler of this
+#: reading and of the one before. Measured was one.
 ROW_ARRAY_COPIES = 2
 
 
@@ -178,7 +178,7 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
     DoesNotFitError
         A reading fits the workers in no way.
     """
-    profile = source if isinstance(source, Profile) else source.profile
+    profile = profile_of(source)
     names = [step if isinstance(step, str) else step.name for step in cost.steps]
     driver, kernels_loaded = runtime.driver_bytes() + _library_bytes(cost, resources), cost.compiled
     readings: dict[str, PassPlan] = {}

@@ -33,10 +33,10 @@ from mlfs_dask.primitives.passes import CachedStatistic, Statistic
 from mlfs_dask.primitives.resampling import ResampledScores, Resampling
 from mlfs_dask.primitives.sample import QUANTILE_ROWS, RowSample, draw_rows
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import Scores, uninformative_warning, unknown_labels_error
+from mlfs_dask.selectors.base import Scores, rank, uninformative_warning, unknown_labels_error
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.resampling import ResamplingSelector
-from mlfs_dask.typing import FeatureInfo, HeldArray, Profile, RowSource, Seed
+from mlfs_dask.typing import FeatureInfo, HeldArray, Profile, RowSource, Seed, profile_of
 
 #: Stored values from which the compiled loops pay for their loading.
 COMPILE_FROM = 3_000_000
@@ -44,17 +44,17 @@ COMPILE_FROM = 3_000_000
 #: What the readings that count are called.
 COUNTS = "counts"
 
-#: Most bytes of information, of every feature with every counted label, that are kept for other jobs; above, what one
-#: selection needs is kept.
-KEPT_BYTES = 256 * 2**20
+#: Most bytes of the information of all features with all counted labels that the cache keeps, for other scores from it;
+#: of more, it keeps only what one method aggregates over the labels.
+MAX_INFORMATION_BYTES = 256 * 2**20
 
 
 class CountingSelector(ResamplingSelector):
     """What the selectors from contingency counts share: codes, tiles, passes.
 
-    A subclass says which labels are counted and what follows from the counts (`_statistic`). A feature is discovered by
-    what follows from the counted labels, the part of its score that depends on which rows have them. Codes, and which
-    labels are counted, are those of the rows as they are in every replicate.
+    A subclass says which labels are counted and what follows from the counts (`_statistic`). With
+    n_features_to_select="auto" features are tested by that alone: what `_combine` adds does not depend on which rows
+    have the labels. Codes and counted labels are those of the unchanged rows in every replicate.
     """
 
     scores_from_counts = True
@@ -94,7 +94,7 @@ class CountingSelector(ResamplingSelector):
 
     def _counted_labels(self, entropies: NDArray[np.float64]) -> NDArray[np.int64]:
         """Labels in order of falling entropy, ties by index, as many as are counted."""
-        return np.argsort(-entropies, kind="stable")[: self._n_counted(len(entropies))]
+        return rank(entropies)[: self._n_counted(len(entropies))]
 
     def _statistic(self, source: Profile | RowSource, **fields: Any) -> ContingencyCounts:
         """The statistic that counts all features at once, from the fields of `ContingencyCounts`."""
@@ -103,7 +103,7 @@ class CountingSelector(ResamplingSelector):
     # ------------------------------------------------------------------ plan
 
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
-        profile = source if isinstance(source, Profile) else source.profile
+        profile = profile_of(source)
         features = FeatureInfo() if isinstance(source, Profile) else source.features
         label_counts = None if isinstance(source, Profile) else source.label_counts
         known = features.minimum is not None and label_counts is not None
@@ -162,14 +162,18 @@ class CountingSelector(ResamplingSelector):
         return [*steps, "edges"], arrays, sizes
 
     def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[CachedStatistic]:
+        book = self._known_book(source)
+        if book is None or len(self._planned_resampling()) > 1:
+            return ()
+        tiles = count_in_tiles(self._counts(source, book, source.label_counts), source, resources)
+        return tiles if len(tiles) == 1 else ()
+
+    def _known_book(self, source: RowSource) -> CodeBook | None:
+        """The codes, where they follow without a reading; None also of rows with unknown labels, which are refused."""
         features, label_counts = source.features, source.label_counts
         if self.binning == "quantile" or features.minimum is None or label_counts is None or label_counts[0].any():
-            return ()
-        if len(self._planned_resampling()) > 1:
-            return ()
-        counts = self._counts(source, self._equal_width_book(features), label_counts)
-        tiles = count_in_tiles(counts, source, resources)
-        return tiles if len(tiles) == 1 else ()
+            return None
+        return self._equal_width_book(features)
 
     def _planned_book(self, profile: Profile, features: FeatureInfo) -> CodeBook:
         """Codes as far as they are known; quantile edges are at most as many as equal-width ones."""
@@ -191,7 +195,7 @@ class CountingSelector(ResamplingSelector):
         self, source: Profile | RowSource, book: CodeBook, label_counts: NDArray[Any] | None
     ) -> ContingencyCounts:
         """The statistic that counts all features at once; label counts that are not known are all 0."""
-        profile = source if isinstance(source, Profile) else source.profile
+        profile = profile_of(source)
         if label_counts is None:
             counted = np.arange(self._n_counted(profile.q))
         else:
@@ -242,7 +246,7 @@ class CountingSelector(ResamplingSelector):
         assert label_counts is not None
         if label_counts[0].any():
             raise unknown_labels_error(self, label_counts[0])
-        self._check_features(features, profile.n)
+        self._check_features(features)
         if self.binning == "equal-width":
             return self._equal_width_book(features), label_counts
         statistic = self._row_sample(profile)
@@ -305,7 +309,7 @@ class CountingSelector(ResamplingSelector):
     def _missing_choices(self) -> str:
         return f"{parameter('missing', 'code')} to give them a code of their own, {super()._missing_choices}"
 
-    def _check_features(self, features: FeatureInfo, n: int) -> None:
+    def _check_features(self, features: FeatureInfo) -> None:
         """Refuse infinite values, missing values where they are an error, and too many codes."""
         assert features.minimum is not None
         assert features.maximum is not None
@@ -360,7 +364,7 @@ class InformationSelector(CountingSelector):
         statistic = LabelInformation(**fields, aggregate=self.aggregate)
         # Other scores, and other numbers of promising labels, come from the same information with every label.
         alone = len(self._planned_resampling()) == 1
-        per_label = alone and caching.is_on(source) and 8 * statistic.p * statistic.book.d <= KEPT_BYTES
+        per_label = alone and caching.is_on(source) and 8 * statistic.p * statistic.book.d <= MAX_INFORMATION_BYTES
         return replace(statistic, per_label=per_label)
 
 

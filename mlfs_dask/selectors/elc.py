@@ -28,7 +28,7 @@ from mlfs_dask.selectors.costs import Cost, PassRunner, Work
 from mlfs_dask.selectors.estimator import ConvergenceWarning
 from mlfs_dask.selectors.products import ProductsSelector
 from mlfs_dask.solvers.padm import MATRICES, Solution, best_mask, solve_corrected, solve_published
-from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed
+from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed, profile_of
 
 #: λ and β of the paper's own experiment (Appendix B; λ as in the authors' code), and its rule to stop.
 PUBLISHED_LAMBDA = 1e-3
@@ -164,7 +164,7 @@ class ELC(ProductsSelector):
         self._check_values(positive=("beta", "tol"), minimums={"mask_iter": 0})
 
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
-        profile = source if isinstance(source, Profile) else source.profile
+        profile = profile_of(source)
         matrices = 1 if self.variant == "screen" else MATRICES - 2
         resampling = self._planned_resampling()
         readings = self._readings(source, resampling, resources)

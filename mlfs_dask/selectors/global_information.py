@@ -31,7 +31,7 @@ from mlfs_dask.selectors.options import is_number
 from mlfs_dask.selectors.pairwise import MAX_ALL_PAIRS, PairwiseSelector, most_relevant
 from mlfs_dask.solvers import simplex, sylvester
 from mlfs_dask.solvers.low_rank import LowRankPlusDiagonal, nystroem, solve_low_rank_sylvester
-from mlfs_dask.typing import FeatureInfo, HeldArray, Profile, RowSource, Seed
+from mlfs_dask.typing import FeatureInfo, HeldArray, Profile, RowSource, Seed, profile_of
 
 Array = NDArray[np.float64]
 
@@ -136,7 +136,7 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
         self, source: Profile | RowSource, book: CodeBook, label_counts: NDArray[Any] | None
     ) -> list[CachedStatistic]:
         """What the first reading feeds: R, pairs of labels, and Q where it is formed."""
-        profile = source if isinstance(source, Profile) else source.profile
+        profile = profile_of(source)
         statistics: list[CachedStatistic] = [self._counts(source, book, label_counts)]
         if self.needs_label_pairs:
             statistics.append(LabelPairs(profile.q, weighted=profile.weight is not None))
@@ -145,13 +145,11 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
         return statistics
 
     def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[CachedStatistic]:
-        features, label_counts = source.features, source.label_counts
-        if self.binning == "quantile" or features.minimum is None or label_counts is None or label_counts[0].any():
-            return ()
-        return self._statistics(source, self._equal_width_book(features), label_counts)
+        book = self._known_book(source)
+        return () if book is None else self._statistics(source, book, source.label_counts)
 
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
-        profile = source if isinstance(source, Profile) else source.profile
+        profile = profile_of(source)
         features = FeatureInfo() if isinstance(source, Profile) else source.features
         label_counts = None if isinstance(source, Profile) else source.label_counts
         book = self._planned_book(profile, features)
@@ -164,8 +162,7 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
         if r < d:
             count = partners_of_a_reading(source, resources, book, r, with_labels=False)
             # Which features are landmarks is not known yet: those of most codes take most.
-            widest = np.sort(np.argsort(-book.n_codes, kind="stable")[:count])
-            pairs = pair_information(profile, book, widest, with_labels=False)
+            pairs = pair_information(profile, book, book.widest(count), with_labels=False)
             steps.append(Reading(LANDMARKS, (pairs,), times=-(-r // count)))
             steps.append(Work(LOW_RANK, 4 * d * r * r + 10 * r**3))
             arrays += [

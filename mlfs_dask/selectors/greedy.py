@@ -20,25 +20,25 @@ from mlfs_dask.blocks.counts import CodeBook
 from mlfs_dask.primitives.pairs import PairInformation, pair_information, partners_of_a_reading
 from mlfs_dask.primitives.resampling import NOT_RESAMPLED
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import Scores
+from mlfs_dask.selectors.base import Scores, rank
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.counting import CODE_PARAMETERS, InformationSelector, label_entropies
-from mlfs_dask.typing import FeatureInfo, HeldArray, Profile, RowSource, Seed
+from mlfs_dask.typing import FeatureInfo, HeldArray, Profile, RowSource, Seed, profile_of
 
 Array = NDArray[np.float64]
 
 #: What the readings are called that count candidates against all features.
 PAIRS = "pairs"
 
-#: Candidates of a reading at least: fewer would hardly make it faster.
+#: Fewest candidates of a reading: with fewer it would hardly be faster.
 MIN_CANDIDATES = 64
 
-#: States of a pair, with a label where the criterion takes labels, that are counted and looked at in the time that a
-#: stored value takes to be read and coded, and in the time that a reading takes to begin and to end.
+#: Pairs of a feature and a candidate (times 1 + q where the criterion takes labels) that are counted and turned into
+#: information in the time in which one stored value is read and coded, and in that which any reading takes.
 VALUE_TERMS, READING_TERMS = 3, 10**6
 
-#: Readings that noise took at most: so many for as many steps as a reading has candidates, and so many more
-#: (`benchmarks/greedy.py`, and 4 sets of 500 to 20 000 rows with k = 64 to 500 and 16 to 100 candidates).
+#: Most readings of pairs that noise took: so many for each block of candidates that k steps need at least, and so many
+#: more (`benchmarks/greedy.py`, and 4 sets of 500 to 20 000 rows with k = 64 to 500 and 16 to 100 candidates).
 READINGS_PER_BLOCK, FURTHER_READINGS = 3, 9
 
 #: Documentation of the parameters that all greedy selectors have.
@@ -60,13 +60,13 @@ GREEDY_PARAMETERS = (
 GREEDY_NOTES = """
     Notes
     -----
-    `ranking_` begins with the chosen features in the order of their choice, and `scores_` holds the value of the
-    criterion by which each was chosen; of the others, their value in the last step. One pass for relevances (as
-    `LabelEntropy` with all labels), and one for some candidates, as often as a feature is chosen that was not among
-    them: for 64, or as many as take the time of a reading, at most as features are chosen. All steps of a data set with
-    few features take one. Logarithms are
-    natural. Scores rest on integer counts and are the same bits for any chunking, number of workers and memory. Unknown
-    labels (-1) are refused.
+    `ranking_` begins with the chosen features in the order of their choice. `scores_` holds the value of the criterion
+    in the step that chose a feature; for features that were not chosen, in the last step. One pass gives the relevances
+    (as `LabelEntropy` with all labels). Another gives what pairs share, for a block of candidates: the 64 features of
+    highest score, or up to k where so many are counted in the time of a reading. It is made again for the next block
+    when a feature is chosen that was not a candidate; where there are few features, one block has them all. Logarithms
+    are natural. Scores rest on integer counts and are the same bits for any chunking, number of workers and memory.
+    Unknown labels (-1) are refused.
 """
 
 
@@ -125,7 +125,7 @@ class GreedySelector(InformationSelector):
 
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
         cost = super().cost(source, resources)
-        profile = source if isinstance(source, Profile) else source.profile
+        profile = profile_of(source)
         features = FeatureInfo() if isinstance(source, Profile) else source.features
         book = self._planned_book(profile, features)
         k = self.count_kept(profile.d)
@@ -133,13 +133,15 @@ class GreedySelector(InformationSelector):
         count = self._n_candidates(source, resources, book, k) if k > 1 else 0
         arrays = [*cost.arrays, HeldArray("sums over chosen features", "4 d")]
         if count:
-            statistic = self._candidates(profile, book, _widest(book, count))
+            statistic = self._candidates(profile, book, book.widest(count))
             most = 1 if count == profile.d else k - 1
             least = math.ceil((k - 1) / count)
             typical = least, max(least, min(math.ceil(k / 5), READINGS_PER_BLOCK * least + FURTHER_READINGS))
             steps.append(Reading(PAIRS, (statistic,), times=most, typical=typical))
             arrays.append(HeldArray("shared with candidates", "3 c d", first=PAIRS))
-        notes = [*cost.notes, f"{count:,} candidates are read at a time"] if count < profile.d else cost.notes
+        notes = list(cost.notes)
+        if 0 < count < profile.d:
+            notes.append(f"{count:,} candidates are read at a time")
         return replace(cost, steps=[*steps, last], sizes={**cost.sizes, "c": count}, arrays=arrays, notes=notes)
 
     def _n_candidates(self, source: Profile | RowSource, resources: Resources, book: CodeBook, k: int) -> int:
@@ -158,7 +160,7 @@ class GreedySelector(InformationSelector):
 
         Those that are not chosen before the next reading were in vain; of more than these another reading is cheaper.
         """
-        profile = source if isinstance(source, Profile) else source.profile
+        profile = profile_of(source)
         if profile.remote:
             return book.d
         terms = book.d * (1 + self.with_labels * profile.q) * (float(book.n_codes.mean()) / 2) ** 2
@@ -192,7 +194,7 @@ class GreedySelector(InformationSelector):
 
             if best not in of_candidate:
                 open_scores[best] = np.inf
-                ranked = np.argsort(-open_scores, kind="stable")[: profile.d - len(chosen) + 1]
+                ranked = rank(open_scores)[: profile.d - len(chosen) + 1]
                 # What earlier candidates share is held for as many as are read now: memory has a bound.
                 of_candidate = {f: of_candidate[f] for f in ranked[:count].tolist() if f in of_candidate}
                 candidates = np.sort([f for f in ranked.tolist() if f not in of_candidate][:count])
@@ -214,12 +216,7 @@ class GreedySelector(InformationSelector):
         )
 
 
-def _widest(book: CodeBook, count: int) -> NDArray[np.int64]:
-    """The features of most codes, rising: what a plan counts in place of candidates that nobody knows yet."""
-    return np.sort(np.argsort(-book.n_codes, kind="stable")[:count])
-
-
 def _others(scores: Array, chosen: list[int]) -> NDArray[np.int64]:
     """Features that were not chosen, by falling score, ties by lower index."""
-    order = np.argsort(-scores, kind="stable")
+    order = rank(scores)
     return order[~np.isin(order, chosen)]

@@ -37,7 +37,7 @@ from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
 from mlfs_dask.selectors.containers import is_dask_array, is_dataset, open_container
 from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, Work, require_driver
 from mlfs_dask.solvers.trace import LoopTrace
-from mlfs_dask.typing import HeldArray, Matrix, Profile, RowSource
+from mlfs_dask.typing import HeldArray, Matrix, Profile, RowSource, profile_of
 
 Array = NDArray[np.float64]
 
@@ -154,7 +154,7 @@ class IterativeSelector(BaseSelector):
 
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
         """The readings of `max_iter` iterations, or X, Y and what the exact form holds of them."""
-        profile = source if isinstance(source, Profile) else source.profile
+        profile = profile_of(source)
         if self._uses_anchors(profile.n):
             cost = self._cost_with_anchors(profile)
             return cost if self._labels_sink is None else _with_labels_written(cost, self._labels_sink)
@@ -195,7 +195,7 @@ class IterativeSelector(BaseSelector):
             When no plan fits the workers, or the exact form does not fit this process.
         """
         plan = super().plan(source, resources)
-        n = (source if isinstance(source, Profile) else source.profile).n
+        n = profile_of(source).n
         if not self._uses_anchors(n):
             cure = f"take {parameter('graph', 'anchors')}, which holds nothing that grows with the number of rows"
             require_driver(plan, resources, f"the exact graph of {self.method} in this process", cure=cure)

@@ -29,7 +29,7 @@ from mlfs_dask.selectors.iterative import (
     standardised_points,
 )
 from mlfs_dask.selectors.options import check_parameters
-from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed
+from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed, profile_of
 
 #: What the readings are called.
 FIRST, ROWS = "moments and sample", "rows of anchors"
@@ -115,7 +115,7 @@ class LaplacianScore(BaseSelector):
         return self._first_statistics(source.profile)
 
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
-        profile = source if isinstance(source, Profile) else source.profile
+        profile = profile_of(source)
         m, d = self._count_anchors(profile), profile.d
         first = self._first_statistics(profile)
         anchors = Anchors(placeholder(m, d), placeholder(d), placeholder(d), self.anchor_neighbors)

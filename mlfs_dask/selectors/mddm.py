@@ -19,7 +19,7 @@ from mlfs_dask.primitives.products import LabelMoments
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.costs import Cost
 from mlfs_dask.selectors.products import PRODUCTS_PARAMETERS, ProductsFilter
-from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed
+from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed, profile_of
 
 Array = NDArray[np.float64]
 
@@ -109,7 +109,7 @@ class MDDM(ProductsFilter):
         return statistics
 
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
-        d = (source if isinstance(source, Profile) else source.profile).d
+        d = profile_of(source).d
         if self.constraint == "subspace" and d > self.gram_cap:
             raise DoesNotFitError(
                 f"X'X of {d:,} features, which {parameter('constraint', 'subspace')} forms for at most "

@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.base import BaseSelector
+from mlfs_dask.selectors.base import BaseSelector, rank
 from mlfs_dask.selectors.costs import Plan, require_driver
-from mlfs_dask.typing import Profile, RowSource
+from mlfs_dask.typing import Profile, RowSource, profile_of
 
 Array = NDArray[np.float64]
 
@@ -26,7 +26,7 @@ class PairwiseSelector(BaseSelector):
 
     def plan(self, source: Profile | RowSource, resources: Resources) -> Plan:
         """As of `BaseSelector`; where something does not fit, fewer pairs are a cure."""
-        cure = self._fewer_pairs((source if isinstance(source, Profile) else source.profile).d)
+        cure = self._fewer_pairs(profile_of(source).d)
         try:
             plan = super().plan(source, resources)
         except DoesNotFitError as error:
@@ -43,4 +43,4 @@ def most_relevant(relevance: Array, count: int) -> NDArray[np.intp]:
     >>> most_relevant(np.array([0.5, 2.0, 0.5]), 2)
     array([0, 1])
     """
-    return np.sort(np.argsort(-relevance, kind="stable")[:count])
+    return np.sort(rank(relevance)[:count])

@@ -19,7 +19,7 @@ from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores, uninformative_warning, unknown_labels_error
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.resampling import ResamplingSelector
-from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed
+from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed, profile_of
 
 
 class ProductsSelector(ResamplingSelector):
@@ -35,7 +35,7 @@ class ProductsSelector(ResamplingSelector):
 
     def _readings(self, source: Profile | RowSource, resampling: Resampling, resources: Resources) -> list[Reading]:
         """The readings that sum all replicates of the rows, as many as fit in each."""
-        statistics = self._statistics(source if isinstance(source, Profile) else source.profile)
+        statistics = self._statistics(profile_of(source))
         if len(resampling) == 1:
             return [Reading("products", tuple(statistics))]
         groups = replicate_groups(StatisticGroup(statistics), resampling, source, resources)
@@ -47,7 +47,8 @@ class ProductsSelector(ResamplingSelector):
         self, readings: Sequence[Reading], resampling: Resampling, profile: Profile, first: str
     ) -> tuple[dict[str, int], list[HeldArray], list[str]]:
         """Sizes, arrays and notes of the replicates of the rows; scores of them are held from the step `first` on."""
-        sizes = {"s": readings[0].statistics[0].result_bytes, **self._replicate_sizes(profile)}
+        returned = sum(statistic.result_bytes for statistic in readings[0].statistics)
+        sizes = {"s": returned, **self._replicate_sizes(profile)}
         if len(resampling) == 1:
             return sizes, [], []
         arrays = [HeldArray("sums of replicates", "s", "u1", first, first), *self._replicate_arrays(readings[0].name)]
@@ -125,12 +126,11 @@ class ProductsFilter(ProductsSelector):
         return ()
 
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
-        profile = source if isinstance(source, Profile) else source.profile
+        profile = profile_of(source)
         resampling = self._planned_resampling()
         readings = self._readings(source, resampling, resources)
         sizes, arrays, notes = self._replicates_cost(readings, resampling, profile, "scores")
         if len(resampling) == 1:
-            sizes["s"] = sum(statistic.result_bytes for statistic in readings[0].statistics)
             arrays = [HeldArray("sums", "s", "u1", first="scores")]
         return Cost(
             steps=[*self._label_readings(profile), *readings, "scores"],

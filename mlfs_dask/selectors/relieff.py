@@ -23,7 +23,7 @@ from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading, Work
 from mlfs_dask.selectors.options import check_parameters
-from mlfs_dask.typing import Block, FeatureInfo, HeldArray, Matrix, Profile, RowSource, Seed
+from mlfs_dask.typing import Block, FeatureInfo, HeldArray, Matrix, Profile, RowSource, Seed, profile_of
 
 Array = NDArray[np.float64]
 
@@ -107,7 +107,7 @@ class ReliefF(BaseSelector):
         check_parameters(self, minimums={"random_state": 0})
 
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
-        profile = source if isinstance(source, Profile) else source.profile
+        profile = profile_of(source)
         statistics = self._statistics(source)
         sample = statistics[0]
         assert isinstance(sample, RowSample)
@@ -154,7 +154,7 @@ class ReliefF(BaseSelector):
 
     def _statistics(self, source: Profile | RowSource) -> list[Statistic]:
         """The sample, and what is not known of ranges and labels."""
-        profile = source if isinstance(source, Profile) else source.profile
+        profile = profile_of(source)
         statistics: list[Statistic] = [RowSample(draw_rows(profile, self.n_sampled, self._seed), profile)]
         known = isinstance(source, RowSource) and source.features.minimum is not None
         if not known or source.label_counts is None:  # type: ignore[union-attr]

@@ -22,7 +22,7 @@ from mlfs_dask.selectors.base import Scores, uninformative_warning, unknown_labe
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading, Work
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.selectors.pairwise import MAX_ALL_PAIRS, PairwiseSelector, most_relevant
-from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed
+from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed, profile_of
 
 Array = NDArray[np.float64]
 
@@ -113,7 +113,7 @@ class SPFS(PairwiseSelector):
         return f"weigh fewer than {fewer:,} features against one another ({parameter('n_candidates')})"
 
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
-        profile = source if isinstance(source, Profile) else source.profile
+        profile = profile_of(source)
         d, q, m = profile.d, profile.q, min(profile.d, self.n_candidates)
         first = Reading("products", tuple(self._statistics(profile)))
         second = [] if m == d else [Reading("candidates", (OfFeatures(Gram(m), np.arange(m)),))]

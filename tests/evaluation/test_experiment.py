@@ -25,9 +25,9 @@ from mlfs_dask.evaluation.results import Evaluation, read_eval, write_eval
 from mlfs_dask.evaluation.resume import PartialResults
 from mlfs_dask.evaluation.scoring import Scorer, ScoringPlan
 from mlfs_dask.evaluation.splits import make_splits
-from mlfs_dask.evaluation.table import Table
+from mlfs_dask.evaluation.table import Table, open_table
 from mlfs_dask.results import write_run
-from mlfs_dask.runtime import driver_bytes, process_limits
+from mlfs_dask.runtime import current_resources, driver_bytes, process_limits
 from mlfs_dask.selectors.base import BaseSelector
 from mlfs_dask.selectors.labels import label_matrix
 from tests.storage.stores import make_store
@@ -148,7 +148,7 @@ def test_a_store_out_of_memory_gives_what_arrays_give(store: Path, monkeypatch: 
     options: dict[str, Any] = {"folds": 2, "k_grid": "2,4", "classifiers": ("mlknn", "logistic")}
     arrays = evaluate(X, candidates, labels=Y, name="planted", **options)
     held = evaluate(store, candidates, **options)
-    monkeypatch.setattr("mlfs_dask.evaluation.table._HELD_SHARE", 0.0)
+    monkeypatch.setattr("mlfs_dask.evaluation.table._HELD_FRACTION", 0.0)
     streamed = evaluate(store, candidates, **options)
     for other in (held, streamed):
         pd.testing.assert_frame_equal(other.results, arrays.results, check_exact=False, rtol=1e-9)
@@ -182,7 +182,7 @@ def test_sparse_data_are_judged_alike_however_they_are_held(
     monkeypatch.setattr(Scorer, "values", watched)
     held = evaluate(store, "elc", **options)
     assert set(scored) == {density < 0.1}
-    monkeypatch.setattr("mlfs_dask.evaluation.table._HELD_SHARE", 0.0)
+    monkeypatch.setattr("mlfs_dask.evaluation.table._HELD_FRACTION", 0.0)
     streamed = evaluate(store, "elc", **options)
     assert not scored[-1]
     pd.testing.assert_frame_equal(streamed.results, held.results, check_exact=False, rtol=1e-9)
@@ -192,7 +192,7 @@ def test_chosen_columns_are_read_once_for_all_k_and_folds_of_a_run(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = finish(tmp_path / "a.elc", store, k=4)
-    monkeypatch.setattr("mlfs_dask.evaluation.table._HELD_SHARE", 0.0)
+    monkeypatch.setattr("mlfs_dask.evaluation.table._HELD_FRACTION", 0.0)
     readings: list[list[int]] = []
     from mlfs_dask.evaluation import table
 
@@ -220,7 +220,7 @@ def test_columns_in_a_file_give_the_same_bits(
 ) -> None:
     options: dict[str, Any] = {"folds": 2, "k_grid": "2,4", "classifiers": ("mlknn", "logistic", "sgd"), "scale": scale}
     held = evaluate(store, ["elc", "random"], **options)
-    monkeypatch.setattr("mlfs_dask.evaluation.table._HELD_SHARE", 0.0)
+    monkeypatch.setattr("mlfs_dask.evaluation.table._HELD_FRACTION", 0.0)
     monkeypatch.setattr("mlfs_dask.evaluation.column_subset.BLOCK_VALUES", 1)
     monkeypatch.setattr("mlfs_dask.evaluation.column_subset.BLOCK_ROWS", 2**20)
     streamed = evaluate(store, ["elc", "random"], **options)
@@ -268,7 +268,7 @@ def test_ml_knn_learns_from_a_sample_of_too_many_rows(store: Path, monkeypatch: 
     options: dict[str, Any] = {"folds": 2, "k_grid": "2"}
     with pytest.warns(
         UserWarning,
-        match="learns from 30 of up to 45 training rows, drawn at random.*some 1 min .max_train_rows=45: it does",
+        match="learns from 30 of up to 45 training rows, drawn at random.*some 1 min .give max_train_rows=45 for it",
     ):
         found = evaluate(store, "elc", **options)
     assert given == [30, 30]
@@ -486,7 +486,7 @@ def test_missing_features_are_filled_from_the_training_rows(
     filled = make_store(tmp_path / "filled.zarr", np.where(np.isnan(X), values, X), Y, partition_bytes=2048)
     holes = make_store(tmp_path / "holes.zarr", X, Y, partition_bytes=2048)
     if not held:
-        monkeypatch.setattr("mlfs_dask.evaluation.table._HELD_SHARE", 0.0)
+        monkeypatch.setattr("mlfs_dask.evaluation.table._HELD_FRACTION", 0.0)
     expected = evaluate(filled, candidates, **options)
     found = evaluate(holes, candidates, missing=how, **options)
     assert found.rankings["feature_index"].tolist() == expected.rankings["feature_index"].tolist()
@@ -592,3 +592,8 @@ def split_off(tmp_path: Path, earlier: str, run: str) -> list[str]:
     record = {**found.record, "runs": [each for each in found.record["runs"] if each["run"] == run]}
     write_eval(str(tmp_path / "one"), Evaluation(*tables, record))
     return [str(tmp_path / "one")]
+
+
+def test_columns_that_are_planned_into_a_file_are_not_made_dense_in_memory(tmp_path: Path) -> None:
+    table = open_table(sp.random_array((200, 20), density=0.3, format="csr", rng=0), np.zeros((200, 2), int))
+    assert sp.issparse(table.columns(np.arange(5), current_resources(), tmp_path))

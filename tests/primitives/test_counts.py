@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import tracemalloc
 from dataclasses import replace
 
@@ -124,3 +125,13 @@ def test_memory_of_pairs_of_many_labels_is_that_of_the_pairs_that_rows_have():
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak <= plan.peak_worker_bytes - HERE.process_bytes <= 3 * peak
+
+
+def test_parameters_alone_travel_to_workers() -> None:
+    book = equal_width_book(FeatureInfo(np.zeros(2000), np.ones(2000)), 2)
+    counts = LabelInformation(book=book, first=0, last=2000, sparse=True, slot_of_label=np.arange(5), n=1000)
+    assert counts.state_bytes > 0  # makes what is derived from the parameters
+    assert counts.coder.single_edges is not None
+    message = pickle.dumps(counts)
+    assert len(message) < 1.1 * counts.parameter_bytes
+    assert pickle.loads(message).state_bytes == counts.state_bytes

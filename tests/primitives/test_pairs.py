@@ -104,7 +104,7 @@ def test_runs_of_few_rows_give_the_same_bits(monkeypatch):
     X, Y = table()
     source = ArrayRows(X, as_labels(Y))
     whole, _ = terms_of(source)
-    monkeypatch.setattr(pairs_module, "MADE_ENTRIES", 7)  # less than a single row has
+    monkeypatch.setattr(pairs_module, "COLUMN_ENTRIES", 7)  # less than a single row has
     found, _ = terms_of(source)
     assert found.tobytes() == whole.tobytes()
 
@@ -164,7 +164,7 @@ def test_without_a_table_of_logarithms_the_bits_are_the_same(monkeypatch):
     X, Y = table()
     source = ArrayRows(X, as_labels(Y))
     expected, _ = terms_of(source, compiled=True)
-    monkeypatch.setattr(pairs_module, "MOST_LOGS", len(X) - 1)
+    monkeypatch.setattr(pairs_module, "MAX_LOG_ROWS", len(X) - 1)
     for kernel in ("set_information", "add_interactions"):
         monkeypatch.setattr(f"mlfs_dask.blocks.pairs_compiled.{kernel}", None)
     found, _ = terms_of(source, compiled=True)

@@ -481,3 +481,13 @@ def test_methods_in_one_command_share_its_reading(store, tmp_path):
     assert [run["passes"] for run in found["runs"]] == [0, 0, 0]
     alone = AutoSelector(3).fit(open_dataset(store)).report_.extra
     assert found["runs"][0]["extra"]["judged"] == alone["judged"]
+
+
+def test_methods_that_hold_all_rows_are_left_out_of_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto, "JUDGED_ROWS", 20)
+    monkeypatch.setattr("mlfs_dask.primitives.sample.FEWEST_ROWS", 20)
+    rng = np.random.default_rng(0)
+    Y = rng.integers(0, 2, (300, 2))
+    X = np.hstack([rng.normal(size=(300, 6)), Y + 0.3 * rng.normal(size=(300, 2))])
+    found = AutoSelector(2, candidates="enm,mfsir").fit(X, Y).report_.extra
+    assert found["left_out"] == {"mfsir": "it holds all rows in memory"}

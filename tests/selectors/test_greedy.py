@@ -15,7 +15,7 @@ from mlfs_dask import caching, open_dataset
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DoesNotFitError, UsageError
 from mlfs_dask.primitives.row_sources import ArrayRows
-from mlfs_dask.runtime import Resources
+from mlfs_dask.runtime import Resources, current_resources
 from mlfs_dask.selectors import get_method
 from mlfs_dask.selectors import greedy as greedy_module
 from mlfs_dask.selectors.costs import PassRunner
@@ -249,3 +249,9 @@ def test_features_that_tell_nothing_are_named(name):
         found = selector(name, n_features_to_select=2).fit(np.ones((5, 3)), np.eye(5, 2, dtype=int))
     assert found.ranking_.tolist() == [0, 1, 2]
     assert found.scores_.tolist() == [0.0] * 3
+
+
+def test_a_single_feature_needs_no_candidates() -> None:
+    source = ArrayRows(np.eye(8), as_labels(np.eye(8, 2, dtype=int)))
+    notes = AMI(1).plan(source, current_resources()).notes
+    assert not any("candidates" in note for note in notes)

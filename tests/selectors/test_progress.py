@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dask.array as da
+import numpy as np
 import pytest
 
 from mlfs_dask import runtime
 from mlfs_dask.cluster import connect
+from mlfs_dask.selectors import get_method
 from tests.selectors.anchored import hide, problem, quiet
 from tests.selectors.test_anchored import MODULES
 
@@ -65,3 +67,11 @@ def test_workers_tell_where_they_are():
     with connect(workers=2, memory_limit=2**30):
         for method in MODULES:
             check(method, events_of(method, lazily=True))
+
+
+def test_a_loop_that_reports_no_steps_has_no_iterations_to_show() -> None:
+    events: list[dict[str, object]] = []
+    with runtime.progress_to(events.append):
+        get_method("qpmlfs")(2).fit(np.eye(8), np.eye(8, 2, dtype=int))
+    (fit,) = (event for event in events if event["kind"] == "fit")
+    assert fit["max_iterations"] is None
