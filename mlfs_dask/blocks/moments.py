@@ -18,6 +18,12 @@ from scipy import sparse as sp
 
 from mlfs_dask.typing import Matrix
 
+#: Largest sums of integers that are recovered from moments: n times them fits int64, and rounding is below `_NEAR`.
+_LARGEST_SUM = 2.0**31
+
+#: How near an integer a sum of integers comes out.
+_NEAR = 2.0**-16
+
 
 class ColumnMoments(NamedTuple):
     """Moments of columns about an origin; all arrays have shape (d,).
@@ -111,6 +117,69 @@ def merge_moments(into: ColumnMoments, other: ColumnMoments) -> None:
         mean += np.where(count == 0, delta, delta * (more / total))
         m2 += other_m2 + delta * delta * (count * (more / total))
     count += more
+
+
+class IntegerSums(NamedTuple):
+    """Exact sums of the columns whose values are integers, 0/1 for instance; all arrays but `which` are of these alone.
+
+    Moments are rounded, differently for every cut of the rows, and features with equal scores would be ordered by that.
+    What is computed from these sums depends on nothing but the data.
+
+    Attributes
+    ----------
+    which : bool array, shape (d,)
+    n : int
+        Rows.
+    total : int64 array
+        Sums of x − origin.
+    mean, m2 : float64 array
+        Of x itself, the quotients of two integers each.
+    """
+
+    which: NDArray[np.bool_]
+    n: int
+    total: NDArray[np.int64]
+    mean: NDArray[np.float64]
+    m2: NDArray[np.float64]
+
+
+def integer_sums(moments: ColumnMoments, origin: NDArray[np.float64], *others: NDArray[np.float64]) -> IntegerSums:
+    """Exact sums of the columns all of whose sums are as near integers as sums of integers are.
+
+    Parameters
+    ----------
+    moments : ColumnMoments
+        Over all rows, about `origin`.
+    origin : float64 array, shape (d,)
+    *others : float64 array, shape (d,)
+        Sums of x − origin over some rows.
+
+    Examples
+    --------
+    >>> moments = ColumnMoments(np.array([3, 3]), np.array([1 / 3, 0.5]), np.array([2 / 3, 1.0]))
+    >>> sums = integer_sums(moments, np.zeros(2))
+    >>> sums.which, sums.total
+    (array([ True, False]), array([1]))
+    """
+    counts, mean, m2 = moments
+    n = float(counts.max(initial=0))
+    with np.errstate(over="ignore", invalid="ignore"):
+        total, squares = n * mean, m2 + n * mean * mean
+    which = _are_integers(origin) & _are_integers(total) & _are_integers(squares)
+    for sums in others:
+        which &= _are_integers(sums)
+    if not 0 < n < _LARGEST_SUM or n % 1:
+        which[:] = False
+        n = 1.0
+    rows = int(n)
+    t, s, first = (np.rint(sums[which]).astype(np.int64) for sums in (total, squares, origin))
+    return IntegerSums(which, rows, t, (t + rows * first) / rows, (rows * s - t * t) / rows)
+
+
+def _are_integers(sums: NDArray[np.float64]) -> NDArray[np.bool_]:
+    with np.errstate(invalid="ignore"):
+        near: NDArray[np.bool_] = (np.abs(sums) < _LARGEST_SUM) & (np.abs(sums - np.rint(sums)) < _NEAR)
+    return near
 
 
 def add_zeros(moments: ColumnMoments, rows: int | float, origin: NDArray[np.float64]) -> ColumnMoments:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.blocks.moments import ColumnMoments, add_zeros, merge_moments, moments_block
+from mlfs_dask.blocks.moments import ColumnMoments, add_zeros, integer_sums, merge_moments, moments_block
 from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.primitives.passes import MergeableStatistic, State
 from mlfs_dask.typing import Block, Matrix, Profile
@@ -79,8 +79,10 @@ class Moments(MergeableStatistic):
     def finalize(self, state: State) -> FeatureMoments:
         rows, shift, *moments = state
         n = rows[0].item()
-        _, mean, m2 = add_zeros(ColumnMoments(*moments), n, shift)
-        return FeatureMoments(n, mean + shift, m2)
+        total = add_zeros(ColumnMoments(*moments), n, shift)
+        mean, m2, integers = total.mean + shift, total.m2, integer_sums(total, shift)
+        mean[integers.which], m2[integers.which] = integers.mean, integers.m2
+        return FeatureMoments(n, mean, m2)
 
 
 class CardinalityMoments(Moments):

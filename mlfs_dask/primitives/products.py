@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.moments import ColumnMoments, add_zeros, merge_moments, moments_block
+from mlfs_dask.blocks.moments import ColumnMoments, add_zeros, integer_sums, merge_moments, moments_block
 from mlfs_dask.blocks.products import (
     label_pairs_block,
     label_products_block,
@@ -24,6 +24,11 @@ from mlfs_dask.typing import Block, Matrix, Profile
 #: Multiplications and additions above which a job loads the compiled kernels: below it, NumPy has finished
 #: before the compiler's modules are even imported.
 COMPILED_WORK = 300_000_000
+
+
+#: Y'(X − mean) of a label and a feature up to this fraction of the most that it could be is the rounding of 0. Features
+#: without any association with the labels then tie.
+UNCORRELATED = 2.0**-40
 
 
 class _Sums(NamedTuple):
@@ -183,12 +188,20 @@ class LabelProducts(MergeableStatistic):
     def finalize(self, state: State) -> LabelMoments:
         s = _Sums(*state)
         n = s.rows[0].item()
-        _, mean, m2 = add_zeros(s.moments, n, s.shift)
+        total = add_zeros(s.moments, n, s.shift)
+        mean, m2, integers = total.mean + s.shift, total.m2, integer_sums(total, s.shift, *s.products)
+        mean[integers.which], m2[integers.which] = integers.mean, integers.m2
         # A new array: the state belongs to Dask, and the task may run twice.
         centred = s.products.copy()
         for products, positive in zip(centred, s.positives, strict=True):
-            products -= positive * mean
-        return LabelMoments(n, mean + s.shift, m2, centred, s.positives, s.unknown, s.pairs)
+            exact = np.rint(products[integers.which])
+            products -= positive * total.mean
+            if positive % 1 == 0:  # weights need not be whole
+                difference = integers.n * exact.astype(np.int64) - int(positive) * integers.total
+                products[integers.which] = difference / integers.n
+            with np.errstate(over="ignore", invalid="ignore"):
+                products[np.abs(products) <= UNCORRELATED * np.sqrt(positive * m2)] = 0.0
+        return LabelMoments(n, mean, m2, centred, s.positives, s.unknown, s.pairs)
 
 
 def _add_compiled(s: _Sums, X: Matrix, Y: sp.csr_array) -> None:

@@ -180,3 +180,35 @@ def test_the_choice_of_kernels_depends_on_sizes_alone():
     assert wants_compiled(large)
     assert wants_compiled(replace(large, partitions=77, block_rows=1, block_bytes=5))
     assert not wants_compiled(replace(large, nonzeros=COMPILED_WORK // 4 - 1))
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_any_cut_and_container_of_integers_gives_the_same_bits(data):
+    n, rng = data.draw(st.integers(1, 60)), np.random.default_rng(data.draw(st.integers(0, 1000)))
+    X = rng.integers(*data.draw(st.sampled_from([(0, 2), (-3, 9), (1000, 1003)])), (n, 6)).astype(np.float64)
+    X[:, 5] = 7.0
+    Y = as_labels((rng.random((n, 4)) < 0.3).astype(np.int8))
+    results = []
+    for _ in range(2):
+        container = sp.csr_array(X) if data.draw(st.booleans()) else X
+        results.append(reduce(LabelProducts(6, 4, compiled=data.draw(st.booleans())), container, Y, draw_cuts(data, n)))
+    moments = reduce(Moments(6), container, Y, draw_cuts(data, n))
+    # Quotients of integers, rounded once.
+    total, count = X.sum(axis=0), Y.sum(axis=0)
+    for found in (*results, moments):
+        assert np.array_equal(found.mean, total / n)
+        assert np.array_equal(found.m2, (n * (X * X).sum(axis=0) - total**2) / n)
+    for found in results:
+        assert np.array_equal(found.products, (n * (Y.T @ X) - np.outer(count, total)) / n)
+
+
+def test_sums_that_are_rounding_are_zero():
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(60, 5))
+    X, Y = np.vstack([Z, Z]), np.repeat([[0], [1]], 60, axis=0)
+    X[:, 0] += 1e-9 * Y[:, 0]
+    order = rng.permutation(120)
+    found = reduce(LabelProducts(5, 1), X[order], as_labels(Y[order]), [[(0, 17), (17, 80)], [(80, 120)]])
+    assert found.products[0, 0] == pytest.approx(30e-9, rel=1e-6)
+    assert found.products[0, 1:].tolist() == [0.0] * 4

@@ -268,3 +268,26 @@ def test_labels_that_all_rows_have_tell_nothing_to_shares_of_rows():
     X = np.random.default_rng(0).random((1000, 4))
     with pytest.warns(UserWarning, match="labels are the same in every row"):
         assert not get_method("ela-chi")(2).fit(X, np.ones((1000, 3), int)).scores_.any()
+
+
+@pytest.mark.parametrize("method", ["br-cc", "anova-f", "fisher", "mddm", "elc", "spfs"])
+@pytest.mark.parametrize("balanced", [False, True])
+def test_equal_scores_tie_in_every_container(method: str, balanced: bool) -> None:
+    """0/1 features, many with the same counts; or features of which all but four say nothing of the label."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        if balanced:
+            Z = rng.normal(size=(60, 12))
+            X, Y = np.vstack([Z, Z]), np.repeat([[0], [1]], 60, axis=0)
+            X[:, :4] += Y
+            order = rng.permutation(120)
+            X, Y = X[order], Y[order]
+        else:
+            X, Y = (rng.random((90, 60)) < 1 / 3).astype(float), (np.arange(90) < 30).astype(int)[:, np.newaxis]
+        rankings = [
+            get_method(method)(3).fit(container, Y).ranking_.tolist()
+            for container in (X, sp.csr_array(X), da.from_array(X, chunks=(17, X.shape[1])))
+        ]
+        assert rankings[1:] == rankings[:1] * 2
+        if balanced and method != "spfs":  # which weighs features against one another
+            assert rankings[0][4:] == sorted(rankings[0][4:])
