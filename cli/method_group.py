@@ -154,6 +154,8 @@ def _as_click(options: dict[str, Option]) -> click.Option:
     """The click option of a parameter that one selector has, or several, by their names."""
     first = next(iter(options.values()))
     kind = SelectorValue(options)
+    # Choices as they have to be typed, names of types as click shows them.
+    shown = [option.type_text if option.choices else option.type_text.upper() for option in options.values()]
     same = all(option.default == first.default for option in options.values())
     default = first.default if same else None  # each selector then has its own
     return click.Option(
@@ -162,7 +164,7 @@ def _as_click(options: dict[str, Option]) -> click.Option:
         default=default,
         show_default=default is not None,
         help=first.help,
-        metavar=kind.name.upper().replace(" ", ""),
+        metavar="|".join(dict.fromkeys(shown)).replace(" ", ""),
     )
 
 

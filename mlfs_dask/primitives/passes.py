@@ -410,8 +410,14 @@ def is_cached(source: RowSource | Profile, statistic: Statistic) -> bool:
 
 def returned_bytes(source: RowSource | Profile, statistic: Statistic) -> int:
     """Bytes of what a reading returns of a statistic: its result, or its state if that is kept."""
-    is_kept = isinstance(statistic, MergeableStatistic) and statistic.keeps_state and caching.is_on(source)
-    return max(statistic.result_bytes, statistic.state_bytes) if is_kept else statistic.result_bytes
+    return (
+        max(statistic.result_bytes, statistic.state_bytes) if keeps_state(source, statistic) else statistic.result_bytes
+    )
+
+
+def keeps_state(source: RowSource | Profile, statistic: Statistic) -> bool:
+    """Whether a reading returns the state of a statistic, for the cache; the driver then makes the result of it."""
+    return isinstance(statistic, MergeableStatistic) and statistic.keeps_state and caching.is_on(source)
 
 
 class _UncachedReading(NamedTuple):

@@ -225,6 +225,8 @@ def _elsewhere(comparison: Comparison, case: tuple[str, str], selected: Sequence
     if not others or len(selected) < 2:
         return ""
     firsts = sum(next(run for run in _order(comparison, other) if run in selected) == selected[0] for other in others)
+    if not firsts:
+        return ""
     metrics = "metrics" if len(comparison.record["classifiers"]) == 1 else "pairs of metric and classifier"
     return f"It is also the best method by {firsts} of the {len(others)} other {metrics}."
 

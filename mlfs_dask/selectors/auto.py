@@ -27,7 +27,7 @@ from mlfs_dask.blocks.linear import forward_block
 from mlfs_dask.blocks.neighbours import NearestRows, compiles_search, scratch_bytes
 from mlfs_dask.blocks.row_draws import shuffled_places
 from mlfs_dask.blocks.sparse import columns_of_block
-from mlfs_dask.errors import DoesNotFitError, UsageError, closest, number_of, parameter
+from mlfs_dask.errors import DoesNotFitError, UsageError, number_of, parameter
 from mlfs_dask.primitives.counts import Ranges
 from mlfs_dask.primitives.gram import Gram, scale_gram
 from mlfs_dask.primitives.moments import FeatureMoments, Moments
@@ -256,7 +256,7 @@ class AutoSelector(BaseSelector):
             if name not in known:
                 raise UsageError(
                     f"{parameter('candidates')} names {name!r}, which is no method that can be judged. "
-                    f"{closest(name, known)} There are: {', '.join(known)}."
+                    f"There are: {', '.join(known)}."
                 )
         return names
 
@@ -484,7 +484,9 @@ class AutoSelector(BaseSelector):
         if label_counts[0].any():
             raise unknown_labels_error(self, label_counts[0])
         missing = np.zeros(len(features.minimum)) if features.n_missing is None else features.n_missing
-        self._refuse_broken_features(np.where(missing > 0, np.nan, features.minimum), features.maximum)
+        largest = np.maximum(np.abs(features.minimum), np.abs(features.maximum))
+        # The judges standardise: squares of larger values are infinite.
+        self._refuse_broken_features(np.where(missing > 0, np.nan, np.where(largest > 1e150, np.inf, 0.0)), largest)
         return source
 
     def _judge(

@@ -16,7 +16,14 @@ import numpy as np
 from mlfs_dask import runtime
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.primitives.pass_plan import PassPlan
-from mlfs_dask.primitives.passes import PassRecord, Statistic, plan_statistics, returned_bytes, run_pass
+from mlfs_dask.primitives.passes import (
+    PassRecord,
+    Statistic,
+    keeps_state,
+    plan_statistics,
+    returned_bytes,
+    run_pass,
+)
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Block, HeldArray, Profile, RowSource, profile_of
 
@@ -181,6 +188,7 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
     profile = profile_of(source)
     names = [step if isinstance(step, str) else step.name for step in cost.steps]
     driver, kernels_loaded = runtime.driver_bytes() + _library_bytes(cost, resources), cost.compiled
+    compiled_bytes = runtime.driver_compiled_bytes()
     readings: dict[str, PassPlan] = {}
     refused: list[DoesNotFitError] = []
     peak_driver, peak_worker = driver, resources.process_bytes
@@ -206,6 +214,10 @@ def project(cost: Cost, source: RowSource | Profile, resources: Resources) -> Pl
             else:
                 messages = sum(s.parameter_bytes + returned_bytes(source, s) for s in step.statistics)
                 total += MESSAGE_COPIES * messages + ROW_ARRAY_COPIES * profile.array_bytes
+                # Results of states that the cache keeps are made here.
+                finished = [s for s in step.statistics if keeps_state(source, s)]
+                loading = compiled_bytes * (not kernels_loaded and any(s.compiled for s in finished))
+                total += loading + max((s.finishing_bytes(profile) for s in finished), default=0)
             readings[step.name] = planned
             peak_worker = max(peak_worker, planned.peak_worker_bytes)
             if planned.tasks:

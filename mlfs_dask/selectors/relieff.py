@@ -27,6 +27,9 @@ from mlfs_dask.typing import Block, FeatureInfo, HeldArray, Matrix, Profile, Row
 
 Array = NDArray[np.float64]
 
+#: What scores are multiples of: differences of 0 and less than 1, which cancel to some 1e-17 in place of 0.
+ROUNDING = 2.0**-44
+
 #: Differences of values that are computed to tell how long all of them take: some 0.1 s.
 TRIAL_VALUES = 2**26
 
@@ -182,7 +185,7 @@ class ReliefF(BaseSelector):
         rows, feature_of = scale_rows(X[kept], features, spread)
         scores = np.zeros(len(spread))
         np.add.at(scores, feature_of, relief_scores(rows, classes[kept], self.n_neighbors))
-        return Scores(scores, extra=extra)
+        return Scores(np.rint(scores / ROUNDING) * ROUNDING, extra=extra)
 
     def _one_class(self, n_classes: int) -> UserWarning:
         which = "no label set" if n_classes == 0 else "only one label set"

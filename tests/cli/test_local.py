@@ -198,3 +198,17 @@ def test_workers_are_started_where_they_are_asked_for(store: Path, tmp_path: Pat
     assert "worker" not in shown["default"]
     asked, default = (read_run(str(tmp_path / name)) for name in ("asked", "default"))
     assert asked.feature_names[:2] == default.feature_names[:2]
+
+
+@pytest.mark.cluster
+def test_the_driver_that_finishes_kept_states_holds_what_is_planned(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(600, 260)), (rng.random((600, 19)) < 0.1).astype(np.int8)
+    store = make_store(tmp_path / "s.zarr", X, Y, partition_bytes=100_000)
+    words = ("select", "d2f", store, "-k", 20, "--bins", 4, "-o", tmp_path / "run", "--workers", 2)
+    words += ("--memory-limit", "1GiB", "--cache", "auto")
+    done = subprocess.run([sys.executable, "-m", "mlfs_dask", *map(str, words)], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    assert (tmp_path / "s.zarr.cache").exists()
+    record = read_run(str(tmp_path / "run")).record
+    assert record["peak_driver_bytes"] <= record["plan"]["peak_driver_bytes"]

@@ -37,6 +37,7 @@ def test_the_help_of_several_methods_has_the_options_of_all(run: Run) -> None:
     for option in ("--variant", "--n-anchors", "--max-iter", "--checkpoint-every", "-k K"):
         assert f"\n  {option} " in shown
     assert shown.count("--max-iter INT") == 1
+    assert "--graph anchors|exact|auto" in shown  # as it has to be typed
     assert "Embedding label correlations: Wang et al. 2020" in shown
     # Where the defaults differ none is shown.
     assert "[default: 5000]" in run("select", "elc", "-h").stdout

@@ -491,3 +491,13 @@ def test_methods_that_hold_all_rows_are_left_out_of_a_sample(monkeypatch: pytest
     X = np.hstack([rng.normal(size=(300, 6)), Y + 0.3 * rng.normal(size=(300, 2))])
     found = AutoSelector(2, candidates="enm,mfsir").fit(X, Y).report_.extra
     assert found["left_out"] == {"mfsir": "it holds all rows in memory"}
+
+
+def test_values_whose_squares_are_infinite_are_refused() -> None:
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(60, 8)), rng.integers(0, 2, (60, 2))
+    X[:, 5] *= 1e160
+    with pytest.raises(DataError, match=r"those above 1e150 scaled") as caught:
+        AutoSelector(2).fit(X, Y)
+    assert caught.value.column is not None
+    assert "5" in str(caught.value)

@@ -127,3 +127,13 @@ def test_labels_that_are_unknown_or_make_no_classes():
     Y[3, 1] = -1
     with pytest.raises(DataError, match="no support for missing labels"):
         ReliefF(3).fit(X, Y)
+
+
+def test_differences_that_cancel_tie_in_every_container():
+    """More neighbours than a class has rows: what one class adds the other takes away."""
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        X = np.where(rng.random((40, 30)) < 0.1, rng.normal(size=(40, 30)), 0.0)
+        y = np.repeat([0, 1], 20)
+        dense, sparse = (ReliefF(3, n_neighbors=50).fit(container, y) for container in (X, sp.csr_array(X)))
+        assert dense.ranking_.tolist() == sparse.ranking_.tolist()
