@@ -33,6 +33,7 @@ from mlfs_dask.evaluation import results as evaluations
 from mlfs_dask.evaluation.candidates import ALL, RANDOM, Candidate
 from mlfs_dask.evaluation.experiment import Experiment
 from mlfs_dask.evaluation.inputs import Inputs
+from mlfs_dask.evaluation.results import BATCH, JOBS
 from mlfs_dask.evaluation.resume import PartialResults, partial_folder
 from mlfs_dask.fingerprints import code_digest, digest_of
 from mlfs_dask.json_text import parse_json
@@ -49,9 +50,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-BATCH = "batch.json"
 FORMAT_VERSION = 1
-JOBS, RESULTS, SELECTIONS = "jobs.csv", "results", "selections"
+RESULTS, SELECTIONS = "results", "selections"
 
 #: Failures shown at the end; all of them are in the table.
 _SHOWN = 5

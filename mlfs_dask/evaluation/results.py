@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 RESULTS, RANKINGS, FITS, RECORD = "results.csv", "rankings.csv", "fits.csv", "eval.json"
 
-#: Record of a batch, whose jobs are runs and evaluations.
-BATCH = "batch.json"
+#: Record and table of a batch, whose jobs are runs and evaluations.
+BATCH, JOBS = "batch.json", "jobs.csv"
 FORMAT_VERSION = 2
 
 #: Column -> dtype of each table.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from typing import Any
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.evaluation.comparison import Comparison, compare
-from mlfs_dask.evaluation.results import BATCH, Evaluation, finished_jobs, missing_jobs_note, read_eval
+from mlfs_dask.evaluation.results import BATCH, JOBS, Evaluation, finished_jobs, missing_jobs_note, read_eval
 from mlfs_dask.redaction import redact
 from mlfs_dask.reporting.comparison_folder import read_comparison
 from mlfs_dask.results import Run, is_url, read_run, read_text
@@ -49,7 +50,7 @@ class LabelledRun:
 
     @property
     def dataset(self) -> str:
-        """Name of its store without the suffix."""
+        """Name of its data set."""
         return dataset_of(self.run)
 
 
@@ -127,8 +128,12 @@ def _add(contents: Contents, runs: list[Run], path: str) -> None:
             raise DataError(
                 "no job of this batch is finished.", file=path, cure="run `mlfs batch --resume`, then report again"
             )
+        datasets = _datasets_of_jobs(Path(path))
         for job in finished:
+            n_runs = len(runs)
             _add(contents, runs, str(job))
+            for run in runs[n_runs:]:
+                run.record["dataset"] = datasets.get(job.name)
         if note := missing_jobs_note(path):
             contents.missing.append(note)
 
@@ -154,8 +159,18 @@ def kind_of(path: str) -> str:
     )
 
 
+def _datasets_of_jobs(batch: Path) -> dict[str, str]:
+    """The name that a batch gives to the data set of each job."""
+    if not (batch / JOBS).exists():
+        return {}
+    with (batch / JOBS).open(newline="") as file:
+        return {row["job"]: row["dataset"] for row in csv.DictReader(file)}
+
+
 def dataset_of(run: Run) -> str:
-    """Name of the store of a run, without the suffix."""
+    """The name that a batch gives to the data set of a run, or that of its store without the suffix."""
+    if name := run.record.get("dataset"):
+        return str(name)
     path = str((run.record.get("store") or {}).get("path", ""))
     return PurePosixPath(path).name.removesuffix(".zarr") if path else "in memory"
 

@@ -39,7 +39,9 @@ def test_a_batch_is_its_finished_jobs(folders: Folders, tmp_path: Path) -> None:
     shutil.copytree(folders.evaluations[0], tmp_path / "jobs" / "two")
     (tmp_path / "jobs" / "failed").mkdir()
     contents = read_contents([tmp_path])
-    assert [run.folder for run in contents.runs] == ["one"]
+    assert [(run.folder, run.dataset) for run in contents.runs] == [("one", "tiny")]
+    (tmp_path / "jobs.csv").write_text("job,kind,dataset\none,select,first\ntwo,evaluate,second\n")
+    assert [run.dataset for run in read_contents([tmp_path]).runs] == ["first"]  # the name in the batch's plan
     assert len(contents.evaluations) == 1
     (missing,) = contents.missing
     assert "is not complete: 2 of its 4 jobs failed or did not run (failed, missing)" in missing
