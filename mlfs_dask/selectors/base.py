@@ -789,8 +789,8 @@ def never_positive_warnings(
     ]
 
 
-def round_scores(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Scores to `SCORE_BITS` significant bits, of which the last others depend on where in a block a feature stands.
+def round_scores(scores: NDArray[np.float64], bits: int = SCORE_BITS) -> NDArray[np.float64]:
+    """Scores to so many significant bits, of which the last others depend on where in a block a feature stands.
 
     Features that are copies of one another then tie, nearly always, whatever the chunks.
 
@@ -798,7 +798,7 @@ def round_scores(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     [0.3000000000001819, 0.3000000000001819]
     """
     mantissa, exponent = np.frexp(scores)
-    rounded: NDArray[np.float64] = np.ldexp(np.rint(np.ldexp(mantissa, SCORE_BITS)), exponent - SCORE_BITS)
+    rounded: NDArray[np.float64] = np.ldexp(np.rint(np.ldexp(mantissa, bits)), exponent - bits)
     return rounded
 
 

@@ -17,11 +17,16 @@ from mlfs_dask.primitives.gram import GRAM_CAP, Gram, scale_gram
 from mlfs_dask.primitives.passes import MergeableStatistic
 from mlfs_dask.primitives.products import LabelMoments
 from mlfs_dask.runtime import Resources
+from mlfs_dask.selectors.base import round_scores
 from mlfs_dask.selectors.costs import Cost
 from mlfs_dask.selectors.products import PRODUCTS_PARAMETERS, ProductsFilter
 from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed, profile_of
 
 Array = NDArray[np.float64]
+
+#: Significant bits of scores by a solve with X'X, whose rounding is that of other scores times the condition of the
+#: matrix: 1e-11 and less, so that copies of a feature tie.
+SOLVED_BITS = 30
 
 
 class MDDM(ProductsFilter):
@@ -148,4 +153,4 @@ class MDDM(ProductsFilter):
             _, Q = np.linalg.eigh(A @ Z)
             Z = Z @ Q[:, -self.n_components :]
         scores: Array = np.sqrt(np.einsum("fr,fr->f", Z, Z))
-        return scores
+        return round_scores(scores, SOLVED_BITS) if self.constraint == "subspace" else scores

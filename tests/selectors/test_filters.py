@@ -291,3 +291,14 @@ def test_equal_scores_tie_in_every_container(method: str, balanced: bool) -> Non
         assert rankings[1:] == rankings[:1] * 2
         if balanced and method != "spfs":  # which weighs features against one another
             assert rankings[0][4:] == sorted(rankings[0][4:])
+
+
+def test_copies_tie_after_a_solve_with_the_gram_matrix() -> None:
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        Z = rng.normal(size=(300, 10))
+        X, Y = np.hstack([Z, Z]), (Z[:, :4] + rng.normal(size=(300, 4)) > 1).astype(int)
+        found = get_method("mddm")(5, constraint="subspace").fit(X, Y)
+        assert found.scores_[:10].tolist() == found.scores_[10:].tolist()
+        cut = get_method("mddm")(5, constraint="subspace").fit(da.from_array(X, chunks=(37, 20)), Y)
+        assert cut.ranking_.tolist() == found.ranking_.tolist()
