@@ -95,7 +95,8 @@ def command_of(places: Sequence[Path], ending: str) -> str:
     words = ["python benchmarks/choosing.py", *(place.name.removesuffix(".batch") for place in places)]
     words += [f"--folds {evaluation['folds']}", f"--k-grid {evaluation['k_grid']}"]
     words.append(f"--classifiers {','.join(evaluation['classifiers'])}")
-    if absent := [method for method in METHODS if method not in plan["methods"]]:
+    run = [*plan["methods"], *(evaluation.get("subjects") or [])]
+    if absent := [name for name in (*METHODS, "random") if name not in run]:
         words.append(f"--without {','.join(absent)}")
     return " ".join([*words, ending])
 
