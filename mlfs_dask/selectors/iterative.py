@@ -351,7 +351,9 @@ def _with_labels_written(cost: Cost, sink: RowSink) -> Cost:
     last = cost.steps[-1]
     end = last if isinstance(last, str) else last.name
     arrays = [array._replace(last=array.last or end) for array in cost.arrays]
-    return replace(cost, steps=[*cost.steps, Reading("labels", (WriteLabels(rule, sink),))], arrays=arrays)
+    # Where statistics are tried for the estimate of seconds nothing is to be written: the loop's own takes as long.
+    statistic = rule if placeholders_are_filled() else WriteLabels(rule, sink)
+    return replace(cost, steps=[*cost.steps, Reading("labels", (statistic,))], arrays=arrays)
 
 
 def anchor_work(profile: Profile, m: int, width: int | None = None) -> Work:

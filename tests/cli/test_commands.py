@@ -470,8 +470,9 @@ def test_recovered_labels_are_written_on_request(
 
 @pytest.mark.parametrize("method", ["smfs", "access-mfs"])
 def test_labels_that_could_not_be_written_are_refused_before_the_fit(
-    run: Run, run_json: RunJson, tmp_path: Path, method: str
+    run: Run, run_json: RunJson, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     n, q = 100_000, 40
     store = make_store(tmp_path / "s.zarr", rng.normal(size=(n, 4)), (rng.random((n, q)) < 0.1).astype(np.int8))
@@ -481,6 +482,7 @@ def test_labels_that_could_not_be_written_are_refused_before_the_fit(
     # A chunk has all rows: it is held as it is found, as it is put together, and as it is written.
     least = 24 * n * q
     assert labels["peak_driver_bytes"] > fit["peak_driver_bytes"] + least
+    assert run_json("plan", *words, "--write-labels")["seconds"] > 0  # tried, and nothing is written
     limit = str((fit["peak_driver_bytes"] + labels["peak_driver_bytes"]) * 5 // 8)
     assert run("plan", *words, "--quick", "--memory-limit", limit).exit_code == 0
     refused = run("select", *words, "-o", tmp_path / "run", "--memory-limit", limit, "--write-labels")
