@@ -18,11 +18,12 @@ from scipy import sparse as sp
 
 from mlfs_dask.typing import Matrix
 
-#: Largest sums of integers that are recovered from moments: n times them fits int64, and rounding is below `_NEAR`.
+#: Largest sums of integers that are recovered from moments: n times them fits int64.
 _LARGEST_SUM = 2.0**31
 
-#: How near an integer a sum of integers comes out.
-_NEAR = 2.0**-16
+#: How near an integer a sum of integers comes out, as a fraction of their sum of squares, which is no smaller. Sums of
+#: other values that are as near are changed by no more than this.
+_NEAR = 2.0**-40
 
 
 class ColumnMoments(NamedTuple):
@@ -165,21 +166,16 @@ def integer_sums(moments: ColumnMoments, origin: NDArray[np.float64], *others: N
     n = float(counts.max(initial=0))
     with np.errstate(over="ignore", invalid="ignore"):
         total, squares = n * mean, m2 + n * mean * mean
-    which = _are_integers(origin) & _are_integers(total) & _are_integers(squares)
-    for sums in others:
-        which &= _are_integers(sums)
+        # A sum of squares between 0 and 1 is of small values.
+        which = (origin == np.rint(origin)) & ((squares == 0) | (squares >= 0.5))
+        for sums in (origin, total, squares, *others):
+            which &= (np.abs(sums) < _LARGEST_SUM) & (np.abs(sums - np.rint(sums)) <= _NEAR * squares)
     if not 0 < n < _LARGEST_SUM or n % 1:
         which[:] = False
         n = 1.0
     rows = int(n)
     t, s, first = (np.rint(sums[which]).astype(np.int64) for sums in (total, squares, origin))
     return IntegerSums(which, rows, t, (t + rows * first) / rows, (rows * s - t * t) / rows)
-
-
-def _are_integers(sums: NDArray[np.float64]) -> NDArray[np.bool_]:
-    with np.errstate(invalid="ignore"):
-        near: NDArray[np.bool_] = (np.abs(sums) < _LARGEST_SUM) & (np.abs(sums - np.rint(sums)) < _NEAR)
-    return near
 
 
 def add_zeros(moments: ColumnMoments, rows: int | float, origin: NDArray[np.float64]) -> ColumnMoments:

@@ -28,7 +28,7 @@ from mlfs_dask.typing import Block, FeatureInfo, HeldArray, Matrix, Profile, Row
 Array = NDArray[np.float64]
 
 #: What scores are multiples of: differences of 0 and less than 1, which cancel to some 1e-17 in place of 0.
-ROUNDING = 2.0**-44
+ROUNDING = 2.0**-50
 
 #: Differences of values that are computed to tell how long all of them take: some 0.1 s.
 TRIAL_VALUES = 2**26

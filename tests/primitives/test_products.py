@@ -212,3 +212,29 @@ def test_sums_that_are_rounding_are_zero():
     found = reduce(LabelProducts(5, 1), X[order], as_labels(Y[order]), [[(0, 17), (17, 80)], [(80, 120)]])
     assert found.products[0, 0] == pytest.approx(30e-9, rel=1e-6)
     assert found.products[0, 1:].tolist() == [0.0] * 4
+
+
+@pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("scale", [1e-5, 1e-9, 1e-120])
+def test_small_values_are_no_integers(container, scale):
+    X, Y = problem(n=40)
+    expected, found = (
+        reduce(LabelProducts(6, 4), container(X * factor), as_labels(Y), [[(0, 15)], [(15, 40)]])
+        for factor in (1.0, scale)
+    )
+    moments = reduce(Moments(6), container(X * scale), as_labels(Y), [[(0, 15)], [(15, 40)]])
+    assert found.mean == pytest.approx(scale * expected.mean, rel=1e-10, abs=1e-13 * scale)
+    assert found.products == pytest.approx(scale * expected.products, rel=1e-10, abs=1e-13 * scale)
+    for each in (found, moments):
+        assert each.m2 == pytest.approx(scale**2 * expected.m2, rel=1e-10, abs=0)
+
+
+@pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
+def test_standardised_values_are_no_integers(container):
+    """Their sums are nearly 0 and n, in single precision."""
+    X, Y = problem(n=40)
+    X = ((X - X.mean(axis=0)) / X.std(axis=0)).astype(np.float32)
+    found = reduce(Moments(6), container(X), as_labels(Y), [[(0, 15)], [(15, 40)]])
+    exact = X.astype(np.longdouble)
+    assert found.mean == pytest.approx(exact.mean(axis=0).astype(float), rel=1e-9, abs=1e-14)
+    assert found.m2 == pytest.approx(((exact - exact.mean(axis=0)) ** 2).sum(axis=0).astype(float), rel=1e-12)
