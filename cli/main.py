@@ -47,6 +47,14 @@ GRACE_SECONDS = 10
 """Of an iteration that is under way at SIGTERM. Batch systems and Kubernetes send SIGKILL 30 s after it."""
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C or SIGTERM, answered by exit code 130 wherever it arrives.
+
+    A KeyboardInterrupt itself, where it leaves an `exec` of a string (dataclasses and named tuples are made by it, when
+    a module is imported), has the interpreter of `python -m` end by SIGINT for good, caught or not; it compares types.
+    """
+
+
 class LazyGroup(click.Group):
     """A group whose command NAME is the object `NAME` of the module `mlfs_dask_cli.NAME`."""
 
@@ -109,26 +117,33 @@ def _terminate_as_interrupt() -> Iterator[None]:
         yield
         return
 
-    def interrupt(signum: int, frame: FrameType | None) -> None:
+    def end_soon(signum: int, frame: FrameType | None) -> None:
         checkpoints = sys.modules.get("mlfs_dask.checkpoints")
         if checkpoints is not None and checkpoints.current().stop():
-            signal.signal(signal.SIGTERM, signal.default_int_handler)
+            signal.signal(signal.SIGTERM, _interrupt)
             grace.start()
             print_line(f"mlfs: ends with this iteration, or in {GRACE_SECONDS} s, and keeps its state")
-            return
-        raise KeyboardInterrupt
+        else:
+            _interrupt(signum, frame)
 
-    if signal.getsignal(signal.SIGINT) is leave_at_once:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    ctrl_c = signal.getsignal(signal.SIGINT)
+    if ctrl_c in (leave_at_once, signal.default_int_handler):  # else the parent ignores it
+        signal.signal(signal.SIGINT, _interrupt)
     # To the main thread: it may wait in a system call, from which a signal to another thread does not wake it.
     grace = threading.Timer(GRACE_SECONDS, signal.pthread_kill, (threading.get_ident(), signal.SIGTERM))
     grace.daemon = True
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = signal.signal(signal.SIGTERM, end_soon)
     try:
         yield
     finally:
         grace.cancel()
         signal.signal(signal.SIGTERM, before)
+        if ctrl_c is signal.default_int_handler:  # not of our console script, for which something was begun by now
+            signal.signal(signal.SIGINT, ctrl_c)
+
+
+def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
+    raise Interrupted
 
 
 @contextmanager

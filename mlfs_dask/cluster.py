@@ -317,7 +317,8 @@ def _remote_client(
     min_workers: int,
     insecure: bool,
 ) -> Iterator[Client]:
-    from distributed.versions import VersionMismatchWarning
+    with _deferred_interrupts():
+        from distributed.versions import VersionMismatchWarning
 
     deadline = time.monotonic() + wait
     if scheduler_file is not None:
@@ -521,9 +522,10 @@ def _last_cause(error: BaseException) -> str:
 
 @contextmanager
 def _local_client(workers: int, threads_per_worker: int, memory_limit: int, wait: float) -> Iterator[Client]:
-    import dask
-    from distributed import LocalCluster
-    from distributed.security import Security
+    with _deferred_interrupts():
+        import dask
+        from distributed import LocalCluster
+        from distributed.security import Security
 
     settings = local_settings(memory_limit, wait)
     with (
@@ -572,8 +574,9 @@ def _local_client(workers: int, threads_per_worker: int, memory_limit: int, wait
 def _deferred_interrupts() -> Iterator[None]:
     """Hold a Ctrl-C back until the end of the with-block, and keep it for ever from processes that are started in it.
 
-    A cluster that has been interrupted while it starts can be closed by nobody. Its workers are in the process group of
-    the terminal, whose Ctrl-C is not theirs: this process closes them.
+    An exception in the midst of an import can be lost, in a callback or in an extension module; a cluster that has been
+    interrupted while it starts can be closed by nobody. Its workers are in the process group of the terminal, whose
+    Ctrl-C is not theirs: this process closes them.
     """
     in_main_thread = threading.current_thread() is threading.main_thread()  # no other has handlers
     resource_tracker.ensure_running()  # in a thread that starts one, SIGINT would no longer be blocked

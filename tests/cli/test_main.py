@@ -278,6 +278,45 @@ def test_signals_end_a_command_with_130_and_leave_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+SIGNAL_IN_AN_EXEC = 'import os, time\nexec("os.kill(os.getpid(), {signum:d}); time.sleep(60)")\n'
+SIGNAL_IN_A_CALLBACK = """
+import os, weakref
+def gone(): pass
+weakref.finalize(gone, os.kill, os.getpid(), {signum:d})
+del gone
+"""
+
+
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize(
+    ("module", "text", "signum"),
+    [
+        ("numpy", SIGNAL_IN_AN_EXEC, signal.SIGTERM),
+        ("numpy", SIGNAL_IN_AN_EXEC, signal.SIGINT),
+        ("distributed", SIGNAL_IN_A_CALLBACK, signal.SIGINT),
+    ],
+    ids=["SIGTERM in an exec", "SIGINT in an exec", "SIGINT in a callback"],
+)
+def test_a_signal_in_the_midst_of_an_import_ends_with_130(
+    tiny_store: Path, tmp_path: Path, module: str, text: str, signum: signal.Signals
+) -> None:
+    """Python ends by the signal where it left an `exec` of a string, and forgets it where it leaves a callback."""
+    (tmp_path / f"{module}.py").write_text(text.format(signum=signum), encoding="utf-8")
+    words = ["select", "elc", str(tiny_store), "-k", "2", "-o", "run", "--workers", "1"]
+    done = subprocess.run(
+        [sys.executable, "-m", "mlfs_dask", *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (130, "")
+    assert "mlfs: interrupted.\n" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("again", [True, False], ids=["a second signal", "an iteration that takes long"])
 def test_a_loop_that_saves_its_state_at_sigterm_is_not_waited_for_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, again: bool
