@@ -11,11 +11,11 @@ import functools
 import logging
 import shlex
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 from typing import Any
 
 import click
 
+from mlfs_dask.feature_counts import parse_feature_count
 from mlfs_dask_cli.output import Output, print_line
 
 Decorated = Callable[..., Any]
@@ -68,16 +68,11 @@ class KeepCount(click.ParamType):
             return value
         if self._auto and value == "auto":
             return "auto"
-        text = str(value).strip()
         try:
-            if text.lstrip("+-").isdigit():
-                return int(text)
-            share = Fraction(text.removesuffix("%").rstrip()) / (100 if text.endswith("%") else 1)
-        except (ValueError, ZeroDivisionError):
-            self.fail(f"{value!r} is neither a count (20) nor a share of the features (10%, 0.1, 1/6).")
-        if not 0 < share <= 1:
-            self.fail(f"{value!r}: a share of the features lies between 0 and 100%; a count has no decimal point.")
-        return float(share)
+            found = parse_feature_count(str(value))
+        except ValueError as error:
+            self.fail(f"{value!r} {error}.")
+        return found if isinstance(found, int) else float(found)
 
 
 def stack_options(command: Decorated, options: Sequence[Callable[[Decorated], Decorated]]) -> Decorated:

@@ -17,6 +17,7 @@ from mlfs_dask.errors import UsageError, spell_parameters_as
 from mlfs_dask.evaluation.candidates import ALL, RANDOM
 from mlfs_dask.evaluation.protocols import Settings, make_settings
 from mlfs_dask.evaluation.table import dataset_name
+from mlfs_dask.feature_counts import parse_feature_count
 from mlfs_dask.fingerprints import digest_of
 from mlfs_dask.results import is_url
 from mlfs_dask.selectors import get_method
@@ -247,11 +248,11 @@ class _SpecReader:
     def _ks(self, item: Item) -> list[int | float | str]:
         numbers: list[int | float | str] = []
         for each in _nonempty_items(item, "k"):
-            k = each.value
+            k = _count_or_share(each.value)
             whole = isinstance(k, int) and not isinstance(k, bool) and k >= 1
             if not whole and not (isinstance(k, float) and 0 < k <= 1) and k != AUTO:
                 raise each.error(
-                    f"k must be a count from 1, a fraction of the features such as 0.1, or auto; got {k!r}"
+                    f"k must be a count from 1, a share of the features (10%, 0.1, 1/6), or auto; got {k!r}"
                 )
             numbers.append(k)
         _refuse_duplicates(item, numbers, "values of k are", "give each once")
@@ -306,6 +307,17 @@ def _name(*parts: str) -> str:
     if len(name) <= _LONGEST_NAME:
         return name
     return f"{name[: _LONGEST_NAME - 9]}-{digest_of({'parts': list(parts)})[:8]}"
+
+
+def _count_or_share(value: Any) -> Any:
+    """A share that is written as text (10%, 1/6) as a number; all else as it is, to be checked."""
+    if not isinstance(value, str):
+        return value
+    try:
+        found = parse_feature_count(value)
+    except ValueError:
+        return value
+    return found if isinstance(found, int) else float(found)
 
 
 def _nonempty_items(item: Item, what: str) -> list[Item]:

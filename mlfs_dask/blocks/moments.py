@@ -25,6 +25,10 @@ _LARGEST_SUM = 2.0**31
 #: other values that are as near are changed by no more than this.
 _NEAR = 2.0**-40
 
+#: Sums of squares below this are 0: of deviations of 1e-145, whose squares are about to lose their digits and whose
+#: variance has no finite inverse.
+_SMALLEST_SQUARES = 2.0**-960
+
 
 class ColumnMoments(NamedTuple):
     """Moments of columns about an origin; all arrays have shape (d,).
@@ -181,6 +185,8 @@ def integer_sums(moments: ColumnMoments, origin: NDArray[np.float64], *others: N
 def add_zeros(moments: ColumnMoments, rows: int | float, origin: NDArray[np.float64]) -> ColumnMoments:
     """Moments over all `rows` rows, those included in which nothing was stored, as new arrays.
 
+    Columns that vary by less than 1e-145 are constant.
+
     Examples
     --------
     >>> add_zeros(ColumnMoments(np.array([1]), np.array([2.0]), np.array([0.0])), 2, np.zeros(1))
@@ -188,4 +194,5 @@ def add_zeros(moments: ColumnMoments, rows: int | float, origin: NDArray[np.floa
     """
     total = ColumnMoments(moments.counts.copy(), moments.mean.copy(), moments.m2.copy())
     merge_moments(total, ColumnMoments(rows - total.counts, -origin, np.zeros_like(origin)))
+    total.m2[total.m2 < _SMALLEST_SQUARES] = 0.0
     return total

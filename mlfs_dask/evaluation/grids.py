@@ -1,18 +1,18 @@
 """Grids of numbers of features: by number, by percent, by range.
 
-A grid is items between commas. An item is a number of features (20), a percent of all features (10%), a share of
-them as a fraction (1/6), or a range FIRST:LAST:STEP of one of these, LAST included.
+A grid is items between commas. An item is a number of features (20), a share of them (10%, 0.1, 1/6), or a range
+FIRST:LAST:STEP of one of these, LAST included.
 """
 
 from __future__ import annotations
 
-import re
 from fractions import Fraction
 from typing import NamedTuple
 
 from mlfs_dask.errors import UsageError, parameter
+from mlfs_dask.feature_counts import parse_feature_count
 
-_FORMS = "numbers (20), percents (10%), shares (1/6) and ranges FIRST:LAST:STEP of them (10%:90%:10%), between commas"
+_FORMS = "numbers (20), shares (10%, 0.1, 1/6) and ranges FIRST:LAST:STEP of them (10%:90%:10%), between commas"
 
 
 class GridPoint(NamedTuple):
@@ -107,18 +107,10 @@ def _values(item: str, text: str) -> list[tuple[Fraction, bool]]:
 
 
 def _value(part: str, text: str) -> tuple[Fraction, bool]:
-    percent = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", part)
-    share = re.fullmatch(r"(\d+)\s*/\s*(\d+)", part)
-    if percent:
-        value, is_share = Fraction(percent[1]) / 100, True
-    elif share and int(share[2]):
-        value, is_share = Fraction(int(share[1]), int(share[2])), True
-    elif re.fullmatch(r"\d+", part):
-        value, is_share = Fraction(int(part)), False
-    else:
-        raise UsageError(f"{parameter('k_grid')} {text}: {part!r} is nothing that can be read; give {_FORMS}.")
-    if value <= 0 or (is_share and value > 1):
-        raise UsageError(
-            f"{parameter('k_grid')} {text}: {part} is not between {'0 and 100%' if is_share else '1 and d'}."
-        )
-    return value, is_share
+    try:
+        value = parse_feature_count(part)
+    except ValueError as error:
+        raise UsageError(f"{parameter('k_grid')} {text}: {part!r} {error}; give {_FORMS}.") from None
+    if value < 1 and isinstance(value, int):
+        raise UsageError(f"{parameter('k_grid')} {text}: {part} is not between 1 and d.")
+    return Fraction(value), not isinstance(value, int)

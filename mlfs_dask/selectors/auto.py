@@ -188,7 +188,8 @@ class AutoSelector(BaseSelector):
     for either. Average precision is that of the labels of a row in the order of their scores; of a single label, that
     of all rows in the order of its score. Candidates that need a second pass, or rows in memory, of more rows than the
     sample has, or do not fit the memory beside the others, are left out. The record's `extra` tells which was taken
-    (`chosen`), what was compared (`judged`), how many rows were judged, and what was left out and why (`left_out`).
+    (`chosen`), what was compared (`judged`), how many rows were judged, what was left out and why (`left_out`), and
+    what the method that was taken tells (`extra_of_chosen`).
 
     Unknown labels (-1) are refused, as by the candidates.
 
@@ -466,9 +467,10 @@ class AutoSelector(BaseSelector):
             "judged": [{"method": candidate.method, **row} for candidate, row in zip(candidates, judged, strict=True)],
             "judged_rows": n_judged,
             "left_out": left_out,
+            "extra_of_chosen": outcome.extra,
         }
         scores = chosen.selector._ranked_by(outcome.scores)
-        return replace(outcome, scores=scores, extra={**outcome.extra, **extra})
+        return replace(outcome, scores=scores, extra=extra)
 
     def _measured(self, passes: PassRunner) -> RowSource:
         """The rows, with their ranges and counts of labels; refuses unknown labels and features that are broken."""

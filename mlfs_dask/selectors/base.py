@@ -575,10 +575,12 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         if self.n_features_to_select != AUTO:
             return count_kept(self.n_features_to_select, d)
         if not self.resamples_rows:
+            why = "does not look at labels"
+            if self.supervision != "unsupervised":
+                why = "would have to learn again from every shuffle of the labels"
             raise UsageError(
-                f"{parameter('n_features_to_select')} cannot be 'auto' with {self.method}, which would have to "
-                "learn again from every shuffle of the labels. Give a count, or let held-out rows choose it: "
-                f"mlfs evaluate STORE {self.method} --choose-k"
+                f"{parameter('n_features_to_select')} cannot be 'auto' with {self.method}, which {why}. Give a "
+                f"count, or let held-out rows choose it: mlfs evaluate STORE {self.method} --choose-k"
             )
         return d
 

@@ -196,11 +196,12 @@ class ReliefF(BaseSelector):
 
 
 def _spread(features: FeatureInfo) -> Array:
-    """Maximum less minimum, shape (d,); not finite where a value is not, or is missing."""
+    """Maximum less minimum, shape (d,), 0 of a subnormal number; not finite where a value is not, or is missing."""
     assert features.minimum is not None
     assert features.maximum is not None
     with np.errstate(invalid="ignore", over="ignore"):
         spread: Array = features.maximum - features.minimum
+    spread[spread < np.finfo(np.float64).tiny] = 0.0  # has no finite inverse
     if features.n_missing is not None:
         spread[features.n_missing > 0] = np.nan
     return spread

@@ -176,8 +176,14 @@ READER_ALONE = [
     ),
     (BASE + "evaluation:\n  folds: 1\n", 5, "folds must be at least 2; got 1"),
     (BASE + "evaluation:\n  folds: 2\n  test_size: 2\n", 6, "test_size is a share between 0 and 1; got 2"),
-    (BASE + "evaluation:\n  folds: 2\n  k_grid: 5,x\n", 6, "k_grid 5,x: 'x' is nothing that can be read"),
-    (BASE + "evaluation:\n  k_grid: [5, 200%]\n", 5, "k_grid 5,200%: 200% is not between 0 and 100%"),
+    (BASE + "evaluation:\n  folds: 2\n  k_grid: 5,x\n", 6, "k_grid 5,x: 'x' is neither a count (20) nor a share"),
+    (
+        BASE + "evaluation:\n  k_grid: [5, 200%]\n",
+        5,
+        "k_grid 5,200%: '200%' is no share of the features: it lies between 0 and 100%",
+    ),
+    ("stores: a.zarr\nmethods: elc\nk: 150%\n", 3, "k must be a count from 1, a share"),
+    ("stores: a.zarr\nmethods: elc\nk: [0.1, 10%]\n", 3, "two values of k are 0.1"),
 ]
 
 #: What a schema can tell as well.
@@ -221,9 +227,9 @@ WRONG = [
         5,
         "variant must be one of corrected, published, screen; got 'old'",
     ),
-    ("stores: a.zarr\nmethods: elc\nk: [5, 0]\n", 3, "k must be a count from 1, a fraction"),
-    ("stores: a.zarr\nmethods: elc\nk: 1.5\n", 3, "k must be a count from 1, a fraction"),
-    ("stores: a.zarr\nmethods: elc\nk: true\n", 3, "k must be a count from 1, a fraction"),
+    ("stores: a.zarr\nmethods: elc\nk: [5, 0]\n", 3, "k must be a count from 1, a share"),
+    ("stores: a.zarr\nmethods: elc\nk: 1.5\n", 3, "k must be a count from 1, a share"),
+    ("stores: a.zarr\nmethods: elc\nk: true\n", 3, "k must be a count from 1, a share"),
     (BASE + "evaluation:\n  fold: 3\n", 5, "an evaluation has no key 'fold'\n  cure: did you mean 'folds'?"),
     (BASE + "evaluation:\n  folds: three\n", 5, "folds must be a whole number; got 'three'"),
     (BASE + "evaluation:\n  C: true\n", 5, "C must be a number; got True"),
@@ -271,6 +277,13 @@ def test_k_may_be_left_to_the_data_and_seeds_then_have_a_use(tmp_path):
         ("gmm", 5, 1),
         ("gmm", 5, 2),
     ]
+    jsonschema.Draft202012Validator(plan_schema()).validate(yaml.safe_load(text))
+
+
+def test_shares_of_features_may_be_written_as_on_the_command_line(tmp_path):
+    text = "stores: a.zarr\nmethods: elc\nk: [10%, 1/4, 0.5]\n"
+    plan = read_spec(write(tmp_path, text))
+    assert [job.k for job in plan.jobs] == [0.1, 0.25, 0.5]
     jsonschema.Draft202012Validator(plan_schema()).validate(yaml.safe_load(text))
 
 

@@ -186,7 +186,7 @@ def test_a_store_of_a_later_version(command: tuple[str, ...], run: Run, store: P
         ("3", "between 1 and the number of features, 2; got 3"),
         ("0", "at least 1; got 0"),
         ("-1", "at least 1; got -1"),
-        ("1.5", "a share of the features lies between 0 and 100%"),
+        ("1.5", "'1.5' is no share of the features: it lies between 0 and 100%"),
         ("many", "neither a count (20) nor a share"),
     ],
 )

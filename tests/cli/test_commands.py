@@ -651,14 +651,22 @@ def test_nothing_to_discover_is_an_error_and_leaves_no_run(run: Run, tiny_store:
 
 
 @pytest.mark.parametrize("command", ["select", "plan"])
-@pytest.mark.parametrize("method", ["mfsir", "smfs", "access-mfs"])
-def test_auto_is_refused_by_methods_of_many_readings(
-    run: Run, tiny_store: Path, tmp_path: Path, method: str, command: str
+@pytest.mark.parametrize(
+    ("method", "why"),
+    [
+        ("mfsir", "would have to learn again from every shuffle of the labels"),
+        ("smfs", "would have to learn again from every shuffle of the labels"),
+        ("access-mfs", "would have to learn again from every shuffle of the labels"),
+        ("laplacian", "does not look at labels"),
+    ],
+)
+def test_auto_is_refused_where_shuffled_labels_cannot_tell(
+    run: Run, tiny_store: Path, tmp_path: Path, method: str, why: str, command: str
 ) -> None:
     place = ("-o", tmp_path / "run") if command == "select" else ()
     result = run(command, method, tiny_store, "-k", "auto", *place)
     assert result.exit_code == 2
-    assert f"-k cannot be 'auto' with {method}" in result.stderr
+    assert f"-k cannot be 'auto' with {method}, which {why}" in result.stderr
     assert f"mlfs evaluate STORE {method} --choose-k" in result.stderr
 
 

@@ -133,7 +133,10 @@ def test_console_script_and_dask_entry_point() -> None:
         (["select", "elc", "x.zarr", "-o", "x", "-k", "3", "--bta", "1"], "--beta"),
         (["select", "elc", "x.zarr", "-o", "x"], "Missing option '-k'"),
         (["select", "elc", "x.zarr", "-o", "x", "-k", "many"], "'many' is neither a count (20) nor a share"),
-        (["select", "elc", "x.zarr", "-o", "x", "-k", "1.5"], "a share of the features lies between 0 and 100%"),
+        (
+            ["select", "elc", "x.zarr", "-o", "x", "-k", "1.5"],
+            "'1.5' is no share of the features: it lies between 0 and 100%",
+        ),
         (["select", "elc", "x.zarr", "-o", "x", "-k", "3", "--variant", "new"], "--variant must be one of corrected"),
         (["select", "elc", "x.zarr", "-o", "x", "-k", "3", "--max-iter", "few"], "--max-iter must be int"),
         (["plan", "elc", "x.zarr", "--memory-limit", "lots"], "'lots' is no size; write bytes or a unit"),

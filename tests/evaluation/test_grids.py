@@ -20,6 +20,7 @@ from mlfs_dask.evaluation.grids import read_grid
         ("1%", 10, [1]),  # one feature at least
         ("5:12:5", 20, [5, 10]),  # the last value need not be met
         ("7,10%,7", 70, [7]),  # each number once
+        ("0.1,0.2:0.4:0.1", 70, [7, 14, 21, 28]),
         (" 3 , 5 ", 5, [3, 5]),
     ],
 )
@@ -39,15 +40,15 @@ def test_shares_are_kept_and_large_numbers_told() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "nothing that can be read"),
-        ("x", "'x' is nothing that can be read"),
+        ("", "'' is neither a count"),
+        ("x", "'x' is neither a count"),
         ("0", "not between 1 and d"),
-        ("120%", "not between 0 and 100%"),
+        ("120%", "'120%' is no share of the features: it lies between 0 and 100%"),
         ("1:5", "no range FIRST:LAST:STEP"),
         ("1:50%:5", "no range FIRST:LAST:STEP"),
         ("9:5:1", "empty"),
         ("1:5:0", "not between"),
-        ("1/0", "nothing that can be read"),
+        ("1/0", "is neither a count"),
         ("50,60", "above the 20 features"),
     ],
 )

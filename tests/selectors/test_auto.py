@@ -225,6 +225,13 @@ def test_where_no_row_tells_the_first_candidate_is_taken():
     assert found.report_.extra["chosen"] == "enm"
 
 
+def test_what_the_method_that_is_taken_tells_is_kept_apart():
+    X, Y = problem()
+    found = AutoSelector(3, candidates="ami").fit(X, Y).report_.extra
+    assert found["extra_of_chosen"] == get_method("ami")(3).fit(X, Y).report_.extra == {"candidates": X.shape[1]}
+    assert "candidates" not in found
+
+
 def test_a_method_that_misses_the_features_of_the_labels_is_not_taken(monkeypatch):
     X, Y = problem(n=400)
     backwards = get_method("enm")._score
