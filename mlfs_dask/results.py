@@ -362,11 +362,12 @@ def appearing(place: Path) -> Iterator[Path]:
     Raises
     ------
     MlfsError
-        Something cannot be written, for want of room or permission; nothing is left behind.
+        Something cannot be written, for want of room or permission; nothing is left behind, no new folder either.
     """
     if place.is_symlink():
         place = place.resolve()  # the link stays, and what it points to is replaced
     aside = place.with_name(f".{place.name}.{uuid.uuid4().hex[:8]}")
+    new_folders = [folder for folder in place.parents if not folder.exists()]
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         yield aside
@@ -378,6 +379,10 @@ def appearing(place: Path) -> Iterator[Path]:
             shutil.rmtree(aside, ignore_errors=True)
         else:
             aside.unlink(missing_ok=True)
+        if not place.exists():
+            for folder in new_folders:
+                with contextlib.suppress(OSError):  # somebody else has put something there
+                    folder.rmdir()
 
 
 def _write_labels(place: str, labels: RecoveredLabels, storage_options: Mapping[str, Any] | None) -> None:

@@ -272,6 +272,9 @@ def test_a_full_disk(small_disk: Callable[[str], Path], run: Run, store: Path, t
     assert done.exit_code == 4
     assert "run: it cannot be written: No space left on device\n  cure: check the folder" in done.stderr
     assert [path.name for path in full_disk.iterdir()] == ["other"]
+    done = run("select", "elc,enm", store, "-k", "1", "-o", full_disk / "deep" / "runs")
+    assert done.exit_code == 4
+    assert [path.name for path in full_disk.iterdir()] == ["other"]
 
 
 @pytest.mark.parametrize("place", ["run", "var/deep/run"])
