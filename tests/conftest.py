@@ -25,6 +25,15 @@ settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("suite")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """A thread a process for BLAS where pytest itself has several processes, whose threads would wait for cores."""
+    if hasattr(config, "workerinput"):
+        import scipy.linalg  # has a BLAS of its own
+        from threadpoolctl import threadpool_limits
+
+        threadpool_limits(1, user_api="blas")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests with worker processes of their own run one after the other where pytest itself has several processes."""
     for item in items:
