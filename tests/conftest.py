@@ -28,7 +28,7 @@ settings.load_profile("suite")
 def pytest_configure(config: pytest.Config) -> None:
     """A thread a process for BLAS where pytest itself has several processes, whose threads would wait for cores."""
     if hasattr(config, "workerinput"):
-        import scipy.linalg  # has a BLAS of its own
+        import scipy.linalg  # noqa: F401 - it has a BLAS of its own
         from threadpoolctl import threadpool_limits
 
         threadpool_limits(1, user_api="blas")
