@@ -2,34 +2,47 @@
 
 from __future__ import annotations
 
+import numpy as np
 from numba import njit
-
-#: Most sweeps; a system is diagonally dominant, and some ten to thirty are usual.
-MAX_SWEEPS = 200
-
-#: Change of a row, relative to its largest entry, at which its sweeps end.
-SETTLED = 1e-13
 
 
 @njit(cache=True, nogil=True)
-def solve_rows(F, right, known, coupling, level):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
-    """Solve f (level·I + diag(known_i) + coupling) = right_i for every row of F, in place, by Gauss-Seidel sweeps.
+def correct_rows(F, marked, A, sign):  # type: ignore[no-untyped-def]  # pragma: no cover - compiled
+    """Turn rows f A into rows f (A⁻¹ + sign·diag(marked_i))⁻¹, in place.
 
-    Parameters: F, right float64 (rows, q), F where to start; known bool (rows, q); coupling float64 (q, q), symmetric
-    and positive semidefinite; level > 0.
+    By the Woodbury identity that takes the Cholesky factor of I + sign·A_ee, e being the entries that are marked. With
+    the eigenvalues of A in (0, 1], or of sign -1 in (0, 1/2], its condition is at most 2.
+
+    Parameters: F float64 (rows, q); marked bool (rows, q); A float64 (q, q), symmetric; sign 1.0 or -1.0.
     """
     rows, q = F.shape
+    L = np.empty((q, q))
+    y = np.empty(q)
+    entries = np.empty(q, np.int64)
     for i in range(rows):
-        f = F[i]
-        for _ in range(MAX_SWEEPS):
-            change, size = 0.0, 0.0
+        f, m = F[i], 0
+        for j in range(q):
+            if marked[i, j]:
+                entries[m] = j
+                m += 1
+        for a in range(m):  # L L' y = f_e, forwards
+            row = A[entries[a]]
+            for b in range(a + 1):
+                s = sign * row[entries[b]]
+                if a == b:
+                    s += 1.0
+                for c in range(b):
+                    s -= L[a, c] * L[b, c]
+                L[a, b] = np.sqrt(s) if a == b else s / L[b, b]
+            t = f[entries[a]]
+            for b in range(a):
+                t -= L[a, b] * y[b]
+            y[a] = t / L[a, a]
+        for a in range(m - 1, -1, -1):  # and backwards
+            y[a] /= L[a, a]
+            for b in range(a):
+                y[b] -= L[a, b] * y[a]
+        for a in range(m):
+            step, row = sign * y[a], A[entries[a]]
             for j in range(q):
-                left = right[i, j]
-                for t in range(q):
-                    left -= coupling[j, t] * f[t]
-                new = (left + coupling[j, j] * f[j]) / (level + known[i, j] + coupling[j, j])
-                change = max(change, abs(new - f[j]))
-                size = max(size, abs(new))
-                f[j] = new
-            if change <= SETTLED * size:
-                break
+                f[j] -= step * row[j]

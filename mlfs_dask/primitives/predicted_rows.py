@@ -124,7 +124,7 @@ class RowPrediction:
         """
         target = XW + self.mean
         target += known * Y
-        F = self._solve(None, target, known, 1.0)
+        F = self._solve(target, known, 1.0)
         if not len(self.U):
             return F, None
         ones = np.ones(2 * F.shape[1])
@@ -132,27 +132,26 @@ class RowPrediction:
         Z = None
         for _ in range(TURNS):
             Z = anchors.weigh(np.concatenate([F, XW], axis=1))
-            F = self._solve(F, target + Z @ (self.theta * self.U), known, 1.0 + self.theta)
+            F = self._solve(target + Z @ (self.theta * self.U), known, 1.0 + self.theta)
         return F, Z
 
-    def _solve(self, start: Array | None, right: Array, known: NDArray[np.bool_], level: float) -> Array:
-        """F of F(level·I + K + coupling) = right: for rows of which all or nothing is known by two inverses."""
-        from mlfs_dask.blocks.predicted_rows_compiled import solve_rows
+    def _solve(self, right: Array, known: NDArray[np.bool_], level: float) -> Array:
+        """F of F(level·I + K + coupling) = right.
+
+        By the inverse for rows of which nothing is known, or all, whichever is nearer: the system of a row differs from
+        it in at most half of the diagonal.
+        """
+        from mlfs_dask.blocks.predicted_rows_compiled import correct_rows
 
         q = len(self.coupling)
-        count = known.sum(axis=1)
+        mostly = 2 * known.sum(axis=1) > q
         F = np.empty_like(right)
-        for rows, diagonal in ((count == 0, level), (count == q, level + 1.0)):
-            if rows.all():
-                return right @ np.linalg.inv(self.coupling + diagonal * np.eye(q))
+        for rows, diagonal, differs, sign in ((~mostly, level, known, 1.0), (mostly, level + 1.0, ~known, -1.0)):
             if rows.any():
-                F[rows] = right[rows] @ np.linalg.inv(self.coupling + diagonal * np.eye(q))
-        partly = np.flatnonzero((count > 0) & (count < q))
-        if len(partly):
-            F[partly] = right[partly] / (level + 1.0) if start is None else start[partly]
-            solved = F[partly]
-            solve_rows(solved, right[partly], known[partly], self.coupling, level)
-            F[partly] = solved
+                inverse = np.linalg.inv(self.coupling + diagonal * np.eye(q))
+                some = right[rows] @ inverse
+                correct_rows(some, differs[rows], inverse, sign)
+                F[rows] = some
         return F
 
 
@@ -190,8 +189,8 @@ class PredictedRows(Statistic):
         d, q, m = self._sizes
         dense = replace(profile, sparse=False)
         points = weigh_scratch_bytes(dense, 2 * q, m, self.prediction.neighbors)
-        # Scaled W; products with a block are matrices of their own before they are added.
-        own = 8 * (2 * d * q + 2 * m * m)
+        # Scaled W, an inverse and the factor of a row; products with a block are matrices before they are added.
+        own = 8 * (2 * d * q + 2 * m * m + 4 * q * q)
         own += 12 * min(m * d, 3 * group_values(profile)) if profile.sparse else 8 * m * d
         return group_scratch_bytes(profile, 12 * q) + points + own
 

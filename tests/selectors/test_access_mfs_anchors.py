@@ -47,6 +47,7 @@ PARAMETERS = {
     "no graph of labels": {"mu": 0.0},
     "no graphs": {"theta": 0.0, "mu": 0.0},
     "large theta and mu": {"theta": 20.0, "mu": 20.0},
+    "very large mu": {"mu": 100.0},
     "no sparsity": {"lambda_": 0.0},
     "large lambda": {"lambda_": 100.0},
     "nearest anchor": {"anchor_neighbors": 1},
