@@ -25,7 +25,7 @@ class ScaledMatrix:
     centre : bool
         Whether means become zero.
     standardise : bool
-        Whether the population standard deviations become one. With either a constant feature becomes zero.
+        Whether the population standard deviations become one. A constant feature becomes zero in any case.
 
     Attributes
     ----------
@@ -48,9 +48,7 @@ class ScaledMatrix:
         self.shape: tuple[int, int] = X.shape
         n, d = X.shape
         deviation = np.sqrt(moments.m2 / max(moments.n, 1))
-        self.factor = np.ones(d)
-        if centre or standardise:
-            self.factor = (deviation > 0).astype(np.float64)
+        self.factor = (deviation > 0).astype(np.float64)
         if standardise:
             np.divide(1.0, deviation, out=self.factor, where=deviation > 0)
         self.squares: Array = (deviation * self.factor) ** 2
@@ -65,8 +63,7 @@ class ScaledMatrix:
             rows = X.astype(np.float64)
             if centre:
                 rows -= moments.mean
-            if centre or standardise:
-                rows *= self.factor
+            rows *= self.factor
             self._rows, self._centre, self._transposed = rows, None, rows.T
 
     @property

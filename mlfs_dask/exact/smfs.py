@@ -121,7 +121,7 @@ def fit(
         "gram": loop.G is not None,
         "graph": {"kind": "exact"},
         "forest_rows": forest.sample_rows,
-        "labelled_rows": int((s > 0).sum()),
+        "labelled_rows": int(known.any(axis=1).sum()),
         "unknown_entries": int((~known).sum()),
         "recovered_positives": int(((loop.Y > 0) & ~known).sum()),
         "constant_features": int((features.squares == 0).sum()),

@@ -231,9 +231,12 @@ def add_normal_product(X: Any, centre: Array, P: Array, weights: Array | None, i
 
 
 def scale_gram(G: Array, factor: Array) -> Array:
-    """diag(factor) G diag(factor), symmetric as G is."""
-    result: Array = G * np.outer(factor, factor)  # the product of both first, or rounding would part the two triangles
-    return result
+    """diag(factor) G diag(factor), symmetric as G is, in the place of G, some rows at a time."""
+    for low in range(0, len(G), GRAM_ROWS):
+        rows = slice(low, low + GRAM_ROWS)
+        # The product of both factors first, or rounding would part the two triangles.
+        G[rows] *= np.outer(factor[rows], factor)
+    return G
 
 
 def row_weights(Y: sp.csr_array, label_weights: Array) -> Array:

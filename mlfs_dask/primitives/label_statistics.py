@@ -24,9 +24,8 @@ class LabelKnowledge(NamedTuple):
         Entries 1 and −1 of each label.
     pairs : int64 array, shape (q, q)
         Rows that have both labels.
-    rows : int64 array, shape (4,)
-        Rows with a positive label, with no known entry, with some unknown ones, and with some unknown ones among those
-        with a positive label.
+    rows : int64 array, shape (3,)
+        Rows with a positive label, with no known entry, and with some entries known and some unknown.
     fingerprints : uint64 array, shape (2, q)
         Of every label a sum of one draw of 64 bits for each row that has it, and for each row in which it is unknown:
         equal for labels whose known entries are the same, and else once in 2⁶⁴ times.
@@ -67,7 +66,7 @@ class Labels(MergeableStatistic):
 
     @property
     def state_bytes(self) -> int:
-        return 8 * self.n_labels * (self.n_labels + 4) + 32
+        return 8 * self.n_labels * (self.n_labels + 4) + 24
 
     def scratch_bytes(self, profile: Profile) -> int:
         stored = 40 * profile.label_nonzeros // max(profile.n, 1)
@@ -80,7 +79,7 @@ class Labels(MergeableStatistic):
                 np.zeros(q, np.int64),
                 np.zeros(q, np.int64),
                 np.zeros((q, q), np.int64),
-                np.zeros(4, np.int64),
+                np.zeros(3, np.int64),
                 np.zeros((2, q), np.uint64),
             )
         )
@@ -95,7 +94,7 @@ class Labels(MergeableStatistic):
         has = np.diff(P.indptr) > 0
         missing = np.diff(Y.indptr) - np.diff(P.indptr)
         partly = (missing > 0) & (missing < self.n_labels)
-        sums.rows[...] += [has.sum(), (missing == self.n_labels).sum(), partly.sum(), (partly & has).sum()]
+        sums.rows[...] += [has.sum(), (missing == self.n_labels).sum(), partly.sum()]
         draws = row_bits(block.start, Y.shape[0])
         of_entry = np.repeat(draws, np.diff(Y.indptr))
         unknown = Y.data < 0

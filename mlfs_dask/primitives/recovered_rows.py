@@ -96,8 +96,6 @@ class RecoveredSums(NamedTuple):
         λ = Z'1.
     terms : float64 array, shape (3,)
         Σ s_i ‖x_iP − y_i‖², Σ s_i ‖y_i‖², and Σ ‖y_i‖² of rows of which anything is known.
-    counts : int64 array, shape (2,)
-        Rows with a weight, and unknown entries.
     """
 
     XSY: Array
@@ -105,7 +103,6 @@ class RecoveredSums(NamedTuple):
     ZZ: Array
     masses: Array
     terms: Array
-    counts: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -174,7 +171,7 @@ class RecoveredRows(Statistic):
     @property
     def state_bytes(self) -> int:
         d, q, m = self._sizes
-        return 8 * (d * q + m * (q + m + 1) + 5)
+        return 8 * (d * q + m * (q + m + 1) + 3)
 
     @property
     def parameter_bytes(self) -> int:
@@ -190,8 +187,7 @@ class RecoveredRows(Statistic):
 
     def zero(self) -> State:
         d, q, m = self._sizes
-        arrays = [np.zeros(shape) for shape in ((d, q), (m, q), (m, m), (m,), (3,))]
-        return (*arrays, np.zeros(2, np.int64))
+        return tuple(np.zeros(shape) for shape in ((d, q), (m, q), (m, m), (m,), (3,)))
 
     def add(self, state: State, block: Block) -> None:
         sums = RecoveredSums(*state)
@@ -207,7 +203,6 @@ class RecoveredRows(Statistic):
             sums.masses[...] += np.asarray(Z.sum(axis=0)).ravel()
             fit = 0.0 if XP is None else float((s * np.square(XP - Y)).sum())
             sums.terms[...] += [fit, float((s * np.square(Y)).sum()), float(np.square(Y[some]).sum())]
-            sums.counts[...] += [len(weighted), int((~known).sum())]
 
     def _recover(
         self, X: Matrix, labels: sp.csr_array

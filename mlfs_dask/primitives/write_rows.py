@@ -6,7 +6,9 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse as sp
 
+from mlfs_dask.errors import DataError
 from mlfs_dask.primitives.passes import State, Statistic
 from mlfs_dask.typing import Block, Profile
 
@@ -74,6 +76,12 @@ class WriteLabels(Statistic):
         return {}
 
     def add(self, state: State, block: Block) -> None:
+        if not np.isfinite(block.X.data if sp.issparse(block.X) else block.X).all():
+            raise DataError(
+                f"X contains NaN or infinity in rows {block.start} to {block.start + block.X.shape[0] - 1}, counted "
+                "from 0, of which labels are to be recovered",
+                cure="fill missing values before, or leave such rows out",
+            )
         values, size = self.rule.labels(block), self.sink.chunk_rows
         start, stop = block.start, block.start + len(values)
         # Whole chunks from row `first` up to row `last`; what lies before and behind belongs to one chunk each.

@@ -578,18 +578,12 @@ class AccessMFS(IterativeSelector):
         if not scores.any():
             warnings.append(
                 UserWarning(
-                    "Access-MFS can tell no feature from another: every feature is constant, or no known label differs "
+                    "Access-MFS cannot rank the features: every feature is constant, or no known label differs "
                     "between rows. All features get the same score."
                 )
             )
         elif not trace.converged:
-            warnings.append(
-                ConvergenceWarning(
-                    f"Access-MFS did not converge in {self.max_iter} iterations (the last one changed the objective by "
-                    f"{trace.change:.1e} of it, and {parameter('tol')} is {self.tol:g}). "
-                    f"Increase {parameter('max_iter')}, or {parameter('tol')}."
-                )
-            )
+            warnings.append(self._not_converged("Access-MFS", trace))
         if trace.weight_residual > RESIDUAL_TOL:
             warnings.append(
                 ConvergenceWarning(

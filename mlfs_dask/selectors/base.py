@@ -729,7 +729,7 @@ def uninformative_warning(
     otherwise: str = "no feature goes with any label",
     weighs_features: bool = False,
 ) -> UserWarning:
-    """The warning of a method that can tell no feature from another.
+    """The warning of a method that cannot rank the features.
 
     Parameters
     ----------
@@ -754,7 +754,7 @@ def uninformative_warning(
     consequence = "All features get the same score, and the ranking is their order in the data."
     if weighs_features and constant < d:
         consequence = "The ranking is by what features share with one another alone."
-    return UserWarning(f"{title} can tell no feature from another: {reason}. {consequence}")
+    return UserWarning(f"{title} cannot rank the features: {reason}. {consequence}")
 
 
 def never_positive_warnings(

@@ -20,7 +20,7 @@ from mlfs_dask.blocks.label_space import (
     residual_correlation,
     standardised_products,
 )
-from mlfs_dask.errors import parameter
+from mlfs_dask.errors import number_of, parameter
 from mlfs_dask.primitives.products import LabelMoments
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores, rank, round_scores, uninformative_warning
@@ -240,7 +240,8 @@ class ELC(ProductsSelector):
         extra["swaps"] = solution.swaps
         warnings = []
         if not solution.converged:
-            text = f"ELC did not converge in {self.max_iter} iterations (‖W − U‖/‖W‖ = {solution.gap[-1]:.1e}). "
+            text = f"ELC did not converge in {number_of(self.max_iter, 'iteration')} "
+            text += f"(‖W − U‖/‖W‖ = {solution.gap[-1]:.1e}). "
             warnings.append(ConvergenceWarning(text + f"Increase {parameter('max_iter')}, or {parameter('beta')}."))
         return Scores(
             scores,

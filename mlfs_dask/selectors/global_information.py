@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.blocks.counts import CodeBook
 from mlfs_dask.blocks.entropy import mutual_information
-from mlfs_dask.errors import UsageError, parameter
+from mlfs_dask.errors import UsageError, number_of, parameter
 from mlfs_dask.primitives.counts import LabelInformation
 from mlfs_dask.primitives.label_statistics import LabelPairs
 from mlfs_dask.primitives.pairs import pair_information, partners_of_a_reading
@@ -400,7 +400,9 @@ class _SimplexSelector(GlobalSelector):
         scores = np.where(weights > 0, weights, -solution.multipliers.min(axis=1))
         warnings = []
         if not solution.converged:
-            text = f"{self.method} did not converge in {self.max_iter} iterations (gap {solution.gap:.1e}). "
+            text = (
+                f"{self.method} did not converge in {number_of(self.max_iter, 'iteration')} (gap {solution.gap:.1e}). "
+            )
             warnings.append(ConvergenceWarning(text + f"Increase {parameter('max_iter')}, or {parameter('tol')}."))
         return Scores(
             scores,

@@ -36,6 +36,7 @@ from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
 from mlfs_dask.selectors.containers import is_dask_array, is_dataset, open_container
 from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, Work, require_driver
+from mlfs_dask.selectors.estimator import ConvergenceWarning
 from mlfs_dask.solvers.trace import LoopTrace
 from mlfs_dask.typing import HeldArray, Matrix, Profile, RowSource, profile_of
 
@@ -48,6 +49,10 @@ SPARSE_PRODUCT_FLOPS = 33
 
 #: Rows up to which "auto" takes the exact graph.
 EXACT_ROWS = 20_000
+
+#: Difference up to which the mean of a feature is the same, relative to it and its standard deviation: in other
+#: containers it is rounded otherwise.
+SAME_MEAN = 1e-9
 
 #: Bytes of the sample of rows among which anchors are placed.
 SAMPLE_BYTES = 64 * 2**20
@@ -123,6 +128,16 @@ class IterativeSelector(BaseSelector):
     def _warnings(self, trace: Any, scores: Array) -> list[Warning]:
         """Warnings about the scores and about how the loop ended, for either form."""
 
+    def _not_converged(self, title: str, trace: LoopTrace) -> Warning:
+        """The warning of a loop that `max_iter` ended."""
+        text = f"{title} did not converge in {number_of(trace.iterations, 'iteration')}"
+        if trace.iterations == 1:
+            return ConvergenceWarning(f"{text}. Increase {parameter('max_iter')}.")
+        return ConvergenceWarning(
+            f"{text} (relative change of the objective in the last one {trace.change:.1e}, {parameter('tol')} "
+            f"{self.tol:g}). Increase {parameter('max_iter')}, or {parameter('tol')}."
+        )
+
     def _never_positive(self, positives: NDArray[np.int64]) -> list[Warning]:
         """Warnings of labels without a known positive; `positives`, shape (q,), counts these."""
         return []
@@ -181,8 +196,12 @@ class IterativeSelector(BaseSelector):
             compiled=self._compiles_exact_search(profile),
             loads_sklearn=self.exact_loads_sklearn,
             notes=(
-                "exact graph: X, Y and the variables of all rows are in the memory of this process; "
-                "with --graph anchors none are, and readings take the place of searches for neighbours",
+                "exact graph: X, Y and the variables of all rows are in the memory of this process"
+                + (
+                    ""
+                    if self._is_published
+                    else "; with --graph anchors none are, and readings take the place of searches for neighbours"
+                ),
             ),
         )
 
@@ -198,6 +217,8 @@ class IterativeSelector(BaseSelector):
         n = profile_of(source).n
         if not self._uses_anchors(n):
             cure = f"take {parameter('graph', 'anchors')}, which holds nothing that grows with the number of rows"
+            if self._is_published:
+                cure = f"leave out {parameter(*self.published)}, which has the exact graph alone, or take fewer rows"
             require_driver(plan, resources, f"the exact graph of {self.method} in this process", cure=cure)
         return plan
 
@@ -211,6 +232,7 @@ class IterativeSelector(BaseSelector):
         (moments,), _ = run_pass(ArrayRows(X, Y), [Moments(X.shape[1])], passes.resources, label="moments")
         unknown = np.bincount(Y.indices[Y.data < 0], minlength=Y.shape[1])
         self._refuse(passes.source.profile, moments, unknown)
+        self._fitted_mean = moments.mean
         fit = self._fit_exactly(X, Y, moments)
         positives = np.bincount(Y.indices[Y.data > 0], minlength=Y.shape[1])
         if fit.labels is not None:
@@ -248,6 +270,9 @@ class IterativeSelector(BaseSelector):
     #: Statistic that computes the labels of rows from the last fit with anchors; None after a fit with the exact graph.
     _row_labels: Any = None
 
+    #: Means of the features after a fit with the exact graph, shape (d,): by these its rows are known again.
+    _fitted_mean: Array | None = None
+
     #: Where the labels of rows are going to be written after the fit, which its plan counts; None: nowhere.
     _labels_sink: RowSink | None = None
 
@@ -261,18 +286,19 @@ class IterativeSelector(BaseSelector):
         Parameters
         ----------
         X, y
-            What was fitted; with anchors also other rows with the same features. Without y all their labels are
-            unknown.
+            What was fitted, its rows in the same order; with anchors also other rows with the same features. Without y
+            all their labels are unknown.
 
         Returns
         -------
         float64 array, shape (n, q)
-            After a fit with the exact graph these are `labels_`. With anchors they take one reading of X.
+            After a fit with the exact graph these are `labels_`. One reading of X.
 
         Raises
         ------
         DataError
-            The features or labels are not those of the fit.
+            The features or labels are not those of the fit; after a fit with the exact graph the rows are others; or X
+            has NaN or infinite values, and they are not filled in.
         """
         source = self._rows_like_fitted(X, y)
         sink = ArraySink(source.profile.n, source.profile.q)
@@ -324,10 +350,16 @@ class IterativeSelector(BaseSelector):
             return
         if self.label_threshold is None:
             raise UsageError(f"{self.method} recovers no labels")
+        cure = f"fit with {parameter('graph', 'anchors')} for labels of other rows"
         if len(self.labels_) != n:
             raise DataError(
                 f"the exact graph has labels of the {len(self.labels_):,} rows that were fitted, and X has {n:,}",
-                cure=f"fit with {parameter('graph', 'anchors')} for labels of other rows",
+                cure=cure,
+            )
+        (moments,), _ = run_pass(source, [Moments(source.profile.d)], resources, label="moments")
+        if not (np.abs(moments.mean - self._fitted_mean) <= SAME_MEAN * (np.abs(moments.mean) + moments.std)).all():
+            raise DataError(
+                f"the exact graph has labels of the {n:,} rows that were fitted, and these are others", cure=cure
             )
         rows = max(1, 2**22 // self.labels_.shape[1]) // sink.chunk_rows * sink.chunk_rows or sink.chunk_rows
         for start in range(0, n, rows):

@@ -144,7 +144,7 @@ class MDDM(ProductsFilter):
         if self.constraint == "subspace":
             from scipy import linalg
 
-            C = scale_gram(others[0], factor * np.sqrt(self.mu))
+            C = scale_gram(others[0].copy(), factor * np.sqrt(self.mu))
             C[np.diag_indices_from(C)] += 1.0 - self.mu
             with runtime.one_blas_thread():  # SciPy's own, which this may have loaded
                 Z = linalg.cho_solve(linalg.cho_factor(C, lower=True, overwrite_a=True, check_finite=False), A.T)

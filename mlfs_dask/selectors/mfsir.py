@@ -34,7 +34,6 @@ from mlfs_dask.primitives.sample import RowSample, SampledRows
 from mlfs_dask.primitives.scaling import Scaling, standard_scaling
 from mlfs_dask.selectors.base import Scores, never_positive_warnings
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
-from mlfs_dask.selectors.estimator import ConvergenceWarning
 from mlfs_dask.selectors.iterative import (
     GraphKind,
     IterativeSelector,
@@ -453,25 +452,20 @@ class MFSIR(IterativeSelector):
 
     def _never_positive(self, positives: NDArray[np.int64]) -> list[Warning]:
         counts = f" and counts in {parameter('n_latent')}, half of the labels and one more: leave it out of Y"
-        consequence = f"Such a label tells nothing of any feature{counts if self.n_latent is None else ''}."
+        consequence = f"Such a label has no effect on the scores{counts if self.n_latent is None else ''}."
         return never_positive_warnings(self, "mFSIR", positives, consequence)
 
     def _warnings(self, trace: Any, scores: Array) -> list[Warning]:
         if not scores.any():
             return [
                 UserWarning(
-                    "mFSIR can tell no feature from another: every feature is constant, or no label differs between "
+                    "mFSIR cannot rank the features: every feature is constant, or no label differs between "
                     "rows. All features get the same score."
                 )
             ]
         if trace.converged or self.step == "fixed":  # which runs all iterations
             return []
-        return [
-            ConvergenceWarning(
-                f"mFSIR did not converge in {self.max_iter} iterations (the last one lowered the objective by more "
-                f"than {self.tol:g} of it). Increase {parameter('max_iter')}, or {parameter('tol')}."
-            )
-        ]
+        return [self._not_converged("mFSIR", trace)]
 
 
 def _normal_products(

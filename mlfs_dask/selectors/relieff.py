@@ -190,7 +190,7 @@ class ReliefF(BaseSelector):
     def _one_class(self, n_classes: int) -> UserWarning:
         which = "no label set" if n_classes == 0 else "only one label set"
         return UserWarning(
-            f"ReliefF can tell no feature from another: {which} has {self.min_rows} rows of the sample "
+            f"ReliefF cannot rank the features: {which} has {self.min_rows} rows of the sample "
             "(min_rows). All features get the same score, and the ranking is their order in the data."
         )
 

@@ -41,7 +41,6 @@ from mlfs_dask.primitives.sample import RowSample, SampledRows, draw_rows
 from mlfs_dask.primitives.scaling import Scaling, standard_scaling
 from mlfs_dask.selectors.base import Scores, never_positive_warnings
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading, Work
-from mlfs_dask.selectors.estimator import ConvergenceWarning
 from mlfs_dask.selectors.iterative import (
     GraphKind,
     IterativeSelector,
@@ -389,7 +388,9 @@ class SMFS(IterativeSelector):
         self._refuse(profile, moments, np.zeros(profile.q, np.int64))
         coded = self.unknown_labels == "coded" or (self.unknown_labels == "auto" and bool(labels.unknown.any()))
         self._require_known(labels, profile.n, coded=coded)
-        scaling = standard_scaling(moments) if self.standardise else Scaling(np.zeros(profile.d), np.ones(profile.d))
+        scaling = standard_scaling(moments)
+        if not self.standardise:  # nor centred; but a constant feature would be an intercept, and come first
+            scaling = Scaling(np.zeros(profile.d), (scaling.factor > 0).astype(np.float64))
         weights = 1.0 / np.maximum(labels.positive, 1)  # Eq. 7: a row weighs by how rare its positive labels are
         anchors, gram = self._place_landmarks(passes, sample, scaling, weights)
         recovery = RowRecovery(anchors, None, None, self._alpha(labels), weights, coded)
@@ -445,8 +446,8 @@ class SMFS(IterativeSelector):
             "gram": gram is not None,
             "graph": {"kind": "anchors", "anchors": anchors.count, "anchor_neighbors": anchors.neighbors},
             "forest_rows": len(self._forest_rows(profile)),
-            "labelled_rows": int(sums.counts[0]),
-            "unknown_entries": int(sums.counts[1]),
+            "labelled_rows": int(profile.n - labels.rows[1] if coded else labels.rows[0]),
+            "unknown_entries": int(labels.unknown.sum() if coded else profile.n * profile.q - labels.positive.sum()),
             "constant_features": int((moments.m2 == 0).sum()),
         }
         trace.epsilon = regression.epsilon
@@ -547,7 +548,7 @@ class SMFS(IterativeSelector):
         if not scores.any():
             return [
                 UserWarning(
-                    "SMFS can tell no feature from another: no row has a known positive label, or every feature is "
+                    "SMFS cannot rank the features: no row has a known positive label, or every feature is "
                     "constant. All features get the same score."
                 )
             ]
@@ -562,12 +563,7 @@ class SMFS(IterativeSelector):
             ]
         if trace.converged:
             return []
-        return [
-            ConvergenceWarning(
-                f"SMFS did not converge in {self.max_iter} iterations (the last one changed the objective by "
-                f"{trace.step[-1]:.1e} of it). Increase {parameter('max_iter')}, or {parameter('tol')}."
-            )
-        ]
+        return [self._not_converged("SMFS", trace)]
 
 
 def _values_of_sample(recovery: RowRecovery, sample: SampledRows) -> Array:

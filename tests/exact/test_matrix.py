@@ -29,11 +29,9 @@ def problem(n=40, d=7):
 
 
 def scaled(X, *, centre, standardise):
-    Z = X - X.mean(axis=0) if centre else X.copy()
-    if standardise:
-        deviation = X.std(axis=0)
-        Z = Z / np.where(deviation > 1e-12, deviation, np.inf)
-    return Z
+    deviation = X.std(axis=0)
+    Z = np.where(deviation > 1e-12, X - X.mean(axis=0) if centre else X, 0.0)
+    return Z / np.where(deviation > 1e-12, deviation, 1.0) if standardise else Z
 
 
 @pytest.mark.parametrize("container", CONTAINERS)

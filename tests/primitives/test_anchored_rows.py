@@ -177,7 +177,6 @@ def test_values_of_anchors_are_at_rest_with_rows_of_which_nothing_is_known(seed,
         Z[~told].T @ Z[~told],
         Z.sum(axis=0),
         np.zeros(3),
-        np.zeros(2, np.int64),
     )
     U = settle_anchor_values(sums)
     plain = np.full((m + 2, q), -1.0)

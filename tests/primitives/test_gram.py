@@ -15,7 +15,7 @@ from scipy import sparse as sp
 from mlfs_dask.blocks.linear import GRAM_ROWS, dense_tiles
 from mlfs_dask.blocks.sparse import as_labels, as_matrix
 from mlfs_dask.caching import cache
-from mlfs_dask.primitives.gram import Gram, NormalProduct, WeightedGram, row_weights
+from mlfs_dask.primitives.gram import Gram, NormalProduct, WeightedGram, row_weights, scale_gram
 from mlfs_dask.primitives.moments import Moments
 from mlfs_dask.primitives.passes import plan_statistics, run_pass
 from mlfs_dask.primitives.row_sources import ArrayRows, as_rows
@@ -252,6 +252,21 @@ def test_a_result_is_made_symmetric_without_another_copy_of_it():
     tracemalloc.stop()
     assert found.tobytes() == expected.tobytes()
     assert peak <= found.nbytes + 2.5 * 8 * GRAM_ROWS * d
+
+
+def test_a_matrix_is_scaled_in_its_place():
+    rng = np.random.default_rng(0)
+    G, factor = rng.normal(size=(1500, 1500)), rng.random(1500)
+    G = G + G.T
+    expected = G * np.outer(factor, factor)
+    tracemalloc.start()
+    found = scale_gram(G, factor)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found is G
+    assert found.tobytes() == expected.tobytes()
+    assert (found == found.T).all()
+    assert peak <= 1.5 * 8 * GRAM_ROWS * 1500
 
 
 def test_tiles_of_a_wide_block_are_taken_one_after_another():

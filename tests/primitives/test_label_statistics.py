@@ -30,8 +30,8 @@ def test_by_hand():
     assert found.positive.tolist() == [3, 2, 1]
     assert found.unknown.tolist() == [1, 3, 2]
     assert found.pairs.tolist() == [[3, 2, 1], [2, 2, 1], [1, 1, 1]]
-    # Rows with a positive label, with nothing known, known in part, and of these those with a positive label.
-    assert found.rows.tolist() == [3, 1, 2, 1]
+    # Rows with a positive label, with nothing known, and known in part.
+    assert found.rows.tolist() == [3, 1, 2]
     assert found.groups.tolist() == [0, 1, 2]
 
 

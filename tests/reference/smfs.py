@@ -60,6 +60,7 @@ def smfs(
     X, Y = np.array(X, dtype=float), np.asarray(Y)
     n, d = X.shape
     q = Y.shape[1]
+    X[:, X.std(axis=0) <= 1e-12] = 0.0
     if standardise:
         X = X - X.mean(axis=0)
         sd = X.std(axis=0)

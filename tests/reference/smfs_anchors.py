@@ -64,7 +64,7 @@ def smfs(
     max_iter=45,
 ):
     """Scores, the objective of every iteration, and (P, Y, U, Z); `xi` are masses of rows with landmarks, (n, m)."""
-    X = standardise(X) if scale else np.asarray(X, dtype=float)
+    X = standardise(X) if scale else np.where(np.std(X, axis=0) > 1e-12, X, 0.0)
     Y = np.asarray(Y)
     (n, d), q = X.shape, Y.shape[1]
     known = known_entries(Y, unknown_labels)

@@ -232,7 +232,7 @@ def test_where_all_rows_are_equal_no_feature_is_better(form):
     module, X, Y, parameters = case(form)
     for rows in (np.repeat(X[:1], 80, axis=0), np.zeros_like(X)):
         for container in (np.asarray, sp.csr_array):
-            with pytest.warns(UserWarning, match="can tell no feature from another"):
+            with pytest.warns(UserWarning, match="cannot rank the features"):
                 found = module.anchored(**parameters).fit(container(rows), Y)
             assert found.scores_.tolist() == [0.0] * 9
             assert found.ranking_.tolist() == list(range(9))
@@ -505,6 +505,18 @@ def test_an_exact_graph_beyond_memory_is_refused(method):
     with pytest.raises(DoesNotFitError, match=r"cure: take graph='anchors', which holds nothing that grows with"):
         selector.plan(larger(profile_of(sparse=False), 10**7), resources)
     assert get_method(method)(5, graph="anchors").plan(larger(profile_of(sparse=False), 10**7), resources).passes > 2
+
+
+@pytest.mark.parametrize(
+    ("method", "published"),
+    [("mfsir", {"step": "fixed"}), ("access-mfs", {"variant": "published_code"}), ("smfs", {"consistency": "none"})],
+)
+def test_the_cure_of_a_published_form_is_no_form_that_it_does_not_have(method, published):
+    (name, value), selector = *published.items(), get_method(method)(5, **published)
+    resources = Resources(1, 1, 2**33, 2**33)
+    assert "anchors" not in selector.plan(profile_of(sparse=False), resources).notes[0]
+    with pytest.raises(DoesNotFitError, match=f"cure: leave out {name}='{value}', which has the exact graph alone"):
+        selector.plan(larger(profile_of(sparse=False), 10**7), resources)
 
 
 @pytest.mark.parametrize(

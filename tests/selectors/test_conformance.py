@@ -14,19 +14,19 @@ ONE_OF_EACH_MODULE = sorted({place.partition(":")[0]: name for name, place in ME
 QUICK = {"auto": {"candidates": "br-cc,enm"}}
 
 
-@pytest.mark.filterwarnings("ignore:.* can tell no feature from another:UserWarning")
+@pytest.mark.filterwarnings("ignore:.* cannot rank the features:UserWarning")
 @parametrize_with_checks([get_method(name)(**QUICK.get(name, {})) for name in sorted(METHODS)])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
-@pytest.mark.filterwarnings("ignore:.* can tell no feature from another:UserWarning")
+@pytest.mark.filterwarnings("ignore:.* cannot rank the features:UserWarning")
 @parametrize_with_checks([get_method(name)(missing="mean", **QUICK.get(name, {})) for name in ONE_OF_EACH_MODULE])
 def test_scikit_learn_checks_where_missing_features_are_filled_in(estimator, check):
     check(estimator)
 
 
 @parametrize_with_checks([get_method("elc")(variant="screen"), get_method("elc")(variant="published")])
-@pytest.mark.filterwarnings("ignore:.* can tell no feature from another:UserWarning")
+@pytest.mark.filterwarnings("ignore:.* cannot rank the features:UserWarning")
 def test_scikit_learn_checks_of_other_variants(estimator, check):
     check(estimator)

@@ -102,7 +102,7 @@ def test_a_single_class_of_rows_with_labels_is_told():
 @pytest.mark.parametrize("method", FILTERS)
 def test_where_nothing_can_be_told_a_warning_says_why(method):
     X, Y = problem()
-    with pytest.warns(UserWarning, match=f"{method} can tell no feature from another: all 5 labels are the same"):
+    with pytest.warns(UserWarning, match=f"{method} cannot rank the features: all 5 labels are the same"):
         found = get_method(method)(3).fit(X, np.zeros_like(Y))
     assert found.scores_.tolist() == [0.0] * 9
     with pytest.warns(UserWarning, match="all 2 features are constant"):

@@ -231,7 +231,7 @@ def test_refusals_and_warnings():
         QPMLFS(3, alpha=1.5).fit(X, Y)
     with pytest.warns(UserWarning, match=r"mico did not converge in 2 iterations \(gap"):
         MICO(3, max_iter=2).fit(X, Y)
-    with pytest.warns(UserWarning, match="grro can tell no feature from another: the only label is the same"):
+    with pytest.warns(UserWarning, match="grro cannot rank the features: the only label is the same"):
         GRRO(3).fit(X, np.zeros((len(X), 1), np.int8))
     Y[3, 1] = -1
     with pytest.raises(DataError, match="no support for missing labels"):

@@ -245,7 +245,7 @@ def test_values_that_parameters_cannot_have_are_refused(parameters, message):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_features_that_tell_nothing_are_named(name):
-    with pytest.warns(UserWarning, match="can tell no feature from another: all 3 features are constant"):
+    with pytest.warns(UserWarning, match="cannot rank the features: all 3 features are constant"):
         found = selector(name, n_features_to_select=2).fit(np.ones((5, 3)), np.eye(5, 2, dtype=int))
     assert found.ranking_.tolist() == [0, 1, 2]
     assert found.scores_.tolist() == [0.0] * 3

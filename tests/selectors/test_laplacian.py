@@ -85,5 +85,5 @@ def test_what_cannot_be_is_refused_or_warned_of():
         LaplacianScore(3, n_anchors=0).fit(X, Y)
     with pytest.raises(DataError, match=r"column 2 \(counted from 0\): X contains NaN"):
         LaplacianScore(3).fit(np.where(np.arange(7) == 2, np.nan, X), Y)
-    with pytest.warns(UserWarning, match="laplacian can tell no feature from another: all 2 features are constant"):
+    with pytest.warns(UserWarning, match="laplacian cannot rank the features: all 2 features are constant"):
         LaplacianScore(1).fit(np.ones((40, 2)), Y[:40])

@@ -97,5 +97,5 @@ def test_labels_that_are_unknown_or_tell_nothing():
     Y[3, 1] = -1
     with pytest.raises(DataError, match="no support for missing labels"):
         SPFS(3).fit(X, Y)
-    with pytest.warns(UserWarning, match="SPFS can tell no feature from another: the only label is the same"):
+    with pytest.warns(UserWarning, match="SPFS cannot rank the features: the only label is the same"):
         SPFS(3).fit(X, np.zeros((len(X), 1), np.int8))
