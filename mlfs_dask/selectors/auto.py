@@ -558,7 +558,7 @@ def linear_scores(X: Any, Y: Any, X_test: Any, resources: Resources) -> NDArray[
     k = X.shape[1]
     (sums, gram), _ = run_pass(ArrayRows(X, Y), [LabelProducts(k, Y.shape[1]), Gram(k)], resources)
     scaling = standard_scaling(FeatureMoments(sums.n, sums.mean, sums.m2))
-    G = scale_gram(gram.copy(), scaling.factor)
+    G = scale_gram(gram, scaling.factor)
     G.flat[:: k + 1] += PENALTY
     W = scaling.scale_rows(linalg.solve(G, scaling.scale_rows(sums.products.T), assume_a="pos", overwrite_a=True))
     scores = np.empty((X_test.shape[0], Y.shape[1]))
