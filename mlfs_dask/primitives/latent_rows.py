@@ -99,6 +99,7 @@ class LatentRows(Statistic):
     @property
     def parameter_bytes(self) -> int:
         total = sum(a.nbytes for a in (self.W, self.B, self.U, self.scaling.centre, self.scaling.factor))
+        total += 0 if self.start is None else self.start.nbytes
         return total + (0 if self.anchors is None else self.anchors.nbytes)
 
     def scratch_bytes(self, profile: Profile) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -14,9 +15,10 @@ from mlfs_dask.blocks.duplicate_labels import DuplicateLabels
 from mlfs_dask.blocks.isolation import tree_shape
 from mlfs_dask.blocks.latent_rows_compiled import sweep_nonnegative
 from mlfs_dask.blocks.mass_anchors import MassAnchors, landmark_dtype, landmark_tables
-from mlfs_dask.primitives.latent_rows import SWEEPS, latent_system
+from mlfs_dask.primitives.latent_rows import SWEEPS, LatentRows, latent_system
 from mlfs_dask.primitives.predicted_rows import PredictedSums, RowPrediction, settle_anchors
 from mlfs_dask.primitives.recovered_rows import RecoveredSums, settle_anchor_values
+from mlfs_dask.primitives.scaling import Scaling
 from tests.reference.anchors import means_of_rows, row_weights, simplex
 
 # ---------------------------------------------------------------- latent labels
@@ -64,6 +66,14 @@ def test_no_sweep_raises_the_objective_of_a_row(seed, width):
         new = np.einsum("ij,jk,ik->i", V, Q, V) - 2 * (right * V).sum(axis=1)
         assert (new <= value + 1e-12 * np.abs(value)).all()
         value = new
+
+
+def test_the_labels_by_which_sums_start_are_parameters():
+    scaling = Scaling(np.zeros(3), np.ones(3))
+    statistic = LatentRows(
+        scaling, None, np.empty((3, 0)), np.empty((0, 500)), np.empty((0, 0)), 0.0, 0.0, start=np.ones((500, 40))
+    )
+    assert statistic.parameter_bytes >= len(pickle.dumps(statistic)) - 4096
 
 
 # ---------------------------------------------------------------- predicted labels
