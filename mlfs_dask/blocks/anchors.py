@@ -34,8 +34,8 @@ ANCHOR_BYTES = 32 * 2**20
 #: Most iterations of k-means.
 KMEANS_ITERATIONS = 25
 
-#: Share of the largest value below which two anchors are the same: the square of such a distance is rounding beside the
-#: squares of values.
+#: Anchors whose values differ by less than this fraction of the largest are merged: below it their squared distance is
+#: rounding error.
 COINCIDENT = 2.0**-26
 
 

@@ -58,8 +58,8 @@ def mean_degree(points: Any, k: int, width: float) -> float:
     k = min(k, n - 1)
     if k < 1:
         return 0.0
-    # The last digits of the points depend on how rows are cut into partitions. Without them the same rows are equally
-    # far away for any cut, and the first of these are neighbours.
+    # Partitions change the last digits of the points. Rounding to float32 removes them, so that ties are exact and go
+    # to the lower index.
     indices = _nearest(points.astype(np.float32).astype(np.float64), k)
     exact = np.empty((n, k))
     for low in range(0, n, QUERY_ROWS):

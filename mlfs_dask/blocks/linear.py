@@ -22,7 +22,7 @@ TILE_VALUES = 2**17
 GRAM_ROWS = 256
 GRAM_VALUES = 2**20
 
-#: Rows that a kernel which finds something for every row takes at a time.
+#: Rows for which a kernel computes row variables (V, F, Z) at a time.
 GROUP_ROWS = 4096
 
 #: Values of L X that are held at a time.

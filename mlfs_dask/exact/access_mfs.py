@@ -24,7 +24,7 @@ from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.checkpoints import State
 from mlfs_dask.errors import DataError
 from mlfs_dask.exact import graphs, matrix
-from mlfs_dask.exact.fit import ExactFit, FeatureMoments, save_state
+from mlfs_dask.exact.fit import ExactFit, FeatureMoments, save_if_due
 from mlfs_dask.exact.graphs import nearest_rows
 from mlfs_dask.exact.matrix import ScaledMatrix
 from mlfs_dask.solvers import label_propagation, uncorrelated
@@ -401,7 +401,7 @@ class _Loop:
         arrays = {"F": self.F, "W": self.W, "XW": self.XW, "D": self.D}
         if self.projection is not None:
             arrays |= {"values": self.projection.values, "vectors": self.projection.vectors}
-        save_state(self.checkpoint, arrays, self.trace)
+        save_if_due(self.checkpoint, arrays, self.trace)
 
     def _restore(self, state: State) -> None:
         """Go on from a state; the graphs follow from F and X W."""

@@ -50,7 +50,7 @@ class ExactFit:
     labels: Array | None = None
 
 
-def save_state(checkpoint: Checkpoint, arrays: Arrays, trace: LoopTrace, **facts: Any) -> None:
+def save_if_due(checkpoint: Checkpoint, arrays: Arrays, trace: LoopTrace, **facts: Any) -> None:
     """Save the state of a loop, if it is time to."""
     if checkpoint.due():
         checkpoint.save(arrays, {"trace": trace.facts(), **facts})

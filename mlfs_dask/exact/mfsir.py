@@ -20,7 +20,7 @@ from mlfs_dask.blocks.factorisation import nonnegative_factors
 from mlfs_dask.blocks.heat_kernel import heat_kernel_graph
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.exact import graphs, matrix
-from mlfs_dask.exact.fit import ExactFit, FeatureMoments, save_state
+from mlfs_dask.exact.fit import ExactFit, FeatureMoments, save_if_due
 from mlfs_dask.exact.graphs import nearest_rows
 from mlfs_dask.exact.matrix import ScaledMatrix
 from mlfs_dask.solvers import blockwise, spectral
@@ -88,7 +88,7 @@ def fit(
         trace, rho = Trace(**state.facts["trace"]), float(state.facts["rho"])
 
     def save(at: Factors, trace: Trace) -> None:
-        save_state(checkpoint, vars(at), trace, rho=rho)
+        save_if_due(checkpoint, vars(at), trace, rho=rho)
 
     extra: dict[str, Any] = {
         "n_latent": at.V.shape[1],

@@ -22,7 +22,7 @@ from mlfs_dask.blocks.neighbours import Neighbours
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.errors import DataError
 from mlfs_dask.exact import matrix
-from mlfs_dask.exact.fit import ExactFit, FeatureMoments, save_state
+from mlfs_dask.exact.fit import ExactFit, FeatureMoments, save_if_due
 from mlfs_dask.exact.graphs import least_mass_rows
 from mlfs_dask.exact.matrix import ScaledMatrix
 from mlfs_dask.solvers import label_recovery, row_sparse
@@ -287,7 +287,7 @@ class _Loop:
             regression.tighten(change, self.tol)
             if self.coupled and iteration < max_iter:
                 self.B = self._backward()
-            save_state(self.checkpoint, {"Y": self.Y, "B": self.B, **regression.state()}, trace)
+            save_if_due(self.checkpoint, {"Y": self.Y, "B": self.B, **regression.state()}, trace)
         regression.finish(self.B)
         return trace
 

@@ -542,7 +542,7 @@ def run_pass(
         uncached = [statistics[i] for i in missing]
         reading = _uncached_reading(source, uncached, resources)
         states = [_load_state(entry, statistic) for entry, statistic in zip(reading.states, uncached, strict=False)]
-        if any(state is None for state in states):  # damaged, and removed by that
+        if any(state is None for state in states):  # a damaged entry, which loading has removed
             return run_pass(source, statistics, resources, label=label)
         if plan is None or not plan.runs or len(missing) < len(statistics) or not _is_for(plan, reading.source):
             plan = _plan_reading(reading.source, reading.statistics, resources)

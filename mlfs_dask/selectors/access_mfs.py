@@ -24,6 +24,7 @@ from mlfs_dask.blocks.linear import forward_block, laplacian_gram_bytes
 from mlfs_dask.blocks.proximal import row_norms
 from mlfs_dask.errors import DataError, UsageError, parameter
 from mlfs_dask.exact import access_mfs as exact_form
+from mlfs_dask.exact.access_mfs import EPSILON, SETTLED
 from mlfs_dask.exact.fit import ExactFit
 from mlfs_dask.primitives.gram import GRAM_CAP, Gram, NormalProduct, scale_gram
 from mlfs_dask.primitives.label_statistics import LabelKnowledge, Labels
@@ -56,12 +57,6 @@ Array = NDArray[np.float64]
 
 #: Anchors that a row belongs to by default (`benchmarks/anchors.py`).
 ANCHOR_NEIGHBORS = 5
-
-#: ε of D (below Eq. 9).
-EPSILON = 1e-8
-
-#: Relative change of W at which the inner iterations of W and D stop.
-SETTLED = 1e-6
 
 #: Cost of a step of conjugate gradients besides its product, for each feature and label, in multiplications of a dense
 #: matrix product.
@@ -136,9 +131,9 @@ class AccessMFS(IterativeSelector):
     standardise : bool
         Divide every feature by its standard deviation.
     inner_iterations : int
-        Most times that W and the weights D of its rows are found in turn before the labels move on; fewer if W settles.
-        Algorithm 1 asks for as many as it takes; one ends at much the same objective with far fewer readings. D goes
-        on from the last W. Above gram_cap with anchors always 1.
+        Maximum number of alternations between W (Eq. 14) and D (Eq. 9) before F is updated. Fewer are made if W changes
+        by less than 1e-6 of its norm. The paper alternates until convergence; one alternation reaches nearly the same
+        objective with far fewer readings. With anchors above gram_cap it is always 1.
     solver_tol : float, optional
         Error that solves of the exact form may leave; 1e-7 by default, which gives the objective of dense algebra to 8
         digits and its scores to 6.

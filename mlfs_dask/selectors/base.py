@@ -50,7 +50,8 @@ AUTO = "auto"
 #: Significant bits of scores: twelve digits.
 SCORE_BITS = 40
 
-#: One in so many resamples lies below the interval of a feature's ranks, and one above.
+#: A fraction 1 / RANK_TAIL of the resamples lies below the rank interval of a feature, and as many above: it is the
+#: central 90 %.
 RANK_TAIL = 20
 
 
@@ -792,7 +793,7 @@ def never_positive_warnings(
 
 
 def round_scores(scores: NDArray[np.float64], bits: int = SCORE_BITS) -> NDArray[np.float64]:
-    """Scores to so many significant bits, of which the last others depend on where in a block a feature stands.
+    """Scores to `bits` significant bits. Those beyond differ by the order of summation, which depends on the chunks.
 
     Features that are copies of one another then tie, nearly always, whatever the chunks.
 

@@ -399,8 +399,9 @@ def anchor_work(profile: Profile, m: int, width: int | None = None) -> Work:
 def standardised_points(X: Matrix, scaling: Scaling) -> Matrix:
     """Rows of a sample as `scaling` gives them: sparse where fewer than half of the values are not 0, else dense.
 
-    Sparse rows are not centred. In single precision, in which anchors are placed, other values would decide other ties:
-    so the values decide, and not whether they are stored dense or sparse.
+    Sparse rows are not centred. Anchors are placed in single precision, where centring changes the rounding and with it
+    ties. Whether rows are sparse here depends on their values and not on how X is stored, so that dense and sparse X
+    have the same anchors.
     """
     values = np.count_nonzero(X.data if sp.issparse(X) else X)
     if 2 * values < X.shape[0] * X.shape[1]:

@@ -61,9 +61,9 @@ Array = NDArray[np.float64]
 #: Landmarks that a row belongs to by default (`benchmarks/anchors.py`).
 LANDMARK_NEIGHBORS = 5
 
-#: Default α of the form with anchors, as a fraction of that of the exact form. The ratio of their smoothness terms,
-#: ‖(I − W)Y‖² to tr Y'(I − S)Y, is 0.8 to 1.1 for the labels of five real sets, and 0.1 to 0.3 for labels averaged over
-#: near rows, as recovered ones are: 1/3 lies between.
+#: Default α with anchors, relative to that of the exact form. With anchors the smoothness of Y is tr Y'(I − S)Y and
+#: not ‖(I − W)Y‖². The second divided by the first is 0.8 to 1.1 for the given labels of five real sets, and 0.1 to 0.3
+#: for recovered ones; 1/3 lies between.
 ANCHORED_ALPHA = 1 / 3
 
 #: Largest row norm of P, in units of ε, up to which P counts as zero.

@@ -1,8 +1,8 @@
-"""How long a selection will take: a block that is read and fed to the statistics, and a product, times how often.
+"""Estimate of the seconds of a fit.
 
-Everything is measured here and now, so that the answer belongs to this machine, its disk, and what else it does. The
-readings of a plan are rows by the seconds that a row of one block took; what the driver computes between them is
-counted in floating-point operations, whose speed one matrix product tells, or is tried on rows of that block.
+One block is read and fed to every statistic of the plan; the seconds a row are multiplied by the rows and the readings.
+Work of the driver between readings is counted in floating-point operations, whose rate is measured on one matrix
+product, or is tried on rows of that block. All of it is measured on this machine, with its disk and its present load.
 """
 
 from __future__ import annotations
