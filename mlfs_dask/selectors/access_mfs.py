@@ -345,9 +345,11 @@ class AccessMFS(IterativeSelector):
 
     def _update_flops(self, profile: Profile) -> int:
         d, q = profile.d, profile.q
+        m = self._n_anchors(profile, d) if self._uses_anchors(profile.n) else 0
+        settling = 2 * q * (m + 1) ** 3 // 3 if m else 0  # b and U, a system for each label
         if d > self.gram_cap:  # products of the space that W is sought in
-            return 60 * d * q * q + 200 * d * q
-        return 2 * d * d * self._n_anchors(profile, d) + d**3 // 3 + 4 * d * d * q  # R, its factor, and W
+            return settling + 60 * d * q * q + 200 * d * q
+        return settling + 2 * d * d * m + d**3 // 3 + 4 * d * d * q  # R, its factor, and W
 
     def _exact_flops(self, profile: Profile) -> tuple[int, int]:
         every = 4 * profile.n**2 * profile.q * (self.theta > 0)
