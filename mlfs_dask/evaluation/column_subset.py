@@ -117,30 +117,36 @@ class ColumnSubset:
         return ColumnSubset(self._X, rows if self._rows is None else self._rows[rows], self.columns, fill=self._fill)
 
 
-def missing_fill(subset: ColumnSubset, missing: str) -> NDArray[np.float64] | None:
-    """What missing values of these columns are filled with: mean or median of the others, 0 where there are none.
+def missing_fill(train: ColumnSubset, test: ColumnSubset, missing: str) -> NDArray[np.float64] | None:
+    """What missing values of these columns are filled with: mean or median of those of `train`, 0 where it has none.
 
     Parameters
     ----------
-    subset : ColumnSubset
+    train, test : ColumnSubset
+        Of the same columns.
     missing : {"mean", "median"}
 
     Returns
     -------
-    float64 array, shape (columns,), or None where nothing is missing
+    float64 array, shape (columns,), or None where nothing is missing in either
     """
+    (fill, missing_in_train), (_, missing_in_test) = (_means_of_present(subset) for subset in (train, test))
+    if not missing_in_train.any() and not missing_in_test.any():
+        return None
+    if missing == "median":
+        for f in np.flatnonzero((missing_in_train + missing_in_test > 0) & (missing_in_train < len(train))):
+            values = train.column(int(f))
+            fill[f] = np.median(values[~np.isnan(values)])
+    return fill
+
+
+def _means_of_present(subset: ColumnSubset) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Means of the values that are there, and how many are missing, of every column."""
     statistic = MeansOfPresent(subset.columns)
     state = statistic.zero()
     for start, X in subset.blocks():
         statistic.add(state, Block(start, X, sp.csr_array((X.shape[0], 0), dtype=np.int8)))
-    fill, n_missing = statistic.finalize(state)
-    if not n_missing.any():
-        return None
-    if missing == "median":
-        for f in np.flatnonzero((n_missing > 0) & (n_missing < len(subset))):
-            values = subset.column(int(f))
-            fill[f] = np.median(values[~np.isnan(values)])
-    return fill
+    return statistic.finalize(state)
 
 
 def unit_variance_scaling(subset: ColumnSubset, *, centred: bool) -> Scaling:

@@ -187,8 +187,9 @@ class Scorer:
         truth = Y[part.test]
         fill = None
         if self._settings.missing != "error":
-            fill = missing_fill(ColumnSubset(X, part.classifier_rows, max(ks)), self._settings.missing)
-        rows: list[list[Any]] = []
+            train, test = (ColumnSubset(X, rows, max(ks)) for rows in (part.classifier_rows, part.test))
+            fill = missing_fill(train, test, self._settings.missing)
+        found: list[list[Any]] = []
         for k in ks:
             # The columns of the grid's largest k were read; all others are their beginning.
             train, test = (ColumnSubset(X, rows, k, fill=fill) for rows in (part.classifier_rows, part.test))
@@ -197,8 +198,8 @@ class Scorer:
             for name in self._settings.classifiers:
                 scores = self._scores(name, train, test, part.classifier_Y, scaling, seed, plan, resources)
                 metrics = compute_metrics(Predictions(truth, scores), self._settings.metrics)
-                rows += [[name, k, metric, None if np.isnan(v) else v] for metric, v in metrics.items()]
-        return rows
+                found += [[name, k, metric, None if np.isnan(v) else v] for metric, v in metrics.items()]
+        return found
 
     def _scores(
         self,

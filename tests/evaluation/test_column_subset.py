@@ -59,7 +59,7 @@ def test_missing_values_are_filled_in(sparse: bool, monkeypatch: pytest.MonkeyPa
     X[:, 3] = np.nan
     matrix, rows = sp.csr_array(X) if sparse else X, random.permutation(60)[:40]
     for how, function in (("mean", np.nanmean), ("median", np.nanmedian)):
-        fill = missing_fill(ColumnSubset(matrix, rows, 4), how)
+        fill = missing_fill(ColumnSubset(matrix, rows, 4), ColumnSubset(matrix, rows[:0], 4), how)
         assert fill is not None
         expected = np.append(function(X[rows][:, :3], axis=0), 0.0)
         assert fill == pytest.approx(expected, rel=1e-14)
@@ -67,7 +67,18 @@ def test_missing_values_are_filled_in(sparse: bool, monkeypatch: pytest.MonkeyPa
         assert subset.sparse == sparse
         wanted = X[rows[[4, 2, 9]]][:, :3]
         assert np.array_equal(dense(subset), np.where(np.isnan(wanted), fill[:3], wanted))
-    assert missing_fill(ColumnSubset(np.eye(3)), "mean") is None
+    whole = ColumnSubset(np.eye(3))
+    assert missing_fill(whole, whole, "mean") is None
+
+
+@pytest.mark.parametrize(("how", "expected"), [("mean", 3.0), ("median", 2.0)])
+def test_a_value_that_only_a_judged_row_lacks_is_filled_in_as_well(how: str, expected: float) -> None:
+    X = np.array([[1.0, 5.0], [2.0, 5.0], [6.0, 5.0], [np.nan, 5.0]])
+    for matrix in (X, sp.csr_array(X)):
+        train, test = (ColumnSubset(matrix, rows) for rows in (np.arange(3), np.array([3])))
+        fill = missing_fill(train, test, how)
+        assert fill is not None
+        assert fill[0] == expected
 
 
 def test_a_file_holds_the_same_rows_as_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -471,13 +471,14 @@ def test_missing_feature_values_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["mean", "median"])
-@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize(("held", "where"), [(False, "all rows"), (True, "all rows"), (True, "judged rows")])
 def test_missing_features_are_filled_from_the_training_rows(
-    how: str, held: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    how: str, held: bool, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     X, Y = planted()
-    X[np.random.default_rng(1).random(X.shape) < 0.2] = np.nan
     fold_of = np.where(np.arange(N) % 3 == 0, 0, -1)
+    lacks = np.random.default_rng(1).random(X.shape) < 0.2
+    X[lacks & (fold_of[:, np.newaxis] >= (0 if where == "judged rows" else -1))] = np.nan
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         values = (np.nanmean if how == "mean" else np.nanmedian)(X[fold_of < 0], axis=0)
