@@ -18,6 +18,12 @@ from scipy.sparse import csr_array
 
 Matrix: TypeAlias = Any
 """An ndarray or a csr_array; SciPy carries no types that would tell the two apart."""
+#: Largest seed that scikit-learn takes.
+MAX_SEED = 2**32 - 1
+
+#: Largest seed that scikit-learn takes.
+MAX_SEED = 2**32 - 1
+
 Seed: TypeAlias = int | np.random.Generator | np.random.RandomState | None
 """What `random_state` may be; None is the seed 0."""
 

@@ -23,6 +23,7 @@ from mlfs_dask.results import is_url
 from mlfs_dask.selectors import get_method
 from mlfs_dask.selectors.base import AUTO
 from mlfs_dask.selectors.options import Option, selector_options
+from mlfs_dask.typing import MAX_SEED
 
 SPEC_KEYS = ("stores", "methods", "k", "seeds", "evaluation")
 STORE_KEYS = ("path", "name")
@@ -261,8 +262,9 @@ class _SpecReader:
     def _seeds(self, item: Item) -> list[int]:
         seeds = []
         for each in _nonempty_items(item, "seeds"):
-            if not isinstance(each.value, int) or isinstance(each.value, bool) or each.value < 0:
-                raise each.error(f"a seed must be a whole number from 0; got {each.value!r}")
+            whole = isinstance(each.value, int) and not isinstance(each.value, bool)
+            if not whole or not 0 <= each.value <= MAX_SEED:
+                raise each.error(f"a seed must be a whole number from 0 to {MAX_SEED}; got {each.value!r}")
             seeds.append(each.value)
         _refuse_duplicates(item, seeds, "seeds are", "give each once")
         return seeds

@@ -15,6 +15,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.array_files import drop_pages, is_mapped
 from mlfs_dask.blocks.missing import fill_block
+from mlfs_dask.errors import DataError, number_of
 from mlfs_dask.primitives.missing import MeansOfPresent
 from mlfs_dask.primitives.scaling import Scaling
 from mlfs_dask.typing import Block, Matrix
@@ -157,8 +158,14 @@ def unit_variance_scaling(subset: ColumnSubset, *, centred: bool) -> Scaling:
     from sklearn.preprocessing import StandardScaler
 
     scaler = StandardScaler(with_mean=not subset.sparse)
-    for _, X in subset.blocks():
-        scaler.partial_fit(X.astype(np.float64))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for _, X in subset.blocks():
+            scaler.partial_fit(X.astype(np.float64))
+    if not np.isfinite(scaler.scale_).all():
+        raise DataError(
+            f"the variance of {number_of(int((~np.isfinite(scaler.scale_)).sum()), 'feature')} is no number",
+            cure="values above 1e150 have to be scaled",
+        )
     centre = scaler.mean_ if centred else np.zeros(subset.columns)
     return Scaling(centre, 1 / scaler.scale_)
 

@@ -14,6 +14,9 @@ from mlfs_dask.feature_counts import parse_feature_count
 
 _FORMS = "numbers (20), shares (10%, 0.1, 1/6) and ranges FIRST:LAST:STEP of them (10%:90%:10%), between commas"
 
+#: Most values of a range.
+MAX_POINTS = 100_000
+
 
 class GridPoint(NamedTuple):
     """One number of features.
@@ -103,7 +106,13 @@ def _values(item: str, text: str) -> list[tuple[Fraction, bool]]:
     (first, is_share), (last, _), (step, _) = ends
     if first > last:
         raise UsageError(f"{parameter('k_grid')} {text}: the range {item} is empty; its first value is above its last.")
-    return [(first + i * step, is_share) for i in range(int((last - first) / step) + 1)]
+    count = int((last - first) / step) + 1
+    if count > MAX_POINTS:
+        raise UsageError(
+            f"{parameter('k_grid')} {text}: the range {item} has {count:,} values; give a step that makes at most "
+            f"{MAX_POINTS:,}."
+        )
+    return [(first + i * step, is_share) for i in range(count)]
 
 
 def _value(part: str, text: str) -> tuple[Fraction, bool]:

@@ -14,7 +14,8 @@ from mlfs_dask.errors import UsageError, closest, parameter
 from mlfs_dask.evaluation.grids import check_grid
 from mlfs_dask.evaluation.metrics import DEFAULT_METRICS, get_metric
 from mlfs_dask.evaluation.simulation import check_simulation
-from mlfs_dask.evaluation.splits import KINDS, check_counts
+from mlfs_dask.evaluation.splits import KINDS, check_counts, repeat_seed
+from mlfs_dask.typing import MAX_SEED
 
 CLASSIFIERS = ("mlknn", "logistic", "sgd")
 
@@ -103,6 +104,10 @@ class Settings:
         if self.seed < 0:
             raise UsageError(f"{parameter('seed')} must not be negative; got {self.seed}.")
         check_counts(self.folds, self.repeats, self.test_size)
+        if repeat_seed(self.seed, self.repeats - 1) > MAX_SEED:
+            raise UsageError(
+                f"{parameter('seed')} must be at most {MAX_SEED}, that of the last repeat included; got {self.seed}."
+            )
         if self.k_grid is not None:
             check_grid(self.k_grid)
         check_simulation(self.missing_labels, self.labelled_rows)

@@ -134,7 +134,10 @@ def _scikit_pairs(
         splitter = (KFold if groups is None else GroupKFold)(folds, shuffle=True, random_state=random)
     else:
         splitter = (ShuffleSplit if groups is None else GroupShuffleSplit)(1, test_size=test_size, random_state=random)
-    return list(splitter.split(np.empty((n, 0)), None, groups))
+    try:
+        return list(splitter.split(np.empty((n, 0)), None, groups))
+    except ValueError as error:  # a hold-out that leaves a part without rows
+        raise UsageError(f"{parameter('test_size')} {test_size:g} of {n:,} rows cannot be: {error}") from error
 
 
 def _given(fold_of: NDArray[np.integer]) -> Iterator[Split]:
@@ -224,9 +227,9 @@ def read_split(path: str, n: int) -> NDArray[np.int64]:
     fold_of = np.empty(n, np.int64)
     for number, line in enumerate(_lines(path, n)):
         word = line.lower()
-        if word not in words and not word.isdecimal():
+        if word not in words and not (word.isdecimal() and int(word) < n):
             raise DataError(
-                "expected train, test or the number of a fold",
+                f"expected train, test or the number of a fold, below {n}",
                 file=path,
                 line=number + 1,
                 value=line,

@@ -312,15 +312,14 @@ def replicate_groups(
     """
     profile = profile_of(source)
 
-    def groups(n: int) -> list[Resampled]:
-        return [Resampled(statistic, resampling, profile, *run) for run in split_evenly(len(resampling), n)]
-
     def fits(n: int) -> bool:
+        longest = Resampled(statistic, resampling, profile, 0, -(-len(resampling) // n))
         try:
-            plan_statistics(source, groups(n)[:1], resources)
+            plan_statistics(source, [longest], resources)
         except DoesNotFitError:
             return False
         return True
 
     # Where even one replicate does not fit, the plan of its reading says so.
-    return groups(1 + bisect.bisect_left(range(1, len(resampling)), True, key=fits))
+    n = 1 + bisect.bisect_left(range(1, len(resampling)), True, key=fits)
+    return [Resampled(statistic, resampling, profile, *run) for run in split_evenly(len(resampling), n)]

@@ -336,6 +336,7 @@ class AccessMFS(IterativeSelector):
             arrays=arrays
             if has_gram
             else [a._replace(first=sketch.name) if a.first == "anchors" and not a.last else a for a in arrays],
+            compiled=m > 0,  # labels of the sample are predicted here
             loads_sklearn=m > 0,
             notes=(
                 f"{m} anchors; fits took {low} to {high} iterations of one reading; at most {self.max_iter}",

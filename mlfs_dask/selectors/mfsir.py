@@ -296,6 +296,8 @@ class MFSIR(IterativeSelector):
                 "sample": sample.result_bytes + 3 * len(sample.chosen) * point_bytes(profile),
             },
             arrays=arrays,
+            # For the bandwidth of the heat kernel neighbours are searched among the sample.
+            compiled=m > 0 and compiles_search(len(sample.chosen) ** 2, sparse=profile.sparse),
             loads_sklearn=m > 0,
             notes=(
                 f"{m} anchors; fits took {low} to {high} iterations of one reading; at most {self.max_iter}",

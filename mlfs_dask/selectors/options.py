@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from mlfs_dask.errors import UsageError, parameter
-from mlfs_dask.typing import Seed
+from mlfs_dask.typing import MAX_SEED, Seed
 
 #: Values of `random_state` that have no form in text.
 GENERATORS = (np.random.Generator, np.random.RandomState)
@@ -168,6 +168,8 @@ def check_parameters(
             lowest = minimums.get(name, 1)
             if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < lowest:
                 raise UsageError(f"{parameter(name)} must be a whole number of at least {lowest}; got {value!r}")
+            if name == "random_state" and value > MAX_SEED:
+                raise UsageError(f"{parameter(name)} must be at most {MAX_SEED}; got {value!r}")
         elif option.types == (float,):
             sign = "positive" if name in positive else "non-negative"
             if not is_number(value) or value < 0 or (value == 0 and name in positive):

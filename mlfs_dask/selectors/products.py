@@ -38,6 +38,7 @@ class ProductsSelector(ResamplingSelector):
         statistics = self._statistics(profile_of(source))
         if len(resampling) == 1:
             return [Reading("products", tuple(statistics))]
+        self._require_scores(profile_of(source).d, resources)
         groups = replicate_groups(StatisticGroup(statistics), resampling, source, resources)
         if len(groups) == 1:
             return [Reading("products", tuple(groups))]

@@ -14,8 +14,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.errors import DataError, UsageError, parameter
+from mlfs_dask.errors import DataError, DoesNotFitError, UsageError, parameter
 from mlfs_dask.primitives.resampling import NOT_RESAMPLED, Resampling, draw_pool, label_sample
+from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import AUTO, BaseSelector
 from mlfs_dask.selectors.costs import PassRunner, Reading
 from mlfs_dask.selectors.options import check_parameters
@@ -83,6 +84,23 @@ class ResamplingSelector(BaseSelector):
     def _planned_resampling(self) -> Resampling:
         """The replicates of a fit, without the labels that shuffles draw from."""
         return Resampling(self._shuffles, self.resamples, self._seed) if self.resamples_rows else NOT_RESAMPLED
+
+    def _require_scores(self, d: int, resources: Resources) -> None:
+        """Refuse replicates whose scores this process cannot hold, before readings of them are planned.
+
+        Raises
+        ------
+        DoesNotFitError
+        """
+        planned = self._planned_resampling()
+        projected = 8 * d * (3 * planned.shuffles + 2 * planned.resamples)
+        if projected > resources.driver_limit:
+            raise DoesNotFitError(
+                f"scores of {planned.shuffles:,} shuffles and {planned.resamples:,} resamples of {d:,} features",
+                projected=projected,
+                available=resources.driver_limit,
+                cure=f"give a larger {parameter('fdr')}, or fewer {parameter('resamples')}",
+            )
 
     def _label_readings(self, profile: Profile) -> list[Reading]:
         """The reading of the labels that shuffles draw from, if there are any."""

@@ -192,7 +192,7 @@ WRONG = [
     ("methods: elc\nk: 5\n", 1, "the plan has no 'stores'"),
     (BASE + "seed: 3\n", 4, "the plan has no key 'seed'\n  cure: did you mean 'seeds'?"),
     (BASE + "zzzzzz: 3\n", 4, "cure: known: stores, methods, k, seeds, evaluation"),
-    (BASE + "seeds: [-1]\n", 4, "a seed must be a whole number from 0; got -1"),
+    (BASE + "seeds: [-1]\n", 4, "a seed must be a whole number from 0 to 4294967295; got -1"),
     (BASE + "seeds: 2020-01-01\n", 4, "is read as date; put it in quotes"),
     ("stores: []\nmethods: elc\nk: 5\n", 1, "stores is empty"),
     ("stores: 5\nmethods: elc\nk: 5\n", 1, "a store must be a mapping"),

@@ -10,6 +10,7 @@ import pytest
 from scipy import sparse as sp
 from sklearn.preprocessing import StandardScaler
 
+from mlfs_dask.errors import DataError
 from mlfs_dask.evaluation.column_file import new_column_file
 from mlfs_dask.evaluation.column_subset import ColumnSubset, mean_centring, missing_fill, unit_variance_scaling
 
@@ -93,3 +94,9 @@ def test_a_file_holds_the_same_rows_as_memory(tmp_path: Path, monkeypatch: pytes
         assert np.array_equal(scaling(memory).centre, scaling(file).centre)
         assert np.array_equal(scaling(memory).factor, scaling(file).factor)
     assert np.array_equal(dense(memory), dense(file))
+
+
+def test_a_variance_that_is_no_number_is_refused() -> None:
+    X = np.array([[1.0, 1e200], [2.0, 0.0], [3.0, 1.0]])
+    with pytest.raises(DataError, match="variance of 1 feature is no number\n  cure: values above 1e150 have to be"):
+        unit_variance_scaling(ColumnSubset(X), centred=True)

@@ -47,6 +47,7 @@ def test_shares_are_kept_and_large_numbers_told() -> None:
         ("1:5", "no range FIRST:LAST:STEP"),
         ("1:50%:5", "no range FIRST:LAST:STEP"),
         ("9:5:1", "empty"),
+        ("1:1000000000:1", "the range 1:1000000000:1 has 1,000,000,000 values; give a step that makes at most 100,000"),
         ("1:5:0", "not between"),
         ("1/0", "is neither a count"),
         ("50,60", "above the 20 features"),

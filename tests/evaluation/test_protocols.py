@@ -52,6 +52,8 @@ def test_options_take_the_place_of_the_protocols() -> None:
         ({"smoothing": 0.0}, "smoothing must be above 0"),
         ({"C": -1.0}, "^C must be above 0"),
         ({"seed": -1}, "seed must not be negative"),
+        ({"seed": 2**32}, "seed must be at most 4294967295"),
+        ({"seed": 2**32 - 1, "repeats": 2}, "that of the last repeat included"),
         ({"missing_labels": 1.0}, "missing_labels"),
     ],
 )

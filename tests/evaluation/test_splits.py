@@ -93,6 +93,7 @@ def test_stratification_takes_unknown_labels_for_absent() -> None:
         ("kfold", {"folds": 11}, "folds must be from 2 to the 10 rows or groups there are; got 11"),
         ("kfold", {"folds": 3, "groups": np.zeros(10, int)}, "to the 1 rows or groups"),
         ("holdout", {"test_size": 1.0}, "between 0 and 1"),
+        ("holdout", {"test_size": 0.999}, "test_size 0.999 of 10 rows cannot be"),
         ("kfold", {"repeats": 0}, "repeats must"),
         ("stratified", {"groups": np.arange(10)}, "not with stratified"),
         ("given", {}, "give fold_of"),
@@ -113,6 +114,9 @@ def test_a_split_is_read_from_a_file(tmp_path: Path) -> None:
         read_split(str(file), 5)
     file.write_text("train\nmaybe\n")
     with pytest.raises(DataError, match="line 2, value 'maybe': expected train, test"):
+        read_split(str(file), 2)
+    file.write_text("train\n99999999999999999999999\n")
+    with pytest.raises(DataError, match=r"line 2, value '9+': expected train, test or the number of a fold, below 2"):
         read_split(str(file), 2)
     file.write_text("train\ntrain\n")
     with pytest.raises(DataError, match="no row is judged"):

@@ -507,6 +507,15 @@ def test_an_exact_graph_beyond_memory_is_refused(method):
     assert get_method(method)(5, graph="anchors").plan(larger(profile_of(sparse=False), 10**7), resources).passes > 2
 
 
+def test_what_the_driver_of_a_cluster_compiles_is_in_its_plan():
+    """access-mfs predicts labels of the sample there, mfsir searches it where it is sparse and large."""
+    resources = Resources(2, 1, 2**30, 2**33, client=object())
+    dense, sparse = (larger(profile_of(sparse=sparse), 10**6) for sparse in (False, True))
+    for method, profile, compiled in (("access-mfs", dense, True), ("mfsir", dense, False), ("mfsir", sparse, True)):
+        assert get_method(method)(5, graph="anchors").cost(profile, resources).compiled == compiled
+    assert not get_method("access-mfs")(5, graph="anchors", theta=0.0).cost(dense, resources).compiled
+
+
 @pytest.mark.parametrize(
     ("method", "published"),
     [("mfsir", {"step": "fixed"}), ("access-mfs", {"variant": "published_code"}), ("smfs", {"consistency": "none"})],

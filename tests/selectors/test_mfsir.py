@@ -92,6 +92,7 @@ def test_unknown_labels_are_refused_wherever_they_are_found(graph):
         ({"gram_cap": -1}, "gram_cap must be a whole number of at least 0; got -1"),
         ({"max_iter": 0}, "max_iter must be a whole number of at least 1; got 0"),
         ({"random_state": -1}, "random_state must be a whole number of at least 0; got -1"),
+        ({"random_state": 2**32}, "random_state must be at most 4294967295; got 4294967296"),
     ],
 )
 def test_impossible_parameters_are_refused(parameters, message):

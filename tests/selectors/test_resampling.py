@@ -11,7 +11,7 @@ from scipy import sparse as sp
 from sklearn.base import clone
 
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.primitives import resampling as replicates
 from mlfs_dask.primitives.row_sources import ArrayRows
 from mlfs_dask.runtime import Resources
@@ -120,6 +120,24 @@ def test_the_false_discovery_rate_holds_with_labels_from_a_pool(monkeypatch):
         else:
             false.append(True)
     assert np.mean(false) <= 0.1 + 2.5 * 0.027
+
+
+def test_a_rate_that_needs_more_shuffles_than_memory_holds_is_refused(monkeypatch):
+    X, Y = problem()
+    made = []
+    begin = replicates.Resampled.__init__
+
+    def counted(self, *arguments):
+        made.append(self)
+        begin(self, *arguments)
+
+    monkeypatch.setattr(replicates.Resampled, "__init__", counted)
+    for fdr in (1e-9, 1e-5):
+        with pytest.raises(DoesNotFitError) as refused:
+            ELC("auto", fdr=fdr).plan(ArrayRows(X, sp.csr_array(Y)), Resources(1, 1, 2**30, 2**24))
+        assert refused.value.projected > refused.value.available
+        assert "give a larger fdr" in refused.value.cure
+    assert len(made) < 100
 
 
 def test_no_discovery_is_an_error_with_a_cure():
