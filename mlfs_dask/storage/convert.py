@@ -283,10 +283,11 @@ def convert_reader(
     options.check()
     started = time.monotonic()
     destination = Destination.of(store, storage_options)
-    if resume and not force and extension is None and not destination.wip.exists():
-        done = _converted_already(store, sources, command, storage_options)
+    destination.remove_trash()
+    if resume and not force and not destination.wip.exists():
+        done = _done_already(store, sources, command, storage_options, append=extension is not None)
         if done is not None:
-            logger.info("%s is complete already; nothing was converted", redact(str(store)))
+            logger.info("%s is complete already; nothing was read again", redact(str(store)))
             return Conversion(str(store), done, (), time.monotonic() - started, 0, 0, 0)
     destination.check_free(force=force or extension is not None, resume=resume)
     workers = workers or runtime.available_cores()
@@ -326,26 +327,44 @@ def convert_reader(
     )
 
 
-def _converted_already(
-    store: str | Path, sources: Sequence[Source], command: str, storage_options: Mapping[str, Any] | None
+def _done_already(
+    store: str | Path,
+    sources: Sequence[Source],
+    command: str,
+    storage_options: Mapping[str, Any] | None,
+    *,
+    append: bool,
 ) -> StoreSchema | None:
-    """The store that this command has made from these sources; None where there is none."""
+    """The store that this command has made from these sources, or appended their rows to last; None if it has not.
+
+    Local sources are read for their SHA-256 if all else agrees.
+
+    Raises
+    ------
+    UsageError
+        All else agrees, and the content of a source that was appended is not known, because it lies at a URL.
+    """
     try:
         schema, _ = read_schema(open_objects(store, storage_options))
     except MlfsError:
         return None
+    words, recorded, theirs = _words(redact(command)), schema.sources, _words(schema.command)
+    if append:
+        words, recorded, theirs = ["&&", *words], recorded[-len(sources) :], theirs[-len(words) - 1 :]
+    facts = [(source["path"], source["bytes"]) for source in recorded]
+    if not sources or words != theirs or facts != [(redact(source.path), source.bytes) for source in sources]:
+        return None
+    hashes = [source["sha256"] for source in recorded]
+    if append and None in hashes:
+        raise UsageError(
+            f"the last rows of {store} are of the same command and of sources with the same names and sizes, and what "
+            "lies at a URL is not compared any further\n  cure: leave --resume out to append them again"
+        )
+    return schema if None not in hashes and hashes == [sha256(source) for source in sources] else None
 
-    def asked(text: str) -> list[str]:
-        return [word for word in text.split() if word != "--resume"]
 
-    made = dt.datetime.fromisoformat(schema.created).timestamp()
-    same = (
-        asked(schema.command) == asked(redact(command))
-        and [(source["path"], source["bytes"]) for source in schema.sources]
-        == [(redact(source.path), source.bytes) for source in sources]
-        and all(source.modified.isdecimal() and int(source.modified) / 1e9 < made for source in sources)
-    )
-    return schema if same and sources else None
+def _words(command: str) -> list[str]:
+    return [word for word in command.split() if word != "--resume"]
 
 
 def _label_files(options: Options) -> list[str]:

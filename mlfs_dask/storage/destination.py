@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import glob
 import hashlib
 import json
 import logging
@@ -174,6 +175,10 @@ class Destination:
             old.rename(self.final)
         remove(self.wip)
 
+    def remove_trash(self) -> None:
+        """Delete what a killed process has left of a working directory that it was removing."""
+        remove_trash(self.wip)
+
     def _differences(self, job: dict[str, Any], sources: Sequence[Source]) -> list[str]:
         try:
             before = json.loads((self.wip / "job.json").read_bytes())
@@ -296,9 +301,16 @@ def _exchange(built: Path, final: Path) -> bool:
 
 def remove(folder: Path) -> None:
     """Delete a folder; renamed first, so that half of it is never met under its name."""
+    remove_trash(folder)
     trash = folder.with_name(f"{folder.name}.trash-{os.getpid()}")
     with contextlib.suppress(FileNotFoundError):
         folder.rename(trash)
+        shutil.rmtree(trash, ignore_errors=True)
+
+
+def remove_trash(folder: Path) -> None:
+    """Delete what a process that was killed while it removed the folder has left of it."""
+    for trash in folder.parent.glob(f"{glob.escape(folder.name)}.trash-*"):
         shutil.rmtree(trash, ignore_errors=True)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import anndata
+import fsspec
 import numpy as np
 import pytest
 from scipy import sparse as sp
@@ -288,6 +289,44 @@ def test_a_killed_append_leaves_a_whole_store_and_is_resumed_once(tmp_path, func
     assert open_dataset(store).schema.n == 6
     assert verify(store).intact
     assert not list(tmp_path.glob(".*"))
+
+
+TRASH = """
+import os, shutil, signal
+from mlfs_dask.storage import destination
+from mlfs_dask.storage.append import append
+from mlfs_dask.storage.readers.base import LabelSpec
+
+destination.shutil.rmtree = lambda *arguments, **keywords: os.kill(os.getpid(), signal.SIGKILL)
+append("a.zarr", "first.csv", labels=LabelSpec(count=2))
+"""
+
+
+def test_an_append_that_is_done_is_not_resumed(tmp_path, monkeypatch):
+    """Not by the command that did it, and not after a kill in its very last step."""
+    monkeypatch.chdir(tmp_path)
+    csv_store(tmp_path)
+    assert subprocess.run([sys.executable, "-c", TRASH], check=False).returncode == -signal.SIGKILL
+    assert len(list(tmp_path.glob(".*.trash-*"))) == 1
+    for _ in range(2):
+        append("a.zarr", "first.csv", labels=LabelSpec(count=2), resume=True)
+        assert open_dataset("a.zarr").schema.n == 6
+        assert not list(tmp_path.glob(".*"))
+    Path("first.csv").write_text(ROWS.replace("1,red", "2,red"))  # as many bytes
+    append("a.zarr", "first.csv", labels=LabelSpec(count=2), resume=True)
+    assert open_dataset("a.zarr").schema.n == 9
+    append("a.zarr", "first.csv", labels=LabelSpec(count=2))
+    assert open_dataset("a.zarr").schema.n == 12
+
+
+def test_sources_at_a_url_are_not_appended_twice_by_resume(tmp_path):
+    store, url = csv_store(tmp_path), "memory://append-again/first.csv"
+    with fsspec.open(url, "w") as file:
+        file.write(ROWS)
+    append(store, url, labels=LabelSpec(count=2), resume=True)
+    with pytest.raises(UsageError, match="what lies at a URL is not compared any further\n  cure: leave --resume out"):
+        append(store, url, labels=LabelSpec(count=2), resume=True)
+    assert open_dataset(store).schema.n == 6
 
 
 @pytest.mark.parametrize(("first", "unknown"), [("1,1\n2,0\n", 0), ("1,1\n2,0\n3,-1\n", 3), ("1,1\n2,-1\n", 0)])

@@ -870,6 +870,7 @@ def test_what_is_converted_already_is_left_alone(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="exists"):
             convert(source, store, **{**how, "resume": True, **changed})
     source.write_text("f,g,y\n1,2,0\n3,4,0\n")  # as many bytes
+    os.utime(source, (1e9, 1e9))  # as `cp -p` and `rsync -t` do it
     with pytest.raises(UsageError, match="exists"):
         convert(source, store, **how, resume=True)
     assert (store / "zarr.json").stat().st_mtime_ns == mark
