@@ -599,6 +599,13 @@ class _Run:
                 # On its way to the disk while the next ones are made; `publish` waits for all.
                 aside.submit(sync_file, self.wip / "store" / record.key)
                 runtime.emit("convert", stage="write", parts_done=len(records), parts=len(arguments))
+        except DataError as error:
+            if not isinstance(error.column, int):
+                raise
+            name = inferred.names.features[error.column]
+            raise DataError(
+                error.problem, file=self.reader.path, column=name, value=error.value, cure=error.cure
+            ) from error
         finally:
             _close_staged(self.stage_directory)
         return records

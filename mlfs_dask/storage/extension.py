@@ -25,7 +25,7 @@ from mlfs_dask.storage.readers.base import BOOLEAN_SPELLINGS, Batch, Header, Par
 from mlfs_dask.storage.readers.concat import ConcatReader, FindsCategories, check_categories, check_names
 from mlfs_dask.storage.schema import KINDS, Partitions, StoreSchema
 from mlfs_dask.storage.spool import SpooledRows
-from mlfs_dask.storage.statistics import Statistics
+from mlfs_dask.storage.statistics import Statistics, limits_of
 from mlfs_dask.storage.store_reader import ArrayLayout, MatrixLayout, StoreLocation, read_entries
 from mlfs_dask.storage.writer import array_specs
 from mlfs_dask.storage.zarr_format import ArraySpec
@@ -167,34 +167,29 @@ class StoreExtension:
         ------
         DataError
         """
-        schema = self.schema
-        dtype_of_store = np.dtype(schema.dtype)
-        if dtype_of_store.kind == "f":
-            if dtype_of_store.itemsize < 8 and not new.fits_float32 and dtype != schema.dtype:
-                raise DataError(
-                    f"values lose digits as {dtype_of_store.name}, the type of the store",
-                    file=path,
-                    cure=f"pass --dtype {dtype_of_store.name} to have them rounded, or {_ANEW}",
-                )
-            return
-        limits = np.iinfo(dtype_of_store)
-        low, high = new.ranges()
-        faults = (
-            (new.missing > 0, "a value is missing", np.full(len(low), np.nan)),
-            (~new.integers, "a value is no whole number", np.full(len(low), np.nan)),
-            (low < limits.min, f"a value is below {limits.min}", low),
-            (high > limits.max, f"a value is above {limits.max}", high),
-        )
-        for wrong, problem, value in faults:
-            if wrong.any():
-                feature = int(np.flatnonzero(wrong)[0])
-                raise DataError(
-                    f"{problem}, and {dtype_of_store.name}, the type of the store, cannot hold it",
-                    file=path,
-                    column=str(self.dataset.feature_names[feature]),
-                    value=None if np.isnan(value[feature]) else f"{value[feature]:g}",
-                    cure=_ANEW,
-                )
+        dtype_of_store = self.schema.dtype
+        not_held = new.first_not_held(dtype_of_store)
+        if not_held is not None:
+            lowest, highest = limits_of(dtype_of_store)
+            problem = {
+                "missing": "a value is missing",
+                "fraction": "a value is no whole number",
+                "below": f"a value is below {lowest:g}",
+                "above": f"a value is above {highest:g}",
+            }[not_held.fault]
+            raise DataError(
+                f"{problem}, and {dtype_of_store}, the type of the store, cannot hold it",
+                file=path,
+                column=str(self.dataset.feature_names[not_held.feature]),
+                value=None if not_held.value is None else f"{not_held.value:g}",
+                cure=_ANEW,
+            )
+        if dtype_of_store == "float32" and not new.fits_float32 and dtype != dtype_of_store:
+            raise DataError(
+                f"values lose digits as {dtype_of_store}, the type of the store",
+                file=path,
+                cure=f"pass --dtype {dtype_of_store} to have them rounded, or {_ANEW}",
+            )
 
     def statistics(self) -> Statistics:
         """What a conversion of the old rows had counted, as far as the store records it.

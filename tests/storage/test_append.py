@@ -187,6 +187,12 @@ def test_digits_are_lost_only_where_the_type_is_named(tmp_path):
         append(store, tmp_path / "more.csv", labels=LabelSpec(count=2), dtype="float64")
     append(store, tmp_path / "more.csv", labels=LabelSpec(count=2), dtype="float32")
     assert rows_of(store)[0].ravel().tolist() == [0.5, 1.25, np.float32(0.1)]
+    (tmp_path / "more.csv").write_text("a,l0,l1\n1e300,1,0\n")
+    for dtype in (None, "float32"):
+        with pytest.raises(
+            DataError, match=r"column 'a', value '1e\+300': a value is above 3\.40282e\+38, and float32"
+        ):
+            append(store, tmp_path / "more.csv", labels=LabelSpec(count=2), dtype=dtype)
 
 
 def test_a_row_wider_than_the_store_is_refused(tmp_path):
