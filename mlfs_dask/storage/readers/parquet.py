@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, ClassVar, cast
@@ -26,7 +25,7 @@ from numpy.typing import NDArray
 from mlfs_dask.errors import DataError
 from mlfs_dask.json_text import parse_json
 from mlfs_dask.redaction import redact
-from mlfs_dask.storage.limits import require_arrow
+from mlfs_dask.storage.limits import filled_temporary_file, require_arrow
 from mlfs_dask.storage.readers.base import (
     BOOLEAN_SPELLINGS,
     Batch,
@@ -205,7 +204,7 @@ class ParquetReader:
         for group in groups:
             start = self._group_starts[group]
             n = self._group_starts[group + 1] - start
-            with tempfile.TemporaryFile(prefix="mlfs-parquet-") as spool:
+            with filled_temporary_file("mlfs-parquet-", 8 * n * width) as spool:
                 place = 0
                 for some in _runs(file.bytes_needed(group, self._columns), allowed):
                     columns = self._columns[place : place + some]
@@ -221,7 +220,8 @@ class ParquetReader:
                             spool.write(values[:, column].tobytes())
                         at += batch.num_rows
                     place += some
-                flat = FileArray(cast(BinaryIO, spool), 0, np.dtype(np.float64), n * width, file=self.path)
+            with spool:
+                flat = FileArray(spool, 0, np.dtype(np.float64), n * width, file=self.path)
                 rows = fortran_rows(flat, (n, width))
                 local = max(row - start, 0)
                 while local < n:
