@@ -390,6 +390,15 @@ def test_escapes_in_values(write: Any) -> None:
     assert table.X[:, 0].tolist() == [0, 0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("declared", ["'?',a", "?,a", "'?','long one',a"])
+@pytest.mark.parametrize("rows", ["{},1\n", "{{0 {}}}\n"])
+def test_a_question_mark_is_a_value_in_quotes_alone(write: Any, declared: str, rows: str) -> None:
+    text = "".join(rows.format(value) for value in ("?", "'?'", '"?"', "a"))
+    table = read(write(f"@relation r\n@attribute t {{{declared}}}\n@attribute y {{0,1}}\n@data\n{text}"))
+    last = len(declared.split(",")) - 1
+    np.testing.assert_array_equal(table.X[:, 0], [NAN, 0, 0, last])
+
+
 def test_escaped_value_that_looks_like_another(write: Any) -> None:
     table = read(write(arff([r"k {'a\\b', 'ab'}", "y {0,1}"], [r"'a\b',0", r"'a\\b',0"])))
     assert table.header.categories == {0: ("a\\b", "ab")}
