@@ -31,6 +31,7 @@ from mlfs_dask.errors import DISK_FULL, DataError, MlfsError, UsageError
 from mlfs_dask.storage.access import answer, file_system
 from mlfs_dask.storage.limits import full_disk
 from mlfs_dask.storage.object_store import is_url, local_path, require_writable
+from mlfs_dask.storage.readers.csv import MISSING_TEXTS
 from mlfs_dask.typing import Matrix
 
 Blocks = Iterable[tuple[Matrix, csr_array]]
@@ -101,7 +102,7 @@ def export_rows(
     UsageError
         An unknown suffix, an existing file without `force`, pyarrow missing.
     DataError
-        What the format cannot hold (an unknown label in svmlight, a name given twice).
+        What the format cannot hold (an unknown label in svmlight, a name given twice, a category `NA` in CSV).
     MlfsError
         If the place cannot be written; nothing is left behind.
     """
@@ -536,6 +537,15 @@ def _write_csv(table: _Table, file: Path) -> None:
     from pyarrow import csv as arrow_csv
 
     _distinct_names(table, "CSV")
+    for feature, texts in table.categories.items():
+        missing = [text for text in texts if text in MISSING_TEXTS]
+        if missing:
+            raise DataError(
+                "this text of a category stands for a missing value in CSV",
+                column=table.feature_names[feature],
+                value=missing[0],
+                cure="write .npz, .parquet or .arff instead",
+            )
     first, blocks = _peek(table.blocks)
     # A float32 is written with the digits of the float64 that it is read as.
     dtype = first.dtype if first.dtype.kind in "iu" else np.dtype(np.float64)

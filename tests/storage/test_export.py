@@ -142,6 +142,28 @@ def test_anndata_opens_an_h5ad(tmp_path: Path, sparse: bool) -> None:
     assert tuple(found.uns["mlfs"]["label_names"]) == LABELS
 
 
+@pytest.mark.parametrize("suffix", [suffix for suffix in SUFFIXES if ".svm" not in suffix])
+def test_unusual_names_come_back(tmp_path: Path, suffix: str) -> None:
+    X, Y = RNG.normal(size=(4, 2)), labels(unknown=False)[:4, :1]
+    for features, label in ((("3", "7"), "11"), ((" a", "b "), " ")):
+        how = {"feature_names": features, "label_names": (label,), "n": 4, "force": True}
+        export_rows(blocks(X, Y, sparse=False), tmp_path / f"t{suffix}", **how)
+        header = reader_of(tmp_path / f"t{suffix}", (label,)).header
+        assert (header.feature_names, header.label_names) == (features, (label,))
+
+
+@pytest.mark.parametrize("text", ["", "NA", "?"])
+def test_csv_has_no_text_for_a_category_that_means_missing(tmp_path: Path, text: str) -> None:
+    how = {"feature_names": ("kind",), "label_names": ("y",), "categories": {0: ("a", "b", text)}, "n": 3}
+    X, Y = np.array([[0.0], [1.0], [2.0]]), np.ones((3, 1), np.int8)
+    with pytest.raises(DataError, match="this text of a category stands for a missing value in CSV") as caught:
+        export_rows(blocks(X, Y, sparse=False), tmp_path / "t.csv", **how)
+    assert (caught.value.column, caught.value.value) == ("kind", text)
+    assert not list(tmp_path.iterdir())
+    export_rows(blocks(X, Y, sparse=False), tmp_path / "t.arff", **how)
+    np.testing.assert_array_equal(read(tmp_path / "t.arff")[0], X)
+
+
 def test_pandas_opens_csv(tmp_path: Path) -> None:
     X, Y = table("float32", missing=True), labels(unknown=True)
     export_rows(blocks(X, Y, sparse=False), tmp_path / "t.csv.gz", **NAMES, n=N)
