@@ -31,6 +31,7 @@ from mlfs_dask.storage.limits import require_arrow
 from mlfs_dask.storage.readers.base import Batch, Header, Part, ReadOptions, sort_categories
 from mlfs_dask.storage.readers.compressed_io import SourceFile, format_suffix, open_source
 from mlfs_dask.storage.readers.label_columns import (
+    TRUTH,
     bad_label,
     find_column,
     is_nameless,
@@ -61,11 +62,6 @@ _GROUPED = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
 _READ_AS_NUMBER = re.compile(r"\s*[+\-−]?\d+([.,]\d+)?\s*%?\s*")
 _FEW, _STRAY = 50, 0.1
 """A column of at least so many different values, of which at most this share are texts, holds no categories."""
-_TRUTH = {
-    text: value
-    for value, texts in ((1.0, ("1", "true", "yes", "t", "y")), (0.0, ("0", "false", "no", "f", "n")))
-    for text in texts
-} | {"-1": -1.0}
 _NOTHING = "nothing"
 _BOM = b"\xef\xbb\xbf"
 _DEFAULTS = ReadOptions()
@@ -347,7 +343,7 @@ class CsvReader:
                 if column not in self._texts:
                     continue
                 texts = batch.column(position[column])
-                truth = {t: _TRUTH.get(t.strip().lower(), 0.5) for t in texts.dictionary.to_pylist()}
+                truth = {t: TRUTH.get(t.strip().lower(), 0.5) for t in texts.dictionary.to_pylist()}
                 rows[:, place] = self._looked_up(texts, truth, column)
                 wrong = np.flatnonzero(rows[:, place] == 0.5)
                 if wrong.size:
@@ -593,7 +589,7 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
             value=delimiter.join(first)[:60],
             cure="remove the lines of comments, for example with grep -v '^#'",
         )
-    told = _TRUTH.get(options.keys.get("header", "yes").lower())
+    told = TRUTH.get(options.keys.get("header", "yes").lower())
     if told is None:
         raise UsageError(f"header must be yes or no, not {options.keys['header']!r}")
     headerless = told == 0
