@@ -45,7 +45,12 @@ def read_names(values: tuple[str, ...]) -> tuple[str, ...]:
             except FileNotFoundError as error:
                 raise click.BadParameter(f"there is no file {value[1:]!r} with names in it.") from error
         else:
-            names += next(csv.reader([value]))
+            try:
+                names += next(csv.reader([value]))
+            except csv.Error as error:
+                raise click.BadParameter(
+                    f"{value!r} is no list of names: {error}. Write a,b,c on one line, or @FILE with a name a line."
+                ) from error
     return tuple(name for name in names if name)
 
 
@@ -163,7 +168,7 @@ def _require_both(ctx: click.Context, store: click.Parameter, value: str | None)
 
 
 @click.command(short_help="Multi-label files to a store.")
-@click.argument("sources", metavar="SOURCE...", nargs=-1, is_eager=True)
+@click.argument("sources", metavar="SOURCE...", type=PATH, nargs=-1, is_eager=True)
 @click.argument("store", metavar="STORE", type=PATH, required=False, callback=_require_both)
 @source_options
 @dtype_option("Of X (default: the narrowest that loses no digit).")

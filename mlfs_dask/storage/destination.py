@@ -71,6 +71,10 @@ class Destination:
             mark = hashlib.sha256(str(store).encode()).hexdigest()[:16]
             return cls(str(store), None, remote, Path(tempfile.gettempdir()) / f"mlfs-{mark}.wip")
         final = Path.cwd() / local_path(store)
+        if not str(store) or not final.name:
+            raise UsageError(
+                f"{str(store)!r} is no place for a store\n  cure: give the path of a folder that is to be made"
+            )
         if final.is_symlink() and final.exists():
             final = final.resolve()  # the link stays, and the store that it points to is replaced
         return cls(str(store), final, None, final.with_name(f".{final.name}.wip"))

@@ -282,6 +282,32 @@ def test_a_full_disk(small_disk: Callable[[str], Path], run: Run, store: Path, t
     assert [path.name for path in full_disk.iterdir()] == ["other"]
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("convert", "", "t.zarr", "--n-labels", "1"), "'SOURCE...': it is empty, and names no place."),
+        (("convert", "in.csv", "", "--n-labels", "1"), "'STORE': it is empty, and names no place."),
+        (("append", "t.zarr", "", "--n-labels", "1"), "'SOURCE...': it is empty, and names no place."),
+        (("transform", "t.zarr", "run", ""), "'DEST': it is empty, and names no place."),
+        (
+            ("convert", "in.csv", "/", "--n-labels", "1", "--force"),
+            "'/' is no place for a store\n  cure: give the path",
+        ),
+        (("convert", "in.csv", "new.zarr", "--label-columns", "sky\nsea"), "a,b,c on one line, or @FILE with a name"),
+        (("convert", "in.csv", "new.zarr", "--n-labels", "1", "--drop", "f1\nf2"), "a,b,c on one line, or @FILE with"),
+    ],
+)
+def test_names_that_are_none(
+    store: Path, run: Run, words: tuple[str, ...], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(store.parent)
+    before = sorted(store.parent.rglob("*"))
+    done = run(*words)
+    assert done.exit_code == 2, done.stderr
+    assert told in done.stderr
+    assert sorted(store.parent.rglob("*")) == before
+
+
 def test_a_full_folder_of_temporary_files(
     small_disk: Callable[[str], Path], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
