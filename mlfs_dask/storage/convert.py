@@ -203,7 +203,10 @@ def convert(
 
 def paths_of(sources: str | Path | Sequence[str | Path]) -> list[str]:
     """One path or several, as a list of text."""
-    return [str(source) for source in ([sources] if isinstance(sources, str | Path) else sources)]
+    paths = [str(source) for source in ([sources] if isinstance(sources, str | Path) else sources)]
+    if "" in paths:  # as a path it is the working folder
+        raise UsageError("a source is empty, and names no file\n  cure: leave it out, or give the path of a file")
+    return paths
 
 
 def convert_files(
@@ -670,6 +673,7 @@ class _Run:
             digests={key: objects[key][1] for key in sorted(objects)},
             sizes={key: objects[key][0] for key in sorted(objects)},
             checksums={key: checksums[key].to_json() for key in sorted(checksums)},
+            minus_one=(old.minus_one if old is not None else "") or inferred.minus_one_of_sources,
             earlier=() if old is None else (*old.earlier, {"digest": old.digest, "partitions": old.partitions.count}),
         )
         document = json.loads(write_root(root, schema))

@@ -21,7 +21,7 @@ from mlfs_dask.errors import DataError
 from mlfs_dask.storage.chunking import ArrayChunking, MatrixChunking, StoreChunking, chunk_store
 from mlfs_dask.storage.dataset import Dataset
 from mlfs_dask.storage.digest import Checksum
-from mlfs_dask.storage.readers.base import BOOLEAN_SPELLINGS, Batch, Header, Part, Reader
+from mlfs_dask.storage.readers.base import BOOLEAN_SPELLINGS, Batch, Header, MinusOne, Part, Reader
 from mlfs_dask.storage.readers.concat import ConcatReader, FindsCategories, check_categories, check_names
 from mlfs_dask.storage.schema import KINDS, Partitions, StoreSchema
 from mlfs_dask.storage.spool import SpooledRows
@@ -80,6 +80,13 @@ class StoreExtension:
             n_labels=schema.q,
         )
 
+    @property
+    def minus_one(self) -> MinusOne | None:
+        """What -1 meant among the labels of the rows that are there, as far as the store says it."""
+        if self.schema.minus_one == "negative":
+            return "negative"
+        return "unknown" if self.schema.minus_one or any(self.schema.unknown) else None
+
     def match(self, reader: Reader) -> Reader:
         """The same file, read as rows of this store.
 
@@ -96,7 +103,7 @@ class StoreExtension:
         named = _Named(replace(ours.header, feature_names=self.header.feature_names), ours.path)
         check_categories(named, _Named(theirs, reader.path), cure="declare the values of the store in its order")
         # The categories of the file, too, count: those that mean false and true are not recorded in the store.
-        minus_one = reader.header.minus_one or ("unknown" if any(self.schema.unknown) else None)
+        minus_one = reader.header.minus_one or self.minus_one
         header = replace(self.header, categories=reader.header.categories, minus_one=minus_one)
         return MatchedReader(header, reader)
 
@@ -120,7 +127,7 @@ class StoreExtension:
         ours = self.header.categories
         lacking = [feature for feature in ours if feature not in reader.found_categories]
         texts = {feature: set(reader.header.categories[feature]) for feature in reader.found_categories}
-        texts |= {feature: found for feature, found in reader.distinct(lacking).items() if found} if lacking else {}
+        texts |= reader.distinct(lacking) if lacking else {}
         binary = self.dataset.kinds == "binary"
         codes = {}
         for feature, found in texts.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -29,13 +29,17 @@ class NewRows(NamedTuple):
 
 @dataclass(frozen=True)
 class InferredSchema:
-    """What `infer_schema` gives: the shape, the type, the chunks and the names of the store, and what -1 means."""
+    """What `infer_schema` gives: the shape, the type, the chunks and the names of the store, and what -1 means.
+
+    `minus_one_of_sources` is "" where no label is -1 and nobody has said what it would mean.
+    """
 
     n: int
     d: int
     q: int
     dtype: str
     minus_one: MinusOne
+    minus_one_of_sources: MinusOne | Literal[""]
     chunking: StoreChunking
     new_rows: NewRows
     specs: list[ArraySpec]
@@ -111,12 +115,13 @@ def infer_schema(
     warnings = []
     minus_ones = int(statistics.minus_ones.sum())
     declared = options.minus_one or header.minus_one
+    beside = "all labels are -1" if minus_ones == statistics.rows * q else "labels are -1 beside 0 and 1"
     minus_one = statistics.settle_minus_one(declared)
     if minus_ones and declared is None:
         warnings.append(
             "labels are -1 and 1 and never 0, so -1 is taken as negative; say --labels-unknown -1 if it means unknown"
             if minus_one == "negative"
-            else f"labels are -1 beside 0 and 1, so -1 is taken as unknown ({minus_ones:,} entries); "
+            else f"{beside}, so -1 is taken as unknown ({minus_ones:,} entries); "
             "say --labels-negative -1 if it means negative"
         )
     new_rows = NewRows(n, None)
@@ -165,6 +170,7 @@ def infer_schema(
         q=q,
         dtype=dtype,
         minus_one=minus_one,
+        minus_one_of_sources=minus_one if minus_ones or declared else "",
         chunking=chunking,
         new_rows=new_rows,
         specs=array_specs(chunking, d=d, q=q, dtype=dtype, compressor=options.compressor),

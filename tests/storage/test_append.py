@@ -347,6 +347,32 @@ def test_what_minus_one_means_follows_the_store(tmp_path, first, unknown):
     assert sum(open_dataset(store).schema.unknown) == unknown + 2
 
 
+@pytest.mark.parametrize(
+    ("first", "meaning"), [("1,1\n2,-1\n", "negative"), ("1,1\n2,-1\n3,0\n", "unknown"), ("1,1\n2,0\n", "")]
+)
+def test_what_minus_one_meant_is_recorded(tmp_path, caplog, first, meaning):
+    """Rows whose labels are all -1 do not tell it."""
+    for name, rows in {"a": first, "b": "4,-1\n5,-1\n", "c": "6,1\n7,-1\n"}.items():
+        (tmp_path / f"{name}.csv").write_text("a,l\n" + rows)
+    store = tmp_path / "a.zarr"
+    convert(tmp_path / "a.csv", store, labels=LabelSpec(count=1))
+    assert open_dataset(store).schema.minus_one == meaning
+    caplog.clear()
+    for name, unknown in (("b", 2), ("c", 3)):
+        append(store, tmp_path / f"{name}.csv", labels=LabelSpec(count=1))
+        before = int(meaning == "unknown")
+        assert sum(open_dataset(store).schema.unknown) == (0 if meaning == "negative" else before + unknown)
+    assert [message[:22] for message in caplog.messages] == ([] if meaning else ["all labels are -1, so "])
+
+
+def test_a_categorical_column_without_a_value_is_missing_throughout(tmp_path):
+    store = csv_store(tmp_path, "height,colour,l0,l1\n1.5,red,1,0\n2,blue,0,1\n")
+    (tmp_path / "more.csv").write_text("height,colour,l0,l1\n1,,1,0\n2,NA,0,1\n")
+    append(store, tmp_path / "more.csv", labels=LabelSpec(count=2))
+    np.testing.assert_array_equal(rows_of(store)[0][:, 1], [1, 0, np.nan, np.nan])
+    assert open_dataset(store).categories == {1: ("blue", "red")}
+
+
 @pytest.mark.parametrize("first", [20, 60])  # of two partitions and of more, so that there is one left to read
 def test_a_reading_that_an_append_meets_says_so(tmp_path, first):
     X, Y = sample(n=100, sparse=False)
