@@ -188,6 +188,17 @@ def test_header_with_everything_legal(write: Any) -> None:
     assert table.Y.tolist() == [[1, 1]]
 
 
+def test_a_no_break_space_is_no_blank(write: Any) -> None:
+    table = read(
+        write(
+            "@relation r\n@attribute a\xa0b real\n@attribute\tk  {x\xa0y,\tz}\n@attribute y {0,1}\n@data\n1,x\xa0y,0\n"
+        )
+    )
+    assert table.header.feature_names == ("a\xa0b", "k")
+    assert table.header.categories == {1: ("x\xa0y", "z")}
+    np.testing.assert_array_equal(table.X, [[1, 0]])
+
+
 def test_names_that_are_no_utf8_are_latin1(write: Any) -> None:
     text = arff(["größe {süß,b}", "y {0,1}"], ["süß,1", "b,0", "'süß',1"]).encode("latin-1")
     table = read(write(text))
