@@ -345,7 +345,7 @@ def _done_already(
     Raises
     ------
     UsageError
-        All else agrees, and the content of a source that was appended is not known, because it lies at a URL.
+        The rows of these sources were appended last, as far as is known, and it may not have been by this command.
     """
     try:
         schema, _ = read_schema(open_objects(store, storage_options))
@@ -355,19 +355,30 @@ def _done_already(
     if append:
         words, recorded, theirs = ["&&", *words], recorded[-len(sources) :], theirs[-len(words) - 1 :]
     facts = [(source["path"], source["bytes"]) for source in recorded]
-    if not sources or words != theirs or facts != [(redact(source.path), source.bytes) for source in sources]:
+    if not sources or facts != [(redact(source.path), source.bytes) for source in sources]:
         return None
     hashes = [source["sha256"] for source in recorded]
-    if append and None in hashes:
-        raise UsageError(
-            f"the last rows of {store} are of the same command and of sources with the same names and sizes, and what "
-            "lies at a URL is not compared any further\n  cure: leave --resume out to append them again"
+    if any(known not in (None, sha256(source)) for known, source in zip(hashes, sources, strict=True)):
+        return None
+    if None not in hashes and words == theirs:
+        return schema
+    if append and schema.earlier:
+        why = (
+            "it lies at a URL, and is not compared" if None in hashes else "it is the same, but the command is another"
         )
-    return schema if None not in hashes and hashes == [sha256(source) for source in sources] else None
+        raise UsageError(
+            f"the last rows of {store} came from sources of the same names and sizes; as to their content, {why}"
+            "\n  cure: leave --resume out to append them again"
+        )
+    return None
+
+
+#: What changes nothing in a store.
+_OUTPUT_WORDS = frozenset({"--resume", "--json", "--quiet", "-v", "-vv"})
 
 
 def _words(command: str) -> list[str]:
-    return [word for word in command.split() if word != "--resume"]
+    return [word for word in command.split() if word not in _OUTPUT_WORDS]
 
 
 def _label_files(options: Options) -> list[str]:

@@ -318,6 +318,12 @@ def test_an_append_that_is_done_is_not_resumed(tmp_path, monkeypatch):
         append("a.zarr", "first.csv", labels=LabelSpec(count=2), resume=True)
         assert open_dataset("a.zarr").schema.n == 6
         assert not list(tmp_path.glob(".*"))
+    append("a.zarr", "first.csv", labels=LabelSpec(count=2), resume=True, command="append a.zarr first.csv --quiet -v")
+    with pytest.raises(UsageError, match="it is the same, but the command is another\n  cure: leave --resume out"):
+        append(
+            "a.zarr", "first.csv", labels=LabelSpec(count=2), resume=True, command="append a.zarr first.csv --drop x"
+        )
+    assert open_dataset("a.zarr").schema.n == 6
     Path("first.csv").write_text(ROWS.replace("1,red", "2,red"))  # as many bytes
     append("a.zarr", "first.csv", labels=LabelSpec(count=2), resume=True)
     assert open_dataset("a.zarr").schema.n == 9
@@ -330,7 +336,7 @@ def test_sources_at_a_url_are_not_appended_twice_by_resume(tmp_path):
     with fsspec.open(url, "w") as file:
         file.write(ROWS)
     append(store, url, labels=LabelSpec(count=2), resume=True)
-    with pytest.raises(UsageError, match="what lies at a URL is not compared any further\n  cure: leave --resume out"):
+    with pytest.raises(UsageError, match="it lies at a URL, and is not compared\n  cure: leave --resume out"):
         append(store, url, labels=LabelSpec(count=2), resume=True)
     assert open_dataset(store).schema.n == 6
 
