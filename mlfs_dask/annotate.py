@@ -25,7 +25,8 @@ from mlfs_dask.storage.readers.encoded import columns_of, index_of, is_dataframe
 from mlfs_dask.transform import count_chosen
 
 COLUMNS = ("mask", "score", "rank")
-_BYTES_OF_A_FEATURE = 1 + 8 + 8
+#: Of the three columns.
+_FEATURE_BYTES = 1 + 8 + 8
 
 
 @dataclass(frozen=True)
@@ -107,12 +108,12 @@ def annotate(
             table = _table(record, chosen, index_of(var, file=path), path)
             _put(var, names, table)
     except OSError as error:
-        if error.errno in DISK_FULL and place.is_file():
+        if error.errno in DISK_FULL:
             raise full_disk(
                 f"{path}: it cannot be written: {os.strerror(error.errno)}",
                 place.resolve().parent,
-                place.stat().st_size + len(record.ranking) * _BYTES_OF_A_FEATURE,
-                cure="make room for a second copy of it on that disk",
+                (place.stat().st_size if place.is_file() else 0) + len(record.ranking) * _FEATURE_BYTES,
+                cure="make room on that disk" + (" for a second copy of it" if place.is_file() else ""),
             ) from error
         raise MlfsError(
             f"{path}: it cannot be written: {error.strerror or error}"

@@ -194,6 +194,17 @@ def test_a_full_disk_leaves_the_file_as_it_was(small_disk: Callable[[str], Path]
     assert needed // 8192 <= refused <= (needed + 40_000) // 8192
 
 
+def test_a_full_disk_and_a_folder(tmp_path: Path, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = save(tmp_path, "zarr 3", cells())
+
+    def full(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "_put", full)
+    with pytest.raises(DoesNotFitError, match="it cannot be written: No space left on device: projected"):
+        annotate(str(path), run)
+
+
 def test_the_index_is_never_replaced(tmp_path: Path, run: str) -> None:
     data = cells()
     data.var.index.name = "elc_mask"
