@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from mlfs_dask_cli.convert import conversion_summary, dtype_option, source_options
-from mlfs_dask_cli.options import command_line, output_options, resume_option, store_argument
+from mlfs_dask_cli.options import PATH, command_line, output_options, resume_option, store_argument
 from mlfs_dask_cli.output import Output
 from mlfs_dask_cli.progress import show_progress
 from mlfs_dask_cli.summary import summary_text
@@ -15,7 +15,7 @@ from mlfs_dask_cli.summary import summary_text
 
 @click.command(short_help="Further rows for a store.")
 @store_argument
-@click.argument("sources", metavar="SOURCE...", nargs=-1, required=True)
+@click.argument("sources", metavar="SOURCE...", type=PATH, nargs=-1, required=True)
 @source_options
 @dtype_option("The type of STORE, to have values rounded to it that it does not hold exactly.")
 @resume_option

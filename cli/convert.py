@@ -6,6 +6,7 @@ import contextlib
 import csv
 import functools
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from mlfs_dask.storage.convert import Conversion
 
 _STANDARD_INPUT = "-"
+_COPIED_BYTES = 1 << 20
 
 
 def read_names(values: tuple[str, ...]) -> tuple[str, ...]:
@@ -43,7 +45,12 @@ def read_names(values: tuple[str, ...]) -> tuple[str, ...]:
             except FileNotFoundError as error:
                 raise click.BadParameter(f"there is no file {value[1:]!r} with names in it.") from error
         else:
-            names += next(csv.reader([value]))
+            try:
+                names += next(csv.reader([value]))
+            except csv.Error as error:
+                raise click.BadParameter(
+                    f"{value!r} is no list of names: {error}. Write a,b,c on one line, or @FILE with a name a line."
+                ) from error
     return tuple(name for name in names if name)
 
 
@@ -161,7 +168,7 @@ def _require_both(ctx: click.Context, store: click.Parameter, value: str | None)
 
 
 @click.command(short_help="Multi-label files to a store.")
-@click.argument("sources", metavar="SOURCE...", nargs=-1, is_eager=True)
+@click.argument("sources", metavar="SOURCE...", type=PATH, nargs=-1, is_eager=True)
 @click.argument("store", metavar="STORE", type=PATH, required=False, callback=_require_both)
 @source_options
 @dtype_option("Of X (default: the narrowest that loses no digit).")
@@ -227,12 +234,21 @@ def convert(
 @contextlib.contextmanager
 def _standard_input() -> Iterator[str]:
     """A temporary file of what comes from standard input: readers look at a file more than once."""
+    from mlfs_dask.errors import DISK_FULL
     from mlfs_dask.redaction import call_file
+    from mlfs_dask.storage.limits import full_temporary_folder
 
     with tempfile.TemporaryDirectory(prefix="mlfs-") as folder:
         path = Path(folder) / "standard-input"
-        with path.open("wb") as file:
-            shutil.copyfileobj(click.get_binary_stream("stdin"), file, 1 << 20)
+        try:
+            with path.open("wb") as file:
+                shutil.copyfileobj(sys.stdin.buffer, file, _COPIED_BYTES)
+        except OSError as error:
+            if error.errno not in DISK_FULL:
+                raise
+            read = path.stat().st_size + _COPIED_BYTES
+            path.unlink()
+            raise full_temporary_folder(read) from error
         call_file(str(path), "standard input")
         yield str(path)
 

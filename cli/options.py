@@ -20,8 +20,18 @@ from mlfs_dask_cli.output import Output, print_line
 
 Decorated = Callable[..., Any]
 
+
+class _Place(click.Path):
+    """A file or folder, which has a name."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":  # as a path it is the working folder
+            self.fail("it is empty, and names no place.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 #: A file or folder. Whether it may be read is told where it is read, with a cure.
-PATH = click.Path(readable=False)
+PATH = _Place(readable=False)
 
 UNITS = {"": 1, "b": 1}
 for _power, _letter in enumerate("kmgt", start=1):

@@ -15,15 +15,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mlfs_dask.errors import DataError, MlfsError, UsageError
+from mlfs_dask.errors import DISK_FULL, DataError, MlfsError, UsageError
 from mlfs_dask.results import Run, read_run
 from mlfs_dask.storage.anndata_encoding import DENSE
-from mlfs_dask.storage.h5ad import add_vector, set_columns
+from mlfs_dask.storage.h5ad import add_vector, set_columns, written_hdf5
+from mlfs_dask.storage.limits import full_disk
 from mlfs_dask.storage.object_store import is_url, local_path
 from mlfs_dask.storage.readers.encoded import columns_of, index_of, is_dataframe
 from mlfs_dask.transform import count_chosen
 
 COLUMNS = ("mask", "score", "rank")
+#: Of the three columns.
+_FEATURE_BYTES = 1 + 8 + 8
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,11 @@ def annotate(
     try:
         with _edited_zarr(place) if place.is_dir() else _edited_h5ad(place) as root:
             var = _var(root, path)
+            if var.attrs.get("_index") in names:
+                raise UsageError(
+                    f"{path}: the index of var, which names the features, is called {var.attrs['_index']!r}"
+                    "\n  cure: --name gives another name"
+                )
             taken = [column for column in names if column in var]
             if taken and not force:
                 raise UsageError(
@@ -100,6 +108,13 @@ def annotate(
             table = _table(record, chosen, index_of(var, file=path), path)
             _put(var, names, table)
     except OSError as error:
+        if error.errno in DISK_FULL:
+            raise full_disk(
+                f"{path}: it cannot be written: {os.strerror(error.errno)}",
+                place.resolve().parent,
+                (place.stat().st_size if place.is_file() else 0) + len(record.ranking) * _FEATURE_BYTES,
+                cure="make room on that disk" + (" for a second copy of it" if place.is_file() else ""),
+            ) from error
         raise MlfsError(
             f"{path}: it cannot be written: {error.strerror or error}"
             "\n  cure: check its permissions, and that the disk has room for a second copy of it"
@@ -144,12 +159,12 @@ def _edited_h5ad(place: Path) -> Iterator[Any]:
         except FileNotFoundError as error:
             raise DataError("there is no such file", file=str(place), cure="check the path") from error
         try:
-            root = h5py.File(copy, "r+")
+            h5py.File(copy, "r").close()
         except OSError as error:
             raise DataError(
                 f"it is no HDF5 file, or damaged: {error}", file=str(place), cure="check the path"
             ) from error
-        with root:
+        with written_hdf5(copy, "r+") as (root, _):
             yield root
         with copy.open("rb") as file:
             os.fsync(file.fileno())

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import shutil
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,7 @@ from scipy import sparse as sp
 
 from mlfs_dask import annotate as module
 from mlfs_dask.annotate import annotate
-from mlfs_dask.errors import DataError, MlfsError, UsageError
+from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, UsageError
 from mlfs_dask.results import write_run
 from tests.storage.stores import make_store
 
@@ -162,6 +165,55 @@ def test_a_failure_leaves_the_file_as_it_was(tmp_path: Path, run: str, monkeypat
         annotate(str(path), run)
     assert content(path) == before
     assert sorted(file.name for file in tmp_path.iterdir()) == ["cells.h5ad", "run"]
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(small_disk: Callable[[str], Path], tmp_path: Path) -> None:
+    """Wherever in the copy the room ends: HDF5 passes over what it cannot write when a data set is let go of."""
+    names = [f"g{i}" for i in range(3000)]
+    run = make_run(tmp_path / "run", names, np.arange(3000), np.linspace(1, 0, 3000))
+    disk = small_disk("2m")
+    path = disk / "cells.h5ad"
+    anndata.AnnData(np.ones((2, 3000)), var=pd.DataFrame(index=names)).write_h5ad(path)
+    before = content(path)
+    needed = 3000 * (1 + 8 + 8)
+    refused = 0
+    for room in range(0, needed + 40_000, 8192):
+        free = shutil.disk_usage(disk).free
+        (disk / "other").write_bytes(bytes(free - path.stat().st_size - room))
+        with contextlib.suppress(DoesNotFitError):
+            annotate(str(path), run)
+            assert load(path).var["elc_rank"].tolist() == list(range(1, 3001))
+            break
+        refused += 1
+        with pytest.raises(DoesNotFitError, match="it cannot be written: No space left on device") as caught:
+            annotate(str(path), run)
+        assert caught.value.projected > caught.value.available > 0
+        assert content(path) == before
+        (disk / "other").unlink()
+        assert [file.name for file in disk.iterdir()] == ["cells.h5ad"]
+    assert needed // 8192 <= refused <= (needed + 40_000) // 8192
+
+
+def test_a_full_disk_and_a_folder(tmp_path: Path, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = save(tmp_path, "zarr 3", cells())
+
+    def full(*args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "_put", full)
+    with pytest.raises(DoesNotFitError, match="it cannot be written: No space left on device: projected"):
+        annotate(str(path), run)
+
+
+def test_the_index_is_never_replaced(tmp_path: Path, run: str) -> None:
+    data = cells()
+    data.var.index.name = "elc_mask"
+    path = save(tmp_path, "h5ad", data)
+    before = content(path)
+    with pytest.raises(UsageError, match="the index of var, which names the features, is called 'elc_mask'\n  cure: "):
+        annotate(str(path), run, force=True)
+    assert content(path) == before
+    annotate(str(path), run, name="best")
 
 
 def test_a_link_stays_a_link(tmp_path: Path, run: str) -> None:

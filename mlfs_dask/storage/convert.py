@@ -203,7 +203,10 @@ def convert(
 
 def paths_of(sources: str | Path | Sequence[str | Path]) -> list[str]:
     """One path or several, as a list of text."""
-    return [str(source) for source in ([sources] if isinstance(sources, str | Path) else sources)]
+    paths = [str(source) for source in ([sources] if isinstance(sources, str | Path) else sources)]
+    if "" in paths:  # as a path it is the working folder
+        raise UsageError("a source is empty, and names no file\n  cure: leave it out, or give the path of a file")
+    return paths
 
 
 def convert_files(
@@ -283,10 +286,11 @@ def convert_reader(
     options.check()
     started = time.monotonic()
     destination = Destination.of(store, storage_options)
-    if resume and not force and extension is None and not destination.wip.exists():
-        done = _converted_already(store, sources, command, storage_options)
+    destination.remove_trash()
+    if resume and not force and not destination.wip.exists():
+        done = _done_already(store, sources, command, storage_options, append=extension is not None)
         if done is not None:
-            logger.info("%s is complete already; nothing was converted", redact(str(store)))
+            logger.info("%s is complete already; nothing was read again", redact(str(store)))
             return Conversion(str(store), done, (), time.monotonic() - started, 0, 0, 0)
     destination.check_free(force=force or extension is not None, resume=resume)
     workers = workers or runtime.available_cores()
@@ -326,26 +330,55 @@ def convert_reader(
     )
 
 
-def _converted_already(
-    store: str | Path, sources: Sequence[Source], command: str, storage_options: Mapping[str, Any] | None
+def _done_already(
+    store: str | Path,
+    sources: Sequence[Source],
+    command: str,
+    storage_options: Mapping[str, Any] | None,
+    *,
+    append: bool,
 ) -> StoreSchema | None:
-    """The store that this command has made from these sources; None where there is none."""
+    """The store that this command has made from these sources, or appended their rows to last; None if it has not.
+
+    Local sources are read for their SHA-256 if all else agrees.
+
+    Raises
+    ------
+    UsageError
+        The rows of these sources were appended last, as far as is known, and it may not have been by this command.
+    """
     try:
         schema, _ = read_schema(open_objects(store, storage_options))
     except MlfsError:
         return None
+    words, recorded, theirs = _words(redact(command)), schema.sources, _words(schema.command)
+    if append:
+        words, recorded, theirs = ["&&", *words], recorded[-len(sources) :], theirs[-len(words) - 1 :]
+    facts = [(source["path"], source["bytes"]) for source in recorded]
+    if not sources or facts != [(redact(source.path), source.bytes) for source in sources]:
+        return None
+    hashes = [source["sha256"] for source in recorded]
+    if any(known not in (None, sha256(source)) for known, source in zip(hashes, sources, strict=True)):
+        return None
+    if None not in hashes and words == theirs:
+        return schema
+    if append and schema.earlier:
+        why = (
+            "it lies at a URL, and is not compared" if None in hashes else "it is the same, but the command is another"
+        )
+        raise UsageError(
+            f"the last rows of {store} came from sources of the same names and sizes; as to their content, {why}"
+            "\n  cure: leave --resume out to append them again"
+        )
+    return None
 
-    def asked(text: str) -> list[str]:
-        return [word for word in text.split() if word != "--resume"]
 
-    made = dt.datetime.fromisoformat(schema.created).timestamp()
-    same = (
-        asked(schema.command) == asked(redact(command))
-        and [(source["path"], source["bytes"]) for source in schema.sources]
-        == [(redact(source.path), source.bytes) for source in sources]
-        and all(source.modified.isdecimal() and int(source.modified) / 1e9 < made for source in sources)
-    )
-    return schema if same and sources else None
+#: What changes nothing in a store.
+_OUTPUT_WORDS = frozenset({"--resume", "--json", "--quiet", "-v", "-vv"})
+
+
+def _words(command: str) -> list[str]:
+    return [word for word in command.split() if word not in _OUTPUT_WORDS]
 
 
 def _label_files(options: Options) -> list[str]:
@@ -580,6 +613,13 @@ class _Run:
                 # On its way to the disk while the next ones are made; `publish` waits for all.
                 aside.submit(sync_file, self.wip / "store" / record.key)
                 runtime.emit("convert", stage="write", parts_done=len(records), parts=len(arguments))
+        except DataError as error:
+            if not isinstance(error.column, int):
+                raise
+            name = inferred.names.features[error.column]
+            raise DataError(
+                error.problem, file=self.reader.path, column=name, value=error.value, cure=error.cure
+            ) from error
         finally:
             _close_staged(self.stage_directory)
         return records
@@ -644,6 +684,7 @@ class _Run:
             digests={key: objects[key][1] for key in sorted(objects)},
             sizes={key: objects[key][0] for key in sorted(objects)},
             checksums={key: checksums[key].to_json() for key in sorted(checksums)},
+            minus_one=(old.minus_one if old is not None else "") or inferred.minus_one_of_sources,
             earlier=() if old is None else (*old.earlier, {"digest": old.digest, "partitions": old.partitions.count}),
         )
         document = json.loads(write_root(root, schema))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import glob
 import hashlib
 import json
 import logging
@@ -70,6 +71,10 @@ class Destination:
             mark = hashlib.sha256(str(store).encode()).hexdigest()[:16]
             return cls(str(store), None, remote, Path(tempfile.gettempdir()) / f"mlfs-{mark}.wip")
         final = Path.cwd() / local_path(store)
+        if not str(store) or not final.name:
+            raise UsageError(
+                f"{str(store)!r} is no place for a store\n  cure: give the path of a folder that is to be made"
+            )
         if final.is_symlink() and final.exists():
             final = final.resolve()  # the link stays, and the store that it points to is replaced
         return cls(str(store), final, None, final.with_name(f".{final.name}.wip"))
@@ -173,6 +178,10 @@ class Destination:
         if self.final is not None and old.exists() and not self.final.exists():
             old.rename(self.final)
         remove(self.wip)
+
+    def remove_trash(self) -> None:
+        """Delete what a killed process has left of a working directory that it was removing."""
+        remove_trash(self.wip)
 
     def _differences(self, job: dict[str, Any], sources: Sequence[Source]) -> list[str]:
         try:
@@ -296,9 +305,16 @@ def _exchange(built: Path, final: Path) -> bool:
 
 def remove(folder: Path) -> None:
     """Delete a folder; renamed first, so that half of it is never met under its name."""
+    remove_trash(folder)
     trash = folder.with_name(f"{folder.name}.trash-{os.getpid()}")
     with contextlib.suppress(FileNotFoundError):
         folder.rename(trash)
+        shutil.rmtree(trash, ignore_errors=True)
+
+
+def remove_trash(folder: Path) -> None:
+    """Delete what a process that was killed while it removed the folder has left of it."""
+    for trash in folder.parent.glob(f"{glob.escape(folder.name)}.trash-*"):
         shutil.rmtree(trash, ignore_errors=True)
 
 

@@ -12,6 +12,7 @@ import gzip
 import io
 import itertools
 import json
+import os
 import shutil
 import tempfile
 import uuid
@@ -26,9 +27,11 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from mlfs_dask.errors import DataError, MlfsError, UsageError
+from mlfs_dask.errors import DISK_FULL, DataError, MlfsError, UsageError
 from mlfs_dask.storage.access import answer, file_system
+from mlfs_dask.storage.limits import full_disk
 from mlfs_dask.storage.object_store import is_url, local_path, require_writable
+from mlfs_dask.storage.readers.csv import MISSING_TEXTS
 from mlfs_dask.typing import Matrix
 
 Blocks = Iterable[tuple[Matrix, csr_array]]
@@ -99,14 +102,15 @@ def export_rows(
     UsageError
         An unknown suffix, an existing file without `force`, pyarrow missing.
     DataError
-        What the format cannot hold (an unknown label in svmlight, a name given twice).
+        What the format cannot hold (an unknown label in svmlight, a name given twice, a category `NA` in CSV).
     MlfsError
         If the place cannot be written; nothing is left behind.
     """
     suffix, packed = export_format(path)
     bare = str(path)[: -len(".gz")] if packed else str(path)
+    counted = _CountedBlocks(blocks, n, len(feature_names), len(label_names))
     table = _Table(
-        _counted(blocks, n, len(feature_names), len(label_names)),
+        iter(counted),
         feature_names,
         label_names,
         kinds if kinds is not None else ["numeric"] * len(feature_names),
@@ -118,7 +122,7 @@ def export_rows(
     targets = [str(path)]
     if suffix == ".arff":
         targets.insert(0, bare[: -len(".arff")] + ".xml")
-    with _staged(targets, force=force, storage_options=storage_options or {}) as files:
+    with _staged(targets, counted, force=force, storage_options=storage_options or {}) as files:
         if suffix == ".arff":
             _write_labels_xml(files[0], label_names)
         _WRITERS[suffix](table, files[-1])
@@ -149,20 +153,34 @@ def export_format(path: str | Path) -> tuple[str, bool]:
     return suffix, packed
 
 
-def _counted(blocks: Blocks, n: int, d: int, q: int) -> Iterator[tuple[Matrix, csr_array]]:
-    """The blocks, held to the shape that was announced."""
-    rows = 0
-    for X, Y in blocks:
-        if X.shape != (Y.shape[0], d) or Y.shape[1] != q:
-            raise ValueError(f"a block of X {X.shape} and Y {Y.shape}, expected {d} features and {q} labels")
-        rows += X.shape[0]
-        yield X, Y
-    if rows != n:
-        raise ValueError(f"the blocks hold {rows} rows, {n} were announced")
+class _CountedBlocks:
+    """The blocks, held to the shape that was announced; `fraction` of the rows were asked for so far."""
+
+    def __init__(self, blocks: Blocks, n: int, d: int, q: int) -> None:
+        self._blocks = blocks
+        self._n, self._d, self._q = n, d, q
+        self._rows = 0
+
+    @property
+    def fraction(self) -> float:
+        return self._rows / self._n
+
+    def __iter__(self) -> Iterator[tuple[Matrix, csr_array]]:
+        for X, Y in self._blocks:
+            if X.shape != (Y.shape[0], self._d) or Y.shape[1] != self._q:
+                raise ValueError(
+                    f"a block of X {X.shape} and Y {Y.shape}, expected {self._d} features and {self._q} labels"
+                )
+            self._rows += X.shape[0]
+            yield X, Y
+        if self._rows != self._n:
+            raise ValueError(f"the blocks hold {self._rows} rows, {self._n} were announced")
 
 
 @contextlib.contextmanager
-def _staged(targets: Sequence[str], *, force: bool, storage_options: Mapping[str, Any]) -> Iterator[list[Path]]:
+def _staged(
+    targets: Sequence[str], blocks: _CountedBlocks, *, force: bool, storage_options: Mapping[str, Any]
+) -> Iterator[list[Path]]:
     """Temporary local files, moved to the targets, in this order, if the block ends well."""
     require_writable(targets[-1], storage_options)
     remote = is_url(targets[-1])
@@ -178,6 +196,7 @@ def _staged(targets: Sequence[str], *, force: bool, storage_options: Mapping[str
     folder = Path(tempfile.gettempdir()) if remote else local_path(targets[-1]).parent
     mark = uuid.uuid4().hex[:12]
     files = [folder / f".{PurePosixPath(target).name}.{mark}.part" for target in targets]
+    written = 0
     try:
         try:
             yield files
@@ -188,8 +207,18 @@ def _staged(targets: Sequence[str], *, force: bool, storage_options: Mapping[str
                     file.replace(local_path(target))
         finally:
             for file in files:
-                file.unlink(missing_ok=True)
+                with contextlib.suppress(FileNotFoundError):
+                    written += file.stat().st_size
+                    file.unlink()
     except OSError as error:
+        if error.errno in DISK_FULL:
+            raise full_disk(
+                f"{targets[-1]}: it cannot be written: {os.strerror(error.errno)}",
+                folder,
+                round(written / blocks.fraction) if blocks.fraction else 0,  # of the rows that were left, as many
+                cure=f"look at the free space of {folder}, or give another place"
+                + (" (TMPDIR for what goes to a URL)" if remote else ""),
+            ) from error
         raise MlfsError(
             f"{targets[-1]}: it cannot be written: {error.strerror or error}"
             "\n  cure: check that the folder exists, its permissions and its free space"
@@ -317,13 +346,11 @@ def _small(archive: zipfile.ZipFile, name: str, array: NDArray[Any]) -> None:
 
 
 def _write_h5ad(table: _Table, file: Path) -> None:
-    import h5py
-
     from mlfs_dask.storage import h5ad
 
     first, blocks = _peek(table.blocks)
     dense = isinstance(first, np.ndarray)
-    with h5py.File(file, "w") as root:
+    with h5ad.written_hdf5(file, "w") as (root, written):
         h5ad.add_root(root)
         h5ad.add_dataframe(root, "obs", range(table.n))
         h5ad.add_dataframe(root, "var", table.feature_names)
@@ -336,6 +363,7 @@ def _write_h5ad(table: _Table, file: Path) -> None:
         for X, Y in blocks:
             X_writer.write(X)
             Y_writer.write(Y.toarray() if dense else Y)
+            written.require_written()
         X_writer.finish()
         Y_writer.finish()
 
@@ -509,6 +537,15 @@ def _write_csv(table: _Table, file: Path) -> None:
     from pyarrow import csv as arrow_csv
 
     _distinct_names(table, "CSV")
+    for feature, texts in table.categories.items():
+        missing = [text for text in texts if text in MISSING_TEXTS]
+        if missing:
+            raise DataError(
+                "this text of a category stands for a missing value in CSV",
+                column=table.feature_names[feature],
+                value=missing[0],
+                cure="write .npz, .parquet or .arff instead",
+            )
     first, blocks = _peek(table.blocks)
     # A float32 is written with the digits of the float64 that it is read as.
     dtype = first.dtype if first.dtype.kind in "iu" else np.dtype(np.float64)

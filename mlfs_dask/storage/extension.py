@@ -21,11 +21,11 @@ from mlfs_dask.errors import DataError
 from mlfs_dask.storage.chunking import ArrayChunking, MatrixChunking, StoreChunking, chunk_store
 from mlfs_dask.storage.dataset import Dataset
 from mlfs_dask.storage.digest import Checksum
-from mlfs_dask.storage.readers.base import BOOLEAN_SPELLINGS, Batch, Header, Part, Reader
+from mlfs_dask.storage.readers.base import BOOLEAN_SPELLINGS, Batch, Header, MinusOne, Part, Reader
 from mlfs_dask.storage.readers.concat import ConcatReader, FindsCategories, check_categories, check_names
 from mlfs_dask.storage.schema import KINDS, Partitions, StoreSchema
 from mlfs_dask.storage.spool import SpooledRows
-from mlfs_dask.storage.statistics import Statistics
+from mlfs_dask.storage.statistics import Statistics, limits_of
 from mlfs_dask.storage.store_reader import ArrayLayout, MatrixLayout, StoreLocation, read_entries
 from mlfs_dask.storage.writer import array_specs
 from mlfs_dask.storage.zarr_format import ArraySpec
@@ -80,6 +80,13 @@ class StoreExtension:
             n_labels=schema.q,
         )
 
+    @property
+    def minus_one(self) -> MinusOne | None:
+        """What -1 meant among the labels of the rows that are there, as far as the store says it."""
+        if self.schema.minus_one == "negative":
+            return "negative"
+        return "unknown" if self.schema.minus_one or any(self.schema.unknown) else None
+
     def match(self, reader: Reader) -> Reader:
         """The same file, read as rows of this store.
 
@@ -96,7 +103,7 @@ class StoreExtension:
         named = _Named(replace(ours.header, feature_names=self.header.feature_names), ours.path)
         check_categories(named, _Named(theirs, reader.path), cure="declare the values of the store in its order")
         # The categories of the file, too, count: those that mean false and true are not recorded in the store.
-        minus_one = reader.header.minus_one or ("unknown" if any(self.schema.unknown) else None)
+        minus_one = reader.header.minus_one or self.minus_one
         header = replace(self.header, categories=reader.header.categories, minus_one=minus_one)
         return MatchedReader(header, reader)
 
@@ -120,7 +127,7 @@ class StoreExtension:
         ours = self.header.categories
         lacking = [feature for feature in ours if feature not in reader.found_categories]
         texts = {feature: set(reader.header.categories[feature]) for feature in reader.found_categories}
-        texts |= {feature: found for feature, found in reader.distinct(lacking).items() if found} if lacking else {}
+        texts |= reader.distinct(lacking) if lacking else {}
         binary = self.dataset.kinds == "binary"
         codes = {}
         for feature, found in texts.items():
@@ -167,34 +174,29 @@ class StoreExtension:
         ------
         DataError
         """
-        schema = self.schema
-        dtype_of_store = np.dtype(schema.dtype)
-        if dtype_of_store.kind == "f":
-            if dtype_of_store.itemsize < 8 and not new.fits_float32 and dtype != schema.dtype:
-                raise DataError(
-                    f"values lose digits as {dtype_of_store.name}, the type of the store",
-                    file=path,
-                    cure=f"pass --dtype {dtype_of_store.name} to have them rounded, or {_ANEW}",
-                )
-            return
-        limits = np.iinfo(dtype_of_store)
-        low, high = new.ranges()
-        faults = (
-            (new.missing > 0, "a value is missing", np.full(len(low), np.nan)),
-            (~new.integers, "a value is no whole number", np.full(len(low), np.nan)),
-            (low < limits.min, f"a value is below {limits.min}", low),
-            (high > limits.max, f"a value is above {limits.max}", high),
-        )
-        for wrong, problem, value in faults:
-            if wrong.any():
-                feature = int(np.flatnonzero(wrong)[0])
-                raise DataError(
-                    f"{problem}, and {dtype_of_store.name}, the type of the store, cannot hold it",
-                    file=path,
-                    column=str(self.dataset.feature_names[feature]),
-                    value=None if np.isnan(value[feature]) else f"{value[feature]:g}",
-                    cure=_ANEW,
-                )
+        dtype_of_store = self.schema.dtype
+        not_held = new.first_not_held(dtype_of_store)
+        if not_held is not None:
+            lowest, highest = limits_of(dtype_of_store)
+            problem = {
+                "missing": "a value is missing",
+                "fraction": "a value is no whole number",
+                "below": f"a value is below {lowest:g}",
+                "above": f"a value is above {highest:g}",
+            }[not_held.fault]
+            raise DataError(
+                f"{problem}, and {dtype_of_store}, the type of the store, cannot hold it",
+                file=path,
+                column=str(self.dataset.feature_names[not_held.feature]),
+                value=None if not_held.value is None else f"{not_held.value:g}",
+                cure=_ANEW,
+            )
+        if dtype_of_store == "float32" and not new.fits_float32 and dtype != dtype_of_store:
+            raise DataError(
+                f"values lose digits as {dtype_of_store}, the type of the store",
+                file=path,
+                cure=f"pass --dtype {dtype_of_store} to have them rounded, or {_ANEW}",
+            )
 
     def statistics(self) -> Statistics:
         """What a conversion of the old rows had counted, as far as the store records it.

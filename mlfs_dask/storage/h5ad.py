@@ -5,8 +5,11 @@ h5py is enough for it; the anndata library is not needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+import contextlib
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +24,52 @@ if TYPE_CHECKING:
 _CHUNK = 1 << 16
 _DATAFRAME = {"encoding-type": "dataframe", "encoding-version": "0.2.0"}
 _CSR = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
+
+
+class _WrittenFile(io.FileIO):
+    """A file that keeps the first failure to write for `require_written`, and drops what is written after it.
+
+    HDF5 goes on where a data set that is let go of cannot be written, and may end the process where a file that could
+    not be written is closed: it is not told.
+    """
+
+    failure: OSError | None = None
+
+    def write(self, content: Any) -> int:
+        left = memoryview(content).cast("B")
+        written = len(left)
+        try:
+            while left and self.failure is None:
+                left = left[super().write(left) :]
+        except OSError as error:
+            self.failure = error
+        return written
+
+    def require_written(self) -> None:
+        """Raise OSError if something could not be written."""
+        if self.failure is not None:
+            raise self.failure
+
+
+@contextlib.contextmanager
+def written_hdf5(path: Path, mode: Literal["w", "r+"]) -> Iterator[tuple[Any, _WrittenFile]]:
+    """An HDF5 file to write to, and the file that tells whether it was written.
+
+    Raises
+    ------
+    OSError
+        Something could not be written.
+    """
+    import h5py
+
+    with _WrittenFile(path, f"{mode.removesuffix('+')}+") as file:
+        try:
+            with h5py.File(file, mode) as root:
+                yield root, file
+        except Exception:
+            file.require_written()  # what HDF5 says then is of no use
+            raise
+        file.require_written()
 
 
 def add_group(parent: Group, name: str, attributes: dict[str, str]) -> Group:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -29,13 +29,17 @@ class NewRows(NamedTuple):
 
 @dataclass(frozen=True)
 class InferredSchema:
-    """What `infer_schema` gives: the shape, the type, the chunks and the names of the store, and what -1 means."""
+    """What `infer_schema` gives: the shape, the type, the chunks and the names of the store, and what -1 means.
+
+    `minus_one_of_sources` is "" where no label is -1 and nobody has said what it would mean.
+    """
 
     n: int
     d: int
     q: int
     dtype: str
     minus_one: MinusOne
+    minus_one_of_sources: MinusOne | Literal[""]
     chunking: StoreChunking
     new_rows: NewRows
     specs: list[ArraySpec]
@@ -111,12 +115,13 @@ def infer_schema(
     warnings = []
     minus_ones = int(statistics.minus_ones.sum())
     declared = options.minus_one or header.minus_one
+    beside = "all labels are -1" if minus_ones == statistics.rows * q else "labels are -1 beside 0 and 1"
     minus_one = statistics.settle_minus_one(declared)
     if minus_ones and declared is None:
         warnings.append(
             "labels are -1 and 1 and never 0, so -1 is taken as negative; say --labels-unknown -1 if it means unknown"
             if minus_one == "negative"
-            else f"labels are -1 beside 0 and 1, so -1 is taken as unknown ({minus_ones:,} entries); "
+            else f"{beside}, so -1 is taken as unknown ({minus_ones:,} entries); "
             "say --labels-negative -1 if it means negative"
         )
     new_rows = NewRows(n, None)
@@ -141,7 +146,7 @@ def infer_schema(
         dtype = extension.schema.dtype
         chunking = extension.extended(statistics, options.partition_bytes)
     else:
-        _check_dtype(dtype, low, high, integers=integers, missing=missing)
+        _check_dtype(statistics, dtype, feature_names, reader.path)
         warnings += _rounded_integers(statistics, feature_names, minimum, maximum, dtype)
         chunking = chunk_store(
             n=n,
@@ -154,6 +159,8 @@ def infer_schema(
             storage=options.storage,
             partition_bytes=options.partition_bytes,
         )
+    # Rounding keeps the order of values: these are the ranges of what is stored.
+    minimum, maximum = (bound.astype(dtype).astype(np.float64) for bound in (minimum, maximum))
     kinds, n_categories, categories = _kinds(statistics, reader, minimum, maximum)
     with np.errstate(invalid="ignore"):
         constant = int(((minimum == maximum) | np.isnan(minimum)).sum())
@@ -163,6 +170,7 @@ def infer_schema(
         q=q,
         dtype=dtype,
         minus_one=minus_one,
+        minus_one_of_sources=minus_one if minus_ones or declared else "",
         chunking=chunking,
         new_rows=new_rows,
         specs=array_specs(chunking, d=d, q=q, dtype=dtype, compressor=options.compressor),
@@ -196,37 +204,42 @@ def _rounded_integers(
     maximum: np.ndarray[Any, Any],
     dtype: str,
 ) -> list[str]:
-    """A line for features of whole numbers that are too large to be told apart in the type of X."""
-    if np.dtype(dtype).kind != "f" or (dtype == "float32" and statistics.fits_float32):
+    """A line for features of whole numbers that are too large to be told apart in the type of X, or of what is read."""
+    if np.dtype(dtype).kind != "f":
         return []
-    digits = np.finfo(dtype).nmant + 1
     with np.errstate(invalid="ignore"):
-        large = statistics.integers & (np.maximum(-minimum, maximum) > 2.0**digits)
+        largest = np.maximum(-minimum, maximum)
+        if dtype == "float32" and not statistics.fits_float32:
+            rounding, digits, large = "float32", 24, largest > 2.0**24
+        else:
+            # Files are read as float64: 2^53 may have been the number after it.
+            rounding, digits, large = "float64", 53, largest >= 2.0**53
+    large &= statistics.integers
     first = np.flatnonzero(large)[:3].tolist()
     if not first:
         return []
     shown = ", ".join(repr(names[feature]) for feature in first) + (", ..." if large.sum() > len(first) else "")
     return [
-        f"{large.sum()} of the features ({shown}) hold whole numbers beyond 2^{digits}, which {dtype} rounds; "
-        + ("leave --dtype out to keep them" if dtype == "float32" else "leave identifiers out with --drop")
+        f"{large.sum()} of the features ({shown}) hold whole numbers beyond 2^{digits}, which {rounding} rounds; "
+        + ("leave --dtype out to keep them" if rounding == "float32" else "leave identifiers out with --drop")
     ]
 
 
-def _check_dtype(dtype: str, low: float, high: float, *, integers: bool, missing: bool) -> None:
-    type_of_x = np.dtype(dtype)
-    cure = "leave --dtype out: the narrowest type that loses no digit is chosen"
-    if type_of_x.kind == "f":
-        limit = float(np.finfo(type_of_x).max)
-        if max(abs(low), abs(high)) > limit:
-            raise DataError(f"values run from {low:g} to {high:g}, beyond {dtype}", cure=cure)
+def _check_dtype(statistics: Statistics, dtype: str, names: Sequence[str], path: str) -> None:
+    not_held = statistics.first_not_held(dtype)
+    if not_held is None:
         return
-    limits = np.iinfo(type_of_x)
-    if missing:
-        raise DataError(f"{dtype} cannot hold missing values, and there are some", cure=cure)
-    if not integers:
-        raise DataError(f"{dtype} cannot hold fractions, and there are some", cure=cure)
-    if low < limits.min or high > limits.max:
-        raise DataError(f"values run from {low:g} to {high:g}, beyond {dtype}", cure=cure)
+    low, high = (float(bound[not_held.feature]) for bound in statistics.ranges())
+    problem = {
+        "missing": f"{dtype} cannot hold missing values, and there are some",
+        "fraction": f"{dtype} cannot hold fractions, and there are some",
+    }.get(not_held.fault, f"values run from {min(low, 0):g} to {max(high, 0):g}, beyond {dtype}")
+    raise DataError(
+        problem,
+        file=path,
+        column=names[not_held.feature],
+        cure="leave --dtype out: the narrowest type that loses no digit is chosen",
+    )
 
 
 def _kinds(

@@ -1,9 +1,16 @@
-"""What a file or a store declares, held against the memory that it may take, before any of it is taken."""
+"""What a file or a store declares, held against the memory that it may take, before any of it is taken; full disks."""
 
 from __future__ import annotations
 
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, cast
+
 from mlfs_dask import runtime
-from mlfs_dask.errors import DoesNotFitError, parameter
+from mlfs_dask.errors import DISK_FULL, DoesNotFitError, parameter
 
 
 def require_memory(what: str, size: int) -> None:
@@ -40,6 +47,50 @@ def require_arrow() -> None:
 def memory_cure() -> str:
     """What to do where others' data takes too much memory."""
     return "check that the data is what it should be, or give more memory with " + parameter("memory_limit")
+
+
+def full_disk(what: str, folder: str | Path, projected: int, *, cure: str) -> DoesNotFitError:
+    """The error where the disk of a folder is full, and what was written there has been removed.
+
+    Parameters
+    ----------
+    what : str
+        What was to be written.
+    folder : str or Path
+    projected : int
+        Bytes that it takes as far as that is known: as there was no room for it, it takes more than is free.
+    cure : str
+    """
+    free = shutil.disk_usage(folder).free
+    return DoesNotFitError(what, projected=max(projected, free + 1), available=free, cure=cure)
+
+
+def full_temporary_folder(projected: int) -> DoesNotFitError:
+    """The error where the disk of temporary files is full."""
+    folder = tempfile.gettempdir()
+    cure = "make room there, or set the variable TMPDIR to a folder of a larger disk"
+    return full_disk(f"a temporary file in {folder}", folder, projected, cure=cure)
+
+
+@contextlib.contextmanager
+def filled_temporary_file(prefix: str, size: int) -> Iterator[BinaryIO]:
+    """A temporary file that the block fills with `size` bytes; it stays open if the block ends well.
+
+    Raises
+    ------
+    DoesNotFitError
+        Its disk is full.
+    """
+    file = cast(BinaryIO, tempfile.TemporaryFile(prefix=prefix))  # noqa: SIM115 - stays open
+    try:
+        yield file
+        file.flush()
+    except BaseException as error:
+        with contextlib.suppress(OSError):  # what could not be written cannot be written now
+            file.close()
+        if isinstance(error, OSError) and error.errno in DISK_FULL:
+            raise full_temporary_folder(size) from error
+        raise
 
 
 #: So little that the system need not be asked.

@@ -108,6 +108,8 @@ class StoreSchema:
     earlier : tuple of dict
         What the store was before each time that rows were appended to it: `digest`, and how many `partitions` it had,
         which are the first ones now.
+    minus_one : {"unknown", "negative", ""}
+        What a label -1 of the sources meant; "" where there was none, and in stores of earlier versions.
     root_digest : str
         BLAKE2b-128 of the root's `zarr.json` with this value's digits replaced by zeros.
     """
@@ -137,6 +139,7 @@ class StoreSchema:
     sizes: dict[str, int] = field(default_factory=dict)
     checksums: dict[str, list[int]] = field(default_factory=dict)
     earlier: tuple[dict[str, Any], ...] = ()
+    minus_one: str = ""
     root_digest: str = ""
     format_version: int = FORMAT_VERSION
 
@@ -153,7 +156,7 @@ class StoreSchema:
         }
         document["sources"] = list(document["sources"])
         document["earlier"] = list(document["earlier"])
-        for key in ("checksums", "earlier"):  # stores had neither before rows could be appended
+        for key in ("checksums", "earlier", "minus_one"):  # stores had none before rows could be appended
             if not document[key]:
                 del document[key]
         return document
@@ -233,6 +236,7 @@ class StoreSchema:
             sizes=_get(document, "sizes", _sizes),
             checksums=_get({"checksums": {}, **document}, "checksums", _lists),
             earlier=tuple(_get({"earlier": [], **document}, "earlier", _states)),
+            minus_one=_get({"minus_one": "", **document}, "minus_one", _text),
             root_digest=_get(document, "root_digest", _text),
         )
 

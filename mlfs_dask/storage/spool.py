@@ -539,13 +539,16 @@ class SpooledRows:
                 values = self._read(index, "dense", first * batch.width, last * batch.width)
                 rows[:, : batch.width] = values.reshape(-1, batch.width)
                 rows[:, batch.width :] = 0
+                if (entry := _first_vanished(values, rows[:, : batch.width].reshape(-1))) is not None:
+                    raise _vanished(values[entry], rows.dtype, entry % batch.width)
                 continue
             indptr = self._read(index, "indptr", first, last + 1)
             rows[:] = 0
             row_of = np.repeat(np.arange(last - first), np.diff(indptr))
-            rows[row_of, self._read(index, "indices", indptr[0], indptr[-1])] = self._read(
-                index, "data", indptr[0], indptr[-1]
-            )
+            columns, values = (self._read(index, name, indptr[0], indptr[-1]) for name in ("indices", "data"))
+            rows[row_of, columns] = values
+            if (entry := _first_vanished(values, rows[row_of, columns])) is not None:
+                raise _vanished(values[entry], rows.dtype, columns[entry])
 
     def nonzeros(self, start: int, data: NDArray[Any] | None, indices: NDArray[np.int32] | None) -> None:
         """Fill `data` and `indices` with nonzeros of X from number `start`."""
@@ -555,13 +558,18 @@ class SpooledRows:
             there = slice(place, place + last - first)
             if self._batches[index].sparse:
                 if data is not None:
-                    data[there] = self._read(index, "data", first, last)
+                    data[there] = values = self._read(index, "data", first, last)
+                    if (entry := _first_vanished(values, data[there])) is not None:
+                        column = self._read(index, "indices", first + entry, first + entry + 1)[0]
+                        raise _vanished(values[entry], data.dtype, column)
                 if indices is not None:
                     indices[there] = self._read(index, "indices", first, last)
                 continue
             rows = self._as_csr(index)
             if data is not None:
-                data[there] = rows.data[first:last]
+                data[there] = values = rows.data[first:last]
+                if (entry := _first_vanished(values, data[there])) is not None:
+                    raise _vanished(values[entry], data.dtype, rows.indices[first + entry])
             if indices is not None:
                 indices[there] = rows.indices[first:last]
 
@@ -662,6 +670,23 @@ class SpooledRows:
             (self.label_offsets if labels else self.offsets)(row, out)
             offsets.append(int(out[0]))
         return offsets
+
+
+def _first_vanished(values: NDArray[Any], stored: NDArray[Any]) -> int | None:
+    """The first entry other than 0 that became 0 in a narrower type; None where there is none."""
+    if values.dtype.kind != "f" or stored.dtype.itemsize >= values.dtype.itemsize:
+        return None
+    entries = np.flatnonzero((stored == 0) & (values != 0))
+    return int(entries[0]) if entries.size else None
+
+
+def _vanished(value: float, dtype: np.dtype[Any], column: int) -> DataError:
+    return DataError(
+        f"a value other than 0 becomes 0 as {dtype.name}",
+        column=int(column),
+        value=f"{value:g}",
+        cure="leave --dtype out",
+    )
 
 
 def _offsets(sizes: Iterator[int]) -> list[int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,22 @@ _LONG_ROW = 256
 
 _COLUMNS = ("minimum", "maximum", "stored", "missing", "integers")
 _LABEL_COUNTS = ("positive", "unknown", "minus_ones")
+
+Fault = Literal["missing", "fraction", "below", "above"]
+
+
+class NotHeld(NamedTuple):
+    """Why a type cannot hold a feature; `value` is the one that lies outside of its range, where that is why."""
+
+    fault: Fault
+    feature: int
+    value: float | None
+
+
+def limits_of(dtype: str) -> tuple[float, float]:
+    """The smallest and the largest finite value of a type."""
+    limits = np.finfo(dtype) if np.dtype(dtype).kind == "f" else np.iinfo(dtype)
+    return float(limits.min), float(limits.max)
 
 
 class Statistics:
@@ -278,6 +294,22 @@ class Statistics:
         empty = ~zeros & (self.stored == 0)
         minimum[empty] = maximum[empty] = np.nan
         return minimum, maximum
+
+    def first_not_held(self, dtype: str) -> NotHeld | None:
+        """The first feature with a value that a stored type cannot hold, even if digits may be lost."""
+        type_of_x = np.dtype(dtype)
+        low, high = self.ranges()
+        faults: list[tuple[Fault, NDArray[np.bool_]]] = []
+        if type_of_x.kind != "f":
+            faults = [("missing", self.missing > 0), ("fraction", ~self.integers)]
+        lowest, highest = limits_of(dtype)
+        faults += [("below", low < lowest), ("above", high > highest)]  # comparisons with NaN are false
+        for fault, wrong in faults:
+            if wrong.any():
+                feature = int(np.flatnonzero(wrong)[0])
+                value = {"below": low, "above": high}.get(fault)
+                return NotHeld(fault, feature, None if value is None else float(value[feature]))
+        return None
 
     def save(self, path: Path) -> None:
         """Write to a file; only the columns that occur, which are few when d is large."""

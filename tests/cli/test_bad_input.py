@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import Result
+from click.testing import CliRunner, Result
+
+from mlfs_dask.errors import DoesNotFitError
+from mlfs_dask.storage.readers.matrix import spooled
+from mlfs_dask_cli.main import mlfs
 
 Run = Callable[..., Result]
 RunJson = Callable[..., Any]
@@ -275,6 +280,53 @@ def test_a_full_disk(small_disk: Callable[[str], Path], run: Run, store: Path, t
     done = run("select", "elc,enm", store, "-k", "1", "-o", full_disk / "deep" / "runs")
     assert done.exit_code == 4
     assert [path.name for path in full_disk.iterdir()] == ["other"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("convert", "", "t.zarr", "--n-labels", "1"), "'SOURCE...': it is empty, and names no place."),
+        (("convert", "in.csv", "", "--n-labels", "1"), "'STORE': it is empty, and names no place."),
+        (("append", "t.zarr", "", "--n-labels", "1"), "'SOURCE...': it is empty, and names no place."),
+        (("transform", "t.zarr", "run", ""), "'DEST': it is empty, and names no place."),
+        (
+            ("convert", "in.csv", "/", "--n-labels", "1", "--force"),
+            "'/' is no place for a store\n  cure: give the path",
+        ),
+        (("convert", "in.csv", "new.zarr", "--label-columns", "sky\nsea"), "a,b,c on one line, or @FILE with a name"),
+        (("convert", "in.csv", "new.zarr", "--n-labels", "1", "--drop", "f1\nf2"), "a,b,c on one line, or @FILE with"),
+    ],
+)
+def test_names_that_are_none(
+    store: Path, run: Run, words: tuple[str, ...], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(store.parent)
+    before = sorted(store.parent.rglob("*"))
+    done = run(*words)
+    assert done.exit_code == 2, done.stderr
+    assert told in done.stderr
+    assert sorted(store.parent.rglob("*")) == before
+
+
+def test_a_full_folder_of_temporary_files(
+    small_disk: Callable[[str], Path], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = small_disk("1m")
+    monkeypatch.setattr(tempfile, "tempdir", str(disk))
+    (disk / "other").write_bytes(bytes(500_000))
+    done = CliRunner().invoke(
+        mlfs, ["convert", "-", str(tmp_path / "t.zarr"), "--n-labels", "1", "--json"], input=b"x" * 3_000_000
+    )
+    error = json.loads(done.stdout)["error"]
+    assert (done.exit_code, error["kind"]) == (4, "does_not_fit")
+    assert error["projected"] > error["available"] > 300_000
+    assert f"a temporary file in {disk}: projected" in done.stderr
+    assert "set the variable TMPDIR to a folder of a larger disk" in done.stderr
+    with pytest.raises(DoesNotFitError, match="a temporary file in") as caught:
+        spooled(lambda count: bytes(count), np.dtype(np.float64), 10_000_000, file="a.mat")
+    assert caught.value.projected == 80_000_000
+    assert caught.value.available == error["available"]
+    assert [path.name for path in disk.iterdir()] == ["other"]
 
 
 @pytest.mark.parametrize("place", ["run", "var/deep/run"])

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import anndata
+import fsspec
 import numpy as np
 import pytest
 from scipy import sparse as sp
@@ -186,6 +187,12 @@ def test_digits_are_lost_only_where_the_type_is_named(tmp_path):
         append(store, tmp_path / "more.csv", labels=LabelSpec(count=2), dtype="float64")
     append(store, tmp_path / "more.csv", labels=LabelSpec(count=2), dtype="float32")
     assert rows_of(store)[0].ravel().tolist() == [0.5, 1.25, np.float32(0.1)]
+    (tmp_path / "more.csv").write_text("a,l0,l1\n1e300,1,0\n")
+    for dtype in (None, "float32"):
+        with pytest.raises(
+            DataError, match=r"column 'a', value '1e\+300': a value is above 3\.40282e\+38, and float32"
+        ):
+            append(store, tmp_path / "more.csv", labels=LabelSpec(count=2), dtype=dtype)
 
 
 def test_a_row_wider_than_the_store_is_refused(tmp_path):
@@ -290,6 +297,50 @@ def test_a_killed_append_leaves_a_whole_store_and_is_resumed_once(tmp_path, func
     assert not list(tmp_path.glob(".*"))
 
 
+TRASH = """
+import os, shutil, signal
+from mlfs_dask.storage import destination
+from mlfs_dask.storage.append import append
+from mlfs_dask.storage.readers.base import LabelSpec
+
+destination.shutil.rmtree = lambda *arguments, **keywords: os.kill(os.getpid(), signal.SIGKILL)
+append("a.zarr", "first.csv", labels=LabelSpec(count=2))
+"""
+
+
+def test_an_append_that_is_done_is_not_resumed(tmp_path, monkeypatch):
+    """Not by the command that did it, and not after a kill in its very last step."""
+    monkeypatch.chdir(tmp_path)
+    csv_store(tmp_path)
+    assert subprocess.run([sys.executable, "-c", TRASH], check=False).returncode == -signal.SIGKILL
+    assert len(list(tmp_path.glob(".*.trash-*"))) == 1
+    for _ in range(2):
+        append("a.zarr", "first.csv", labels=LabelSpec(count=2), resume=True)
+        assert open_dataset("a.zarr").schema.n == 6
+        assert not list(tmp_path.glob(".*"))
+    append("a.zarr", "first.csv", labels=LabelSpec(count=2), resume=True, command="append a.zarr first.csv --quiet -v")
+    with pytest.raises(UsageError, match="it is the same, but the command is another\n  cure: leave --resume out"):
+        append(
+            "a.zarr", "first.csv", labels=LabelSpec(count=2), resume=True, command="append a.zarr first.csv --drop x"
+        )
+    assert open_dataset("a.zarr").schema.n == 6
+    Path("first.csv").write_text(ROWS.replace("1,red", "2,red"))  # as many bytes
+    append("a.zarr", "first.csv", labels=LabelSpec(count=2), resume=True)
+    assert open_dataset("a.zarr").schema.n == 9
+    append("a.zarr", "first.csv", labels=LabelSpec(count=2))
+    assert open_dataset("a.zarr").schema.n == 12
+
+
+def test_sources_at_a_url_are_not_appended_twice_by_resume(tmp_path):
+    store, url = csv_store(tmp_path), "memory://append-again/first.csv"
+    with fsspec.open(url, "w") as file:
+        file.write(ROWS)
+    append(store, url, labels=LabelSpec(count=2), resume=True)
+    with pytest.raises(UsageError, match="it lies at a URL, and is not compared\n  cure: leave --resume out"):
+        append(store, url, labels=LabelSpec(count=2), resume=True)
+    assert open_dataset(store).schema.n == 6
+
+
 @pytest.mark.parametrize(("first", "unknown"), [("1,1\n2,0\n", 0), ("1,1\n2,0\n3,-1\n", 3), ("1,1\n2,-1\n", 0)])
 def test_what_minus_one_means_follows_the_store(tmp_path, first, unknown):
     (tmp_path / "a.csv").write_text("a,l\n" + first)
@@ -300,6 +351,32 @@ def test_what_minus_one_means_follows_the_store(tmp_path, first, unknown):
     assert sum(open_dataset(store).schema.unknown) == unknown
     append(store, tmp_path / "b.csv", labels=LabelSpec(count=1), minus_one="unknown")
     assert sum(open_dataset(store).schema.unknown) == unknown + 2
+
+
+@pytest.mark.parametrize(
+    ("first", "meaning"), [("1,1\n2,-1\n", "negative"), ("1,1\n2,-1\n3,0\n", "unknown"), ("1,1\n2,0\n", "")]
+)
+def test_what_minus_one_meant_is_recorded(tmp_path, caplog, first, meaning):
+    """Rows whose labels are all -1 do not tell it."""
+    for name, rows in {"a": first, "b": "4,-1\n5,-1\n", "c": "6,1\n7,-1\n"}.items():
+        (tmp_path / f"{name}.csv").write_text("a,l\n" + rows)
+    store = tmp_path / "a.zarr"
+    convert(tmp_path / "a.csv", store, labels=LabelSpec(count=1))
+    assert open_dataset(store).schema.minus_one == meaning
+    caplog.clear()
+    for name, unknown in (("b", 2), ("c", 3)):
+        append(store, tmp_path / f"{name}.csv", labels=LabelSpec(count=1))
+        before = int(meaning == "unknown")
+        assert sum(open_dataset(store).schema.unknown) == (0 if meaning == "negative" else before + unknown)
+    assert [message[:22] for message in caplog.messages] == ([] if meaning else ["all labels are -1, so "])
+
+
+def test_a_categorical_column_without_a_value_is_missing_throughout(tmp_path):
+    store = csv_store(tmp_path, "height,colour,l0,l1\n1.5,red,1,0\n2,blue,0,1\n")
+    (tmp_path / "more.csv").write_text("height,colour,l0,l1\n1,,1,0\n2,NA,0,1\n")
+    append(store, tmp_path / "more.csv", labels=LabelSpec(count=2))
+    np.testing.assert_array_equal(rows_of(store)[0][:, 1], [1, 0, np.nan, np.nan])
+    assert open_dataset(store).categories == {1: ("blue", "red")}
 
 
 @pytest.mark.parametrize("first", [20, 60])  # of two partitions and of more, so that there is one left to read

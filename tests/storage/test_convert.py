@@ -197,7 +197,10 @@ def test_dtype_on_request(tmp_path: Path) -> None:
         ([2**24 + 1, 3], None, None),
         ([2**24 + 1, NAN], None, None),
         ([2**24 + 1, 0.5], "float32", None),
-        ([2**40 + 1, 2**53], None, None),
+        ([2**40 + 1, 2**53 - 1], None, None),
+        # What is read as 2^53 may be the next number.
+        ([2**40 + 1, 2**53], None, "hold whole numbers beyond 2^53, which float64 rounds; leave identifiers out with"),
+        ([2**60, 3], None, "hold whole numbers beyond 2^53, which float64 rounds; leave identifiers out with"),
         ([2**24 + 1, 3], "float32", "hold whole numbers beyond 2^24, which float32 rounds; leave --dtype out to keep"),
         ([-(2**24) - 1, 3], "float32", "hold whole numbers beyond 2^24, which float32 rounds; leave --dtype out"),
         ([2**53 + 2, 3], None, "hold whole numbers beyond 2^53, which float64 rounds; leave identifiers out with"),
@@ -229,17 +232,32 @@ def test_whole_numbers_are_kept_or_their_loss_is_told(
     ],
 )
 def test_dtypes_that_cannot_hold_the_values(tmp_path: Path, values: list[float], dtype: str, problem: str) -> None:
-    with pytest.raises(DataError, match=problem + r"(.|\n)*cure: leave --dtype out"):
-        run(tmp_path, make_reader(np.array([values]), np.ones((1, 1), np.int8)), dtype=dtype)
+    reader = make_reader(np.array([[1.0, *values]]), np.ones((1, 1), np.int8), feature_names=("a", "b"))
+    with pytest.raises(DataError, match="memory, column 'b': " + problem + r"(.|\n)*cure: leave --dtype out"):
+        run(tmp_path, reader, dtype=dtype)
     assert left_behind(tmp_path) == []
 
 
-def test_values_that_vanish_in_a_requested_type(tmp_path: Path) -> None:
+@pytest.mark.parametrize("storage", ["dense", "sparse"])
+@pytest.mark.parametrize("form", [np.asarray, csr_array])
+def test_values_that_vanish_in_a_requested_type(tmp_path: Path, form: Any, storage: str) -> None:
     X = np.zeros((3, 50))
     X[1, 2] = 1e-60
-    with pytest.raises(DataError, match="a value other than 0 becomes 0 as float32"):
-        run(tmp_path, make_reader(X, np.ones((3, 1), np.int8)), dtype="float32", storage="sparse")
+    reader = make_reader(form(X), np.ones((3, 1), np.int8))
+    with pytest.raises(
+        DataError, match="memory, column 'x2', value '1e-60': a value other than 0 becomes 0 as float32"
+    ):
+        run(tmp_path, reader, dtype="float32", storage=storage)
     assert left_behind(tmp_path) == []
+
+
+def test_ranges_are_those_of_the_stored_values(tmp_path: Path) -> None:
+    X = np.array([[0.1, 1 + 1e-12], [0.2, 1 - 1e-12]])
+    made = run(tmp_path, make_reader(X, np.ones((2, 1), np.int8)), dtype="float32")
+    dataset = open_dataset(made.store)
+    assert dataset.features.minimum.tolist() == [float(np.float32(0.1)), 1.0]
+    assert dataset.features.maximum.tolist() == [float(np.float32(0.2)), 1.0]
+    assert dataset.schema.constant_features == 1
 
 
 def test_kinds_ranges_and_categories(tmp_path: Path) -> None:
@@ -870,6 +888,7 @@ def test_what_is_converted_already_is_left_alone(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="exists"):
             convert(source, store, **{**how, "resume": True, **changed})
     source.write_text("f,g,y\n1,2,0\n3,4,0\n")  # as many bytes
+    os.utime(source, (1e9, 1e9))  # as `cp -p` and `rsync -t` do it
     with pytest.raises(UsageError, match="exists"):
         convert(source, store, **how, resume=True)
     assert (store / "zarr.json").stat().st_mtime_ns == mark

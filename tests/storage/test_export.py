@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import anndata
@@ -140,6 +142,28 @@ def test_anndata_opens_an_h5ad(tmp_path: Path, sparse: bool) -> None:
     assert tuple(found.uns["mlfs"]["label_names"]) == LABELS
 
 
+@pytest.mark.parametrize("suffix", [suffix for suffix in SUFFIXES if ".svm" not in suffix])
+def test_unusual_names_come_back(tmp_path: Path, suffix: str) -> None:
+    X, Y = RNG.normal(size=(4, 2)), labels(unknown=False)[:4, :1]
+    for features, label in ((("3", "7"), "11"), ((" a", "b "), " ")):
+        how = {"feature_names": features, "label_names": (label,), "n": 4, "force": True}
+        export_rows(blocks(X, Y, sparse=False), tmp_path / f"t{suffix}", **how)
+        header = reader_of(tmp_path / f"t{suffix}", (label,)).header
+        assert (header.feature_names, header.label_names) == (features, (label,))
+
+
+@pytest.mark.parametrize("text", ["", "NA", "?"])
+def test_csv_has_no_text_for_a_category_that_means_missing(tmp_path: Path, text: str) -> None:
+    how = {"feature_names": ("kind",), "label_names": ("y",), "categories": {0: ("a", "b", text)}, "n": 3}
+    X, Y = np.array([[0.0], [1.0], [2.0]]), np.ones((3, 1), np.int8)
+    with pytest.raises(DataError, match="this text of a category stands for a missing value in CSV") as caught:
+        export_rows(blocks(X, Y, sparse=False), tmp_path / "t.csv", **how)
+    assert (caught.value.column, caught.value.value) == ("kind", text)
+    assert not list(tmp_path.iterdir())
+    export_rows(blocks(X, Y, sparse=False), tmp_path / "t.arff", **how)
+    np.testing.assert_array_equal(read(tmp_path / "t.arff")[0], X)
+
+
 def test_pandas_opens_csv(tmp_path: Path) -> None:
     X, Y = table("float32", missing=True), labels(unknown=True)
     export_rows(blocks(X, Y, sparse=False), tmp_path / "t.csv.gz", **NAMES, n=N)
@@ -275,8 +299,43 @@ def test_a_full_disk(tmp_path: Path) -> None:
     with pytest.raises(MlfsError, match="it cannot be written: No space left on device") as caught:
         export_rows(full(), tmp_path / "t.svm", **NAMES, n=N)
     assert "free space" in str(caught.value)
-    assert caught.value.exit_code == 1  # the data is not to blame
+    assert caught.value.exit_code == 4  # as the contract has it
     assert not list(tmp_path.iterdir())
+
+
+SMALL = """
+import sys
+import numpy as np
+from scipy.sparse import csr_array
+from mlfs_dask.errors import DoesNotFitError
+from mlfs_dask.storage.export import export_rows
+
+path, sparse = sys.argv[1], sys.argv[2] == "sparse"
+generator = np.random.default_rng(0)
+
+def blocks():
+    for _ in range(8):
+        X = generator.normal(size=(500, 70)) * (generator.random((500, 70)) < 0.6 if sparse else 1)
+        yield csr_array(X) if sparse else X, csr_array((generator.random((500, 3)) < 0.4).astype(np.int8))
+
+try:
+    export_rows(blocks(), path, feature_names=[f"f{i}" for i in range(70)], label_names=list("abc"), n=4000)
+except DoesNotFitError as error:
+    assert error.projected > error.available > 1_000_000, error
+    assert "it cannot be written: No space left on device" in str(error)
+    print("does not fit")
+"""
+
+
+@pytest.mark.parametrize("sparse", ["dense", "sparse"])
+@pytest.mark.parametrize("suffix", [".npz", ".h5ad", ".csv", ".svm.gz", ".arff", ".parquet"])
+def test_a_small_disk(small_disk: Callable[[str], Path], suffix: str, sparse: str) -> None:
+    """In a process of its own: HDF5 ends the one in which a file could not be closed."""
+    disk = small_disk("1200k")
+    arguments = [sys.executable, "-c", SMALL, str(disk / f"t{suffix}"), sparse]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "does not fit\n", "")
+    assert not list(disk.iterdir())
 
 
 def test_no_such_folder(tmp_path: Path) -> None:

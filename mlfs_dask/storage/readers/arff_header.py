@@ -26,8 +26,10 @@ _DATE_LETTERS = {
 }  # fmt: skip
 
 _QUOTED = re.compile(r"""(['"])((?:(?!\1)[^\\]|\\.)*)\1""")
-_NOMINAL_VALUE = re.compile(r"""\s*(?:(['"])((?:(?!\1)[^\\]|\\.)*)\1|([^\s,}'"][^\s,}]*))\s*(,?)""")
-_NOMINAL_END = re.compile(r"\s*\}")
+_NOMINAL_VALUE = re.compile(r"""\s*(?:(['"])((?:(?!\1)[^\\]|\\.)*)\1|([^\s,}'"][^\s,}]*))\s*(,?)""", re.ASCII)
+_NOMINAL_END = re.compile(r"\s*\}", re.ASCII)
+# Unquoted, a name may hold blanks of other scripts, such as the no-break space.
+_BLANKS = re.compile(r"\s+", re.ASCII)
 _MEKA_LABELS = re.compile(r"(?:^|[\s:])-C\s+(-?\d{1,9})(?!\d)")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 _UTF8_MARK, _UTF16_MARKS = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
@@ -176,7 +178,7 @@ def read_arff_header(source: SourceFile) -> ArffHeader:
 
 def _split_word(text: str) -> tuple[str, str]:
     """First word, and what follows it."""
-    word, *rest = text.split(maxsplit=1) or [""]
+    word, *rest = _BLANKS.split(text.lstrip(), maxsplit=1)
     return word, rest[0] if rest else ""
 
 
@@ -198,7 +200,7 @@ def _parse_attribute(text: str, path: str, line: int) -> Attribute:
         verbatim, name, rest = quoted[2], unescape(quoted[2]), text[quoted.end() :].strip()
     else:
         verbatim, rest = _split_word(text)
-        first = rest.split(maxsplit=1)[0].lower() if rest else ""
+        first = _split_word(rest)[0].lower()
         if "{" in verbatim and not first.startswith("{") and first not in _TYPES:  # name{a, b}
             verbatim, _, tail = verbatim.partition("{")
             rest = f"{{{tail} {rest}"

@@ -10,12 +10,13 @@ decompressed as a whole.
 from __future__ import annotations
 
 import bz2
+import functools
 import gzip
 import io
 import lzma
 import os
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -37,6 +38,7 @@ _SUFFIXES = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2", ".zst": "zstd"}
 _BUFFER_BYTES = 1 << 20
 #: Bytes of a line at most: a row of some millions of numbers. A packed file of a few MB can hold one of many GB.
 LONGEST_LINE = 1 << 27
+_STREAM_PIECE_BYTES = 1 << 16
 # One Zstandard block of 4 bytes can stand for 128 KiB, so the compressed input is fed in small pieces.
 _ZSTD_PIECE_BYTES = 1 << 12
 
@@ -267,12 +269,56 @@ def _decompressed(source: SourceFile, raw: BinaryIO) -> _Readable:
     if source.compression == "gzip":
         return gzip.GzipFile(fileobj=raw, mode="rb")
     if source.compression == "xz":
-        return lzma.LZMAFile(raw)
+        return _Streams(raw, functools.partial(lzma.LZMADecompressor, lzma.FORMAT_XZ), padding=b"\0")
     if source.compression == "bzip2":
-        return bz2.BZ2File(raw)
+        return _Streams(raw, bz2.BZ2Decompressor)
     if source.compression == "zstd":
         return _Zstandard(raw)
     return raw
+
+
+class _Streams:
+    """Decompress stream after stream of xz or bzip2; xz may have zeros between and behind them.
+
+    LZMAFile and BZ2File take the end of a stream for that of the file where no whole header follows, and a damaged one
+    with all that is behind it for nothing.
+    """
+
+    def __init__(
+        self, raw: BinaryIO, start: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor], padding: bytes = b""
+    ) -> None:
+        self._raw = raw
+        self._start = start
+        self._padding = padding
+        self._stream = start()
+
+    def read(self, size: int, /) -> bytes:
+        while True:
+            compressed = b""
+            if self._stream.eof:
+                compressed = self._after_stream()
+                if not compressed:
+                    return b""
+                self._stream = self._start()
+            elif self._stream.needs_input:
+                compressed = self._raw.read(_STREAM_PIECE_BYTES)
+                if not compressed:
+                    raise EOFError("the last stream is not complete")
+            piece = self._stream.decompress(compressed, size)
+            if piece:
+                return piece
+
+    def _after_stream(self) -> bytes:
+        """The first bytes of the next stream, or none."""
+        following = self._stream.unused_data or self._raw.read(_STREAM_PIECE_BYTES)
+        while following:
+            if behind_padding := following.lstrip(self._padding):
+                return behind_padding
+            following = self._raw.read(_STREAM_PIECE_BYTES)
+        return b""
+
+    def close(self) -> None:
+        pass
 
 
 class _ZstdDamage(Exception):

@@ -31,6 +31,7 @@ from mlfs_dask.storage.limits import require_arrow
 from mlfs_dask.storage.readers.base import Batch, Header, Part, ReadOptions, sort_categories
 from mlfs_dask.storage.readers.compressed_io import SourceFile, format_suffix, open_source
 from mlfs_dask.storage.readers.label_columns import (
+    TRUTH,
     bad_label,
     find_column,
     is_nameless,
@@ -53,7 +54,7 @@ _MANY_ROWS = 1 << 16
 #: More than a number takes.
 _CELL_BYTES = 32
 _MISSING = ("", "NA", "N/A", "NaN", "nan", "NAN", "null", "NULL", "?")
-_NULLS = [*_MISSING, *(f" {text}" for text in _MISSING)]
+MISSING_TEXTS = [*_MISSING, *(f" {text}" for text in _MISSING)]
 _NUMBER = re.compile(r"\s*[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|inf(inity)?|nan)\s*", re.IGNORECASE)
 _DECIMAL_COMMA = re.compile(_NUMBER.pattern.replace(r"\.", ","), re.IGNORECASE)
 _GROUPED = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
@@ -61,11 +62,7 @@ _GROUPED = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d+)?")
 _READ_AS_NUMBER = re.compile(r"\s*[+\-−]?\d+([.,]\d+)?\s*%?\s*")
 _FEW, _STRAY = 50, 0.1
 """A column of at least so many different values, of which at most this share are texts, holds no categories."""
-_TRUTH = {
-    text: value
-    for value, texts in ((1.0, ("1", "true", "yes", "t", "y")), (0.0, ("0", "false", "no", "f", "n")))
-    for text in texts
-} | {"-1": -1.0}
+_NOTHING = "nothing"
 _BOM = b"\xef\xbb\xbf"
 _DEFAULTS = ReadOptions()
 
@@ -114,6 +111,7 @@ class CsvReader:
     _data_start: int
     _row_bytes: float
     _sample_has_quotes: bool
+    _empty: frozenset[int] = frozenset()
     _codes: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
 
     # ---- what concatenation asks for: files have to agree on categories found in the data
@@ -190,8 +188,8 @@ class CsvReader:
 
     @property
     def _parsed(self) -> list[int]:
-        """Columns that are read, in the order of the file."""
-        return sorted((*self._features, *self._labels))
+        """Columns that are read, in the order of the file; those that have to be empty among them."""
+        return sorted((*self._features, *self._labels, *self._empty))
 
     # ---- blocks of whole records
 
@@ -275,8 +273,9 @@ class CsvReader:
         columns = self._parsed if only is None else only
         if block.quoted and (quote := _swallowing_quote(bytes(block.data), self._delimiter)) is not None:
             raise _unclosed(self.path, self._line_at(block.at + quote))
+        types = dict.fromkeys(self._texts, text) | dict.fromkeys(self._empty, pa.null())
         try:
-            return self._table(block, {c: text if c in self._texts else pa.float64() for c in columns})
+            return self._table(block, {column: types.get(column, pa.float64()) for column in columns})
         except pa.ArrowInvalid as error:
             self._explain(block, error)
 
@@ -344,7 +343,7 @@ class CsvReader:
                 if column not in self._texts:
                     continue
                 texts = batch.column(position[column])
-                truth = {t: _TRUTH.get(t.strip().lower(), 0.5) for t in texts.dictionary.to_pylist()}
+                truth = {t: TRUTH.get(t.strip().lower(), 0.5) for t in texts.dictionary.to_pylist()}
                 rows[:, place] = self._looked_up(texts, truth, column)
                 wrong = np.flatnonzero(rows[:, place] == 0.5)
                 if wrong.size:
@@ -489,13 +488,23 @@ class CsvReader:
 
     def _explain_value(self, text: str, at: int) -> None:
         number = _NUMBER if self._decimal == "." else _DECIMAL_COMMA
-        columns = sorted({*self._features, *self._labels} - self._texts)
+        columns = [column for column in self._parsed if column not in self._texts]
         for line, fields in _records(text, self._delimiter):
             for column in columns:
                 value = fields[column]
-                if value in _NULLS or number.fullmatch(value):
+                empty = column in self._empty
+                if value in MISSING_TEXTS or (number.fullmatch(value) and not empty):
                     continue
                 line += self._line_at(at)
+                if empty:
+                    raise DataError(
+                        "the column has no name and is empty in the rows before, and is not here",
+                        file=self.path,
+                        line=line,
+                        column=column + 1,
+                        value=value,
+                        cure=f"name it, or leave it out: --drop {column + 1}",
+                    )
                 if column in self._labels:
                     label = self._labels.index(column)
                     bad_label(value, label, names=self._label_names, file=self.path, line=line)
@@ -571,7 +580,7 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
     separator = _SEPARATOR_LINE.match(sample)
     lead = separator.end() if separator else len(sample) - len(sample.removeprefix(_BOM))
     given = separator[1].decode() if separator else "\t" if tabs else ""
-    delimiter, first, header_line, data_start = _first_record(sample, path, lead, given)
+    delimiter, first, quoted, header_line, data_start = _first_record(sample, path, lead, given)
     if _begins_with_comments(first, sample[data_start:].decode("utf-8", "replace"), delimiter):
         raise DataError(
             "the file begins with a comment, a header row of column names was expected",
@@ -580,10 +589,15 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
             value=delimiter.join(first)[:60],
             cure="remove the lines of comments, for example with grep -v '^#'",
         )
-    told = _TRUTH.get(options.keys.get("header", "yes").lower())
+    told = TRUTH.get(options.keys.get("header", "yes").lower())
     if told is None:
         raise UsageError(f"header must be yes or no, not {options.keys['header']!r}")
-    headerless = _is_row_of_numbers(first) if "header" not in options.keys else told == 0
+    headerless = told == 0
+    if "header" not in options.keys:
+        following = sample[data_start : sample.find(b"\n", data_start) + 1 or None].decode("utf-8", "replace")
+        # Only names are quoted where values are not.
+        names_quoted = quoted and not _all_quoted(following, delimiter)
+        headerless = not names_quoted and _is_row_of_numbers(first)
     names = tuple(str(number) for number in range(1, len(first) + 1)) if headerless else tuple(first)
     if headerless:
         data_start = lead
@@ -615,6 +629,9 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
         n_features=len(features),
         n_labels=len(labels),
     )
+    dropped = {find_column(names, name, "column to leave out,", file=path) for name in options.drop}
+    # What is empty in the sample has to be so behind it.
+    empty = {column for column, content in ignored.items() if content == _NOTHING} - {*features, *labels, *dropped}
     reader = CsvReader(
         header=header,
         path=path,
@@ -628,6 +645,7 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
         _data_start=data_start,
         _row_bytes=len(complete) / rows,
         _sample_has_quotes=b'"' in complete,
+        _empty=frozenset(empty if len(sample) >= SAMPLE_BYTES else ()),
     )
     texts, decimal = reader._text_columns(complete)
     asked = [name for name in options.keys.get("categorical", "").split(",") if name]
@@ -660,7 +678,7 @@ def _convert_options(decimal: str, **options: Any) -> Any:
     from pyarrow import csv as arrow_csv
 
     return arrow_csv.ConvertOptions(
-        null_values=_NULLS,
+        null_values=MISSING_TEXTS,
         strings_can_be_null=True,
         true_values=[],
         false_values=[],
@@ -679,9 +697,14 @@ def _begins_with_comments(first: list[str], rest: str, delimiter: str) -> bool:
     return False
 
 
-def _first_record(sample: bytes, path: str, lead: int, given: str) -> tuple[str, list[str], int, int]:
-    """Delimiter (`given`, or found), fields, line number, and end in bytes of the first record behind `lead` bytes that
-    is not blank.
+def _all_quoted(record: str, delimiter: str) -> bool:
+    """Whether every field of a record is in quotes."""
+    return '"' in record and not re.sub('"[^"]*"', "", record).replace(delimiter, "").strip()
+
+
+def _first_record(sample: bytes, path: str, lead: int, given: str) -> tuple[str, list[str], bool, int, int]:
+    """Delimiter (`given`, or found), fields, whether all are quoted, line number, and end in bytes of the first record
+    behind `lead` bytes that is not blank.
     """
     end = lead
     while True:
@@ -710,7 +733,9 @@ def _first_record(sample: bytes, path: str, lead: int, given: str) -> tuple[str,
     if not given and delimiter not in outside and '" ' in text:
         delimiter = " "
     _, fields = next(_records(text, delimiter))
-    return delimiter, [name.strip() for name in fields], sample.count(b"\n", 0, start) + 1, end
+    quoted = _all_quoted(text, delimiter)
+    names = fields if quoted else [name.strip() for name in fields]
+    return delimiter, names, quoted, sample.count(b"\n", 0, start) + 1, end
 
 
 def _has_row_names(sample: bytes, named: int, delimiter: str) -> bool:
@@ -740,13 +765,13 @@ def _ignored_columns(sample: bytes, names: Sequence[str], delimiter: str, *, hea
             break
         from_zero = {column for column in from_zero if fields[column] == str(rows)}
         from_one = {column for column in from_one if fields[column] == str(rows + 1)}
-        empty = {column for column in empty if fields[column] in _NULLS}
+        empty = {column for column in empty if fields[column] in MISSING_TEXTS}
         rows += 1
     # Two numbers of a table without a header could be labels.
     if rows < (3 if headerless else 1):
         return {}
     numbers = from_zero | from_one
-    return dict.fromkeys(sorted(numbers), "row numbers") | dict.fromkeys(sorted(empty), "nothing")
+    return dict.fromkeys(sorted(numbers), "row numbers") | dict.fromkeys(sorted(empty), _NOTHING)
 
 
 def _is_row_of_numbers(fields: Sequence[str]) -> bool:

@@ -18,6 +18,12 @@ LABEL_OPTIONS = (
     "say which columns are labels: --labels FILE.xml, --label-columns NAMES, or --n-labels K "
     "(with --labels-first when they come first)"
 )
+#: Texts in small letters that are labels.
+TRUTH = {
+    text: value
+    for value, texts in ((1.0, ("1", "true", "yes", "t", "y")), (0.0, ("0", "false", "no", "f", "n")), (-1.0, ("-1",)))
+    for text in texts
+}
 LABEL_CURE = "labels are 1, 0, and -1, ? or an empty field where unknown; binarise the column"
 
 

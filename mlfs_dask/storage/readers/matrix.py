@@ -14,7 +14,6 @@ import lzma
 import math
 import os
 import struct
-import tempfile
 import tokenize
 import zipfile
 import zlib
@@ -31,7 +30,7 @@ from scipy.sparse import coo_array, csr_array
 from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError
 from mlfs_dask.runtime import memory_limit
 from mlfs_dask.storage.access import open_remote
-from mlfs_dask.storage.limits import memory_cure, require_memory
+from mlfs_dask.storage.limits import filled_temporary_file, memory_cure, require_memory
 from mlfs_dask.storage.object_store import open_file
 from mlfs_dask.storage.readers.base import Batch, Header, MinusOne, Part
 from mlfs_dask.storage.readers.compressed_io import open_source
@@ -409,20 +408,20 @@ class BandedRows(ABC):
 
     def _write(self) -> BinaryIO:
         bands, indptr = self._bands(), self._rows_ptr()
-        spool = cast(BinaryIO, tempfile.TemporaryFile(prefix="mlfs-rows-"))  # noqa: SIM115 - see close
         cursor = indptr[bands[:-1]].copy()
-        for rows, columns, values in self._pieces():
-            entries = np.empty(len(rows), dtype=self._record)
-            entries["row"], entries["column"], entries["value"] = rows, columns, values
-            band = np.searchsorted(bands, rows, side="right") - 1
-            # A stable sort of 16-bit integers is a radix sort.
-            order = np.argsort(band.astype(np.uint16) if len(bands) < 1 << 16 else band, kind="stable")
-            entries, band = entries[order], band[order]
-            cuts = np.flatnonzero(np.diff(band)) + 1
-            for piece, number in zip(np.split(entries, cuts), band[np.concatenate([[0], cuts])], strict=True):
-                spool.seek(int(cursor[number]) * self._record.itemsize)
-                spool.write(piece.tobytes())
-                cursor[number] += len(piece)
+        with filled_temporary_file("mlfs-rows-", self._count * self._record.itemsize) as spool:
+            for rows, columns, values in self._pieces():
+                entries = np.empty(len(rows), dtype=self._record)
+                entries["row"], entries["column"], entries["value"] = rows, columns, values
+                band = np.searchsorted(bands, rows, side="right") - 1
+                # A stable sort of 16-bit integers is a radix sort.
+                order = np.argsort(band.astype(np.uint16) if len(bands) < 1 << 16 else band, kind="stable")
+                entries, band = entries[order], band[order]
+                cuts = np.flatnonzero(np.diff(band)) + 1
+                for piece, number in zip(np.split(entries, cuts), band[np.concatenate([[0], cuts])], strict=True):
+                    spool.seek(int(cursor[number]) * self._record.itemsize)
+                    spool.write(piece.tobytes())
+                    cursor[number] += len(piece)
         return spool
 
     def _band_of(self, row: int) -> tuple[int, int, csr_array]:
@@ -665,13 +664,9 @@ def spooled(read: Callable[[int], bytes], dtype: np.dtype[Any], size: int, *, fi
     count = size * dtype.itemsize
     if count <= SMALL_BYTES:
         return np.frombuffer(exactly(read, count, file=file), dtype=dtype)
-    spool = cast(BinaryIO, tempfile.TemporaryFile(prefix="mlfs-array-"))  # noqa: SIM115 - FileArray closes it
-    try:
+    with filled_temporary_file("mlfs-array-", count) as spool:
         for start in range(0, count, _PIECE_BYTES):
             spool.write(exactly(read, min(_PIECE_BYTES, count - start), file=file))
-    except BaseException:
-        spool.close()
-        raise
     return FileArray(spool, 0, dtype, size, file=file, own=True)
 
 

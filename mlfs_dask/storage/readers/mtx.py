@@ -11,14 +11,14 @@ import functools
 import io
 import itertools
 import re
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 import numpy as np
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.storage.limits import filled_temporary_file
 from mlfs_dask.storage.readers.base import ReadOptions
 from mlfs_dask.storage.readers.compressed_io import SourceFile, open_source
 from mlfs_dask.storage.readers.matrix import (
@@ -130,13 +130,9 @@ class _Matrix:
 
     def _values(self) -> Sliceable:
         """All values, column after column, in a temporary file."""
-        spool = cast(BinaryIO, tempfile.TemporaryFile(prefix="mlfs-array-"))  # noqa: SIM115 - FileArray closes it
-        try:
+        with filled_temporary_file("mlfs-array-", 8 * self.entries) as spool:
             for block in self.blocks():
                 spool.write(np.asarray(block, np.float64).tobytes())
-        except BaseException:
-            spool.close()
-            raise
         return FileArray(spool, 0, np.dtype(np.float64), self.entries, file=self.source.path, own=True)
 
 

@@ -50,7 +50,9 @@ from mlfs_dask.storage.readers.matrix import (
 
 X_KEYS = ("X", "x", "data", "features")
 Y_KEYS = ("Y", "y", "labels", "target", "targets")
-_SPARSE = ("data", "indices", "indptr", "shape", "format")
+_CSR = ("data", "indices", "indptr", "shape")
+_ANY_SPARSE = ("data", "shape", "format")
+_OTHER_SPARSE = ("row", "col", "coords", "offsets", "_is_array")
 #: NumPy's own limit, which it applies to what it has read.
 _MAX_HEADER_BYTES = 10_000
 _DEFAULTS = ReadOptions()
@@ -85,11 +87,16 @@ def open_npz(paths: str | Sequence[str], options: ReadOptions = _DEFAULTS) -> Ma
                 names["minus_one"] = "unknown"
             for key in ("feature_names", "label_names"):
                 if key in archive.names:
-                    names[key] = tuple(str(name) for name in archive.small(key).ravel())
+                    names[key] = tuple(map(_as_text, archive.small(key).ravel().tolist()))
             if "categories" in archive.names:
                 stored = parse_json(str(archive.small("categories")[()]))
                 names["categories"] = {int(key): tuple(value) for key, value in stored.items()}
     return matrix_reader(" ".join(paths), opener, drop=options.drop, **names)
+
+
+def _as_text(name: object) -> str:
+    """A name; the bytes of an array of type S are UTF-8."""
+    return name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else str(name)
 
 
 def matrices_in(path: str, options: ReadOptions = _DEFAULTS) -> list[str]:
@@ -203,9 +210,12 @@ class _Archive:
 
     def matrices(self) -> list[str]:
         """Keys of sparse matrices, the unnamed one as "", and of arrays that are matrices by shape or by name."""
-        prefixes = [name.removesuffix("indptr") for name in self._members if name.endswith("indptr")]
-        sparse = [p for p in prefixes if all(p + field in self.names for field in _SPARSE[:4])]
-        taken = {p + field for p in sparse for field in (*_SPARSE, "_is_array")}
+        prefixes = [name.removesuffix("shape") for name in self._members if name.endswith("shape")]
+        # Of all that save_npz writes: a form that is not read is refused by its name, as what it is.
+        sparse = [
+            p for p in prefixes if any(all(p + f in self.names for f in fields) for fields in (_CSR, _ANY_SPARSE))
+        ]
+        taken = {p + field for p in sparse for field in (*_CSR, *_ANY_SPARSE, *_OTHER_SPARSE)}
         dense = [
             name
             for name in self._members
@@ -240,7 +250,7 @@ class _Archive:
                 cure=f"name it {known[0]}, or say which it is with --key {what.lower()}=NAME",
             )
         prefix = f"{key}_" if key else ""
-        if prefix + "indptr" in self.names and key not in self.names:
+        if key not in self.names:
             return self._sparse_rows(prefix)
         layout = self._checked_layout(key)
         if not self._is_stored(key):

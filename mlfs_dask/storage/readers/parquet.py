@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, ClassVar, cast
@@ -26,7 +25,7 @@ from numpy.typing import NDArray
 from mlfs_dask.errors import DataError
 from mlfs_dask.json_text import parse_json
 from mlfs_dask.redaction import redact
-from mlfs_dask.storage.limits import require_arrow
+from mlfs_dask.storage.limits import filled_temporary_file, require_arrow
 from mlfs_dask.storage.readers.base import (
     BOOLEAN_SPELLINGS,
     Batch,
@@ -38,6 +37,7 @@ from mlfs_dask.storage.readers.base import (
     sort_categories,
 )
 from mlfs_dask.storage.readers.label_columns import (
+    TRUTH,
     bad_label,
     is_nameless,
     label_block,
@@ -53,7 +53,7 @@ _SCAN_ROWS = 1 << 16
 # A writer's usual limits for a page and a dictionary are 1 MiB each.
 _COLUMN_BYTES = 2 << 20
 _METADATA_KEY = b"mlfs"
-_TRUTH = {"1": 1.0, "true": 1.0, "yes": 1.0, "0": 0.0, "false": 0.0, "no": 0.0, "-1": -1.0}
+_LABELS = {**TRUTH, "?": np.nan, "": np.nan}
 _DEFAULTS = ReadOptions()
 
 
@@ -205,7 +205,7 @@ class ParquetReader:
         for group in groups:
             start = self._group_starts[group]
             n = self._group_starts[group + 1] - start
-            with tempfile.TemporaryFile(prefix="mlfs-parquet-") as spool:
+            with filled_temporary_file("mlfs-parquet-", 8 * n * width) as spool:
                 place = 0
                 for some in _runs(file.bytes_needed(group, self._columns), allowed):
                     columns = self._columns[place : place + some]
@@ -221,7 +221,8 @@ class ParquetReader:
                             spool.write(values[:, column].tobytes())
                         at += batch.num_rows
                     place += some
-                flat = FileArray(cast(BinaryIO, spool), 0, np.dtype(np.float64), n * width, file=self.path)
+            with spool:
+                flat = FileArray(spool, 0, np.dtype(np.float64), n * width, file=self.path)
                 rows = fortran_rows(flat, (n, width))
                 local = max(row - start, 0)
                 while local < n:
@@ -239,7 +240,7 @@ class ParquetReader:
             elif column in self._codes:
                 values[:, place] = self._looked_up(array, self._codes[column], column)
             else:
-                values[:, place] = self._looked_up(array, _TRUTH, column)
+                values[:, place] = self._looked_up(array, _LABELS, column)
                 wrong = np.flatnonzero(values[:, place] == 0.5)
                 if wrong.size:
                     bad_label(
@@ -296,7 +297,7 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
         schema, rows, group_bytes = file.schema, file.rows, file.group_bytes
         names = tuple(schema.names)
         stored = parse_json((schema.metadata or {}).get(_METADATA_KEY, b"{}"))
-        index = dict.fromkeys(_index_columns(schema, names), "is the index of a pandas table")
+        index = dict.fromkeys(_index_columns(schema, names, path), "is the index of a pandas table")
         for column, name in enumerate(names):
             if is_nameless(name) and column not in index and (content := _content(file, schema.field(column))):
                 index[column] = f"has no name and holds {content}"
@@ -356,11 +357,16 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
     return reader.with_categories(categories) if categories else reader
 
 
-def _index_columns(schema: Any, names: Sequence[str]) -> list[int]:
+def _index_columns(schema: Any, names: Sequence[str], path: str) -> list[int]:
     """Columns that pandas wrote for the index of a table, which says nothing about the rows."""
-    described = schema.pandas_metadata or {}
-    columns = described.get("index_columns", ())
-    return [column for column, name in enumerate(names) if name in columns]
+    try:
+        described = schema.pandas_metadata or {}
+        columns = described.get("index_columns", ())
+        return [column for column, name in enumerate(names) if name in columns]
+    except (ValueError, TypeError, AttributeError) as error:
+        raise DataError(
+            f"what pandas says of the table is damaged: {error}", file=path, cure="fetch or write the file again"
+        ) from error
 
 
 def _content(file: Any, column: Any) -> str:

@@ -20,6 +20,7 @@ from mlfs_dask.redaction import redact
 from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.compressed_io import format_suffix, open_source
 from mlfs_dask.storage.readers.encoded import is_array, texts_of
+from mlfs_dask.storage.readers.label_columns import LABEL_CURE, unique_names
 from mlfs_dask.storage.readers.matrix import (
     CsrRows,
     DenseRows,
@@ -37,6 +38,8 @@ _NAMES = ("features/name", "gene_names")
 _IDS = ("features/id", "genes")
 #: It is held in memory: 10 million cells and their labels.
 _MAX_TABLE_BYTES = 1 << 28
+#: Texts in small letters that are labels beside numbers; pandas writes them.
+_BOOLEANS = {"true": "1", "false": "0"}
 _DEFAULTS = ReadOptions()
 
 
@@ -112,14 +115,15 @@ def _read_labels(
                 file=source,
                 cure="leave out columns that are no labels",
             )
+        how: dict[str, Any] = {"sep": "\t" if format_suffix(source) in (".tsv", ".tab") else ",", "dtype": str}
         try:
-            table = pd.read_csv(
-                io.BytesIO(text), index_col=0, sep="\t" if format_suffix(source) in (".tsv", ".tab") else ","
-            )
+            header = pd.read_csv(io.BytesIO(text), header=None, nrows=1, keep_default_na=False, **how)
+            table = pd.read_csv(io.BytesIO(text), index_col=0, na_values=["?"], **how)
         except (ValueError, UnicodeDecodeError) as error:
             raise DataError(
                 f"it is no table: {error}", file=source, cure="give a CSV file with a header row"
             ) from error
+    unique_names(header.iloc[0].tolist(), file=source, line=1)
     table.index = table.index.astype(str)
     if not table.index.is_unique:
         raise DataError(
@@ -129,13 +133,18 @@ def _read_labels(
             cure="keep one row of each cell",
         )
     for name in table.columns:
-        if table[name].dtype.kind not in "biuf":
+        texts = table[name].str.strip().str.lower()
+        numbers = pd.to_numeric(texts.replace(_BOOLEANS), errors="coerce")
+        no_number = texts.notna() & numbers.isna()
+        if no_number.any():
             raise DataError(
                 "a column of labels holds texts",
                 file=source,
                 column=str(name),
-                cure="labels are 1, 0, or empty where unknown",
+                value=table[name][no_number].iloc[0],
+                cure=LABEL_CURE,
             )
+        table[name] = numbers
     missing = len(barcodes) - int(table.index.isin(barcodes).sum())
     if missing == len(barcodes):
         raise DataError(f"no barcode of {path} is in the table", file=source, cure="barcodes stand in its first column")

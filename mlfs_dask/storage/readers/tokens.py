@@ -201,12 +201,13 @@ def _value_of(buffer, p, kind, declaration, single):  # type: ignore[no-untyped-
         exact, value, end = read_number(buffer, p)
         if exact and _ends_value(buffer[end]):
             return KNOWN, value, end
-    elif kind == NOMINAL and _ends_value(buffer[p + 1]):
-        code = single[declaration, c]
-        if code >= 0:
-            return KNOWN, np.float64(code), p + 1
-    if c == _QUESTION and _ends_value(buffer[p + 1]):
-        return KNOWN, np.nan, p + 1
+    if _ends_value(buffer[p + 1]):
+        if c == _QUESTION:  # also where a nominal declares '?', whose values are quoted
+            return KNOWN, np.nan, p + 1
+        if kind == NOMINAL:
+            code = single[declaration, c]
+            if code >= 0:
+                return KNOWN, np.float64(code), p + 1
     end = _value_end(buffer, p)
     return (LOOK_UP if kind == NOMINAL else DEFER), 0.0, end
 

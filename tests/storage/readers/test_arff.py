@@ -188,6 +188,17 @@ def test_header_with_everything_legal(write: Any) -> None:
     assert table.Y.tolist() == [[1, 1]]
 
 
+def test_a_no_break_space_is_no_blank(write: Any) -> None:
+    table = read(
+        write(
+            "@relation r\n@attribute a\xa0b real\n@attribute\tk  {x\xa0y,\tz}\n@attribute y {0,1}\n@data\n1,x\xa0y,0\n"
+        )
+    )
+    assert table.header.feature_names == ("a\xa0b", "k")
+    assert table.header.categories == {1: ("x\xa0y", "z")}
+    np.testing.assert_array_equal(table.X, [[1, 0]])
+
+
 def test_names_that_are_no_utf8_are_latin1(write: Any) -> None:
     text = arff(["größe {süß,b}", "y {0,1}"], ["süß,1", "b,0", "'süß',1"]).encode("latin-1")
     table = read(write(text))
@@ -388,6 +399,15 @@ def test_escapes_in_values(write: Any) -> None:
     table = read(write(arff(attributes, [r"'it\'s',0", r'"it\'s",0', "'a,b',1", r"'x\ty',0", "'c}d',0", r"\',1"])))
     assert table.header.categories == {0: ("it's", "a,b", "x\ty", "c}d", r"\'")}
     assert table.X[:, 0].tolist() == [0, 0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("declared", ["'?',a", "?,a", "'?','long one',a"])
+@pytest.mark.parametrize("rows", ["{},1\n", "{{0 {}}}\n"])
+def test_a_question_mark_is_a_value_in_quotes_alone(write: Any, declared: str, rows: str) -> None:
+    text = "".join(rows.format(value) for value in ("?", "'?'", '"?"', "a"))
+    table = read(write(f"@relation r\n@attribute t {{{declared}}}\n@attribute y {{0,1}}\n@data\n{text}"))
+    last = len(declared.split(",")) - 1
+    np.testing.assert_array_equal(table.X[:, 0], [NAN, 0, 0, last])
 
 
 def test_escaped_value_that_looks_like_another(write: Any) -> None:

@@ -75,6 +75,27 @@ def test_truncated_file_is_named(compressed: tuple[Path, str]) -> None:
     assert caught.value.file == str(path)
 
 
+def test_a_damaged_second_stream_is_not_the_end_of_the_file(compressed: tuple[Path, str]) -> None:
+    path, name = compressed
+    data = bytearray(path.read_bytes())
+    second = len(COMPRESS[name][1](TEXT[:1000]))
+    for place in range(second, second + 3):
+        damaged = bytes([*data[:place], data[place] ^ 0x20, *data[place + 1 :]])
+        path.write_bytes(damaged)
+        with open_source(str(path)).open() as stream, pytest.raises(DataError, match=f"the {name} data is damaged"):
+            stream.read()
+    path.write_bytes(data[: second + 3])
+    with open_source(str(path)).open() as stream, pytest.raises(DataError, match=f"the {name} data is cut off"):
+        stream.read()
+
+
+def test_xz_may_have_zeros_between_streams(tmp_path: Path) -> None:
+    zeros = bytes(1 << 17)
+    (tmp_path / "a.xz").write_bytes(lzma.compress(TEXT[:9]) + bytes(4) + lzma.compress(TEXT[9:]) + zeros)
+    with open_source(str(tmp_path / "a.xz")).open() as stream:
+        assert stream.read() == TEXT
+
+
 def test_damaged_file_is_named(compressed: tuple[Path, str]) -> None:
     path, name = compressed
     data = bytearray(path.read_bytes())

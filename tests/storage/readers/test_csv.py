@@ -248,6 +248,31 @@ def test_a_trailing_delimiter_is_no_column(write, caplog: pytest.LogCaptureFixtu
     np.testing.assert_array_equal(read_all(reader)[1], [[0], [1]])
 
 
+def test_a_nameless_column_is_empty_to_the_end(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_module, "SAMPLE_BYTES", 64)
+    rows = "1,2,,0\n" * 50
+    assert read_all(open_csv(write("a,b,,y\n" + rows + "1,2,NA,0\n"), LAST))[0].shape == (51, 2)
+    path = write("a,b,,y\n" + rows + "1,2,7,0\n")
+    error = error_of(path)
+    assert (error.line, error.column, error.value) == (52, 3, "7")
+    assert "the column has no name and is empty in the rows before, and is not here" in str(error)
+    assert "name it, or leave it out: --drop 3" in str(error)
+    for labels in (LabelSpec(count=1), LabelSpec(columns=("y",))):
+        reader = open_csv(path, ReadOptions(labels=labels, drop=("3",)))
+        assert read_all(reader)[0].shape == (51, 2)
+
+
+def test_quoted_numbers_are_names_where_rows_are_not_quoted(write) -> None:
+    reader = open_csv(write('"3","7","11"\n1,2,0\n2,3,1\n'), LAST)
+    assert (reader.header.feature_names, reader.header.label_names) == (("3", "7"), ("11",))
+    assert open_csv(write('"3","7","1"\n"1","2","0"\n"2","3","1"\n'), LAST).header.feature_names is None
+
+
+def test_blanks_around_names(write) -> None:
+    assert open_csv(write('" a ","b","y"\n1,2,0\n'), LAST).header.feature_names == (" a ", "b")
+    assert open_csv(write(" a , b,y \n1,2,0\n"), LAST).header.feature_names == ("a", "b")
+
+
 ROW_NAMES = "the names of rows, as R writes them"
 
 

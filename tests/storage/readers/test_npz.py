@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from scipy import sparse as sp
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers import matrix
 from mlfs_dask.storage.readers.base import ReadOptions
+from mlfs_dask.storage.readers.detect import open_source
 from mlfs_dask.storage.readers.npz import open_npz
 from tests.storage.readers.reading import batches_of, check_splits, read_all
 
@@ -219,3 +221,19 @@ def test_empty_file(tmp_path: Path) -> None:
     (tmp_path / "t.npz").write_bytes(b"")
     with pytest.raises(DataError, match="the file is empty"):
         open_npz(str(tmp_path / "t.npz"))
+
+
+def test_names_of_bytes(tmp_path: Path) -> None:
+    names = {"feature_names": np.array(["é".encode(), b"b"]), "label_names": np.array([b"y"])}
+    np.savez(tmp_path / "t.npz", X=np.eye(2), Y=np.ones((2, 1)), **names)
+    header = open_npz(str(tmp_path / "t.npz")).header
+    assert (header.feature_names, header.label_names) == (("é", "b"), ("y",))
+
+
+@pytest.mark.parametrize("form", ["coo", "dia", "bsr"])
+@pytest.mark.parametrize("array", [sp.csr_matrix, sp.csr_array])
+def test_another_sparse_form_is_named(tmp_path: Path, form: str, array: Any) -> None:
+    sp.save_npz(tmp_path / "x.npz", array(np.eye(4)).asformat(form))
+    np.savez(tmp_path / "y.npz", Y=np.ones((4, 1)))
+    with pytest.raises(DataError, match=rf"x\.npz: a sparse matrix in {form} format, csr \(or csc\) was expected"):
+        open_source([str(tmp_path / "x.npz"), str(tmp_path / "y.npz")])

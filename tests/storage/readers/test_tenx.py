@@ -75,15 +75,24 @@ def test_cells_without_labels(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     [
         ("barcode,T\nX,1\n", "no barcode of"),
         ("barcode,T\nCELL00-1,1\nCELL00-1,0\n", "value 'CELL00-1': the barcode stands twice"),
-        ("barcode,T\nCELL00-1,yes\n", "column 'T': a column of labels holds texts"),
+        ("barcode,T\nCELL00-1,yes\n", "column 'T', value 'yes': a column of labels holds texts"),
         ("barcode,T\nCELL00-1,7\n", "row 1: a label must be 0 or 1"),
         ("", "it is no table"),
+        ("barcode,T,T\nCELL00-1,1,0\n", "labels.csv, line 1, column 'T': columns 2 and 3 have the same name"),
     ],
 )
 def test_tables_that_do_not_fit(tmp_path: Path, text: str, problem: str) -> None:
     (tmp_path / "labels.csv").write_text(text)
     with pytest.raises(DataError, match=problem):
         read_all(open_source([save(tmp_path)], ReadOptions(keys={"labels": str(tmp_path / "labels.csv")})))
+
+
+def test_labels_in_any_spelling(tmp_path: Path) -> None:
+    rows = ["?,True", "1,", "0,False", "-1,TRUE", ",false", "1.0,?"]
+    lines = ["barcode,T,B", *(f"{barcode},{row}" for barcode, row in zip(BARCODES, rows, strict=False))]
+    (tmp_path / "labels.csv").write_text("\n".join(lines) + "\n")
+    Y = read_all(open_source([save(tmp_path)], ReadOptions(keys={"labels": str(tmp_path / "labels.csv")})))[1]
+    np.testing.assert_array_equal(Y[:6], [[-1, 1], [1, -1], [0, 0], [-1, 1], [-1, 0], [1, -1]])
 
 
 def test_no_labels_and_other_files(tmp_path: Path) -> None:
