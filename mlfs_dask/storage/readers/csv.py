@@ -17,6 +17,7 @@ import io
 import itertools
 import logging
 import re
+import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, ClassVar, NamedTuple, NoReturn
@@ -208,8 +209,8 @@ class CsvReader:
         outcomes = []
         for decimal in decimals:
             try:
-                table = arrow_csv.read_csv(
-                    pa.BufferReader(sample),
+                table = _read_csv(
+                    sample,
                     # One block: types are inferred from the first only.
                     read_options=arrow_csv.ReadOptions(
                         column_names=[str(column) for column in range(len(self._names))],
@@ -281,12 +282,11 @@ class CsvReader:
 
     def _table(self, block: _Block, types: Mapping[int, Any]) -> Any:
         """Table of some columns of a block, of these types."""
-        import pyarrow as pa
         from pyarrow import csv as arrow_csv
 
         named = {str(column): kind for column, kind in types.items()}
-        return arrow_csv.read_csv(
-            pa.BufferReader(block.data),
+        return _read_csv(
+            block.data,
             read_options=arrow_csv.ReadOptions(
                 column_names=[str(column) for column in range(len(self._names))],
                 # What one thread parses at a time. It has to hold a record, and in a wide table many,
@@ -666,6 +666,18 @@ def _fill(rows: NDArray[np.float64], places: list[int], batch: Any, positions: l
     if places:
         numbers = batch.select(positions).to_tensor(null_to_nan=True, row_major=True).to_numpy()
         rows[:, slice(None) if len(places) == rows.shape[1] else places] = numbers
+
+
+def _read_csv(data: Any, **options: Any) -> Any:
+    """The table of some bytes."""
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        # The program answers Ctrl-C itself. Arrow would put another handler in that place for each block, and a signal
+        # that comes while it does so ends the process.
+        pa.enable_signal_handlers(False)
+    return arrow_csv.read_csv(pa.BufferReader(data), **options)
 
 
 def _parse_options(delimiter: str, *, quoted: bool) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import re
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -568,3 +569,12 @@ def test_a_file_that_changes_is_noticed(write) -> None:
     write("k,y\na,0\nc,1\n")
     with pytest.raises(DataError, match=re.compile("value 'c': a text that was not there", re.DOTALL)):
         read_all(reader)
+
+
+@pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN, lambda number, frame: None])
+def test_arrow_keeps_off_signals_that_the_program_answers(write, monkeypatch: pytest.MonkeyPatch, handler) -> None:
+    switched: list[bool] = []
+    monkeypatch.setattr("pyarrow.enable_signal_handlers", switched.append)
+    monkeypatch.setattr(signal, "getsignal", lambda number: handler)
+    read_all(open_csv(write("a,b\n1,0\n2,1\n"), LAST))
+    assert set(switched) == (set() if handler is signal.default_int_handler else {False})
