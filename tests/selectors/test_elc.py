@@ -223,7 +223,7 @@ def test_constant_features_come_last(variant):
 @pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
 def test_features_that_are_all_constant_get_equal_scores(variant, container):
     Y = np.array([[1, 0], [0, 1], [1, 1]])
-    with pytest.warns(UserWarning, match=r"another: all 4 features are constant\. All features get"):
+    with pytest.warns(UserWarning, match=r"cannot rank the features: all 4 features are constant\. All features get"):
         found = ELC(2, variant=variant).fit(container(np.full((3, 4), 0.1)), Y)
     assert found.scores_.tolist() == [0.0] * 4
     assert found.ranking_.tolist() == [0, 1, 2, 3]
@@ -233,7 +233,9 @@ def test_features_that_are_all_constant_get_equal_scores(variant, container):
 @pytest.mark.parametrize("label", [0, 1])
 def test_labels_that_never_or_always_occur(variant, label):
     X, Y = problem()
-    with pytest.warns(UserWarning, match=rf"another: all {Y.shape[1]} labels are the same in every row\. All"):
+    with pytest.warns(
+        UserWarning, match=rf"cannot rank the features: all {Y.shape[1]} labels are the same in every row\. All"
+    ):
         found = ELC(3, variant=variant).fit(X, np.full_like(Y, label))
     assert found.scores_.tolist() == [0.0] * 9
     Y[:, 1] = label

@@ -94,7 +94,10 @@ def test_unknown_labels_are_refused(method):
 
 def test_a_single_class_of_rows_with_labels_is_told():
     X, Y = problem()
-    with pytest.warns(UserWarning, match="another: among rows that have a label, no feature goes with which one it is"):
+    with pytest.warns(
+        UserWarning,
+        match="cannot rank the features: among rows that have a label, no feature goes with which one it is",
+    ):
         found = get_method("ela-chi")(3).fit(X, Y[:, :1])
     assert not found.scores_.any()
 

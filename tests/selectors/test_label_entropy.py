@@ -387,7 +387,7 @@ def test_labels_of_one_value_have_no_part_in_the_geometric_mean():
     ],
 )
 def test_where_nothing_can_be_told_one_warning_says_why(selector, X, Y, told):
-    with pytest.warns(UserWarning, match=f"another: {told}") as warned:
+    with pytest.warns(UserWarning, match=f"cannot rank the features: {told}") as warned:
         found = selector(1).fit(X, Y.astype(int))
     assert len(warned) == 1
     assert len(set(found.scores_.tolist())) == 1
