@@ -7,7 +7,7 @@ import json
 import logging
 import shlex
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -149,8 +149,11 @@ def _system_words(error: BaseException) -> str:
     return str(error)
 
 
-def report_failure(failure: Failure, *, as_json: bool) -> None:
-    """Print the message on standard error and, on request, one JSON object on standard output."""
+def report_failure(failure: Failure, *, as_json: bool, result: Mapping[str, Any] | None = None) -> None:
+    """Print the message on standard error and, on request, one JSON object on standard output.
+
+    `result` is what a command that fails in part has to print all the same; the object then holds both.
+    """
     click.echo(redact(f"mlfs: {failure.message}"), err=True)
     if as_json:
         error = {
@@ -159,7 +162,7 @@ def report_failure(failure: Failure, *, as_json: bool) -> None:
             "message": failure.message,
             **failure.details,
         }
-        click.echo(redact(json.dumps({"error": error}, default=str)))
+        click.echo(redact(json.dumps({**(result or {}), "error": error}, default=str)))
 
 
 def _present(error: object, names: Sequence[str]) -> dict[str, Any]:
