@@ -253,7 +253,7 @@ class Batch:
     def __init__(self, spec: BatchSpec, place: str | Path | None, *, resume: bool = False, force: bool = False) -> None:
         self.spec = spec
         self._checked_place = None if place is None else check_place(place, resume=resume, force=force)
-        self._resume = resume
+        self._resume, self._force = resume, force
         # A store that cannot be opened is found before anything runs.
         self._datasets: dict[str, Dataset] = {store.name: open_dataset(store.path) for store in spec.stores}
         self._rows: dict[str, dict[str, Any]] = {}
@@ -360,18 +360,18 @@ class Batch:
         Raises
         ------
         UsageError
-            Another process runs a batch in the folder.
+            Another process runs a batch in the folder, or has finished one since this one was made.
         """
-        if self._place.exists() and not self._resume:
-            if self._place.is_symlink():
-                self._checked_place = self._place.resolve()  # the link stays
-            os.close(_lock_folder(self._place))
-            old = self._place.with_name(f".{self._place.name}.{uuid.uuid4().hex[:8]}.old")
-            self._place.rename(old)
-            shutil.rmtree(old)
         self._place.mkdir(parents=True, exist_ok=True)
         self._lock = _lock_folder(self._place)
-        self._write_record("unfinished")
+        try:
+            check_place(self._place, resume=self._resume, force=self._force)
+            if not self._resume:
+                _empty_batch(self._place)
+            self._write_record("unfinished")
+        except BaseException:
+            self._unlock()
+            raise
 
     def run(self, report_state: Callable[[str, str], None] = lambda job, state: None) -> None:
         """Run what is missing, and write the tables.
@@ -688,6 +688,17 @@ def _lock_folder(folder: Path) -> int:
     except OSError:
         pass  # a file system without locks
     return descriptor
+
+
+def _empty_batch(folder: Path) -> None:
+    """Remove all but the record: a folder that is emptied in part is still known as that of a batch."""
+    for path in folder.iterdir():
+        if path.name == BATCH:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def check_place(place: str | Path, *, resume: bool, force: bool) -> Path:
