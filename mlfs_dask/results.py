@@ -13,7 +13,6 @@ import fcntl
 import glob
 import io
 import json
-import math
 import os
 import shutil
 import time
@@ -27,8 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError, MlfsError, UsageError
-from mlfs_dask.json_text import parse_json
-from mlfs_dask.redaction import redact
+from mlfs_dask.json_text import as_json, parse_json
 
 if TYPE_CHECKING:
     from mlfs_dask.storage.object_store import RemoteObjects
@@ -568,19 +566,3 @@ def read_text(
         raise DataError(f"no {name} here, so this is not a finished {what}.", file=path, cure=cure) from error
     except UnicodeDecodeError as error:
         raise DataError(f"not UTF-8 text ({error}).", file=f"{path}/{name}", cure=cure) from error
-
-
-def as_json(value: Any) -> Any:
-    """Plain data that strict JSON can hold: NumPy values as Python's, NaN and infinities as null.
-
-    URLs are without their secrets.
-    """
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, Mapping):
-        return {str(name): as_json(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [as_json(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return redact(value) if isinstance(value, str) else value

@@ -36,9 +36,9 @@ from mlfs_dask.evaluation.inputs import Inputs
 from mlfs_dask.evaluation.results import BATCH, JOBS
 from mlfs_dask.evaluation.resume import PartialResults, partial_folder
 from mlfs_dask.fingerprints import code_digest, digest_of
-from mlfs_dask.json_text import parse_json
+from mlfs_dask.json_text import as_json, parse_json
 from mlfs_dask.primitives.passes import cache_entry
-from mlfs_dask.results import RECORD, as_json, is_url, read_run, write_run
+from mlfs_dask.results import RECORD, is_url, read_run, write_run
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import count_kept
 from mlfs_dask.selectors.costs import Cost, Plan, Reading, project, require_driver
