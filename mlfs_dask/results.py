@@ -133,7 +133,7 @@ def check_free(
     what: str = "a run",
     storage_options: Mapping[str, Any] | None = None,
 ) -> None:
-    """Refuse a destination that exists, or is in a folder of the same kind, before any work is done for it.
+    """Refuse a destination that exists, or is in a store or a folder of results, before any work is done for it.
 
     With `force` an earlier folder of the same kind, or an empty one, may be replaced; anything else never.
 
@@ -164,11 +164,6 @@ def check_free(
         return
     place = Path(path)
     check_permission(place)
-    if (place.absolute().parent / record).is_file():
-        raise UsageError(
-            f"{place.parent} is {what} itself, and replacing that would delete what is in it."
-            "\n  cure: give another place with -o."
-        )
     if not place.exists() and not place.is_symlink():
         return
     if place.is_dir() and not any(place.iterdir()):

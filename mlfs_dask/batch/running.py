@@ -44,6 +44,7 @@ from mlfs_dask.selectors.base import count_kept
 from mlfs_dask.selectors.costs import Cost, Plan, Reading, project, require_driver
 from mlfs_dask.selectors.timing import estimate_seconds
 from mlfs_dask.storage.dataset import Dataset, open_dataset
+from mlfs_dask.storage.object_store import require_writable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -707,10 +708,12 @@ def check_place(place: str | Path, *, resume: bool, force: bool) -> Path:
     Raises
     ------
     UsageError
-        It is a URL, something else, or a batch that is neither gone on with nor replaced.
+        It is a URL, in a store or a folder of results, something else, or a batch that is neither gone on with nor
+        replaced.
     """
     if is_url(str(place)):
         raise UsageError(f"the folder of a batch must be local; got {place}. Copy it afterwards.")
+    require_writable(str(place))
     folder = Path(place)
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return folder
