@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
+from mlfs_dask.errors import MlfsError
+from mlfs_dask_cli.failure import describe_failure, report_failure
 from mlfs_dask_cli.options import (
+    ARGUMENTS,
     PATH,
     cache_options,
     cluster_options,
@@ -75,8 +79,7 @@ def batch(
     if dry_run:
         with keep_statistics(**cache):
             projected = batch.project(planned_resources(**cluster), measure=True)
-        output.result(projected.to_dict(), _projection_text(projected))
-        projected.require_success()
+        _print_result(projected.to_dict(), _projection_text(projected), output, projected.require_success)
         return
     with (
         keep_statistics(**cache),
@@ -91,7 +94,6 @@ def batch(
             lambda job, state: output.note(f"mlfs: job {numbers[job]} of {len(numbers)}, {job}: {state}"),
         )
     _print(place, batch, output)
-    batch.require_success()
 
 
 def _projection_text(projected: Any) -> str:
@@ -133,4 +135,19 @@ def _print(place: str, batch: Any, output: Output) -> None:
         ("seconds", f"{jobs['seconds'].sum():.1f}"),
         ("written", f"{place}: jobs.csv, results.csv, selections.csv (and .parquet), jobs/"),
     ]
-    output.result({"batch": place, "jobs": json.loads(jobs.to_json(orient="records"))}, table(rows))
+    result = {"batch": place, "jobs": json.loads(jobs.to_json(orient="records"))}
+    _print_result(result, table(rows), output, batch.require_success)
+
+
+def _print_result(result: Mapping[str, Any], text: str, output: Output, require_success: Callable[[], None]) -> None:
+    """Print the result, and then the error of jobs that failed; as JSON both are one object."""
+    try:
+        require_success()
+    except MlfsError as error:
+        if not output.as_json:
+            output.result(result, text)
+        failure = describe_failure(error, click.get_current_context().meta[ARGUMENTS])
+        assert failure is not None
+        report_failure(failure, as_json=output.as_json, result=result)
+        raise click.exceptions.Exit(failure.exit_code) from None
+    output.result(result, text)

@@ -48,7 +48,7 @@ def compare(
     """
     from mlfs_dask.evaluation.comparison import compare as library
     from mlfs_dask.reporting.comparison_folder import RECORD, write_comparison
-    from mlfs_dask.results import as_json, check_free
+    from mlfs_dask.results import check_free
 
     check_free(comparison, force=force, record=RECORD, what="a comparison")
     found = library(evaluations, runs=runs or None, control=control, k=k, alpha=alpha)
@@ -62,7 +62,7 @@ def compare(
         "notes": found.notes,
         "files": files,
     }
-    output.result(as_json(summary), _text(comparison, found))
+    output.result(summary, _text(comparison, found))
 
 
 def _text(place: str, value: object) -> str:

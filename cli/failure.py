@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import errno
-import json
 import logging
+import math
 import shlex
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,7 @@ from mlfs_dask.errors import (
     StoreUnavailableError,
 )
 from mlfs_dask.redaction import redact
+from mlfs_dask_cli.output import json_text
 
 logger = logging.getLogger(__name__)
 
@@ -149,8 +150,11 @@ def _system_words(error: BaseException) -> str:
     return str(error)
 
 
-def report_failure(failure: Failure, *, as_json: bool) -> None:
-    """Print the message on standard error and, on request, one JSON object on standard output."""
+def report_failure(failure: Failure, *, as_json: bool, result: Mapping[str, Any] | None = None) -> None:
+    """Print the message on standard error and, on request, one JSON object on standard output.
+
+    `result` is what a command that fails in part has to print all the same; the object then holds both.
+    """
     click.echo(redact(f"mlfs: {failure.message}"), err=True)
     if as_json:
         error = {
@@ -159,12 +163,17 @@ def report_failure(failure: Failure, *, as_json: bool) -> None:
             "message": failure.message,
             **failure.details,
         }
-        click.echo(redact(json.dumps({"error": error}, default=str)))
+        click.echo(redact(json_text({**(result or {}), "error": error})))
 
 
 def _present(error: object, names: Sequence[str]) -> dict[str, Any]:
     values = {name: getattr(error, name) for name in names}
-    return {name: value for name, value in values.items() if value is not None}
+    # A number that JSON does not have is told as text: it is what was wrong.
+    return {
+        name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in values.items()
+        if value is not None
+    }
 
 
 def _with_usage(error: click.UsageError) -> str:

@@ -76,22 +76,36 @@ class LazyGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[ARGUMENTS] = list(args)
-        return super().parse_args(ctx, args)
+        if not args or ctx.resilient_parsing:  # which show the help, and complete what is typed
+            return super().parse_args(ctx, args)
+        with _failures_reported(list(args)):
+            return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         # Here and not in main(): `dask mlfs` enters by the group, not by our console script.
         arguments = ctx.meta[ARGUMENTS]
-        try:
-            with spell_parameters_as("option"), _terminate_as_interrupt(), plain_warnings(quiet="--quiet" in arguments):
-                return super().invoke(ctx)
-        except (click.exceptions.Exit, click.Abort):
+        with (
+            _failures_reported(arguments),
+            spell_parameters_as("option"),
+            _terminate_as_interrupt(),
+            plain_warnings(quiet="--quiet" in arguments),
+        ):
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _failures_reported(arguments: Sequence[str]) -> Iterator[None]:
+    """Print an error as users see it, and leave with its exit code."""
+    try:
+        yield
+    except (click.exceptions.Exit, click.Abort):
+        raise
+    except BaseException as error:
+        failure = describe_failure(error, arguments)
+        if failure is None:
             raise
-        except BaseException as error:
-            failure = describe_failure(error, arguments)
-            if failure is None:
-                raise
-            report_failure(failure, as_json="--json" in arguments)
-            _leave(failure.exit_code)
+        report_failure(failure, as_json="--json" in arguments)
+        _leave(failure.exit_code)
 
 
 def _leave(code: int) -> NoReturn:

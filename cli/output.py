@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from mlfs_dask.json_text import as_json
 from mlfs_dask.redaction import redact
 
 Number = TypeVar("Number", int, float)
@@ -41,7 +42,7 @@ class Output:
 
     def result(self, value: Mapping[str, Any], text: str) -> None:
         """Print a command's result, as JSON or as text for people."""
-        click.echo(redact(json.dumps(value, indent=2, default=_plain) if self.as_json else text))
+        click.echo(redact(json_text(value, indent=2) if self.as_json else text))
 
     def note(self, text: str) -> None:
         """Print a line for people on standard error."""
@@ -49,10 +50,19 @@ class Output:
             print_line(text)
 
 
+def json_text(value: Any, *, indent: int | None = None) -> str:
+    """Strict JSON, in which NaN and infinities are null.
+
+    Examples
+    --------
+    >>> json_text({"C": float("inf"), "labels": {"b", "a"}})
+    '{"C": null, "labels": ["a", "b"]}'
+    """
+    return json.dumps(as_json(value), indent=indent, allow_nan=False, default=_plain)
+
+
 def _plain(value: Any) -> Any:
-    """NumPy scalars and arrays, paths and sets, as JSON has them."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
+    """Paths and sets as JSON has them."""
     return sorted(value) if isinstance(value, set | frozenset) else str(value)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TextIO
 
 from mlfs_dask.redaction import redact
-from mlfs_dask_cli.output import Output, between
+from mlfs_dask_cli.output import Output, between, json_text
 
 #: Seconds between two plain lines: a tenth of the time that has passed, within these bounds.
 SHORTEST_PAUSE, LONGEST_PAUSE = 5.0, 60.0
@@ -223,7 +222,7 @@ class JsonLines:
 
     def __call__(self, event: dict[str, Any]) -> None:
         line = {"seconds": round(time.monotonic() - self._start, 3), **event}
-        self._stream.write(redact(json.dumps(line, default=str)) + "\n")
+        self._stream.write(redact(json_text(line)) + "\n")
         self._stream.flush()
 
 

@@ -99,7 +99,7 @@ def cache(place: str | os.PathLike[str] | None = BESIDE, *, size: int = SIZE) ->
     Raises
     ------
     UsageError
-        The place is a URL, or is no folder.
+        The place is a URL, is no folder, or is in a store or a folder of results.
 
     Examples
     --------
@@ -113,6 +113,9 @@ def cache(place: str | os.PathLike[str] | None = BESIDE, *, size: int = SIZE) ->
             raise UsageError(f"the cache must be a local folder, since its arrays are mapped into memory; got {chosen}")
         if Path(chosen).exists() and not Path(chosen).is_dir():
             raise UsageError(f"the cache must be a folder; {chosen} is a file")
+        from mlfs_dask.storage.object_store import require_writable  # a cache beside its store needs no check
+
+        require_writable(chosen, takes_files=True)
     if size <= 0:
         raise UsageError(f"the size of the cache must be positive; got {size}")
     with assigned(_setting, _Setting(chosen, size)):

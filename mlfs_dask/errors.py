@@ -57,6 +57,8 @@ def closest(name: str, known: Iterable[str]) -> str:
 
 #: Parameters of Python that an option, or a key of a plan, has another name for.
 _NAMES = {"n_features_to_select": "k", "fold_of": "split_file"}
+#: Those that an option alone has another name for.
+_OPTION_NAMES = {"random_state": "seed", "test": "test_store"}
 
 _spelling: ContextVar[Literal["python", "option", "key"]] = ContextVar("spelling", default="python")
 
@@ -82,8 +84,8 @@ def parameter(name: str, value: object = None) -> str:
     >>> parameter("lambda_"), parameter("graph", "exact")
     ('lambda_', "graph='exact'")
     >>> with spell_parameters_as("option"):
-    ...     parameter("lambda_"), parameter("max_iter"), parameter("graph", "exact"), parameter("C")
-    ('--lambda', '--max-iter', '--graph exact', '-C')
+    ...     parameter("lambda_"), parameter("graph", "exact"), parameter("C"), parameter("random_state")
+    ('--lambda', '--graph exact', '-C', '--seed')
     >>> with spell_parameters_as("key"):
     ...     parameter("lambda_"), parameter("graph", "exact"), parameter("n_features_to_select")
     ('lambda', 'graph: exact', 'k')
@@ -94,6 +96,7 @@ def parameter(name: str, value: object = None) -> str:
     name = _NAMES.get(name, name.strip("_"))
     if spelling == "key":
         return name if value is None else f"{name}: {value}"
+    name = _OPTION_NAMES.get(name, name)
     flag = f"-{name}" if len(name) == 1 else "--" + name.replace("_", "-")
     return flag if value is None else f"{flag} {value}"
 

@@ -13,7 +13,6 @@ import fcntl
 import glob
 import io
 import json
-import math
 import os
 import shutil
 import time
@@ -27,8 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError, MlfsError, UsageError
-from mlfs_dask.json_text import parse_json
-from mlfs_dask.redaction import redact
+from mlfs_dask.json_text import as_json, parse_json
 
 if TYPE_CHECKING:
     from mlfs_dask.storage.object_store import RemoteObjects
@@ -135,7 +133,7 @@ def check_free(
     what: str = "a run",
     storage_options: Mapping[str, Any] | None = None,
 ) -> None:
-    """Refuse a destination that exists, or is in a folder of the same kind, before any work is done for it.
+    """Refuse a destination that exists, or is in a store or a folder of results, before any work is done for it.
 
     With `force` an earlier folder of the same kind, or an empty one, may be replaced; anything else never.
 
@@ -166,11 +164,6 @@ def check_free(
         return
     place = Path(path)
     check_permission(place)
-    if (place.absolute().parent / record).is_file():
-        raise UsageError(
-            f"{place.parent} is {what} itself, and replacing that would delete what is in it."
-            "\n  cure: give another place with -o."
-        )
     if not place.exists() and not place.is_symlink():
         return
     if place.is_dir() and not any(place.iterdir()):
@@ -568,19 +561,3 @@ def read_text(
         raise DataError(f"no {name} here, so this is not a finished {what}.", file=path, cure=cure) from error
     except UnicodeDecodeError as error:
         raise DataError(f"not UTF-8 text ({error}).", file=f"{path}/{name}", cure=cure) from error
-
-
-def as_json(value: Any) -> Any:
-    """Plain data that strict JSON can hold: NumPy values as Python's, NaN and infinities as null.
-
-    URLs are without their secrets.
-    """
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, Mapping):
-        return {str(name): as_json(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [as_json(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return redact(value) if isinstance(value, str) else value

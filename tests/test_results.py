@@ -136,7 +136,8 @@ def test_a_run_is_not_written_into_a_run(tmp_path: Path) -> None:
     for force in (False, True):
         with pytest.raises(UsageError, match=r"run is a run itself"):
             check_free(str(tmp_path / "run" / "chi2"), force=force)
-    check_free(str(tmp_path / "run" / "compared"), force=False, record="compare.json", what="a comparison")
+        with pytest.raises(UsageError, match=r"run is a run itself"):
+            check_free(str(tmp_path / "run" / "compared"), force=force, record="compare.json", what="a comparison")
 
 
 def test_an_empty_folder_is_taken(tmp_path: Path) -> None:

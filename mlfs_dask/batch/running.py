@@ -36,14 +36,15 @@ from mlfs_dask.evaluation.inputs import Inputs
 from mlfs_dask.evaluation.results import BATCH, JOBS
 from mlfs_dask.evaluation.resume import PartialResults, partial_folder
 from mlfs_dask.fingerprints import code_digest, digest_of
-from mlfs_dask.json_text import parse_json
+from mlfs_dask.json_text import as_json, parse_json
 from mlfs_dask.primitives.passes import cache_entry
-from mlfs_dask.results import RECORD, as_json, is_url, read_run, write_run
+from mlfs_dask.results import RECORD, is_url, read_run, write_run
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import count_kept
 from mlfs_dask.selectors.costs import Cost, Plan, Reading, project, require_driver
 from mlfs_dask.selectors.timing import estimate_seconds
 from mlfs_dask.storage.dataset import Dataset, open_dataset
+from mlfs_dask.storage.object_store import require_writable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -253,7 +254,7 @@ class Batch:
     def __init__(self, spec: BatchSpec, place: str | Path | None, *, resume: bool = False, force: bool = False) -> None:
         self.spec = spec
         self._checked_place = None if place is None else check_place(place, resume=resume, force=force)
-        self._resume = resume
+        self._resume, self._force = resume, force
         # A store that cannot be opened is found before anything runs.
         self._datasets: dict[str, Dataset] = {store.name: open_dataset(store.path) for store in spec.stores}
         self._rows: dict[str, dict[str, Any]] = {}
@@ -360,18 +361,18 @@ class Batch:
         Raises
         ------
         UsageError
-            Another process runs a batch in the folder.
+            Another process runs a batch in the folder, or has finished one since this one was made.
         """
-        if self._place.exists() and not self._resume:
-            if self._place.is_symlink():
-                self._checked_place = self._place.resolve()  # the link stays
-            os.close(_lock_folder(self._place))
-            old = self._place.with_name(f".{self._place.name}.{uuid.uuid4().hex[:8]}.old")
-            self._place.rename(old)
-            shutil.rmtree(old)
         self._place.mkdir(parents=True, exist_ok=True)
         self._lock = _lock_folder(self._place)
-        self._write_record("unfinished")
+        try:
+            check_place(self._place, resume=self._resume, force=self._force)
+            if not self._resume:
+                _empty_batch(self._place)
+            self._write_record("unfinished")
+        except BaseException:
+            self._unlock()
+            raise
 
     def run(self, report_state: Callable[[str, str], None] = lambda job, state: None) -> None:
         """Run what is missing, and write the tables.
@@ -690,16 +691,29 @@ def _lock_folder(folder: Path) -> int:
     return descriptor
 
 
+def _empty_batch(folder: Path) -> None:
+    """Remove all but the record: a folder that is emptied in part is still known as that of a batch."""
+    for path in folder.iterdir():
+        if path.name == BATCH:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
 def check_place(place: str | Path, *, resume: bool, force: bool) -> Path:
     """The folder of a batch, if it may be written.
 
     Raises
     ------
     UsageError
-        It is a URL, something else, or a batch that is neither gone on with nor replaced.
+        It is a URL, in a store or a folder of results, something else, or a batch that is neither gone on with nor
+        replaced.
     """
     if is_url(str(place)):
         raise UsageError(f"the folder of a batch must be local; got {place}. Copy it afterwards.")
+    require_writable(str(place))
     folder = Path(place)
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return folder

@@ -330,7 +330,8 @@ def _nonempty_items(item: Item, what: str) -> list[Item]:
 
 
 def _refuse_duplicates(item: Item, names: Sequence[Any], what: str, cure: str) -> None:
-    twice = sorted({name for name in names if names.count(name) > 1}, key=str)
+    typed = [(type(name), name) for name in names]  # 1 is a count of features, and 1.0 a share
+    twice = sorted({name for _, name in typed if typed.count((type(name), name)) > 1}, key=str)
     if twice:
         raise item.error(f"two {what} {twice[0]!r}", cure=cure)
 

@@ -156,8 +156,10 @@ def _read_params(method: str, text: str) -> dict[str, Any]:
     for part in re.split(r",(?=[^,=]+=)", text) if text else []:
         name, equals, value = part.partition("=")
         option = options.get(key_of(name.strip()))
-        if not equals or option is None:
+        if option is None:
             raise UsageError(f"{method} has no parameter {name.strip()!r}. {closest(name.strip(), options)}")
+        if not equals:
+            raise UsageError(f"{method}:{text} gives {option.key} no value; write {option.key}=VALUE.")
         if option.name in params:
             raise UsageError(f"{method}:{text} gives {option.key} twice.")
         params[option.name] = option.parse(value.strip())

@@ -36,7 +36,8 @@ from mlfs_dask.evaluation.scoring import Scorer, plan_scoring, search_minutes
 from mlfs_dask.evaluation.simulation import as_unknown
 from mlfs_dask.evaluation.splits import make_splits, repeat_seed
 from mlfs_dask.evaluation.table import open_table
-from mlfs_dask.results import Run, as_json, origin_of
+from mlfs_dask.json_text import as_json
+from mlfs_dask.results import Run, origin_of
 from mlfs_dask.runtime import Resources
 
 if TYPE_CHECKING:
@@ -126,6 +127,17 @@ def evaluate(
     return Experiment(inputs, candidates, protocol, **options).run(partial_results)
 
 
+def _check_given_split(source: str, options: Mapping[str, Any]) -> None:
+    """Refuse options that would have no effect on a split that is given by `source`."""
+    for name in ("split", "folds", "repeats", "test_size"):
+        value = options.get(name)
+        if value is not None and value != "given":
+            raise UsageError(
+                f"{parameter(source)} gives the split, so that {parameter(name, value)} would have no effect; "
+                "leave one of them out."
+            )
+
+
 class Experiment:
     """An evaluation, checked and planned but not begun; parameters and errors as of `evaluate`.
 
@@ -143,7 +155,8 @@ class Experiment:
         **options: Any,
     ) -> None:
         if inputs.fold_of is not None or inputs.test is not None:
-            options["split"] = options.get("split") or "given"
+            _check_given_split("test" if inputs.fold_of is None else "fold_of", options)
+            options["split"] = "given"
         self._candidates = read_candidates(
             [candidates] if isinstance(candidates, str | Candidate) else list(candidates)
         )

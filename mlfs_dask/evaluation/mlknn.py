@@ -10,6 +10,7 @@ Reference: M.-L. Zhang, Z.-H. Zhou: ML-KNN: A lazy learning approach to multi-la
 
 from __future__ import annotations
 
+import math
 from typing import Any, Self
 
 import numpy as np
@@ -91,9 +92,9 @@ class MLkNN(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"This {type(self).__name__} estimator requires y to be passed, but the target y is None",
                 cure="fit(X, Y) with Y of shape (n, q)",
             )
-        if self.n_neighbors < 1 or self.smoothing <= 0:
+        if self.n_neighbors < 1 or not 0 < self.smoothing < math.inf:
             raise UsageError(
-                "n_neighbors must be at least 1 and smoothing above 0; "
+                "n_neighbors must be at least 1, and smoothing finite and above 0; "
                 f"got n_neighbors={self.n_neighbors}, smoothing={self.smoothing}"
             )
         X = as_matrix(validate_data(self, X, accept_sparse="csr", dtype=np.float64, ensure_min_samples=2))

@@ -6,6 +6,7 @@ that are given besides take the place of its own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
@@ -101,6 +102,8 @@ class Settings:
         for name in ("smoothing", "C"):
             if not getattr(self, name) > 0:
                 raise UsageError(f"{parameter(name)} must be above 0; got {getattr(self, name)}.")
+        if math.isinf(self.smoothing):
+            raise UsageError(f"{parameter('smoothing')} must be finite; got {self.smoothing}.")
         if self.seed < 0:
             raise UsageError(f"{parameter('seed')} must not be negative; got {self.seed}.")
         check_counts(self.folds, self.repeats, self.test_size)

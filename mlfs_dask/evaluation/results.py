@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.json_text import parse_json
+from mlfs_dask.json_text import as_json, parse_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -207,7 +207,7 @@ def write_eval(path: str, evaluation: Evaluation, *, force: bool = False) -> Non
     MlfsError
         If it cannot be written.
     """
-    from mlfs_dask.results import as_json, write_folder
+    from mlfs_dask.results import write_folder
 
     texts = {
         name: _text(frame, columns)

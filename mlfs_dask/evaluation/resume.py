@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mlfs_dask.json_text import parse_json
-from mlfs_dask.results import as_json, is_url, not_written
+from mlfs_dask.json_text import as_json, parse_json
+from mlfs_dask.results import is_url, not_written
 
 _JOB = "job.json"
 

@@ -45,6 +45,7 @@ from mlfs_dask.reporting.tables import (
     title_of,
 )
 from mlfs_dask.results import appearing, check_permission, is_url
+from mlfs_dask.storage.object_store import require_writable
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -108,6 +109,8 @@ def report(
         A folder is none of those kinds, or damaged.
     """
     place = check_page(output, force=force)
+    if figures is not None:
+        require_writable(str(figures), takes_files=True)
     contents = read_contents(paths)
     sections, notes = build(contents, metrics=metrics, image_shape=image_shape, data=data)
     text = render(sections, title=title or _title(contents), lead=_lead(contents))

@@ -282,10 +282,27 @@ def is_web(path: str | Path) -> bool:
     return str(path).startswith(("http://", "https://"))
 
 
-def require_writable(path: str, storage_options: Mapping[str, Any] | None = None) -> None:
+#: Folders of results, which are replaced whole: two files that each kind has, its record first, and its name.
+_RESULT_FOLDERS = (
+    ("run.json", "ranking.csv", "a run"),
+    ("eval.json", "results.csv", "an evaluation"),
+    ("compare.json", "tests.json", "a comparison"),
+)
+
+
+def require_writable(path: str, storage_options: Mapping[str, Any] | None = None, *, takes_files: bool = False) -> None:
     """Raise UsageError for a place where nothing may be written, before any work is done for it.
 
-    That is a web address, and a place inside a store, which never changes.
+    That is a web address, a place inside a store, which never changes, and one inside a local folder of results, which
+    is deleted with all that is in it when the folder is replaced.
+
+    Parameters
+    ----------
+    path : str
+    storage_options : mapping, optional
+        For fsspec.
+    takes_files : bool
+        Files are put into `path`, which may be there already, so that it must be no such folder itself.
     """
     if is_web(path):
         raise UsageError(
@@ -296,8 +313,16 @@ def require_writable(path: str, storage_options: Mapping[str, Any] | None = None
         protocol, _, folder = path.partition("://")
         folders = [f"{protocol}://{parent}" for parent in PurePosixPath(folder).parents if parent.name]
     else:
-        place = local_path(path).parent.resolve()
+        place = local_path(path)
+        place = (place if takes_files else place.parent).resolve()
         folders = [str(parent) for parent in (place, *place.parents)]
+        for parent in folders:
+            for record, table, what in _RESULT_FOLDERS:
+                if (Path(parent) / record).is_file() and (Path(parent) / table).is_file():
+                    raise UsageError(
+                        f"{path}: {parent} is {what} itself, and replacing that would delete what is in it."
+                        "\n  cure: give another place"
+                    )
     for parent in folders:
         try:
             read_schema(open_objects(parent, storage_options))

@@ -142,6 +142,28 @@ def test_two_batches_in_one_folder_do_not_meet(store, tmp_path):
     Batch(plan, tmp_path / "out", force=True).begin()
 
 
+def test_a_batch_that_was_finished_meanwhile_is_not_replaced_without_force(store, tmp_path):
+    plan = read_spec({"stores": store, "methods": "enm", "k": 2})
+    late = Batch(plan, tmp_path / "out")
+    mlfs.run_batch({"stores": store, "methods": "gmm", "k": 3}, tmp_path / "out")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(UsageError, match="out holds a batch already"):
+        late.begin()
+    assert sorted(tmp_path.rglob("*")) == before
+    assert (tmp_path / "out/jobs/a.gmm.k3/run.json").exists()
+    mlfs.run_batch({"stores": store, "methods": "enm", "k": 2}, tmp_path / "out", force=True)
+    assert [path.name for path in (tmp_path / "out/jobs").iterdir()] == ["a.enm.k2"]
+    assert sorted(tmp_path.iterdir()) == [store, tmp_path / "a.zarr.cache", tmp_path / "out"]
+
+
+def test_force_replaces_the_batch_behind_a_symbolic_link_and_the_link_stays(store, tmp_path):
+    mlfs.run_batch({"stores": store, "methods": "gmm", "k": 3}, tmp_path / "first")
+    (tmp_path / "latest").symlink_to("first")
+    mlfs.run_batch({"stores": store, "methods": "enm", "k": 2}, tmp_path / "latest", force=True)
+    assert (tmp_path / "latest").is_symlink()
+    assert [path.name for path in (tmp_path / "first/jobs").iterdir()] == ["a.enm.k2"]
+
+
 def test_the_plan_says_what_runs(store, tmp_path):
     evaluation = {"folds": 2, "k_grid": 2, "subjects": ["random", "all"], "metrics": "hamming_loss"}
     plan = read_spec({"stores": store, "methods": ONE_PASS, "k": [2, 3], "evaluation": evaluation})

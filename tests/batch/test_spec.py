@@ -184,6 +184,7 @@ READER_ALONE = [
     ),
     ("stores: a.zarr\nmethods: elc\nk: 150%\n", 3, "k must be a count from 1, a share"),
     ("stores: a.zarr\nmethods: elc\nk: [0.1, 10%]\n", 3, "two values of k are 0.1"),
+    ("stores: a.zarr\nmethods: elc\nk: [1, 100%, 1.0]\n", 3, "two values of k are 1.0"),
 ]
 
 #: What a schema can tell as well.
@@ -285,6 +286,16 @@ def test_shares_of_features_may_be_written_as_on_the_command_line(tmp_path):
     plan = read_spec(write(tmp_path, text))
     assert [job.k for job in plan.jobs] == [0.1, 0.25, 0.5]
     jsonschema.Draft202012Validator(plan_schema()).validate(yaml.safe_load(text))
+
+
+def test_one_feature_and_all_of_them_are_two_selections(tmp_path):
+    for k in ("[1, 100%]", "[1.0, 1]"):
+        plan = read_spec(write(tmp_path, f"stores: a.zarr\nmethods: elc\nk: {k}\n"))
+        assert {(job.name, job.k, type(job.k)) for job in plan.jobs} == {
+            ("a.elc.k1", 1, int),
+            ("a.elc.k1.0", 1.0, float),
+        }
+        assert len({job.digest("d") for job in plan.jobs}) == 2
 
 
 # ---------------------------------------------------------------- the schema

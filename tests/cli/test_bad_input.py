@@ -339,6 +339,12 @@ def test_a_full_folder_of_temporary_files(
         ("transform", "{store}", "{run}", "{place}.zarr"),
         ("evaluate", "{store}", "random", "--folds", "2", "-o", "{place}"),
         ("report", "{run}", "-o", "{place}.html"),
+        ("report", "{run}", "-o", "{store}/../page.html", "--figures", "{place}"),
+        ("report", "{run}", "-o", "{store}/../page.html", "--figures", "{store}"),
+        ("select", "elc", "{store}", "-k", "1", "-o", "{store}/../r", "--cache", "{place}"),
+        ("select", "elc", "{store}", "-k", "1", "-o", "{store}/../r", "--cache", "{store}"),
+        ("batch", "{store}/../plan.yaml", "-o", "{place}"),
+        ("batch", "{store}/../plan.yaml", "-o", "{place}", "--force"),
     ],
 )
 def test_nothing_is_written_into_a_store(
@@ -346,8 +352,42 @@ def test_nothing_is_written_into_a_store(
 ) -> None:
     if "{run}" in words:
         run_json("select", "elc", store, "-k", "1", "-o", tmp_path / "run")
+    (tmp_path / "plan.yaml").write_text("stores: t.zarr\nmethods: elc\nk: 1\n")
     before = sorted(store.rglob("*"))
     result = run(*(word.format(store=store, run=tmp_path / "run", place=store / place) for word in words))
     assert result.exit_code == 2, result.stderr
     assert f"is inside the store {store}, which never changes\n  cure: give another place" in result.stderr
     assert sorted(store.rglob("*")) == before
+
+
+@pytest.mark.parametrize("folder", ["run", "evaluation", "comparison"])
+def test_nothing_is_written_into_a_folder_that_would_be_replaced_with_it(
+    tmp_path: Path, run: Run, run_json: RunJson, folder: str
+) -> None:
+    header, *rows = CSV.splitlines()
+    store = converted(run_json, tmp_path, "\n".join([header, *rows * 5]) + "\n")
+    run_json("select", "elc", store, "-k", "1", "-o", tmp_path / "run")
+    run_json("evaluate", store, "elc", "random", "--folds", "2", "-o", tmp_path / "evaluation", "--n-neighbors", "2")
+    run_json("compare", tmp_path / "evaluation", "-o", tmp_path / "comparison")
+    (tmp_path / "plan.yaml").write_text("stores: t.zarr\nmethods: elc\nk: 1\n")
+    before = sorted(tmp_path.rglob("*"))
+    place, results = tmp_path / folder / "inner", tmp_path / "run"
+    for words in (
+        ("convert", tmp_path / "in.csv", f"{place}.zarr", "--label-columns", "sky,sea"),
+        ("select", "elc", store, "-k", "1", "-o", place),
+        ("select", "elc", store, "-k", "1", "-o", place / "deep"),
+        ("select", "elc", store, "-k", "1", "-o", tmp_path / "r", "--cache", place),
+        ("transform", store, results, f"{place}.zarr"),
+        ("transform", store, results, f"{place}.csv"),
+        ("evaluate", store, "random", "--folds", "2", "-o", place),
+        ("compare", tmp_path / "evaluation", "-o", place),
+        ("report", results, "-o", f"{place}.html"),
+        ("report", results, "-o", tmp_path / "page.html", "--figures", tmp_path / folder),
+        ("batch", tmp_path / "plan.yaml", "-o", place),
+    ):
+        for force in ([], ["--force"]):
+            result = run(*words, *force)
+            assert result.exit_code == 2, (words, result.stderr)
+            article = "an" if folder == "evaluation" else "a"
+            assert f"{tmp_path / folder} is {article} {folder} itself, and replacing that would" in result.stderr
+    assert sorted(tmp_path.rglob("*")) == before

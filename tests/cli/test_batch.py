@@ -136,6 +136,24 @@ def test_a_failed_job_has_its_exit_code(run: Callable[..., Any], plan: Path) -> 
     assert "will fail: k must be" in dry.stdout
 
 
+def test_as_json_a_failed_job_is_told_in_one_object_with_the_result(run: Callable[..., Any], plan: Path) -> None:
+    plan.write_text("stores: tiny.zarr\nmethods: enm\nk: [2, 9]\n")
+    out = plan.parent / "out"
+    for words in ([], ["--resume"]):
+        result = run("batch", plan, "-o", out, "--in-process", "--json", *words)
+        found = json.loads(result.stdout)
+        assert result.exit_code == found["error"]["exit_code"] == 2
+        assert found["batch"] == str(out)
+        assert [job["state"] for job in found["jobs"] if job["kind"] == "select"] == ["done", "failed"]
+        assert "1 of 2 jobs failed" in found["error"]["message"]
+        assert "1 of 2 jobs failed" in result.stderr
+    dry = run("batch", plan, "--dry-run", "--in-process", "--json")
+    found = json.loads(dry.stdout)
+    assert dry.exit_code == found["error"]["exit_code"] == 2
+    assert "k must be" in found["jobs"][-1]["problem"]
+    assert "1 of 2 jobs will fail" in found["error"]["message"]
+
+
 def test_a_wrong_plan_is_told_with_its_line_and_nothing_runs(run: Callable[..., Any], plan: Path) -> None:
     plan.write_text(PLAN + "sedes: 1\n")
     result = run("batch", plan, "-o", plan.parent / "out", "--in-process")

@@ -169,11 +169,39 @@ def test_what_is_planned_and_printed(run: Run, run_json: RunJson, tiny_store: Pa
         (["elc", "--n-neighbors", "33"], 2, "--n-neighbors is 33, and the smallest training part has 32 rows; give"),
         (["ELC:variant=odd"], 2, "mlfs: variant must be one of corrected, published, screen; got 'odd'"),
         (["elc:max-iter=0"], 2, "mlfs: max_iter must be a whole number of at least 1; got 0"),
+        (
+            ["elc", "--split-file", "folds.txt", "--split", "kfold"],
+            2,
+            "--split-file gives the split, so that --split kf",
+        ),
+        (
+            ["elc", "--split-file", "folds.txt", "--repeats", "2"],
+            2,
+            "so that --repeats 2 would have no effect; leave one",
+        ),
+        (
+            ["elc", "--test-store", "{store}", "--folds", "3"],
+            2,
+            "--test-store gives the split, so that --folds 3 would",
+        ),
+        (["elc", "--test-store", "{store}", "--test-size", "0.5"], 2, "so that --test-size 0.5 would have no effect"),
         (["elc", "--split-file", "none.txt"], 3, "cannot be read"),
         (["elc", "--memory-limit", "1MiB"], 4, "the labels of all rows: projected"),
     ],
 )
-def test_exit_codes(run: Run, tiny_store: Path, tmp_path: Path, words: list[str], code: int, message: str) -> None:
+def test_exit_codes(
+    run: Run,
+    tiny_store: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    code: int,
+    message: str,
+) -> None:
+    if "folds.txt" in words:
+        monkeypatch.chdir(tiny_store.parent)
+        Path("folds.txt").write_text("0\n1\n" * 20)
+    words = [word.format(store=tiny_store) for word in words]
     result = run("evaluate", tiny_store, *words, "-o", tmp_path / "e")
     assert (result.exit_code, message in result.stderr) == (code, True), result.stderr
     assert list(tmp_path.iterdir()) == []

@@ -153,6 +153,16 @@ def test_wrong_usage(run: Run, words: list[str], message: str) -> None:
     assert "--help" in result.stderr
 
 
+def test_an_option_before_the_command_that_does_not_exist(run: Run) -> None:
+    for words in (["--nosuch", "--json"], ["--json", "inspect", "x.zarr"]):
+        result = run(*words)
+        assert result.exit_code == 2
+        error = json.loads(result.stdout)["error"]
+        assert (error["kind"], error["exit_code"]) == ("usage", 2)
+        assert f"No such option '{words[0]}'" in error["message"]
+        assert result.stderr == f"mlfs: {error['message']}\n"
+
+
 def test_close_options_are_named(run: Run) -> None:
     result = run("select", "label-entropy", "x.zarr", "-o", "x", "-k", "3", "--bin", "1")
     assert result.exit_code == 2

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from inspect import signature
 from pathlib import Path
 
 import click
 import pytest
 
-from mlfs_dask.selectors import METHODS
+from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask_cli.main import COMMANDS, mlfs
 
 ROOT = Path(__file__).parent.parent.parent
@@ -55,6 +56,16 @@ def test_every_method_and_its_options_are_in_the_manual(method: str) -> None:
     assert found is not None
     missing = {flag for flag in flags(found) - all_flags("select") if f"`{flag}`" not in sections[0]}
     assert not missing
+
+
+def test_the_manual_names_the_methods_that_take_no_weights() -> None:
+    text = (DOCS / "methods.md").read_text(encoding="utf-8")
+    named = re.search(r"\(all but (.*?) and those with a loop over the rows\)", text)
+    assert named is not None
+    loops = {name for name in METHODS if get_method(name).keeps_checkpoints}
+    assert {name for name in METHODS if "sample_weight" not in signature(get_method(name).fit).parameters} == (
+        loops | set(re.findall("`(.*?)`", named[1]))
+    )
 
 
 def test_the_manual_names_no_option_that_does_not_exist() -> None:

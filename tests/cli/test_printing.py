@@ -91,6 +91,29 @@ def test_results_hold_plain_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "text\n"
 
 
+def test_numbers_that_json_does_not_have(
+    capsys: pytest.CaptureFixture[str], run: Any, run_json: Any, tiny_store: Path, tmp_path: Path
+) -> None:
+    def strict(text: str) -> Any:
+        return json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+    Output(as_json=True).result({"C": np.float64("inf"), "mean": [float("nan"), 1.0]}, "")
+    assert strict(capsys.readouterr().out) == {"C": None, "mean": [None, 1.0]}
+    stream = io.StringIO()
+    JsonLines(stream)({"kind": "iteration", "objective": float("inf")})
+    assert strict(stream.getvalue())["objective"] is None
+    (tmp_path / "inf.csv").write_text("x,y,a\n1,2,0\ninf,3,1\n")
+    refused = run("convert", tmp_path / "inf.csv", tmp_path / "inf.zarr", "--n-labels", "1", "--json")
+    assert refused.exit_code == 3
+    assert strict(refused.stdout)["error"]["value"] == "inf"
+    words = ("evaluate", tiny_store, "random", "--folds", "2", "--in-process")
+    found = run(*words, "-o", tmp_path / "e", "-C", "inf", "--classifier", "logistic", "--json")
+    assert found.exit_code == 0, found.stderr
+    assert strict(found.stdout)["settings"]["C"] is None
+    refused = run(*words, "-o", tmp_path / "s", "--smoothing", "inf", "--json")
+    assert "--smoothing must be finite; got inf" in strict(refused.stdout)["error"]["message"]
+
+
 def test_notes_go_to_standard_error_unless_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     Output().note("hello")
     Output(quiet=True).note("nothing")

@@ -64,6 +64,14 @@ def test_filters_share_one_reading_in_which_equal_counts_are_made_once(
             assert (tmp_path / "all" / each["method"] / file).read_bytes() == alone
 
 
+def test_a_seed_that_cannot_be_is_called_as_it_was_given(
+    run: Callable[..., Any], tiny_store: Path, tmp_path: Path
+) -> None:
+    refused = run("select", "mfsir", tiny_store, "-k", 2, "-o", tmp_path / "r", "--seed", -1)
+    assert refused.exit_code == 2
+    assert "--seed must be a whole number of at least 0; got -1" in refused.stderr
+
+
 def test_an_option_goes_to_the_methods_that_have_it(run_json: RunJson, tiny_store: Path, tmp_path: Path) -> None:
     words = ("select", "elc,mfsir,gmm", tiny_store, "-k", 2, "-o", tmp_path / "all", "--seed", 3, "--bins", 4)
     elc, mfsir, gmm = run_json(*words, "--max-iter", 50, "--lambda", 0.5, "--n-latent", 1)["runs"]

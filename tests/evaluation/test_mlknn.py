@@ -144,6 +144,9 @@ def test_what_cannot_be() -> None:
     X = np.zeros((4, 2))
     with pytest.raises(UsageError, match="n_neighbors=0"):
         MLkNN(0).fit(X, np.ones((4, 1)))
+    for smoothing in (0.0, np.inf, np.nan):
+        with pytest.raises(UsageError, match=f"smoothing finite and above 0; .* smoothing={smoothing}"):
+            MLkNN(2, smoothing=smoothing).fit(X, np.ones((4, 1)))
     with pytest.raises(DataError, match="requires y to be passed"):
         MLkNN().fit(X, None)
     with pytest.raises(DataError, match="X has 4 rows and y has 3"):

@@ -50,6 +50,8 @@ def test_options_take_the_place_of_the_protocols() -> None:
         ({"n_neighbors": 0}, "n_neighbors must be at least 1"),
         ({"max_train_rows": 0}, "max_train_rows must be at least 1"),
         ({"smoothing": 0.0}, "smoothing must be above 0"),
+        ({"smoothing": float("inf")}, "smoothing must be finite"),
+        ({"smoothing": float("nan")}, "smoothing must be above 0"),
         ({"C": -1.0}, "^C must be above 0"),
         ({"seed": -1}, "seed must not be negative"),
         ({"seed": 2**32}, "seed must be at most 4294967295"),
