@@ -19,6 +19,9 @@ from mlfs_dask.errors import DataError, UsageError, parameter
 
 _Pair = tuple[NDArray[np.integer[Any]], NDArray[np.integer[Any]]]
 
+#: Of the number of a fold, which is kept as int64.
+_FOLD_DIGITS = 18
+
 KINDS = ("kfold", "holdout", "stratified", "given")
 
 
@@ -227,9 +230,9 @@ def read_split(path: str, n: int) -> NDArray[np.int64]:
     fold_of = np.empty(n, np.int64)
     for number, line in enumerate(_lines(path, n)):
         word = line.lower()
-        if word not in words and not (word.isdecimal() and int(word) < n):
+        if word not in words and not (word.isdecimal() and len(word) <= _FOLD_DIGITS):
             raise DataError(
-                f"expected train, test or the number of a fold, below {n}",
+                f"expected train, test or the number of a fold, of at most {_FOLD_DIGITS} digits",
                 file=path,
                 line=number + 1,
                 value=line,
