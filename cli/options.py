@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from mlfs_dask.feature_counts import parse_feature_count
+from mlfs_dask.feature_counts import parse_n_features_to_select
 from mlfs_dask_cli.output import Output, print_line
 
 Decorated = Callable[..., Any]
@@ -79,10 +79,9 @@ class KeepCount(click.ParamType):
         if self._auto and value == "auto":
             return "auto"
         try:
-            found = parse_feature_count(str(value))
+            return parse_n_features_to_select(str(value))
         except ValueError as error:
             self.fail(f"{value!r} {error}.")
-        return found if isinstance(found, int) else float(found)
 
 
 def stack_options(command: Decorated, options: Sequence[Callable[[Decorated], Decorated]]) -> Decorated:

@@ -28,3 +28,15 @@ def parse_feature_count(text: str) -> int | Fraction:
     if not 0 < share <= 1:
         raise ValueError("is no share of the features: it lies between 0 and 100%, and a count has no decimal point")
     return share
+
+
+def parse_n_features_to_select(text: str) -> int | float:
+    """The same as selectors take it: a share as float.
+
+    Raises
+    ------
+    ValueError
+        As `parse_feature_count`.
+    """
+    found = parse_feature_count(text)
+    return found if isinstance(found, int) else float(found)

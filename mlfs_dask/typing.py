@@ -21,9 +21,6 @@ Matrix: TypeAlias = Any
 #: Largest seed that scikit-learn takes.
 MAX_SEED = 2**32 - 1
 
-#: Largest seed that scikit-learn takes.
-MAX_SEED = 2**32 - 1
-
 Seed: TypeAlias = int | np.random.Generator | np.random.RandomState | None
 """What `random_state` may be; None is the seed 0."""
 

@@ -17,7 +17,7 @@ from mlfs_dask.errors import UsageError, spell_parameters_as
 from mlfs_dask.evaluation.candidates import ALL, RANDOM
 from mlfs_dask.evaluation.protocols import Settings, make_settings
 from mlfs_dask.evaluation.table import dataset_name
-from mlfs_dask.feature_counts import parse_feature_count
+from mlfs_dask.feature_counts import parse_n_features_to_select
 from mlfs_dask.fingerprints import digest_of
 from mlfs_dask.results import is_url
 from mlfs_dask.selectors import get_method
@@ -316,10 +316,9 @@ def _count_or_share(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        found = parse_feature_count(value)
+        return parse_n_features_to_select(value)
     except ValueError:
         return value
-    return found if isinstance(found, int) else float(found)
 
 
 def _nonempty_items(item: Item, what: str) -> list[Item]:

@@ -183,6 +183,9 @@ class IterativeSelector(BaseSelector):
         search, every = self._exact_flops(profile)
         # Products of X and of the graph with numbers of all rows and labels.
         rows_of_loop = 2 * (product_flops(profile) + 4 * 30 * profile.n) * profile.q
+        note = "exact graph: X, Y and the variables of all rows are in the memory of this process"
+        if not self._is_published:
+            note += "; with --graph anchors none are, and readings take the place of searches for neighbours"
         loop = Work(
             "exact graph and loop",
             every + rows_of_loop + self._update_flops(profile),
@@ -195,14 +198,7 @@ class IterativeSelector(BaseSelector):
             arrays=[*rows, *(array._replace(first="exact graph and loop") for array in arrays)],
             compiled=self._compiles_exact_search(profile),
             loads_sklearn=self.exact_loads_sklearn,
-            notes=(
-                "exact graph: X, Y and the variables of all rows are in the memory of this process"
-                + (
-                    ""
-                    if self._is_published
-                    else "; with --graph anchors none are, and readings take the place of searches for neighbours"
-                ),
-            ),
+            notes=(note,),
         )
 
     def plan(self, source: Profile | RowSource, resources: Resources) -> Plan:

@@ -28,6 +28,7 @@ from mlfs_dask.errors import ClusterLostError, DataError, DoesNotFitError, MlfsE
 from mlfs_dask.selectors import get_method
 from mlfs_dask_cli import main
 from mlfs_dask_cli.main import COMMANDS, mlfs, plain_warnings
+from tests.cli.stand_ins import run_with_module
 
 Run = Callable[..., Result]
 
@@ -314,17 +315,9 @@ def test_a_signal_in_the_midst_of_an_import_ends_with_130(
     tiny_store: Path, tmp_path: Path, module: str, text: str, signum: signal.Signals
 ) -> None:
     """Python ends by the signal where it left an `exec` of a string, and forgets it where it leaves a callback."""
-    (tmp_path / f"{module}.py").write_text(text.format(signum=signum), encoding="utf-8")
     words = ["select", "elc", str(tiny_store), "-k", "2", "-o", "run", "--workers", "1"]
-    done = subprocess.run(
-        [sys.executable, "-m", "mlfs_dask", *words],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
+    command = [sys.executable, "-m", "mlfs_dask", *words]
+    done = run_with_module(tmp_path, module, text.format(signum=signum), command)
     assert (done.returncode, done.stdout) == (130, "")
     assert "mlfs: interrupted.\n" in done.stderr
     assert "Traceback" not in done.stderr

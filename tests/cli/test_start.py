@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from mlfs_dask_cli.main import COMMANDS
+from tests.cli.stand_ins import run_with_module
 
 MLFS = [sys.executable, "-m", "mlfs_dask"]
 
@@ -23,17 +24,9 @@ MLFS = [sys.executable, "-m", "mlfs_dask"]
 @pytest.mark.parametrize("module", ["click", "typing"])
 def test_an_interrupt_while_modules_are_imported_is_one_line(tmp_path: Path, module: str) -> None:
     """A module that the command imports first stands in for a slow disk; `typing` is what others import first."""
-    (tmp_path / f"{module}.py").write_text(
-        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n", encoding="utf-8"
-    )
-    done = subprocess.run(
-        [str(Path(sys.executable).with_name("mlfs")), "inspect", "absent.zarr"],
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
+    text = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n"
+    command = [str(Path(sys.executable).with_name("mlfs")), "inspect", "absent.zarr"]
+    done = run_with_module(tmp_path, module, text, command)
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr == "mlfs: interrupted. Nothing was begun; run the same command again.\n"
 
