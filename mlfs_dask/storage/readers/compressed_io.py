@@ -196,11 +196,12 @@ def _skip(stream: BinaryIO, count: int) -> None:
         count -= len(piece)
 
 
-def line_too_long(path: str) -> DataError:
+def line_too_long(path: str, line: int | None = None) -> DataError:
     """The error for a line that no row would have."""
     return DataError(
         f"a line is longer than {LONGEST_LINE >> 20} MiB",
         file=path,
+        line=line,
         cure="check that it is text with a row a line; a wide sparse matrix can be given as .npz, .mtx or svmlight",
     )
 

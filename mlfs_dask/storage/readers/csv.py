@@ -30,7 +30,7 @@ from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.redaction import redact
 from mlfs_dask.storage.limits import require_arrow
 from mlfs_dask.storage.readers.base import Batch, Header, Part, ReadOptions, sort_categories
-from mlfs_dask.storage.readers.compressed_io import SourceFile, format_suffix, open_source
+from mlfs_dask.storage.readers.compressed_io import LONGEST_LINE, SourceFile, format_suffix, line_too_long, open_source
 from mlfs_dask.storage.readers.label_columns import (
     TRUTH,
     bad_label,
@@ -47,8 +47,6 @@ SAMPLE_BYTES = 8 << 20
 MAX_CATEGORIES = 100_000
 # Excel writes this line, and shows a table by it: the delimiter, and no row.
 _SEPARATOR_LINE = re.compile(rb"(?:\xef\xbb\xbf)?\"?sep=([,;\t|])\"?\r?\n")
-# A quote that is never closed swallows the rest of the file: no record is taken to be longer than this.
-_MAX_RECORD_BYTES = 256 << 20
 _SCAN_BYTES = 1 << 20  # stays in a core's cache between being read and looked at
 _TILE_BYTES = 1 << 18
 _MANY_ROWS = 1 << 16
@@ -254,9 +252,9 @@ class CsvReader:
                     ended = not got
                     if filled >= want:
                         cut = _record_end(buffer, filled)
-                        if not cut and filled > _MAX_RECORD_BYTES:
-                            self._refuse_unclosed(bytes(memoryview(buffer)[:filled]), at)
-                        want *= 2
+                        if not cut and filled >= LONGEST_LINE:
+                            self._refuse_long(bytes(memoryview(buffer)[:filled]), at)
+                        want = max(min(2 * want, LONGEST_LINE), want)
                 if ended:
                     cut = filled
                 for start, length, newlines, quoted in _split_rows(buffer, cut, rows_wanted):
@@ -442,10 +440,12 @@ class CsvReader:
         line, _ = next(itertools.islice(_records(text, self._delimiter), row, None))
         return self._line_at(block.at) + line
 
-    def _refuse_unclosed(self, content: bytes, at: int) -> NoReturn:
-        """Raise a DataError with the line of the quote that no record of a long run of bytes is closed for."""
+    def _refuse_long(self, content: bytes, at: int) -> NoReturn:
+        """Raise a DataError for a long run of bytes in which no record ends: a line, or a quote that is not closed."""
+        if b"\n" not in content:
+            raise line_too_long(self.path, self._line_at(at))
         quote = _open_quote(content, self._delimiter)
-        longer = f"a quoted field is longer than {_MAX_RECORD_BYTES >> 20} MiB"
+        longer = f"a quoted field is longer than {LONGEST_LINE >> 20} MiB"
         raise _unclosed(self.path, self._line_at(at + (quote or 0)), problem=longer)
 
     def _explain(self, block: _Block, error: Exception) -> NoReturn:
@@ -545,8 +545,11 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
     source = open_source(path, options.storage_options)
     tabs = tabs or format_suffix(path) in (".tsv", ".tab")
     sample = source.read_range(0, SAMPLE_BYTES)
-    while len(sample) < _MAX_RECORD_BYTES and sample.count(b"\n") < 2:
-        more = source.read_range(len(sample), 2 * len(sample))
+    while sample.count(b"\n") < 2:
+        too_long = sample.rfind(b"\n") + 1 + LONGEST_LINE
+        if len(sample) >= too_long:
+            raise line_too_long(path, sample.count(b"\n") + 1)
+        more = source.read_range(len(sample), min(2 * len(sample), too_long))
         if not more:
             break
         sample += more

@@ -77,7 +77,7 @@ def line_blocks(source: SourceFile, start: int, stop: int | None, *, block_bytes
             capacity = len(buffer) - 1
             if filled == capacity:
                 if filled >= LONGEST_LINE:
-                    raise line_too_long(source.path)
+                    raise line_too_long(source.path, line_number(source, offset))
                 buffer = np.concatenate([buffer, np.empty_like(buffer)])
                 continue
             count = capacity - filled

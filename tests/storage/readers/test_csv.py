@@ -403,7 +403,7 @@ def test_bad_files(write, text: bytes, said: str) -> None:
 
 
 def test_an_unclosed_quote_does_not_take_all_memory(write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_module, "_MAX_RECORD_BYTES", 1 << 14)
+    monkeypatch.setattr(csv_module, "LONGEST_LINE", 1 << 14)
     monkeypatch.setattr(csv_module, "SAMPLE_BYTES", 64)
     path = write("a,k,y\n" + "1,x,0\n" * 50 + '1,"x,0\n' + "1,x,0\n" * 20000)
     assert "line 52: a quoted field is longer than" in str(error_of(path))

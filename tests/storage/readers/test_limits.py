@@ -28,11 +28,13 @@ LONG = b"1" * 3_000_000
 ARFF = b"@relation r\n@attribute f numeric\n@attribute y {0,1}\n@data\n"
 FILES = {
     "x.arff": (b"@relation ", "a line is longer than 1 MiB"),
-    "y.arff": (ARFF + b"1,0\n", "a line is longer than 1 MiB"),
-    "x.svm": (b"0 1:1\n0 1:", "a line is longer than 1 MiB"),
-    "x.xmlc": (b"2 2 2\n0 1:1\n0 1:", "a line is longer than 1 MiB"),
-    "x.csv": (b"f,y\n1,0\n", "cannot parse|longer than 1 MiB"),
-    "x.tsv": (b"f\ty\n", "cannot parse|longer than 1 MiB"),
+    "y.arff": (ARFF + b"1,0\n", "line 6: a line is longer than 1 MiB"),
+    "x.svm": (b"0 1:1\n0 1:", "line 2: a line is longer than 1 MiB"),
+    "x.xmlc": (b"2 2 2\n0 1:1\n0 1:", "line 3: a line is longer than 1 MiB"),
+    "x.csv": (b"f,y\n1,0\n", "line 3: a line is longer than 1 MiB"),
+    "y.csv": (b"", "line 1: a line is longer than 1 MiB"),
+    "z.csv": (b"f,y\n" + b"1,0\n" * 10_000, "line 10002: a line is longer than 1 MiB"),
+    "x.tsv": (b"f\ty\n", "line 2: a line is longer than 1 MiB"),
 }
 
 
@@ -41,7 +43,8 @@ def _short_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name in (
         (compressed_io, "LONGEST_LINE"),
         (lines, "LONGEST_LINE"),
-        (csv, "_MAX_RECORD_BYTES"),
+        (csv, "LONGEST_LINE"),
+        (csv, "SAMPLE_BYTES"),
         (mulan_xml, "_MAX_BYTES"),
         (tenx, "_MAX_TABLE_BYTES"),
     ):
