@@ -632,13 +632,18 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
         broken = ~(np.isfinite(mean) & np.isfinite(m2))
         if not broken.any():
             return
+        of_nan = (
+            f"choose {self._missing_choices} for NaN, fill missing values in before (for example with "
+            "sklearn.impute.SimpleImputer), or leave the feature out; "
+            if self.missing == "error"
+            else ""
+        )
         raise DataError(
-            "X contains NaN or infinity, or values too large for float64 sums, in "
+            f"X contains {'NaN or ' if of_nan else ''}infinity, or values too large for float64 sums, in "
             + number_of(int(broken.sum()), "feature"),
             column=self._first_column(broken),
-            cure=f"choose {parameter('missing', 'mean')} or {parameter('missing', 'median')} for NaN, fill missing "
-            "values in before (for example with sklearn.impute.SimpleImputer), or leave the feature out; infinite "
-            "values have to be replaced, and those above 1e150 scaled",
+            cure=of_nan + "infinite values have to be replaced, by a number or by NaN (missing), and those above 1e150 "
+            "scaled" + ("" if of_nan else "; or leave the feature out"),
         )
 
     def _refuse_lost_digits(self, profile: Profile, mean: NDArray[np.float64], m2: NDArray[np.float64]) -> None:

@@ -73,8 +73,12 @@ def test_missing_features_are_an_error_unless_told_otherwise(method):
 def test_infinity_is_refused_where_missing_features_are_filled_in(method):
     X, Y = problem()
     X[7, 5] = np.inf
-    with pytest.raises(DataError, match=r"column 5 .*infinity"):
+    with pytest.raises(DataError, match=r"column 5 .*infinity") as caught:
         fit(method, X, Y, missing="mean")
+    # `missing` fills in NaN alone, and was given already.
+    assert "NaN or" not in str(caught.value)
+    assert "missing='mean'" not in str(caught.value)
+    assert "replace infinite values" in str(caught.value) or "infinite values have to be replaced" in str(caught.value)
 
 
 def test_the_reading_is_planned_and_made_only_where_something_is_missing():
