@@ -25,7 +25,12 @@ from mlfs_dask.storage.readers.encoded import (
     rows_of,
     texts_of,
 )
-from mlfs_dask.storage.readers.label_columns import check_distinct, find_column
+from mlfs_dask.storage.readers.label_columns import (
+    check_distinct,
+    find_column,
+    numbered_apart,
+    repeated_name,
+)
 from mlfs_dask.storage.readers.matrix import Pair, Rows, damage_in, matrix_reader, open_hdf5
 
 _LABELS = "obsm/labels"
@@ -40,8 +45,9 @@ def open_anndata(path: str, options: ReadOptions = _DEFAULTS) -> Reader:
     path : str
     options : ReadOptions
         `labels.columns` are columns of `obs`, of true and false or categorical (see `ColumnRows`). `keys` may hold
-        ``x`` (default X; ``layers/NAME``), ``y`` (default obsm/labels; a matrix or a data frame) and ``label_names``
-        (an array of texts; default the data frame's columns, uns/mlfs/label_names, or uns/label_names).
+        ``x`` (default X; ``layers/NAME``), ``y`` (default obsm/labels; a matrix or a data frame), ``label_names``
+        (an array of texts; default the data frame's columns, uns/mlfs/label_names, or uns/label_names) and ``names``
+        (names of the features: a column of `var`, or ``unique`` to number apart those of its index that stand twice).
 
     Raises
     ------
@@ -62,7 +68,7 @@ def open_anndata(path: str, options: ReadOptions = _DEFAULTS) -> Reader:
 
             return open_store(path, options)
         _element(root, options.keys.get("x", "X"), path)
-        feature_names = index_of(root["var"], file=path) if "var" in root else None
+        feature_names = _feature_names(root, options, path)
         label_names = _label_names(root, options, path)
         categories = _categories(root, path)
         # Stores and files of ours have unknown labels alone as -1.
@@ -108,6 +114,35 @@ def _element(root: Any, key: str, path: str) -> Any:
         if key != "X" and not key.startswith("layers")
         else "name the matrix with --key x=NAME",
     )
+
+
+def _feature_names(root: Any, options: ReadOptions, path: str) -> tuple[str, ...] | None:
+    """Names of the features: the index of `var`, or the column of it that `names` of the keys says."""
+    if "var" not in root:
+        return None
+    var, key = root["var"], options.keys.get("names")
+    columns = columns_of(var)
+    if key is not None and (key in columns or key != "unique"):
+        names = texts_of(var[columns[find_column(columns, key, "column of names,", file=path)]], file=path)
+    else:
+        names = index_of(var, file=path) or ()
+        if key == "unique":
+            return numbered_apart(names) or None
+    twice = repeated_name(names)
+    if twice is not None:
+        others = [name for name in columns if name != key]
+        raise DataError(
+            "two features have the same name",
+            file=path,
+            column=twice,
+            cure=(
+                f"take another column of var as names: --key names=NAME ({', '.join(others[:8])}), or "
+                if others
+                else ""
+            )
+            + "have the names numbered apart: --key names=unique",
+        )
+    return names or None
 
 
 def _label_columns(root: Any, options: ReadOptions, path: str) -> tuple[Any, tuple[str, ...]] | None:

@@ -52,9 +52,9 @@ FORMATS = {
         Format("npy", "NumPy .npy, a pair X.npy Y.npy", (".npy",), "npz:open_npz", ()),
         Format("mtx", "MatrixMarket, a pair X.mtx Y.mtx", (".mtx",), "mtx:open_mtx", ()),
         Format("mat", "MATLAB .mat, version 5 or 7.3", (".mat",), "mat:open_mat", (*_ARRAYS, "orientation")),
-        Format("h5ad", "AnnData .h5ad", (".h5ad",), "anndata:open_anndata", (*_ARRAYS, "label_names")),
-        Format("10x", "10x Genomics .h5", (".h5",), "tenx:open_tenx", ("labels",)),
-        Format("anndata", "AnnData .zarr", (), "anndata:open_anndata", (*_ARRAYS, "label_names")),
+        Format("h5ad", "AnnData .h5ad", (".h5ad",), "anndata:open_anndata", (*_ARRAYS, "label_names", "names")),
+        Format("10x", "10x Genomics .h5", (".h5",), "tenx:open_tenx", ("labels", "feature_types")),
+        Format("anndata", "AnnData .zarr", (), "anndata:open_anndata", (*_ARRAYS, "label_names", "names")),
         Format("zarr", "Zarr X and Y, in a group or a pair", (".zarr",), "zarr_pair:open_zarr_pair", _ARRAYS),
     )
 }

@@ -161,6 +161,33 @@ def unique_names(names: Sequence[str], *, file: str, line: int | None = None) ->
         counts[name] = number
 
 
+def repeated_name(names: Sequence[str]) -> str | None:
+    """The first name that stands twice."""
+    seen: set[str] = set()
+    return next((name for name in names if name in seen or seen.add(name)), None)  # type: ignore[func-returns-value]
+
+
+def numbered_apart(names: Sequence[str]) -> tuple[str, ...]:
+    """Names that all differ: those that stand again get -1, -2 and so on, as `var_names_make_unique` of AnnData has it.
+
+    Examples
+    --------
+    >>> numbered_apart(["a", "b", "a", "a", "a-1"])
+    ('a', 'b', 'a-2', 'a-3', 'a-1')
+    """
+    taken, seen = set(names), set()
+    counts: dict[str, int] = {}
+    apart = []
+    for name in names:
+        new = name
+        while new in seen or (new != name and new in taken):
+            counts[name] = counts.get(name, 0) + 1
+            new = f"{name}-{counts[name]}"
+        seen.add(new)
+        apart.append(new)
+    return tuple(apart)
+
+
 def label_block(
     values: NDArray[Any],
     *,

@@ -18,7 +18,7 @@ import tokenize
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, Protocol, TypeAlias, cast
@@ -851,8 +851,11 @@ def matrix_reader(
     categories: dict[int, tuple[str, ...]] | None = None,
     minus_one: MinusOne | None = None,
     drop: Sequence[str] = (),
+    left_out: Collection[int] = (),
 ) -> MatrixReader:
-    """Open once, check that the shapes agree, and make the reader. `drop`: features to leave out.
+    """Open once, check that the shapes agree, and make the reader.
+
+    `drop` and `left_out`: features to leave out, by name and by index.
 
     Raises
     ------
@@ -901,8 +904,8 @@ def matrix_reader(
                 file=path,
                 cure="give one name for each column",
             )
-    if drop:
-        reader = _without_features(reader, d, drop)
+    if drop or left_out:
+        reader = _without_features(reader, d, drop, left_out)
     header = reader.header
     if header.n_rows == 0 or header.n_features == 0 or q == 0:
         raise DataError(
@@ -913,10 +916,10 @@ def matrix_reader(
     return reader
 
 
-def _without_features(reader: MatrixReader, d: int, drop: Sequence[str]) -> MatrixReader:
+def _without_features(reader: MatrixReader, d: int, drop: Sequence[str], left_out: Collection[int]) -> MatrixReader:
     header = reader.header
     names = header.feature_names or tuple(f"x{feature}" for feature in range(d))
-    gone = {find_column(names, name, "column to leave out,", file=reader.path) for name in drop}
+    gone = {*left_out, *(find_column(names, name, "column to leave out,", file=reader.path) for name in drop)}
     remaining = [feature for feature in range(d) if feature not in gone]
     new = {feature: place for place, feature in enumerate(remaining)}
     return replace(

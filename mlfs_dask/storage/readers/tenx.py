@@ -9,18 +9,19 @@ import contextlib
 import functools
 import io
 import logging
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.errors import DataError, UsageError, number_of
 from mlfs_dask.redaction import redact
 from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.compressed_io import format_suffix, open_source
 from mlfs_dask.storage.readers.encoded import is_array, texts_of
-from mlfs_dask.storage.readers.label_columns import LABEL_CURE, unique_names
+from mlfs_dask.storage.readers.label_columns import LABEL_CURE, repeated_name, unique_names
 from mlfs_dask.storage.readers.matrix import (
     CsrRows,
     DenseRows,
@@ -36,6 +37,8 @@ logger = logging.getLogger(__name__)
 
 _NAMES = ("features/name", "gene_names")
 _IDS = ("features/id", "genes")
+_TYPES = "features/feature_type"
+_GENES = "Gene Expression"
 #: It is held in memory: 10 million cells and their labels.
 _MAX_TABLE_BYTES = 1 << 28
 #: Texts in small letters that are labels beside numbers; pandas writes them.
@@ -46,14 +49,16 @@ _DEFAULTS = ReadOptions()
 def open_tenx(path: str, options: ReadOptions = _DEFAULTS) -> MatrixReader:
     """Open a 10x .h5 file.
 
-    Features have their names, or their ids where a name stands twice.
+    Features have their names, or their ids where a name stands twice. Beside genes, those of other types (antibodies,
+    guides) are left out, unless they are asked for.
 
     Parameters
     ----------
     path : str
     options : ReadOptions
         `keys` must hold ``labels``: a CSV or TSV file whose first column has the barcodes, in any order, and whose
-        others are the labels. A cell that is not in it has unknown labels.
+        others are the labels. A cell that is not in it has unknown labels. ``feature_types``: types of features,
+        separated by commas, or ``all`` (default: Gene Expression, where there are genes).
 
     Raises
     ------
@@ -69,7 +74,8 @@ def open_tenx(path: str, options: ReadOptions = _DEFAULTS) -> MatrixReader:
         )
     with open_hdf5(path, options.storage_options) as root:
         matrix = _matrix(root, path)
-        names, barcodes = _features(matrix, path), texts_of(matrix["barcodes"], file=path)
+        left_out = _left_out(matrix, options, path)
+        names, barcodes = _features(matrix, left_out, path), texts_of(matrix["barcodes"], file=path)
     labels, label_names = _read_labels(options, barcodes, path)
     return matrix_reader(
         path,
@@ -77,6 +83,7 @@ def open_tenx(path: str, options: ReadOptions = _DEFAULTS) -> MatrixReader:
         feature_names=names,
         label_names=label_names,
         drop=options.drop,
+        left_out=left_out,
     )
 
 
@@ -92,12 +99,47 @@ def _matrix(root: Any, path: str) -> Any:
     return groups[0]
 
 
-def _features(matrix: Any, path: str) -> tuple[str, ...]:
+def _left_out(matrix: Any, options: ReadOptions, path: str) -> frozenset[int]:
+    """Features of types that are not wanted."""
+    asked = options.keys.get("feature_types", "")
+    if _TYPES not in matrix:
+        if asked:
+            raise DataError(
+                "the file does not say the types of its features", file=path, cure="leave out feature_types"
+            )
+        return frozenset()
+    types = texts_of(matrix[_TYPES], file=path)
+    counts = Counter(types)
+    wanted = set(counts)
+    if asked and asked.lower() != "all":
+        known = {kind.lower(): kind for kind in counts}
+        try:
+            wanted = {known[kind.strip().lower()] for kind in asked.split(",")}
+        except KeyError as error:
+            raise DataError(
+                "no feature has this type",
+                file=path,
+                value=error.args[0],
+                cure=f"the types are {', '.join(sorted(counts))}; or leave out feature_types",
+            ) from error
+    elif not asked and _GENES in counts:
+        wanted = {_GENES}
+    for kind in sorted(set(counts) - wanted):
+        logger.warning(
+            "%s: %s of type %s left out (--key feature_types=all keeps them)",
+            redact(path),
+            number_of(counts[kind], "feature"),
+            f"{kind!r} is" if counts[kind] == 1 else f"{kind!r} are",
+        )
+    return frozenset(feature for feature, kind in enumerate(types) if kind not in wanted)
+
+
+def _features(matrix: Any, left_out: Collection[int], path: str) -> tuple[str, ...]:
     found = [texts_of(matrix[key], file=path) for keys in (_NAMES, _IDS) for key in keys if key in matrix]
-    distinct = next((names for names in found if len(set(names)) == len(names)), None)
-    if distinct is None:
-        raise DataError("the features have neither names nor ids that differ", file=path, cure="write the file again")
-    return distinct
+    for names in found:
+        if repeated_name([name for feature, name in enumerate(names) if feature not in left_out]) is None:
+            return names
+    raise DataError("the features have neither names nor ids that differ", file=path, cure="write the file again")
 
 
 def _read_labels(
@@ -145,9 +187,18 @@ def _read_labels(
                 cure=LABEL_CURE,
             )
         table[name] = numbers
-    missing = len(barcodes) - int(table.index.isin(barcodes).sum())
+    extra = ~table.index.isin(barcodes)
+    missing = len(barcodes) - int((~extra).sum())
     if missing == len(barcodes):
         raise DataError(f"no barcode of {path} is in the table", file=source, cure="barcodes stand in its first column")
+    if extra.any():
+        logger.warning(
+            "%s: %s, as %r, not of a cell of %s: left out",
+            redact(source),
+            f"{extra.sum():,} of {len(table):,} barcodes are" if extra.sum() > 1 else "a barcode is",
+            table.index[extra][0],
+            redact(path),
+        )
     if missing:
         logger.warning(
             "%s: %d of %d cells are not in %s: their labels are unknown",

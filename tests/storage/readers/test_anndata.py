@@ -59,6 +59,27 @@ def write(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[object], 
     return lambda data: save(data, tmp_path)
 
 
+def test_names_that_stand_twice(tmp_path: Path) -> None:
+    data = annotated()
+    ids = [f"ENSG{i}" for i in range(len(GENES))]
+    data.var = pd.DataFrame({"gene_ids": ids, "kind": "gene"}, index=["a", "b", "a", "a"])
+    path = write_h5ad(data, tmp_path)
+
+    def names(key: str) -> tuple[str, ...]:
+        return open_anndata(path, ReadOptions(keys={"names": key})).header.feature_names
+
+    with pytest.raises(
+        DataError, match=r"column 'a': two features have the same name\n  cure: .*names=NAME \(gene_ids, "
+    ):
+        open_anndata(path)
+    assert names("gene_ids") == tuple(ids)
+    assert names("unique") == ("a", "b", "a-1", "a-2")
+    with pytest.raises(DataError, match=r"column 'gene': two features have the same name\n  cure: .*names=unique"):
+        names("kind")
+    with pytest.raises(DataError, match="the column of names, 'gene_id' is none"):
+        names("gene_id")
+
+
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix, sp.csc_matrix])
 @pytest.mark.parametrize("labels", [np.asarray, sp.csr_matrix, sp.csc_matrix])
 def test_matrices(write, form, labels) -> None:

@@ -70,6 +70,55 @@ def test_cells_without_labels(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     np.testing.assert_array_equal(Y, np.vstack([LABELS[:20], np.full((3, 2), -1)]))
 
 
+def test_barcodes_of_no_cell_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path, options = save(tmp_path), table(tmp_path, [*range(23)])
+    labels = options.keys["labels"]
+    with open(labels, "a") as file:
+        file.write("GONE-1,1,0\nGONE-2,0,0\n")
+    np.testing.assert_array_equal(read_all(open_source([path], options))[1], LABELS)
+    assert caplog.messages == [f"{labels}: 2 of 25 barcodes are, as 'GONE-1', not of a cell of {path}: left out"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "kept"),
+    [
+        (None, [0, 1, 3]),
+        ("all", [0, 1, 2, 3, 4]),
+        ("Antibody Capture", [2, 4]),
+        ("gene expression, antibody capture", [0, 1, 2, 3, 4]),
+    ],
+)
+def test_antibodies_beside_genes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, asked: str | None, kept: list[int]
+) -> None:
+    path, options = save(tmp_path, names=("A", "B", "A", "D", "E")), table(tmp_path, [*range(23)])
+    with h5py.File(path, "a") as file:
+        types = ["Antibody Capture" if i in (2, 4) else "Gene Expression" for i in range(5)]
+        file["matrix/features/feature_type"] = np.array(types, "S")
+    if asked:
+        options.keys["feature_types"] = asked
+    reader = open_source([path], options)
+    # An antibody has the name of the gene of its protein: of the genes alone no name stands twice.
+    ids = tuple(f"ENSG{i}" for i in kept)
+    assert reader.header.feature_names == (ids if len(kept) == 5 else tuple(np.array([*"ABADE"])[kept].tolist()))
+    np.testing.assert_array_equal(read_all(reader)[0], COUNTS.toarray()[:, kept])
+    said = "2 features of type 'Antibody Capture' are left out (--key feature_types=all keeps them)"
+    assert any(said in message for message in caplog.messages) == (asked is None)
+
+
+def test_a_type_of_features_that_is_not_there(tmp_path: Path) -> None:
+    path, options = save(tmp_path), table(tmp_path, [*range(23)])
+    options.keys["feature_types"] = "Guides"
+    with pytest.raises(DataError, match="the file does not say the types of its features"):
+        open_source([path], options)
+    with h5py.File(path, "a") as file:
+        file["matrix/features/feature_type"] = np.array(["Gene Expression"] * 5, "S")
+    with pytest.raises(
+        DataError, match=r"value 'guides': no feature has this type\n  cure: the types are Gene Expression"
+    ):
+        open_source([path], options)
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
