@@ -73,7 +73,7 @@ def test_cells_without_labels(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
 def test_barcodes_of_no_cell_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path, options = save(tmp_path), table(tmp_path, [*range(23)])
     labels = options.keys["labels"]
-    with open(labels, "a") as file:
+    with Path(labels).open("a") as file:
         file.write("GONE-1,1,0\nGONE-2,0,0\n")
     np.testing.assert_array_equal(read_all(open_source([path], options))[1], LABELS)
     assert caplog.messages == [f"{labels}: 2 of 25 barcodes are, as 'GONE-1', not of a cell of {path}: left out"]
