@@ -23,6 +23,7 @@ from mlfs_dask.errors import (
     StoreAccessError,
     StoreNotAllowedError,
     StoreUnavailableError,
+    is_load_failure,
 )
 from mlfs_dask.redaction import redact
 from mlfs_dask_cli.output import json_text
@@ -107,6 +108,10 @@ def describe_failure(error: BaseException, arguments: Sequence[str]) -> Failure 
     if type(error).__module__.partition(".")[0] in REMOTE_STORAGE:
         text = f"{type(error).__name__}: {str(error).strip() or 'no message'}"
         return Failure("system", 1, f"{text}\n  cure: check the URL, the network, and your credentials for it")
+    if isinstance(error, Exception) and is_load_failure(error):
+        logger.info("%s", "".join(traceback.format_exception(error)).rstrip())
+        text = f"a library does not load: {type(error).__name__}: {str(error).strip() or 'no message'}"
+        return Failure("system", 1, f"{text}\n  cure: install mlfs-dask again, in an environment of its own")
     if isinstance(error, Exception) and not isinstance(error, BrokenPipeError):
         logger.info("%s", "".join(traceback.format_exception(error)).rstrip())
         text = str(error).strip() or "no message"

@@ -1,24 +1,27 @@
 """Which workers of a cluster may take part: those that run the same code as the client, on the same libraries.
 
-A ranking from two versions of the code would be of neither. Every worker is asked once, before it gets a task; a worker
-that has other code, cannot load what it needs, or does not answer is left out and named.
+A ranking from two versions of the code would be of neither. Every process is asked once, before it gets a task; one
+that has other code, cannot load what tasks load, or does not answer is left out and named. A process is known by a name
+of its own, never by its address: a worker that is started again may have that of the one before. Every task tells the
+code that it ran (`code_here`), so that nobody has to be asked afterwards.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib
 import logging
-import os
+import pkgutil
 import platform
-import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, proxy
 
 from mlfs_dask.block_sizes import register_sizes
 from mlfs_dask.errors import ClusterLostError, DataError, MlfsError, StoreAccessError
-from mlfs_dask.fingerprints import code_digest
+from mlfs_dask.fingerprints import code_digest, digest_of
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -35,25 +38,16 @@ REQUIRED = (CODE, "mlfs-dask", "numpy", "scipy", "numba")
 #: Seconds that workers have to answer. Loading the package from a shared file system can take most of them.
 ANSWER_SECONDS = 30.0
 
-CURE = (
-    "install the same mlfs-dask and the same libraries on every worker as here (`mlfs doctor` compares them), and give "
-    "every worker the data at the same path"
+#: What to do about a worker that is left out.
+CURE_CODE = (
+    "install the same mlfs-dask and the same libraries on every worker as here (`mlfs doctor` compares them), in an "
+    "environment in which they load"
 )
-
-
-class Identity(NamedTuple):
-    """What a process runs.
-
-    Attributes
-    ----------
-    process : str
-        As `process_name` gives it.
-    versions : dict of str
-        Of Python and packages; that of `CODE` is a digest of all modules of this one.
-    """
-
-    process: str
-    versions: dict[str, str]
+CURE_SILENCE = (
+    "look whether its process and its host run (one that is stopped, swaps or is cut off does not answer), and start it"
+    " again"
+)
+CURE_DATA = "give every worker the data at the same path"
 
 
 @dataclass(frozen=True)
@@ -62,20 +56,27 @@ class RefusedWorker:
 
     Attributes
     ----------
-    worker, host, cause : str
+    worker : str
+        Its address.
+    host, cause, cure : str
     """
 
     worker: str
     host: str
     cause: str
+    cure: str
 
     def __str__(self) -> str:
         return f"worker {self.worker} on {self.host} {self.cause}"
 
 
-def process_name() -> str:
-    """Host and process id, the same for every task of a process."""
-    return f"{socket.gethostname()}:{os.getpid()}"
+def process_of(facts: Mapping[str, Any]) -> str:
+    """Name of a worker's process, from what the scheduler knows of it.
+
+    It is the folder for scratch files that every worker process makes, with a name that is drawn at random. Dask tells
+    clients nothing else that changes with the process.
+    """
+    return str(facts["local_directory"])
 
 
 def versions() -> dict[str, str]:
@@ -89,19 +90,31 @@ def versions() -> dict[str, str]:
     return installed
 
 
-def identify() -> Identity:
-    """What this process runs."""
-    return Identity(process_name(), {**versions(), CODE: code_digest(("",))})
+def identify() -> dict[str, str]:
+    """Versions of Python and of packages in this process; that of `CODE` is a digest of all modules of this one."""
+    return {**versions(), CODE: code_digest(("",))}
 
 
-def _answer() -> Identity | str:
-    """Identity of a worker, which is made ready too, or what it cannot load.
+@functools.cache
+def code_here() -> str:
+    """Digest of what has to be the same in every process whose tasks make a result together."""
+    here = identify()
+    return digest_of({name: here[name] for name in REQUIRED})
 
-    An OSError, as of a library that is missing, would be taken for a connection that was lost.
+
+def _answer() -> dict[str, str] | str:
+    """What a worker runs, which is made ready too, or what it cannot load.
+
+    Whatever tasks import is imported here, but for compiled kernels, which take memory and are not for every pass. An
+    OSError, as of a library that is missing, would be taken for a connection that was lost.
     """
     try:
         import zarr
 
+        from mlfs_dask import primitives
+
+        for module in pkgutil.iter_modules(primitives.__path__, f"{primitives.__name__}."):
+            importlib.import_module(module.name)
         register_sizes()
         # Worker threads already read side by side.
         zarr.config.set({"async.concurrency": 2})
@@ -146,9 +159,8 @@ class WorkerAdmission:
     """
 
     _client: Client
-    _processes: set[str] = field(default_factory=set)
-    _admitted: set[str] = field(default_factory=set)
-    _refused: dict[str, RefusedWorker] = field(default_factory=dict)
+    _known: dict[str, tuple[str, str]] = field(default_factory=dict)  # address and host by process
+    _refused: dict[str, RefusedWorker] = field(default_factory=dict)  # by process
     _schedulers: list[str] = field(default_factory=list)
 
     @property
@@ -181,11 +193,15 @@ class WorkerAdmission:
         present = facts["workers"]
         if facts["id"] not in self._schedulers[-1:]:
             self._schedulers.append(facts["id"])
-        self._ask({key: info for key, info in present.items() if key not in self._admitted | self._refused.keys()})
-        admitted = {key: info for key, info in present.items() if key in self._admitted}
-        if present and not admitted:
-            causes = "; ".join(str(refused) for key, refused in self._refused.items() if key in present)
-            raise ClusterLostError(f"no worker of the cluster can take part: {causes}.\n  cure: {CURE}")
+        self._ask({address: info for address, info in present.items() if process_of(info) not in self._known})
+        may_work = self._known.keys() - self._refused.keys()
+        admitted = {address: info for address, info in present.items() if process_of(info) in may_work}
+        left_out = [self._refused[process] for process in map(process_of, present.values()) if process in self._refused]
+        if left_out and not admitted:
+            raise ClusterLostError(
+                f"no worker of the cluster can take part: {'; '.join(map(str, left_out))}."
+                f"\n  cure: {'; '.join(dict.fromkeys(worker.cure for worker in left_out))}"
+            )
         return admitted
 
     def restriction(self) -> dict[str, Any]:
@@ -193,11 +209,13 @@ class WorkerAdmission:
         admitted = self.workers()
         return {"workers": list(admitted), "allow_other_workers": False} if self._refused else {}
 
-    def know(self, processes: Iterable[str]) -> bool:
-        """Whether all of these processes are of admitted workers; new workers are asked first."""
-        if not self._processes.issuperset(processes):
-            self.workers()
-        return self._processes.issuperset(processes)
+    def refuse(self, process: str, cause: str, cure: str = CURE_CODE) -> bool:
+        """Leave out the worker that this process is, if it is known and not left out yet; whether it was."""
+        if process not in self._known or process in self._refused:
+            return False
+        self._refused[process] = RefusedWorker(*self._known[process], cause, cure)
+        logger.warning("%s; it is left out", self._refused[process])
+        return True
 
     def finds_strangers(self) -> bool:
         """Whether workers that joined meanwhile have to be left out."""
@@ -219,11 +237,12 @@ class WorkerAdmission:
             This process sees the data, and no worker does. Where none sees them, what went wrong first says why.
         """
         workers = self.workers()
-        answers = dict(zip(workers, self.ask(_error_of, check, workers=list(workers)), strict=True))
-        blind = {key: each[0] for key, each in answers.items() if isinstance(each, tuple) and each[0] is not None}
+        answers = zip(workers, self.ask(_error_of, check, workers=list(workers)), strict=True)
+        blind = {address: each[0] for address, each in answers if isinstance(each, tuple) and each[0] is not None}
         if len(blind) < len(workers):
-            for key, error in blind.items():
-                self._refuse(key, workers, f"does not see the data: {str(error).partition(chr(10))[0]}")
+            for address, error in blind.items():
+                problem = str(error).partition("\n")[0]
+                self.refuse(process_of(workers[address]), f"does not see the data: {problem}", CURE_DATA)
             return bool(blind)
         try:
             check()
@@ -243,15 +262,22 @@ class WorkerAdmission:
         return list(self._client.sync(self._answers, function, arguments, workers))
 
     def _ask(self, workers: Mapping[str, Mapping[str, Any]]) -> None:
-        here, answers = identify().versions, {}
-        for key, answer in zip(workers, self.ask(_answer, workers=list(workers)), strict=True):
-            if isinstance(answer, Identity):
-                answers[key] = self._judge(key, workers, answer, here)
-            elif answer is None:
-                self._refuse(key, workers, f"did not answer within {ANSWER_SECONDS:g} s")
-            elif not isinstance(answer, OSError):  # a worker that left
-                self._refuse(key, workers, f"cannot load what it needs: {answer}")
-        for line in describe_mismatches(here, {key: answers[key] for key in answers.keys() & self._admitted}):
+        here, versions = identify(), {}
+        for (address, facts), answer in zip(workers.items(), self.ask(_answer, workers=list(workers)), strict=True):
+            process = process_of(facts)
+            if isinstance(answer, OSError):  # a worker that left
+                continue
+            self._known[process] = (address, str(facts.get("host", "an unknown host")))
+            if answer is None:
+                self.refuse(process, f"did not answer within {ANSWER_SECONDS:g} s", CURE_SILENCE)
+            elif not isinstance(answer, dict):
+                self.refuse(process, f"cannot load what it needs: {answer}")
+            elif differing := [name for name in REQUIRED if answer.get(name) != here[name]]:
+                they_have = (f"{name} {answer.get(name, 'absent')[:12]} (here {here[name][:12]})" for name in differing)
+                self.refuse(process, f"has {', '.join(they_have)}")
+            else:
+                versions[address] = answer
+        for line in describe_mismatches(here, versions):
             logger.warning("%s", line)
 
     async def _answers(
@@ -263,30 +289,12 @@ class WorkerAdmission:
             try:
                 asked = self._client.run(function, *arguments, workers=[worker], on_error="return")
                 return (await asyncio.wait_for(asked, ANSWER_SECONDS)).get(worker)
-            except (TimeoutError, OSError) as error:
-                return None if isinstance(error, TimeoutError) else error
+            except TimeoutError:
+                return None
+            except Exception as error:  # also of an answer that this process cannot unpickle
+                return error
 
         return await asyncio.gather(*map(ask, workers))
-
-    def _judge(
-        self, key: str, workers: Mapping[str, Mapping[str, Any]], answer: Identity, here: Mapping[str, str]
-    ) -> dict[str, str]:
-        differing = [
-            f"{name} {answer.versions.get(name, 'absent')[:12]} (here {here[name][:12]})"
-            for name in REQUIRED
-            if answer.versions.get(name) != here[name]
-        ]
-        if differing:
-            self._refuse(key, workers, f"has {', '.join(differing)}")
-        else:
-            self._admitted.add(key)
-            self._processes.add(answer.process)
-        return answer.versions
-
-    def _refuse(self, key: str, workers: Mapping[str, Mapping[str, Any]], cause: str) -> None:
-        self._refused[key] = RefusedWorker(key, str(workers[key].get("host", "an unknown host")), cause)
-        self._admitted.discard(key)
-        logger.warning("%s; it is left out", self._refused[key])
 
 
 _of_client: WeakKeyDictionary[Client, WorkerAdmission] = WeakKeyDictionary()

@@ -7,6 +7,7 @@ Nothing outside a temporary folder is touched.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import resource
 import shutil
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlfs_dask import runtime
-from mlfs_dask.admission import CODE, CURE, admission, describe_mismatches, identify
+from mlfs_dask.admission import CODE, admission, describe_mismatches, identify
 from mlfs_dask.cluster import DEFAULT_WAIT, connect, is_protected
 from mlfs_dask.errors import ClusterLostError, MlfsError, UsageError, number_of
 from mlfs_dask.storage.object_store import NOT_A_STORE, is_url, local_path
@@ -199,9 +200,11 @@ def gather_facts(
     scratch = scratch or tempfile.gettempdir()
     trim = os.environ.get("MALLOC_TRIM_THRESHOLD_", "")
     worker = runtime.current_worker()
+    if worker is not None:
+        importlib.import_module("numba")  # which a worker is not asked for before the first pass with compiled kernels
     return Facts(
         host=socket.gethostname(),
-        versions=identify().versions,
+        versions=identify(),
         memory_limit=memory_limit,
         memory_available=runtime.available_memory(),
         memory_total=total_memory(),
@@ -295,7 +298,7 @@ def _check_workers(client: Client | None, here: Facts, store: str | None, wait: 
         return
     described = admission(client).workers()
     yield Check("cluster", "ok", f"{len(described)} workers at {client.scheduler_info()['address']}")
-    yield from (Check("left out", "fail", str(refused), f"{CURE}.") for refused in admission(client).refused)
+    yield from (Check("left out", "fail", str(refused), f"{refused.cure}.") for refused in admission(client).refused)
     facts, offsets = {}, {}
     for address, found in _ask_workers(client, described, store, wait).items():
         if isinstance(found, str):

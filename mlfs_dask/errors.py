@@ -22,6 +22,20 @@ TOO_MANY_FILES_CURE = "raise the limit of open files (`ulimit -n 1024`)"
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
+def is_load_failure(error: BaseException) -> bool:
+    """Whether a library could not be loaded: an ImportError, or whatever a module raised while it was imported."""
+    if isinstance(error, MlfsError | MemoryError):
+        return False
+    if isinstance(error, ImportError):
+        return True
+    if type(error) is OSError and any(words in str(error) for words in ("shared object", "undefined symbol")):
+        return True  # of ctypes, in a function
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_name != "<module>":
+        trace = trace.tb_next
+    return trace is not None
+
+
 def number_of(number: int, noun: str, plural: str | None = None) -> str:
     """A number and what it counts, in the grammatical number.
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mlfs_dask.admission import scheduler_facts
+from mlfs_dask.admission import process_of, scheduler_facts
 from mlfs_dask.errors import number_of
 
 if TYPE_CHECKING:
@@ -80,11 +80,11 @@ class WorkerWatch:
     """
 
     _client: Client
-    _heartbeats: dict[str, _Heartbeat] = field(default_factory=dict)
+    _heartbeats: dict[str, _Heartbeat] = field(default_factory=dict)  # by process
     _named: set[str] = field(default_factory=set)
 
-    def look(self) -> int:
-        """Name workers that are silent and give up those that have been for long; number of workers there are."""
+    def look(self) -> set[str]:
+        """Name workers that are silent and give up those that have been for long; addresses of all that are there."""
         from distributed.scheduler import heartbeat_interval
 
         workers = scheduler_facts(self._client)["workers"]
@@ -92,13 +92,13 @@ class WorkerWatch:
         named_after = max(NAMED_SECONDS, NAMED_HEARTBEATS * interval)
         given_up_after = max(GIVEN_UP_SECONDS, GIVEN_UP_HEARTBEATS * interval)
         for address, facts in workers.items():
-            silent = self._silence(address, facts, now)
+            process, silent = process_of(facts), self._silence(facts, now)
             if silent < named_after:
-                self._named.discard(address)
+                self._named.discard(process)
             elif silent >= given_up_after:
                 self._give_up(address, facts, silent)
-            elif address not in self._named:
-                self._named.add(address)
+            elif process not in self._named:
+                self._named.add(process)
                 logger.warning(
                     "worker %s on %s has not answered for %.0f s; its %s to others after %.0f s",
                     address,
@@ -107,15 +107,15 @@ class WorkerWatch:
                     self._work(address),
                     given_up_after,
                 )
-        return len(workers)
+        return set(workers)
 
-    def _silence(self, address: str, facts: Mapping[str, Any], now: float) -> float:
+    def _silence(self, facts: Mapping[str, Any], now: float) -> float:
         """Seconds since the last heartbeat of a worker, as far as this process saw; clocks of hosts may differ."""
         last_seen = float(facts["last_seen"])
-        before = self._heartbeats.get(address)
+        before = self._heartbeats.get(process_of(facts))
         if before is None or before.seen != last_seen:
             memory = int(facts.get("metrics", {}).get("memory", 0))
-            self._heartbeats[address] = _Heartbeat(last_seen, now, memory)
+            self._heartbeats[process_of(facts)] = _Heartbeat(last_seen, now, memory)
             return 0.0
         return now - before.noticed
 
@@ -133,7 +133,7 @@ class WorkerWatch:
             facts.get("host"),
             silent,
         )
-        del self._heartbeats[address]
+        del self._heartbeats[process_of(facts)]  # it is given that time again, should the scheduler not remove it
         scheduler: Any = self._client.scheduler
         with contextlib.suppress(OSError, TimeoutError):
             # What the scheduler does itself after its `worker-ttl`: a nanny, which takes five seconds to end a process
@@ -147,14 +147,16 @@ class WorkerWatch:
                 stimulus_id=f"mlfs-given-up-{time.time()}",
             )
 
-    def last_memory(self, address: str) -> int:
-        """Bytes that a worker held when it was last looked at; 0 where that is not known."""
-        heartbeat = self._heartbeats.get(address)
+    def last_memory(self, process: str) -> int:
+        """Bytes that a process held when it was last looked at; 0 where that is not known."""
+        heartbeat = self._heartbeats.get(process)
         return 0 if heartbeat is None else heartbeat.memory
 
 
-def death_of(client: Client, pid: int) -> str | None:
+def death_of(client: Client, host: str, pid: int) -> str | None:
     """What a nanny has logged of the end of a worker's process; None where there is no nanny, or none answers."""
+    from distributed.comm.addressing import get_address_host
+
     deadline = time.monotonic() + DEATH_SECONDS
     scheduler: Any = client.scheduler
     while time.monotonic() < deadline:
@@ -163,8 +165,8 @@ def death_of(client: Client, pid: int) -> str | None:
             logs = client.sync(scheduler.worker_logs, workers=None, nanny=True, callback_timeout=DEATH_SECONDS)
         except Exception:  # of a cluster that is falling apart, or without nannies
             logs = {}
-        for lines in logs.values():
-            for line in lines:  # the newest first
+        for address, lines in logs.items():
+            for line in lines if get_address_host(address) == host else ():  # the newest first
                 text = str(line[1]).rpartition(" - ")[2]
                 if re.search(rf"\b{pid}\b", text) and _DEATH.search(text):
                     return name_signal(text)

@@ -109,12 +109,14 @@ def free_port() -> int:
 def start_dask(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     """Start `dask scheduler` and `dask worker` processes, and end them after the test, the last one first.
 
-    `prefix` are the words of a command that starts them.
+    `prefix` are the words of a command that starts them; with `nanny` a worker that dies is started again.
     """
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(program: str, *arguments: object, prefix: Sequence[str] = ()) -> subprocess.Popen[bytes]:
-        options = ["--no-dashboard", *(["--no-nanny"] if program == "worker" else [])]
+    def start(
+        program: str, *arguments: object, prefix: Sequence[str] = (), nanny: bool = False
+    ) -> subprocess.Popen[bytes]:
+        options = ["--no-dashboard", *(["--no-nanny"] if program == "worker" and not nanny else [])]
         with (tmp_path / f"dask-{len(started)}.log").open("wb") as log:
             process = subprocess.Popen(
                 [*prefix, sys.executable, "-m", "dask", program, *map(str, arguments), *options],

@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import mlfs_dask as mlfs
 from mlfs_dask import admission, runtime
 from mlfs_dask.cluster import connect
 from mlfs_dask.errors import ClusterLostError
+from mlfs_dask.primitives import passes
 
 StartDask = Callable[..., "subprocess.Popen[bytes]"]
 
@@ -38,9 +38,9 @@ def scheduler_file(tmp_path: Path, start_dask: StartDask) -> Path:
 def start_worker(scheduler_file: Path, start_dask: StartDask) -> Callable[..., subprocess.Popen[bytes]]:
     """Start a worker; `preload` is a program that it runs first."""
 
-    def start(preload: Path | None = None) -> subprocess.Popen[bytes]:
-        options = [] if preload is None else ["--preload", preload]
-        return start_dask("worker", "--scheduler-file", scheduler_file, "--nthreads", 1, *options)
+    def start(preload: Path | None = None, *options: object, **how: Any) -> subprocess.Popen[bytes]:
+        options = (*options, *([] if preload is None else ["--preload", preload]))
+        return start_dask("worker", "--scheduler-file", scheduler_file, "--nthreads", 1, *options, **how)
 
     return start
 
@@ -148,40 +148,94 @@ def test_a_frozen_worker_is_left_out(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(admission, "ANSWER_SECONDS", 2.0)
-    start_worker()
+    monkeypatch.setattr(admission, "ANSWER_SECONDS", 1.5)
+    other = start_worker()
     with connect(scheduler_file=str(scheduler_file)) as client:
         assert client is not None
         frozen = start_worker()
         client.wait_for_workers(2, timeout=60)
         os.kill(frozen.pid, signal.SIGSTOP)
         assert fit().ranking_[:2].tolist() in ([0, 1], [1, 0])
-        os.kill(frozen.pid, signal.SIGCONT)
-    assert "did not answer within 2 s; it is left out" in caplog.text
+    assert "did not answer within 1.5 s; it is left out" in caplog.text
+    other.kill()
+    other.wait()
+    with pytest.raises(ClusterLostError) as caught, connect(scheduler_file=str(scheduler_file)):
+        pytest.fail("connected")
+    os.kill(frozen.pid, signal.SIGCONT)
+    assert "no worker of the cluster can take part" in str(caught.value)
+    assert "cure: look whether its process and its host run" in str(caught.value)
+    assert "install" not in str(caught.value)
 
 
-def test_a_worker_with_other_code_that_joins_during_a_pass(
-    scheduler_file: Path, start_worker: Callable[..., Any], other_code: Path, caplog: pytest.LogCaptureFixture
+def test_a_worker_that_is_started_again_at_its_address_is_another_process(
+    start_worker: Callable[..., Any],
+    scheduler_file: Path,
+    other_code: Path,
+    tmp_path: Path,
+    free_port: int,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The worker of the beginning is frozen until the late one has run some of its tasks."""
-    worker = start_worker()
+    """As under the files in `deploy`, whose workers have fixed ports; in the end the package has been replaced."""
+    preload, replaced = tmp_path / "replaced.py", tmp_path / "replaced"
+    preload.write_text(
+        "from pathlib import Path\n"
+        f"if Path({str(replaced)!r}).exists():\n"
+        f"    exec(Path({str(other_code)!r}).read_text())\n"
+    )
+    start_worker(preload, "--worker-port", free_port, nanny=True)
+
+    def fit_while_killed(client: Any) -> mlfs.ELC:
+        ((address, victim),) = client.run(os.getpid).items()
+        assert address.endswith(f":{free_port}")
+
+        def kill(event: dict[str, Any]) -> None:
+            nonlocal victim
+            if event["kind"] == "pass" and victim:
+                os.kill(victim, signal.SIGKILL)
+                victim = 0
+
+        with runtime.progress_to(kill):
+            return fit()
+
     with connect(scheduler_file=str(scheduler_file)) as client:
-        assert client is not None
-        started: list[str] = []
+        selector = fit_while_killed(client)
+        assert selector.scores_ == pytest.approx(mlfs.ELC(n_features_to_select=2).fit(*data()).scores_)
+        assert "refused_workers" not in selector.report_.extra
+        assert "repeated" not in caplog.text
+        replaced.touch()
+        with pytest.raises(ClusterLostError, match=r"no worker of .* can take part: .* has code of mlfs-dask"):
+            fit_while_killed(client)
 
-        def wake() -> None:
-            os.kill(worker.pid, signal.SIGCONT)
 
-        def event(fields: dict[str, Any]) -> None:
-            if fields["kind"] == "pass" and not started:
-                started.append(fields["label"])
-                os.kill(worker.pid, signal.SIGSTOP)
-                start_worker(other_code)
-                threading.Timer(12.0, wake).start()
+def test_a_worker_whose_compiler_does_not_load(
+    scheduler_file: Path, start_worker: Callable[..., Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is asked for nothing that takes memory: that its kernels do not load is seen in the first task with them."""
+    (tmp_path / "broken" / "numba").mkdir(parents=True)
+    (tmp_path / "broken" / "numba" / "__init__.py").write_text("raise OSError('no libllvmlite.so')\n")
 
-        with runtime.progress_to(event):
-            selector = fit()
-    assert started
-    assert "the pass is repeated without" in caplog.text
-    assert selector.scores_ == pytest.approx(mlfs.ELC(n_features_to_select=2).fit(*data()).scores_)
-    assert len(selector.report_.extra["refused_workers"]) == 1
+    start_worker(prefix=("env", f"PYTHONPATH={tmp_path / 'broken'}"))
+    start_worker()
+    with connect(scheduler_file=str(scheduler_file), min_workers=2):
+        selector = mlfs.MFSIR(n_features_to_select=2, graph="anchors", n_anchors=10, tol=1.0).fit(*blocks())
+    (refused,) = selector.report_.extra["refused_workers"]
+    assert refused["cause"] == "cannot load what tasks need: OSError('no libllvmlite.so')"
+    assert refused["cure"].startswith("install the same mlfs-dask and the same libraries on every worker")
+    assert "the pass is repeated without the workers that are left out" in caplog.text
+
+
+def test_a_pass_is_not_repeated_for_ever(
+    scheduler_file: Path,
+    start_worker: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Every time a process took part that nobody finds afterwards, as of a worker that dies and comes back."""
+    start_worker()
+    with connect(scheduler_file=str(scheduler_file)):
+        monkeypatch.setattr(passes, "code_here", lambda: "another")
+        with pytest.raises(
+            ClusterLostError, match="a pass was begun 4 times, and each time a worker took part"
+        ) as caught:
+            fit()
+    assert caught.value.exit_code == 5

@@ -12,6 +12,7 @@ TESTS = Path(__file__).parent
 ROWS = {
     "a worker is killed": (
         "test_network_faults.py::test_a_worker_is_killed_and_another_one_unplugged_for_a_moment",
+        "test_admission.py::test_a_worker_that_is_started_again_at_its_address_is_another_process",
         "primitives/test_passes.py::test_a_worker_that_dies_once_goes_unnoticed",
     ),
     "a worker is silent during a pass": ("test_worker_watch.py::test_a_worker_that_is_frozen_in_a_pass",),
@@ -19,6 +20,8 @@ ROWS = {
     "a worker has other code or libraries, or cannot load them": (
         "test_admission.py::test_a_worker_with_other_code_gets_no_task",
         "test_admission.py::test_a_worker_without_what_it_needs",
+        "test_admission.py::test_a_worker_whose_compiler_does_not_load",
+        "test_admission.py::test_a_pass_is_not_repeated_for_ever",
         "test_admission.py::test_no_worker_is_left",
     ),
     "a worker does not see the store": ("test_worker_watch.py::test_a_worker_that_does_not_see_the_store",),

@@ -25,9 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask import caching, runtime, worker_watch
-from mlfs_dask.admission import WorkerAdmission, admission, process_name
+from mlfs_dask.admission import CURE_CODE, WorkerAdmission, admission, code_here
 from mlfs_dask.caching import CacheEntry
-from mlfs_dask.errors import ClusterLostError, DataError, MlfsError, StoreAccessError
+from mlfs_dask.errors import ClusterLostError, DataError, MlfsError, StoreAccessError, is_load_failure
 from mlfs_dask.fingerprints import digest_of
 from mlfs_dask.primitives.pass_plan import PARAMETER_COPIES, PassPlan, PassSizes, memory_cure, plan_pass
 from mlfs_dask.runtime import Resources
@@ -47,6 +47,9 @@ logger = logging.getLogger(__name__)
 
 #: Seconds in which a scheduler that is started again is found, for the message that says so.
 RECONNECT_SECONDS = 5.0
+
+#: Times that a pass is repeated without a worker less than before.
+FUTILE_REPEATS = 3
 
 #: Seconds between two reports of progress from one task.
 PROGRESS_SECONDS = 0.3
@@ -692,15 +695,34 @@ class _TaskSystemError(Exception):
         return OSError(text) if number is None else OSError(number, text, file)
 
 
+class _LoadError(Exception):
+    """A library that did not load in a task.
+
+    Attributes
+    ----------
+    process, cause : str
+        The process that could not load it, and why.
+    """
+
+    def __init__(self, process: str, cause: str) -> None:
+        super().__init__(process, cause)  # as it is pickled
+        self.process, self.cause = process, cause
+
+
 def _task_of_pass(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Let OSErrors of a task, of a full disk for instance, reach the client as `_TaskSystemError`."""
+    """Let a task of a cluster raise what the client can judge: `_LoadError`, and `_TaskSystemError` for an OSError."""
 
     @functools.wraps(function)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> _T:
         try:
             return function(*args, **kwargs)
-        except OSError as error:
-            if runtime.current_worker() is None:
+        except Exception as error:
+            worker = runtime.current_worker()
+            if worker is None:
+                raise
+            if is_load_failure(error):
+                raise _LoadError(worker.local_directory, repr(error)) from None
+            if not isinstance(error, OSError):
                 raise
             file = None if error.filename is None else str(error.filename)
             raise _TaskSystemError(error.errno, error.strerror or str(error), file) from None
@@ -734,12 +756,12 @@ def _run(
                 error.__cause__ = error.__context__ = None
             raise
     if pieces == 1:
-        return states, {process_name(): runtime.peak_rss()}
+        return states, _peak_here()
     (statistic,) = statistics
     assert isinstance(statistic, SplittableStatistic)
     parts = statistic.split(states[0], pieces)
     del states
-    peaks = {process_name(): runtime.peak_rss()}
+    peaks = _peak_here()
     return [([part], peaks) for part in parts]
 
 
@@ -770,7 +792,7 @@ def _merge(
         for statistic, state, part in zip(statistics, states, others, strict=True):
             statistic.merge(state, part)
         _keep_largest(peaks, other_peaks)
-    _keep_largest(peaks, {process_name(): runtime.peak_rss()})
+    _keep_largest(peaks, _peak_here())
     return states, peaks
 
 
@@ -789,7 +811,7 @@ def _finalize(
     else:
         results = [s.finalize(state) for s, state in zip(statistics, states, strict=True)]
     peaks = dict(peaks)
-    _keep_largest(peaks, {process_name(): runtime.peak_rss()})
+    _keep_largest(peaks, _peak_here())
     return results, peaks
 
 
@@ -803,6 +825,11 @@ def _join(
     (statistic,) = statistics
     assert isinstance(statistic, SplittableStatistic)
     return [statistic.join([results[0] for results, _ in finished])], peaks
+
+
+def _peak_here() -> dict[str, int]:
+    """Largest resident bytes of this process, by the code that it runs; all code is one without a cluster."""
+    return {"" if runtime.current_worker() is None else code_here(): runtime.peak_rss()}
 
 
 def _keep_largest(into: dict[str, int], other: dict[str, int]) -> None:
@@ -852,33 +879,50 @@ def _compute(source: RowSource, build: Callable[[], Delayed], plan: PassPlan, re
 
         with runtime.TaskThreads(plan.threads, "mlfs-pass") as pool:
             return compute(build(), scheduler="threads", pool=pool)[0]
-    workers = admission(client)
-    while True:
+    workers, futile = admission(client), 0
+    while futile <= FUTILE_REPEATS:
+        restriction = workers.restriction()
+        left_out = {worker.worker for worker in workers.refused}
         try:
-            result, peaks = _compute_on_cluster(build(), plan, resources, workers.restriction())
-        except Exception as error:
-            if client.status != "running":
-                raise
-            unseen = isinstance(error, DataError | StoreAccessError) and workers.finds_blind(source.require_visible)
-            if not unseen and not _finds_strangers(workers, error):
-                raise
-        else:
-            if workers.know(peaks):
+            result, peaks = _compute_on_cluster(build(), plan, resources, restriction)
+            if peaks.keys() <= {code_here()}:
                 return result, peaks
+            workers.workers()  # asks those that ran other code, if they are still there
+        except Exception as error:
+            if client.status != "running" or not _may_end_otherwise(error, source, workers, restriction):
+                raise
+        futile += left_out == {worker.worker for worker in workers.refused}
         logger.warning("the pass is repeated without the workers that are left out")
+    again = [str(worker) for worker in workers.refused[-1:]] or [
+        "a worker with other code went away before it was asked"
+    ]
+    raise ClusterLostError(
+        f"a pass was begun {futile} times, and each time a worker took part that has to be left out: {again[0]}."
+        f"\n  cure: stop what starts such workers again and again, or {CURE_CODE}"
+    )
 
 
-def _finds_strangers(workers: WorkerAdmission, error: Exception) -> bool:
-    """Whether workers that joined have to be left out.
-
-    False where no worker answers and `error` says already that the cluster is lost: it knows the cause.
-    """
+def _may_end_otherwise(
+    error: Exception, source: RowSource, workers: WorkerAdmission, restriction: Mapping[str, Any]
+) -> bool:
+    """Whether a pass that failed may succeed with other workers; those that made it fail are left out."""
+    if isinstance(error, _LoadError):
+        workers.workers()  # it may have joined meanwhile
+        workers.refuse(error.process, f"cannot load what tasks need: {error.cause}")
+        return True
+    if isinstance(error, DataError | StoreAccessError) and workers.finds_blind(source.require_visible):
+        return True
     try:
-        return workers.finds_strangers()
-    except ClusterLostError:
+        if workers.finds_strangers():
+            return True
+    except (
+        ClusterLostError
+    ):  # where none answers, and `error` says already that the cluster is lost: it knows the cause
         if isinstance(error, ClusterLostError):
             return False
         raise
+    # Of those that the tasks were kept to none came back, and others are there.
+    return isinstance(error, _NoWorkersError) and bool(restriction) and bool(workers.workers())
 
 
 def _compute_on_cluster(graph: Delayed, plan: PassPlan, resources: Resources, restriction: Mapping[str, Any]) -> Any:
@@ -904,7 +948,7 @@ def _compute_on_cluster(graph: Delayed, plan: PassPlan, resources: Resources, re
             # Parameters of a statistic, such as the weights of a million features, are some megabytes, and travel once.
             warnings.filterwarnings("ignore", message="Sending large graph")
             future = client.compute(graph, optimize_graph=False, **restriction)
-        return _wait(future, resources, watch)
+        return _wait(future, resources, watch, restriction)
     except _TaskSystemError as error:
         raise error.error from None
     except KilledWorker as error:
@@ -923,8 +967,8 @@ def _compute_on_cluster(graph: Delayed, plan: PassPlan, resources: Resources, re
             client.unsubscribe_topic(runtime.PROGRESS_TOPIC)
 
 
-def _wait(future: Any, resources: Resources, watch: WorkerWatch) -> Any:
-    """Result of `future`, waited for no longer than `worker_wait` on a cluster without workers."""
+def _wait(future: Any, resources: Resources, watch: WorkerWatch, restriction: Mapping[str, Any]) -> Any:
+    """Result of `future`, waited for no longer than `worker_wait` on a cluster without workers that may take part."""
     client, workers = resources.client, admission(resources.client)
     empty_since: float | None = None
     # future.result(timeout=...) cancels a transfer that has begun when the time is over. A client whose transfer was
@@ -937,7 +981,8 @@ def _wait(future: Any, resources: Resources, watch: WorkerWatch) -> Any:
                 raise OSError(f"the connection to the scheduler is {client.status}")
             if workers.is_of_another_scheduler:
                 raise _connection_lost(None, resources)
-            if watch.look():
+            there = watch.look()
+            if there.intersection(restriction.get("workers", there)):
                 empty_since = None
             elif empty_since is None:
                 empty_since = time.monotonic()
@@ -957,8 +1002,8 @@ def _killed(error: KilledWorker, plan: PassPlan, resources: Resources, watch: Wo
         work = f"partition {run[0]} was read"
     else:
         work = f"partitions {run[0]} to {run[1] - 1} were read"
-    death = death_of(resources.client, worker.pid)
-    memory = watch.last_memory(worker.address)
+    death = death_of(resources.client, worker.host, worker.pid)
+    memory = watch.last_memory(worker.local_directory)
     known = [
         death or "nothing is known of the cause",
         *([f"it held {memory / 2**20:,.0f} MiB when it was last looked at"] if memory else []),
@@ -992,13 +1037,17 @@ def _connection_lost(error: BaseException | None, resources: Resources) -> Clust
     )
 
 
-def _no_workers(resources: Resources) -> ClusterLostError:
+class _NoWorkersError(ClusterLostError):
+    """Every worker that tasks may run on went away, and none came back in time."""
+
+
+def _no_workers(resources: Resources) -> _NoWorkersError:
     scheduler = resources.client.scheduler
     address = scheduler.address if scheduler is not None else "ADDRESS"
     what = "every worker went away while a pass was running, and none came back"
     if admission(resources.client).was_restarted:
         what = f"the scheduler at {address} was restarted, and no worker came to it"
-    return ClusterLostError(
+    return _NoWorkersError(
         f"{what} within {resources.worker_wait:g} s."
         f"\n  cure: look into the workers' logs (out of memory, end of the job's time), start workers again with "
         f"`dask worker {address}`, and wait longer with --wait SECONDS where they come late"

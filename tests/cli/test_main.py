@@ -201,6 +201,14 @@ ERRORS: list[tuple[BaseException, int, str, str, dict[str, Any]]] = [
         {},
     ),
     (ZeroDivisionError("by zero"), 1, "unexpected", "unexpected ZeroDivisionError: by zero", {}),
+    (ImportError("DLL"), 1, "system", "a library does not load: ImportError: DLL\n  cure: install mlfs-dask again", {}),
+    (
+        OSError("libllvm.so: cannot open shared object file"),
+        1,
+        "system",
+        "a library does not load: OSError: libllvm",
+        {},
+    ),
 ]
 
 

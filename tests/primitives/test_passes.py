@@ -480,6 +480,8 @@ def test_a_part_that_always_kills_its_worker_is_explained(client):
 )
 def test_that_workers_died_is_said_where_those_in_their_places_do_not_answer(error, shown, monkeypatch):
     class Silent:
+        refused = ()
+
         def restriction(self):
             return {}
 
