@@ -28,7 +28,7 @@ from mlfs_dask.storage.readers.base import LabelSpec
 
 FACTS = Facts(
     host="h1",
-    versions=identify().versions,
+    versions=identify(),
     memory_limit=4 * 2**30,
     memory_available=8 * 2**30,
     memory_total=16 * 2**30,
