@@ -65,10 +65,19 @@ source_option_list = [
     click.option("--n-labels", metavar="N", type=click.IntRange(min=1), help="The last N columns are labels."),
     click.option("--labels-first", is_flag=True, help="With --n-labels: the first N columns are."),
     click.option(
-        "--labels-unknown", type=click.Choice(["-1"]), help="A label -1 is unknown (default: where there are 0s, too)."
+        "--labels-positive", metavar="VALUES", multiple=True, help="Values of positive labels (default: 1, true, yes)."
     ),
     click.option(
-        "--labels-negative", type=click.Choice(["-1"]), help="A label -1 is negative (default: where no label is 0)."
+        "--labels-negative",
+        metavar="VALUES",
+        multiple=True,
+        help="Values of negative labels (default: 0, false, no, and -1 where no label is 0).",
+    ),
+    click.option(
+        "--labels-unknown",
+        metavar="VALUES",
+        multiple=True,
+        help="Values of unknown labels (default: missing ones, written NA here, and -1 where there are 0s, too).",
     ),
     click.option("--format", help="Format of the sources (default: by name and content)."),
     click.option(
@@ -103,8 +112,9 @@ def source_options(command: Decorated) -> Decorated:
         label_columns: tuple[str, ...],
         n_labels: int | None,
         labels_first: bool,
-        labels_unknown: str | None,
-        labels_negative: str | None,
+        labels_positive: tuple[str, ...],
+        labels_negative: tuple[str, ...],
+        labels_unknown: tuple[str, ...],
         format: str | None,
         keys: tuple[str, ...],
         drop: tuple[str, ...],
@@ -118,8 +128,6 @@ def source_options(command: Decorated) -> Decorated:
             raise click.UsageError("--labels, --label-columns and --n-labels exclude one another; give one.")
         if labels_first and n_labels is None:
             raise click.UsageError("--labels-first goes with --n-labels.")
-        if labels_unknown and labels_negative:
-            raise click.UsageError("--labels-unknown -1 and --labels-negative -1 exclude one another; give one.")
 
         from mlfs_dask import runtime
         from mlfs_dask.storage.convert import default_memory_limit
@@ -127,8 +135,15 @@ def source_options(command: Decorated) -> Decorated:
 
         columns = read_names(label_columns) or None
         source: dict[str, Any] = {
-            "labels": LabelSpec(xml=labels_xml, columns=columns, count=n_labels, first=labels_first),
-            "minus_one": "unknown" if labels_unknown else "negative" if labels_negative else None,
+            "labels": LabelSpec(
+                xml=labels_xml,
+                columns=columns,
+                count=n_labels,
+                first=labels_first,
+                positive=read_names(labels_positive),
+                negative=read_names(labels_negative),
+                unknown=read_names(labels_unknown),
+            ),
             "format": format,
             "keys": _read_keys(keys),
             "drop": read_names(drop),

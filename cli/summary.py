@@ -26,6 +26,7 @@ def summary_text(summary: dict[str, Any]) -> str:
     missing = f"{s['missing_values']:,}"
     if s["missing_values"]:
         missing += f" in {number_of(s['features_with_missing_values'], 'feature')}"
+    negative = s["n"] * s["q"] - s["positive_labels"] - s["unknown_labels"]
     rows = [
         ("store", s["store"]),
         ("rows (n)", f"{s['n']:,}"),
@@ -35,7 +36,7 @@ def summary_text(summary: dict[str, Any]) -> str:
         ("nonzeros", f"{s['nonzeros']:,} (density {s['density']:.4g})"),
         ("missing values", missing),
         ("label cardinality", f"{s['label_cardinality']:.4g}"),
-        ("unknown labels", f"{s['unknown_labels']:,}"),
+        ("label entries", f"{s['positive_labels']:,} positive, {negative:,} negative, {s['unknown_labels']:,} unknown"),
         ("storage", f"{s['storage']} {s['dtype']}{compressed}, {partitions}, {size(s['bytes'])}"),
         ("made by", f"{s['command'] or 'unknown'} ({s['created']}, mlfs-dask {s['version']})"),
         ("digest", s["digest"]),

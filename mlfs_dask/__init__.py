@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mlfs_dask.evaluation.comparison import compare
     from mlfs_dask.evaluation.experiment import evaluate
     from mlfs_dask.evaluation.mlknn import MLkNN
+    from mlfs_dask.label_values import label_matrix
     from mlfs_dask.reporting.page import report
     from mlfs_dask.selectors.access_mfs import AccessMFS
     from mlfs_dask.selectors.auto import AutoSelector
@@ -79,6 +80,7 @@ _PLACES = {
     "run_batch": "mlfs_dask.batch.running",
     "convert": "mlfs_dask.storage.convert",
     "evaluate": "mlfs_dask.evaluation.experiment",
+    "label_matrix": "mlfs_dask.label_values",
     "open_dataset": "mlfs_dask.storage.dataset",
     "report": "mlfs_dask.reporting.page",
 }
@@ -122,6 +124,7 @@ __all__ = [
     "compare",
     "convert",
     "evaluate",
+    "label_matrix",
     "open_dataset",
     "report",
     "run_batch",

@@ -861,8 +861,10 @@ def unknown_labels_error(selector: BaseSelector, unknown: NDArray[np.integer[Any
         f"{selector.method} has no support for missing labels, and Y holds {int(unknown.sum())} "
         f"unknown entries (-1) in {np.count_nonzero(unknown)} of its labels, first in {named}column {label} of Y "
         f"(counted from 0)",
-        cure="drop those rows or labels, set unknown entries to 0, or use a method that takes missing labels "
-        "(`mlfs methods` tells which do)",
+        cure="drop those rows or labels, or use a method that takes missing labels (`mlfs methods` tells which do); "
+        "where -1 is negative and 0 unknown say so (mlfs_dask.label_matrix(Y, negative=-1, unknown=0), `mlfs convert "
+        "--labels-negative -1 --labels-unknown 0`); where -1, 0 and 1 are three classes pass them as text; where "
+        "unknown entries count as negative set them to 0",
     )
 
 

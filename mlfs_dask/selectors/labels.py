@@ -62,6 +62,8 @@ def label_matrix(y: Any) -> sp.csr_array:
         )
     if array.dtype.kind == "c":
         raise DataError("Complex data not supported", cure="give classes")
+    if array.ndim == 1:
+        _note_three_values(array)
     if array.ndim == 1 or array.shape[1] == 1:
         return _column_labels(array.ravel(), "one-dimensional y")
     matrix = _numbers(array)
@@ -115,6 +117,19 @@ def _without_two_signs(entries: NDArray[Any]) -> NDArray[Any]:
     return entries
 
 
+def _note_three_values(y: NDArray[Any]) -> None:
+    """Warn where a one-dimensional y holds -1, 0 and 1, which may be three classes, a sentiment for example."""
+    numbers = _numbers(y)
+    if numbers is None or not all((numbers == value).any() for value in (-1, 0, 1)) or not _is_entry(numbers).all():
+        return
+    warnings.warn(
+        "y holds -1, 0 and 1, of which -1 is taken as unknown. If these are three classes, pass them as text: "
+        "np.array(['neg', 'none', 'pos'])[y + 1]; if -1 is negative and 0 unknown, mlfs_dask.label_matrix(y, "
+        "negative=-1, unknown=0); if it is as it should be, y.reshape(-1, 1)",
+        stacklevel=3,
+    )
+
+
 def _check_entries(matrix: NDArray[Any], names: Any) -> None:
     """Refuse anything but 1, 0, -1, naming the column, the value and the cure."""
     good = _is_entry(matrix)
@@ -124,7 +139,9 @@ def _check_entries(matrix: NDArray[Any], names: Any) -> None:
     value = matrix[row, column]
     cure = "binarise it, for example with Y > threshold; write unknown labels as -1"
     if np.isnan(value):
-        cure = "write unknown labels as -1"
+        cure = "write unknown labels as -1: mlfs_dask.label_matrix(Y) does it for NaN"
+    elif np.isfinite(value):
+        cure += "; or say what the values mean: mlfs_dask.label_matrix(Y, positive=..., negative=..., unknown=...)"
     raise DataError(
         f"Y must be 0/1; {_column_name(column, names)} holds {value} (row {row}; counted from 0)", cure=cure
     )

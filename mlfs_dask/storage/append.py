@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from mlfs_dask.storage.dataset import open_dataset
 from mlfs_dask.storage.destination import Destination
 from mlfs_dask.storage.extension import StoreExtension
 from mlfs_dask.storage.object_store import is_url, local_path, require_writable
-from mlfs_dask.storage.readers.base import LabelSpec, MinusOne
+from mlfs_dask.storage.readers.base import LabelSpec
 
 
 def append(
@@ -27,7 +28,6 @@ def append(
     sources: str | Path | Sequence[str | Path],
     *,
     labels: LabelSpec | None = None,
-    minus_one: MinusOne | None = None,
     format: str | None = None,
     keys: Mapping[str, str] | None = None,
     workers: int | None = None,
@@ -49,9 +49,8 @@ def append(
     sources : path, URL or sequence of them
         Their features and labels must be those of the store, by name and in its order.
     labels, format, keys, drop
-        As of `convert`: how the files are read.
-    minus_one : {"unknown", "negative"}, optional
-        As of `convert`; by default unknown where the store has unknown labels.
+        As of `convert`: how the files are read. By default values of labels mean what they meant when the store was
+        made, and -1 is unknown where the store has unknown labels.
     workers, memory_limit, partition_bytes, storage_options, command
         As of `convert`.
     dtype : str, optional
@@ -97,9 +96,17 @@ def append(
             "\n  cure: leave --dtype out, or convert all files together"
         )
     paths = paths_of(sources)
+    labels = labels or LabelSpec()
+    if labels.values.is_default:
+        said = {name: tuple(values) for name, values in extension.schema.label_values.items()}
+        labels = replace(
+            labels,
+            positive=said.get("positive", ()),
+            negative=said.get("negative", ()),
+            unknown=said.get("unknown", ()),
+        )
     options = Options(
-        labels=labels or LabelSpec(),
-        minus_one=minus_one,
+        labels=labels,
         format=format,
         keys=dict(keys or {}),
         dtype=dtype,

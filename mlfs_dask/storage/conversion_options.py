@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import get_args
 
 from mlfs_dask.errors import UsageError
 from mlfs_dask.storage.chunking import PARTITION_BYTES
-from mlfs_dask.storage.readers.base import LabelSpec, MinusOne
+from mlfs_dask.storage.readers.base import LabelSpec
 from mlfs_dask.storage.schema import COMPRESSORS, DTYPES, STORAGES
 
 
@@ -17,7 +16,6 @@ class Options:
     """Options of a conversion that shape its result; a resumed one must have the same."""
 
     labels: LabelSpec = field(default_factory=LabelSpec)
-    minus_one: MinusOne | None = None
     format: str | None = None
     keys: Mapping[str, str] = field(default_factory=dict)
     dtype: str | None = None
@@ -28,11 +26,11 @@ class Options:
 
     def check(self) -> None:
         """Raise UsageError for a value that cannot be."""
+        _ = self.labels.values
         for name, value, known in (
             ("storage", self.storage, ("auto", *STORAGES)),
             ("compressor", self.compressor, COMPRESSORS),
             ("dtype", self.dtype, (None, *DTYPES)),
-            ("minus_one", self.minus_one, (None, *get_args(MinusOne))),
         ):
             if value not in known:
                 choices = ", ".join(str(choice) for choice in known if choice)

@@ -31,6 +31,7 @@ import numpy as np
 from mlfs_dask import runtime
 from mlfs_dask._version import __version__
 from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, UsageError
+from mlfs_dask.label_values import MinusOne
 from mlfs_dask.redaction import redact
 from mlfs_dask.storage.chunking import (
     MAX_BATCH,
@@ -48,7 +49,7 @@ from mlfs_dask.storage.digest import ROOT_KEY, Checksum, content_digest, join
 from mlfs_dask.storage.extension import ExtendedRows, OldEntries, StoreExtension
 from mlfs_dask.storage.inference import InferredSchema, infer_schema
 from mlfs_dask.storage.object_store import LocalObjects, is_url, local_path, open_objects, read_schema
-from mlfs_dask.storage.readers.base import LabelSpec, MinusOne, Part, Reader, ReadOptions
+from mlfs_dask.storage.readers.base import LabelSpec, Part, Reader, ReadOptions
 from mlfs_dask.storage.schema import KINDS, Partitions, StoreSchema
 from mlfs_dask.storage.sources import Source, examine, require_unchanged, sha256
 from mlfs_dask.storage.spool import SpooledRows, data_path, spool_part, statistics_path
@@ -102,7 +103,6 @@ def convert(
     store: str | Path,
     *,
     labels: LabelSpec | None = None,
-    minus_one: MinusOne | None = None,
     format: str | None = None,
     keys: Mapping[str, str] | None = None,
     workers: int | None = None,
@@ -126,9 +126,8 @@ def convert(
     store : path or URL
         Appears whole or not at all.
     labels : LabelSpec, optional
-        Which columns are labels, where the format does not say.
-    minus_one : {"unknown", "negative"}, optional
-        What a label -1 means. By default it is unknown beside 0 and 1, and negative where no label is 0.
+        Which columns are labels, where the format does not say, and what their values mean. By default -1 is unknown
+        beside 0 and 1, and negative where no label is 0.
     format : str, optional
         Of the sources (default: by name and content).
     keys : mapping of str to str, optional
@@ -178,7 +177,6 @@ def convert(
     """
     options = Options(
         labels=labels or LabelSpec(),
-        minus_one=minus_one,
         format=format,
         keys=dict(keys or {}),
         dtype=dtype,
@@ -685,6 +683,7 @@ class _Run:
             sizes={key: objects[key][0] for key in sorted(objects)},
             checksums={key: checksums[key].to_json() for key in sorted(checksums)},
             minus_one=(old.minus_one if old is not None else "") or inferred.minus_one_of_sources,
+            label_values=old.label_values if old is not None else _said(self.options.labels),
             earlier=() if old is None else (*old.earlier, {"digest": old.digest, "partitions": old.partitions.count}),
         )
         document = json.loads(write_root(root, schema))
@@ -708,6 +707,12 @@ class _Run:
                 target.hardlink_to(path)
             except OSError:  # a file system without hard links
                 shutil.copy2(path, target)
+
+
+def _said(labels: LabelSpec) -> dict[str, list[str]]:
+    """What was said of the values of labels, for those who append."""
+    said = {name: list(getattr(labels, name)) for name in ("positive", "negative", "unknown")}
+    return {name: values for name, values in said.items() if values}
 
 
 def _partitions(rows: SpooledRows, inferred: InferredSchema) -> Partitions:

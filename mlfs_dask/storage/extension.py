@@ -18,10 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.label_values import MinusOne
 from mlfs_dask.storage.chunking import ArrayChunking, MatrixChunking, StoreChunking, chunk_store
 from mlfs_dask.storage.dataset import Dataset
 from mlfs_dask.storage.digest import Checksum
-from mlfs_dask.storage.readers.base import BOOLEAN_SPELLINGS, Batch, Header, MinusOne, Part, Reader
+from mlfs_dask.storage.readers.base import BOOLEAN_SPELLINGS, Batch, Header, Part, Reader
 from mlfs_dask.storage.readers.concat import ConcatReader, FindsCategories, check_categories, check_names
 from mlfs_dask.storage.schema import KINDS, Partitions, StoreSchema
 from mlfs_dask.storage.spool import SpooledRows

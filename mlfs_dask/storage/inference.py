@@ -10,10 +10,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.label_values import MinusOne
 from mlfs_dask.storage.chunking import StoreChunking, chunk_store, narrowest_dtype
 from mlfs_dask.storage.conversion_options import Options
 from mlfs_dask.storage.extension import StoreExtension
-from mlfs_dask.storage.readers.base import MinusOne, Reader
+from mlfs_dask.storage.readers.base import Reader
 from mlfs_dask.storage.schema import KINDS
 from mlfs_dask.storage.statistics import Statistics
 from mlfs_dask.storage.writer import Names, array_specs
@@ -114,7 +115,9 @@ def infer_schema(
     _check_unique(label_names, "label", reader.path)
     warnings = []
     minus_ones = int(statistics.minus_ones.sum())
-    declared = options.minus_one or header.minus_one
+    said = options.labels.values.minus_one
+    declared = said or header.minus_one
+    zeros = n * q - statistics.label_nonzeros
     beside = "all labels are -1" if minus_ones == statistics.rows * q else "labels are -1 beside 0 and 1"
     minus_one = statistics.settle_minus_one(declared)
     if minus_ones and declared is None:
@@ -122,7 +125,12 @@ def infer_schema(
             "labels are -1 and 1 and never 0, so -1 is taken as negative; say --labels-unknown -1 if it means unknown"
             if minus_one == "negative"
             else f"{beside}, so -1 is taken as unknown ({minus_ones:,} entries); "
-            "say --labels-negative -1 if it means negative"
+            "if -1 means negative, say --labels-negative -1, and --labels-unknown 0 if 0 means unknown"
+        )
+    if minus_ones and zeros and said == "negative":
+        warnings.append(
+            f"-1 ({minus_ones:,} entries) and 0 ({zeros:,}) are both taken as negative; say --labels-unknown 0 if 0 "
+            "means unknown"
         )
     new_rows = NewRows(n, None)
     if extension is not None:

@@ -17,6 +17,7 @@ def store_facts(dataset: Dataset) -> dict[str, Any]:
         "nonzeros": schema.nonzeros,
         "density": schema.nonzeros / (schema.n * schema.d),
         "label_cardinality": sum(schema.positive) / schema.n,
+        "positive_labels": sum(schema.positive),
         "unknown_labels": sum(schema.unknown),
         "labels_never_positive": sum(count == 0 for count in schema.positive),
         "constant_features": schema.constant_features,

@@ -110,6 +110,8 @@ class StoreSchema:
         which are the first ones now.
     minus_one : {"unknown", "negative", ""}
         What a label -1 of the sources meant; "" where there was none, and in stores of earlier versions.
+    label_values : dict of str to list of str
+        "positive", "negative" and "unknown" -> values of labels that were said to be that.
     root_digest : str
         BLAKE2b-128 of the root's `zarr.json` with this value's digits replaced by zeros.
     """
@@ -140,6 +142,7 @@ class StoreSchema:
     checksums: dict[str, list[int]] = field(default_factory=dict)
     earlier: tuple[dict[str, Any], ...] = ()
     minus_one: str = ""
+    label_values: dict[str, list[str]] = field(default_factory=dict)
     root_digest: str = ""
     format_version: int = FORMAT_VERSION
 
@@ -156,7 +159,12 @@ class StoreSchema:
         }
         document["sources"] = list(document["sources"])
         document["earlier"] = list(document["earlier"])
-        for key in ("checksums", "earlier", "minus_one"):  # stores had none before rows could be appended
+        for key in (
+            "checksums",
+            "earlier",
+            "minus_one",
+            "label_values",
+        ):  # stores had none before rows could be appended
             if not document[key]:
                 del document[key]
         return document
@@ -237,6 +245,7 @@ class StoreSchema:
             checksums=_get({"checksums": {}, **document}, "checksums", _lists),
             earlier=tuple(_get({"earlier": [], **document}, "earlier", _states)),
             minus_one=_get({"minus_one": "", **document}, "minus_one", _text),
+            label_values=_get({"label_values": {}, **document}, "label_values", _label_values),
             root_digest=_get(document, "root_digest", _text),
         )
 
@@ -332,6 +341,13 @@ def _lists(value: Any) -> dict[str, list[int]]:
 def _states(value: Any) -> list[dict[str, Any]]:
     states = [_mapping(state) for state in _sequence(value)]
     return [{"digest": _text(state.get("digest")), "partitions": _count(state.get("partitions"))} for state in states]
+
+
+def _label_values(value: Any) -> dict[str, list[str]]:
+    said = {name: [_text(text) for text in _sequence(texts)] for name, texts in _mapping(value).items()}
+    if not said.keys() <= {"positive", "negative", "unknown"}:
+        raise TypeError
+    return said
 
 
 def _sizes(value: Any) -> dict[str, int]:

@@ -80,7 +80,6 @@ def test_convert_defaults(run: Run, replace: Replace) -> None:
     assert args == (["a.arff", "b.arff"], "c.zarr")
     assert kwargs == {
         "labels": LabelSpec(),
-        "minus_one": None,
         "format": None,
         "keys": {},
         "workers": None,
@@ -103,13 +102,15 @@ def test_convert_options(run: Run, replace: Replace, tmp_path: Path) -> None:
         *("convert", "a.csv", "c.zarr", "--label-columns", 'first,"second, too"', "--label-columns", f"@{names}"),
         *("--format", "csv", "--key", "X=data", "--key", "Y=target", "--drop", "id,name", "--dtype", "float32"),
         *("--storage", "dense", "--compressor", "zstd", "--partition-size", "32MiB", "--workers", "3"),
-        *("--memory-limit", "1.5GB", "--force", "--resume", "--labels-negative", "-1"),
+        *("--memory-limit", "1.5GB", "--force", "--resume", "--labels-negative", "-1,no"),
+        *("--labels-unknown", "0"),
     )
     ((_, kwargs),) = calls
     assert kwargs.pop("command").startswith("mlfs convert a.csv c.zarr --label-columns")
     assert kwargs == {
-        "labels": LabelSpec(columns=("first", "second, too", "third", "fourth, with a comma")),
-        "minus_one": "negative",
+        "labels": LabelSpec(
+            columns=("first", "second, too", "third", "fourth, with a comma"), negative=("-1", "no"), unknown=("0",)
+        ),
         "format": "csv",
         "keys": {"X": "data", "Y": "target"},
         "workers": 3,
@@ -143,8 +144,7 @@ def test_convert_labels(run: Run, replace: Replace, words: list[str], labels: La
     [
         (["--labels", "a.xml", "--n-labels", "3"], "exclude one another"),
         (["--labels-first"], "--labels-first goes with --n-labels"),
-        (["--labels-unknown", "-1", "--labels-negative", "-1"], "exclude one another"),
-        (["--labels-unknown", "0"], "'0' is not '-1'"),
+        (["--labels-unknown", "-1", "--labels-negative", "-1"], "the label '-1' cannot be both negative and unknown"),
         (["--label-columns", "@absent.txt"], "there is no file 'absent.txt'"),
         (["--key", "X"], "'X' is not of the form NAME=VALUE"),
         (["--n-labels", "0"], "--n-labels"),
@@ -204,6 +204,22 @@ def test_minus_one_is_said_and_settled(run: Run, tmp_path: Path) -> None:
     settled = run(*words, "--labels-unknown", "-1", "--force")
     assert (settled.exit_code, "-1" in settled.stderr) == (0, False)
     assert open_dataset(tmp_path / "t.zarr").rows.label_counts[0].tolist() == [1, 1]
+
+
+def test_three_values_of_labels_are_told(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x,a,b\n1,-1,1\n2,1,0\n3,0,0\n")
+    words = ("convert", tmp_path / "t.csv", tmp_path / "t.zarr", "--n-labels", "2")
+    taken = run(*words)
+    assert "if -1 means negative, say --labels-negative -1, and --labels-unknown 0 if 0 means unknown" in taken.stderr
+    assert "2 positive, 3 negative, 1 unknown" in taken.stdout
+    # Said of -1 alone, it leaves 0 negative, too: not without a word.
+    half = run(*words, "--force", "--labels-negative", "-1")
+    assert "-1 (1 entries) and 0 (3) are both taken as negative; say --labels-unknown 0" in half.stderr
+    said = run(*words, "--force", "--labels-negative", "-1", "--labels-unknown", "0")
+    assert (said.exit_code, "taken" in said.stderr) == (0, False)
+    assert "2 positive, 1 negative, 3 unknown" in said.stdout
+    assert "2 positive, 1 negative, 3 unknown" in run("inspect", tmp_path / "t.zarr").stdout
+    assert run(*words, "--force", "--labels-negative", "-1", "--labels-unknown", "-1").exit_code == 2
 
 
 def test_convert_of_invalid_data(run: Run, tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ import pytest
 import sparse
 from scipy import sparse as sp
 
-from mlfs_dask.errors import DataError
+import mlfs_dask as mlfs
+from mlfs_dask import Chi2
+from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.selectors.labels import label_matrix
 
 Y = np.array([[1, 0, -1], [0, 0, 1]])
@@ -69,7 +71,7 @@ def test_of_more_classes_each_is_a_label():
 @pytest.mark.parametrize(
     ("y", "expected"),
     [
-        ([0, 1, -1], [[0], [1], [-1]]),
+        ([[0], [1], [-1]], [[0], [1], [-1]]),
         ([2, -1, 5, 3], [[1, 0, 0], [-1, -1, -1], [0, 0, 1], [0, 1, 0]]),
         ([3, -1, 7], [[0], [-1], [1]]),
         (np.array(["no", None, "yes"], dtype=object), [[0], [-1], [1]]),
@@ -80,6 +82,47 @@ def test_of_more_classes_each_is_a_label():
 def test_minus_one_is_unknown_among_classes(y, expected):
     """As in `sklearn.semi_supervised`."""
     assert label_matrix(y).toarray().tolist() == expected
+
+
+def test_three_values_of_a_column_are_noted():
+    with pytest.warns(UserWarning, match=r"-1 is taken as unknown. If these are three classes, .*unknown=0\)"):
+        found = label_matrix([0, 1, -1])
+    assert found.toarray().tolist() == [[0], [1], [-1]]
+    with pytest.raises(DataError, match=r"where -1 is negative and 0 unknown .*three classes pass them as text"):
+        Chi2(1).fit(np.eye(3), np.array([[0], [1], [-1]]))
+
+
+def test_labels_of_any_three_values():
+    signs = np.array([[1, 0, -1], [-1, 1, 0]])
+    expected = [[1, -1, 0], [0, 1, -1]]
+    pd = pytest.importorskip("pandas")
+    table = pd.DataFrame(signs, columns=list("abc"), index=[5, 6])
+    for Y in (signs, signs.tolist(), signs.astype(float), signs.astype(str), signs.astype(object), sp.csr_array(signs)):
+        found = mlfs.label_matrix(Y, negative=-1, unknown=0)
+        assert (found.dtype, found.tolist()) == (np.int8, expected)
+    found = mlfs.label_matrix(table, negative=-1, unknown=0)
+    assert (found.columns.tolist(), found.index.tolist(), found.to_numpy().tolist()) == (list("abc"), [5, 6], expected)
+    found = mlfs.label_matrix(sp.csr_array(signs), positive=[1, -1])
+    assert found.nnz == 4
+    assert found.toarray().tolist() == abs(signs).tolist()
+    assert mlfs.label_matrix([np.nan, 1.0, 0.0]).tolist() == [[-1], [1], [0]]
+    assert mlfs.label_matrix([np.nan, 1.0], negative=np.nan).tolist() == [[0], [1]]
+    assert mlfs.label_matrix(["P", None, "N"], positive="P", negative="N").tolist() == [[1], [-1], [0]]
+    assert mlfs.label_matrix([True, False]).tolist() == [[1], [0]]
+    assert mlfs.label_matrix([[1, -1]], negative=-1).tolist() == [[1, 0]]
+
+
+def test_labels_that_have_no_meaning():
+    with pytest.raises(DataError, match=r"a label must be 2 = positive; 1 = negative; column 1 of Y holds 0 \(row 0; "):
+        mlfs.label_matrix([[1, 0], [2, 2]], positive=2, negative=1)
+    with pytest.raises(DataError, match=r"a label must be 0 or 1 \(-1 = unknown\); column 0 of Y holds 3"):
+        mlfs.label_matrix([[1, 0], [3, 2]])
+    with pytest.raises(DataError, match=r"column 0 of Y holds maybe"):
+        mlfs.label_matrix(["yes", "maybe"])
+    with pytest.raises(DataError, match="entries that are left out are 0, and 0 is not named"):
+        mlfs.label_matrix(sp.csr_array([[1, 2]]), positive=1, negative=2)
+    with pytest.raises(UsageError, match="the label '1' cannot be both positive and unknown"):
+        mlfs.label_matrix([1, 0], positive=1, unknown=1)
 
 
 def test_one_and_minus_one_alone_are_positive_and_negative():

@@ -349,7 +349,7 @@ def test_what_minus_one_means_follows_the_store(tmp_path, first, unknown):
     convert(tmp_path / "a.csv", store, labels=LabelSpec(count=1))
     append(store, tmp_path / "b.csv", labels=LabelSpec(count=1))
     assert sum(open_dataset(store).schema.unknown) == unknown
-    append(store, tmp_path / "b.csv", labels=LabelSpec(count=1), minus_one="unknown")
+    append(store, tmp_path / "b.csv", labels=LabelSpec(count=1, unknown=("-1",)))
     assert sum(open_dataset(store).schema.unknown) == unknown + 2
 
 

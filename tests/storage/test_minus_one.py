@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,13 @@ from hypothesis import strategies as st
 from scipy import io as matlab
 from scipy import sparse as sp
 
+from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.storage.append import append
 from mlfs_dask.storage.conversion_options import Options
 from mlfs_dask.storage.convert import convert, convert_reader
 from mlfs_dask.storage.dataset import open_dataset
-from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, LabelSpec
+from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.detect import open_source
 from tests.storage.memory_reader import make_reader
 
 X = np.arange(24.0).reshape(12, 2) * 1.5
@@ -140,10 +144,10 @@ def frame(Y: np.ndarray) -> pd.DataFrame:
     return pd.DataFrame(np.column_stack([X, Y]), columns=["x0", "x1", *NAMES]).astype(dict.fromkeys(NAMES, int))
 
 
-def converted(folder: Path, write: Write, Y: np.ndarray, **options: Any) -> tuple[np.ndarray, tuple[str, ...]]:
-    labels = LabelSpec(columns=tuple(NAMES)) if write in BY_NAME else None
+def converted(folder: Path, write: Write, Y: np.ndarray, **said: tuple[str, ...]) -> tuple[np.ndarray, tuple[str, ...]]:
+    labels = LabelSpec(columns=tuple(NAMES) if write in BY_NAME else None, **said)
     sources = [folder / name for name in write(folder, Y)]
-    made = convert(sources, folder / "out.zarr", labels=labels, workers=1, **options)
+    made = convert(sources, folder / "out.zarr", labels=labels, workers=1)
     dataset = open_dataset(made.store)
     np.testing.assert_array_equal(dataset.X.compute(), X)
     return dense(dataset.Y.compute()), made.warnings
@@ -168,7 +172,7 @@ def test_minus_one_beside_zero_is_unknown(tmp_path: Path, write: Write) -> None:
     np.testing.assert_array_equal(Y, WITH_ZERO)
     assert warnings == (
         f"labels are -1 beside 0 and 1, so -1 is taken as unknown ({(WITH_ZERO == -1).sum()} entries); "
-        "say --labels-negative -1 if it means negative",
+        "if -1 means negative, say --labels-negative -1, and --labels-unknown 0 if 0 means unknown",
     )
 
 
@@ -179,9 +183,121 @@ def test_the_user_settles_it(tmp_path: Path, write: Write) -> None:
     ):
         folder = tmp_path / str(number)
         folder.mkdir()
-        found, warnings = converted(folder, write, Y, minus_one=meaning)
+        found, warnings = converted(folder, write, Y, **{meaning: ("-1",)})
         np.testing.assert_array_equal(found, expected)
-        assert warnings == ()
+        both = (
+            f"-1 ({(Y == -1).sum()} entries) and 0 (1) are both taken as negative; say --labels-unknown 0 if 0 means "
+        )
+        assert warnings == ((both + "unknown",) if meaning == "negative" else ())
+
+
+THREE = np.random.default_rng(6).choice([1, 0, -1], (12, 3), p=[0.3, 0.4, 0.3])
+#: What was said of the values of labels, and what 1, 0 and -1 become in words of `THREE`.
+CODINGS: dict[str, tuple[dict[str, tuple[str, ...]], dict[int, int]]] = {
+    "-1 negative, 0 unknown": ({"negative": ("-1",), "unknown": ("0",)}, {1: 1, 0: -1, -1: 0}),
+    "0 unknown": ({"unknown": ("0",)}, {1: 1, 0: -1, -1: 0}),
+    "all said": ({"positive": ("1.0",), "negative": ("0",), "unknown": ("-1",)}, {1: 1, 0: 0, -1: -1}),
+    "-1 positive": ({"positive": ("-1",), "negative": ("0",), "unknown": ("1",)}, {1: -1, 0: 0, -1: 1}),
+    "two positive": ({"positive": ("1", "-1")}, {1: 1, 0: 0, -1: 1}),
+}
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+@pytest.mark.parametrize("write", FORMATS)
+def test_any_three_values(tmp_path: Path, write: Write, coding: str) -> None:
+    said, meanings = CODINGS[coding]
+    found, warnings = converted(tmp_path, write, THREE, **said)
+    np.testing.assert_array_equal(found, np.vectorize(meanings.get)(THREE))
+    assert warnings == ()
+
+
+@pytest.mark.parametrize("write", [csv, parquet, text_parquet, npz, npy, mat, mat73, zarr_pair, h5ad, obs_h5ad, arff])
+def test_numbers_that_are_no_labels_otherwise(tmp_path: Path, write: Write) -> None:
+    said = {"positive": ("2",), "negative": ("1",), "unknown": ("3",)}
+    found, _ = converted(tmp_path, write, np.select([THREE == 1, THREE == 0], [2, 1], 3), **said)
+    np.testing.assert_array_equal(found, THREE)
+
+
+def test_every_value_is_said_or_refused(tmp_path: Path) -> None:
+    said = {"positive": ("2",), "negative": ("1",)}
+    with pytest.raises(DataError, match=r"line 9, column 'l1', value 0: a label must be 2 = positive; 1 = negative\n"):
+        converted(tmp_path, csv, np.where(WITH_ZERO == 0, 0, np.where(WITH_ZERO == 1, 2, 1)), **said)
+    with pytest.raises(DataError, match="the labels are sparse: entries that are left out are 0, and 0 is not named"):
+        converted(tmp_path, sparse_npz, np.abs(SIGNS), **said)
+    with pytest.raises(UsageError, match="the label '1.0' cannot be both negative and unknown"):
+        converted(tmp_path, csv, SIGNS, negative=("1",), unknown=("0", "1.0"))
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "arff", "obs"])
+def test_texts_as_values(tmp_path: Path, kind: str) -> None:
+    texts = pd.DataFrame(np.select([THREE == 1, THREE == 0], ["Pos", "neg"], "U"), columns=NAMES)
+    table = pd.concat([pd.DataFrame(X, columns=["x0", "x1"]), texts], axis=1)
+    path = tmp_path / "t.csv"
+    if kind == "csv":
+        table.to_csv(path, index=False)
+    elif kind == "parquet":
+        path = path.with_suffix(".parquet")
+        table.to_parquet(path)
+    elif kind == "arff":
+        path = tmp_path / write_arff(tmp_path, "{Pos,U,neg}", table.to_csv(index=False, header=False))[0]
+    else:
+        path = path.with_suffix(".h5ad")
+        obs = texts.astype("category").set_axis([f"c{row}" for row in range(12)])
+        anndata.AnnData(X, obs=obs).write_h5ad(path)
+    labels = LabelSpec(columns=tuple(NAMES), positive=("pos",), negative=("neg",), unknown=("u",))
+    made = convert(path, tmp_path / "out.zarr", labels=labels, workers=1)
+    np.testing.assert_array_equal(dense(open_dataset(made.store).Y.compute()), THREE)
+
+
+def test_missing_labels_can_be_negative(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x,a,b\n1,1,yes\n2,,NA\n3,0,no\n")
+    made = convert(tmp_path / "t.csv", tmp_path / "out.zarr", labels=LabelSpec(count=2, negative=("NA",)))
+    assert dense(open_dataset(made.store).Y.compute()).tolist() == [[1, 1], [0, 0], [0, 0]]
+
+
+@pytest.mark.parametrize("name", ["t.svm", "t.xmlc"])
+def test_labels_that_are_not_listed_are_unknown(tmp_path: Path, name: str) -> None:
+    rows = [f"{','.join(map(str, np.flatnonzero(row)))} 1:1\n" for row in THREE == 1]
+    (tmp_path / name).write_text(("12 2 3\n" if name == "t.xmlc" else "") + "".join(rows))
+    labels = LabelSpec(count=3 if name == "t.svm" else None, unknown=("0",))
+    made = convert(tmp_path / name, tmp_path / "out.zarr", labels=labels, workers=1)
+    np.testing.assert_array_equal(dense(open_dataset(made.store).Y.compute()), np.where(THREE == 1, 1, -1))
+    problem = "nothing tells how many labels are unknown" if name == "t.svm" else "positive here"
+    wrong = LabelSpec(unknown=("0",)) if name == "t.svm" else LabelSpec(negative=("1",))
+    with pytest.raises(UsageError, match=problem):
+        convert(tmp_path / name, tmp_path / "out2.zarr", labels=wrong, workers=1)
+
+
+def test_unknown_labels_of_a_sparse_matrix_take_bounded_memory(tmp_path: Path) -> None:
+    """A row of 40 000 labels is 1 MB while it is written out: 500 rows of them are never held together."""
+    Y = sp.random_array((500, 40_000), density=1e-4, format="csr", rng=np.random.default_rng(0))
+    Y.data[:] = np.where(np.arange(Y.nnz) % 2, 1, -1)
+    sp.save_npz(tmp_path / "X.npz", sp.csr_array(np.ones((500, 1))))
+    sp.save_npz(tmp_path / "Y.npz", Y)
+    sources = [str(tmp_path / name) for name in ("X.npz", "Y.npz")]
+    reader = open_source(sources, ReadOptions(labels=LabelSpec(unknown=("0",))))
+    tracemalloc.start()
+    try:
+        rows = 0
+        for batch in reader.read(reader.parts(1 << 40)[0], batch_bytes=8 << 20):
+            expected = Y[rows : rows + batch.X.shape[0]].toarray().astype(np.int8)
+            np.testing.assert_array_equal(batch.Y.toarray(), np.select([expected == 1, expected == -1], [1, 0], -1))
+            rows += batch.X.shape[0]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert rows == 500
+    assert peak < 32 << 20
+
+
+def test_appended_rows_have_the_values_of_the_store(tmp_path: Path) -> None:
+    labels = LabelSpec(columns=tuple(NAMES), negative=("-1",), unknown=("0",))
+    frame(THREE).to_csv(tmp_path / "t.csv", index=False)
+    store = tmp_path / "out.zarr"
+    convert(tmp_path / "t.csv", store, labels=labels, workers=1)
+    append(store, tmp_path / "t.csv", labels=LabelSpec(columns=tuple(NAMES)), workers=1)
+    expected = np.select([THREE == 1, THREE == 0], [1, -1], 0)
+    np.testing.assert_array_equal(dense(open_dataset(store).Y.compute()), np.vstack([expected, expected]))
 
 
 def test_missing_labels_stay_unknown_beside_negative_ones(tmp_path: Path) -> None:

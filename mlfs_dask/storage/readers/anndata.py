@@ -14,7 +14,8 @@ from typing import Any
 
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.json_text import parse_json
-from mlfs_dask.storage.readers.base import MinusOne, Reader, ReadOptions
+from mlfs_dask.label_values import MinusOne
+from mlfs_dask.storage.readers.base import Reader, ReadOptions
 from mlfs_dask.storage.readers.encoded import (
     ColumnRows,
     columns_of,
@@ -26,6 +27,7 @@ from mlfs_dask.storage.readers.encoded import (
     texts_of,
 )
 from mlfs_dask.storage.readers.label_columns import (
+    DEFAULT_VALUES,
     check_distinct,
     find_column,
     numbered_apart,
@@ -64,12 +66,19 @@ def open_anndata(path: str, options: ReadOptions = _DEFAULTS) -> Reader:
         )
     with _open_root(path, options) as root, damage_in(path, "a name or a category"):
         if not options.keys and labels.columns is None and "format_version" in root.attrs.get("mlfs", ()):
+            if not labels.values.is_default:
+                raise UsageError(
+                    f"{path} is a store, whose labels are 1, 0 and unknown\n  cure: say what the values of labels mean "
+                    "where the store is made"
+                )
             from mlfs_dask.storage.readers.store import open_store  # which AnnData of others does not need
 
             return open_store(path, options)
         _element(root, options.keys.get("x", "X"), path)
         feature_names = _feature_names(root, options, path)
         label_names = _label_names(root, options, path)
+        # Columns of a table are texts, too, and tell themselves what their values mean.
+        meaning = DEFAULT_VALUES if _label_columns(root, options, path) else None
         categories = _categories(root, path)
         # Stores and files of ours have unknown labels alone as -1.
         minus_one: MinusOne | None = "unknown" if "uns/mlfs" in root else None
@@ -77,11 +86,12 @@ def open_anndata(path: str, options: ReadOptions = _DEFAULTS) -> Reader:
     return matrix_reader(
         path,
         opener,
+        options,
         feature_names=feature_names,
         label_names=label_names,
         categories=categories,
         minus_one=minus_one,
-        drop=options.drop,
+        meaning=meaning,
     )
 
 
@@ -162,7 +172,7 @@ def _label_columns(root: Any, options: ReadOptions, path: str) -> tuple[Any, tup
 def _label_names(root: Any, options: ReadOptions, path: str) -> tuple[str, ...] | None:
     frame = _label_columns(root, options, path)
     if frame is not None:
-        return ColumnRows(*frame, file=path).label_names
+        return ColumnRows(*frame, options.labels.values, file=path).label_names
     key = options.keys.get("label_names")
     if key is not None:
         return texts_of(_element(root, key, path), file=path)
@@ -187,7 +197,9 @@ def _open_pair(path: str, options: ReadOptions) -> Iterator[list[Pair]]:
         x, y = options.keys.get("x", "X"), options.keys.get("y", _LABELS)
         frame = _label_columns(root, options, path)
         Y: Rows = (
-            ColumnRows(*frame, file=path) if frame is not None else rows_of(_element(root, y, path), file=path, what=y)
+            ColumnRows(*frame, options.labels.values, file=path)
+            if frame is not None
+            else rows_of(_element(root, y, path), file=path, what=y)
         )
         yield [(rows_of(_element(root, x, path), file=path, what=x), Y)]
 

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError, UsageError, number_of
+from mlfs_dask.label_values import LabelValues, zero_in_sparse
 from mlfs_dask.storage.readers import tokens
 from mlfs_dask.storage.readers.arff_header import (
     ArffHeader,
@@ -42,6 +43,7 @@ from mlfs_dask.storage.readers.arff_header import (
 )
 from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, Batch, Header, Part, ReadOptions
 from mlfs_dask.storage.readers.compressed_io import SourceFile, open_source
+from mlfs_dask.storage.readers.label_columns import VALUES_CURE
 from mlfs_dask.storage.readers.lines import (
     NEWLINE,
     LineBlock,
@@ -86,6 +88,7 @@ _LABEL_NUMBERS = {
 _DEFERRED_ROWS = 1 << 12
 # What values and codes of labels become; all others are missing.
 _LABELS = {0.0: 0, 1.0: 1, -1.0: MINUS_ONE, float(tokens.MINUS_ONE_CODE): MINUS_ONE}
+_MEANING_CODES = {0.0: 0, 1.0: 1, -1.0: tokens.MINUS_ONE_CODE}
 _LABEL_CURE = "labels are 0, 1, -1 or ? (unknown): correct the value, or name other attributes as labels"
 # A value as it stands in a dense row, for counting the values of a row that is too long.
 _VALUE = re.compile(r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\s,'"][^\s,]*)""")
@@ -108,7 +111,12 @@ def open_arff(path: str, options: ReadOptions) -> ArffReader:
     names = AttributeNames(header.attributes, path)
     labels = choose_labels(header, names, options.labels, source)
     dropped = set(names.find(options.drop, "column to leave out,", path))
-    return _make_reader(source, header, [i for i in labels if i not in dropped], dropped)
+    meaning = options.labels.values
+    if not meaning.missing_is_unknown:
+        raise UsageError(
+            f"{path}: a label ? of ARFF is unknown\n  cure: leave NA out, or write another value instead of ?"
+        )
+    return _make_reader(source, header, [i for i in labels if i not in dropped], dropped, meaning)
 
 
 @dataclass(frozen=True)
@@ -129,7 +137,9 @@ class _Columns:
     n_labels: int
 
 
-def _make_reader(source: SourceFile, header: ArffHeader, labels: list[int], dropped: set[int]) -> ArffReader:
+def _make_reader(
+    source: SourceFile, header: ArffHeader, labels: list[int], dropped: set[int], meaning: LabelValues
+) -> ArffReader:
     attributes = header.attributes
     n = len(attributes)
     kinds = np.full(n, tokens.OTHER, dtype=np.uint8)
@@ -151,24 +161,30 @@ def _make_reader(source: SourceFile, header: ArffHeader, labels: list[int], drop
             targets[i] = len(features)
             features.append(i)
         if attribute.kind == "numeric":
-            kinds[i] = tokens.NUMERIC
+            # The kernels know the numbers of labels where nothing else was said.
+            kinds[i] = tokens.OTHER if is_label and not meaning.is_default else tokens.NUMERIC
+            if is_label and header.sparse and meaning.zero != 0:
+                if meaning.zero is None:
+                    raise zero_in_sparse(meaning, source.path)
+                default_labels[label_number[i]] = _LABELS.get(meaning.zero, UNKNOWN)
         elif attribute.kind == "nominal":
             kinds[i] = tokens.NOMINAL
-            codes = _label_codes(attribute) if is_label else _codes(attribute)
+            codes = _label_codes(attribute, meaning) if is_label else _codes(attribute)
             if codes is None:
                 raise DataError(
                     f"a label is numeric or {{0,1}}; this one is declared {_shown(attribute.values)}",
                     file=source.path,
                     line=attribute.line,
                     column=readable(attribute.name),
-                    cure="name other attributes as labels, or make one 0/1 attribute of each value",
+                    cure="name other attributes as labels; or say what its values mean with --labels-positive, "
+                    "--labels-negative and --labels-unknown",
                 )
             values = tuple(v.encode("utf-8", "surrogateescape") for v in attribute.values)
             declared[i] = declarations.setdefault((values, codes), len(declarations))
             # A sparse row leaves out the value that is declared first.
             if is_label:
                 if codes[0] != 0:
-                    default_labels[label_number[i]] = MINUS_ONE if codes[0] == tokens.MINUS_ONE_CODE else 1
+                    default_labels[label_number[i]] = _LABELS.get(codes[0], UNKNOWN)
             else:
                 if codes[0] == 1:
                     default_features[int(targets[i])] = 1
@@ -216,6 +232,7 @@ def _make_reader(source: SourceFile, header: ArffHeader, labels: list[int], drop
         data_line=header.data_line,
         sparse=header.sparse,
         columns=columns,
+        meaning=meaning,
     )
 
 
@@ -228,8 +245,12 @@ def _codes(attribute: Attribute) -> tuple[int, ...]:
     return tuple(range(len(values)))
 
 
-def _label_codes(attribute: Attribute) -> tuple[int, ...] | None:
-    """Code of each declared value of a label; None where one is neither 0, 1, -1 nor a word for false or true."""
+def _label_codes(attribute: Attribute, meaning: LabelValues) -> tuple[int, ...] | None:
+    """Code of each declared value of a label; None where one means nothing."""
+    if not meaning.is_default:
+        found = [value for text in attribute.values if (value := meaning.of_text(text)) is not None]
+        codes = tuple(_MEANING_CODES.get(value, tokens.UNKNOWN_CODE) for value in found)
+        return codes if len(codes) == len(attribute.values) else None
     values = tuple(value.lower() for value in attribute.values)
     # A label that occurs in all rows or in none may be declared {1} or {0}.
     if all(value in _LABEL_NUMBERS for value in values):
@@ -264,6 +285,7 @@ class ArffReader:
     data_line: int
     sparse: bool
     columns: _Columns
+    meaning: LabelValues
 
     def parts(self, part_bytes: int) -> list[Part]:
         """Byte ranges of about `part_bytes`; one part if the file is compressed."""
@@ -425,7 +447,7 @@ class ArffReader:
                 decoded = (value.decode("utf-8", "surrogateescape") for value in values)
                 codes[declaration] = dict(zip(decoded, value_codes, strict=True))
             problem, value, cure = _value_of(
-                token, self.columns.attributes[i], codes.get(declaration, {}), is_label=place < 0
+                token, self.columns.attributes[i], codes.get(declaration, {}), self.meaning if place < 0 else None
             )
             if problem:
                 raise self._refuse(
@@ -552,8 +574,10 @@ class ArffReader:
         )
 
 
-def _value_of(token: str, attribute: Attribute, codes: dict[str, int], *, is_label: bool) -> tuple[str, float, str]:
-    """(problem or "", value, cure) of a token that a kernel did not finish."""
+def _value_of(
+    token: str, attribute: Attribute, codes: dict[str, int], meaning: LabelValues | None
+) -> tuple[str, float, str]:
+    """(problem or "", value, cure) of a token that a kernel did not finish; `meaning` of the values of a label."""
     text = unquote(token)
     if text is None:
         return "the quote is not closed", 0.0, "close it; inside a value write \\' for a quote"
@@ -576,9 +600,13 @@ def _value_of(token: str, attribute: Attribute, codes: dict[str, int], *, is_lab
             )
         return "", (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp(), ""
     number = number_from_text(text)
-    if is_label:
+    if meaning is not None and meaning.is_default:
         if number is None or (number not in (0.0, 1.0, -1.0) and not math.isnan(number)):
             return "a label is 0 or 1", 0.0, _LABEL_CURE
+    elif meaning is not None:
+        number = meaning.of_text(text)
+        if number is None:
+            return f"a label is {meaning.described()}", 0.0, VALUES_CURE
     elif number is None:
         return "a number was expected", 0.0, "write ? for a missing value, or declare the attribute nominal"
     elif math.isinf(number):

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
 
 from scipy.sparse import csr_array
 
+from mlfs_dask.label_values import LabelValues, MinusOne
 from mlfs_dask.typing import Matrix
 
 UNKNOWN, MINUS_ONE = -1, -2
 """Entries of `Batch.Y` beside 1: a label that is known to be unknown, and a -1 as the source has it."""
 
-MinusOne: TypeAlias = Literal["unknown", "negative"]
-"""What -1 means among the labels of a source."""
 #: Two values that mean false and true; sorted, false comes first.
 BOOLEAN_SPELLINGS = ({"0", "1"}, {"no", "yes"}, {"n", "y"}, {"false", "true"}, {"f", "t"})
 
@@ -154,15 +154,29 @@ class Reader(Protocol):
 
 @dataclass(frozen=True)
 class LabelSpec:
-    """Which columns are labels, as the user said it on the command line.
+    """Which columns are labels, and what their values mean, as the user said it on the command line.
 
-    At most one of `xml`, `columns`, `count` is given; formats that carry their labels apart need none.
+    At most one of `xml`, `columns`, `count` is given; formats that carry their labels apart need none. `positive`,
+    `negative` and `unknown` are those of `LabelValues`.
     """
 
     xml: str | None = None
     columns: tuple[str, ...] | None = None
     count: int | None = None
     first: bool = False
+    positive: tuple[str, ...] = ()
+    negative: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def names_columns(self) -> bool:
+        """Whether it says which columns are labels."""
+        return self.xml is not None or self.columns is not None or self.count is not None
+
+    @cached_property
+    def values(self) -> LabelValues:
+        """What the values of labels mean."""
+        return LabelValues(self.positive, self.negative, self.unknown)
 
 
 @dataclass(frozen=True)

@@ -27,12 +27,13 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.label_values import LabelValues
 from mlfs_dask.redaction import redact
 from mlfs_dask.storage.limits import require_arrow
 from mlfs_dask.storage.readers.base import Batch, Header, Part, ReadOptions, sort_categories
 from mlfs_dask.storage.readers.compressed_io import LONGEST_LINE, SourceFile, format_suffix, line_too_long, open_source
 from mlfs_dask.storage.readers.label_columns import (
-    TRUTH,
+    DEFAULT_VALUES,
     bad_label,
     find_column,
     is_nameless,
@@ -111,6 +112,7 @@ class CsvReader:
     _row_bytes: float
     _sample_has_quotes: bool
     _empty: frozenset[int] = frozenset()
+    _meaning: LabelValues = DEFAULT_VALUES
     _codes: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
 
     # ---- what concatenation asks for: files have to agree on categories found in the data
@@ -330,6 +332,7 @@ class CsvReader:
 
     def _label_values(self, table: Any, block: _Block) -> csr_array:
         Y = np.empty((table.num_rows, len(self._labels)))
+        meaning = self._meaning
         position = {column: position for position, column in enumerate(self._parsed)}
         numeric = [place for place, column in enumerate(self._labels) if column not in self._texts]
         positions = [position[self._labels[place]] for place in numeric]
@@ -338,20 +341,28 @@ class CsvReader:
             rows = Y[row : row + batch.num_rows]
             _fill(rows, numeric, batch, positions)
             for place, column in enumerate(self._labels):
-                if column not in self._texts:
-                    continue
-                texts = batch.column(position[column])
-                truth = {t: TRUTH.get(t.strip().lower(), 0.5) for t in texts.dictionary.to_pylist()}
-                rows[:, place] = self._looked_up(texts, truth, column)
-                wrong = np.flatnonzero(rows[:, place] == 0.5)
-                if wrong.size:
+                values = batch.column(position[column])
+
+                def refuse(at: int, values: Any = values, place: int = place, row: int = row) -> NoReturn:
                     bad_label(
-                        texts[int(wrong[0])].as_py(),
+                        values[at].as_py(),
                         place,
                         names=self._label_names,
                         file=self.path,
-                        line=self._line_of_row(block, row + int(wrong[0])),
+                        line=self._line_of_row(block, row + at),
+                        meaning=meaning,
                     )
+
+                if column in self._texts:
+                    found = [meaning.of_text(text) for text in values.dictionary.to_pylist()]
+                    numbers = [np.inf if number is None else number for number in (*found, meaning.of_text("NA"))]
+                    rows[:, place] = np.array(numbers)[
+                        values.indices.fill_null(len(found)).to_numpy(zero_copy_only=False)
+                    ]
+                    if (wrong := np.isinf(rows[:, place])).any():
+                        refuse(int(np.argmax(wrong)))
+                else:
+                    rows[:, place] = meaning.of_numbers(rows[:, place], refuse)
             row += batch.num_rows
         return label_block(
             Y,
@@ -507,7 +518,7 @@ class CsvReader:
                     )
                 if column in self._labels:
                     label = self._labels.index(column)
-                    bad_label(value, label, names=self._label_names, file=self.path, line=line)
+                    bad_label(value, label, names=self._label_names, file=self.path, line=line, meaning=self._meaning)
                 raise DataError(
                     "a number was expected, as in the rows before",
                     file=self.path,
@@ -592,8 +603,8 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
             value=delimiter.join(first)[:60],
             cure="remove the lines of comments, for example with grep -v '^#'",
         )
-    told = TRUTH.get(options.keys.get("header", "yes").lower())
-    if told is None:
+    told = DEFAULT_VALUES.of_text(options.keys.get("header", "yes"))
+    if told not in (0, 1):
         raise UsageError(f"header must be yes or no, not {options.keys['header']!r}")
     headerless = told == 0
     if "header" not in options.keys:
@@ -649,10 +660,13 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
         _row_bytes=len(complete) / rows,
         _sample_has_quotes=b'"' in complete,
         _empty=frozenset(empty if len(sample) >= SAMPLE_BYTES else ()),
+        _meaning=options.labels.values,
     )
     texts, decimal = reader._text_columns(complete)
     asked = [name for name in options.keys.get("categorical", "").split(",") if name]
     texts |= {find_column(names, name, "column of categories", file=path) for name in asked}
+    if options.labels.values.has_texts:  # also where the sample holds none
+        texts |= {*labels}
     reader = replace(reader, _texts=frozenset(texts), _decimal=decimal)
     categorical = [place for place, column in enumerate(features) if column in texts]
     if categorical:

@@ -13,7 +13,7 @@ from mlfs_dask.errors import DataError, UsageError, number_of
 from mlfs_dask.redaction import redact
 from mlfs_dask.storage.access import answer, file_system
 from mlfs_dask.storage.readers import compressed_io
-from mlfs_dask.storage.readers.base import LabelSpec, Reader, ReadOptions
+from mlfs_dask.storage.readers.base import Reader, ReadOptions
 from mlfs_dask.storage.readers.compressed_io import format_suffix
 from mlfs_dask.storage.readers.concat import concatenate
 from mlfs_dask.storage.sources import ZARR_ROOTS
@@ -123,7 +123,7 @@ def _check_options(path: str, known: Format, options: ReadOptions) -> None:
                 f"{path}: {known.name} has no key {key!r}\n  cure: "
                 + (f"its keys are {', '.join(known.keys)}" if known.keys else "leave --key out")
             )
-    if known.name in _LABELS_APART and options.labels != LabelSpec():
+    if known.name in _LABELS_APART and options.labels.names_columns:
         raise UsageError(
             f"{path}: labels are an array of their own here, which --labels, --label-columns and --n-labels say "
             "nothing of\n  cure: leave them out; --key y=NAME says which array it is"
@@ -139,16 +139,16 @@ def _call(name: str, source: str | tuple[str, ...], options: ReadOptions) -> Rea
 def _with_labels(path: str, name: str, options: ReadOptions) -> ReadOptions:
     """The options, with labels from an XML file: of the same stem, or, for tables, as column names."""
     labels = options.labels
-    if name == "arff" and labels == LabelSpec():
+    if name == "arff" and not labels.names_columns:
         xml = _xml_beside(path, options)
         if xml is not None:
             logger.info("%s: labels are those named in %s", redact(path), redact(xml))
-            return replace(options, labels=LabelSpec(xml=xml))
+            return replace(options, labels=replace(labels, xml=xml))
     if name in _BY_COLUMNS and labels.xml is not None:
         from mlfs_dask.storage.readers.mulan_xml import read_mulan_labels
 
         names = read_mulan_labels(labels.xml, options.storage_options)
-        return replace(options, labels=LabelSpec(columns=names))
+        return replace(options, labels=replace(labels, xml=None, columns=names))
     return options
 
 

@@ -6,13 +6,15 @@ h5py and zarr name things alike, so one code serves both; the anndata library is
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
+from mlfs_dask.label_values import LabelValues
 from mlfs_dask.storage.limits import require_memory
+from mlfs_dask.storage.readers.label_columns import bad_label
 from mlfs_dask.storage.readers.matrix import (
     CsrRows,
     DenseRows,
@@ -24,11 +26,6 @@ from mlfs_dask.storage.readers.matrix import (
 )
 
 _SPARSE = ("csr_matrix", "csc_matrix")
-_TRUTH = {
-    text: value
-    for value, texts in ((1.0, ("1", "1.0", "true", "yes")), (0.0, ("0", "0.0", "false", "no")), (-1.0, ("-1", "-1.0")))
-    for text in texts
-}
 
 
 def encoding_of(node: Any) -> str:
@@ -122,6 +119,8 @@ class ColumnRows:
         Of a data frame.
     names : sequence of str
         Its columns.
+    meaning : LabelValues
+        What the values of labels mean.
     file : str
         For messages.
 
@@ -132,8 +131,8 @@ class ColumnRows:
 
     enterable = True
 
-    def __init__(self, frame: Any, names: Sequence[str], *, file: str) -> None:
-        self._columns = [_Column(frame[name], name, file=file) for name in names]
+    def __init__(self, frame: Any, names: Sequence[str], meaning: LabelValues, *, file: str) -> None:
+        self._columns = [_Column(frame[name], name, meaning, file=file) for name in names]
         self.label_names = tuple(label for column in self._columns for label in column.label_names)
         self.shape = (self._columns[0].length if names else 0, len(self.label_names))
         self.stored_bytes = 8 * self.shape[0] * self.shape[1]
@@ -152,7 +151,8 @@ class ColumnRows:
 class _Column:
     """One column: an array, a categorical, or values with a mask."""
 
-    def __init__(self, node: Any, name: str, *, file: str) -> None:
+    def __init__(self, node: Any, name: str, meaning: LabelValues, *, file: str) -> None:
+        self._name, self._meaning, self._file = name, meaning, file
         self._mask: Any = None
         self._table: NDArray[np.float64] | None = None
         self.label_names: tuple[str, ...] = (name,)
@@ -161,9 +161,12 @@ class _Column:
             if kind == "categorical":
                 categories = texts_of(node["categories"], file=file)
                 node = node["codes"]
-                numbers = [_TRUTH.get(text.strip().lower()) for text in categories]
+                numbers = [meaning.of_text(text) for text in categories]
                 if None not in numbers:
-                    self._table = np.array([*numbers, np.nan], np.float64)[:, None]
+                    missing = meaning.of_text("NA")
+                    self._table = np.array([*numbers, missing], np.float64)[:, None]
+                elif not meaning.is_default:
+                    bad_label(categories[numbers.index(None)], 0, names=[name], file=file, meaning=meaning)
                 elif len(categories) < node.shape[0]:
                     require_memory(f"{file}: {len(categories):,} labels of column {name}", 8 * len(categories) ** 2)
                     self.label_names = tuple(f"{name}={text}" for text in categories)
@@ -189,7 +192,13 @@ class _Column:
         numbers = values.astype(np.float64)
         if self._mask is not None:
             numbers[np.asarray(self._mask[start:stop], dtype=bool)] = np.nan
-        return numbers[:, None]
+
+        def refuse(place: int) -> NoReturn:
+            bad_label(
+                numbers[place], 0, names=[self._name], file=self._file, row=start + place + 1, meaning=self._meaning
+            )
+
+        return self._meaning.of_numbers(numbers, refuse)[:, None]
 
 
 def _no_label(file: str, name: str, kind: str) -> DataError:

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mlfs_dask import runtime
-from mlfs_dask.errors import DataError, DoesNotFitError, parameter
+from mlfs_dask.errors import DataError, DoesNotFitError, UsageError, parameter
 from mlfs_dask.storage.chunking import COLUMN_BYTES
 from mlfs_dask.storage.readers import tokens
-from mlfs_dask.storage.readers.base import Batch, Header, Part
+from mlfs_dask.storage.readers.base import UNKNOWN, Batch, Header, LabelSpec, Part
 from mlfs_dask.storage.readers.compressed_io import SourceFile
 from mlfs_dask.storage.readers.lines import (
     NEWLINE,
@@ -36,11 +36,38 @@ from mlfs_dask.storage.readers.parse_float import number_from_text
 from mlfs_dask.storage.readers.sparse_rows import (
     RepeatedIndexError,
     sorted_rows,
+    with_defaults,
     without_zeros,
 )
 
 UTF8_MARK = b"\xef\xbb\xbf"
 _UNBOUNDED = 1 << 31
+#: Bytes of a label of a row while it is written out as unknown.
+_UNKNOWN_BYTES = 40
+
+
+def fills_unknown(labels: LabelSpec, n_labels: int | None, path: str) -> bool:
+    """Whether labels that a row does not list are unknown.
+
+    Raises
+    ------
+    UsageError
+        Labels that are listed are not positive, or nothing tells how many labels there are.
+    """
+    values = labels.values
+    if values.is_default:
+        return False
+    if values.of_text("1") != 1.0 or values.zero is None or values.zero == 1.0:
+        raise UsageError(
+            f"{path}: labels that a row lists are positive here (1), and others negative or unknown (0)\n"
+            "  cure: say --labels-unknown 0 if they are unknown"
+        )
+    if values.zero_is_unknown and n_labels is None:
+        raise UsageError(
+            f"{path}: nothing tells how many labels are unknown in a row that does not list them\n"
+            "  cure: say how many labels there are, with --n-labels"
+        )
+    return values.zero_is_unknown
 
 
 @dataclass
@@ -59,6 +86,7 @@ class IndexedTextReader:
     base_cure: str
     data_start: int = 0
     data_line: int = 1
+    fills_unknown: bool = False
 
     def parts(self, part_bytes: int) -> list[Part]:
         """Byte ranges of about `part_bytes`; one part if the file is compressed."""
@@ -83,19 +111,26 @@ class IndexedTextReader:
             if block.offset == 0 and bytes(block.data[:3]) == UTF8_MARK:
                 p = len(UTF8_MARK)
             while p < block.length:
-                X, Y, first = self._rows(block, p, report)
+                X, Y, starts = self._rows(block, p, report)
                 if X is not None and Y is not None:
                     n_features, n_labels = max(n_features, X.shape[1]), max(n_labels, Y.shape[1])
                     X.resize((X.shape[0], n_features))
                     Y.resize((Y.shape[0], n_labels))
                     rows_read += X.shape[0]
-                    passed = int(np.count_nonzero(block.data[p:first] == NEWLINE))
-                    yield Batch(
-                        X,
-                        Y,
-                        block.offset + int(report[tokens.POSITION]),
-                        None if line is None else line + passed,
-                    )
+                    # Labels that are not listed are written out where they are unknown: a few rows at a time.
+                    step = max(1, batch_bytes // (_UNKNOWN_BYTES * n_labels)) if self.fills_unknown else X.shape[0]
+                    for first in range(0, X.shape[0], step):
+                        last = min(first + step, X.shape[0])
+                        labels = Y[first:last]
+                        if self.fills_unknown:
+                            labels = with_defaults(labels, dict.fromkeys(range(n_labels), UNKNOWN))
+                        passed = int(np.count_nonzero(block.data[p : int(starts[first])] == NEWLINE))
+                        yield Batch(
+                            X[first:last],
+                            labels,
+                            block.offset + int(starts[last]),
+                            None if line is None else line + passed,
+                        )
                 line = None if line is None else line + int(report[tokens.LINES])
                 p = int(report[tokens.POSITION])
         declared = self.header.n_rows
@@ -110,8 +145,8 @@ class IndexedTextReader:
 
     def _rows(
         self, block: LineBlock, p: int, report: NDArray[np.int64]
-    ) -> tuple[csr_array | None, csr_array | None, int]:
-        """(X, Y, first byte of the first row) of the rows from `p` on; None where there is none."""
+    ) -> tuple[csr_array | None, csr_array | None, NDArray[np.int64]]:
+        """X and Y of the rows from `p` on, None where there is none; the byte at which each begins, and behind them."""
         lines = int(np.count_nonzero(block.data[p : block.length] == NEWLINE))
         # The shortest entries, malformed ones included, are `1: ` and `1,`.
         capacity = (block.length - p) // 3 + 2
@@ -121,12 +156,12 @@ class IndexedTextReader:
         label_bounds = np.empty(lines + 1, dtype=np.int64)
         labels = np.empty(2 * capacity + 1, dtype=np.int32)
         label_values = np.empty(len(labels), dtype=np.int8)
-        row_starts = np.empty(lines + 1, dtype=np.int64)
+        row_starts = np.empty(lines + 2, dtype=np.int64)
         deferred = np.empty((capacity, tokens.DEFERRED_FIELDS), dtype=np.int64)
         limits = [_UNBOUNDED if n is None else n for n in (self.header.n_features, self.header.n_labels)]
         tokens.svmlight_rows(
             block.data, p, block.length, self.feature_base, limits[0], limits[1],
-            bounds, features, values, label_bounds, labels, label_values, row_starts, deferred, report,
+            bounds, features, values, label_bounds, labels, label_values, row_starts[:-1], deferred, report,
         )  # fmt: skip
         for start, stop, index, place in deferred[: report[tokens.DEFERRED]].tolist():
             values[place] = self._number(block, start, stop, index)
@@ -151,7 +186,8 @@ class IndexedTextReader:
                 Y.data[:] = 1
             Y.has_canonical_format = True
         self._check(block, report)
-        return X, Y, int(row_starts[0]) if rows else 0
+        row_starts[rows] = report[tokens.POSITION]
+        return X, Y, row_starts
 
     def _check_widths(
         self,

@@ -5,26 +5,26 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mlfs_dask.errors import DataError, UsageError, number_of
+from mlfs_dask.label_values import LabelValues, zero_in_sparse
 from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, LabelSpec
 
 LABEL_OPTIONS = (
     "say which columns are labels: --labels FILE.xml, --label-columns NAMES, or --n-labels K "
     "(with --labels-first when they come first)"
 )
-#: Texts in small letters that are labels.
-TRUTH = {
-    text: value
-    for value, texts in ((1.0, ("1", "true", "yes", "t", "y")), (0.0, ("0", "false", "no", "f", "n")), (-1.0, ("-1",)))
-    for text in texts
-}
-LABEL_CURE = "labels are 1, 0, and -1, ? or an empty field where unknown; binarise the column"
+LABEL_CURE = (
+    "labels are 1, 0, and -1, ? or an empty field where unknown; binarise the column, or say what other values mean "
+    "with --labels-positive, --labels-negative and --labels-unknown"
+)
+VALUES_CURE = "name every value that occurs with --labels-positive, --labels-negative or --labels-unknown (NA: missing)"
+DEFAULT_VALUES = LabelValues()
 
 
 def split_columns(
@@ -194,19 +194,22 @@ def label_block(
     names: Sequence[str] | None,
     file: str,
     place: Callable[[int], dict[str, Any]],
+    meaning: LabelValues = DEFAULT_VALUES,
 ) -> csr_array:
     """Labels of some rows as the int8 matrix that readers give.
 
     Parameters
     ----------
     values : ndarray, shape (rows, q)
-        1, 0, -1 or NaN.
+        By default 1, 0, -1 or NaN.
     names : sequence of str or None
         Label names, for messages.
     file : str
         For messages.
     place : callable
         From the row within `values` to what DataError should say of it: ``{"line": 7}`` or ``{"row": 7}``.
+    meaning : LabelValues
+        What the values mean.
 
     Returns
     -------
@@ -218,14 +221,21 @@ def label_block(
     DataError
         Another value, with its row or line and its label.
     """
+
+    given = values
+
+    def refuse(entry: int) -> NoReturn:
+        row, column = divmod(entry, given.shape[1])
+        bad_label(given[row, column], column, names=names, file=file, meaning=meaning, **place(row))
+
+    values = meaning.of_numbers(given, refuse)
     missing = np.isnan(values) if values.dtype.kind == "f" else None
     if missing is not None and missing.any():
         values = np.where(missing, 0.0, values)
     with np.errstate(invalid="ignore"):
         labels = values.astype(np.int8)
     if not np.array_equal(labels, values) or labels.min(initial=0) < -1 or labels.max(initial=0) > 1:
-        row, column = map(int, np.argwhere((values != 0) & (values != 1) & (values != -1))[0])
-        bad_label(values[row, column], column, names=names, file=file, **place(row))
+        refuse(int(np.argmax((values != 0) & (values != 1) & (values != -1))))
     labels[labels == -1] = MINUS_ONE
     if missing is not None:
         labels[missing] = UNKNOWN
@@ -242,17 +252,31 @@ def sparse_label_block(
     names: Sequence[str] | None,
     file: str,
     place: Callable[[int], dict[str, Any]],
+    meaning: LabelValues = DEFAULT_VALUES,
 ) -> csr_array:
-    """`label_block` for labels that are sparse already: absent entries are 0."""
+    """`label_block` for labels that are sparse already: absent entries are 0.
+
+    Where 0 is unknown, they are written out: 24 bytes an entry are held.
+    """
     data = values.data
-    missing = np.isnan(data) if data.dtype.kind == "f" else np.zeros(len(data), np.bool_)
     rows = np.repeat(np.arange(values.shape[0]), np.diff(values.indptr))
+
+    def refuse(entry: int) -> NoReturn:
+        row, column = int(rows[entry]), int(values.indices[entry])
+        bad_label(values.data[entry], column, names=names, file=file, meaning=meaning, **place(row))
+
+    if meaning.zero_is_unknown:
+        dense = np.full(values.shape, np.nan, np.float32)
+        dense[rows, values.indices] = meaning.of_numbers(data, refuse)
+        return label_block(dense, names=names, file=file, place=place)
+    if meaning.zero != 0:
+        raise zero_in_sparse(meaning, file)
+    data = meaning.of_numbers(data, refuse)
+    missing = np.isnan(data) if data.dtype.kind == "f" else np.zeros(len(data), np.bool_)
     if data.dtype.kind != "b":
         allowed = (data == 0) | (data == 1) | (data == -1) | missing
         if not allowed.all():
-            first = int(np.argmin(allowed))
-            row, column = int(rows[first]), int(values.indices[first])
-            bad_label(data[first], column, names=names, file=file, **place(row))
+            refuse(int(np.argmin(allowed)))
     labels = np.where(missing, np.int8(UNKNOWN), np.where(data == 1, np.int8(1), np.int8(MINUS_ONE)))
     keep = data != 0
     matrix = _label_csr(labels[keep], values.indices[keep], rows[keep], values.shape)
@@ -274,18 +298,19 @@ def bad_label(
     file: str,
     line: int | None = None,
     row: int | None = None,
-) -> None:
-    """Raise DataError for a label that is not 0, 1 or unknown; `row` counts from 1."""
+    meaning: LabelValues = DEFAULT_VALUES,
+) -> NoReturn:
+    """Raise DataError for a label that has no meaning; `row` counts from 1."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     where = f"row {row}: " if row is not None else ""
     raise DataError(
-        f"{where}a label must be 0 or 1 (-1 = unknown)",
+        f"{where}a label must be {meaning.described()}",
         file=file,
         line=line,
         column=names[column] if names is not None else column + 1,
         value=value,
-        cure=LABEL_CURE,
+        cure=LABEL_CURE if meaning.is_default else VALUES_CURE,
     )

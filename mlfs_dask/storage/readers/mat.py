@@ -111,7 +111,7 @@ def open_mat(path: str, options: ReadOptions = _DEFAULTS) -> MatrixReader:
         names = _choose(variables, options, path)
         transposed = _orient(variables, names, orientation, path)
     opener = functools.partial(_open_pairs, path, options, tuple(names), transposed)
-    return matrix_reader(path, opener, drop=options.drop)
+    return matrix_reader(path, opener, options)
 
 
 @dataclass(frozen=True)

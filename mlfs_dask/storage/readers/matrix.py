@@ -28,19 +28,27 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 
 from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError
+from mlfs_dask.label_values import LabelValues, MinusOne
 from mlfs_dask.runtime import memory_limit
 from mlfs_dask.storage.access import open_remote
 from mlfs_dask.storage.limits import filled_temporary_file, memory_cure, require_memory
 from mlfs_dask.storage.object_store import open_file
-from mlfs_dask.storage.readers.base import Batch, Header, MinusOne, Part
+from mlfs_dask.storage.readers.base import Batch, Header, Part, ReadOptions
 from mlfs_dask.storage.readers.compressed_io import open_source
 from mlfs_dask.storage.readers.hdf5_heap import HeapCheckedFile
-from mlfs_dask.storage.readers.label_columns import find_column, label_block, sparse_label_block
+from mlfs_dask.storage.readers.label_columns import (
+    DEFAULT_VALUES,
+    find_column,
+    label_block,
+    sparse_label_block,
+)
 from mlfs_dask.typing import Matrix
 
 # Arrays smaller than this are held in memory where they would otherwise go through a temporary file.
 SMALL_BYTES = 16 << 20
 _PIECE_BYTES = 4 << 20
+#: Bytes of an entry of Y while it is written out as unknown.
+_UNKNOWN_BYTES = 24
 
 
 class Rows(Protocol):
@@ -785,6 +793,7 @@ class MatrixReader:
     _enterable: bool
     _step: int
     _kept: tuple[int, ...] | None = None
+    _meaning: LabelValues = DEFAULT_VALUES
     in_threads: bool = False
 
     def parts(self, part_bytes: int) -> list[Part]:
@@ -808,6 +817,8 @@ class MatrixReader:
                     local = row - before
                     end = min(X.reach(local, batch_bytes), Y.reach(local, batch_bytes))
                     end = min(end, length, stop - before)
+                    if self._meaning.zero_is_unknown:  # what a sparse Y leaves out is written out
+                        end = min(end, local + max(1, batch_bytes // (_UNKNOWN_BYTES * max(Y.shape[1], 1))))
                     with damage_in(self.path, f"rows {row + 1:,} to {before + end:,}"):
                         features, labels = X.take(local, end), Y.take(local, end)
                     yield Batch(self._features(features, row), self._labels(labels, row), before + end)
@@ -838,24 +849,26 @@ class MatrixReader:
             return {"row": row + offset + 1}
 
         if isinstance(Y, np.ndarray):
-            return label_block(Y, names=names, file=self.path, place=place)
-        return sparse_label_block(Y, names=names, file=self.path, place=place)
+            return label_block(Y, names=names, file=self.path, place=place, meaning=self._meaning)
+        return sparse_label_block(Y, names=names, file=self.path, place=place, meaning=self._meaning)
 
 
 def matrix_reader(
     path: str,
     opener: Opener,
+    options: ReadOptions,
     *,
     feature_names: tuple[str, ...] | None = None,
     label_names: tuple[str, ...] | None = None,
     categories: dict[int, tuple[str, ...]] | None = None,
     minus_one: MinusOne | None = None,
-    drop: Sequence[str] = (),
     left_out: Collection[int] = (),
+    meaning: LabelValues | None = None,
 ) -> MatrixReader:
     """Open once, check that the shapes agree, and make the reader.
 
-    `drop` and `left_out`: features to leave out, by name and by index.
+    `left_out`: indices of features that are left out beside those of `options.drop`. `meaning`: what the values of Y
+    mean, where that is not what the options say.
 
     Raises
     ------
@@ -896,6 +909,7 @@ def matrix_reader(
             _stored_bytes=sum(X.stored_bytes for X, _ in pairs),
             _enterable=all(r.enterable for r in rows),
             _step=max(X.step for X, _ in pairs),
+            _meaning=options.labels.values if meaning is None else meaning,
         )
     for names, width, what in ((feature_names, d, "feature"), (label_names, q, "label")):
         if names is not None and len(names) != width:
@@ -904,8 +918,8 @@ def matrix_reader(
                 file=path,
                 cure="give one name for each column",
             )
-    if drop or left_out:
-        reader = _without_features(reader, d, drop, left_out)
+    if options.drop or left_out:
+        reader = _without_features(reader, d, options.drop, left_out)
     header = reader.header
     if header.n_rows == 0 or header.n_features == 0 or q == 0:
         raise DataError(

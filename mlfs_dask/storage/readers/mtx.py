@@ -66,7 +66,7 @@ def open_mtx(paths: Sequence[str], options: ReadOptions = _DEFAULTS) -> MatrixRe
         ((x, y) for x, y in itertools.product((False, True), repeat=2) if matrices[0].shape[x] == matrices[1].shape[y]),
         (False, False),  # the reader says that they disagree
     )
-    return matrix_reader(" ".join(paths), functools.partial(_open_pair, matrices, turned), drop=options.drop)
+    return matrix_reader(" ".join(paths), functools.partial(_open_pair, matrices, turned), options)
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ def open_npz(paths: str | Sequence[str], options: ReadOptions = _DEFAULTS) -> Ma
             if "categories" in archive.names:
                 stored = parse_json(str(archive.small("categories")[()]))
                 names["categories"] = {int(key): tuple(value) for key, value in stored.items()}
-    return matrix_reader(" ".join(paths), opener, drop=options.drop, **names)
+    return matrix_reader(" ".join(paths), opener, options, **names)
 
 
 def _as_text(name: object) -> str:

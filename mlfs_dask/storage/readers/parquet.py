@@ -17,27 +17,27 @@ import contextlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, BinaryIO, ClassVar, cast
+from typing import Any, BinaryIO, ClassVar, NoReturn, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.json_text import parse_json
+from mlfs_dask.label_values import LabelValues
 from mlfs_dask.redaction import redact
 from mlfs_dask.storage.limits import filled_temporary_file, require_arrow
 from mlfs_dask.storage.readers.base import (
     BOOLEAN_SPELLINGS,
     Batch,
     Header,
-    LabelSpec,
     Part,
     ReadOptions,
     is_subsequence,
     sort_categories,
 )
 from mlfs_dask.storage.readers.label_columns import (
-    TRUTH,
+    DEFAULT_VALUES,
     bad_label,
     is_nameless,
     label_block,
@@ -53,7 +53,6 @@ _SCAN_ROWS = 1 << 16
 # A writer's usual limits for a page and a dictionary are 1 MiB each.
 _COLUMN_BYTES = 2 << 20
 _METADATA_KEY = b"mlfs"
-_LABELS = {**TRUTH, "?": np.nan, "": np.nan}
 _DEFAULTS = ReadOptions()
 
 
@@ -81,6 +80,7 @@ class ParquetReader:
     _group_starts: tuple[int, ...]
     _group_bytes: tuple[int, ...]
     _codes: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    _meaning: LabelValues = DEFAULT_VALUES
     ordered: frozenset[int] = frozenset()
 
     @property
@@ -240,32 +240,55 @@ class ParquetReader:
             elif column in self._codes:
                 values[:, place] = self._looked_up(array, self._codes[column], column)
             else:
-                values[:, place] = self._looked_up(array, _LABELS, column)
-                wrong = np.flatnonzero(values[:, place] == 0.5)
-                if wrong.size:
-                    bad_label(
-                        array[int(wrong[0])].as_py(),
-                        self._labels.index(column),
-                        names=self.header.label_names,
-                        file=self.path,
-                        row=row + int(wrong[0]) + 1,
-                    )
+                values[:, place] = self._label_texts(array)
+            if column in self._labels:
+                values[:, place] = self._label_values(values[:, place], array, column, row)
         return values
 
+    def _label_values(self, values: NDArray[np.float64], array: Any, column: int, row: int) -> NDArray[np.float64]:
+        """What the values of a label become; those of texts have become it already, and are infinite if they mean
+        nothing.
+        """
+
+        def refuse(place: int) -> NoReturn:
+            bad_label(
+                array[place].as_py(),
+                self._labels.index(column),
+                names=self.header.label_names,
+                file=self.path,
+                row=row + place + 1,
+                meaning=self._meaning,
+            )
+
+        if column not in self._texts:
+            return self._meaning.of_numbers(values, refuse)
+        wrong = np.flatnonzero(np.isinf(values))
+        if wrong.size:
+            refuse(int(wrong[0]))
+        return values
+
+    def _label_texts(self, array: Any) -> NDArray[np.float64]:
+        import pyarrow as pa
+
+        if not pa.types.is_dictionary(array.type):
+            array = array.dictionary_encode()
+        found = [self._meaning.of_text(_as_text(text)) for text in array.dictionary.to_pylist()]
+        numbers = [np.inf if number is None else number for number in (*found, self._meaning.of_text("NA"))]
+        codes = array.indices.fill_null(len(found)).to_numpy(zero_copy_only=False)
+        looked_up: NDArray[np.float64] = np.array(numbers)[codes]
+        return looked_up
+
     def _looked_up(self, array: Any, table: Mapping[str, float], column: int) -> NDArray[np.float64]:
-        """Numbers for texts, NaN where missing; 0.5 for a text that is neither true nor false in a label."""
+        """Codes of texts, NaN where missing."""
         import pyarrow as pa
 
         if not pa.types.is_dictionary(array.type):
             array = array.dictionary_encode()
         texts = [_as_text(text) for text in array.dictionary.to_pylist()]
-        if column in self._codes:
-            numbers = [table.get(text, -1.0) for text in texts]  # no row has it: a dictionary may hold more
-        else:
-            numbers = [table.get(text.strip().lower(), 0.5) for text in texts]
+        numbers = [table.get(text, -1.0) for text in texts]  # no row has it: a dictionary may hold more
         codes = array.indices.fill_null(len(numbers)).to_numpy(zero_copy_only=False)
         looked_up: NDArray[np.float64] = np.array([*numbers, np.nan])[codes]
-        if column in self._codes and (looked_up == -1).any():
+        if (looked_up == -1).any():
             raise DataError(
                 "a text that the first reading of the column did not find",
                 file=self.path,
@@ -303,8 +326,8 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
                 index[column] = f"has no name and holds {content}"
     unique_names(names, file=path)
     labels = options.labels
-    if labels == LabelSpec() and "labels" in stored:
-        labels = LabelSpec(columns=tuple(stored["labels"]))
+    if not labels.names_columns and "labels" in stored:
+        labels = replace(labels, columns=tuple(stored["labels"]))
     features, label_columns = split_columns(names, labels, drop=options.drop, ignored=index, file=path)
     for column, what in index.items():
         if column not in label_columns and names[column] not in options.drop:
@@ -326,6 +349,7 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
         _texts=texts,
         _group_starts=(0, *np.cumsum(rows, dtype=np.int64).tolist()),
         _group_bytes=tuple(group_bytes),
+        _meaning=labels.values,
     )
     if not sum(rows):
         raise DataError("the table has no rows", file=path, cure="check the file")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from mlfs_dask.errors import UsageError
 from mlfs_dask.storage.readers.base import Header, Part, ReadOptions
 from mlfs_dask.storage.readers.compressed_io import open_source
-from mlfs_dask.storage.readers.indexed_text import IndexedTextReader
+from mlfs_dask.storage.readers.indexed_text import IndexedTextReader, fills_unknown
 
 _KEYS = ("feature_base", "n_features", "n_labels")
 _SCAN_BYTES = 1 << 24
@@ -42,17 +42,19 @@ def open_svmlight(path: str, options: ReadOptions) -> IndexedTextReader:
     base = options.keys.get("feature_base", "1")
     if base not in ("0", "1", "auto"):
         raise UsageError(f"feature_base must be 0, 1 or auto, not {base!r}")
+    n_labels = labels.count if labels.count is not None else _width(options, "n_labels")
     reader = IndexedTextReader(
         header=Header(
             feature_names=None,
             label_names=None,
             n_features=_width(options, "n_features"),
-            n_labels=labels.count if labels.count is not None else _width(options, "n_labels"),
+            n_labels=n_labels,
         ),
         path=path,
         source=open_source(path, options.storage_options),
         feature_base=1 if base != "0" else 0,
         base_cure="if its features count from 0, give --key feature_base=0",
+        fills_unknown=fills_unknown(labels, n_labels, path),
     )
     if base == "auto":
         reader.feature_base = 0

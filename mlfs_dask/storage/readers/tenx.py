@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError, UsageError, number_of
 from mlfs_dask.redaction import redact
-from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.base import ReadOptions
 from mlfs_dask.storage.readers.compressed_io import format_suffix, open_source
 from mlfs_dask.storage.readers.encoded import is_array, texts_of
-from mlfs_dask.storage.readers.label_columns import LABEL_CURE, repeated_name, unique_names
+from mlfs_dask.storage.readers.label_columns import DEFAULT_VALUES, bad_label, repeated_name, unique_names
 from mlfs_dask.storage.readers.matrix import (
     CsrRows,
     DenseRows,
@@ -41,8 +41,6 @@ _TYPES = "features/feature_type"
 _GENES = "Gene Expression"
 #: It is held in memory: 10 million cells and their labels.
 _MAX_TABLE_BYTES = 1 << 28
-#: Texts in small letters that are labels beside numbers; pandas writes them.
-_BOOLEANS = {"true": "1", "false": "0"}
 _DEFAULTS = ReadOptions()
 
 
@@ -67,7 +65,7 @@ def open_tenx(path: str, options: ReadOptions = _DEFAULTS) -> MatrixReader:
     UsageError
         No table of labels.
     """
-    if "labels" not in options.keys or options.labels != LabelSpec():
+    if "labels" not in options.keys or options.labels.names_columns:
         raise UsageError(
             f"{path}: a 10x file has no labels\n  cure: --key labels=FILE.csv, a table of barcodes and labels, and no "
             "other option of labels"
@@ -80,10 +78,11 @@ def open_tenx(path: str, options: ReadOptions = _DEFAULTS) -> MatrixReader:
     return matrix_reader(
         path,
         functools.partial(_open_pair, path, options, labels),
+        options,
         feature_names=names,
         label_names=label_names,
-        drop=options.drop,
         left_out=left_out,
+        meaning=DEFAULT_VALUES,
     )
 
 
@@ -160,7 +159,7 @@ def _read_labels(
         how: dict[str, Any] = {"sep": "\t" if format_suffix(source) in (".tsv", ".tab") else ",", "dtype": str}
         try:
             header = pd.read_csv(io.BytesIO(text), header=None, nrows=1, keep_default_na=False, **how)
-            table = pd.read_csv(io.BytesIO(text), index_col=0, na_values=["?"], **how)
+            table = pd.read_csv(io.BytesIO(text), index_col=0, keep_default_na=False, **how)
         except (ValueError, UnicodeDecodeError) as error:
             raise DataError(
                 f"it is no table: {error}", file=source, cure="give a CSV file with a header row"
@@ -174,19 +173,12 @@ def _read_labels(
             value=table.index[table.index.duplicated()][0],
             cure="keep one row of each cell",
         )
-    for name in table.columns:
-        texts = table[name].str.strip().str.lower()
-        numbers = pd.to_numeric(texts.replace(_BOOLEANS), errors="coerce")
-        no_number = texts.notna() & numbers.isna()
-        if no_number.any():
-            raise DataError(
-                "a column of labels holds texts",
-                file=source,
-                column=str(name),
-                value=table[name][no_number].iloc[0],
-                cure=LABEL_CURE,
-            )
-        table[name] = numbers
+    for column, name in enumerate(table.columns):
+        meanings = {text: options.labels.values.of_text(text) for text in table[name].unique().tolist()}
+        for text, meaning in meanings.items():
+            if meaning is None:
+                bad_label(text, column, names=table.columns.tolist(), file=source, meaning=options.labels.values)
+        table[name] = table[name].map(meanings)
     extra = ~table.index.isin(barcodes)
     missing = len(barcodes) - int((~extra).sum())
     if missing == len(barcodes):

@@ -28,6 +28,8 @@ DONE, FULL, TOO_FEW, TOO_MANY, EMPTY_VALUE, NOT_A_ROW, BAD_INDEX, NOT_CLOSED, BA
 NUMERIC, NOMINAL, OTHER = range(3)
 # Of the value -1 of a nominal label: codes are not negative.
 MINUS_ONE_CODE = 2
+# Of a value of a nominal label that means unknown.
+UNKNOWN_CODE = 3
 # `target` of an attribute: its feature index, or -1 - its label index, or this.
 IGNORED = np.iinfo(np.int32).min
 
@@ -215,7 +217,7 @@ def _value_of(buffer, p, kind, declaration, single):  # type: ignore[no-untyped-
 @njit(cache=True, nogil=True)
 def _label_of(value, kind):  # type: ignore[no-untyped-def]
     """int8 label of a value or a code: 1, 0, `UNKNOWN` for NaN, `MINUS_ONE`; 2 where it is none of them."""
-    if value != value:
+    if value != value or (kind == NOMINAL and value == UNKNOWN_CODE):
         return np.int8(UNKNOWN)
     if value == 0.0:
         return np.int8(0)

@@ -10,7 +10,7 @@ import re
 from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.storage.readers.base import Header, ReadOptions
 from mlfs_dask.storage.readers.compressed_io import open_source
-from mlfs_dask.storage.readers.indexed_text import UTF8_MARK, IndexedTextReader
+from mlfs_dask.storage.readers.indexed_text import UTF8_MARK, IndexedTextReader, fills_unknown
 
 _HEADER = re.compile(rb"\s*(\d{1,18})\s+(\d{1,18})\s+(\d{1,18})\s*")  # 64-bit integers
 _LONGEST_HEADER = 200
@@ -27,7 +27,7 @@ def open_xmlc(path: str, options: ReadOptions) -> IndexedTextReader:
         Labels or columns are named, which this format cannot do.
     """
     labels = options.labels
-    if labels != type(labels)() or options.drop or options.keys:
+    if labels.names_columns or options.drop or options.keys:
         raise UsageError(
             f"{path}: XMLC text says itself which labels it has, and has no names and no keys\n"
             "  cure: leave out the label options, --drop and keys"
@@ -59,4 +59,5 @@ def open_xmlc(path: str, options: ReadOptions) -> IndexedTextReader:
         base_cure="XMLC features count from 0",
         data_start=len(line),
         data_line=2,
+        fills_unknown=fills_unknown(labels, n_labels, path),
     )

@@ -46,7 +46,7 @@ def open_zarr_pair(paths: str | Sequence[str], options: ReadOptions = _DEFAULTS)
                 if not is_array(root) and key in root:
                     names[key] = texts_of(root[key], file=paths[0])
     opener = functools.partial(_open_pair, paths, options)
-    return matrix_reader(" ".join(paths), opener, drop=options.drop, **names)
+    return matrix_reader(" ".join(paths), opener, options, **names)
 
 
 def is_matrix(node: Any) -> bool:

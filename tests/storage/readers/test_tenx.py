@@ -124,8 +124,8 @@ def test_a_type_of_features_that_is_not_there(tmp_path: Path) -> None:
     [
         ("barcode,T\nX,1\n", "no barcode of"),
         ("barcode,T\nCELL00-1,1\nCELL00-1,0\n", "value 'CELL00-1': the barcode stands twice"),
-        ("barcode,T\nCELL00-1,yes\n", "column 'T', value 'yes': a column of labels holds texts"),
-        ("barcode,T\nCELL00-1,7\n", "row 1: a label must be 0 or 1"),
+        ("barcode,T\nCELL00-1,maybe\n", "column 'T', value 'maybe': a label must be 0 or 1"),
+        ("barcode,T\nCELL00-1,7\n", "column 'T', value '7': a label must be 0 or 1"),
         ("", "it is no table"),
         ("barcode,T,T\nCELL00-1,1,0\n", "labels.csv, line 1, column 'T': columns 2 and 3 have the same name"),
     ],

@@ -1,0 +1,275 @@
+"""Values of labels: which of them mean positive, negative and unknown, in files and in arrays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NoReturn, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlfs_dask.errors import DataError, UsageError
+
+MinusOne: TypeAlias = Literal["unknown", "negative"]
+"""What -1 means among the labels of a source."""
+
+POSITIVE, NEGATIVE, UNKNOWN, MINUS_ONE = 1.0, 0.0, math.nan, -1.0
+"""What a value of a label becomes. `MINUS_ONE` is unknown or negative: which follows from all labels together."""
+
+#: Texts in small letters that stand for no value.
+MISSING_TEXTS = frozenset({"", "?", "na", "n/a", "<na>", "nan", "null", "none"})
+_MISSING = "a missing value"
+_WORDS = {POSITIVE: ("true", "yes", "t", "y"), NEGATIVE: ("false", "no", "f", "n")}
+
+_Key: TypeAlias = float | str
+
+
+def _key(text: str) -> _Key:
+    """A value as it is looked up: a number, however it is written, or a text in small letters."""
+    text = text.strip().lower()
+    if text in MISSING_TEXTS:
+        return _MISSING
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+@dataclass(frozen=True)
+class LabelValues:
+    """Values that mean positive, negative and unknown, as the user said it.
+
+    What is not said follows from the rest: 1 and words for true are positive, 0 and words for false negative, and
+    missing values unknown. A -1 is negative where another value was said to be unknown; else all labels together tell
+    what it is. Where both positive and negative values were said, every other value is refused.
+
+    Parameters
+    ----------
+    positive, negative, unknown : tuple of str
+        Numbers, or texts in any letters. "NA" stands for missing values.
+
+    Raises
+    ------
+    UsageError
+        A value is said to be two things.
+
+    Examples
+    --------
+    >>> values = LabelValues(negative=("-1",), unknown=("0",))
+    >>> [values.of_text(text) for text in ("1", "-1.0", "0", "maybe")]
+    [1.0, 0.0, nan, None]
+    """
+
+    positive: tuple[str, ...] = ()
+    negative: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        seen: dict[_Key, str] = {}
+        for name in ("positive", "negative", "unknown"):
+            for text in getattr(self, name):
+                if seen.setdefault(_key(text), name) != name:
+                    raise UsageError(
+                        f"the label {text!r} cannot be both {seen[_key(text)]} and {name}\n  cure: name each value once"
+                    )
+
+    @property
+    def is_default(self) -> bool:
+        """Whether nothing was said."""
+        return not (self.positive or self.negative or self.unknown)
+
+    @cached_property
+    def _meanings(self) -> dict[_Key, float]:
+        """What every known value becomes."""
+        said: dict[_Key, float] = {}
+        for meaning, texts in ((POSITIVE, self.positive), (NEGATIVE, self.negative), (UNKNOWN, self.unknown)):
+            said |= {_key(text): meaning for text in texts}
+        meanings: dict[_Key, float] = {_MISSING: UNKNOWN}
+        if not (self.positive and self.negative):
+            meanings |= {1.0: POSITIVE, 0.0: NEGATIVE, -1.0: NEGATIVE if self.unknown else MINUS_ONE}
+            meanings |= {word: meaning for meaning, words in _WORDS.items() for word in words}
+        meanings |= said
+        # Counted apart from 0 where both may be negative, so that this can be told.
+        if self.minus_one is not None and 0.0 not in said:
+            meanings[-1.0] = MINUS_ONE
+        return meanings
+
+    @property
+    def minus_one(self) -> MinusOne | None:
+        """What a -1 was said to mean."""
+        for name, texts in (("negative", self.negative), ("unknown", self.unknown)):
+            if -1.0 in map(_key, texts):
+                return name  # type: ignore[return-value]
+        return None
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether a value that was said is a text."""
+        keys = map(_key, (*self.positive, *self.negative, *self.unknown))
+        return any(isinstance(key, str) and key != _MISSING for key in keys)
+
+    @property
+    def missing_is_unknown(self) -> bool:
+        """Whether a missing value is unknown."""
+        return math.isnan(self._meanings[_MISSING])
+
+    @property
+    def zero(self) -> float | None:
+        """What 0 becomes, and with it every entry that a sparse matrix leaves out; None where it is refused."""
+        return self._meanings.get(0.0)
+
+    @property
+    def zero_is_unknown(self) -> bool:
+        """Whether every entry that a sparse matrix leaves out is unknown."""
+        return self.zero is not None and math.isnan(self.zero)
+
+    def of_text(self, text: str) -> float | None:
+        """What a text becomes; None where it is no label."""
+        return self._meanings.get(_key(text))
+
+    def of_numbers(self, values: NDArray[Any], refuse: Callable[[int], NoReturn]) -> NDArray[Any]:
+        """What numbers become: `POSITIVE`, `NEGATIVE`, `UNKNOWN` (NaN) and `MINUS_ONE`.
+
+        Parameters
+        ----------
+        values : ndarray of numbers
+            As they are where nothing was said: then whoever takes them checks them.
+        refuse : callable
+            Called with the place in the flattened `values` of the first that is no label.
+        """
+        if self.is_default:
+            return values
+        numbers = np.full(values.shape, np.inf)
+        for key, meaning in self._meanings.items():
+            if isinstance(key, float):
+                numbers[values == key] = meaning
+        if values.dtype.kind == "f":
+            numbers[np.isnan(values)] = self._meanings[_MISSING]
+        wrong = np.isinf(numbers)
+        if wrong.any():
+            refuse(int(np.argmax(wrong)))
+        return numbers
+
+    def described(self) -> str:
+        """The values that labels may have, for messages."""
+        if self.is_default:
+            return "0 or 1 (-1 = unknown)"
+        names = ("positive", self.positive), ("negative", self.negative), ("unknown", self.unknown)
+        return "; ".join(f"{', '.join(texts)} = {name}" for name, texts in names if texts)
+
+
+def label_matrix(Y: Any, *, positive: Any = (), negative: Any = (), unknown: Any = ()) -> Any:
+    """Labels of any three values as 1 (positive), 0 (negative) and -1 (unknown), which selectors take.
+
+    Parameters
+    ----------
+    Y : array-like or sparse matrix, shape (n, q) or (n,)
+        Numbers or texts. Entries that a sparse matrix leaves out are 0.
+    positive, negative, unknown : value or sequence of values
+        What they are in Y. By default 1 and words for true are positive, 0 and words for false negative, and NaN and
+        None unknown; -1 is negative where another value is unknown, and unknown otherwise. Where both positive and
+        negative values are given, every other value but a missing one is refused.
+
+    Returns
+    -------
+    ndarray of int8, shape (n, q), or csr_array
+        Sparse where Y is sparse, unless 0 is unknown: then most entries are -1, which takes a byte each. A pandas table
+        stays one, with its names.
+
+    Raises
+    ------
+    DataError
+        A value is none of them.
+    UsageError
+        A value is given as two of them.
+
+    Examples
+    --------
+    >>> label_matrix([[1, -1, 0], [0, 1, -1]], negative=-1, unknown=0)
+    array([[ 1,  0, -1],
+           [-1,  1,  0]], dtype=int8)
+    >>> label_matrix([["P", "U"], ["N", "P"]], positive="P", negative="N", unknown="U")
+    array([[ 1, -1],
+           [ 0,  1]], dtype=int8)
+    """
+    from scipy import sparse as sp
+
+    values = LabelValues(*(_texts(value) for value in (positive, negative, unknown)))
+    if sp.issparse(Y):
+        return _sparse_labels(sp.csr_array(Y), values)
+    array = np.asarray(Y)
+    if array.ndim not in (1, 2):
+        raise DataError(f"Y must have two dimensions, (rows, labels); got shape {array.shape}", cure="reshape it")
+    coded = _coded(array.reshape(len(array), -1), values)
+    if hasattr(Y, "columns") and hasattr(Y, "index"):
+        return type(Y)(coded, index=Y.index, columns=Y.columns)
+    return coded
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    several = isinstance(value, Iterable) and not isinstance(value, str | bytes)
+    return tuple(map(str, value if several else (value,)))
+
+
+def _coded(array: NDArray[Any], values: LabelValues) -> NDArray[np.int8]:
+    """Labels as 1, 0 and -1, for an array of two dimensions."""
+    flat = array.reshape(-1)
+
+    def refuse(place: int) -> NoReturn:
+        row, column = divmod(place, array.shape[1])
+        raise _no_label(flat[place], row, column, values)
+
+    if array.dtype.kind in "biuf":
+        numbers = LabelValues.of_numbers(values, flat, refuse)
+        if values.is_default:
+            missing = np.isnan(flat) if flat.dtype.kind == "f" else np.zeros(len(flat), np.bool_)
+            wrong = ~(missing | (flat == 0) | (flat == 1) | (flat == -1))
+            if wrong.any():
+                refuse(int(np.argmax(wrong)))
+    else:
+        distinct, codes = np.unique(flat.astype(str), return_inverse=True)
+        found = [values.of_text(text) for text in distinct.tolist()]
+        for code, meaning in enumerate(found):
+            if meaning is None:
+                refuse(int(np.argmax(codes == code)))
+        numbers = np.array(found, np.float64)[codes]
+    labels = np.where(np.isnan(numbers), -1.0, numbers).astype(np.int8)
+    if values.minus_one == "negative":
+        labels[numbers == MINUS_ONE] = 0
+    return labels.reshape(array.shape)
+
+
+def _sparse_labels(Y: Any, values: LabelValues) -> Any:
+    from mlfs_dask.storage.limits import require_memory
+
+    rows = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
+    if values.zero != NEGATIVE:
+        if not values.zero_is_unknown:
+            raise zero_in_sparse(values)
+        require_memory(f"{Y.shape[0]:,} x {Y.shape[1]:,} labels of which most are unknown", Y.shape[0] * Y.shape[1])
+        labels = np.full(Y.shape, -1, np.int8)
+        labels[rows, Y.indices] = _coded(Y.data[:, None], values)[:, 0]
+        return labels
+    coded = type(Y)((_coded(Y.data[:, None], values)[:, 0], Y.indices, Y.indptr), shape=Y.shape)
+    coded.eliminate_zeros()
+    return coded
+
+
+def zero_in_sparse(values: LabelValues, file: str | None = None) -> DataError:
+    """The error where entries that a sparse matrix leaves out are neither negative nor unknown."""
+    meaning = "positive" if values.zero == POSITIVE else "not named"
+    return DataError(
+        f"the labels are sparse: entries that are left out are 0, and 0 is {meaning}",
+        file=file,
+        cure="say whether 0 is negative or unknown, or give the labels as a dense matrix",
+    )
+
+
+def _no_label(value: Any, row: int, column: int, values: LabelValues) -> DataError:
+    return DataError(
+        f"a label must be {values.described()}; column {column} of Y holds {value!s} (row {row}; counted from 0)",
+        cure="name every value with positive=, negative= and unknown=",
+    )
