@@ -224,7 +224,7 @@ def test_every_value_is_said_or_refused(tmp_path: Path) -> None:
         converted(tmp_path, csv, np.where(WITH_ZERO == 0, 0, np.where(WITH_ZERO == 1, 2, 1)), **said)
     with pytest.raises(DataError, match="the labels are sparse: entries that are left out are 0, and 0 is not named"):
         converted(tmp_path, sparse_npz, np.abs(SIGNS), **said)
-    with pytest.raises(UsageError, match="the label '1.0' cannot be both negative and unknown"):
+    with pytest.raises(UsageError, match=r"the label '1\.0' cannot be both negative and unknown"):
         converted(tmp_path, csv, SIGNS, negative=("1",), unknown=("0", "1.0"))
 
 
