@@ -82,10 +82,10 @@ def batch(
         _print_result(projected.to_dict(), _projection_text(projected), output, projected.require_success)
         return
     with (
+        show_progress(output),
         keep_statistics(**cache),
         connect(**cluster) as client,
         report_performance(client, performance_report),
-        show_progress(output),
     ):
         output.note(_projection_text(batch.project(current_resources())))
         batch.begin()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from typing import Any
 
 import click
@@ -165,14 +166,13 @@ def evaluate(
         return
     if place is not None:
         check_free(place, force=force, record=RECORD, what="an evaluation")
-    dataset = open_subset(store, **subset)
-    n = dataset.shape[0]
-    with (
-        connect(**cluster) as client,
-        report_performance(client, performance_report),
-        show_progress(output),
-        keep_statistics(**cache),
-    ):
+    with ExitStack() as stack:
+        stack.enter_context(show_progress(output))
+        dataset = open_subset(store, **subset)
+        n = dataset.shape[0]
+        client = stack.enter_context(connect(**cluster))
+        stack.enter_context(report_performance(client, performance_report))
+        stack.enter_context(keep_statistics(**cache))
         inputs = Inputs(
             dataset,
             test=None if test_store is None else open_subset(test_store, **{**subset, "rows": None}),

@@ -7,9 +7,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import shlex
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +19,7 @@ import click
 
 from mlfs_dask.feature_counts import parse_n_features_to_select
 from mlfs_dask_cli.output import Output, print_line
+from mlfs_dask_cli.progress import PlainLines, waiting
 
 Decorated = Callable[..., Any]
 
@@ -117,7 +120,7 @@ def output_options(*, progress: bool) -> Callable[[Decorated], Decorated]:
     Parameters
     ----------
     progress : bool
-        Whether the command takes long enough to show progress.
+        Whether the command shows its progress (`show_progress`). Others say that they work where they take long.
     """
 
     def decorate(command: Decorated) -> Decorated:
@@ -126,7 +129,8 @@ def output_options(*, progress: bool) -> Callable[[Decorated], Decorated]:
             set_logging(verbose, quiet=quiet)
             form = kwargs.pop("progress", "none")
             output = Output(as_json=as_json, quiet=quiet, progress="none" if quiet else form)
-            return command(*args, output=output, **kwargs)
+            with contextlib.nullcontext() if progress or quiet else waiting(PlainLines(sys.stderr)):
+                return command(*args, output=output, **kwargs)
 
         options = [json_option, quiet_option, verbose_option]
         return stack_options(wrapped, [*options, progress_option] if progress else options)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TextIO
 
 from mlfs_dask.redaction import redact
 from mlfs_dask_cli.output import Output, between, json_text
 
-#: Seconds between two plain lines: a tenth of the time that has passed, within these bounds.
-SHORTEST_PAUSE, LONGEST_PAUSE = 5.0, 60.0
+#: Seconds between two plain lines: a tenth of the time that has passed, within these bounds. The second one is also
+#: that after which a line comes where nothing happens (`waiting`): nobody is to wait for more than half a minute.
+SHORTEST_PAUSE, LONGEST_PAUSE = 5.0, 25.0
+
+#: Seconds between two looks whether that time is over.
+TICK_SECONDS = 1.0
 
 STAGES = {"read": "reading", "write": "writing"}
 
@@ -34,8 +39,27 @@ def show_progress(output: Output) -> Iterator[None]:
             yield
         return
     sink = JsonLines(sys.stderr) if form == "json" else PlainLines(sys.stderr)
-    with runtime.progress_to(sink):
+    with runtime.progress_to(sink), waiting(sink):
         yield
+
+
+@contextmanager
+def waiting(sink: Callable[[dict[str, Any]], None]) -> Iterator[None]:
+    """Give a sink the event "waiting" again and again inside the with-block, whatever is waited for in it."""
+    over = threading.Event()
+
+    def tick() -> None:
+        while not over.wait(TICK_SECONDS):
+            with suppress(OSError, ValueError):  # of a stream that is closed
+                sink({"kind": "waiting"})
+
+    thread = threading.Thread(target=tick, name="mlfs-waiting", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 @dataclass
@@ -188,7 +212,7 @@ class Status:
 
         def join(counts: list[str], method: str, doing: list[str], word: str) -> str:
             what = ": ".join(filter(None, [", ".join(filter(None, [*counts, method])), ", ".join(filter(None, doing))]))
-            return f"{what or 'starting'}; " + ", ".join(filter(None, [elapsed + word, remaining]))
+            return f"{what or 'working'}; " + ", ".join(filter(None, [elapsed + word, remaining]))
 
         forms = [join(counts, self._method, [iteration + typical, work], " elapsed")]
         if iteration:
@@ -213,36 +237,48 @@ def clock_text(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-class JsonLines:
-    """Every event as one JSON object a line, with the seconds since the start."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._start = time.monotonic()
-
-    def __call__(self, event: dict[str, Any]) -> None:
-        line = {"seconds": round(time.monotonic() - self._start, 3), **event}
-        self._stream.write(redact(json_text(line)) + "\n")
-        self._stream.flush()
-
-
-class PlainLines:
-    """For logs: the line of a terminal from time to time. Work that ends within the first seconds prints nothing."""
+class _Lines:
+    """Lines about events on a stream, at least one in `LONGEST_PAUSE` seconds."""
 
     def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
         self._clock = clock
-        self._status = Status(clock)
         self._started = self._printed = clock()
+        self._lock = threading.Lock()  # "waiting" comes from a thread of its own
 
     def __call__(self, event: dict[str, Any]) -> None:
+        with self._lock:
+            now = self._clock()
+            if event["kind"] == "waiting" and now - self._printed < LONGEST_PAUSE:
+                return
+            line = self._line(event, now)
+            if line:
+                self._printed = now
+                self._stream.write(line + "\n")
+                self._stream.flush()
+
+    def _line(self, event: dict[str, Any], now: float) -> str:
+        raise NotImplementedError
+
+
+class JsonLines(_Lines):
+    """Every event as one JSON object a line, with the seconds since the start."""
+
+    def _line(self, event: dict[str, Any], now: float) -> str:
+        return redact(json_text({"seconds": round(now - self._started, 3), **event}))
+
+
+class PlainLines(_Lines):
+    """For logs: the line of a terminal from time to time. Work that ends within the first seconds prints nothing."""
+
+    def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(stream, clock=clock)
+        self._status = Status(clock)
+
+    def _line(self, event: dict[str, Any], now: float) -> str:
         self._status(event)
-        now = self._clock()
         pause = min(max(SHORTEST_PAUSE, (now - self._started) / 10), LONGEST_PAUSE)
-        if now - self._printed >= pause:
-            self._printed = now
-            self._stream.write(f"mlfs: {self._status.line()}\n")
-            self._stream.flush()
+        return f"mlfs: {self._status.line()}" if now - self._printed >= pause else ""
 
 
 @contextmanager

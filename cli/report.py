@@ -62,7 +62,7 @@ def report(
     from mlfs_dask.reporting.page import report as library
     from mlfs_dask_cli.progress import show_progress
 
-    with connect(**cluster), show_progress(output):
+    with show_progress(output), connect(**cluster):
         summary = library(
             paths,
             page,

@@ -179,33 +179,33 @@ def _select(
     from mlfs_dask.cluster import connect
     from mlfs_dask.dashboard import performance_report as report_performance
 
-    dataset = open_subset(store, **subset)
-    selections = []
-    for method, params in methods.items():
-        selector, seeded = make_selector(method, params, k=k, seed=seed)
-        selector.count_kept(dataset.shape[1])  # before anything else
-        selector.require_accepted(dataset)
-        if seed is not None and not seeded:
-            output.note(f"mlfs: {method} draws nothing at random; --seed has no effect.")
-        place = run if len(methods) == 1 else f"{run.rstrip('/')}/{method}"
-        options = {"resume": resume, "force": force, "write_labels": write_labels, "output": output}
-        selections.append(_Selection(dataset, selector, place, checkpoint_every=checkpoint_every, **options))
-    missing = [selection for selection in selections if selection.record is None]
     shared = None
-    if missing:
-        with (
-            connect(**cluster) as client,
-            report_performance(client, performance_report),
-            show_progress(output),
-            keep_statistics(**cache),
-        ):
-            if len(missing) > 1:
-                shared = _read_shared(dataset, [selection.selector for selection in missing])
-            for selection in missing:
-                if len(selections) > 1:
-                    number, name = selections.index(selection) + 1, selection.selector.method
-                    runtime.emit("job", number=number, total=len(selections), name=name)
-                selection.fit()
+    with show_progress(output):
+        dataset = open_subset(store, **subset)
+        selections = []
+        for method, params in methods.items():
+            selector, seeded = make_selector(method, params, k=k, seed=seed)
+            selector.count_kept(dataset.shape[1])  # before anything else
+            selector.require_accepted(dataset)
+            if seed is not None and not seeded:
+                output.note(f"mlfs: {method} draws nothing at random; --seed has no effect.")
+            place = run if len(methods) == 1 else f"{run.rstrip('/')}/{method}"
+            options = {"resume": resume, "force": force, "write_labels": write_labels, "output": output}
+            selections.append(_Selection(dataset, selector, place, checkpoint_every=checkpoint_every, **options))
+        missing = [selection for selection in selections if selection.record is None]
+        if missing:
+            with (
+                connect(**cluster) as client,
+                report_performance(client, performance_report),
+                keep_statistics(**cache),
+            ):
+                if len(missing) > 1:
+                    shared = _read_shared(dataset, [selection.selector for selection in missing])
+                for selection in missing:
+                    if len(selections) > 1:
+                        number, name = selections.index(selection) + 1, selection.selector.method
+                        runtime.emit("job", number=number, total=len(selections), name=name)
+                    selection.fit()
     results = [selection.result() for selection in selections]
     texts = [_text(result) for result in results]
     if len(results) == 1:

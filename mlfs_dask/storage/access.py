@@ -22,6 +22,7 @@ from mlfs_dask import runtime
 from mlfs_dask.errors import (
     TOO_MANY_FILES,
     TOO_MANY_FILES_CURE,
+    DataError,
     StoreAccessError,
     StoreNotAllowedError,
     StoreUnavailableError,
@@ -30,7 +31,7 @@ from mlfs_dask.redaction import redact
 
 _T = TypeVar("_T")
 
-Fault = Literal["absent", "not allowed", "unavailable"]
+Fault = Literal["absent", "not allowed", "unavailable", "shorter"]
 
 #: Seconds for which a server that refuses is asked again.
 RETRY_SECONDS = 60.0
@@ -50,6 +51,7 @@ CONNECT_SECONDS, READ_SECONDS = 10.0, 30.0
 _FAULT_OF_STATUS: dict[int, Fault] = {
     **dict.fromkeys((401, 403, 407), "not allowed"),
     **dict.fromkeys((404, 410), "absent"),
+    416: "shorter",  # than what was asked for
     **dict.fromkeys((408, 425, 429, 500, 502, 503, 504), "unavailable"),
 }
 
@@ -88,14 +90,17 @@ def fault_of(error: BaseException) -> Fault | None:
 
     The cause counts before the error that was raised from it: fsspec calls a web server that refuses "not found".
     """
+    refused = False
     for each in _causes(error):
         classes = {kind.__name__ for kind in type(each).__mro__}
-        fault = _FAULT_OF_STATUS.get(_http_status(each) or 0)
+        status = _http_status(each) or 0
+        fault = _FAULT_OF_STATUS.get(status)
         if fault is not None:
             return fault
+        refused = refused or status >= 400
         if isinstance(each, PermissionError) or classes & _NOT_ALLOWED_CLASSES:
             return "not allowed"
-        if isinstance(each, FileNotFoundError | NotADirectoryError):
+        if isinstance(each, FileNotFoundError | NotADirectoryError) and not refused:
             return "absent"
         if isinstance(each, TimeoutError | ConnectionError) or classes & _UNAVAILABLE_CLASSES:
             return "unavailable"
@@ -203,6 +208,8 @@ def answer(request: Callable[[], _T], place: str, *, verb: Literal["read", "writ
     Raises
     ------
     FileNotFoundError, IsADirectoryError
+    DataError
+        The object is shorter than it was.
     StoreAccessError
         The server does not answer, does not allow it, or has another error.
     """
@@ -211,8 +218,15 @@ def answer(request: Callable[[], _T], place: str, *, verb: Literal["read", "writ
     except (StoreAccessError, IsADirectoryError, runtime.StoppedError):
         raise
     except Exception as error:  # every file system has errors of its own
-        if fault_of(error) == "absent":
+        fault = fault_of(error)
+        if fault == "absent":
             raise FileNotFoundError(errno.ENOENT, "no such object", place) from error
+        if fault == "shorter":
+            raise DataError(
+                f"an object is shorter than it has to be, or was changed while it was read: {error_words(error)}",
+                file=place,
+                cure="restore a copy, or run the command again once nothing writes there",
+            ) from error
         raise access_error(place, error, verb=verb) from error
 
 

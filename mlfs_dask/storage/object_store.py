@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 from mlfs_dask import runtime
 from mlfs_dask.errors import DataError, MlfsError, StoreNotAllowedError, UsageError
 from mlfs_dask.json_text import parse_json
-from mlfs_dask.storage.access import NO_RANGES, NO_RANGES_CURE, access_error, answer, file_system
+from mlfs_dask.storage.access import NO_RANGES, NO_RANGES_CURE, access_error, answer, fault_of, file_system
 from mlfs_dask.storage.digest import ROOT_KEY
 from mlfs_dask.storage.schema import StoreSchema
 
@@ -172,9 +172,18 @@ class RemoteObjects:
     def read_range(self, key: str, start: int, stop: int | None = None) -> bytes:
         """Bytes start..stop-1 of an object, or as many as a negative `start` says from its end.
 
-        Fewer where it is shorter. Raises FileNotFoundError.
+        Fewer where it is shorter, none where it ends before. Raises FileNotFoundError.
         """
-        return bytes(self._request(lambda: self.filesystem.cat_file(f"{self.root}/{key}", start=start, end=stop)))
+
+        def request() -> bytes:
+            try:
+                return bytes(self.filesystem.cat_file(f"{self.root}/{key}", start=start, end=stop))
+            except Exception as error:  # every file system has errors of its own
+                if fault_of(error) == "shorter":
+                    return b""
+                raise
+
+        return bytes(self._request(request))
 
     def blocks(self, key: str) -> Iterator[bytes]:
         path = f"{self.root}/{key}"

@@ -106,6 +106,31 @@ def test_a_server_that_refuses_for_good(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("heads", [True, False], ids=["always", "of what it is asked to send"])
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("X/c/1/0", "an object is shorter than it has to be, or was changed while it was read: 416"),
+        ("zarr.json", "416"),
+    ],
+)
+def test_a_server_that_has_less_than_is_asked_for(
+    key: str, words: str, heads: bool, folder: Path, run: Run, tmp_path: Path
+) -> None:
+    """By status 416, for which it is not asked again; fsspec calls the object absent."""
+    handler = Refusals({f"t.zarr/{key}": itertools.repeat(416)}).handler()
+    if heads:
+        handler.do_HEAD = handler.do_GET  # type: ignore[method-assign]
+    elif key == "X/c/1/0":
+        words = "the store is damaged: shard 1 ends before its index, in partition 1 (rows "
+    with serve(folder, handler) as address:
+        done = run(*SELECT, f"{address}/t.zarr", "-o", tmp_path / "run")
+    assert done.exit_code == 3, done.stderr
+    assert words in done.stderr
+    assert "missing" not in done.stderr
+    assert "asked again" not in done.stderr
+
+
 @pytest.mark.parametrize("key", ["X/c/1/0", "var/_index/c/0"])
 def test_a_job_that_is_stopped_asks_no_more(key: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As at Ctrl-C. It would end with StoreUnavailableError otherwise, when the time is over."""
