@@ -50,11 +50,12 @@ def caused(error: BaseException, cause: BaseException) -> BaseException:
         (OSError(errno.ESTALE, "Stale file handle"), "unavailable"),
         # What fsspec says of a web server that refuses to tell of an object.
         (caused(FileNotFoundError("http://x"), WithStatus("status", 503)), "unavailable"),
+        (caused(FileNotFoundError("http://x"), WithStatus("status", 418)), None),
         (caused(FileNotFoundError("http://x"), ConnectionRefusedError("x")), "unavailable"),
         (OSError(errno.EIO, "Input/output error"), None),
         (OSError(errno.EMFILE, "Too many open files"), None),
         (ValueError("wrong checksum"), None),
-        (WithStatus("status", 416), None),
+        (WithStatus("status", 416), "shorter"),
     ],
 )
 def test_errors_are_sorted(error: BaseException, fault: str | None) -> None:
