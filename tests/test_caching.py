@@ -396,7 +396,7 @@ OTHERS = {
     "gmm": {},
     "grro": {"alpha": 2.0},
     "label-entropy": {"n_promising_labels": 0.1},
-    "laplacian": {},
+    "laplacian": {"graph": "anchors"},
     "mddm": {"n_components": 2},
     "mfs-f": {},
     "mfsir": {"alpha": 2.0},
@@ -406,7 +406,7 @@ OTHERS = {
     "smfs": {"beta": 3.0},
     "spfs": {},
 }
-FIRST = {"label-entropy": {"n_promising_labels": 0.5}}
+FIRST = {"label-entropy": {"n_promising_labels": 0.5}, "laplacian": {"graph": "anchors"}}
 
 #: Methods that read relevances, and pairs of features, which are few.
 GREEDY = ("ami", "d2f", "jmi", "mdmr", "mrmr", "pmu", "scls")

@@ -158,9 +158,7 @@ class IterativeSelector(BaseSelector):
         return bool(getattr(self, name) == value)
 
     def _uses_anchors(self, n: int) -> bool:
-        if self._is_published:
-            return False
-        return self.graph == "anchors" or (self.graph == "auto" and n > EXACT_ROWS)
+        return not self._is_published and uses_anchors(self.graph, n)
 
     def _first_reading(self, source: RowSource, resources: Resources) -> list[Any]:
         """Statistics of the first reading of a fit."""
@@ -174,15 +172,10 @@ class IterativeSelector(BaseSelector):
             cost = self._cost_with_anchors(profile)
             return cost if self._labels_sink is None else _with_labels_written(cost, self._labels_sink)
         sizes, arrays = self._exact_arrays(profile)
-        stored = {"v": profile.nonzeros, "y": profile.label_nonzeros}
-        value = profile.itemsize + 4 * profile.sparse
-        rows = [
-            HeldArray("X as read", "v", f"V{(1 + profile.sparse) * value}"),
-            HeldArray("Y as read", "2 y", "V5"),
-        ]
         search, every = self._exact_flops(profile)
         # Products of X and of the graph with numbers of all rows and labels.
         rows_of_loop = 2 * (product_flops(profile) + 4 * 30 * profile.n) * profile.q
+        stored, rows = rows_in_memory(profile)
         note = "exact graph: X, Y and the variables of all rows are in the memory of this process"
         if not self._is_published:
             note += "; with --graph anchors none are, and readings take the place of searches for neighbours"
@@ -194,7 +187,7 @@ class IterativeSelector(BaseSelector):
         )
         return Cost(
             steps=(Reading("rows", ()), Work("search", search), loop),
-            sizes={"n": profile.n, "d": profile.d, "q": profile.q, **stored, **sizes},
+            sizes={**stored, **sizes},
             arrays=[*rows, *(array._replace(first="exact graph and loop") for array in arrays)],
             compiled=self._compiles_exact_search(profile),
             loads_sklearn=self.exact_loads_sklearn,
@@ -212,10 +205,10 @@ class IterativeSelector(BaseSelector):
         plan = super().plan(source, resources)
         n = profile_of(source).n
         if not self._uses_anchors(n):
-            cure = f"take {parameter('graph', 'anchors')}, which holds nothing that grows with the number of rows"
+            cure = None
             if self._is_published:
                 cure = f"leave out {parameter(*self.published)}, which has the exact graph alone, or take fewer rows"
-            require_driver(plan, resources, f"the exact graph of {self.method} in this process", cure=cure)
+            require_exact_graph(plan, resources, self.method, cure=cure)
         return plan
 
     def _score(self, passes: PassRunner, k: int) -> Scores:
@@ -370,6 +363,31 @@ class IterativeSelector(BaseSelector):
     def _sampled(self, profile: Profile, m: int) -> NDArray[np.int64]:
         """The rows on which k-means places m anchors."""
         return draw_rows(profile, ROWS_PER_ANCHOR * m, self._seed, max_bytes=SAMPLE_BYTES)
+
+
+def uses_anchors(graph: GraphKind, n: int) -> bool:
+    """Whether n rows have a graph of anchors."""
+    return graph == "anchors" or (graph == "auto" and n > EXACT_ROWS)
+
+
+def rows_in_memory(profile: Profile) -> tuple[dict[str, int], list[HeldArray]]:
+    """Sizes and arrays of X and Y as an exact form reads them."""
+    value = profile.itemsize + 4 * profile.sparse
+    sizes = {"n": profile.n, "d": profile.d, "q": profile.q, "v": profile.nonzeros, "y": profile.label_nonzeros}
+    X = HeldArray("X as read", "v", f"V{(1 + profile.sparse) * value}")
+    return sizes, [X, HeldArray("Y as read", "2 y", "V5")]
+
+
+def require_exact_graph(plan: Plan, resources: Resources, method: str, *, cure: str | None = None) -> Plan:
+    """`plan`, unless this process does not hold the rows and their exact graph.
+
+    Raises
+    ------
+    DoesNotFitError
+    """
+    if cure is None:
+        cure = f"take {parameter('graph', 'anchors')}, which holds nothing that grows with the number of rows"
+    return require_driver(plan, resources, f"the exact graph of {method} in this process", cure=cure)
 
 
 def _with_labels_written(cost: Cost, sink: RowSink) -> Cost:

@@ -1,7 +1,8 @@
-"""Laplacian score of every feature on an anchor graph of the rows (He, Cai & Niyogi 2005), which needs no labels.
+"""Laplacian score of every feature on a graph of the rows (He, Cai & Niyogi 2005), which needs no labels.
 
-The graph is S = ZΛ⁻¹Z' of a few hundred anchors (`mlfs_dask.blocks.anchors`). Its rows sum to 1, so that the score of a
-feature follows from its variance and from Z'X: two passes, and nothing that grows with the number of rows.
+The paper's graph takes all rows in memory (`mlfs_dask.exact.laplacian`). The one for more rows is S = ZΛ⁻¹Z' of a few
+hundred anchors (`mlfs_dask.blocks.anchors`): its rows sum to 1, so that the score of a feature follows from its
+variance and from Z'X, in two passes, and nothing grows with the number of rows.
 """
 
 from __future__ import annotations
@@ -10,23 +11,32 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mlfs_dask.blocks.anchors import ANCHOR_NEIGHBORS, N_ANCHORS, ROWS_PER_ANCHOR, Anchors, count_anchors
+from mlfs_dask.blocks.neighbours import compiles_search
+from mlfs_dask.exact import laplacian as exact_form
 from mlfs_dask.primitives.anchor_sums import AnchorSums
-from mlfs_dask.primitives.moments import Moments
-from mlfs_dask.primitives.passes import CachedStatistic
+from mlfs_dask.primitives.moments import FeatureMoments, Moments
+from mlfs_dask.primitives.passes import CachedStatistic, run_pass
+from mlfs_dask.primitives.row_sources import ArrayRows
 from mlfs_dask.primitives.sample import RowSample, draw_rows
 from mlfs_dask.primitives.scaling import standard_scaling
+from mlfs_dask.primitives.subsets import read_rows
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import BaseSelector, Scores, uninformative_warning
-from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
+from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, Work
 from mlfs_dask.selectors.iterative import (
     SAMPLE_BYTES,
+    GraphKind,
     anchor_work,
     anchors_of_points,
     placeholder,
     point_bytes,
+    require_exact_graph,
+    rows_in_memory,
     standardised_points,
+    uses_anchors,
 )
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed, profile_of
@@ -36,16 +46,24 @@ FIRST, ROWS = "moments and sample", "rows of anchors"
 
 
 class LaplacianScore(BaseSelector):
-    """Laplacian score on an anchor graph (He, Cai & Niyogi 2005).
+    """Laplacian score (He, Cai & Niyogi 2005).
 
-    The Laplacian score of a feature is L(f) = f'(I - S)f / f'f for the centred feature f: small where rows that are
-    near each other have similar values. `scores_` holds 1 - L(f), from 0 to 1, so that larger is better; a constant
-    feature has 0. Labels are not looked at and may be unknown.
+    The Laplacian score of a feature is L(f) = f'(D - S)f / f'Df, f being centred with the degrees D as weights: small
+    where rows that are near each other have similar values. `scores_` holds 1 - L(f), at most 1, so that larger is
+    better; a constant feature has 0. Labels are not looked at and may be unknown.
 
     Parameters
     ----------
     n_features_to_select : int, float or None
         Number of features to keep, or a fraction of them; half by default.
+    graph : {"anchors", "exact", "auto"}
+        "anchors": rows are near that belong to the same anchors; nothing grows with the number of rows. "exact": the
+        paper's graph of nearest rows, with X in the memory of this process. "auto": exact up to 20 000 rows.
+    n_neighbors : int
+        Nearest rows of a row in the exact graph, all others where there are fewer.
+    lambda_ : float, optional
+        Width λ of the heat kernel exp(−d²/λ²) of the exact graph, on standardised features; by default its square is
+        the mean squared distance over all pairs of rows.
     n_anchors : int
         Anchors, placed by k-means on a sample of the rows; at most a quarter of the rows.
     anchor_neighbors : int
@@ -54,13 +72,20 @@ class LaplacianScore(BaseSelector):
         Missing feature values are an error, or are filled with the feature's mean or its median, which is that of
         16 384 rows drawn at random where there are more.
     random_state : int, Generator or RandomState, optional
-        Seed of the sample and of k-means.
+        Seed of the sample and of k-means. The exact graph draws nothing.
 
     Notes
     -----
-    Two passes over X. The paper's graph joins nearest rows by a heat kernel; here two rows are near that share anchors
-    (Liu, He & Chang 2010), and every row has degree 1. Features are standardised for the distances. A worker and the
-    driver hold m * d numbers of 8 bytes for m anchors, a few times.
+    Features are standardised for the distances, so that their units do not matter; the paper takes them as they are.
+
+    The exact graph joins two rows with weight exp(−d²/λ²) where either is among the nearest of the other. Rows that tie
+    for the last places share them: where k − a places are left for b rows that are equally far, their edges weigh
+    (k − a)/b of that. Scores then do not depend on the order of the rows. One pass over X; this process holds X twice,
+    and compares all pairs of rows twice. Scores below 0 are those of features that differ more between neighbours than
+    at random.
+
+    With anchors two rows are near that share anchors (Liu, He & Chang 2010), and every row has degree 1; scores are
+    from 0 to 1. Two passes over X. A worker and the driver hold m * d numbers of 8 bytes for m anchors, a few times.
 
     References
     ----------
@@ -78,31 +103,37 @@ class LaplacianScore(BaseSelector):
     """
 
     method = "laplacian"
-    title = "Laplacian score on an anchor graph"
+    title = "Laplacian score"
     paper = "He, Cai & Niyogi 2005, NIPS 18, 507"
     doi = "10.5555/2976248.2976312"
     supervision = "unsupervised"
-    passes = "2"
-    memory = "worker: 8 bytes * 4 * m * d for m anchors; driver: 8 bytes * 6 * m * d"
+    passes = "1; with anchors 2"
+    memory = "driver: X twice; with anchors worker: 8 bytes * 4 * m * d for m anchors, driver: 8 bytes * 6 * m * d"
     accepts_unknown_labels = True
 
     def __init__(
         self,
         n_features_to_select: int | float | None = None,
         *,
+        graph: GraphKind = "auto",
+        n_neighbors: int = 5,
+        lambda_: float | None = None,
         n_anchors: int = N_ANCHORS,
         anchor_neighbors: int = ANCHOR_NEIGHBORS,
         missing: Literal["error", "mean", "median"] = "error",
         random_state: Seed = None,
     ) -> None:
         self.n_features_to_select = n_features_to_select
+        self.graph = graph
+        self.n_neighbors = n_neighbors
+        self.lambda_ = lambda_
         self.n_anchors = n_anchors
         self.anchor_neighbors = anchor_neighbors
         self.missing = missing
         self.random_state = random_state
 
     def _check_parameters(self) -> None:
-        check_parameters(self, minimums={"random_state": 0})
+        check_parameters(self, positive=("lambda_",), minimums={"random_state": 0})
 
     def _count_anchors(self, profile: Profile) -> int:
         return count_anchors(self.n_anchors, profile.n, profile.d)
@@ -112,10 +143,13 @@ class LaplacianScore(BaseSelector):
         return [Moments(profile.d), RowSample(draw_rows(profile, n_rows, self._seed, max_bytes=SAMPLE_BYTES), profile)]
 
     def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[CachedStatistic]:
-        return self._first_statistics(source.profile)
+        profile = source.profile
+        return self._first_statistics(profile) if uses_anchors(self.graph, profile.n) else []
 
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
         profile = profile_of(source)
+        if not uses_anchors(self.graph, profile.n):
+            return self._exact_cost(profile)
         m, d = self._count_anchors(profile), profile.d
         first = self._first_statistics(profile)
         anchors = Anchors(placeholder(m, d), placeholder(d), placeholder(d), self.anchor_neighbors)
@@ -138,11 +172,37 @@ class LaplacianScore(BaseSelector):
             notes=[f"{m} anchors"],
         )
 
+    def _exact_cost(self, profile: Profile) -> Cost:
+        sizes, rows = rows_in_memory(profile)
+        pairs, k = profile.n**2, min(self.n_neighbors, profile.n - 1) + 1
+        return Cost(
+            steps=(Reading("rows", ()), Work("exact graph", 4 * profile.n * profile.nonzeros)),
+            sizes={**sizes, "k": k},
+            arrays=[*rows, *(a._replace(first="exact graph") for a in exact_form.held_arrays(sparse=profile.sparse))],
+            compiled=compiles_search(pairs, sparse=profile.sparse),
+            notes=("exact graph: X is in the memory of this process; with --graph anchors it is not",),
+        )
+
+    def plan(self, source: Profile | RowSource, resources: Resources) -> Plan:
+        plan = super().plan(source, resources)
+        if uses_anchors(self.graph, profile_of(source).n):
+            return plan
+        return require_exact_graph(plan, resources, self.method)
+
     def _score(self, passes: PassRunner, k: int) -> Scores:
+        if uses_anchors(self.graph, passes.source.profile.n):
+            return self._score_with_anchors(passes)
+        X, Y, record = read_rows(passes.source, passes.resources)
+        passes.records.append(record)
+        (moments,), _ = run_pass(ArrayRows(X, Y), [Moments(X.shape[1])], passes.resources, label="moments")
+        self._refuse(passes.source.profile, moments)
+        scores = exact_form.laplacian_scores(X, moments=moments, n_neighbors=self.n_neighbors, lambda_=self.lambda_)
+        return self._result(scores, moments, {"graph": {"kind": "exact"}})
+
+    def _score_with_anchors(self, passes: PassRunner) -> Scores:
         profile = passes.source.profile
         moments, sample = passes.run(FIRST, *self._first_statistics(profile))
-        self._refuse_broken_features(moments.mean, moments.m2)
-        self._refuse_lost_digits(profile, moments.mean, moments.m2)
+        self._refuse(profile, moments)
         scaling = standard_scaling(moments)
         points = standardised_points(sample.X, scaling)
         m = self._count_anchors(profile)
@@ -153,8 +213,16 @@ class LaplacianScore(BaseSelector):
         near = np.divide(1.0, sums.masses, out=np.zeros_like(sums.masses), where=sums.masses > 0)
         smooth = np.einsum("ad,a,ad->d", sums.ZX, near, sums.ZX)
         scores = np.divide(smooth, moments.m2, out=np.zeros_like(smooth), where=moments.m2 > 0)
-        constant, d = int(np.count_nonzero(moments.m2 == 0)), profile.d
+        facts = {"kind": "anchors", "anchors": anchors.count, "anchor_neighbors": anchors.neighbors}
+        return self._result(scores, moments, {"graph": facts})
+
+    def _refuse(self, profile: Profile, moments: FeatureMoments) -> None:
+        self._refuse_broken_features(moments.mean, moments.m2)
+        self._refuse_lost_digits(profile, moments.mean, moments.m2)
+
+    def _result(self, scores: NDArray[np.float64], moments: FeatureMoments, extra: dict[str, Any]) -> Scores:
+        constant, d = int(np.count_nonzero(moments.m2 == 0)), len(scores)
         warnings = (
             [uninformative_warning(self.method, constant=d, d=d, constant_labels=-1, q=0)] if constant == d else []
         )
-        return Scores(scores, extra={"anchors": anchors.count, "constant_features": constant}, warnings=warnings)
+        return Scores(scores, extra={**extra, "constant_features": constant}, warnings=warnings)

@@ -9,15 +9,41 @@ import pytest
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.linear import laplacian_gram_bytes
-from mlfs_dask.exact import access_mfs, mfsir, smfs
+from mlfs_dask.exact import access_mfs, laplacian, mfsir, smfs
 from mlfs_dask.solvers.conjugate_gradients import columns_at_once
-from tests.exact.fits import fit_access, fit_mfsir, fit_smfs, labels_of
+from tests.exact.fits import Moments, fit_access, fit_mfsir, fit_smfs, labels_of
 
 CASES = {
     "mfsir": (mfsir, fit_mfsir, 5, {"graph": True}),
     "smfs": (smfs, fit_smfs, 15, {}),
     "access-mfs": (access_mfs, fit_access, 6, {"graph": True}),
 }
+
+
+def one_hot(n, d):
+    """Rows with one value, so that all pairs tie."""
+    return sp.csr_array((np.ones(n), np.arange(n) % d, np.arange(n + 1)), shape=(n, d))
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        np.random.default_rng(0).normal(size=(1500, 3000)),
+        sp.random_array((1500, 6000), density=0.02, rng=np.random.default_rng(0), format="csr"),
+        one_hot(1100, 900),
+    ],
+    ids=["dense", "sparse", "ties"],
+)
+def test_memory_of_laplacian_scores_is_within_what_is_said_to_be_held(X):
+    moments = Moments(X)
+    laplacian.laplacian_scores(X[:100], moments=Moments(X[:100]), n_neighbors=5, lambda_=None)
+    tracemalloc.start()
+    laplacian.laplacian_scores(X, moments=moments, n_neighbors=5, lambda_=None)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    sparse = sp.issparse(X)
+    sizes = {"n": X.shape[0], "d": X.shape[1], "k": 6, "v": X.nnz if sparse else X.size}
+    assert peak <= held_bytes(laplacian.held_arrays(sparse=sparse), sizes)
 
 
 def held_bytes(held, sizes):

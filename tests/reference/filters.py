@@ -132,11 +132,33 @@ def fimf(X, Y, bins=2, n_interacting_labels=10):
     return scores
 
 
-def laplacian(X, centres, s):
-    """1 − f'Lf / f'Df of centred features, with the n × n graph S = ZΛ⁻¹Z' of given anchors among standardised rows."""
+def nearest_graph(X, k, width=None):
+    """S_ij = exp(−d²/width) where either of two standardised rows is among the k nearest of the other; ties share."""
+    std = X.std(axis=0)
+    points = (X - X.mean(axis=0)) / np.where(std > 0, std, 1)
+    n = len(X)
+    squares = np.array([[((points[i] - points[j]) ** 2).sum() for j in range(n)] for i in range(n)])
+    member = np.zeros((n, n))
+    for i in range(n):
+        others = np.delete(np.arange(n), i)
+        last = np.sort(squares[i, others])[min(k, n - 1) - 1]
+        nearer = [j for j in others if squares[i, j] < last - 1e-9 * (1 + last)]
+        tied = [j for j in others if abs(squares[i, j] - last) <= 1e-9 * (1 + last)]
+        member[i, nearer] = 1.0
+        member[i, tied] = (min(k, n - 1) - len(nearer)) / len(tied)
+    return np.maximum(member, member.T) * np.exp(-squares / (squares.mean() if width is None else width))
+
+
+def anchor_graph(X, centres, s):
+    """S = ZΛ⁻¹Z' of given anchors among standardised rows."""
     std = X.std(axis=0)
     Z = row_weights((X - X.mean(axis=0)) / np.where(std > 0, std, 1), centres, s)
-    S = Z @ np.diag(1 / Z.sum(axis=0)) @ Z.T
+    return Z @ np.diag(1 / Z.sum(axis=0)) @ Z.T
+
+
+def laplacian(X, S):
+    """1 − f'Lf / f'Df of the features, centred by the degrees, with a graph S of the rows."""
+    std = X.std(axis=0)
     D = np.diag(S.sum(axis=1))
     scores = np.zeros(X.shape[1])
     for f, x in enumerate(X.T):

@@ -43,7 +43,7 @@ PARAMETERS = {
     "mfsir": {"graph": "anchors", "max_iter": 3},
     "smfs": {"graph": "anchors", "max_iter": 2, "n_trees": 30},
     "access-mfs": {"graph": "anchors", "max_iter": 3},
-    "laplacian": {},
+    "laplacian": {"graph": "anchors"},
     "elc": {"n_features_to_select": "auto"},
 }
 

@@ -1,0 +1,180 @@
+"""Laplacian score on rows in memory (He, Cai & Niyogi 2005), with the paper's graph of nearest rows.
+
+X. He, D. Cai, P. Niyogi, "Laplacian score for feature selection", Advances in Neural Information Processing Systems 18
+(2005) 507-514.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask import runtime
+from mlfs_dask.exact import graphs
+from mlfs_dask.exact.fit import FeatureMoments
+from mlfs_dask.exact.graphs import nearest_rows
+from mlfs_dask.exact.matrix import ScaledMatrix
+from mlfs_dask.typing import HeldArray, Matrix
+
+Array = NDArray[np.float64]
+
+#: Difference of |x|² + d², relative to it, within which two rows are equally far from row x; rounding is far below.
+TIE_TOL = 1e-10
+
+#: Share of a feature's squares below which its variance is rounding.
+LEAST_VARIANCE = 1e-12
+
+#: Pairs of rows of a tile, and values of its rows.
+TILE_VALUES = 2**20
+
+
+def laplacian_scores(X: Matrix, *, moments: FeatureMoments, n_neighbors: int, lambda_: float | None) -> Array:
+    """Laplacian score of every feature, turned so that larger is better: 1 − L, shape (d,); 0 for a constant one.
+
+    Parameters
+    ----------
+    X : ndarray or csr_array, shape (n, d)
+        As read, finite.
+    moments : FeatureMoments
+        Of X.
+    n_neighbors, lambda_
+        As of `LaplacianScore`.
+
+    Notes
+    -----
+    Rows that tie for the last places among the neighbours of a row share these places: the graph does not depend on
+    the order of the rows. All pairs may tie (one-hot rows do), so that the graph is not held; once the distance of the
+    last neighbours is known, pairs are compared again, tile by tile.
+    """
+    n, d = X.shape
+    k = min(n_neighbors, n - 1)
+    features = ScaledMatrix(X, moments)
+    varying = features.factor > 0
+    scores: Array = np.zeros(d)
+    if k < 1 or not varying.any():
+        return scores
+    Z = features.rows
+    pairs = _Pairs(Z)
+    near = _neighbourhoods(pairs, k)
+    # The mean squared distance over all pairs is 2 Σ var_f, and a standardised feature has variance 1.
+    width = 2.0 * float(varying.sum()) if lambda_ is None else float(lambda_) ** 2
+    degrees, smooth = np.zeros(n), np.zeros(d)
+    for rows, distances in pairs.tiles("weighing edges", np.arange(n)):
+        low = int(rows[0])
+        S = _edges(near, rows, distances[:, low:], width)
+        degrees[rows] += np.asarray(S.sum(axis=1)).ravel()
+        degrees[low:] += np.asarray(S.sum(axis=0)).ravel()
+        smooth += 2.0 * _column_products(Z[rows], S @ Z[low:])
+    volume = float(degrees.sum())
+    if volume == 0.0:  # λ is so small that every weight is 0
+        return scores
+    total = np.asarray(degrees @ Z.power(2)) if sp.issparse(Z) else np.einsum("i,if,if->f", degrees, Z, Z)
+    variance = total - np.asarray(degrees @ Z) ** 2 / volume  # f'Df, f centred with the degrees as weights
+    varying &= variance > LEAST_VARIANCE * total
+    scores[varying] = 1.0 - (total - smooth)[varying] / variance[varying]
+    return scores
+
+
+def held_arrays(*, sparse: bool) -> list[HeldArray]:
+    """What `laplacian_scores` holds besides X."""
+    if sparse:
+        # Scaled, transposed, and a part of either.
+        rows = [HeldArray("scaled X", "4 v"), HeldArray("its columns", "3 v", "int32")]
+    else:
+        rows = [HeldArray("scaled X", "n d")]
+    tiles = HeldArray("tiles of pairs", f"{8 * TILE_VALUES}")
+    return [*rows, *graphs.held_arrays(), HeldArray("keys of neighbours", "4 n k"), tiles]
+
+
+class _Neighbourhoods(NamedTuple):
+    """How far the k nearest rows of every row reach.
+
+    Attributes
+    ----------
+    squares : float64 array, shape (n,)
+        |x|² of every row x.
+    last : float64 array, shape (n,)
+        |x|² + d² of the k-th neighbour.
+    share : float64 array, shape (n,)
+        Places left for the rows that are as far as the k-th, divided by their number.
+    """
+
+    squares: Array
+    last: Array
+    share: Array
+
+    def membership(self, x: NDArray[np.intp], distances: Array) -> Array:
+        """1 for a neighbour of row x, its share of a place for one of those that tie, 0 for others."""
+        key, last = self.squares[x] + distances, self.last[x]
+        tied = np.where(key <= last * (1 + TIE_TOL), self.share[x], 0.0)
+        return np.where(key < last * (1 - TIE_TOL), 1.0, tied)
+
+
+class _Pairs:
+    """Squared distances between all rows of Z, a tile at a time."""
+
+    def __init__(self, Z: Matrix) -> None:
+        self.Z = Z
+        sparse = sp.issparse(Z)
+        self._transposed = sp.csr_array(Z.T) if sparse else Z.T
+        self.squares: Array = np.asarray(Z.power(2).sum(axis=1)).ravel() if sparse else np.einsum("if,if->i", Z, Z)
+
+    def tiles(self, label: str, chosen: NDArray[np.intp]) -> Iterator[tuple[NDArray[np.intp], Array]]:
+        """Some of the chosen rows, and their squared distances from all rows, for all of them in turn."""
+        height = max(1, TILE_VALUES // max(self.Z.shape))
+        starts = range(0, len(chosen), height)
+        with runtime.stage(label, len(starts)) as report_progress:
+            for low in starts:
+                runtime.check_stopped()
+                rows = chosen[low : low + height]
+                product = self.Z[rows] @ self._transposed
+                distances: Array = product.toarray() if sp.issparse(product) else product
+                distances *= -2.0
+                distances += self.squares
+                distances += self.squares[rows, np.newaxis]
+                yield rows, np.maximum(distances, 0.0, out=distances)
+                report_progress()
+
+
+def _neighbourhoods(pairs: _Pairs, k: int) -> _Neighbourhoods:
+    squares = pairs.squares
+    keys = squares[:, np.newaxis] + nearest_rows(pairs.Z, k + 1).distances
+    last = keys[:, k - 1].copy()
+    nearer = (keys < (last * (1 - TIE_TOL))[:, np.newaxis]).sum(axis=1)
+    as_far = (keys <= (last * (1 + TIE_TOL))[:, np.newaxis]).sum(axis=1) - nearer
+    # Where the row after the k-th ties with it more rows may than were searched for.
+    open_ended = np.flatnonzero(nearer + as_far > k)
+    for rows, distances in pairs.tiles("counting ties", open_ended):
+        distances += squares[rows, np.newaxis]
+        far = last[rows, np.newaxis]
+        distances[np.arange(len(rows)), rows] = np.inf  # a row is not its own neighbour
+        as_far[rows] = (distances <= far * (1 + TIE_TOL)).sum(axis=1) - (distances < far * (1 - TIE_TOL)).sum(axis=1)
+    return _Neighbourhoods(squares, last, (k - nearer) / as_far)
+
+
+def _edges(near: _Neighbourhoods, rows: NDArray[np.intp], distances: Array, width: float) -> sp.csr_array:
+    """Weights of the edges of some rows with all rows from the first of them on, those between them once.
+
+    The weight is exp(−d²/width) where either row is a neighbour of the other.
+    """
+    later = np.arange(rows[0], rows[0] + distances.shape[1])
+    reach = near.last * (1 + TIE_TOL) - near.squares
+    joined = distances <= np.maximum(reach[rows, np.newaxis], reach[later])
+    joined[:, : len(rows)] = np.triu(joined[:, : len(rows)], 1)
+    i, j = np.nonzero(joined)
+    d2 = distances[i, j]
+    weights = np.maximum(near.membership(rows[i], d2), near.membership(later[j], d2))
+    weights *= np.exp(d2 / -width) if width > 0 else 1.0
+    return sp.csr_array((weights, (i, j)), shape=distances.shape)
+
+
+def _column_products(A: Matrix, B: Matrix) -> Array:
+    """Sum of a·b over the rows, for every column of A and B."""
+    if sp.issparse(A):
+        return np.asarray(A.multiply(B).sum(axis=0)).ravel()
+    sums: Array = np.einsum("if,if->f", A, B)
+    return sums
