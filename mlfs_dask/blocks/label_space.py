@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+LabelKernel: TypeAlias = Literal["gaussian", "exponential"]
 
 
 def standardised_products(products: NDArray[np.float64], std: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -30,11 +32,14 @@ def standardised_products(products: NDArray[np.float64], std: NDArray[np.float64
     return products
 
 
-def label_similarity(pairs: NDArray[Any], positives: NDArray[Any]) -> NDArray[np.float64]:
-    """Similarity S of labels by their rows (Wang et al. 2020, Appendix B).
+def label_similarity(
+    pairs: NDArray[Any], positives: NDArray[Any], kernel: LabelKernel = "gaussian"
+) -> NDArray[np.float64]:
+    """Similarity S of labels by their rows (Wang et al. 2020).
 
-    S_ij = exp(−‖y_i − y_j‖² / (2δ²)) with δ² the mean of ‖y_i − y_j‖² over all i and j, and 0 where the two labels
-    never occur together. S need not be positive semidefinite.
+    "gaussian" is that of the paper's Appendix B: S_ij = exp(−‖y_i − y_j‖² / (2δ²)) with δ² the mean of ‖y_i − y_j‖²
+    over all i and j, and 0 where the two labels never occur together. "exponential" is that of the authors' program:
+    S_ij = exp(−‖y_i − y_j‖) / (2m), m being the mean of ‖y_i − y_j‖. Gaussian S need not be positive semidefinite.
 
     Parameters
     ----------
@@ -42,6 +47,7 @@ def label_similarity(pairs: NDArray[Any], positives: NDArray[Any]) -> NDArray[np
         Y'Y: rows that have both labels.
     positives : int array, shape (q,)
         Rows that have the label.
+    kernel : {"gaussian", "exponential"}
 
     Returns
     -------
@@ -55,9 +61,15 @@ def label_similarity(pairs: NDArray[Any], positives: NDArray[Any]) -> NDArray[np
     """
     count = np.asarray(positives, dtype=np.float64)
     distance = count[:, np.newaxis] + count - 2.0 * pairs  # ‖y_i − y_j‖²
-    width = 2.0 * distance.mean()
     # With one label, or labels that are all equal, every distance is 0 and so is their mean.
-    similarity: NDArray[np.float64] = np.exp(-distance / width) if width > 0 else np.ones_like(distance)
+    if not distance.any():
+        similarity: NDArray[np.float64] = np.ones_like(distance)
+    elif kernel == "exponential":
+        distance = np.sqrt(distance)
+        similarity = np.exp(-distance) / (2.0 * distance.mean())
+        return similarity
+    else:
+        similarity = np.exp(-distance / (2.0 * distance.mean()))
     similarity[np.asarray(pairs) == 0] = 0.0
     return similarity
 

@@ -7,6 +7,7 @@ selection model towards eliminating noisy features", Applied Sciences 10 (2020) 
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.blocks.label_space import (
+    LabelKernel,
     label_correlations,
     label_similarity,
     redundancy,
@@ -64,6 +66,11 @@ class ELC(ProductsSelector):
     variant : {"corrected", "published", "screen"}
         "corrected" solves what the paper set out to solve. "published" is Algorithm 1 as printed; on real data
         it stops after two passes with the features of "screen". "screen" ranks every feature alone by Eq. 1.
+    similarity : {"gaussian", "exponential"}
+        Similarity of two labels at Euclidean distance d of their columns. "gaussian": the paper's, exp(−d²/2δ²) with
+        the mean δ² of d², and 0 for labels that no row has both of. "exponential": that of the authors' program,
+        exp(−d)/2m with the mean m of d. Columns are some √n apart, so that it is next to nothing between different
+        labels and every label counts by itself.
     lambda_ : float, optional
         Weight of the row-sparse penalty. Relative to the largest useful value, and 0.1 by default, in the
         corrected variant; as it is, and 0.001 by default, in the published one.
@@ -138,6 +145,7 @@ class ELC(ProductsSelector):
         n_features_to_select: int | float | Literal["auto"] | None = None,
         *,
         variant: Literal["corrected", "published", "screen"] = "corrected",
+        similarity: LabelKernel = "gaussian",
         lambda_: float | None = None,
         beta: float | None = None,
         mask_iter: int = 200,
@@ -150,6 +158,7 @@ class ELC(ProductsSelector):
     ) -> None:
         self.n_features_to_select = n_features_to_select
         self.variant = variant
+        self.similarity = similarity
         self.lambda_ = lambda_
         self.beta = beta
         self.mask_iter = mask_iter
@@ -193,12 +202,13 @@ class ELC(ProductsSelector):
         sums = self._sums(passes, resampling)
         (observed,) = next(sums)
         self._check_sums(observed, passes.source.profile)
-        terms = _terms(observed)
-        null = [-_terms(*next(sums)).screen for _ in range(resampling.shuffles)]
+        terms = _terms(observed, self.similarity)
+        shuffled = itertools.islice(sums, resampling.shuffles)
+        null = [-_terms(each, self.similarity).screen for (each,) in shuffled]
         discovered, q_values = self._discover(-terms.screen, np.array(null))
         k = k if discovered is None else int(np.count_nonzero(discovered))
         outcome = self._score_terms(observed, terms, k)
-        resampled = [self._score_terms(each, _terms(each), k).scores for (each,) in sums]
+        resampled = [self._score_terms(each, _terms(each, self.similarity), k).scores for (each,) in sums]
         return replace(
             outcome,
             discovered=discovered,
@@ -303,11 +313,11 @@ class _Terms(NamedTuple):
     constant: NDArray[np.bool_]
 
 
-def _terms(sums: LabelMoments) -> _Terms:
+def _terms(sums: LabelMoments, kernel: LabelKernel) -> _Terms:
     """The terms of sums, whose products become A in place."""
     A = standardised_products(sums.products, sums.std)
     A[sums.positives == sums.n] = 0.0  # a label that always occurs goes with no feature; its sums are rounding
-    S = label_similarity(sums.pairs, sums.positives)
+    S = label_similarity(sums.pairs, sums.positives, kernel)
     screen, constant = screen_scores(A, S, sums.n), sums.m2 == 0
     screen[constant] = screen.max() + 1.0
     return _Terms(A, S, screen, constant)

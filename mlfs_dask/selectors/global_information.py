@@ -423,10 +423,10 @@ class MICO(_SimplexSelector):
         """Mutual information by constrained convex optimisation (MICO; Sun et al. 2019).
 
     The weights W of features for labels, W >= 0 with columns that sum to 1, minimise
-    −tr(W'R) + α/2 tr(W'QW) + β/2 Σ S_lm ‖w_l − w_m‖² (sum over pairs of labels): they lie on features of much relevance
-    R = I(f; l) and little redundancy Q = I(f; g), and are alike for labels that share information S = I(l; m). The
-    score of a feature is the sum of its weights; features without weight are ranked below, by how little the objective
-    would rise with some.
+    −tr(W'R) + α/2 tr(W'QW) + β/2 Σ S_lm ‖w_l − w_m‖² (sum over unordered pairs of labels): they lie on features of much
+    relevance R = I(f; l) and little redundancy Q = I(f; g), and are alike for labels that share information
+    S = I(l; m). The score of a feature is the sum of its weights; features without weight are ranked below, by how
+    little the objective would rise with some.
 
     Parameters
     ----------

@@ -225,7 +225,8 @@ class MRMR(GreedySelector):
         + """
     The paper has one label; for several, relevances are summed, and with one label it is as published. The authors'
     program looks at the 500 features of largest relevance alone; all are looked at here. The quotient of a feature that
-    is independent of all chosen ones would be infinite: redundancies are taken as 2e-16 at least.
+    is independent of all chosen ones would be infinite: redundancies are taken as 2e-16 at least. Redundancies near 0
+    make quotients of 1e7 and more, which say little of relevance.
 
     References
     ----------

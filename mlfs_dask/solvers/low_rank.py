@@ -66,15 +66,10 @@ class LowRankPlusDiagonal:
         d = len(self.e)
         return float(self.c @ self.F.sum(axis=0) ** 2 + self.e.sum()) / d**2
 
-    def eigenvalue_bound(self) -> float:
-        """An upper bound of |λ| over the eigenvalues λ.
-
-        The largest of F diag(|c|) F', which is that of an r x r matrix, and the largest of diag(e). Sums of rows would
-        bound them too, but only where no entry is negative.
-        """
-        roots = np.sqrt(np.abs(self.c))
-        largest = np.linalg.eigvalsh((self.F.T @ self.F) * roots * roots[:, np.newaxis]).max(initial=0.0)
-        return float(largest + np.abs(self.e).max(initial=0.0))
+    def diagonal(self) -> Array:
+        """Shape (d,)."""
+        diagonal: Array = np.einsum("fr,fr,r->f", self.F, self.F, self.c) + self.e
+        return diagonal
 
 
 def nystroem(C: Array, landmarks: NDArray[np.intp], diagonal: Array) -> LowRankPlusDiagonal:

@@ -1,9 +1,9 @@
 """Quadratic programs whose columns lie on the unit simplex, by accelerated projected gradients.
 
 min ½ tr(W'QW) + ½ tr(W L W') − tr(W'R) over W >= 0 with columns that sum to 1. Steps are those of Beck & Teboulle with
-the restart of O'Donoghue & Candès; it stops by the gap of Frank & Wolfe, an upper bound of how far the objective
-is from its least value where it is convex. Most rows of W become zero soon: iterations are made with a working set of
-the others, and rows return to it whose multipliers say so (Joachims 1999, "shrinking").
+backtracking and the restart of O'Donoghue & Candès; it stops by the gap of Frank & Wolfe, an upper bound of how far the
+objective is from its least value where it is convex. Most rows of W become zero soon: iterations are made with a
+working set of the others, and rows return to it whose multipliers say so (Joachims 1999, "shrinking").
 
 A. Beck, M. Teboulle, "A fast iterative shrinkage-thresholding algorithm for linear inverse problems", SIAM Journal on
 Imaging Sciences 2 (2009) 183-202, doi:10.1137/080716542. B. O'Donoghue, E. Candès, "Adaptive restart for accelerated
@@ -24,6 +24,9 @@ Array = NDArray[np.float64]
 
 #: Arrays of the shape of W that the solver holds, without R.
 MATRICES = 8
+
+#: Factor by which the curvature that steps presume is above one that was met.
+CURVATURE_MARGIN = 1.1
 
 #: Iterations after which rows that have become zero are left out, where they are half of all or more; twice as many
 #: each time, since momentum is lost with every change of the rows.
@@ -78,18 +81,20 @@ def solve_on_simplex(
     ([0.7, 0.3, 0.0], [0.0, 0.0, 0.1])
     """
     m, c = R.shape
-    # No eigenvalue of a matrix is above the largest sum of a row's sizes; of a Laplacian that is twice a degree.
-    of_Q = Q.eigenvalue_bound() if isinstance(Q, LowRankPlusDiagonal) else float(Q.sum(axis=1).max(initial=0.0))
-    bound = of_Q + (0.0 if L is None else 2.0 * float(np.diag(L).max(initial=0.0)))
+    # Steps lie between columns that sum to 1: their curvature is far below the largest eigenvalue of Q, whose vector
+    # has one sign, and is met by trying. The mean of the diagonal is below the largest eigenvalue.
+    curvature = float(Q.diagonal().mean()) + (0.0 if L is None else float(L.diagonal().mean()))
     # A linear objective has any step; this one leaves most digits of the weights.
-    step = 1.0 / (max(bound, 1e-6 * float(np.abs(R).max(initial=0.0))) or 1.0)
+    curvature = max(curvature, 1e-6 * float(np.abs(R).max(initial=0.0))) or 1.0
 
     W = np.full((m, c), 1.0 / max(m, 1))
     working, patience = np.arange(m), SHRINK_AFTER
     objective: list[float] = []
     while True:
         part = Q if len(working) == m else principal_submatrix(Q, working)
-        W[working], converged = _descend(part, R[working], L, W[working], step, tol, max_iter, objective, patience)
+        W[working], curvature, converged = _descend(
+            part, R[working], L, W[working], curvature, tol, max_iter, objective, patience
+        )
         gradient = _image(Q, W, L) - R
         best = gradient.min(axis=0)
         gap = _relative_gap(W, gradient, objective[-1])
@@ -133,15 +138,16 @@ def _descend(
     R: Array,
     L: Array | None,
     W: Array,
-    step: float,
+    curvature: float,
     tol: float,
     max_iter: int,
     objective: list[float],
     patience: int,
-) -> tuple[Array, bool]:
-    """Accelerated projected gradients from W, and whether they converged; appends to `objective`.
+) -> tuple[Array, float, bool]:
+    """Accelerated projected gradients from W, the largest curvature met, and whether they converged.
 
-    They end without after a multiple of `patience` iterations where half of the rows are zero, or with the last one.
+    Appends to `objective`. They end without after a multiple of `patience` iterations where half of the rows are zero,
+    or with the last one.
     """
     image = _image(Q, W, L)
     if not objective:
@@ -150,11 +156,19 @@ def _descend(
     iteration = 0
     while True:
         if _relative_gap(W, image - R, objective[-1]) <= tol:
-            return W, True
+            return W, curvature, True
         if len(objective) > max_iter:
-            return W, False
-        new = project_columns(V - step * (image_of_V - R))
-        image_of_new = _image(Q, new, L)
+            return W, curvature, False
+        while True:
+            new = project_columns(V - (image_of_V - R) / curvature)
+            image_of_new = _image(Q, new, L)
+            move = new - V
+            size = float(np.vdot(move, move))
+            met = float(np.vdot(move, image_of_new - image_of_V))
+            # The curvature of a move far below the weights is rounding.
+            if not (met > curvature * size * (1.0 + 1e-9) and size > 1e-16 * float(np.vdot(new, new))):
+                break
+            curvature = CURVATURE_MARGIN * met / size
         if float(np.vdot(V - new, new - W)) > 0:  # momentum leads upwards
             t = 1.0
         t, last = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * t * t)), t
@@ -164,7 +178,7 @@ def _descend(
         objective.append(float(np.vdot(W, 0.5 * image - R)))
         iteration += 1
         if iteration % patience == 0 and 2 * np.count_nonzero(W.any(axis=1)) <= len(W):
-            return W, False
+            return W, curvature, False
 
 
 def project_columns(W: Array) -> Array:

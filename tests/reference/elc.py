@@ -21,11 +21,13 @@ def standardise(X):
     return Z
 
 
-def similarity(Y):
-    """S of Appendix B, label by label."""
+def similarity(Y, kernel="gaussian"):
+    """S of Appendix B, or of the authors' program, label by label."""
     Y = np.asarray(Y, dtype=float)
     q = Y.shape[1]
     distance = np.array([[((Y[:, i] - Y[:, j]) ** 2).sum() for j in range(q)] for i in range(q)])
+    if kernel == "exponential":
+        return np.exp(-np.sqrt(distance)) / (2 * np.sqrt(distance).mean())
     width = distance.mean()
     S = np.zeros((q, q))
     for i in range(q):
@@ -81,6 +83,7 @@ def elc(
     k,
     *,
     variant="corrected",
+    kernel="gaussian",
     lambda_=0.1,
     beta=1.0,
     mask_iter=200,
@@ -92,7 +95,7 @@ def elc(
     Z, Y = standardise(X), np.asarray(Y, dtype=float)
     n, d = Z.shape
     q = Y.shape[1]
-    S = similarity(Y)
+    S = similarity(Y, kernel)
     value = screen(Z, Y, S)
     constant = (Z == 0).all(axis=0)
     value[constant] = value.max() + 1
@@ -100,7 +103,14 @@ def elc(
         return -value, None
     if constant.any():  # left out of the loop, and last in the ranking
         scores, p = np.full(d, -1.0), np.zeros(d)
-        some = {"lambda_": lambda_, "beta": beta, "mask_iter": mask_iter, "tol": tol, "gap_tol": gap_tol}
+        some = {
+            "kernel": kernel,
+            "lambda_": lambda_,
+            "beta": beta,
+            "mask_iter": mask_iter,
+            "tol": tol,
+            "gap_tol": gap_tol,
+        }
         varying = np.flatnonzero(~constant)
         scores[varying], loop = elc(
             np.asarray(X)[:, varying], Y, min(k, len(varying)), variant=variant, max_iter=max_iter, **some

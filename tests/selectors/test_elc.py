@@ -168,6 +168,25 @@ def test_sums_of_emotions_are_those_of_the_data(emotions, oracle):
     assert distance == pytest.approx(oracle["label_distances"], rel=1e-12)
 
 
+@pytest.mark.parametrize("variant", ["corrected", "published", "screen"])
+def test_the_exponential_similarity_equals_the_plain_twin(variant):
+    for seed in range(3):
+        X, Y = problem(seed)
+        found = ELC(3, variant=variant, similarity="exponential").fit(X, Y)
+        expected, _ = twin.elc(X, Y, 3, variant=variant, kernel="exponential", **PARAMETERS[variant])
+        assert found.scores_ == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+def test_the_exponential_similarity_chooses_the_features_of_the_authors_program(emotions, oracle):
+    X, Y = emotions
+    for k, mask in zip(oracle["ks"], oracle["selected_mask"], strict=True):
+        for variant in ("screen", "published"):
+            found = ELC(int(k), variant=variant, similarity="exponential").fit(X, Y)
+            assert np.flatnonzero(found.support_).tolist() == np.flatnonzero(mask).tolist()
+    paper = ELC(int(oracle["ks"][2]), variant="screen").fit(X, Y)
+    assert np.flatnonzero(paper.support_).tolist() != np.flatnonzero(oracle["selected_mask"][2]).tolist()
+
+
 def test_authors_similarity_in_our_screen_gives_the_authors_scores(oracle):
     # Their S is exp(−dist) / (2 · mean dist) with unsquared distances, none of it set to zero, and their
     # standard deviation has n − 1. The screen needs sums of the data alone.

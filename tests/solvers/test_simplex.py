@@ -37,6 +37,17 @@ def test_the_solution_meets_the_conditions_of_optimality(coupled):
     assert solution.objective[-1] == pytest.approx(min(solution.objective), rel=1e-14)
 
 
+def test_what_all_features_share_makes_no_steps_small():
+    """Columns sum to 1: a constant added to Q changes no move between them, though its largest eigenvalue is 300."""
+    rng = np.random.default_rng(0)
+    F, R = rng.random((300, 20)), rng.random((300, 4))
+    Q = F @ F.T / 20 + 0.1 * np.eye(300)
+    expected, found = (solve_on_simplex(A, R, tol=1e-10, max_iter=5000) for A in (Q - Q.min(), Q + 1.0))
+    assert found.converged
+    assert len(found.objective) < 200
+    assert pytest.approx(expected.W, abs=1e-4) == found.W
+
+
 @pytest.mark.parametrize("coupled", [False, True])
 @pytest.mark.parametrize("low_rank", [False, True])
 def test_rows_that_are_left_out_too_early_come_back(low_rank, coupled, monkeypatch):
