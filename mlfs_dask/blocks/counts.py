@@ -336,11 +336,7 @@ def count_block(
             count_positions(indptr, positions, have.indptr, have.indices, by_position, marginal)
         else:
             coded = _indicators(indptr, positions, len(marginal))
-            counted = have.astype(np.int64)
-            step = max(1, STRIP_COUNTS // by_position.shape[1])
-            for low in range(0, p, step):
-                strip = slice(low, low + step)
-                by_position[strip] += (counted[strip] @ coded).toarray().astype(by_position.dtype)
+            _add_in_strips(have.astype(np.int64), coded, by_position)
             marginal += np.bincount(coded.indices, minlength=len(marginal)).astype(marginal.dtype)
     positives: NDArray[np.int64] = np.diff(have.indptr).astype(np.int64)
     return positives
@@ -360,9 +356,17 @@ def _count_weights(
             lanes[:, v] += labels @ is_code
     if by_position.shape[1]:
         coded = _indicators(*_positions(coder, X, compiled=False), len(marginal)).astype(np.float64)
-        by_position += (labels @ coded).toarray()
+        _add_in_strips(labels, coded, by_position)
         marginal += weights @ coded
     return np.asarray(labels.sum(axis=1), dtype=np.float64)
+
+
+def _add_in_strips(labels: sp.csr_array, coded: sp.csr_array, by_position: NDArray[Any]) -> None:
+    """Add what rows of labels have of each position, some labels at a time: the product is a matrix of its own."""
+    step = max(1, STRIP_COUNTS // by_position.shape[1])
+    for low in range(0, by_position.shape[0], step):
+        strip = slice(low, low + step)
+        by_position[strip] += (labels[strip] @ coded).toarray().astype(by_position.dtype, copy=False)
 
 
 def code_indicators(coder: BlockCoder, X: Matrix) -> sp.csr_array:

@@ -66,8 +66,7 @@ def label_similarity(
         similarity: NDArray[np.float64] = np.ones_like(distance)
     elif kernel == "exponential":
         distance = np.sqrt(distance)
-        similarity = np.exp(-distance) / (2.0 * distance.mean())
-        return similarity
+        return np.asarray(np.exp(-distance) / (2.0 * distance.mean()))
     else:
         similarity = np.exp(-distance / (2.0 * distance.mean()))
     similarity[np.asarray(pairs) == 0] = 0.0

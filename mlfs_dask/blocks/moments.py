@@ -94,11 +94,12 @@ def _sparse_moments(
     deviation = values - first[columns]
     counted = deviation if weights is None else weights * deviation
     mean = np.bincount(columns, weights=counted, minlength=d) / present
+    del counted
     deviation -= mean[columns]
-    squares = deviation * deviation
+    deviation *= deviation
     if weights is not None:
-        squares *= weights
-    m2 = np.bincount(columns, weights=squares, minlength=d).astype(np.float64, copy=False)
+        deviation *= weights
+    m2 = np.bincount(columns, weights=deviation, minlength=d).astype(np.float64, copy=False)
     return ColumnMoments(count, first - origin + mean, m2)
 
 

@@ -548,7 +548,8 @@ class Ranges(Statistic):
         return 8 * (4 * self.d + 3 * self.q)
 
     def scratch_bytes(self, profile: Profile) -> int:
-        return 2 * profile.block_bytes
+        labels = profile.label_nonzeros * profile.block_rows // max(profile.n, 1)
+        return 2 * profile.block_bytes + 32 * self.d + 24 * labels
 
     def zero(self) -> State:
         return (

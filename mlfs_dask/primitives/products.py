@@ -123,7 +123,7 @@ class LabelProducts(MergeableStatistic):
 
     def scratch_bytes(self, profile: Profile) -> int:
         d, q = self.n_features, self.n_labels
-        labels = 12 * profile.block_rows + 16 * min(profile.label_nonzeros, profile.block_rows * max(q, 1))
+        labels = 28 * profile.block_rows + 40 * min(profile.label_nonzeros, profile.block_rows * max(q, 1))
         if self.compiled:
             return labels + 2 * 2**20
         # The products of one block are a matrix of their own before they are added; sparse ones exist twice.

@@ -1,0 +1,66 @@
+"""Temporaries of the statistics that fits feed are within what plans count for them, on blocks of several kinds."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from scipy import sparse as sp
+
+from mlfs_dask.blocks.sparse import as_labels
+from mlfs_dask.primitives.passes import Statistic
+from mlfs_dask.primitives.row_sources import ArrayRows
+from mlfs_dask.primitives.weights import weighted_rows
+from mlfs_dask.runtime import Resources
+from mlfs_dask.selectors import get_method
+from mlfs_dask.selectors.costs import Reading
+
+#: Objects of Python, and buffers of NumPy and SciPy that do not grow with the block.
+SMALL = 2**19
+
+
+def rows_of(n, d, stored, q, *, labelled=0.1, dense=False):
+    rng = np.random.default_rng(0)
+    Y = as_labels((rng.random((n, q)) < labelled).astype(np.int8))
+    if dense:
+        return ArrayRows(rng.random((n, d), dtype=np.float32), Y)
+    columns = np.sort(rng.integers(0, d, (n, stored), dtype=np.int32), axis=1).ravel()
+    X = sp.csr_array((rng.random(n * stored, dtype=np.float32), columns, stored * np.arange(n + 1)), shape=(n, d))
+    X.sum_duplicates()
+    return ArrayRows(X, Y)
+
+
+KINDS = {
+    "wide": lambda: rows_of(2000, 60_000, 40, 80),
+    "long": lambda: rows_of(20_000, 1500, 20, 20, labelled=0.3),
+    "dense": lambda: rows_of(6000, 60, 60, 20, dense=True),
+    "many labels": lambda: rows_of(4000, 300, 20, 200),
+}
+
+
+@pytest.fixture(scope="module")
+def kinds():
+    return {name: make() for name, make in KINDS.items()}
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["", "weighted"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("method", ["chi2", "ela-chi", "fimf", "label-entropy", "br-cc", "mfs-f"])
+def test_temporaries_of_filters_are_within_the_plan(method, kind, weighted, kinds):
+    source = kinds[kind]
+    n = source.profile.n
+    source = weighted_rows(source, np.linspace(0.5, 1.5, n) if weighted else None)
+    cost = get_method(method)(10).cost(source, Resources(1, 1, 2**32, 2**32))
+    block = next(iter(source.stream(0, source.profile.partitions)))
+    statistics = [each for step in cost.steps if isinstance(step, Reading) for each in step.statistics]
+    assert statistics
+    for statistic in statistics:
+        assert isinstance(statistic, Statistic)
+        state = statistic.zero()
+        statistic.add(state, block)  # loads what is loaded late
+        tracemalloc.start()
+        statistic.add(state, block)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak <= statistic.scratch_bytes(source.profile) + SMALL, statistic.kind
