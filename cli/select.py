@@ -238,6 +238,12 @@ def _read_shared(dataset: Any, selectors: Sequence[Any]) -> dict[str, Any] | Non
     return {"statistics": kinds, "bytes_read": record.bytes_read, "seconds": record.seconds}
 
 
+def _judgement(row: dict[str, Any]) -> str:
+    """A method with its average precision, and of all but the best the standard error of what it is below the best."""
+    error = f" ± {row['standard_error']:.4f}" if row["standard_error"] else ""
+    return f"{row['method']} {row['average_precision']:.4f}{error}"
+
+
 def _text(result: dict[str, Any]) -> str:
     chosen = result["selected"]
     shown = ", ".join(chosen[:8]) + (", ..." if len(chosen) > 8 else "")
@@ -258,8 +264,10 @@ def _text(result: dict[str, Any]) -> str:
     ]
     if "judged" in result.get("extra", {}):
         judged = sorted(result["extra"]["judged"], key=lambda each: float(each["below_best"]))
-        rows.append(("judged", ", ".join(f"{each['method']} {each['average_precision']:.4f}" for each in judged)))
-        rows.append(("taken", result["extra"]["chosen"]))
+        rows.append(("judged", ", ".join(_judgement(each) for each in judged)))
+        tied = result["extra"]["tied"]
+        mean = f"the mean rank of {', '.join(tied)}, which are within one standard error of the best"
+        rows.append(("taken", tied[0] if len(tied) == 1 else mean))
     if "from_cache" in result.get("extra", {}):
         rows.append(("from the cache", ", ".join(result["extra"]["from_cache"])))
     if result["converged"] is not None:

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
+from scipy import linalg, stats
 from scipy import sparse as sp
 
 from mlfs_dask import runtime
@@ -150,12 +150,13 @@ class _SharedResults(PassRunner):
 
 
 class AutoSelector(BaseSelector):
-    """The method that held-out rows favour.
+    """The method that held-out rows favour, or the mean rank of those that they cannot tell apart.
 
     Each candidate learns from four fifths of a sample of rows. A ridge regression of the labels on the k features that
     it chooses, and ten nearest neighbours by these features, are judged on the other rows by average precision, in turn
-    for every fifth. The method of the highest mean is taken, the first where several have it, and ranks the features on
-    all rows.
+    for every fifth. The method of the highest mean ranks the features on all rows, together with those that are no more
+    than one standard error of the difference below it: they tie, and which of them is best is chance. Features are then
+    ranked by the mean of their ranks.
 
     Parameters
     ----------
@@ -187,9 +188,9 @@ class AutoSelector(BaseSelector):
     the regression at most one for every four rows to learn from, for neighbours one for each of these rows, and 4 096
     for either. Average precision is that of the labels of a row in the order of their scores; of a single label, that
     of all rows in the order of its score. Candidates that need a second pass, or rows in memory, of more rows than the
-    sample has, or do not fit the memory beside the others, are left out. The record's `extra` tells which was taken
-    (`chosen`), what was compared (`judged`), how many rows were judged, what was left out and why (`left_out`), and
-    what the method that was taken tells (`extra_of_chosen`).
+    sample has, or do not fit the memory beside the others, are left out. The record's `extra` tells which was best
+    (`chosen`), which rank the features (`tied`, best first), what was compared (`judged`), how many rows were judged,
+    what was left out and why (`left_out`), and what the best method tells (`extra_of_chosen`).
 
     Unknown labels (-1) are refused, as by the candidates.
 
@@ -452,25 +453,31 @@ class AutoSelector(BaseSelector):
         own = runtime.own_resources(passes.resources)
         precision, n_judged = self._judge(candidates, rows, source, own)
         judged = compare(precision)
-        best = int(np.argmax([row["average_precision"] for row in judged]))
-        chosen = candidates[best]
-        if chosen.statistics:
-            del rows
-            plan = project(chosen.cost, source, passes.resources)
-            outcome = chosen.selector._score(_SharedResults(source, passes.resources, plan, results), k)
-        else:
-            sampled = ArrayRows(rows.X, rows.Y, n_categories=source.features.n_categories)
-            plan = project(chosen.selector.cost(sampled, own), sampled, own)
-            outcome = chosen.selector._score(PassRunner(sampled, own, plan), k)
+        taken = [candidates[i] for i in tied_with_best(judged)]
+        sampled = ArrayRows(rows.X, rows.Y, n_categories=source.features.n_categories)
+        outcomes, ranks = [], np.zeros(source.profile.d)
+        for candidate in taken:
+            if candidate.statistics:
+                plan = project(candidate.cost, source, passes.resources)
+                runner: PassRunner = _SharedResults(source, passes.resources, plan, results)
+            else:
+                plan = project(candidate.selector.cost(sampled, own), sampled, own)
+                runner = PassRunner(sampled, own, plan)
+            outcome = candidate.selector._score(runner, k)
+            outcomes.append(replace(outcome, scores=candidate.selector._ranked_by(outcome.scores)))
+            ranks += ranks_of(outcomes[-1]) / len(taken)
+        best = outcomes[0]
         extra = {
-            "chosen": chosen.method,
+            "chosen": taken[0].method,
+            "tied": [candidate.method for candidate in taken],
             "judged": [{"method": candidate.method, **row} for candidate, row in zip(candidates, judged, strict=True)],
             "judged_rows": n_judged,
             "left_out": left_out,
-            "extra_of_chosen": outcome.extra,
+            "extra_of_chosen": best.extra,
         }
-        scores = chosen.selector._ranked_by(outcome.scores)
-        return replace(outcome, scores=scores, extra=extra)
+        if len(taken) > 1:
+            best = replace(best, scores=1.0 - (ranks - 1.0) / source.profile.d, ranking=None)
+        return replace(best, extra=extra)
 
     def _measured(self, passes: PassRunner) -> RowSource:
         """The rows, with their ranges and counts of labels; refuses unknown labels and features that are broken."""
@@ -631,6 +638,39 @@ def compare(precision: NDArray[np.float64]) -> list[dict[str, float]]:
     errors = np.sqrt(np.square(below - mean_below[:, np.newaxis]).sum(axis=1) / (max(n - 1, 1) * n))
     columns = zip(means.tolist(), mean_below.tolist(), errors.tolist(), strict=True)
     return [{"average_precision": a, "below_best": b, "standard_error": e} for a, b, e in columns]
+
+
+def tied_with_best(judged: Sequence[Mapping[str, float]]) -> list[int]:
+    """The candidates that are no more than one standard error of the difference below the best, best first.
+
+    Parameters
+    ----------
+    judged : sequence of mapping
+        Of `compare`.
+
+    Examples
+    --------
+    >>> rows = [(0.1, 0.02), (0.0, 0.0), (0.01, 0.02)]
+    >>> tied_with_best([{"below_best": below, "standard_error": error} for below, error in rows])
+    [1, 2]
+    """
+    below = np.array([row["below_best"] for row in judged])
+    order = np.argsort(below, kind="stable")
+    return [int(i) for i in order if below[i] <= judged[i]["standard_error"]]
+
+
+def ranks_of(outcome: Scores) -> NDArray[np.float64]:
+    """Rank of every feature, from 1; the mean of their ranks for features of equal scores.
+
+    >>> ranks_of(Scores(np.array([0.5, 0.2, 0.5]))).tolist()
+    [1.5, 3.0, 1.5]
+    """
+    if outcome.ranking is None:
+        ranks: NDArray[np.float64] = stats.rankdata(-outcome.scores)
+        return ranks
+    ranks = np.empty(len(outcome.ranking))
+    ranks[outcome.ranking] = np.arange(1, len(ranks) + 1)
+    return ranks
 
 
 def _precision(truth: Any, scores: NDArray[np.float64]) -> NDArray[np.float64]:

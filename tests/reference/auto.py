@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy.stats import rankdata
 from sklearn.linear_model import Ridge
 from sklearn.metrics import label_ranking_average_precision_score
 from sklearn.neighbors import NearestNeighbors
@@ -35,5 +36,13 @@ def auto(X, Y, k, methods, *, judge="both", seed=0, folds=5):
     defined = precision[:, ~np.isnan(precision[0])]
     means = defined.mean(axis=1)
     below = defined[means.argmax()] - defined
-    ranking = get_method(methods[means.argmax()])(k).fit(X, Y).ranking_
-    return means, below.mean(axis=1), below.std(axis=1, ddof=1) / np.sqrt(defined.shape[1]), ranking
+    mean_below, error = below.mean(axis=1), below.std(axis=1, ddof=1) / np.sqrt(defined.shape[1])
+    fits = [get_method(methods[i])(k).fit(X, Y) for i in np.flatnonzero(mean_below <= error)]
+    if len(fits) == 1:
+        return means, mean_below, error, fits[0].ranking_
+    ranks = []
+    for fit in fits:
+        by_score = np.array_equal(fit.ranking_, np.argsort(-fit.scores_, kind="stable"))
+        ranks.append(rankdata(-fit.scores_) if by_score else np.argsort(fit.ranking_) + 1.0)
+    # Sums in another order differ in their last digits.
+    return means, mean_below, error, np.argsort(np.round(np.mean(ranks, axis=0), 9), kind="stable")

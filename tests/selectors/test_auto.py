@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import subprocess
 import sys
@@ -217,6 +218,28 @@ def test_candidates_are_compared_row_by_row():
 def test_where_no_row_tells_all_are_alike(rows):
     nothing = {"average_precision": 0.0, "below_best": 0.0, "standard_error": 0.0}
     assert compare(np.full((2, rows), np.nan)) == [nothing] * 2
+
+
+def test_of_methods_that_tie_the_mean_rank_decides_and_seeds_matter_little():
+    """Features come in groups that say the same: methods choose many of a group or few, and are as good by turns."""
+    rng = np.random.default_rng(1)
+    groups = rng.normal(size=(250, 8))
+    X = np.repeat(groups, 5, axis=1) + 0.6 * rng.normal(size=(250, 40))
+    X[:, ::3] = np.exp(X[:, ::3])
+    Y = (groups @ rng.normal(size=(8, 4)) + 2 * rng.normal(size=(250, 4)) > 0).astype(np.int8)
+    candidates = "ami,br-cc,fimf,scls"
+    fits = [AutoSelector(10, candidates=candidates, random_state=seed).fit(X, Y) for seed in range(4)]
+    assert len({fit.report_.extra["chosen"] for fit in fits}) > 1
+    alone = {name: set(get_method(name)(10).fit(X, Y).ranking_[:10]) for name in candidates.split(",")}
+
+    def overlap(choices):
+        return np.mean([len(a & b) / 10 for a, b in itertools.combinations(choices, 2)])
+
+    for fit in fits:
+        assert fit.report_.extra["tied"][0] == fit.report_.extra["chosen"]
+        assert np.array_equal(fit.ranking_, rank(fit.scores_))
+    found = overlap([set(fit.ranking_[:10]) for fit in fits])
+    assert found > overlap([alone[fit.report_.extra["chosen"]] for fit in fits]) + 0.1
 
 
 def test_where_no_row_tells_the_first_candidate_is_taken():
@@ -474,6 +497,8 @@ def test_the_command_end_to_end(store, tmp_path):
     best = max(judged, key=lambda row: row["average_precision"])
     assert record["extra"]["chosen"] == best["method"]
     assert f"{best['method']} {best['average_precision']:.4f}" in done.output
+    for row in judged:
+        assert row is best or f"{row['average_precision']:.4f} ± {row['standard_error']:.4f}" in done.output
     assert len((tmp_path / "run" / "selected.txt").read_text().split()) == 3
     planned = CliRunner().invoke(mlfs, ["plan", "auto", str(store), "--json", "--cache", "none"])
     assert planned.exit_code == 0, planned.output
