@@ -1,8 +1,8 @@
 """The `mlfs` command line: each command parses, calls one library function, prints.
 
-The console script enters here, before anything else is imported, so that Ctrl-C is answered from the first moment that
-is ours. Before it Python itself starts, for some 10 ms, or 30 ms where the package is installed in editable mode:
-Ctrl-C then ends in a traceback of Python's.
+The console script enters here, before anything else is imported, so that signals are answered from the first moment
+that is ours. Before it Python itself starts, for some 10 ms, or 30 ms where the package is installed in editable mode:
+Ctrl-C then ends in a traceback of Python's, and other signals without a word.
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import NoReturn
 
+#: Ctrl-C, the end of a job's time, and a terminal that is closed.
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 def start() -> None:
     """Entry point of the console script."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, leave_at_once)
+    for number in SIGNALS:
+        if signal.getsignal(number) in (signal.default_int_handler, signal.SIG_DFL):  # else the parent ignores it
+            signal.signal(number, leave_at_once)
     open_closed_streams()
 
     from mlfs_dask_cli.main import main as run
@@ -29,12 +33,14 @@ def start() -> None:
 
 
 def leave_at_once(signum: int, frame: FrameType | None) -> NoReturn:
-    """Answer Ctrl-C while modules are imported, when there is nothing to clean up.
+    """Answer a signal while modules are imported, when there is nothing to clean up.
 
     An exception would end in a traceback, or be lost in the initialisation of an extension module.
     """
-    os.write(2, b"mlfs: interrupted. Nothing was begun; run the same command again.\n")
-    os._exit(130)
+    try:
+        os.write(2, b"mlfs: interrupted. Nothing was begun; run the same command again.\n")
+    finally:  # also where the terminal is gone
+        os._exit(130)
 
 
 def open_closed_streams() -> None:

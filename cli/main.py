@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import gc
 import importlib
+import math
+import os
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, TextIO
@@ -21,7 +24,7 @@ from typing import Any, NoReturn, TextIO
 import click
 
 from mlfs_dask.errors import spell_parameters_as
-from mlfs_dask_cli import leave_at_once
+from mlfs_dask_cli import SIGNALS, leave_at_once
 from mlfs_dask_cli.failure import describe_failure, report_failure
 from mlfs_dask_cli.options import ARGUMENTS
 from mlfs_dask_cli.output import print_line
@@ -46,9 +49,13 @@ COMMANDS = (
 GRACE_SECONDS = 10
 """Of an iteration that is under way at SIGTERM. Batch systems and Kubernetes send SIGKILL 30 s after it."""
 
+ECHO_SECONDS = 3.0
+"""After a signal, in which others count as the same: kernel and shell both tell of a closed terminal, systemd sends two
+signals, and a command that is cleaning up is not to be kept from it."""
+
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C or SIGTERM, answered by exit code 130 wherever it arrives.
+    """A signal of `SIGNALS`, answered by exit code 130 wherever it arrives.
 
     A KeyboardInterrupt itself, where it leaves an `exec` of a string (dataclasses and named tuples are made by it, when
     a module is imported), has the interpreter of `python -m` end by SIGINT for good, caught or not; it compares types.
@@ -87,7 +94,7 @@ class LazyGroup(click.Group):
         with (
             _failures_reported(arguments),
             spell_parameters_as("option"),
-            _terminate_as_interrupt(),
+            _ended_by_signals(),
             plain_warnings(quiet="--quiet" in arguments),
         ):
             return super().invoke(ctx)
@@ -121,43 +128,66 @@ def refuse_unknown(ctx: click.Context, name: str, names: Sequence[str], what: st
 
 
 @contextmanager
-def _terminate_as_interrupt() -> Iterator[None]:
-    """Let SIGTERM (what a batch system sends at the end of a job's time) end the command as Ctrl-C does.
+def _ended_by_signals() -> Iterator[None]:
+    """Let Ctrl-C, SIGTERM (the end of a job's time) and SIGHUP (a closed terminal) end the command with exit code 130.
 
-    A loop that keeps checkpoints has `GRACE_SECONDS` to end its iteration and to save its state; a second signal ends
-    the command at once.
+    At the latter two a loop that keeps checkpoints has `GRACE_SECONDS` to end its iteration and to save its state; a
+    second signal ends the command at once. What the parent has this process ignore, as nohup does, stays ignored.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-
-    def end_soon(signum: int, frame: FrameType | None) -> None:
-        checkpoints = sys.modules.get("mlfs_dask.checkpoints")
-        if checkpoints is not None and checkpoints.current().stop():
-            signal.signal(signal.SIGTERM, _interrupt)
-            grace.start()
-            print_line(f"mlfs: ends with this iteration, or in {GRACE_SECONDS} s, and keeps its state")
-        else:
-            _interrupt(signum, frame)
-
-    ctrl_c = signal.getsignal(signal.SIGINT)
-    if ctrl_c in (leave_at_once, signal.default_int_handler):  # else the parent ignores it
-        signal.signal(signal.SIGINT, _interrupt)
-    # To the main thread: it may wait in a system call, from which a signal to another thread does not wake it.
-    grace = threading.Timer(GRACE_SECONDS, signal.pthread_kill, (threading.get_ident(), signal.SIGTERM))
-    grace.daemon = True
-    before = signal.signal(signal.SIGTERM, end_soon)
+    defaults = (leave_at_once, signal.default_int_handler, signal.SIG_DFL)
+    before = {number: handler for number in SIGNALS if (handler := signal.getsignal(number)) in defaults}
+    ending = _Ending()
+    for number in before:
+        signal.signal(number, ending)
     try:
         yield
     finally:
-        grace.cancel()
-        signal.signal(signal.SIGTERM, before)
-        if ctrl_c is signal.default_int_handler:  # not of our console script, for which something was begun by now
-            signal.signal(signal.SIGINT, ctrl_c)
+        ending.grace.cancel()
+        for number, handler in before.items():
+            # Of our console script the work is done: nothing is left that a signal could end.
+            signal.signal(number, signal.SIG_IGN if handler is leave_at_once else handler)
 
 
-def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:
-    raise Interrupted
+class _Ending:
+    """Handler of signals that ends the command."""
+
+    def __init__(self) -> None:
+        self._heard = -math.inf
+        self._terminals = [number for number in range(3) if os.isatty(number)]
+        self._thread = threading.get_ident()
+        self.grace = threading.Timer(GRACE_SECONDS, self._end_grace)
+        self.grace.daemon = True
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            self._leave_closed_terminal()
+        now = time.monotonic()
+        if now - self._heard < ECHO_SECONDS:
+            return
+        self._heard = now
+        checkpoints = sys.modules.get("mlfs_dask.checkpoints")
+        may_save = number != signal.SIGINT and self.grace.ident is None
+        if not (may_save and checkpoints is not None and checkpoints.current().stop()):
+            raise Interrupted
+        self.grace.start()
+        with suppress(OSError):
+            print_line(f"mlfs: ends with this iteration, or in {GRACE_SECONDS} s, and keeps its state")
+
+    def _end_grace(self) -> None:
+        self._heard = -math.inf
+        # To the main thread: it may wait in a system call, from which a signal to another thread does not wake it.
+        signal.pthread_kill(self._thread, signal.SIGTERM)
+
+    def _leave_closed_terminal(self) -> None:
+        """Write to nowhere what would go to a terminal that is closed, and fail there."""
+        for number in self._terminals:
+            if not os.isatty(number):
+                nowhere = os.open(os.devnull, os.O_RDWR)
+                os.dup2(nowhere, number)
+                os.close(nowhere)
 
 
 @contextmanager

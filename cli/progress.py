@@ -50,7 +50,7 @@ def waiting(sink: Callable[[dict[str, Any]], None]) -> Iterator[None]:
 
     def tick() -> None:
         while not over.wait(TICK_SECONDS):
-            with suppress(OSError, ValueError):  # of a stream that is closed
+            with suppress(ValueError):  # of a stream that is closed
                 sink({"kind": "waiting"})
 
     thread = threading.Thread(target=tick, name="mlfs-waiting", daemon=True)
@@ -254,8 +254,9 @@ class _Lines:
             line = self._line(event, now)
             if line:
                 self._printed = now
-                self._stream.write(line + "\n")
-                self._stream.flush()
+                with suppress(OSError):  # of a terminal that was closed; what is done goes on
+                    self._stream.write(line + "\n")
+                    self._stream.flush()
 
     def _line(self, event: dict[str, Any], now: float) -> str:
         raise NotImplementedError

@@ -11,15 +11,12 @@ from __future__ import annotations
 import ipaddress
 import logging
 import os
-import signal
 import socket
-import threading
 import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,11 +25,12 @@ from mlfs_dask.admission import admission
 from mlfs_dask.block_sizes import register_sizes
 from mlfs_dask.dashboard import dashboard_link
 from mlfs_dask.errors import ClusterLostError, DoesNotFitError, UsageError, number_of, parameter
+from mlfs_dask.interruption import deferred_signals
 from mlfs_dask.json_text import parse_json
 from mlfs_dask.runtime import Resources
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, LocalCluster
     from distributed.security import Security
 
 logger = logging.getLogger(__name__)
@@ -317,7 +315,7 @@ def _remote_client(
     min_workers: int,
     insecure: bool,
 ) -> Iterator[Client]:
-    with _deferred_interrupts():
+    with deferred_signals():
         from distributed.versions import VersionMismatchWarning
 
     deadline = time.monotonic() + wait
@@ -522,7 +520,7 @@ def _last_cause(error: BaseException) -> str:
 
 @contextmanager
 def _local_client(workers: int, threads_per_worker: int, memory_limit: int, wait: float) -> Iterator[Client]:
-    with _deferred_interrupts():
+    with deferred_signals():
         import dask
         from distributed import LocalCluster
         from distributed.security import Security
@@ -535,25 +533,24 @@ def _local_client(workers: int, threads_per_worker: int, memory_limit: int, wait
         ExitStack() as stack,
     ):
         try:
-            with _deferred_interrupts():
-                cluster = stack.enter_context(
-                    LocalCluster(
-                        n_workers=workers,
-                        threads_per_worker=threads_per_worker,
-                        processes=True,
-                        memory_limit=memory_limit,
-                        host="127.0.0.1",
-                        # Any user of this machine can reach the loopback interface.
-                        protocol="tls",
-                        security=Security.temporary(),
-                        dashboard_address=None,
-                        worker_dashboard_address=None,
-                        # Without a dashboard there is a server without pages all the same, and 8787 may be taken.
-                        scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
-                        # Of what is printed alone: what nannies log of their workers' end is read (`death_of`).
-                        silence_logs=logging.ERROR if _shows_logs_of_dask() else LOGS_NOTHING,
-                    )
+            with deferred_signals():
+                cluster = LocalCluster(
+                    n_workers=workers,
+                    threads_per_worker=threads_per_worker,
+                    processes=True,
+                    memory_limit=memory_limit,
+                    host="127.0.0.1",
+                    # Any user of this machine can reach the loopback interface.
+                    protocol="tls",
+                    security=Security.temporary(),
+                    dashboard_address=None,
+                    worker_dashboard_address=None,
+                    # Without a dashboard there is a server without pages all the same, and 8787 may be taken.
+                    scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
+                    # Of what is printed alone: what nannies log of their workers' end is read (`death_of`).
+                    silence_logs=logging.ERROR if _shows_logs_of_dask() else LOGS_NOTHING,
                 )
+                stack.enter_context(_closed_in_peace(cluster))
         except (OSError, TimeoutError, RuntimeError) as error:
             raise ClusterLostError(
                 f"{workers} local workers did not start ({_last_cause(error)})."
@@ -571,27 +568,13 @@ def _local_client(workers: int, threads_per_worker: int, memory_limit: int, wait
 
 
 @contextmanager
-def _deferred_interrupts() -> Iterator[None]:
-    """Hold a Ctrl-C back until the end of the with-block, and keep it for ever from processes that are started in it.
-
-    An exception in the midst of an import can be lost, in a callback or in an extension module; a cluster that has been
-    interrupted while it starts can be closed by nobody. Its workers are in the process group of the terminal, whose
-    Ctrl-C is not theirs: this process closes them.
-    """
-    in_main_thread = threading.current_thread() is threading.main_thread()  # no other has handlers
-    resource_tracker.ensure_running()  # in a thread that starts one, SIGINT would no longer be blocked
-    held = []
-    if in_main_thread:
-        before = signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # what threads and processes inherit
+def _closed_in_peace(cluster: LocalCluster) -> Iterator[None]:
+    """Close a cluster behind the with-block, whatever signals come meanwhile: half closed, it leaves workers behind."""
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        if in_main_thread:
-            signal.signal(signal.SIGINT, before)
-        if held:
-            raise KeyboardInterrupt
+        with deferred_signals():
+            cluster.close()
 
 
 _ENVIRON = "distributed.nanny.pre-spawn-environ"

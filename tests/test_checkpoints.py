@@ -6,6 +6,7 @@ import csv
 import json
 import logging
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -541,20 +542,35 @@ def test_a_command_that_is_killed_while_it_writes_labels(tmp_path, stores):
     assert (tmp_path / "run" / "labels.zarr").is_dir()
 
 
-@pytest.mark.parametrize("graph", FORMS)
-def test_a_command_that_is_terminated_saves_its_state(tmp_path, stores, graph):
-    """As batch systems do at the end of a job's time; no state was due before that."""
+ON_ITS_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize(("graph", "closes"), [("exact", False), ("anchors", True)], ids=["SIGTERM", "terminal"])
+def test_a_command_that_is_terminated_saves_its_state(tmp_path, stores, graph, closes):
+    """As batch systems do at the end of a job's time; or its terminal closes. No state was due before that."""
     words = ["select", "smfs", stores / "unknown.zarr", "-k", "3", "--in-process", "--checkpoint-every", "3600"]
     words += ["--graph", graph, "--tol", "0", "--n-trees", "10", "--progress", "json", "-o", tmp_path / "run"]
-    process = subprocess.Popen(command(*words, "--max-iter", "1000000"), stderr=subprocess.PIPE, text=True)
-    for line in process.stderr:
-        if '"step"' in line and json.loads(line)["number"] == 3:
-            break
-    process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130, said
-    assert "ends with this iteration" in said
-    assert "To go on where it stopped: mlfs select smfs" in said
+    words = command(*words, "--max-iter", "1000000")
+    parent, child = pty.openpty() if closes else os.pipe()
+    streams = {"stdin": child, "stdout": child, "start_new_session": True} if closes else {}
+    process = subprocess.Popen(
+        [sys.executable, "-c", ON_ITS_TERMINAL, *words] if closes else words, stderr=child, **streams
+    )
+    os.close(child)
+    with os.fdopen(parent) as shown:
+        for line in shown:
+            if '"step"' in line and json.loads(line)["number"] == 3:
+                break
+        if not closes:
+            process.send_signal(signal.SIGTERM)
+            said = shown.read()
+            assert "ends with this iteration" in said
+            assert "To go on where it stopped: mlfs select smfs" in said
+    assert process.wait(60) == 130
     assert not (tmp_path / "run").exists()
     with np.load(Path(checkpoint_place(str(tmp_path / "run"))) / "state.npz") as state:
         done = len(json.loads(state["facts"].tobytes())["facts"]["trace"]["objective"])

@@ -62,8 +62,11 @@ ROWS = {
         "cli/test_bad_input.py::test_a_full_disk",
         "cli/test_quiet_faults.py::test_a_disk_that_is_full_where_workers_write",
     ),
-    "Ctrl-C": ("cli/test_local.py::test_ctrl_c_ends_a_pass_at_its_next_blocks_and_can_be_resumed",),
-    "SIGTERM": (
+    "Ctrl-C": (
+        "cli/test_local.py::test_ctrl_c_ends_a_pass_at_its_next_blocks_and_can_be_resumed",
+        "cli/test_local.py::test_a_signal_while_local_workers_start_is_answered_once",
+    ),
+    "SIGTERM, or SIGHUP of a terminal that is closed": (
         "test_checkpoints.py::test_a_command_that_is_terminated_saves_its_state",
         "cli/test_main.py::test_a_loop_that_saves_its_state_at_sigterm_is_not_waited_for_without_end",
     ),

@@ -12,6 +12,7 @@ from multiprocessing.synchronize import Event
 from typing import Any
 
 from mlfs_dask import runtime
+from mlfs_dask.interruption import SIGNALS, deferred_signals
 
 
 class WorkerPool:
@@ -46,13 +47,9 @@ class WorkerPool:
         self._pool = ProcessPoolExecutor(
             self.workers, mp_context=context, initializer=_start_worker, initargs=(self._stop,)
         )
-        # Workers inherit the blocked interrupt; the parent gets one that came meanwhile on unblocking.
-        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
-        try:
+        with deferred_signals():
             for _ in range(self.workers):  # a process is started for each task that finds none idle
                 self._pool.submit(int)
-        finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -85,7 +82,9 @@ def _hear(stop: Event | threading.Event) -> None:
 
 def _start_worker(stop: Event) -> None:
     _hear(stop)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # by SIGTERM the pool ends its workers where one has died
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 

@@ -153,10 +153,19 @@ def test_ctrl_c_ends_a_pass_at_its_next_blocks_and_can_be_resumed(
 
 @pytest.mark.cluster
 @pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize("delay", [0.2, 0.7])
-@pytest.mark.parametrize("send", [os.kill, os.killpg], ids=["the process", "its group"])
-def test_ctrl_c_while_local_workers_start_is_answered_once(
-    store: Path, tmp_path: Path, send: Callable[[int, int], None], delay: float
+@pytest.mark.parametrize(
+    ("send", "signum", "delay"),
+    [
+        (os.kill, signal.SIGINT, 0.2),
+        (os.killpg, signal.SIGINT, 0.7),
+        (os.kill, signal.SIGTERM, 0.7),
+        (os.killpg, signal.SIGTERM, 0.2),
+        (os.killpg, signal.SIGHUP, 0.7),
+    ],
+    ids=["Ctrl-C of the process", "Ctrl-C", "SIGTERM of the process", "SIGTERM", "SIGHUP"],
+)
+def test_a_signal_while_local_workers_start_is_answered_once(
+    store: Path, tmp_path: Path, send: Callable[[int, int], None], signum: signal.Signals, delay: float
 ) -> None:
     """A cluster that is interrupted half-made cannot be closed, and workers that load Dask print where they were."""
     command = [sys.executable, "-m", "mlfs_dask", "select", "elc", str(store), "-k", "2", "--workers", "2"]
@@ -170,7 +179,7 @@ def test_ctrl_c_while_local_workers_start_is_answered_once(
     assert process.stderr is not None
     assert process.stderr.readline().startswith("mlfs: starting 2 local workers")
     time.sleep(delay)
-    send(process.pid, signal.SIGINT)
+    send(process.pid, signum)
     stdout, stderr = process.communicate(timeout=60)
     assert (process.returncode, stdout) == (130, "")
     assert re.fullmatch(r"mlfs: interrupted\.\n  To go on where it stopped: .* --resume\n", stderr)

@@ -275,7 +275,7 @@ def test_resumable_commands_say_how_to_go_on(run: Run, monkeypatch: pytest.Monke
 
 
 @pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_signals_end_a_command_with_130_and_leave_nothing(
     tiny_store: Path, tmp_path: Path, free_port: int, signum: signal.Signals
 ) -> None:
@@ -316,8 +316,9 @@ del gone
         ("numpy", SIGNAL_IN_AN_EXEC, signal.SIGTERM),
         ("numpy", SIGNAL_IN_AN_EXEC, signal.SIGINT),
         ("distributed", SIGNAL_IN_A_CALLBACK, signal.SIGINT),
+        ("distributed", SIGNAL_IN_A_CALLBACK, signal.SIGTERM),
     ],
-    ids=["SIGTERM in an exec", "SIGINT in an exec", "SIGINT in a callback"],
+    ids=["SIGTERM in an exec", "SIGINT in an exec", "SIGINT in a callback", "SIGTERM in a callback"],
 )
 def test_a_signal_in_the_midst_of_an_import_ends_with_130(
     tiny_store: Path, tmp_path: Path, module: str, text: str, signum: signal.Signals
@@ -336,8 +337,9 @@ def test_a_loop_that_saves_its_state_at_sigterm_is_not_waited_for_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, again: bool
 ) -> None:
     monkeypatch.setattr(main, "GRACE_SECONDS", 3600 if again else 0.05)
+    monkeypatch.setattr(main, "ECHO_SECONDS", 0.0 if again else 3600)
     job = checkpoints.job(method="mfsir", params={}, digest="d")
-    with keep_checkpoints(Folder(str(tmp_path))), job as checkpoint, main._terminate_as_interrupt():
+    with keep_checkpoints(Folder(str(tmp_path))), job as checkpoint, main._ended_by_signals():
         assert not checkpoint.due()
         signal.raise_signal(signal.SIGTERM)
         assert checkpoint.due()

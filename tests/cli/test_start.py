@@ -21,30 +21,36 @@ MLFS = [sys.executable, "-m", "mlfs_dask"]
 
 
 @pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize("module", ["click", "typing"])
-def test_an_interrupt_while_modules_are_imported_is_one_line(tmp_path: Path, module: str) -> None:
+@pytest.mark.parametrize(
+    ("module", "name"), [("click", "SIGINT"), ("typing", "SIGINT"), ("typing", "SIGTERM"), ("typing", "SIGHUP")]
+)
+def test_a_signal_while_modules_are_imported_is_one_line(tmp_path: Path, module: str, name: str) -> None:
     """A module that the command imports first stands in for a slow disk; `typing` is what others import first."""
-    text = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n"
+    text = f"import os, signal, time\nos.kill(os.getpid(), signal.{name})\ntime.sleep(60)\n"
     command = [str(Path(sys.executable).with_name("mlfs")), "inspect", "absent.zarr"]
     done = run_with_module(tmp_path, module, text, command)
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr == "mlfs: interrupted. Nothing was begun; run the same command again.\n"
 
 
-def test_an_interrupt_that_the_parent_ignores_stays_ignored(tmp_path: Path) -> None:
-    (tmp_path / "click.py").write_text(
-        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nraise SystemExit(7)\n", encoding="utf-8"
-    )
+@pytest.mark.parametrize("name", ["SIGINT", "SIGHUP"])
+def test_a_signal_that_the_parent_ignores_stays_ignored(tmp_path: Path, name: str) -> None:
+    """As under nohup; the module is imported when the command runs."""
+    text = f"import os, signal\nos.kill(os.getpid(), signal.{name})\nraise SystemExit(7)\n"
+    (tmp_path / "zarr.py").write_text(text, encoding="utf-8")
+    store = tmp_path / "store.zarr"
+    (store / "X").mkdir(parents=True)
+    (store / "zarr.json").write_text('{"zarr_format": 3, "node_type": "group"}', encoding="utf-8")
     done = subprocess.run(
         [
             sys.executable,
             "-c",
-            "import signal, sys, subprocess\n"
-            "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+            f"import signal, sys, subprocess\nsignal.signal(signal.{name}, signal.SIG_IGN)\n"
             "sys.exit(subprocess.run(sys.argv[1:]).returncode)",
             *MLFS,
-            "inspect",
-            "absent.zarr",
+            "convert",
+            store,
+            tmp_path / "out.zarr",
         ],
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         check=False,
