@@ -630,6 +630,8 @@ def local_settings(memory_limit: int, wait: float) -> dict[str, Any]:
         # A frozen worker is given up after this time, and its tasks go to others.
         "distributed.scheduler.worker-ttl": "60 s",
         "distributed.scheduler.no-workers-timeout": f"{wait} s",
+        # On a busy machine a worker that died takes longer than the default 15 s to be there again.
+        "distributed.deploy.lost-worker-timeout": f"{wait} s",
         # Logs of the last messages hold what these carried: the parameters of hundreds of passes.
         "distributed.admin.low-level-log-length": 20,
     }
