@@ -88,13 +88,17 @@ def small_disk() -> Iterator[Callable[[str], Path]]:
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """Processes started in the test hear Ctrl-C, also where the tests run in the background and do not.
+    """Processes started in the test hear Ctrl-C and SIGHUP, also where the tests run in the background and do not.
 
     What is ignored stays so in a process that is started; what is handled does not.
     """
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
+        signal.SIGHUP: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+    }
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

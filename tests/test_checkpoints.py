@@ -549,6 +549,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize(("graph", "closes"), [("exact", False), ("anchors", True)], ids=["SIGTERM", "terminal"])
 def test_a_command_that_is_terminated_saves_its_state(tmp_path, stores, graph, closes):
     """As batch systems do at the end of a job's time; or its terminal closes. No state was due before that."""
