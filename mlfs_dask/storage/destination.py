@@ -11,11 +11,12 @@ import json
 import logging
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from mlfs_dask.errors import (
     DISK_FULL,
@@ -69,7 +70,9 @@ class Destination:
         if is_url(store):
             remote = RemoteObjects(str(store), storage_options)
             mark = hashlib.sha256(str(store).encode()).hexdigest()[:16]
-            return cls(str(store), None, remote, Path(tempfile.gettempdir()) / f"mlfs-{mark}.wip")
+            wip = Path(tempfile.gettempdir()) / f"mlfs-{os.geteuid()}-{mark}.wip"
+            require_own(wip, private=True)
+            return cls(str(store), None, remote, wip)
         final = Path.cwd() / local_path(store)
         if not str(store) or not final.name:
             raise UsageError(
@@ -77,7 +80,9 @@ class Destination:
             )
         if final.is_symlink() and final.exists():
             final = final.resolve()  # the link stays, and the store that it points to is replaced
-        return cls(str(store), final, None, final.with_name(f".{final.name}.wip"))
+        wip = final.with_name(f".{final.name}.wip")
+        require_own(wip)
+        return cls(str(store), final, None, wip)
 
     def check_free(self, *, force: bool, resume: bool = False) -> None:
         """Raise unless the destination is free, a store that may be replaced, or what an upload left that goes on."""
@@ -106,8 +111,10 @@ class Destination:
         try:
             if self.wip.exists():
                 self._admit(job, sources, force=force, resume=resume)
-            self.wip.mkdir(exist_ok=True)
-            with (self.wip / "lock").open("wb") as lock:
+            private = self.remote is not None
+            self.wip.mkdir(exist_ok=True, mode=0o700 if private else 0o777)
+            require_own(self.wip, private=private)  # what somebody put there since it was looked for
+            with _open_lock(self.wip) as lock:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 except BlockingIOError:
@@ -149,7 +156,7 @@ class Destination:
     def _admit(self, job: dict[str, Any], sources: Sequence[Source], *, force: bool, resume: bool) -> None:
         with contextlib.ExitStack() as stack:
             try:
-                lock = stack.enter_context((self.wip / "lock").open("ab"))
+                lock = stack.enter_context(_open_lock(self.wip))
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except FileNotFoundError:
                 pass
@@ -292,6 +299,51 @@ class Destination:
                     remove(self.wip)
                     return True
         return False
+
+
+def require_own(folder: Path, *, private: bool = False) -> None:
+    """Refuse a working directory that somebody else has made, or that is a symbolic link.
+
+    Parameters
+    ----------
+    folder : Path
+        That there may be.
+    private : bool
+        Nobody else may enter it: it lies in a folder that all users of the machine write to.
+
+    Raises
+    ------
+    UsageError
+    """
+    try:
+        state = folder.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    problem = ""
+    if not stat.S_ISDIR(state.st_mode):
+        problem = "it is no folder" if not stat.S_ISLNK(state.st_mode) else "it is a symbolic link"
+    elif state.st_uid != _owner_of_new_files(folder.parent):
+        problem = f"it belongs to another user (number {state.st_uid})"
+    elif private and state.st_mode & 0o077:
+        problem = f"its mode {stat.S_IMODE(state.st_mode):o} lets other users in"
+    if problem:
+        raise UsageError(
+            f"{folder} is the working directory of the conversion, and {problem}, so others may have put something in"
+            "\n  cure: look at it and remove it" + (", or set the variable TMPDIR to another folder" * private)
+        )
+
+
+def _owner_of_new_files(folder: Path) -> int:
+    """The owner that this process's files have in a folder: not always its user, where a server maps users."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            return os.fstat(file.fileno()).st_uid
+    except OSError:  # none can be made, as will be told where the first one is
+        return os.geteuid()
+
+
+def _open_lock(folder: Path) -> BinaryIO:
+    return os.fdopen(os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "r+b")
 
 
 def _exchange(built: Path, final: Path) -> bool:

@@ -195,21 +195,24 @@ def _staged(
             raise UsageError(f"{target} is a folder\n  cure: choose the name of a file")
     folder = Path(tempfile.gettempdir()) if remote else local_path(targets[-1]).parent
     mark = uuid.uuid4().hex[:12]
-    files = [folder / f".{PurePosixPath(target).name}.{mark}.part" for target in targets]
     written = 0
     try:
-        try:
-            yield files
-            for file, target in zip(files, targets, strict=True):
-                if remote:
-                    _upload(filesystem, file, target, mark)
-                else:
-                    file.replace(local_path(target))
-        finally:
-            for file in files:
-                with contextlib.suppress(FileNotFoundError):
-                    written += file.stat().st_size
-                    file.unlink()
+        # Others may look into the folder of temporary files, so what goes to a URL has one of its own there.
+        with contextlib.ExitStack() as stack:
+            own = stack.enter_context(tempfile.TemporaryDirectory(prefix="mlfs-")) if remote else folder
+            files = [Path(own) / f".{PurePosixPath(target).name}.{mark}.part" for target in targets]
+            try:
+                yield files
+                for file, target in zip(files, targets, strict=True):
+                    if remote:
+                        _upload(filesystem, file, target, mark)
+                    else:
+                        file.replace(local_path(target))
+            finally:
+                for file in files:
+                    with contextlib.suppress(FileNotFoundError):
+                        written += file.stat().st_size
+                        file.unlink()
     except OSError as error:
         if error.errno in DISK_FULL:
             raise full_disk(

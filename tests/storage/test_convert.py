@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -491,8 +493,6 @@ def test_a_store_replaced_while_the_new_one_moved_comes_back(tmp_path: Path) -> 
 
 
 def test_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import fsspec
-
     monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     memory = fsspec.filesystem("memory")
     X, Y = data()
@@ -512,6 +512,80 @@ def test_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert made.schema.n == 40
     finally:
         memory.rm("/bucket", recursive=True)
+
+
+def _planted_link(wip: Path, elsewhere: Path) -> None:
+    (elsewhere / "lock").write_text("precious")
+    wip.symlink_to(elsewhere)
+
+
+def _planted_lock(wip: Path, elsewhere: Path) -> None:
+    (elsewhere / "lock").write_text("precious")
+    wip.mkdir(mode=0o700)
+    (wip / "lock").symlink_to(elsewhere / "lock")
+
+
+def _of_another(wip: Path, elsewhere: Path) -> None:
+    _planted_lock(wip, elsewhere)
+    os.chown(wip, 65534, 65534)
+
+
+def _for_the_group(wip: Path, elsewhere: Path) -> None:
+    _planted_lock(wip, elsewhere)
+    wip.chmod(0o770)
+
+
+@pytest.mark.parametrize(
+    ("plant", "problem"),
+    [
+        (_planted_link, "symbolic link"),
+        (_planted_lock, "symbolic link"),
+        (_of_another, "another user"),
+        (_for_the_group, "mode 770 lets"),
+    ],
+)
+@pytest.mark.parametrize("place", ["memory://planted/some.zarr", "local"])
+@pytest.mark.parametrize("go_on", [{"resume": True}, {"force": True}, {}])
+def test_a_working_directory_that_others_planted_is_refused(
+    plant: Any, problem: str, place: str, go_on: dict[str, bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of theirs is read, written or removed, whatever is passed."""
+    temporary, elsewhere = tmp_path / "tmp", tmp_path / "elsewhere"
+    temporary.mkdir()
+    elsewhere.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    store = str(temporary / "some.zarr") if place == "local" else place
+    wip = Destination.of(store, None).wip
+    assert wip.parent == temporary
+    if plant is _of_another and os.geteuid() != 0:
+        pytest.skip("needs root")
+    if place == "local" and plant is _for_the_group:
+        pytest.skip("its owner says who may write beside a local store")
+    plant(wip, elsewhere)
+    with pytest.raises(MlfsError, match=f"(?is){problem}.*cure: "):
+        convert_reader(lambda: make_reader(*data()), store, workers=1, **go_on)
+    assert (elsewhere / "lock").read_text() == "precious"
+    assert os.path.lexists(wip)
+
+
+def test_what_is_staged_for_a_url_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def refuse(*_: object) -> None:
+        raise OSError("no")
+
+    monkeypatch.setattr(Destination, "_upload", refuse)
+    with pytest.raises(MlfsError, match="pass --resume"):
+        convert_reader(lambda: make_reader(*data()), "memory://private/some.zarr", workers=1)
+    (kept,) = tmp_path.iterdir()
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o700
+    monkeypatch.undo()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    try:
+        convert_reader(lambda: make_reader(*data()), "memory://private/some.zarr", workers=1, resume=True)
+        assert left_behind(tmp_path) == []
+    finally:
+        fsspec.filesystem("memory").rm("/private", recursive=True)
 
 
 def test_a_file_url(tmp_path: Path) -> None:
