@@ -9,12 +9,13 @@ export MLFS_DATA
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: help demo test test-floors lint audit docs constraints clean
+.PHONY: help demo test test-floors golden lint audit docs constraints clean
 
 help:
 	@echo "make demo         install, and run the whole way on the digits images into $(DEMO)/"
 	@echo "make test         install, and run the tests"
 	@echo "make test-floors  the tests with the oldest versions that pyproject.toml allows, in $(VENV)-floors"
+	@echo "make golden       renew the golden rankings of tests/blackbox, and print what has changed"
 	@echo "make lint         ruff and mypy"
 	@echo "make audit        compare the installed packages with known vulnerabilities; needs the network"
 	@echo "make docs         the documentation site, in docs/_build/html"
@@ -49,6 +50,9 @@ demo: $(VENV)/.demo
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+
+golden: $(VENV)/.test
+	$(BIN)/python -m tests.blackbox.golden_rankings $(ARGS)
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check
