@@ -216,6 +216,8 @@ def selections(described: dict[str, dict[str, Any]]) -> Iterator[Selection]:
 
 def run_selection(selection: Selection, stores: Path, described: dict[str, dict[str, Any]], *words: object) -> Rankings:
     """Rankings of a selection, by method and title, with the words beside its options."""
+    if not selection.methods:
+        return {}
     options = [*(["-k", N_SELECTED] if "-k" not in selection.options else []), *selection.options.split(), *words]
     if any("--max-iter" in described[name]["options"] for name in selection.methods):
         options += ["--max-iter", MAX_ITER]
@@ -301,16 +303,17 @@ def renew(names: Sequence[str] = ()) -> None:
     with tempfile.TemporaryDirectory() as place:
         write_stores(Path(place), PARTITION_SIZE)
         new: Rankings = {}
-        for selection in selections(described):
-            new |= run_selection(selection, Path(place), described)
+        wanted = {name: described[name] for name in names or described}
+        for selection in selections(wanted):
+            new |= run_selection(selection, Path(place), wanted)
         for store in WEIGHTED:
-            new |= fit_selection(Selection(store, tuple(described)), described, weighted=True)
+            new |= fit_selection(Selection(store, tuple(wanted)), wanted, weighted=True)
     FOLDER.mkdir(exist_ok=True)
     for path in FOLDER.glob("*.txt"):
         if path.stem not in described:
             print(f"{path.stem}: there is no such method; its file is removed")
             path.unlink()
-    for name in names or described:
+    for name in wanted:
         before = read(name)[1]
         now = {key: ranking for key, ranking in new.items() if key[0] == name}
         differences = {
