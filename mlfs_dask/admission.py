@@ -92,7 +92,7 @@ def versions() -> dict[str, str]:
 
 def identify() -> dict[str, str]:
     """Versions of Python and of packages in this process; that of `CODE` is a digest of all modules of this one."""
-    return {**versions(), CODE: code_digest(("",))}
+    return {**versions(), CODE: code_digest()}
 
 
 @functools.cache

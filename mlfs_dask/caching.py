@@ -66,9 +66,6 @@ _TAG = """Signature: 8a477f597d28d172789f06886806bc55
 # Statistics that mlfs has computed and would otherwise compute again. Safe to delete at any time.
 """
 
-#: Folders of the package whose code decides what a statistic is.
-_CODE = ("blocks", "primitives")
-
 
 @dataclass(frozen=True)
 class _Setting:
@@ -196,7 +193,7 @@ def entry(
         "kind": kind,
         "store": digest or source.digest,
         "parameters": digest_of(parameters),
-        "code": [__version__, code_digest(_CODE)],
+        "code": [__version__, code_digest()],
     }
     return FolderEntry(folder, kind, identity, setting.size, covers)
 

@@ -11,23 +11,14 @@ from typing import Any
 
 import numpy as np
 
-#: Folders of the package whose code decides what a job computes.
-COMPUTING = ("blocks", "primitives", "selectors", "solvers")
-
 
 @functools.cache
-def code_digest(folders: tuple[str, ...] = COMPUTING) -> str:
-    """Digest of the code in some folders of the package.
-
-    Parameters
-    ----------
-    folders : tuple of str
-    """
+def code_digest() -> str:
+    """Digest of the package's code, all of it: a list of what computes would be one to forget something in."""
     digest = hashlib.blake2b(digest_size=16)
     root = Path(__file__).parent
-    for folder in folders:
-        for file in sorted((root / folder).rglob("*.py")):
-            digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
+    for file in sorted(root.rglob("*.py")):
+        digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
     return digest.hexdigest()
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
+from mlfs_dask.blocks.column_keys import column_keys, column_ranges
 from mlfs_dask.blocks.isolation import TreeShape, mass_table, tree_shape
 from mlfs_dask.blocks.linear import tile_rows
 from mlfs_dask.typing import Matrix
@@ -122,19 +123,36 @@ def grow_forest(sample: Matrix, *, n_trees: int, max_samples: int, seed: int) ->
     from sklearn.ensemble import IsolationForest
 
     shift, scale = float32_scaling(sample)
+    prepared = to_float32(sample, shift, scale)
+    columns = forest_columns(prepared)
     forest = IsolationForest(
         n_estimators=n_trees, max_samples=min(max_samples, sample.shape[0]), random_state=seed % 2**32
     )
-    forest.fit(to_float32(sample, shift, scale))
-    return pack_trees([estimator.tree_ for estimator in forest.estimators_], shift, scale)
+    forest.fit(prepared[:, columns])
+    return pack_trees([estimator.tree_ for estimator in forest.estimators_], columns, shift, scale)
 
 
-def pack_trees(trees: Sequence[Any], shift: NDArray[np.float64], scale: NDArray[np.float64]) -> Forest:
+def forest_columns(prepared: Matrix) -> NDArray[np.intp]:
+    """Features that scikit-learn's trees are given: those that vary in the prepared sample, in the order of their keys.
+
+    It draws features by number. Trees then do not depend on where a feature stands, nor on constant ones.
+    """
+    low, high = column_ranges(prepared)
+    varying = np.flatnonzero(low < high)
+    columns = varying if len(varying) else np.arange(len(low))
+    return columns[np.argsort(column_keys(prepared)[columns], kind="stable")]
+
+
+def pack_trees(
+    trees: Sequence[Any], columns: NDArray[np.intp], shift: NDArray[np.float64], scale: NDArray[np.float64]
+) -> Forest:
     """A forest of scikit-learn's trees, renumbered so that siblings follow one another.
 
     Parameters
     ----------
     trees : sequence of sklearn.tree._tree.Tree
+    columns : int array
+        The feature that each column of the trees is.
     shift, scale : float64 array, shape (d,)
     """
     shapes = tuple(tree_shape(tree.children_left, tree.children_right) for tree in trees)
@@ -152,7 +170,7 @@ def pack_trees(trees: Sequence[Any], shift: NDArray[np.float64], scale: NDArray[
         place[order] = np.arange(len(order))
         splits = inner[order]
         nodes = slice(0, tree.node_count)
-        feature[t, nodes] = np.where(splits, tree.feature[order], 0)
+        feature[t, nodes] = np.where(splits, columns[np.maximum(tree.feature[order], 0)], 0)
         threshold[t, nodes] = np.where(splits, tree.threshold[order], np.inf)
         child[t, nodes] = np.where(splits, place[tree.children_left[order]], place[order])
         leaf[t, nodes] = np.where(splits, 0, shape.leaf[order])
@@ -214,10 +232,7 @@ def mass_tables(shapes: Sequence[TreeShape], codes: NDArray[Any]) -> NDArray[Any
 
 def float32_scaling(sample: Matrix) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Shift and scale after which float32 tells the values of each column apart; the values of a sample decide."""
-    if sp.issparse(sample):
-        low, high = (np.asarray(m.toarray(), np.float64).ravel() for m in (sample.min(axis=0), sample.max(axis=0)))
-    else:
-        low, high = sample.min(axis=0).astype(np.float64), sample.max(axis=0).astype(np.float64)
+    low, high = column_ranges(sample)
     size = np.maximum(np.abs(low), np.abs(high))
     # Sparse rows keep their zeros, and dense rows of the same values should fall into the same leaves.
     far = (high - low < 1e-3 * size) & (not sp.issparse(sample))

@@ -30,7 +30,12 @@ def row_bits(start: int, rows: int, key: int = 0) -> NDArray[np.uint64]:
     >>> bool((row_bits(0, 5, key=3)[2:] == row_bits(2, 3, key=3)).all())
     True
     """
-    x = np.arange(start + 1, start + rows + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(key)
+    x = np.arange(start + 1, start + rows + 1, dtype=np.uint64)
+    return mix_bits(x * np.uint64(0x9E3779B97F4A7C15) + np.uint64(key))
+
+
+def mix_bits(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Numbers of which every bit depends on all bits of x, one to one (the last step of SplitMix64)."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     result: NDArray[np.uint64] = x ^ (x >> np.uint64(31))

@@ -152,7 +152,6 @@ def fit(
     extra: dict[str, Any] = {
         "gram": loop.gram is not None,
         "labelled_rows": int(known.any(axis=1).sum()),
-        "constant_features": int((loop.X.factor == 0).sum()),
         "distinct_labels": duplicates.count,
         "graph": None if loop.L_s is None else {"kind": "exact"},
     }

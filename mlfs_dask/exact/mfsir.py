@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask import checkpoints
+from mlfs_dask.blocks.column_keys import key_places
 from mlfs_dask.blocks.factorisation import nonnegative_factors
 from mlfs_dask.blocks.heat_kernel import heat_kernel_graph
 from mlfs_dask.blocks.proximal import row_norms
@@ -82,7 +83,9 @@ def fit(
     state = checkpoint.load()
     if state is None:
         at, trace = _start(labels, d, n_latent, step=step, omega=omega, seed=random_state), Trace()
-        rho = spectral.largest_eigenvalue(products.normal, d)
+        rho = spectral.largest_eigenvalue(
+            products.normal, spectral.starting_block(key_places(X, moments.m2 > 0), moments.m2 > 0)
+        )
     else:
         at = Factors(**{name: state.arrays[name] for name in ("G", "H", "V", "B")})
         trace, rho = Trace(**state.facts["trace"]), float(state.facts["rho"])
@@ -95,7 +98,6 @@ def fit(
         "rho": rho,
         "gram": d <= gram_cap,
         "graph": None if laplacian is None else {"kind": "exact"},
-        "constant_features": int((features.factor == 0).sum()),
     }
     loop: dict[str, Any] = {"tol": tol, "max_iter": max_iter, "save": save}
     if step == "fixed":

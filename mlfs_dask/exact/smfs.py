@@ -124,7 +124,6 @@ def fit(
         "labelled_rows": int(known.any(axis=1).sum()),
         "unknown_entries": int((~known).sum()),
         "recovered_positives": int(((loop.Y > 0) & ~known).sum()),
-        "constant_features": int((features.squares == 0).sum()),
     }
     return ExactFit(scores, trace, extra, loop.Y)
 

@@ -19,6 +19,7 @@ from scipy import sparse as sp
 from mlfs_dask import checkpoints, runtime
 from mlfs_dask.blocks.adaptive_graph import column_graph
 from mlfs_dask.blocks.anchors import N_ANCHORS, anchor_values, join_coincident, place_anchors
+from mlfs_dask.blocks.column_keys import key_places
 from mlfs_dask.blocks.duplicate_labels import DuplicateLabels
 from mlfs_dask.blocks.linear import forward_block, laplacian_gram_bytes
 from mlfs_dask.blocks.proximal import row_norms
@@ -374,14 +375,15 @@ class AccessMFS(IterativeSelector):
         products, labels, *others = passes.run("moments and sample", *self._first_statistics(profile))
         sample, m = others.pop(0) if theta > 0 else None, self._n_anchors(profile, profile.d)
         moments = FeatureMoments(products.n, products.mean, products.m2)
-        self._refuse(profile, moments, products.unknown)
+        self._examine(passes, moments, products.unknown)
         self._require_known(labels, profile.n)
         duplicates = DuplicateLabels(labels.groups)
         scaling = standard_scaling(moments, standardise=self.standardise)
         M = duplicates.collapse(scaling.scale_rows(products.products.T))  # X'F of F = Y
         gram = scale_gram(others.pop(), scaling.factor) if profile.d <= self.gram_cap else None
 
-        regression, image = self._regression(passes, gram, scaling, products, M)
+        places = np.arange(profile.d) if sample is None else key_places(sample.X, scaling.factor > 0)
+        regression, image = self._regression(passes, gram, scaling, products, M, places)
         state = load_state(checkpoint, passes.records)
         if state is None:
             trace, none = Trace(), Smoothing(0.0, np.zeros((0, profile.d)), np.zeros(0))
@@ -435,7 +437,6 @@ class AccessMFS(IterativeSelector):
         extra: dict[str, Any] = {
             "gram": gram is not None,
             "labelled_rows": int(profile.n - labels.rows[1] if self.unknown_labels == "coded" else labels.rows[0]),
-            "constant_features": int((scaling.factor == 0).sum()),
             "distinct_labels": duplicates.count,
             "graph": None,
         }
@@ -471,16 +472,22 @@ class AccessMFS(IterativeSelector):
             )
 
     def _regression(
-        self, passes: PassRunner, gram: Array | None, scaling: Scaling, products: LabelMoments, M: Array
+        self,
+        passes: PassRunner,
+        gram: Array | None,
+        scaling: Scaling,
+        products: LabelMoments,
+        M: Array,
+        places: NDArray[np.intp],
     ) -> tuple[GramRegression | SubspaceRegression, Array | None]:
         """The solver for W and, where X'X is not formed, X'X times the directions of its first solve."""
         if gram is not None:
             return GramRegression(gram), None
-        d = len(scaling.factor)
         varying = scaling.factor > 0
-        # More directions than varying features would be linearly dependent.
-        Omega = np.zeros((d, min(SKETCH, int(varying.sum()))))
-        Omega[varying] = np.random.default_rng(self._seed).standard_normal((int(varying.sum()), Omega.shape[1]))
+        distinct = len(np.unique(places[varying]))
+        # More directions than distinct features that vary would be linearly dependent.
+        draws = np.random.default_rng(self._seed).standard_normal((len(places), min(SKETCH, distinct)))
+        Omega = np.where(varying[:, np.newaxis], draws[places], 0.0)
         directions = np.concatenate([Omega, M], axis=1)
         (image,) = passes.run("sketch of X'X", NormalProduct(scaling, directions))
         split = Omega.shape[1]

@@ -49,7 +49,7 @@ from mlfs_dask.primitives.scaling import standard_scaling
 from mlfs_dask.row_subset import RowSubset
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import METHODS, get_method, method_name
-from mlfs_dask.selectors.base import BaseSelector, Scores, rank, unknown_labels_error
+from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
 from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, Work, project, require_driver
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.selectors.pairwise import MAX_ALL_PAIRS
@@ -465,7 +465,7 @@ class AutoSelector(BaseSelector):
                 runner = PassRunner(sampled, own, plan)
             outcome = candidate.selector._score(runner, k)
             outcomes.append(replace(outcome, scores=candidate.selector._ranked_by(outcome.scores)))
-            ranks += ranks_of(outcomes[-1]) / len(taken)
+            ranks += ranks_of(outcomes[-1], passes.varies)
         best = outcomes[0]
         extra = {
             "chosen": taken[0].method,
@@ -476,7 +476,7 @@ class AutoSelector(BaseSelector):
             "extra_of_chosen": best.extra,
         }
         if len(taken) > 1:
-            best = replace(best, scores=1.0 - (ranks - 1.0) / source.profile.d, ranking=None)
+            best = replace(best, scores=1.0 - (ranks / len(taken) - 1.0) / source.profile.d, ranking=None)
         return replace(best, extra=extra)
 
     def _measured(self, passes: PassRunner) -> RowSource:
@@ -495,7 +495,8 @@ class AutoSelector(BaseSelector):
         missing = np.zeros(len(features.minimum)) if features.n_missing is None else features.n_missing
         largest = np.maximum(np.abs(features.minimum), np.abs(features.maximum))
         # The judges standardise: squares of larger values are infinite.
-        self._refuse_broken_features(np.where(missing > 0, np.nan, np.where(largest > 1e150, np.inf, 0.0)), largest)
+        size = np.where(missing > 0, np.nan, np.where(largest > 1e150, np.inf, largest))
+        self._examine_features(passes, size, (features.minimum < features.maximum).astype(np.float64))
         return source
 
     def _judge(
@@ -524,7 +525,7 @@ class AutoSelector(BaseSelector):
                         passes = _SharedResults(rows, own, project(cost, rows, own), results)
                         selector = candidate.judged
                         outcome = selector._score(passes, selector.count_kept(rows.profile.d))
-                        ranking = rank(outcome.scores) if outcome.ranking is None else outcome.ranking
+                        ranking = outcome.order(passes.varies)
                         by_judge, taken = [], 0
                         for scores_by, most in judges:
                             if most != taken:  # mostly both judge the same features, which are then taken once
@@ -659,17 +660,17 @@ def tied_with_best(judged: Sequence[Mapping[str, float]]) -> list[int]:
     return [int(i) for i in order if below[i] <= judged[i]["standard_error"]]
 
 
-def ranks_of(outcome: Scores) -> NDArray[np.float64]:
-    """Rank of every feature, from 1; the mean of their ranks for features of equal scores.
+def ranks_of(outcome: Scores, varies: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Rank of every feature, from 1; the mean of their ranks for features of equal scores. Constant features come last.
 
-    >>> ranks_of(Scores(np.array([0.5, 0.2, 0.5]))).tolist()
+    >>> ranks_of(Scores(np.array([0.5, 0.2, 0.5])), np.ones(3, bool)).tolist()
     [1.5, 3.0, 1.5]
     """
     if outcome.ranking is None:
-        ranks: NDArray[np.float64] = stats.rankdata(-outcome.scores)
+        ranks: NDArray[np.float64] = stats.rankdata(-np.where(varies, outcome.scores, -np.inf))
         return ranks
-    ranks = np.empty(len(outcome.ranking))
-    ranks[outcome.ranking] = np.arange(1, len(ranks) + 1)
+    ranks = np.empty(len(varies))
+    ranks[outcome.order(varies)] = np.arange(1, len(ranks) + 1)
     return ranks
 
 

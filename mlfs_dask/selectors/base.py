@@ -64,7 +64,7 @@ class Scores:
     scores : float64 array, shape (d,)
         Larger is better; never NaN.
     ranking : int64 array, shape (d,), or None
-        Features, best first; None: by score, ties by lower index.
+        Features, best first, if not by score with ties by lower index. Those that do not vary may stand anywhere.
     iterations : int
         Of the method's loop; 0 where there is none.
     converged : bool or None
@@ -93,6 +93,17 @@ class Scores:
     q_values: NDArray[np.float64] | None = None
     discovered: NDArray[np.bool_] | None = None
     resampled_scores: NDArray[np.float64] | None = None
+
+    def order(self, varies: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Features, best first; those that do not vary come last, by index.
+
+        Parameters
+        ----------
+        varies : bool array, shape (d,)
+        """
+        if self.ranking is None:
+            return rank(self.scores, varies)
+        return np.concatenate([self.ranking[varies[self.ranking]], np.flatnonzero(~varies)])
 
 
 @dataclass(frozen=True)
@@ -383,14 +394,20 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
             self._fill_missing(passes)
             outcome = self._score(passes, k)
         records = passes.records
-        k = k if outcome.discovered is None else int(np.count_nonzero(outcome.discovered))
+        if outcome.discovered is not None:
+            discovered = outcome.discovered & passes.varies
+            outcome, k = replace(outcome, discovered=discovered), int(np.count_nonzero(discovered))
         peak_driver = peak_worker = runtime.peak_rss()
         if resources.client is not None:
             peak_worker = max((record.peak_worker_bytes for record in records), default=0)
-        for warning in outcome.warnings:
+        varies = passes.varies
+        n_constant = profile.d - int(np.count_nonzero(varies))
+        emitted = [*outcome.warnings, *constant_warnings(k, profile.d, n_constant, informed=bool(outcome.warnings))]
+        for warning in emitted:
             warnings.warn(warning, stacklevel=_caller_level())
-        self.scores_ = self._ranked_by(outcome.scores)
-        self.ranking_ = rank(self.scores_) if outcome.ranking is None else outcome.ranking
+        outcome = replace(outcome, scores=self._ranked_by(outcome.scores))
+        self.scores_ = lower_constant(outcome.scores, varies)
+        self.ranking_ = outcome.order(varies)
         if outcome.discovered is not None:
             self.ranking_ = self.ranking_[np.argsort(~outcome.discovered[self.ranking_], kind="stable")]
         self.support_ = np.zeros(profile.d, dtype=bool)
@@ -401,7 +418,7 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
             self.q_values_ = outcome.q_values
         if outcome.resampled_scores is not None:
             self.rank_intervals_, self.selection_frequency_ = rank_stability(
-                self._ranked_by(outcome.resampled_scores), k
+                self._ranked_by(outcome.resampled_scores), k, varies
             )
         if hasattr(self, "max_iter"):
             self.n_iter_ = max(1, outcome.iterations)  # scikit-learn expects at least one
@@ -425,8 +442,12 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
             converged=outcome.converged,
             objective=[float(value) for value in outcome.objective],
             versions=versions(),
-            extra={**outcome.extra, **_noted(from_cache=hits, refused_workers=refused_workers(resources.client))},
-            warnings=[str(warning) for warning in outcome.warnings],
+            extra={
+                **outcome.extra,
+                "constant_features": n_constant,
+                **_noted(from_cache=hits, refused_workers=refused_workers(resources.client)),
+            },
+            warnings=[str(warning) for warning in emitted],
         )
         return self
 
@@ -627,9 +648,17 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
     def _missing_choices(self) -> str:
         return f"{parameter('missing', 'mean')} or {parameter('missing', 'median')}"
 
-    def _refuse_broken_features(self, mean: NDArray[np.float64], m2: NDArray[np.float64]) -> None:
-        """Refuse features that hold NaN or infinity, which spoils their moments, each of shape (d,)."""
-        broken = ~(np.isfinite(mean) & np.isfinite(m2))
+    def _examine_features(self, passes: PassRunner, mean: NDArray[np.float64], spread: NDArray[np.float64]) -> None:
+        """Refuse features that hold NaN or infinity, and take down which of the others vary.
+
+        Parameters
+        ----------
+        passes : PassRunner
+        mean, spread : float64 array, shape (d,)
+            Not finite where a value is not. The spread (sum of squared deviations, or range) of a constant is 0.
+        """
+        passes.varies = spread > 0
+        broken = ~(np.isfinite(mean) & np.isfinite(spread))
         if not broken.any():
             return
         of_nan = (
@@ -800,26 +829,79 @@ def never_positive_warnings(
 def round_scores(scores: NDArray[np.float64], bits: int = SCORE_BITS) -> NDArray[np.float64]:
     """Scores to `bits` significant bits. Those beyond differ by the order of summation, which depends on the chunks.
 
-    Features that are copies of one another then tie, nearly always, whatever the chunks.
+    Scores that are neighbours after rounding become equal: features that are copies of one another tie, also where
+    their scores lie on two sides of a bound of rounding.
 
+    Parameters
+    ----------
+    scores : float64 array, shape (..., d)
+
+    Examples
+    --------
     >>> round_scores(np.array([0.1 + 0.2, 0.3])).tolist()
     [0.3000000000001819, 0.3000000000001819]
     """
     mantissa, exponent = np.frexp(scores)
     rounded: NDArray[np.float64] = np.ldexp(np.rint(np.ldexp(mantissa, bits)), exponent - bits)
+    order = np.argsort(rounded, axis=-1)
+    rising = np.take_along_axis(rounded, order, axis=-1)
+    step = 1.5 * np.ldexp(1.0, np.frexp(rising)[1] - bits)
+    # The largest of each run of neighbours: the next that is further from the one above it than a step.
+    apart = np.diff(rising, axis=-1, append=np.inf) > step
+    last = np.where(apart, rising, np.inf)
+    joined = np.minimum.accumulate(last[..., ::-1], axis=-1)[..., ::-1]
+    np.put_along_axis(rounded, order, joined, axis=-1)
     return rounded
 
 
-def rank(scores: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Indices by falling score; ties by lower index.
+def rank(scores: NDArray[np.float64], varies: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
+    """Indices by falling score; ties by lower index. Features that do not vary come last, by index.
 
-    >>> rank(np.array([0.5, 2.0, 0.5]))
-    array([1, 0, 2])
+    >>> rank(np.array([0.5, 2.0, 0.5])), rank(np.array([0.5, 2.0, 0.5]), np.array([True, False, True]))
+    (array([1, 0, 2]), array([0, 2, 1]))
     """
+    if varies is not None:
+        scores = np.where(varies, scores, -np.inf)
     return np.argsort(-scores, kind="stable").astype(np.int64, copy=False)
 
 
-def rank_stability(scores: NDArray[np.float64], k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def lower_constant(scores: NDArray[np.float64], varies: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Scores in which no feature without variation exceeds one that varies.
+
+    A filter gives a constant 0, which is more than the negative score of a redundant feature.
+
+    >>> lower_constant(np.array([0.5, 0.0, -1.0]), np.array([True, False, True]))
+    array([ 0.5, -1. , -1. ])
+    """
+    if not varies.any():
+        return scores
+    return np.where(varies, scores, np.minimum(scores, scores[varies].min()))
+
+
+def constant_warnings(k: int, d: int, n_constant: int, *, informed: bool) -> list[Warning]:
+    """The warning of features kept that do not vary, if there are any.
+
+    Parameters
+    ----------
+    k, d, n_constant : int
+        Features kept, all, and those that do not vary.
+    informed : bool
+        Whether the method itself has warned, which it does where no feature varies.
+    """
+    n_kept = k - (d - n_constant)
+    if n_kept <= 0 or (informed and n_constant == d):
+        return []
+    return [
+        UserWarning(
+            f"{n_kept:,} of the {number_of(k, 'feature')} kept {'does' if n_kept == 1 else 'do'} not vary: only "
+            f"{d - n_constant:,} of {d:,} do. Keep at most so many"
+        )
+    ]
+
+
+def rank_stability(
+    scores: NDArray[np.float64], k: int, varies: NDArray[np.bool_] | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """How much ranks vary between resamples.
 
     Parameters
@@ -827,6 +909,8 @@ def rank_stability(scores: NDArray[np.float64], k: int) -> tuple[NDArray[np.int6
     scores : float64 array, shape (B, d)
         Of every resample.
     k : int
+    varies : bool array, shape (d,), optional
+        Features that vary in the rows themselves; the others come last.
 
     Returns
     -------
@@ -845,7 +929,7 @@ def rank_stability(scores: NDArray[np.float64], k: int) -> tuple[NDArray[np.int6
     n_resamples, d = scores.shape
     ranks = np.empty((n_resamples, d), dtype=np.int32)
     for own, of_resample in zip(ranks, scores, strict=True):
-        own[rank(of_resample)] = np.arange(1, d + 1)
+        own[rank(of_resample, varies)] = np.arange(1, d + 1)
     frequency = (ranks <= k).mean(axis=0)
     ranks.sort(axis=0)
     outside = n_resamples // RANK_TAIL

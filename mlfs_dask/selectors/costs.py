@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mlfs_dask import runtime
 from mlfs_dask.errors import DoesNotFitError
@@ -310,7 +311,11 @@ class PassRunner:
     Attributes
     ----------
     records : list of PassRecord
+    varies : bool array, shape (d,)
+        Features that vary over the rows; set by the fit as soon as it knows.
     """
+
+    varies: NDArray[np.bool_]
 
     def __init__(self, source: RowSource, resources: Resources, plan: Plan) -> None:
         self.source = source

@@ -247,6 +247,7 @@ class CountingSelector(ResamplingSelector):
         if label_counts[0].any():
             raise unknown_labels_error(self, label_counts[0])
         self._check_features(features)
+        passes.varies = self._varying(features)
         if self.binning == "equal-width":
             return self._equal_width_book(features), label_counts
         statistic = self._row_sample(profile)
@@ -261,6 +262,15 @@ class CountingSelector(ResamplingSelector):
             weights=weights,
         )
         return book, label_counts
+
+    def _varying(self, features: FeatureInfo) -> NDArray[np.bool_]:
+        """Features that vary, shape (d,); one that lacks values does, where these have a code of their own."""
+        assert features.minimum is not None
+        assert features.maximum is not None
+        varies = features.minimum < features.maximum
+        if self.missing == "code" and features.n_missing is not None:
+            varies |= features.n_missing > 0
+        return varies
 
     def _read_counts(
         self, passes: PassRunner, book: CodeBook, label_counts: NDArray[Any], resampling: Resampling

@@ -29,7 +29,7 @@ from mlfs_dask.selectors.base import Scores, rank, round_scores, uninformative_w
 from mlfs_dask.selectors.costs import Cost, PassRunner, Work
 from mlfs_dask.selectors.estimator import ConvergenceWarning
 from mlfs_dask.selectors.products import ProductsSelector
-from mlfs_dask.solvers.padm import MATRICES, Solution, best_mask, solve_corrected, solve_published
+from mlfs_dask.solvers.padm import MATRICES, Solution, best_mask, largest_of_copies, solve_corrected, solve_published
 from mlfs_dask.typing import HeldArray, Profile, RowSource, Seed, profile_of
 
 #: λ and β of the paper's own experiment (Appendix B; λ as in the authors' code), and its rule to stop.
@@ -201,7 +201,7 @@ class ELC(ProductsSelector):
         resampling = self._resampling(passes)
         sums = self._sums(passes, resampling)
         (observed,) = next(sums)
-        self._check_sums(observed, passes.source.profile)
+        self._check_sums(passes, observed)
         terms = _terms(observed, self.similarity)
         shuffled = itertools.islice(sums, resampling.shuffles)
         null = [-_terms(each, self.similarity).screen for (each,) in shuffled]
@@ -224,7 +224,7 @@ class ELC(ProductsSelector):
                 "ELC", constant=int(constant.sum()), d=d, constant_labels=sums.constant_labels, q=len(A)
             )
             return Scores(np.zeros(d), converged=True, warnings=[warning])
-        extra: dict[str, Any] = {"constant_features": int(constant.sum())}
+        extra: dict[str, Any] = {}
 
         if self.variant == "screen":
             scores = -screen
@@ -237,7 +237,9 @@ class ELC(ProductsSelector):
         whole, Gamma = len(varying) == d, label_factor(S, sums.n)
         solution = self._solve(A if whole else A[:, varying], Gamma, screen[varying], min(k, len(varying)))
         scores = np.full(d, -1.0)
-        scores[varying] = combined_scores(solution.mask, solution.residual, screen[varying])
+        combined = combined_scores(solution.mask, solution.residual, screen[varying])
+        # k may part the copies of a feature.
+        scores[varying] = largest_of_copies(combined, solution.first)
         extra |= _diagnostics(A, S, sums, rank(round_scores(scores))[:k])
         n_free = int(solution.mask.sum())
         scales = {

@@ -79,6 +79,8 @@ class InformationTerms:
         Information of each feature with each label.
     Q : float64 array, shape (d, d), or LowRankPlusDiagonal
         Information of features with one another, symmetric, and their entropies or 1 on its diagonal.
+    entropy : float64 array, shape (d,)
+        Of each feature; 0 where all rows have one code.
     positives : int64 array, shape (q,)
         Rows that have each label.
     both : int64 array, shape (q, q), or None
@@ -89,6 +91,7 @@ class InformationTerms:
 
     R: Array
     Q: Array | LowRankPlusDiagonal
+    entropy: Array
     positives: NDArray[Any]
     both: NDArray[Any] | None
     n: int | float
@@ -193,6 +196,7 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
         R = np.empty((profile.d, profile.q))
         R[:, statistics[0].labels] = information.T  # type: ignore[attr-defined]  # in the order of slots
         R /= np.log(2.0)
+        entropy /= np.log(2.0)
         del information
         Q: Array | LowRankPlusDiagonal
         extra = {}
@@ -208,11 +212,11 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
             landmarks = most_relevant(R.sum(axis=1), self._count_landmarks(profile.d))
             C = self._read_landmarks(passes, book, landmarks)
             first = first_of_same(R, C)
-            Q = nystroem(C, landmarks, np.ones(profile.d) if self.unit_diagonal else entropy / np.log(2.0))
+            Q = nystroem(C, landmarks, np.ones(profile.d) if self.unit_diagonal else entropy)
             del C
             extra = {"landmarks": len(landmarks)}
         warnings = self._uninformative_warnings(entropy, label_entropies(label_counts, profile.total))
-        outcome = self._weigh(InformationTerms(R, Q, label_counts[2], both, profile.total))
+        outcome = self._weigh(InformationTerms(R, Q, entropy, label_counts[2], both, profile.total))
         return replace(
             outcome,
             scores=outcome.scores[first],
@@ -390,6 +394,24 @@ class _SimplexSelector(GlobalSelector):
             ),
         ]
 
+    def _weigh(self, terms: InformationTerms) -> Scores:
+        """Weights of the features that have more than one code: another, which shares nothing, would attract weight."""
+        informative = np.flatnonzero(terms.entropy)
+        d = len(terms.entropy)
+        if len(informative) in (0, d):
+            return self._weigh_informative(terms)
+        Q = simplex.principal_submatrix(terms.Q, informative)
+        outcome = self._weigh_informative(
+            replace(terms, R=terms.R[informative], Q=Q, entropy=terms.entropy[informative])
+        )
+        scores = np.full(d, outcome.scores.min() - 1.0)
+        scores[informative] = outcome.scores
+        return replace(outcome, scores=scores)
+
+    def _weigh_informative(self, terms: InformationTerms) -> Scores:
+        """Scores of features that have more than one code each, or of which none has."""
+        raise NotImplementedError
+
     def _solve(self, Q: Array | LowRankPlusDiagonal, R: Array, L: Array | None = None) -> Scores:
         """Scores from the solution: a feature's weight over all columns, or less than 0 where it has none.
 
@@ -497,7 +519,7 @@ class MICO(_SimplexSelector):
         self.missing = missing
         self.random_state = random_state
 
-    def _weigh(self, terms: InformationTerms) -> Scores:
+    def _weigh_informative(self, terms: InformationTerms) -> Scores:
         S = label_information(terms.both, terms.positives, terms.n)
         np.fill_diagonal(S, 0.0)
         L = self.beta * (np.diag(S.sum(axis=1)) - S)
@@ -606,7 +628,7 @@ class QPMLFS(_SimplexSelector):
         if self.alpha is not None and not (is_number(self.alpha) and self.alpha <= 1):
             raise UsageError(f"{parameter('alpha')} must be a number from 0 to 1; got {self.alpha!r}")
 
-    def _weigh(self, terms: InformationTerms) -> Scores:
+    def _weigh_informative(self, terms: InformationTerms) -> Scores:
         relevance = terms.R.sum(axis=1, keepdims=True)
         alpha = self.alpha
         if alpha is None:

@@ -182,8 +182,9 @@ class GreedySelector(InformationSelector):
         of_candidate: dict[int, Array] = {}
         chosen: list[int] = []
         chosen_scores: list[float] = []
-        is_open = np.ones(profile.d, bool)
-        while True:
+        is_open = passes.varies.copy()
+        k = min(k, int(np.count_nonzero(is_open)))
+        while len(chosen) < k:
             open_scores = np.where(is_open, scores, -np.inf)
             best = int(np.argmax(open_scores))
             is_open[best] = False
@@ -194,7 +195,7 @@ class GreedySelector(InformationSelector):
 
             if best not in of_candidate:
                 open_scores[best] = np.inf
-                ranked = rank(open_scores)[: profile.d - len(chosen) + 1]
+                ranked = rank(open_scores)[: np.count_nonzero(is_open) + 1]
                 # What earlier candidates share is held for as many as are read now: memory has a bound.
                 of_candidate = {f: of_candidate[f] for f in ranked[:count].tolist() if f in of_candidate}
                 candidates = np.sort([f for f in ranked.tolist() if f not in of_candidate][:count])

@@ -21,6 +21,7 @@ from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.blocks.anchors import KMEANS_ITERATIONS, ROWS_PER_ANCHOR, Anchors, count_anchors, place_anchors
+from mlfs_dask.blocks.column_keys import key_places
 from mlfs_dask.checkpoints import Arrays, Checkpoint, State
 from mlfs_dask.context import assigned
 from mlfs_dask.errors import DataError, UsageError, number_of, parameter
@@ -220,15 +221,18 @@ class IterativeSelector(BaseSelector):
         passes.records.append(record)
         (moments,), _ = run_pass(ArrayRows(X, Y), [Moments(X.shape[1])], passes.resources, label="moments")
         unknown = np.bincount(Y.indices[Y.data < 0], minlength=Y.shape[1])
-        self._refuse(passes.source.profile, moments, unknown)
+        self._examine(passes, moments, unknown)
         self._fitted_mean = moments.mean
         fit = self._fit_exactly(X, Y, moments)
         positives = np.bincount(Y.indices[Y.data > 0], minlength=Y.shape[1])
         if fit.labels is not None:
             self.labels_ = fit.labels
-        return self._result(fit.scores, fit.trace, {"graph": {"kind": "exact"}, **fit.extra}, positives)
+        # A solver leaves copies of a feature as near as its tolerance.
+        places = key_places(X, passes.varies)
+        scores = (np.bincount(places, fit.scores) / np.bincount(places))[places]
+        return self._result(scores, fit.trace, {"graph": {"kind": "exact"}, **fit.extra}, positives)
 
-    def _refuse(self, profile: Profile, moments: FeatureMoments, unknown: NDArray[np.integer[Any]]) -> None:
+    def _examine(self, passes: PassRunner, moments: FeatureMoments, unknown: NDArray[np.integer[Any]]) -> None:
         """Refuse unknown labels, where the method takes none, and features that are broken or have lost their digits.
 
         Raises
@@ -237,8 +241,8 @@ class IterativeSelector(BaseSelector):
         """
         if unknown.any() and not self.accepts_unknown_labels:
             raise unknown_labels_error(self, unknown)
-        self._refuse_broken_features(moments.mean, moments.m2)
-        self._refuse_lost_digits(profile, moments.mean, moments.m2)
+        self._examine_features(passes, moments.mean, moments.m2)
+        self._refuse_lost_digits(passes.source.profile, moments.mean, moments.m2)
 
     def _result(self, scores: Array, trace: LoopTrace, extra: dict[str, Any], positives: NDArray[np.int64]) -> Scores:
         """The scores, with the trace of the loop for the record; `positives` are the rows that have each label."""

@@ -195,14 +195,14 @@ class LaplacianScore(BaseSelector):
         X, Y, record = read_rows(passes.source, passes.resources)
         passes.records.append(record)
         (moments,), _ = run_pass(ArrayRows(X, Y), [Moments(X.shape[1])], passes.resources, label="moments")
-        self._refuse(passes.source.profile, moments)
+        self._examine(passes, moments)
         scores = exact_form.laplacian_scores(X, moments=moments, n_neighbors=self.n_neighbors, lambda_=self.lambda_)
         return self._result(scores, moments, {"graph": {"kind": "exact"}})
 
     def _score_with_anchors(self, passes: PassRunner) -> Scores:
         profile = passes.source.profile
         moments, sample = passes.run(FIRST, *self._first_statistics(profile))
-        self._refuse(profile, moments)
+        self._examine(passes, moments)
         scaling = standard_scaling(moments)
         points = standardised_points(sample.X, scaling)
         m = self._count_anchors(profile)
@@ -216,13 +216,13 @@ class LaplacianScore(BaseSelector):
         facts = {"kind": "anchors", "anchors": anchors.count, "anchor_neighbors": anchors.neighbors}
         return self._result(scores, moments, {"graph": facts})
 
-    def _refuse(self, profile: Profile, moments: FeatureMoments) -> None:
-        self._refuse_broken_features(moments.mean, moments.m2)
-        self._refuse_lost_digits(profile, moments.mean, moments.m2)
+    def _examine(self, passes: PassRunner, moments: FeatureMoments) -> None:
+        self._examine_features(passes, moments.mean, moments.m2)
+        self._refuse_lost_digits(passes.source.profile, moments.mean, moments.m2)
 
     def _result(self, scores: NDArray[np.float64], moments: FeatureMoments, extra: dict[str, Any]) -> Scores:
         constant, d = int(np.count_nonzero(moments.m2 == 0)), len(scores)
         warnings = (
             [uninformative_warning(self.method, constant=d, d=d, constant_labels=-1, q=0)] if constant == d else []
         )
-        return Scores(scores, extra={**extra, "constant_features": constant}, warnings=warnings)
+        return Scores(scores, extra=extra, warnings=warnings)

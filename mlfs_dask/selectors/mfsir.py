@@ -19,6 +19,7 @@ from scipy import sparse as sp
 
 from mlfs_dask import checkpoints
 from mlfs_dask.blocks.anchors import ANCHOR_NEIGHBORS, N_ANCHORS, Anchors, anchor_values
+from mlfs_dask.blocks.column_keys import key_places
 from mlfs_dask.blocks.factorisation import factors_from_pairs
 from mlfs_dask.blocks.heat_kernel import mean_degree
 from mlfs_dask.blocks.neighbours import compiles_search
@@ -329,11 +330,14 @@ class MFSIR(IterativeSelector):
         profile, checkpoint = passes.source.profile, checkpoints.current()
         d, alpha, max_iter = profile.d, float(self.alpha), int(self.max_iter)
         moments, labels, *others = passes.run("moments and sample", *self._first_statistics(profile))
-        self._refuse(profile, moments, labels.unknown)
+        self._examine(passes, moments, labels.unknown)
         scaling = standard_scaling(moments)
-        anchors, gamma = None, 0.0
+        anchors, gamma, places = None, 0.0, np.arange(d)
         if self.beta > 0:
-            anchors, gamma = self._place_anchors(others.pop(0), self._n_anchors(profile, d), scaling)
+            sample = others.pop(0)
+            places = key_places(sample.X, scaling.factor > 0)
+            anchors, gamma = self._place_anchors(sample, self._n_anchors(profile, d), scaling)
+            del sample
         gram = scale_gram(others.pop(), scaling.factor) if d <= self.gram_cap else None
 
         state = load_state(checkpoint, passes.records)
@@ -345,7 +349,7 @@ class MFSIR(IterativeSelector):
             # All features begin alike and weights may take either sign; a random start would show in the ranking. The
             # size of G does not matter: the step of each factor is scaled by the size of the other.
             at, trace = Factors(np.ones((d, len(B))), np.zeros((d, len(B))), _NO_ROWS, B), Trace()
-            rho = self._largest_eigenvalue(passes, scaling, gram)
+            rho = self._largest_eigenvalue(passes, scaling, gram, spectral.starting_block(places, scaling.factor > 0))
             U = anchor_values(sums.ZV, sums.masses)
             self._update(at, sums, gram, rho)
         for t in range(trace.iterations + 1, max_iter + 1):
@@ -366,7 +370,6 @@ class MFSIR(IterativeSelector):
         if anchors is not None:
             facts = {"anchors": anchors.count, "anchor_neighbors": anchors.neighbors, "weight": gamma}
             extra["graph"] = {"kind": "anchors", **facts}
-        extra["constant_features"] = int((scaling.factor == 0).sum())
         return self._result(row_norms(W), trace, extra, labels.positive)
 
     def _place_anchors(self, sample: SampledRows, m: int, scaling: Scaling) -> tuple[Anchors, float]:
@@ -400,14 +403,12 @@ class MFSIR(IterativeSelector):
         sums, directions = read[0]
         return B, _of_sign(sums, T, directions)
 
-    def _largest_eigenvalue(self, passes: PassRunner, scaling: Scaling, gram: Array | None) -> float:
+    def _largest_eigenvalue(self, passes: PassRunner, scaling: Scaling, gram: Array | None, start: Array) -> float:
         """ρ = λ_max(X'X)."""
         if gram is not None:
-            return spectral.largest_eigenvalue(lambda Q: gram @ Q, len(gram))
+            return spectral.largest_eigenvalue(lambda Q: gram @ Q, start)
         name = "largest eigenvalue"
-        return spectral.largest_eigenvalue(
-            lambda Q: passes.run(name, NormalProduct(scaling, Q))[0], len(scaling.factor)
-        )
+        return spectral.largest_eigenvalue(lambda Q: passes.run(name, NormalProduct(scaling, Q))[0], start)
 
     def _update(self, at: Factors, sums: LatentSums, gram: Array | None, rho: float) -> None:
         """Steps of B, G and H for the V of `sums`."""

@@ -68,11 +68,11 @@ class ProductsSelector(ResamplingSelector):
             else:
                 yield from results[0]
 
-    def _check_sums(self, sums: LabelMoments, profile: Profile) -> None:
+    def _check_sums(self, passes: PassRunner, sums: LabelMoments) -> None:
         if sums.unknown.any():
             raise unknown_labels_error(self, sums.unknown)
-        self._refuse_broken_features(sums.mean, sums.m2)
-        self._refuse_lost_digits(profile, sums.mean, sums.m2)
+        self._examine_features(passes, sums.mean, sums.m2)
+        self._refuse_lost_digits(passes.source.profile, sums.mean, sums.m2)
 
 
 #: Documentation of the parameters that every `ProductsFilter` has.
@@ -144,7 +144,7 @@ class ProductsFilter(ProductsSelector):
         resampling = self._resampling(passes)
         sums = self._sums(passes, resampling)
         moments, *others = next(sums)
-        self._check_sums(moments, passes.source.profile)
+        self._check_sums(passes, moments)
         scores = self._score_features(moments, *others)
         warnings: list[Warning] = []
         if not scores.any():
@@ -163,7 +163,6 @@ class ProductsFilter(ProductsSelector):
         resampled = [self._score_features(*each) for each in sums]
         return Scores(
             scores,
-            extra={"constant_features": int(np.count_nonzero(moments.m2 == 0))},
             warnings=warnings,
             discovered=discovered,
             q_values=q_values,

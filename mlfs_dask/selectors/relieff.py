@@ -175,7 +175,7 @@ class ReliefF(BaseSelector):
         if label_counts[0].any():
             raise unknown_labels_error(self, label_counts[0])
         spread = _spread(features)
-        self._refuse_broken_features(spread, spread)
+        self._examine_features(passes, spread, spread)
         classes = label_set_classes(positives_block(Y), self.min_rows)
         kept = np.flatnonzero(classes >= 0)
         n_classes = int(classes.max(initial=-1)) + 1

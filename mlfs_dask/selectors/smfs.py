@@ -385,7 +385,7 @@ class SMFS(IterativeSelector):
         """Algorithm 1, the density structure going through landmarks."""
         profile, checkpoint, max_iter = passes.source.profile, checkpoints.current(), int(self.max_iter)
         moments, labels, sample = passes.run("moments and sample", *self._first_statistics(profile))
-        self._refuse(profile, moments, np.zeros(profile.q, np.int64))
+        self._examine(passes, moments, np.zeros(profile.q, np.int64))
         coded = self.unknown_labels == "coded" or (self.unknown_labels == "auto" and bool(labels.unknown.any()))
         self._require_known(labels, profile.n, coded=coded)
         scaling = standard_scaling(moments)
@@ -448,7 +448,6 @@ class SMFS(IterativeSelector):
             "forest_rows": len(self._forest_rows(profile)),
             "labelled_rows": int(profile.n - labels.rows[1] if coded else labels.rows[0]),
             "unknown_entries": int(labels.unknown.sum() if coded else profile.n * profile.q - labels.positive.sum()),
-            "constant_features": int((moments.m2 == 0).sum()),
         }
         trace.epsilon = regression.epsilon
         return self._result(scores, trace, extra, labels.positive)

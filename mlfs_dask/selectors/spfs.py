@@ -140,20 +140,19 @@ class SPFS(PairwiseSelector):
         sums, *grams = passes.run("products", *self._statistics(passes.source.profile))
         if sums.unknown.any():
             raise unknown_labels_error(self, sums.unknown)
-        self._refuse_broken_features(sums.mean, sums.m2)
+        self._examine_features(passes, sums.mean, sums.m2)
         self._refuse_lost_digits(passes.source.profile, sums.mean, sums.m2)
         preserved_similarity = preserved(sums)  # f'Kf
         candidates = most_relevant(preserved_similarity, self.n_candidates)
         G = grams[0] if grams else passes.run("candidates", OfFeatures(Gram(len(candidates)), candidates))[0]
         alone = 2.0 * preserved_similarity - 1.0  # 2 f'Kf − (f'f)²
         scores = join_scores(forward_selection(alone[candidates], correlations(G)), candidates, alone)
-        extra: dict[str, Any] = {"constant_features": int((sums.m2 == 0).sum())}
+        extra: dict[str, Any] = {}
         if len(candidates) < d:
             others = np.delete(alone, candidates)
             extra["exact_places"] = int(np.count_nonzero(scores[candidates] > others.max()))
             extra |= candidate_facts(d, candidates)
         constant = sums.m2 == 0
-        scores[constant] = scores.min() - 1.0
         warnings = []
         if not preserved_similarity.any():
             warnings.append(

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask import runtime
+from mlfs_dask.blocks.column_keys import copies_of
 from mlfs_dask.blocks.proximal import row_norms, shrink_rows
 from mlfs_dask.errors import MlfsError, parameter
 
@@ -42,6 +43,8 @@ class Solution:
     swaps : list of int
         Features that entered the mask in every iteration.
     converged : bool
+    first : int array, shape (d,)
+        The first feature whose column of A each equals.
     """
 
     W: NDArray[np.float64]
@@ -51,6 +54,7 @@ class Solution:
     gap: list[float]
     swaps: list[int]
     converged: bool
+    first: NDArray[np.intp]
 
 
 def best_mask(residual: NDArray[np.float64], k: int, preference: NDArray[np.integer]) -> NDArray[np.bool_]:
@@ -121,6 +125,7 @@ def solve_corrected(
     q, d = A.shape
     k = int(mask.sum())
     C = A.T @ Gamma  # row f is Γ'a_f
+    first = copies_of(A)
     squares = np.einsum("cf,cf->f", A, A)
     radius = float(np.linalg.eigvalsh(A @ A.T)[-1])  # λ_max(A'A), from its q × q twin
     tau = 1.0 / radius  # Appendix B names the radius itself, with which the step diverges
@@ -157,6 +162,7 @@ def solve_corrected(
         # Eq. 14 for one feature, without ‖Γ‖².
         residual = squares * np.einsum("fc,fc->f", W_new, W_new)
         residual -= 2.0 * np.einsum("fc,fc->f", W_new, C)
+        residual = -largest_of_copies(-residual, first)
 
         # Eq. 15, the multiplier of W = U.
         W -= W_new
@@ -185,7 +191,22 @@ def solve_corrected(
         if not entered and change <= tol and gaps[-1] <= gap_tol:
             converged = True
             break
-    return Solution(W, mask, residual, objective, gaps, swaps, converged)
+    return Solution(W, mask, residual, objective, gaps, swaps, converged, first)
+
+
+def largest_of_copies(scores: NDArray[np.float64], first: NDArray[np.intp]) -> NDArray[np.float64]:
+    """The largest score of all copies of a feature, for each of them; `first` is the first feature that each equals.
+
+    Copies that came into the mask at different times have different weights: by their own residuals some would stay
+    and some go.
+
+    >>> largest_of_copies(np.array([1.0, 5.0, 2.0]), np.array([0, 1, 0])).tolist()
+    [2.0, 5.0, 2.0]
+    """
+    largest = scores.copy()
+    np.maximum.at(largest, first, scores)
+    shared: NDArray[np.float64] = largest[first]
+    return shared
 
 
 def _normal_product(A: NDArray[np.float64]) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
@@ -226,6 +247,7 @@ def solve_published(
     q, d = A.shape
     k = int(mask.sum())
     C = A.T @ Gamma
+    first = copies_of(A)
     squares = np.einsum("cf,cf->f", A, A)
     tau = 1.0 / float(np.linalg.eigvalsh(A @ A.T)[-1])
 
@@ -246,6 +268,7 @@ def solve_published(
 
             residual = squares * np.einsum("fc,fc->f", W_new, W_new)  # Eq. 14
             residual -= 2.0 * np.einsum("fc,fc->f", W_new, C)
+            residual = -largest_of_copies(-residual, first)
             best = best_mask(residual, k, preference)
             swaps.append(int((best & ~mask).sum()))
             mask = best
@@ -267,7 +290,7 @@ def solve_published(
             if step <= tol and t > 1:
                 converged = True
                 break
-    return Solution(W, mask, residual, objective, gaps, swaps, converged)
+    return Solution(W, mask, residual, objective, gaps, swaps, converged, first)
 
 
 def _ratio(part: float, whole: float, nothing: float = 0.0) -> float:

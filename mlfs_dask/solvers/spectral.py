@@ -20,9 +20,41 @@ BLOCK = 16
 MAX_PRODUCTS = 20
 
 
+def starting_block(places: NDArray[np.intp], varies: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Drawn directions from which a Krylov space is built, orthonormal.
+
+    Parameters
+    ----------
+    places : int array, shape (size,)
+        Numbers from 0 for which rows are drawn, such as `key_places`: then the space does not depend on the order of
+        rows.
+    varies : bool array, shape (size,)
+        Rows that are not 0.
+
+    Returns
+    -------
+    float64 array, shape (size, b)
+        With 1 <= b <= `BLOCK` directions, as many as there are distinct places.
+
+    Examples
+    --------
+    >>> Q = starting_block(np.array([1, 0, 1, 2]), np.array([True, True, True, False]))
+    >>> Q.shape, bool((Q[0] == Q[2]).all()), Q[3].tolist()
+    ((4, 2), True, [0.0, 0.0])
+    """
+    size = len(places)
+    if not varies.any():
+        return np.full((size, 1), 1.0 / np.sqrt(size))
+    draws = np.random.default_rng(0).normal(size=(int(places.max()) + 1, BLOCK))
+    drawn = np.where(varies[:, np.newaxis], draws[places], 0.0)
+    width = min(BLOCK, len(np.unique(places[varies])))
+    Q: NDArray[np.float64] = np.linalg.qr(drawn[:, :width])[0]
+    return Q
+
+
 def largest_eigenvalue(
     operator: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-    size: int,
+    start: NDArray[np.float64],
     *,
     tol: float = 1e-2,
 ) -> float:
@@ -32,8 +64,8 @@ def largest_eigenvalue(
     ----------
     operator : callable
         ``operator(Q)`` gives A Q for Q of shape (size, c), c <= `BLOCK`.
-    size : int
-        Rows of A.
+    start : float64 array, shape (size, b)
+        Orthonormal directions, b <= `BLOCK`.
     tol : float
         Stop when the residual of the Ritz pair is so small a share of its value.
 
@@ -41,7 +73,7 @@ def largest_eigenvalue(
     -------
     float
         Ritz value plus the norm of its residual. An eigenvalue lies within the residual of the Ritz value; that it is
-        the largest is as good as certain from a drawn block, but not proven.
+        the largest is as good as certain from a drawn start, but not proven.
 
     Raises
     ------
@@ -55,11 +87,10 @@ def largest_eigenvalue(
     Examples
     --------
     >>> A = np.diag([1.0, 2.0, 5.0])
-    >>> round(largest_eigenvalue(lambda Q: A @ Q, 3), 6)
+    >>> round(largest_eigenvalue(lambda Q: A @ Q, starting_block(np.arange(3), np.ones(3, bool))), 6)
     5.0
     """
-    width = min(BLOCK, size)
-    Q = np.linalg.qr(np.random.default_rng(0).normal(size=(size, width)))[0]
+    size, Q = len(start), start
     basis, images = np.empty((size, 0)), np.empty((size, 0))
     for product in range(1, MAX_PRODUCTS + 1):
         image = operator(Q)

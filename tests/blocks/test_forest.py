@@ -9,6 +9,7 @@ from scipy import sparse as sp
 from mlfs_dask.blocks import forest as module
 from mlfs_dask.blocks.forest import (
     draw_sample,
+    forest_columns,
     forest_seeds,
     grow_forest,
     mass_tables,
@@ -34,7 +35,8 @@ def test_rows_go_down_the_trees_of_scikit_learn(monkeypatch, container, compiled
     X = problem()
     X[5] = np.nextafter(X[4], np.inf, dtype=np.float32)  # beside a threshold, perhaps
     forest = grow_forest(X, n_trees=7, max_samples=64, seed=5)
-    prepared = (X * forest.scale).astype(np.float32)
+    prepared = to_float32(X, forest.shift, forest.scale)
+    prepared = prepared[:, forest_columns(prepared)]
     expected = np.empty((300, 7), int)
     for t, tree in enumerate(grow_trees(prepared, 7, 64, 5)):
         leaves = [node for node in depth_first(tree, 0) if tree.children_left[node] < 0]
@@ -49,9 +51,9 @@ def test_a_tree_of_one_leaf_and_trees_of_other_sizes():
     """Of a constant sample no tree splits; a deeper tree beside it is walked all the same."""
     X = problem()
     one, other = (grow_trees(A.astype(np.float32), 1, 64, 0)[0] for A in (np.ones((10, 5)), X))
-    forest = pack_trees([one, other], np.zeros(5), np.ones(5))
+    forest = pack_trees([one, other], np.arange(5), np.zeros(5), np.ones(5))
     assert forest.feature.shape[1] == other.node_count
-    alone = pack_trees([other], np.zeros(5), np.ones(5))
+    alone = pack_trees([other], np.arange(5), np.zeros(5), np.ones(5))
     for compiled in (False, True):
         found = forest.leaf_numbers(X, compiled=compiled)
         assert not found[:, 0].any()

@@ -42,7 +42,8 @@ def auto(X, Y, k, methods, *, judge="both", seed=0, folds=5):
         return means, mean_below, error, fits[0].ranking_
     ranks = []
     for fit in fits:
-        by_score = np.array_equal(fit.ranking_, np.argsort(-fit.scores_, kind="stable"))
-        ranks.append(rankdata(-fit.scores_) if by_score else np.argsort(fit.ranking_) + 1.0)
+        scores = np.where(np.ptp(X, axis=0) > 0, fit.scores_, -np.inf)
+        by_score = np.array_equal(fit.ranking_, np.argsort(-scores, kind="stable"))
+        ranks.append(rankdata(-scores) if by_score else np.argsort(fit.ranking_) + 1.0)
     # Sums in another order differ in their last digits.
     return means, mean_below, error, np.argsort(np.round(np.mean(ranks, axis=0), 9), kind="stable")

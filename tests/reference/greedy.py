@@ -94,12 +94,13 @@ def jmi(info, f, S):
 
 
 def greedy(X, Y, k, criterion, *, bins=2):
-    """The k features chosen one after another, ties by lower index, and the scores of all features in every step."""
+    """The k features chosen one after another of those that vary, ties by lower index; all scores in every step."""
     info = Information(X, Y, bins)
     chosen, steps = [], []
-    for _ in range(k):
+    varying = np.flatnonzero(np.asarray(X).min(axis=0) < np.asarray(X).max(axis=0))
+    for _ in range(min(k, len(varying))):
         scores = np.array([criterion(info, f, chosen) for f in info.features])
-        open_ = [f for f in range(len(scores)) if ("f", f) not in chosen]
+        open_ = [f for f in varying.tolist() if ("f", f) not in chosen]
         best = max(open_, key=lambda f: (round(scores[f], 12), -f))
         steps.append(scores)
         chosen.append(("f", best))

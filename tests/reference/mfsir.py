@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 
+from mlfs_dask.blocks.column_keys import key_places
+from mlfs_dask.solvers.spectral import largest_eigenvalue, starting_block
 from tests.reference.elc import standardise
 
 
@@ -43,24 +45,6 @@ def factorise(Y, most):
     if not V:
         return np.zeros((len(Y), 1)), np.eye(1, np.shape(Y)[1])
     return np.array(V).T, np.array(B)
-
-
-def largest_eigenvalue(A, columns=16, tol=1e-2):
-    """A bound on it: Rayleigh-Ritz in the block Krylov space of a drawn start, and the residual."""
-    d = len(A)
-    new = np.linalg.qr(np.random.default_rng(0).normal(size=(d, min(columns, d))))[0]
-    basis = new
-    while True:
-        values, vectors = np.linalg.eigh(basis.T @ A @ basis)
-        x = basis @ vectors[:, -1]
-        residual = np.linalg.norm(A @ x - values[-1] * x)
-        left = d - basis.shape[1]
-        if residual <= tol * values[-1] or left == 0:
-            return max(values[-1], 0.0) + residual
-        new = A @ new[:, :left]
-        for _ in range(2):
-            new = np.linalg.qr(new - basis @ (basis.T @ new))[0]
-        basis = np.hstack([basis, new])
 
 
 def on_sphere(B):
@@ -106,7 +90,6 @@ def mfsir(
     S = affinity(Z, n_neighbors, lambda_) if beta else np.zeros((n, n))
     degree = S.sum(axis=1)
     L = np.diag(degree) - S  # after Eq. 5
-    rho = largest_eigenvalue(Z.T @ Z)
 
     if step == "fixed":
         weight_steps = label_steps = 1
@@ -116,11 +99,17 @@ def mfsir(
             np.random.default_rng(seed).uniform(-omega, omega, size=shape)
             for seed, shape in zip(seeds, shapes, strict=True)
         )
-        if eta is None:
-            eta = 0.5 / max(rho, 1 + alpha + 2 * beta * degree.max(), alpha * np.linalg.eigvalsh(Y.T @ Y)[-1])
     else:
         V, B = factorise(Y, most)
         G, H = np.ones((d, V.shape[1])), np.zeros((d, V.shape[1]))
+
+    # The step is 1 / ρ: how near ρ is to the largest eigenvalue is tested apart.
+    A = Z.T @ Z
+    rho = largest_eigenvalue(
+        lambda Q: A @ Q, starting_block(key_places(X, np.ptp(X, axis=0) > 0), np.ptp(X, axis=0) > 0)
+    )
+    if step == "fixed" and eta is None:
+        eta = 0.5 / max(rho, 1 + alpha + 2 * beta * degree.max(), alpha * np.linalg.eigvalsh(Y.T @ Y)[-1])
 
     def gradient():
         return 2 * Z.T @ (Z @ (G * H) - V)

@@ -55,6 +55,7 @@ def store(tmp_path_factory):
     return path
 
 
+@pytest.mark.filterwarnings("ignore:1 of the 12 features kept does not vary")  # in the rows to learn from
 @pytest.mark.parametrize(
     ("k", "judge", "n"),
     [(2, "both", 160), (5, "both", 160), (5, "linear", 160), (5, "neighbours", 160), (12, "both", 40)],

@@ -363,6 +363,7 @@ class Driver(BaseSelector):
         return Cost([Reading("one", (Moments(2),)), "work", Reading("two", (Moments(2),))])
     def _score(self, passes, k):
         passes.run("one", Moments(2))
+        passes.varies = np.ones(2, bool)
         np.ones(2**23)
         passes.run("two", Moments(2))
         return Scores(np.zeros(2))

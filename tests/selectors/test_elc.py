@@ -32,6 +32,10 @@ from tests.reference import elc as twin
 PARAMETERS = {"published": {"lambda_": 1e-3, "beta": 1e8}, "corrected": {}, "screen": {}}
 
 
+# Some cases keep all features, a constant one among them.
+pytestmark = pytest.mark.filterwarnings("ignore:.* features? kept do")
+
+
 @pytest.fixture(scope="module")
 def emotions():
     return real_data("emotions")

@@ -73,9 +73,9 @@ def test_equals_the_plain_twin(name, candidates):
     order, steps = twin.greedy(X, Y, 6, METHODS[name][1], bins=3)
     assert found.ranking_[:6].tolist() == order
     assert found.scores_[order] == pytest.approx([step[f] for step, f in zip(steps, order, strict=True)], abs=1e-9)
-    rest = [f for f in range(9) if f not in order]
+    rest = [f for f in range(9) if f not in order and f != 4]
     assert found.scores_[rest] == pytest.approx(steps[-1][rest], abs=1e-9)
-    assert found.ranking_[6:].tolist() == sorted(rest, key=lambda f: (-found.scores_[f], f))
+    assert found.ranking_[6:].tolist() == [*sorted(rest, key=lambda f: (-found.scores_[f], f)), 4]  # which is constant
     assert found.report_.passes == 1 + (5 if candidates == 1 else 1)
     assert found.report_.passes <= found.report_.plan["passes"]
 
@@ -131,7 +131,7 @@ def test_a_copy_of_a_chosen_feature_loses(name):
     """JMI, whose criterion weighs what is told of the labels alone, has the copy come late but not last."""
     X, Y = problem()
     X[:, 7], X[:, 8] = X[:, 3], X[:, 0]
-    ranking = selector(name, n_features_to_select=9).fit(X, Y).ranking_.tolist()
+    ranking = selector(name, n_features_to_select=8).fit(X, Y).ranking_.tolist()
     assert ranking.index(0) < ranking.index(8)
     assert ranking.index(8) - ranking.index(0) > 2
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.forest import float32_scaling, forest_seeds, to_float32
+from mlfs_dask.blocks.forest import float32_scaling, forest_columns, forest_seeds, to_float32
 from mlfs_dask.selectors.smfs import SMFS
 from tests.reference import smfs_anchors as twin
 from tests.reference.smfs import grow_trees
@@ -29,6 +29,7 @@ def masses(X, *, sparse=False, n_anchors=15, random_state=0):
     X = sp.csr_array(X) if sparse else X
     rng, grow = forest_seeds(random_state)
     prepared = to_float32(X, *float32_scaling(X))
+    prepared = prepared[:, forest_columns(prepared)]
     trees = grow_trees(prepared, SMALL["n_trees"], SMALL["max_samples"], grow)
     m = min(n, max(8, min(n_anchors, n // 4)))
     landmarks = np.sort(rng.choice(n, size=m, replace=False))

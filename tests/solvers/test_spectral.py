@@ -7,8 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mlfs_dask.blocks.column_keys import key_places
 from mlfs_dask.errors import MlfsError
-from mlfs_dask.solvers.spectral import BLOCK, MAX_PRODUCTS, largest_eigenvalue
+from mlfs_dask.solvers.spectral import BLOCK, MAX_PRODUCTS, largest_eigenvalue, starting_block
+
+
+def drawn(d):
+    return np.linalg.qr(np.random.default_rng(0).normal(size=(d, min(d, BLOCK))))[0]
 
 
 def counted(A):
@@ -28,11 +33,11 @@ def test_is_above_and_close(seed, d, n):
     A = X.T @ X
     exact = np.linalg.eigvalsh(A)[-1]
     operator, calls = counted(A)
-    found = largest_eigenvalue(operator, d)
+    found = largest_eigenvalue(operator, drawn(d))
     assert exact * (1 - 1e-10) <= found <= exact * (1.02 if len(calls) < MAX_PRODUCTS else 1.1) + 1e-9
     assert calls[0] == (d, min(d, BLOCK))
     assert sum(columns for _, columns in calls) <= d
-    assert found == largest_eigenvalue(operator, d)
+    assert found == largest_eigenvalue(operator, drawn(d))
 
 
 def test_a_tolerance_is_reached_with_more_products():
@@ -41,7 +46,7 @@ def test_a_tolerance_is_reached_with_more_products():
     exact = np.linalg.eigvalsh(A)[-1]
     few, calls_few = counted(A)
     many, calls_many = counted(A)
-    rough, close = largest_eigenvalue(few, 300, tol=0.1), largest_eigenvalue(many, 300, tol=1e-4)
+    rough, close = largest_eigenvalue(few, drawn(300), tol=0.1), largest_eigenvalue(many, drawn(300), tol=1e-4)
     assert len(calls_few) < len(calls_many) <= MAX_PRODUCTS
     assert close == pytest.approx(exact, rel=2e-4)
     assert abs(close - exact) < abs(rough - exact)
@@ -49,17 +54,38 @@ def test_a_tolerance_is_reached_with_more_products():
 
 
 def test_small_and_empty_matrices():
-    assert largest_eigenvalue(lambda Q: 3.0 * Q, 1) == pytest.approx(3)
+    assert largest_eigenvalue(lambda Q: 3.0 * Q, drawn(1)) == pytest.approx(3)
     operator, calls = counted(np.zeros((40, 40)))
-    assert largest_eigenvalue(operator, 40) == 0.0
+    assert largest_eigenvalue(operator, drawn(40)) == 0.0
     assert len(calls) == 1
     low_rank = np.zeros((100, 100))
     low_rank[3, 3] = 7.0
-    assert largest_eigenvalue(lambda Q: low_rank @ Q, 100) == pytest.approx(7)
+    assert largest_eigenvalue(lambda Q: low_rank @ Q, drawn(100)) == pytest.approx(7)
 
 
 def test_products_that_are_not_finite_are_refused():
     with pytest.raises(
         MlfsError, match=r"largest eigenvalue: a product of the operator is not finite\n  cure: look for"
     ):
-        largest_eigenvalue(lambda Q: Q * np.inf, 3)
+        largest_eigenvalue(lambda Q: Q * np.inf, drawn(3))
+
+
+@pytest.mark.parametrize("copies", [1, 40])
+def test_by_the_keys_of_columns_their_order_has_no_part(copies):
+    rng = np.random.default_rng(copies)
+    X = rng.normal(size=(90, 30))
+    X = np.concatenate([X, np.repeat(X[:, :1], copies, axis=1), np.zeros((90, 2))], axis=1)
+    order, found = rng.permutation(X.shape[1]), []
+    for Z in (X, X[:, order]):
+        varies = np.ptp(Z, axis=0) > 0
+        start = starting_block(key_places(Z, varies), varies)
+        assert start.T @ start == pytest.approx(np.eye(start.shape[1]), abs=1e-9)
+        assert start.shape == (len(varies), BLOCK)
+        found.append(largest_eigenvalue((Z.T @ Z).dot, start))
+    exact = np.linalg.eigvalsh(X.T @ X)[-1]
+    assert found[0] == pytest.approx(found[1], rel=1e-9)
+    assert exact * (1 - 1e-10) <= found[0] <= exact * 1.02
+
+
+def test_where_no_row_is_drawn_there_is_one_direction():
+    assert starting_block(np.zeros(4, int), np.zeros(4, bool)).tolist() == [[0.5]] * 4
