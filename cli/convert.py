@@ -55,7 +55,12 @@ def read_names(values: tuple[str, ...]) -> tuple[str, ...]:
 
 
 source_option_list = [
-    click.option("--labels", "labels_xml", metavar="FILE.xml", help="Mulan's XML file that names the labels."),
+    click.option(
+        "--labels",
+        "labels_xml",
+        metavar="FILE",
+        help="Mulan's XML file that names the labels; or the labels, where XMLC text has them in a file apart.",
+    ),
     click.option(
         "--label-columns",
         metavar="NAMES",
@@ -64,6 +69,10 @@ source_option_list = [
     ),
     click.option("--n-labels", metavar="N", type=click.IntRange(min=1), help="The last N columns are labels."),
     click.option("--labels-first", is_flag=True, help="With --n-labels: the first N columns are."),
+    click.option("--label-classes", is_flag=True, help="Labels are classes: each class of a column becomes a label."),
+    click.option(
+        "--label-separator", metavar="TEXT", help="Labels are tags with TEXT between them: each tag becomes a label."
+    ),
     click.option(
         "--labels-positive", metavar="VALUES", multiple=True, help="Values of positive labels (default: 1, true, yes)."
     ),
@@ -112,6 +121,8 @@ def source_options(command: Decorated) -> Decorated:
         label_columns: tuple[str, ...],
         n_labels: int | None,
         labels_first: bool,
+        label_classes: bool,
+        label_separator: str | None,
         labels_positive: tuple[str, ...],
         labels_negative: tuple[str, ...],
         labels_unknown: tuple[str, ...],
@@ -126,6 +137,8 @@ def source_options(command: Decorated) -> Decorated:
         ways = [bool(labels_xml), bool(label_columns), n_labels is not None]
         if sum(ways) > 1:
             raise click.UsageError("--labels, --label-columns and --n-labels exclude one another; give one.")
+        if label_separator == "":
+            raise click.UsageError("--label-separator is the text between two tags, and cannot be empty.")
         if labels_first and n_labels is None:
             raise click.UsageError("--labels-first goes with --n-labels.")
 
@@ -143,6 +156,8 @@ def source_options(command: Decorated) -> Decorated:
                 positive=read_names(labels_positive),
                 negative=read_names(labels_negative),
                 unknown=read_names(labels_unknown),
+                classes=label_classes or label_separator is not None,
+                separator=label_separator,
             ),
             "format": format,
             "keys": _read_keys(keys),

@@ -20,7 +20,7 @@ POSITIVE, NEGATIVE, UNKNOWN, MINUS_ONE = 1.0, 0.0, math.nan, -1.0
 """What a value of a label becomes. `MINUS_ONE` is unknown or negative: which follows from all labels together."""
 
 #: Texts in small letters that stand for no value.
-MISSING_TEXTS = frozenset({"", "?", "na", "n/a", "<na>", "nan", "null", "none"})
+MISSING_TEXTS = frozenset({"", "?", "na", "n/a", "<na>", "nan", "null"})
 _MISSING = "a missing value"
 _WORDS = {POSITIVE: ("true", "yes", "t", "y"), NEGATIVE: ("false", "no", "f", "n")}
 
@@ -230,7 +230,8 @@ def _coded(array: NDArray[Any], values: LabelValues) -> NDArray[np.int8]:
             if wrong.any():
                 refuse(int(np.argmax(wrong)))
     else:
-        distinct, codes = np.unique(flat.astype(str), return_inverse=True)
+        texts = np.array(["NA" if value is None else str(value) for value in flat.tolist()])
+        distinct, codes = np.unique(texts, return_inverse=True)
         found = [values.of_text(text) for text in distinct.tolist()]
         for code, meaning in enumerate(found):
             if meaning is None:

@@ -23,6 +23,7 @@ from mlfs_dask.storage.chunking import ArrayChunking, MatrixChunking, StoreChunk
 from mlfs_dask.storage.dataset import Dataset
 from mlfs_dask.storage.digest import Checksum
 from mlfs_dask.storage.readers.base import BOOLEAN_SPELLINGS, Batch, Header, Part, Reader
+from mlfs_dask.storage.readers.classes import classes_of_store
 from mlfs_dask.storage.readers.concat import ConcatReader, FindsCategories, check_categories, check_names
 from mlfs_dask.storage.schema import KINDS, Partitions, StoreSchema
 from mlfs_dask.storage.spool import SpooledRows
@@ -96,7 +97,9 @@ class StoreExtension:
         DataError
             Names, widths or values of categorical features differ from those of the store.
         """
-        ours = _Named(self._header_like(reader.header), f"the store {self.dataset.path}")
+        store = f"the store {self.dataset.path}"
+        reader = self._with_classes(reader, store)
+        ours = _Named(self._header_like(reader.header), store)
         for what in ("feature", "label"):
             check_names(ours, reader, what, cure=_CURE)
         reader = self._with_categories(reader)
@@ -116,6 +119,14 @@ class StoreExtension:
         if theirs.label_names is None and header.label_names == tuple(f"y{i}" for i in range(q)):
             header = replace(header, label_names=None)
         return header
+
+    def _with_classes(self, reader: Reader, store: str) -> Reader:
+        """A reader that finds classes in its rows, with those of the store."""
+        if isinstance(reader, ConcatReader):
+            readers = tuple(self._with_classes(each, store) for each in reader.readers)
+            return replace(reader, readers=readers, header=_with_labels_of(reader.header, readers[0].header))
+        matched: Reader = classes_of_store(reader, self.header.label_names or (), store)
+        return matched
 
     def _with_categories(self, reader: Reader) -> Reader:
         """A reader that finds texts in its rows, with the codes that they have in the store."""
@@ -315,6 +326,10 @@ class StoreExtension:
     def require_unchanged(self) -> None:
         """Raise DataError if the store was changed since it was opened: by an append that ended just now."""
         self.dataset.store_rows.location.require_unchanged()
+
+
+def _with_labels_of(header: Header, other: Header) -> Header:
+    return replace(header, label_names=other.label_names, n_labels=other.n_labels)
 
 
 @dataclass(frozen=True)

@@ -129,6 +129,8 @@ def test_convert_options(run: Run, replace: Replace, tmp_path: Path) -> None:
     ("words", "labels"),
     [
         (["--labels", "a.xml"], LabelSpec(xml="a.xml")),
+        (["--label-columns", "a", "--label-classes"], LabelSpec(columns=("a",), classes=True)),
+        (["--n-labels", "1", "--label-separator", ";"], LabelSpec(count=1, classes=True, separator=";")),
         (["--n-labels", "6"], LabelSpec(count=6)),
         (["--n-labels", "6", "--labels-first"], LabelSpec(count=6, first=True)),
     ],
@@ -143,6 +145,7 @@ def test_convert_labels(run: Run, replace: Replace, words: list[str], labels: La
     ("words", "message"),
     [
         (["--labels", "a.xml", "--n-labels", "3"], "exclude one another"),
+        (["--label-separator", ""], "--label-separator is the text between two tags, and cannot be empty"),
         (["--labels-first"], "--labels-first goes with --n-labels"),
         (["--labels-unknown", "-1", "--labels-negative", "-1"], "the label '-1' cannot be both negative and unknown"),
         (["--label-columns", "@absent.txt"], "there is no file 'absent.txt'"),

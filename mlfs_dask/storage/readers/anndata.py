@@ -172,7 +172,7 @@ def _label_columns(root: Any, options: ReadOptions, path: str) -> tuple[Any, tup
 def _label_names(root: Any, options: ReadOptions, path: str) -> tuple[str, ...] | None:
     frame = _label_columns(root, options, path)
     if frame is not None:
-        return ColumnRows(*frame, options.labels.values, file=path).label_names
+        return ColumnRows(*frame, options.labels, file=path).label_names
     key = options.keys.get("label_names")
     if key is not None:
         return texts_of(_element(root, key, path), file=path)
@@ -197,7 +197,7 @@ def _open_pair(path: str, options: ReadOptions) -> Iterator[list[Pair]]:
         x, y = options.keys.get("x", "X"), options.keys.get("y", _LABELS)
         frame = _label_columns(root, options, path)
         Y: Rows = (
-            ColumnRows(*frame, options.labels.values, file=path)
+            ColumnRows(*frame, options.labels, file=path)
             if frame is not None
             else rows_of(_element(root, y, path), file=path, what=y)
         )

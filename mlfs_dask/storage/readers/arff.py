@@ -21,7 +21,7 @@ import logging
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, ClassVar, NamedTuple
 
@@ -41,7 +41,8 @@ from mlfs_dask.storage.readers.arff_header import (
     readable,
     unquote,
 )
-from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, Batch, Header, Part, ReadOptions
+from mlfs_dask.storage.readers.base import MINUS_ONE, UNKNOWN, Batch, Header, LabelSpec, Part, ReadOptions
+from mlfs_dask.storage.readers.classes import UNKNOWN_BYTES, ClassColumn, joined_labels
 from mlfs_dask.storage.readers.compressed_io import SourceFile, open_source
 from mlfs_dask.storage.readers.label_columns import VALUES_CURE
 from mlfs_dask.storage.readers.lines import (
@@ -61,6 +62,7 @@ from mlfs_dask.storage.readers.sparse_rows import (
     with_defaults,
     without_zeros,
 )
+from mlfs_dask.typing import Matrix
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +118,7 @@ def open_arff(path: str, options: ReadOptions) -> ArffReader:
         raise UsageError(
             f"{path}: a label ? of ARFF is unknown\n  cure: leave NA out, or write another value instead of ?"
         )
-    return _make_reader(source, header, [i for i in labels if i not in dropped], dropped, meaning)
+    return _make_reader(source, header, [i for i in labels if i not in dropped], dropped, options.labels)
 
 
 @dataclass(frozen=True)
@@ -135,12 +137,51 @@ class _Columns:
     default_labels: dict[int, int]
     n_features: int
     n_labels: int
+    classes: list[ClassColumn]
+    plain_places: list[int]
+
+    def name_of(self, target: int) -> str:
+        """Name of the attribute that a kernel writes to a target."""
+        return readable(self.attributes[int(np.flatnonzero(self.targets == target)[0])].name)
+
+    @property
+    def n_values(self) -> int:
+        """Columns of the values that kernels read: features, and behind them codes of classes."""
+        return self.n_features + len(self.classes)
+
+    def split(self, X: Matrix, Y: csr_array) -> tuple[Matrix, csr_array]:
+        """Features, and labels of all attributes in their order."""
+        if not self.classes:
+            return X, Y
+        codes = X[:, self.n_features :]
+        codes = codes if isinstance(codes, np.ndarray) else codes.toarray()
+        found = [column.labels(codes[:, number]) for number, column in enumerate(self.classes)]
+        columns = Y.tocsc()
+        for number, place in enumerate(self.plain_places):
+            found.insert(place, csr_array(columns[:, [number]]))
+        return X[:, : self.n_features], joined_labels(found)
+
+
+def _class_column(attribute: Attribute, spec: LabelSpec, path: str) -> ClassColumn | None:
+    """The classes of a nominal label; None where it is one label."""
+    if not spec.classes or attribute.kind != "nominal":
+        return None
+    if spec.separator is None and _label_codes(attribute, spec.values) is not None:
+        return None
+    # Codes are places among the values, in the order declared: so are the texts of the column.
+    values = tuple(map(readable, attribute.values))
+    column = ClassColumn.of(readable(attribute.name), values, spec.separator, spec.values, file=path)
+    return replace(column, texts=values)
 
 
 def _make_reader(
-    source: SourceFile, header: ArffHeader, labels: list[int], dropped: set[int], meaning: LabelValues
+    source: SourceFile, header: ArffHeader, labels: list[int], dropped: set[int], spec: LabelSpec
 ) -> ArffReader:
-    attributes = header.attributes
+    attributes, meaning = header.attributes, spec.values
+    classes = {i: column for i in labels if (column := _class_column(attributes[i], spec, source.path)) is not None}
+    plain = [i for i in labels if i not in classes]
+    columns_of_codes = {i: number for number, i in enumerate(classes)}
+    n_features = sum(i not in dropped and i not in set(labels) for i in range(len(attributes)))
     n = len(attributes)
     kinds = np.full(n, tokens.OTHER, dtype=np.uint8)
     declared = np.zeros(n, dtype=np.int32)
@@ -150,13 +191,15 @@ def _make_reader(
     categories: dict[int, tuple[str, ...]] = {}
     default_features: dict[int, int] = {}
     default_labels: dict[int, int] = {}
-    label_number = {attribute: number for number, attribute in enumerate(labels)}
+    label_number = {attribute: number for number, attribute in enumerate(plain)}
     for i, attribute in enumerate(attributes):
         if i in dropped:
             continue
         is_label = i in label_number
         if is_label:
             targets[i] = -1 - label_number[i]
+        elif i in classes:
+            targets[i] = n_features + columns_of_codes[i]
         else:
             targets[i] = len(features)
             features.append(i)
@@ -170,14 +213,16 @@ def _make_reader(
         elif attribute.kind == "nominal":
             kinds[i] = tokens.NOMINAL
             codes = _label_codes(attribute, meaning) if is_label else _codes(attribute)
+            if i in classes:
+                codes = tuple(range(len(attribute.values)))
             if codes is None:
                 raise DataError(
                     f"a label is numeric or {{0,1}}; this one is declared {_shown(attribute.values)}",
                     file=source.path,
                     line=attribute.line,
                     column=readable(attribute.name),
-                    cure="name other attributes as labels; or say what its values mean with --labels-positive, "
-                    "--labels-negative and --labels-unknown",
+                    cure="if they are classes, say --label-classes: each is a label; or say what its values mean with "
+                    "--labels-positive, --labels-negative and --labels-unknown; or name other attributes as labels",
                 )
             values = tuple(v.encode("utf-8", "surrogateescape") for v in attribute.values)
             declared[i] = declarations.setdefault((values, codes), len(declarations))
@@ -185,7 +230,7 @@ def _make_reader(
             if is_label:
                 if codes[0] != 0:
                     default_labels[label_number[i]] = _LABELS.get(codes[0], UNKNOWN)
-            else:
+            elif i not in classes:
                 if codes[0] == 1:
                     default_features[int(targets[i])] = 1
                 by_code = sorted(range(len(codes)), key=codes.__getitem__)
@@ -216,15 +261,20 @@ def _make_reader(
         default_features=default_features,
         default_labels=default_labels,
         n_features=len(features),
-        n_labels=len(labels),
+        n_labels=len(plain),
+        classes=list(classes.values()),
+        plain_places=[place for place, i in enumerate(labels) if i in label_number],
     )
+    label_names = [
+        name for i in labels for name in (classes[i].label_names if i in classes else (readable(attributes[i].name),))
+    ]
     return ArffReader(
         header=Header(
             feature_names=tuple(readable(attributes[i].name) for i in features),
-            label_names=tuple(readable(attributes[i].name) for i in labels),
+            label_names=tuple(label_names),
             categories=categories,
             n_features=len(features),
-            n_labels=len(labels),
+            n_labels=len(label_names),
         ),
         path=source.path,
         source=source,
@@ -333,8 +383,9 @@ class ArffReader:
         columns = self.columns
         n = len(columns.attributes)
         lines = int(np.count_nonzero(block.data[p : block.length] == NEWLINE))
-        capacity = max(1, min(lines, block.length // (2 * n - 1), batch_bytes // (8 * columns.n_features)))
-        X = np.empty((capacity, columns.n_features))
+        held = 8 * columns.n_values + UNKNOWN_BYTES * sum(len(column.classes) for column in columns.classes)
+        capacity = max(1, min(lines, block.length // (2 * n - 1), batch_bytes // held))
+        X = np.empty((capacity, columns.n_values))
         label_bounds = np.empty(capacity + 1, dtype=np.int64)
         labels = np.empty(min(capacity * columns.n_labels, block.length) + columns.n_labels, dtype=np.int32)
         label_values = np.empty(len(labels), dtype=np.int8)
@@ -355,7 +406,8 @@ class ArffReader:
                 columns.n_labels,
                 in_order=True,
             )
-            yield _Rows(X[:rows], without_zeros(Y), int(row_starts[0]), int(report[tokens.POSITION]))
+            parts = columns.split(X[:rows], without_zeros(Y))
+            yield _Rows(*parts, int(row_starts[0]), int(report[tokens.POSITION]))
 
     def _sparse_rows(
         self,
@@ -389,13 +441,16 @@ class ArffReader:
         Y = self._canonical(block, row_starts, label_bounds[: rows + 1], labels, label_values, report, "label")
         self._check_sparse(block, report)
         # Values absent that mean 1 are written out: a few rows at a time, for they may be many.
-        filled = len(columns.default_features) + len(columns.default_labels)
-        step = max(1, batch_bytes // (16 * filled)) if filled else max(rows, 1)
+        n_classes = sum(len(column.classes) for column in columns.classes)
+        filled = 16 * (len(columns.default_features) + len(columns.default_labels)) + UNKNOWN_BYTES * n_classes
+        step = max(1, batch_bytes // filled) if filled else max(rows, 1)
         for first in range(0, rows, step):
             last = min(first + step, rows)
             yield _Rows(
-                without_zeros(with_defaults(X[first:last], columns.default_features)),
-                without_zeros(with_defaults(Y[first:last], columns.default_labels)),
+                *columns.split(
+                    without_zeros(with_defaults(X[first:last], columns.default_features)),
+                    without_zeros(with_defaults(Y[first:last], columns.default_labels)),
+                ),
                 int(row_starts[first]),
                 int(row_starts[last]),
             )
@@ -410,14 +465,13 @@ class ArffReader:
         report: NDArray[np.int64],
         what: str,
     ) -> csr_array:
-        names = self.header.feature_names if what == "feature" else self.header.label_names
-        assert names is not None
+        width = self.columns.n_values if what == "feature" else self.columns.n_labels
         try:
             return sorted_rows(
                 bounds,
                 columns[: bounds[-1]],
                 values[: bounds[-1]],
-                len(names),
+                width,
                 in_order=not report[tokens.UNSORTED],
             )
         except RepeatedIndexError as error:
@@ -425,7 +479,7 @@ class ArffReader:
                 "an attribute may stand only once in a sparse row",
                 block,
                 int(row_starts[error.row]),
-                column=names[error.column],
+                column=self.columns.name_of(error.column if what == "feature" else -1 - error.column),
                 cure="keep one of its values",
             ) from error
 

@@ -157,7 +157,8 @@ class LabelSpec:
     """Which columns are labels, and what their values mean, as the user said it on the command line.
 
     At most one of `xml`, `columns`, `count` is given; formats that carry their labels apart need none. `positive`,
-    `negative` and `unknown` are those of `LabelValues`.
+    `negative` and `unknown` are those of `LabelValues`. With `classes` each class of a column becomes a label, and with
+    `separator`, which stands between them, each tag.
     """
 
     xml: str | None = None
@@ -167,6 +168,8 @@ class LabelSpec:
     positive: tuple[str, ...] = ()
     negative: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
+    classes: bool = False
+    separator: str | None = None
 
     @property
     def names_columns(self) -> bool:

@@ -15,6 +15,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.readers.base import Batch, Header, Part, Reader, is_subsequence, sort_categories
+from mlfs_dask.storage.readers.classes import united_classes
 
 # Positions of file k begin at k * 2^48, so a part or a position says by itself to which file it belongs.
 _FILE_BITS = 48
@@ -104,6 +105,7 @@ def concatenate(readers: Sequence[Reader]) -> Reader:
     """
     if len(readers) == 1:
         return readers[0]
+    readers = united_classes(readers)
     first = readers[0]
     for reader in readers[1:]:
         check_names(first, reader, "feature")

@@ -30,7 +30,8 @@ from mlfs_dask.errors import DataError, UsageError
 from mlfs_dask.label_values import LabelValues
 from mlfs_dask.redaction import redact
 from mlfs_dask.storage.limits import require_arrow
-from mlfs_dask.storage.readers.base import Batch, Header, Part, ReadOptions, sort_categories
+from mlfs_dask.storage.readers.base import Batch, Header, LabelSpec, Part, ReadOptions, sort_categories
+from mlfs_dask.storage.readers.classes import MAX_CATEGORIES, UNKNOWN_BYTES, ClassColumn, joined_labels
 from mlfs_dask.storage.readers.compressed_io import LONGEST_LINE, SourceFile, format_suffix, line_too_long, open_source
 from mlfs_dask.storage.readers.label_columns import (
     DEFAULT_VALUES,
@@ -45,7 +46,6 @@ from mlfs_dask.storage.readers.label_columns import (
 logger = logging.getLogger(__name__)
 
 SAMPLE_BYTES = 8 << 20
-MAX_CATEGORIES = 100_000
 # Excel writes this line, and shows a table by it: the delimiter, and no row.
 _SEPARATOR_LINE = re.compile(rb"(?:\xef\xbb\xbf)?\"?sep=([,;\t|])\"?\r?\n")
 _SCAN_BYTES = 1 << 20  # stays in a core's cache between being read and looked at
@@ -113,6 +113,7 @@ class CsvReader:
     _sample_has_quotes: bool
     _empty: frozenset[int] = frozenset()
     _meaning: LabelValues = DEFAULT_VALUES
+    _classes: Mapping[int, ClassColumn] = field(default_factory=dict)
     _codes: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
 
     # ---- what concatenation asks for: files have to agree on categories found in the data
@@ -143,6 +144,28 @@ class CsvReader:
             },
         )
 
+    # ---- columns of classes
+
+    @property
+    def class_columns(self) -> dict[str, ClassColumn]:
+        """See `FindsClasses`."""
+        return {column.name: column for column in self._classes.values()}
+
+    def with_classes(self, columns: Mapping[str, ClassColumn]) -> CsvReader:
+        """See `FindsClasses`."""
+        classes = {column: columns.get(self._names[column], old) for column, old in self._classes.items()}
+        names = tuple(name for column in self._labels for name in classes[column].label_names)
+        return replace(self, _classes=classes, header=replace(self.header, label_names=names, n_labels=len(names)))
+
+    def _with_found_classes(self, labels: LabelSpec) -> CsvReader:
+        """The same file, of whose label columns each class becomes a label; one reading finds them."""
+        texts = self._scan(self._labels)
+        classes = {
+            column: ClassColumn.of(self._names[column], texts[column], labels.separator, labels.values, file=self.path)
+            for column in self._labels
+        }
+        return replace(self, _classes=classes, _texts=self._texts | set(self._labels)).with_classes({})
+
     # ---- the protocol
 
     def parts(self, part_bytes: int) -> list[Part]:
@@ -172,7 +195,8 @@ class CsvReader:
     def read(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
         """Batches of one part; X is dense, Y sparse. See `Reader.read`."""
         position = part.start if start is None else start
-        rows_wanted = max(1, batch_bytes // (8 * len(self._names)))
+        n_classes = sum(len(column.classes) for column in self._classes.values())
+        rows_wanted = max(1, batch_bytes // (8 * len(self._names) + UNKNOWN_BYTES * n_classes))
         # Of a narrow table less at a time, which stays in the cache; a column costs the same however few its rows.
         rows_wanted = max(rows_wanted // 4, min(rows_wanted, _MANY_ROWS))
         # Known from the file's first record on; a part in the middle counts lines only when it must.
@@ -331,6 +355,22 @@ class CsvReader:
         return looked_up
 
     def _label_values(self, table: Any, block: _Block) -> csr_array:
+        if self._classes:
+            return self._class_values(table)
+        return self._plain_labels(table, block)
+
+    def _class_values(self, table: Any) -> csr_array:
+        """Labels of columns of classes."""
+        at = {column: position for position, column in enumerate(self._parsed)}
+        batches = table.to_batches()
+        blocks = []
+        for column in self._labels:
+            classes = self._classes[column]
+            codes = [self._looked_up(batch.column(at[column]), classes.codes, column) for batch in batches]
+            blocks.append(classes.labels(np.concatenate(codes)))
+        return joined_labels(blocks)
+
+    def _plain_labels(self, table: Any, block: _Block) -> csr_array:
         Y = np.empty((table.num_rows, len(self._labels)))
         meaning = self._meaning
         position = {column: position for position, column in enumerate(self._parsed)}
@@ -675,7 +715,7 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
             if names[features[place]] not in asked and str(features[place] + 1) not in asked:
                 reader._check_categories(complete, features[place], values[place])
         reader = reader.with_categories({place: sort_categories(values[place]) for place in categorical})
-    return reader
+    return reader._with_found_classes(options.labels) if options.labels.classes else reader
 
 
 def _fill(rows: NDArray[np.float64], places: list[int], batch: Any, positions: list[int]) -> None:

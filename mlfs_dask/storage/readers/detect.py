@@ -43,7 +43,7 @@ FORMATS = {
     for known in (
         Format("arff", "Mulan or Meka ARFF, dense or sparse", (".arff",), "arff:open_arff"),
         Format("svmlight", "svmlight (libsvm) text", (".svm", ".svmlight", ".libsvm"), "svmlight:open_svmlight"),
-        Format("xmlc", "XMLC text: header `n d q`", (".xmlc",), "xmlc:open_xmlc"),
+        Format("xmlc", "XMLC text: header `n d q`, or `n d` and labels apart", (".xmlc",), "xmlc:open_xmlc"),
         Format("csv", "CSV with a header row", (".csv",), "csv:open_csv", ("categorical", "header")),
         Format("tsv", "the same with tabs", (".tsv", ".tab"), "csv:open_tsv", ("categorical", "header")),
         Format("parquet", "Parquet", (".parquet", ".pq"), "parquet:open_parquet", ()),
@@ -123,6 +123,11 @@ def _check_options(path: str, known: Format, options: ReadOptions) -> None:
                 f"{path}: {known.name} has no key {key!r}\n  cure: "
                 + (f"its keys are {', '.join(known.keys)}" if known.keys else "leave --key out")
             )
+    if options.labels.classes and known.name in (*_LABELS_APART, "10x"):
+        raise UsageError(
+            f"{path}: labels are a matrix here, and no columns of classes\n  cure: leave --label-classes and "
+            "--label-separator out"
+        )
     if known.name in _LABELS_APART and options.labels.names_columns:
         raise UsageError(
             f"{path}: labels are an array of their own here, which --labels, --label-columns and --n-labels say "
@@ -234,6 +239,8 @@ def _format_by_content(path: str, options: ReadOptions) -> str | None:
     words = content[0].split()
     if len(words) == 3 and all(word.isdecimal() for word in words):
         return "xmlc"
+    if len(words) == 2 and all(word.isdecimal() for word in words) and _is_pairs(content[1:2]):
+        return "xmlc"
     if any(":" in word for word in words) and all(_is_svmlight_word(word) for word in words):
         return "svmlight"
     if "\t" in content[0]:
@@ -241,16 +248,25 @@ def _format_by_content(path: str, options: ReadOptions) -> str | None:
     return "csv" if any(mark in content[0] for mark in ",;|") else None
 
 
+def _is_pairs(lines: list[str]) -> bool:
+    """Whether a line holds nothing but index:value."""
+    return all(":" in word and _is_svmlight_word(word) for line in lines for word in line.split())
+
+
 def _is_svmlight_word(word: str) -> bool:
-    """Whether a word is labels (1,4) or index:value; a comment may follow."""
+    """Whether a word is labels (1,4), a class (-1, 3.0) or index:value; a comment may follow."""
     index, colon, value = word.partition(":")
     if not colon:
-        return all(part.lstrip("+-").isdecimal() for part in index.split(",")) or index.startswith("#")
+        return all(_is_number(part) for part in index.strip(",").split(",")) or index.startswith("#")
+    return _is_number(value) and (index.isdecimal() or index == "qid")
+
+
+def _is_number(text: str) -> bool:
     try:
-        float(value)
+        float(text)
     except ValueError:
         return False
-    return index.isdecimal() or index == "qid"
+    return True
 
 
 def _is_zarr_folder(path: str) -> bool:

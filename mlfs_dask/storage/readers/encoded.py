@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.errors import DataError
-from mlfs_dask.label_values import LabelValues
 from mlfs_dask.storage.limits import require_memory
+from mlfs_dask.storage.readers.base import UNKNOWN, LabelSpec
+from mlfs_dask.storage.readers.classes import ClassColumn
 from mlfs_dask.storage.readers.label_columns import bad_label
 from mlfs_dask.storage.readers.matrix import (
     CsrRows,
@@ -119,8 +120,8 @@ class ColumnRows:
         Of a data frame.
     names : sequence of str
         Its columns.
-    meaning : LabelValues
-        What the values of labels mean.
+    labels : LabelSpec
+        What their values mean.
     file : str
         For messages.
 
@@ -131,8 +132,8 @@ class ColumnRows:
 
     enterable = True
 
-    def __init__(self, frame: Any, names: Sequence[str], meaning: LabelValues, *, file: str) -> None:
-        self._columns = [_Column(frame[name], name, meaning, file=file) for name in names]
+    def __init__(self, frame: Any, names: Sequence[str], labels: LabelSpec, *, file: str) -> None:
+        self._columns = [_Column(frame[name], name, labels, file=file) for name in names]
         self.label_names = tuple(label for column in self._columns for label in column.label_names)
         self.shape = (self._columns[0].length if names else 0, len(self.label_names))
         self.stored_bytes = 8 * self.shape[0] * self.shape[1]
@@ -151,7 +152,8 @@ class ColumnRows:
 class _Column:
     """One column: an array, a categorical, or values with a mask."""
 
-    def __init__(self, node: Any, name: str, meaning: LabelValues, *, file: str) -> None:
+    def __init__(self, node: Any, name: str, labels: LabelSpec, *, file: str) -> None:
+        meaning = labels.values
         self._name, self._meaning, self._file = name, meaning, file
         self._mask: Any = None
         self._table: NDArray[np.float64] | None = None
@@ -162,10 +164,18 @@ class _Column:
                 categories = texts_of(node["categories"], file=file)
                 node = node["codes"]
                 numbers = [meaning.of_text(text) for text in categories]
-                if None not in numbers:
+                if labels.separator is not None:
+                    tags = ClassColumn.of(name, set(categories), labels.separator, meaning, file=file)
+                    width = len(tags.classes)
+                    require_memory(f"{file}: {width:,} tags of column {name}", 8 * width * (len(categories) + 1))
+                    codes = np.array([*(tags.codes[text] for text in categories), np.nan])
+                    self.label_names = tags.label_names
+                    table = tags.labels(codes).toarray().astype(np.float64)
+                    self._table = np.where(table == UNKNOWN, np.nan, table)
+                elif None not in numbers:
                     missing = meaning.of_text("NA")
                     self._table = np.array([*numbers, missing], np.float64)[:, None]
-                elif not meaning.is_default:
+                elif not meaning.is_default and not labels.classes:
                     bad_label(categories[numbers.index(None)], 0, names=[name], file=file, meaning=meaning)
                 elif len(categories) < node.shape[0]:
                     require_memory(f"{file}: {len(categories):,} labels of column {name}", 8 * len(categories) ** 2)

@@ -8,9 +8,9 @@ once. Held while reading: a block of text and its numbers, about twice the batch
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,11 @@ from scipy.sparse import csr_array
 
 from mlfs_dask import runtime
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError, parameter
+from mlfs_dask.label_values import LabelValues
 from mlfs_dask.storage.chunking import COLUMN_BYTES
 from mlfs_dask.storage.readers import tokens
 from mlfs_dask.storage.readers.base import UNKNOWN, Batch, Header, LabelSpec, Part
+from mlfs_dask.storage.readers.classes import MAX_CATEGORIES, ClassColumn, class_of
 from mlfs_dask.storage.readers.compressed_io import SourceFile
 from mlfs_dask.storage.readers.lines import (
     NEWLINE,
@@ -70,6 +72,20 @@ def fills_unknown(labels: LabelSpec, n_labels: int | None, path: str) -> bool:
     return values.zero_is_unknown
 
 
+class _Rows(NamedTuple):
+    """Rows of a block; `starts` are the bytes at which they begin, and the byte behind the last."""
+
+    X: csr_array
+    Y: csr_array
+    starts: NDArray[np.int64]
+    classes: NDArray[np.float64]
+
+
+#: The column that the class of a row is in, where labels are named after it.
+CLASS = "class"
+_SCAN_BYTES = 1 << 22
+
+
 @dataclass
 class IndexedTextReader:
     """Rows of one file; satisfies `mlfs_dask.storage.readers.base.Reader`.
@@ -87,6 +103,9 @@ class IndexedTextReader:
     data_start: int = 0
     data_line: int = 1
     fills_unknown: bool = False
+    every_line: bool = False
+    classes: ClassColumn | None = None
+    may_have_classes: bool = False
 
     def parts(self, part_bytes: int) -> list[Part]:
         """Byte ranges of about `part_bytes`; one part if the file is compressed."""
@@ -111,8 +130,9 @@ class IndexedTextReader:
             if block.offset == 0 and bytes(block.data[:3]) == UTF8_MARK:
                 p = len(UTF8_MARK)
             while p < block.length:
-                X, Y, starts = self._rows(block, p, report)
-                if X is not None and Y is not None:
+                rows = self._rows(block, p, report)
+                if rows is not None:
+                    X, Y, starts = rows.X, rows.Y, rows.starts
                     n_features, n_labels = max(n_features, X.shape[1]), max(n_labels, Y.shape[1])
                     X.resize((X.shape[0], n_features))
                     Y.resize((Y.shape[0], n_labels))
@@ -143,10 +163,8 @@ class IndexedTextReader:
                 cure="correct the header, or fetch the file again: it may be cut off",
             )
 
-    def _rows(
-        self, block: LineBlock, p: int, report: NDArray[np.int64]
-    ) -> tuple[csr_array | None, csr_array | None, NDArray[np.int64]]:
-        """X and Y of the rows from `p` on, None where there is none; the byte at which each begins, and behind them."""
+    def _rows(self, block: LineBlock, p: int, report: NDArray[np.int64]) -> _Rows | None:
+        """The rows from `p` on; None where there is none."""
         lines = int(np.count_nonzero(block.data[p : block.length] == NEWLINE))
         # The shortest entries, malformed ones included, are `1: ` and `1,`.
         capacity = (block.length - p) // 3 + 2
@@ -156,26 +174,29 @@ class IndexedTextReader:
         label_bounds = np.empty(lines + 1, dtype=np.int64)
         labels = np.empty(2 * capacity + 1, dtype=np.int32)
         label_values = np.empty(len(labels), dtype=np.int8)
+        classes = np.empty(0 if self.classes is None else lines + 1)
         row_starts = np.empty(lines + 2, dtype=np.int64)
         deferred = np.empty((capacity, tokens.DEFERRED_FIELDS), dtype=np.int64)
         limits = [_UNBOUNDED if n is None else n for n in (self.header.n_features, self.header.n_labels)]
         tokens.svmlight_rows(
-            block.data, p, block.length, self.feature_base, limits[0], limits[1],
-            bounds, features, values, label_bounds, labels, label_values, row_starts[:-1], deferred, report,
+            block.data, p, block.length, self.feature_base, limits[0], limits[1], self.every_line, bounds,
+            features, values, label_bounds, labels, label_values, classes, row_starts[:-1], deferred, report,
         )  # fmt: skip
         for start, stop, index, place in deferred[: report[tokens.DEFERRED]].tolist():
             values[place] = self._number(block, start, stop, index)
         rows = int(report[tokens.ROWS])
-        X = Y = None
-        if rows:
-            entries, label_entries = int(bounds[rows]), int(label_bounds[rows])
-            self._check_widths(
-                block,
-                row_starts,
-                (label_bounds[: rows + 1], labels[:label_entries]),
-                (bounds[: rows + 1], features[:entries]),
-            )
-            X = self._features(block, row_starts, bounds[: rows + 1], features[:entries], values, report)
+        if not rows:
+            self._check(block, report)
+            return None
+        entries, label_entries = int(bounds[rows]), int(label_bounds[rows])
+        self._check_widths(
+            block,
+            row_starts,
+            (label_bounds[: rows + 1], labels[:label_entries]),
+            (bounds[: rows + 1], features[:entries]),
+        )
+        X = self._features(block, row_starts, bounds[: rows + 1], features[:entries], values, report)
+        if self.classes is None:
             Y = csr_array(
                 (label_values[:label_entries], labels[:label_entries], label_bounds[: rows + 1]),
                 shape=(rows, int(labels[:label_entries].max(initial=-1)) + 1),
@@ -185,9 +206,55 @@ class IndexedTextReader:
                 Y.sum_duplicates()
                 Y.data[:] = 1
             Y.has_canonical_format = True
+        else:
+            Y = self._labels_of_classes(classes[:rows])
         self._check(block, report)
         row_starts[rows] = report[tokens.POSITION]
-        return X, Y, row_starts
+        return _Rows(X, Y, row_starts, classes[:rows])
+
+    # ---- a class of each row in place of its labels
+
+    @property
+    def class_columns(self) -> dict[str, ClassColumn]:
+        """See `FindsClasses`."""
+        return {} if self.classes is None else {self.classes.name: self.classes}
+
+    def with_classes(self, columns: Mapping[str, ClassColumn]) -> IndexedTextReader:
+        """See `FindsClasses`."""
+        if self.classes is None:
+            return self
+        column = columns.get(self.classes.name, self.classes)
+        names = column.label_names
+        return replace(self, classes=column, header=replace(self.header, label_names=names, n_labels=len(names)))
+
+    def found_classes(self, values: LabelValues) -> IndexedTextReader:
+        """The same file, whose rows begin with a class; one reading of it finds all of them."""
+        reader = replace(self, classes=ClassColumn.of(CLASS, (), None, values, file=self.path))
+        found: set[float] = set()
+        report = np.zeros(tokens.REPORT_FIELDS, dtype=np.int64)
+        for block in line_blocks(self.source, self.data_start, None, block_bytes=_SCAN_BYTES):
+            p = len(UTF8_MARK) if block.offset == 0 and bytes(block.data[:3]) == UTF8_MARK else 0
+            while p < block.length:
+                rows = reader._rows(block, p, report)
+                if rows is not None:
+                    found.update(np.unique(rows.classes[~np.isnan(rows.classes)]).tolist())
+                p = int(report[tokens.POSITION])
+            if len(found) > MAX_CATEGORIES:
+                break
+        texts = [class_of(repr(number)) for number in found]
+        column = ClassColumn.of(CLASS, texts, None, values, file=self.path)
+        return reader.with_classes({CLASS: column})
+
+    def _labels_of_classes(self, classes: NDArray[np.float64]) -> csr_array:
+        assert self.classes is not None
+        numbers = np.array([float(text) for text in self.classes.texts])
+        order = np.argsort(numbers)
+        codes = np.full(len(classes), np.nan)
+        if len(numbers):
+            place = np.minimum(np.searchsorted(numbers[order], classes), len(numbers) - 1)
+            known = numbers[order][place] == classes
+            codes[known] = order[place[known]]
+        return self.classes.labels(codes)
 
     def _check_widths(
         self,
@@ -212,7 +279,7 @@ class IndexedTextReader:
                     block,
                     place,
                     value=top,
-                    cure=f"correct the row, number the labels anew, {more}",
+                    cure=f"correct the row, number the labels anew, {more}{self._offer_classes}",
                 )
             raise DoesNotFitError(
                 f"{self.path}, line {line_number(self.source, block.offset + place)}: "
@@ -275,14 +342,7 @@ class IndexedTextReader:
         text = line_from(block, p)
         text = "" if text[:1].isspace() else text.partition(" ")[0].partition("\t")[0]
         if status == tokens.BAD_LABEL:
-            last = "" if self.header.n_labels is None else f" to {self.header.n_labels - 1}"
-            raise self._refuse(
-                f"label numbers from 0{last} with commas between them were expected",
-                block,
-                p,
-                value=excerpt(text) or None,
-                cure="write the positive labels as 1,3,5; begin a row without labels with a blank",
-            )
+            raise self._bad_label(text, block, p)
         index = text.partition(":")[0]
         base = self.feature_base
         if ":" in text and index.isascii() and index.isdigit():
@@ -298,6 +358,34 @@ class IndexedTextReader:
         else:
             problem, cure = "a pair index:value was expected", "correct the row"
         raise self._refuse(problem, block, p, value=excerpt(text), cure=cure)
+
+    @property
+    def _offer_classes(self) -> str:
+        if not self.may_have_classes:
+            return ""
+        return (
+            "; or, if each row begins with its class (-1 and +1; 1.0, 2.0, 3.0), say --label-classes: each is a label"
+        )
+
+    def _bad_label(self, text: str, block: LineBlock, p: int) -> DataError:
+        number = number_from_text(text)
+        if self.every_line:
+            problem, cure = "pairs index:value alone were expected", "the labels are in a file of their own"
+        elif self.classes is not None:
+            problem, cure = "the class of the row, a number, was expected", "begin a row without a class with a blank"
+        elif text.isascii() and text.isdigit() and self.header.n_labels is None:
+            problem = f"label numbers from 0 below {_UNBOUNDED - 1} were expected"
+            cure = "number the labels anew" + self._offer_classes
+        else:
+            last = "" if self.header.n_labels is None else f" to {self.header.n_labels - 1}"
+            problem = f"label numbers from 0{last} with commas between them were expected"
+            cure = "write the positive labels as 1,3,5; begin a row without labels with a blank"
+            if number is not None and not text.isdigit():
+                problem = f"label numbers from 0{last} were expected, and this is none"
+                cure = cure + self._offer_classes
+            elif text.rpartition(":")[0].isdigit():
+                problem += ", and none follows the comma"
+        return self._refuse(problem, block, p, value=excerpt(text) or None, cure=cure)
 
     def _refuse(
         self, problem: str, block: LineBlock, p: int, *, cure: str, column: Any = None, value: Any = None

@@ -20,8 +20,9 @@ LABEL_OPTIONS = (
     "(with --labels-first when they come first)"
 )
 LABEL_CURE = (
-    "labels are 1, 0, and -1, ? or an empty field where unknown; binarise the column, or say what other values mean "
-    "with --labels-positive, --labels-negative and --labels-unknown"
+    "labels are 1, 0, and -1, ? or an empty field where unknown; binarise the column, say --label-classes if it holds "
+    "classes or --label-separator if tags, or what values mean with --labels-positive, --labels-negative and "
+    "--labels-unknown"
 )
 VALUES_CURE = "name every value that occurs with --labels-positive, --labels-negative or --labels-unknown (NA: missing)"
 DEFAULT_VALUES = LabelValues()

@@ -31,11 +31,13 @@ from mlfs_dask.storage.readers.base import (
     BOOLEAN_SPELLINGS,
     Batch,
     Header,
+    LabelSpec,
     Part,
     ReadOptions,
     is_subsequence,
     sort_categories,
 )
+from mlfs_dask.storage.readers.classes import MAX_CATEGORIES, UNKNOWN_BYTES, ClassColumn, joined_labels
 from mlfs_dask.storage.readers.label_columns import (
     DEFAULT_VALUES,
     bad_label,
@@ -48,7 +50,6 @@ from mlfs_dask.storage.readers.matrix import SMALL_BYTES, FileArray, fortran_row
 
 logger = logging.getLogger(__name__)
 
-MAX_CATEGORIES = 100_000
 _SCAN_ROWS = 1 << 16
 # A writer's usual limits for a page and a dictionary are 1 MiB each.
 _COLUMN_BYTES = 2 << 20
@@ -81,6 +82,7 @@ class ParquetReader:
     _group_bytes: tuple[int, ...]
     _codes: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     _meaning: LabelValues = DEFAULT_VALUES
+    _classes: Mapping[int, ClassColumn] = field(default_factory=dict)
     ordered: frozenset[int] = frozenset()
 
     @property
@@ -90,12 +92,18 @@ class ParquetReader:
 
     def distinct(self, features: Iterable[int]) -> dict[int, set[str]]:
         """Different texts of some features; reads those columns only."""
-        found: dict[int, set[str]] = {feature: set() for feature in features}
+        columns = {feature: self._features[feature] for feature in features}
+        texts = self._distinct_texts(columns.values())
+        return {feature: texts[column] for feature, column in columns.items()}
+
+    def _distinct_texts(self, columns: Iterable[int]) -> dict[int, set[str]]:
+        """Different texts of some columns."""
+        found: dict[int, set[str]] = {column: set() for column in columns}
         import pyarrow.compute as pc
 
         with _open(self.path, self._storage_options) as file:
-            for feature, texts in found.items():
-                name = self._names[self._features[feature]]
+            for column, texts in found.items():
+                name = self._names[column]
                 for batch in file.iter_batches(batch_size=_SCAN_ROWS, columns=[name]):
                     values = batch.column(0)
                     texts.update(_as_text(text) for text in pc.unique(values).to_pylist() if text is not None)
@@ -139,6 +147,26 @@ class ParquetReader:
             },
         )
 
+    @property
+    def class_columns(self) -> dict[str, ClassColumn]:
+        """See `FindsClasses`."""
+        return {column.name: column for column in self._classes.values()}
+
+    def with_classes(self, columns: Mapping[str, ClassColumn]) -> ParquetReader:
+        """See `FindsClasses`."""
+        classes = {column: columns.get(self._names[column], old) for column, old in self._classes.items()}
+        names = tuple(name for column in self._labels for name in classes[column].label_names)
+        return replace(self, _classes=classes, header=replace(self.header, label_names=names, n_labels=len(names)))
+
+    def with_found_classes(self, labels: LabelSpec) -> ParquetReader:
+        """The same file, of whose label columns each class becomes a label; one reading of them finds them."""
+        texts = self._distinct_texts(self._labels)
+        classes = {
+            column: ClassColumn.of(self._names[column], texts[column], labels.separator, labels.values, file=self.path)
+            for column in self._labels
+        }
+        return replace(self, _classes=classes).with_classes({})
+
     def parts(self, part_bytes: int) -> list[Part]:
         """Runs of row groups of about `part_bytes` stored bytes."""
         starts = [0]
@@ -160,6 +188,9 @@ class ParquetReader:
         first = int(np.searchsorted(self._group_starts, row, side="right")) - 1
         last = int(np.searchsorted(self._group_starts, stop, side="left"))
         allowed = max(SMALL_BYTES, 4 * batch_bytes)
+        n_classes = sum(len(column.classes) for column in self._classes.values())
+        width = 8 * len(self._columns)
+        batch_bytes = batch_bytes * width // (width + UNKNOWN_BYTES * n_classes)
         with _open(self.path, self._storage_options) as file:
             needed = max(sum(file.bytes_needed(group, self._columns)) for group in range(first, last))
             if needed <= allowed:
@@ -167,12 +198,16 @@ class ParquetReader:
             else:
                 pieces = self._by_columns(file, range(first, last), row, batch_bytes, allowed)
             for X, labels in pieces:
-                Y = label_block(
-                    labels,
-                    names=self.header.label_names,
-                    file=self.path,
-                    place=lambda offset, row=row: {"row": row + offset + 1},  # type: ignore[misc]
-                )
+                if self._classes:
+                    columns = [self._classes[column] for column in self._labels]
+                    Y = joined_labels([column.labels(labels[:, place]) for place, column in enumerate(columns)])
+                else:
+                    Y = label_block(
+                        labels,
+                        names=self.header.label_names,
+                        file=self.path,
+                        place=lambda offset, row=row: {"row": row + offset + 1},  # type: ignore[misc]
+                    )
                 row += len(X)
                 yield Batch(X, Y, row)
 
@@ -235,6 +270,9 @@ class ParquetReader:
         values = np.empty((batch.num_rows, len(columns)))
         for place, column in enumerate(columns):
             array = batch.column(self._names[column])
+            if column in self._classes:
+                values[:, place] = self._looked_up(array, self._classes[column].codes, column)
+                continue
             if column not in self._texts:
                 values[:, place] = _numbers(array)
             elif column in self._codes:
@@ -378,7 +416,8 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
                 names[features[place]],
             )
     reader = replace(reader, ordered=frozenset(ordered))
-    return reader.with_categories(categories) if categories else reader
+    reader = reader.with_categories(categories) if categories else reader
+    return reader.with_found_classes(labels) if labels.classes else reader
 
 
 def _index_columns(schema: Any, names: Sequence[str], path: str) -> list[int]:

@@ -24,13 +24,19 @@ def open_svmlight(path: str, options: ReadOptions) -> IndexedTextReader:
     options : ReadOptions
         `keys` may hold `feature_base`: "1" (default), "0", or "auto" (0 if any row has a feature 0; this reads
         the file once more), and `n_features`, `n_labels`: widths, where the last columns may be empty in
-        this file. `labels.count` means the same as `n_labels`.
+        this file. `labels.count` means the same as `n_labels`. With `labels.classes` rows begin with their class, any
+        number, which one more reading of the file finds.
 
     Raises
     ------
     DataError, UsageError
     """
     labels = options.labels
+    if labels.separator is not None or (labels.classes and labels.count is not None):
+        raise UsageError(
+            f"{path}: classes of svmlight text are found in its rows\n  cure: say --label-classes alone, without "
+            "--label-separator and --n-labels"
+        )
     if labels.xml is not None or labels.columns is not None or options.drop:
         raise UsageError(
             f"{path}: svmlight text has no names, so labels and columns cannot be named\n"
@@ -54,13 +60,14 @@ def open_svmlight(path: str, options: ReadOptions) -> IndexedTextReader:
         source=open_source(path, options.storage_options),
         feature_base=1 if base != "0" else 0,
         base_cure="if its features count from 0, give --key feature_base=0",
-        fills_unknown=fills_unknown(labels, n_labels, path),
+        fills_unknown=not labels.classes and fills_unknown(labels, n_labels, path),
+        may_have_classes=True,
     )
     if base == "auto":
         reader.feature_base = 0
         if not _has_feature_zero(reader):
             reader.feature_base = 1
-    return reader
+    return reader.found_classes(labels.values) if labels.classes else reader
 
 
 def _width(options: ReadOptions, key: str) -> int | None:

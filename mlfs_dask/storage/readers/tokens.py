@@ -492,13 +492,13 @@ def _word_end(buffer, p):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def svmlight_rows(  # type: ignore[no-untyped-def]
-    buffer, start, stop, feature_base, n_features, n_labels,
-    bounds, features, values, label_bounds, labels, label_values, row_starts, deferred, report,
+    buffer, start, stop, feature_base, n_features, n_labels, every_line,
+    bounds, features, values, label_bounds, labels, label_values, classes, row_starts, deferred, report,
 ):  # fmt: skip
     """Rows `label,label index:value index:value ... # comment` of the lines in `buffer[start:stop]`.
 
-    A line that begins with a blank, or whose first word holds a colon, has no labels. A line with nothing on
-    it, or nothing but a comment, is no row. `qid:7` is passed over.
+    A line that begins with a blank, or whose first word holds a colon, has no labels. Blanks may stand around the
+    commas between labels. A line with nothing on it, or nothing but a comment, is no row. `qid:7` is passed over.
 
     Parameters
     ----------
@@ -506,6 +506,11 @@ def svmlight_rows(  # type: ignore[no-untyped-def]
         Index in the file of the first feature.
     n_features, n_labels : int
         Bounds on the indices; 2^31 where they are not known.
+    every_line : bool
+        Whether every line is a row, also one with nothing on it.
+    classes : float64 array
+        Of the length of `row_starts`: the number that is the first word of a row, its class, NaN where there is none;
+        or empty: then that word is labels.
     Others as in `sparse_arff_rows`.
     """
     rows = entries = n_label_entries = n_deferred = lines = unsorted = 0
@@ -517,37 +522,50 @@ def svmlight_rows(  # type: ignore[no-untyped-def]
         row_entries, row_labels, row_deferred = entries, n_label_entries, n_deferred
         blank_first = buffer[p] == _BLANK or buffer[p] == _TAB
         p = _after_blanks(buffer, p)
-        if buffer[p] == _HASH or (buffer[p] == _NEWLINE and not blank_first):
+        if not every_line and (buffer[p] == _HASH or (buffer[p] == _NEWLINE and not blank_first)):
             p = _next_line(buffer, p)
             lines += 1
             continue
+        if rows < len(classes):
+            classes[rows] = np.nan
+        digit = np.uint8(buffer[p] - 48) <= 9
+        _, end = _read_index(buffer, p) if digit else (np.int64(-1), p)
         if rows == len(row_starts) - 1:
             status = FULL
-        elif not blank_first and np.uint8(buffer[p] - 48) <= 9:
-            _, end = _read_index(buffer, p)
-            if buffer[end] != _COLON:
-                last = -1
-                while True:
-                    label, end = _read_index(buffer, p)
-                    if label < 0 or label >= n_labels:
-                        status = BAD_LABEL
-                        break
-                    if n_label_entries == len(labels):
-                        status = FULL
-                        break
-                    labels[n_label_entries] = label
-                    label_values[n_label_entries] = 1
-                    n_label_entries += 1
-                    if label <= last:
-                        unsorted |= 2
-                    last = label
+        elif blank_first or buffer[p] == _NEWLINE or (digit and buffer[end] == _COLON):
+            pass
+        elif len(classes):
+            if buffer[p] != 113:  # q of qid
+                exact, value, end = read_number(buffer, p)
+                if exact and _ends_word(buffer[end]):
+                    classes[rows] = value
                     p = end
-                    if buffer[p] != _COMMA:
-                        break
-                    p += 1
-                if status == DONE and not _ends_word(buffer[p]):
+                else:
                     status = BAD_LABEL
-        elif not blank_first and buffer[p] != 113:  # q of qid
+        elif digit:
+            last = -1
+            while True:
+                label, end = _read_index(buffer, p)
+                if label < 0 or label >= n_labels:
+                    status = BAD_LABEL
+                    break
+                if n_label_entries == len(labels):
+                    status = FULL
+                    break
+                labels[n_label_entries] = label
+                label_values[n_label_entries] = 1
+                n_label_entries += 1
+                if label <= last:
+                    unsorted |= 2
+                last = label
+                p = end
+                after = _after_blanks(buffer, p)
+                if buffer[after] != _COMMA:
+                    break
+                p = _after_blanks(buffer, after + 1)
+            if status == DONE and not _ends_word(buffer[p]):
+                status = BAD_LABEL
+        elif buffer[p] != 113:
             status = BAD_LABEL
         last = -1
         while status == DONE:

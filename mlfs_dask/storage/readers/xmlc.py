@@ -1,50 +1,66 @@
 """XMLC text (Extreme Classification Repository): a first line `n d q`, then svmlight-like rows from 0.
 
-Labels and features count from 0; a row without labels begins with a blank.
+Labels and features count from 0; a row without labels begins with a blank. The newer form has features and labels in
+two files of a row a line, with first lines `n d` and `n q`; they are read side by side.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from scipy.sparse import csr_array, vstack
 
 from mlfs_dask.errors import DataError, UsageError
-from mlfs_dask.storage.readers.base import Header, ReadOptions
-from mlfs_dask.storage.readers.compressed_io import open_source
+from mlfs_dask.label_values import LabelValues
+from mlfs_dask.storage.readers.base import Batch, Header, Part, ReadOptions
+from mlfs_dask.storage.readers.compressed_io import SourceFile, open_source
 from mlfs_dask.storage.readers.indexed_text import UTF8_MARK, IndexedTextReader, fills_unknown
+from mlfs_dask.storage.readers.label_columns import DEFAULT_VALUES, sparse_label_block
+from mlfs_dask.storage.readers.lines import NEWLINE
 
-_HEADER = re.compile(rb"\s*(\d{1,18})\s+(\d{1,18})\s+(\d{1,18})\s*")  # 64-bit integers
+_HEADER = re.compile(rb"\s*(\d{1,18})\s+(\d{1,18})(?:\s+(\d{1,18}))?\s*")  # 64-bit integers
 _LONGEST_HEADER = 200
+_SCAN_BYTES = 1 << 20
+#: Rows between two places whose bytes are remembered: a row is found by passing so many lines.
+_INDEX_ROWS = 1 << 14
+_UNKNOWN_BYTES = 24
+_AS_LABELS = "say which file holds the labels, as in mlfs convert trn_X_Xf.txt trn.zarr --labels trn_X_Y.txt"
 
 
-def open_xmlc(path: str, options: ReadOptions) -> IndexedTextReader:
+def open_xmlc(path: str, options: ReadOptions) -> IndexedTextReader | PairedTextReader:
     """Open XMLC text and read its header; `header.n_rows` is what the file declares.
+
+    Parameters
+    ----------
+    path : str
+    options : ReadOptions
+        `labels.xml` is the file of the labels where they lie apart.
 
     Raises
     ------
     DataError
-        The first line is not `n d q`.
+        The first line is neither `n d q` nor, beside a file of labels, `n d`.
     UsageError
-        Labels or columns are named, which this format cannot do.
+        Labels or columns are named, which this format cannot do; nothing tells where the labels are.
     """
     labels = options.labels
-    if labels.names_columns or options.drop or options.keys:
+    if labels.columns is not None or labels.count is not None or labels.classes or options.drop or options.keys:
         raise UsageError(
             f"{path}: XMLC text says itself which labels it has, and has no names and no keys\n"
             "  cure: leave out the label options, --drop and keys"
         )
-    source = open_source(path, options.storage_options)
-    with source.open() as stream:
-        line = stream.readline(_LONGEST_HEADER)
-    match = _HEADER.fullmatch(line.removeprefix(UTF8_MARK))
-    if not match or not line.endswith(b"\n"):
-        raise DataError(
-            "the first line of XMLC text was expected: rows, features and labels, as in 7395 1836 159",
-            file=path,
-            line=1,
-            value=line[:40].decode("utf-8", "replace").strip(),
-            cure="use --format svmlight if the file has no such line",
+    source, start, numbers = _open(path, options)
+    if labels.xml is not None:
+        return _open_pair(source, start, numbers, labels.xml, options)
+    if len(numbers) == 2:
+        raise UsageError(
+            f"{path}: the first line has two numbers: features and labels lie in two files\n  cure: {_AS_LABELS}"
         )
-    n_rows, n_features, n_labels = (int(group) for group in match.groups())
+    n_rows, n_features, n_labels = numbers
     return IndexedTextReader(
         header=Header(
             feature_names=None,
@@ -57,7 +73,194 @@ def open_xmlc(path: str, options: ReadOptions) -> IndexedTextReader:
         source=source,
         feature_base=0,
         base_cure="XMLC features count from 0",
-        data_start=len(line),
+        data_start=start,
         data_line=2,
         fills_unknown=fills_unknown(labels, n_labels, path),
     )
+
+
+def _open(path: str, options: ReadOptions) -> tuple[SourceFile, int, tuple[int, ...]]:
+    """A file, where its rows begin, and the numbers of its first line."""
+    source = open_source(path, options.storage_options)
+    with source.open() as stream:
+        line = stream.readline(_LONGEST_HEADER)
+    match = _HEADER.fullmatch(line.removeprefix(UTF8_MARK))
+    if not match or not line.endswith(b"\n"):
+        raise DataError(
+            "the first line of XMLC text was expected: rows, features and labels, as in 7395 1836 159 (or two of them, "
+            "where features and labels lie apart)",
+            file=path,
+            line=1,
+            value=line[:40].decode("utf-8", "replace").strip(),
+            cure="use --format svmlight if the file has no such line",
+        )
+    return source, len(line), tuple(int(group) for group in match.groups() if group is not None)
+
+
+def _open_pair(
+    source: SourceFile, start: int, numbers: tuple[int, ...], labels_path: str, options: ReadOptions
+) -> PairedTextReader:
+    labels, labels_start, labels_numbers = _open(labels_path, options)
+    for file, found in ((source, numbers), (labels, labels_numbers)):
+        if len(found) != 2:
+            raise DataError(
+                "two numbers were expected in the first line, of rows and of columns: features and labels lie apart",
+                file=file.path,
+                line=1,
+                value=" ".join(map(str, found)),
+                cure="leave --labels out where one file holds both",
+            )
+    if numbers[0] != labels_numbers[0]:
+        raise DataError(
+            f"it declares {labels_numbers[0]:,} rows, and {source.path} {numbers[0]:,}",
+            file=labels_path,
+            line=1,
+            cure="give the files of the same rows",
+        )
+    header = Header(None, None, n_features=numbers[1], n_labels=labels_numbers[1], n_rows=numbers[0])
+    return PairedTextReader(
+        header=header,
+        path=source.path,
+        X=_rows_alone(source, start, numbers[1]),
+        Y=_rows_alone(labels, labels_start, labels_numbers[1]),
+        offsets=(_index(source, start, numbers[0]), _index(labels, labels_start, numbers[0])),
+        meaning=options.labels.values,
+    )
+
+
+def _rows_alone(source: SourceFile, start: int, width: int) -> IndexedTextReader:
+    """Rows of nothing but index:value, of which a line may hold none."""
+    return IndexedTextReader(
+        header=Header(None, None, n_features=width, n_labels=1),
+        path=source.path,
+        source=source,
+        feature_base=0,
+        base_cure="columns count from 0",
+        data_start=start,
+        data_line=2,
+        every_line=True,
+    )
+
+
+def _index(source: SourceFile, start: int, n: int) -> tuple[int, ...]:
+    """Bytes at which every `_INDEX_ROWS`-th row begins, from one reading; of a compressed file only the first.
+
+    Raises
+    ------
+    DataError
+        There are fewer rows than declared, or more that hold something.
+    """
+    offsets, line, position = [start], 0, start
+    ends_line = True
+    with source.open(start) as stream:
+        while line < n and (piece := stream.read(_SCAN_BYTES)):
+            ends = np.flatnonzero(np.frombuffer(piece, np.uint8) == NEWLINE)
+            first = -line % _INDEX_ROWS or _INDEX_ROWS
+            offsets += [position + int(end) + 1 for end in ends[first - 1 :: _INDEX_ROWS].tolist()]
+            ends_line = piece.endswith(b"\n")
+            line += len(ends)
+            position += len(piece)
+            if line >= n:
+                last = int(ends[len(ends) - 1 - (line - n)]) + 1
+                rest = piece[last:] + stream.read(_SCAN_BYTES)
+                if rest.strip():
+                    raise _count_differs(source.path, n, "more")
+                return tuple(offsets[: -(-n // _INDEX_ROWS)]) if source.enterable else (start,)
+    if line + (not ends_line) != n:
+        raise _count_differs(source.path, n, f"{line + (not ends_line):,}")
+    return tuple(offsets[: -(-n // _INDEX_ROWS)]) if source.enterable else (start,)
+
+
+def _count_differs(path: str, n: int, found: str) -> DataError:
+    return DataError(
+        f"the header declares {n:,} rows, the file has {found}",
+        file=path,
+        line=1,
+        cure="correct the header, or fetch the file again: it may be cut off",
+    )
+
+
+@dataclass(frozen=True)
+class PairedTextReader:
+    """Rows of two files, features in one and labels in the other. Positions are rows.
+
+    Holds two batches, and a place of each file for every 16 384 rows.
+    """
+
+    in_threads: ClassVar[bool] = True
+
+    header: Header
+    path: str
+    X: IndexedTextReader
+    Y: IndexedTextReader
+    offsets: tuple[tuple[int, ...], tuple[int, ...]]
+    meaning: LabelValues = DEFAULT_VALUES
+
+    @property
+    def n(self) -> int:
+        assert self.header.n_rows is not None
+        return self.header.n_rows
+
+    def parts(self, part_bytes: int) -> list[Part]:
+        """Runs of rows of about `part_bytes`; one part if a file is compressed."""
+        if min(map(len, self.offsets)) < -(-self.n // _INDEX_ROWS):
+            return [Part(0, 0, self.n)]
+        starts, last = [0], self.offsets[0][0]
+        for number, offset in enumerate(self.offsets[0]):
+            if offset - last >= part_bytes:
+                starts.append(number * _INDEX_ROWS)
+                last = offset
+        stops = [*starts[1:], self.n]
+        return [Part(index, start, stop) for index, (start, stop) in enumerate(zip(starts, stops, strict=True))]
+
+    def read(self, part: Part, *, batch_bytes: int, start: int | None = None) -> Iterator[Batch]:
+        """Batches of one part. See `Reader.read`."""
+        row = part.start if start is None else start
+        stop = self.n if part.stop is None else part.stop
+        assert self.header.n_labels is not None
+        step = self.n
+        if self.meaning.zero_is_unknown:  # labels that are not listed are written out
+            step = max(1, batch_bytes // (_UNKNOWN_BYTES * self.header.n_labels))
+        labels = _Queue(self._rows(1, row, batch_bytes))
+        for X in self._rows(0, row, batch_bytes):
+            first = 0
+            while first < X.shape[0] and row < stop:
+                last = min(X.shape[0], first + step, first + stop - row)
+                yield Batch(X[first:last], self._labels(labels.take(last - first), row), row + last - first)
+                row += last - first
+                first = last
+            if row >= stop:
+                return
+
+    def _labels(self, Y: csr_array, row: int) -> csr_array:
+        return sparse_label_block(
+            Y, names=None, file=self.Y.path, place=lambda offset: {"line": row + offset + 2}, meaning=self.meaning
+        )
+
+    def _rows(self, which: int, row: int, batch_bytes: int) -> Iterator[csr_array]:
+        """Rows of one file from `row` on."""
+        reader, offsets = (self.X, self.Y)[which], self.offsets[which]
+        known = min(row // _INDEX_ROWS, len(offsets) - 1)
+        passed = row - known * _INDEX_ROWS
+        for batch in reader.read(Part(0, offsets[known], None), batch_bytes=batch_bytes):
+            rows = batch.X
+            if passed:
+                rows, passed = rows[min(passed, rows.shape[0]) :], max(passed - rows.shape[0], 0)
+            if rows.shape[0]:
+                yield csr_array(rows)
+
+
+class _Queue:
+    """Rows that come in runs of any length, taken in runs of others."""
+
+    def __init__(self, runs: Iterator[csr_array]) -> None:
+        self._runs = runs
+        self._rows: csr_array | None = None
+
+    def take(self, count: int) -> csr_array:
+        rows = [] if self._rows is None else [self._rows]
+        while sum(run.shape[0] for run in rows) < count:
+            rows.append(next(self._runs))
+        joined = rows[0] if len(rows) == 1 else csr_array(vstack(rows, format="csr"))
+        self._rows = joined[count:]
+        return joined[:count]

@@ -13,7 +13,11 @@ from scipy.sparse import csr_array, vstack
 from sklearn.datasets import load_svmlight_file
 
 from mlfs_dask import runtime
+from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
+from mlfs_dask.storage.append import append
+from mlfs_dask.storage.convert import convert
+from mlfs_dask.storage.dataset import open_dataset
 from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.indexed_text import IndexedTextReader
 from mlfs_dask.storage.readers.svmlight import open_svmlight
@@ -56,6 +60,64 @@ def test_labels_and_features(path: Path) -> None:
     )
 
 
+def test_blanks_around_commas_of_labels(path: Path) -> None:
+    expected = ([[1, 0], [0, 2], [3, 0]], [[1, 1, 0, 1], [0, 0, 1, 0], [1, 0, 0, 1]])
+    assert read(path, "3, 1,\t0 1:1\n2 2:2\n0 ,3 1:3\n") == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "names", "labels"),
+    [
+        (["3.0", "1", "+1", "2", ""], ("class=1", "class=2", "class=3"), ["001", "100", "100", "010", None]),
+        (["1", "0", "0"], ("class",), ["1", "0", "0"]),
+        (["7", "7", "-2"], ("class=-2", "class=7"), ["01", "01", "10"]),
+    ],
+)
+def test_classes(path: Path, words: list[str], names: tuple[str, ...], labels: list[str | None]) -> None:
+    path.write_text("# a comment\n" + "".join(f"{word} 1:1\n" for word in words))
+    reader = open_svmlight(str(path), ReadOptions(labels=LabelSpec(classes=True)))
+    assert (reader.header.label_names, reader.header.n_labels) == (names, len(names))
+    expected = [[-1] * len(names) if row is None else [int(label) for label in row] for row in labels]
+    for part_bytes, batch_bytes in ((1 << 40, 1 << 22), (1, 1)):
+        X, Y = read_all(reader, part_bytes, batch_bytes)
+        assert X.toarray().tolist() == [[1]] * len(words)
+        assert Y.toarray().tolist() == expected
+
+
+def test_two_signs_as_classes_are_one_label(tmp_path: Path) -> None:
+    (tmp_path / "t.svm").write_text("+1 1:1\n-1 2:1\n-1 1:2\n")
+    made = convert(tmp_path / "t.svm", tmp_path / "t.zarr", labels=LabelSpec(classes=True))
+    dataset = open_dataset(made.store)
+    assert (dataset.label_names.tolist(), dataset.schema.positive, dataset.schema.unknown) == (["class"], (1,), (0,))
+
+
+def test_classes_of_several_files_and_of_rows_that_are_appended(tmp_path: Path) -> None:
+    for name, rows in {"a": "1 1:1\n2 1:1\n", "b": "3 1:1\n", "c": "2 1:1\n", "d": "4 1:1\n"}.items():
+        (tmp_path / f"{name}.svm").write_text(rows)
+    spec, store = LabelSpec(classes=True), tmp_path / "t.zarr"
+    convert([tmp_path / "a.svm", tmp_path / "b.svm"], store, labels=spec)
+    append(store, tmp_path / "c.svm", labels=spec)
+    dataset = open_dataset(store)
+    assert dataset.label_names.tolist() == ["class=1", "class=2", "class=3"]
+    assert as_labels(dataset.Y.compute()).toarray().tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 1, 0]]
+    with pytest.raises(DataError, match="column 'class', value '4': it has a class that is no label of the store"):
+        append(store, tmp_path / "d.svm", labels=spec)
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        ("a 1:1\n", "line 1, value 'a': the class of the row, a number, was expected"),
+        ("1,2 1:1\n", "line 1, value '1,2': the class of the row, a number, was expected"),
+        ("".join(f"{i / 7:.4f} 1:1\n" for i in range(1, 40)), "and this one has 39 different numbers"),
+    ],
+)
+def test_what_is_no_class(path: Path, rows: str, problem: str) -> None:
+    path.write_text(rows)
+    with pytest.raises(DataError, match=problem):
+        open_svmlight(str(path), ReadOptions(labels=LabelSpec(classes=True)))
+
+
 def test_lines_written_in_unusual_ways(path: Path) -> None:
     text = (
         "\ufeff# comment\r\n\r\n0 qid:7 1:1\t2:2 # note\r\n0  2:2   1:1\r\n0\t1:1 2:2#note\r\n  # comment\r\n"
@@ -74,7 +136,8 @@ def test_a_label_beyond_memory_is_named_with_its_line(path: Path) -> None:
     assert str(caught.value) == (
         f"{path}, line 3, value 2000000000: labels are numbers from 0, and so many would take 381,469 MiB of memory, "
         "of which there are 1,024\n"
-        "  cure: correct the row, number the labels anew, or give more memory with memory_limit"
+        "  cure: correct the row, number the labels anew, or give more memory with memory_limit; or, if each row "
+        "begins with its class (-1 and +1; 1.0, 2.0, 3.0), say --label-classes: each is a label"
     )
 
 
@@ -122,13 +185,13 @@ def test_widths_given(path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "problem", "value"),
     [
-        ("+1 1:1", "label numbers from 0 with commas between them were expected", "+1"),
-        ("-1 1:1", "label numbers from 0 with commas", "-1"),
-        ("1.5 1:1", "label numbers from 0 with commas", "1.5"),
-        ("1, 1:1", "label numbers from 0 with commas", None),
+        ("+1 1:1", "label numbers from 0 were expected, and this is none", "+1"),
+        ("-1 1:1", "label numbers from 0 were expected, and this is none", "-1"),
+        ("3.0 1:1", "label numbers from 0 were expected, and this is none", "3.0"),
+        ("1, 1:1", "label numbers from 0 with commas between them were expected, and none follows the comma", "1:1"),
         ("1,x 1:1", "label numbers from 0 with commas", "x"),
-        ("99999999999 1:1", "label numbers from 0 with commas", "99999999999"),
-        ("2147483647 1:1", "label numbers from 0 with commas", "2147483647"),
+        ("99999999999 1:1", "label numbers from 0 below 2147483647 were expected", "99999999999"),
+        ("2147483647 1:1", "label numbers from 0 below 2147483647 were expected", "2147483647"),
         ("1 x:1", "a pair index:value was expected", "x:1"),
         ("1 1", "a pair index:value was expected", "1"),
         ("1 2147483649:1", "a feature index below 2147483647 was expected", "2147483649:1"),
@@ -147,6 +210,8 @@ def test_refused_row(path: Path, row: str, problem: str, value: str | None) -> N
     assert (caught.value.file, caught.value.line) == (str(path), 3)
     assert caught.value.value == value
     assert caught.value.cure
+    if value in ("+1", "-1", "3.0", "99999999999"):
+        assert "say --label-classes" in caught.value.cure
 
 
 def test_refused_beyond_the_widths_given(path: Path) -> None:

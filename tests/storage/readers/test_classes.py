@@ -1,0 +1,176 @@
+"""Columns of classes and of tags in tables and ARFF: a label for each class, as of categorical columns of AnnData."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+
+from mlfs_dask.errors import DataError, UsageError
+from mlfs_dask.storage.append import append
+from mlfs_dask.storage.convert import convert
+from mlfs_dask.storage.dataset import open_dataset
+from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
+from mlfs_dask.storage.readers.classes import ClassColumn
+from mlfs_dask.storage.readers.detect import open_source
+from tests.storage.readers.reading import check_splits, read_all
+
+TABLE = pd.DataFrame(
+    {
+        "x": [0.5, 1.5, 2.5, 3.5, 4.5],
+        "kind": ["cat", "dog", None, "none", "cat"],
+        "grade": ["2", "10", "1", "2", "2"],
+        "ok": ["yes", "no", "yes", None, "no"],
+        "tags": ["fun;war", "war", None, " fun ; sad", "war;war"],
+    }
+)
+NAMES = ("kind=cat", "kind=dog", "kind=none", "grade=1", "grade=2", "grade=10", "ok")
+LABELS = [
+    [1, 0, 0, 0, 1, 0, 1],
+    [0, 1, 0, 0, 0, 1, 0],
+    [-1, -1, -1, 1, 0, 0, 1],
+    [0, 0, 1, 0, 1, 0, -1],
+    [1, 0, 0, 0, 1, 0, 0],
+]
+TAGS = [[1, 0, 1], [0, 0, 1], [-1, -1, -1], [1, 1, 0], [0, 0, 1]]
+
+
+def csv(folder: Path, table: pd.DataFrame) -> str:
+    table.to_csv(folder / "t.csv", index=False)
+    return str(folder / "t.csv")
+
+
+def parquet(folder: Path, table: pd.DataFrame) -> str:
+    table.astype({"grade": int}).to_parquet(folder / "t.parquet", row_group_size=2)
+    return str(folder / "t.parquet")
+
+
+def feather(folder: Path, table: pd.DataFrame) -> str:
+    table.astype({"grade": float, "kind": "category"}).to_feather(folder / "t.feather")
+    return str(folder / "t.feather")
+
+
+def arff(folder: Path, table: pd.DataFrame) -> str:
+    lines = ["@relation r", "@attribute x numeric"]
+    for name, values in (("kind", "cat,dog,none"), ("grade", "1,2,10"), ("ok", "no,yes")):
+        lines.append(f"@attribute {name} {{{values}}}")
+    tags = ",".join(f"'{text}'" for text in table["tags"].dropna().unique())
+    lines += [f"@attribute tags {{{tags}}}", "@data"]
+    for row in table.itertuples(index=False):
+        values = ["?" if value is None or value != value else str(value) for value in row]
+        lines.append(",".join([*values[:-1], values[-1] if values[-1] == "?" else f"'{values[-1]}'"]))
+    (folder / "t.arff").write_text("\n".join(lines) + "\n")
+    return str(folder / "t.arff")
+
+
+def sparse_arff(folder: Path, table: pd.DataFrame) -> str:
+    head, _, rows = Path(arff(folder, table)).read_text().partition("@data\n")
+    lines = []
+    for row in rows.splitlines():
+        values = row.replace(" ; ", "_;_").split(",")
+        first = ("", "cat", "1", "no", "'fun;war'")
+        entries = [f"{i} {value.replace('_;_', ' ; ')}" for i, value in enumerate(values) if value != first[i]]
+        lines.append("{" + ", ".join(entries) + "}\n")
+    (folder / "t.arff").write_text(head + "@data\n" + "".join(lines))
+    return str(folder / "t.arff")
+
+
+def h5ad(folder: Path, table: pd.DataFrame) -> str:
+    obs = table.drop(columns="x").astype("category").set_axis([f"c{row}" for row in range(len(table))])
+    obs["grade"] = obs["grade"].cat.set_categories(["1", "2", "10"])
+    anndata.AnnData(table[["x"]].to_numpy(), obs=obs).write_h5ad(folder / "t.h5ad")
+    return str(folder / "t.h5ad")
+
+
+Write = Callable[[Path, pd.DataFrame], str]
+ALL = [csv, parquet, feather, arff, sparse_arff, h5ad]
+
+
+@pytest.mark.parametrize("write", ALL)
+def test_each_class_is_a_label(tmp_path: Path, write: Write) -> None:
+    labels = LabelSpec(columns=("kind", "grade", "ok"), classes=True)
+    reader = open_source([write(tmp_path, TABLE)], ReadOptions(labels=labels, drop=() if write is h5ad else ("tags",)))
+    assert (reader.header.label_names, reader.header.n_labels) == (NAMES, 7)
+    X, Y = read_all(reader)
+    assert (X.ravel().tolist(), Y.tolist()) == (TABLE["x"].tolist(), LABELS)
+    check_splits(reader, sizes=(1, 90))
+
+
+@pytest.mark.parametrize("write", ALL)
+def test_each_tag_is_a_label(tmp_path: Path, write: Write) -> None:
+    options = ReadOptions(
+        labels=LabelSpec(columns=("tags",), classes=True, separator=";"),
+        drop=() if write is h5ad else ("kind", "grade", "ok"),
+    )
+    reader = open_source([write(tmp_path, TABLE)], options)
+    assert reader.header.label_names == ("tags=fun", "tags=sad", "tags=war")
+    assert read_all(reader)[1].tolist() == TAGS
+
+
+def test_rows_without_tags_can_have_none(tmp_path: Path) -> None:
+    labels = LabelSpec(columns=("tags",), classes=True, separator=";", negative=("NA",))
+    reader = open_source([csv(tmp_path, TABLE)], ReadOptions(labels=labels))
+    assert read_all(reader)[1].tolist() == [[max(label, 0) for label in row] for row in TAGS]
+
+
+@pytest.mark.parametrize(("write", "rest"), [(csv, {}), (parquet, {}), (arff, {})])
+def test_a_column_of_classes_is_refused_with_what_to_say(tmp_path: Path, write: Write, rest: Any) -> None:
+    options = ReadOptions(labels=LabelSpec(columns=("kind",)), drop=("tags",))
+    with pytest.raises(DataError, match=r"column 'kind'.*\n  cure: .*say --label-classes"):
+        read_all(open_source([write(tmp_path, TABLE)], options))
+
+
+@pytest.mark.parametrize("write", [csv, parquet])
+def test_files_are_united_and_appended_rows_have_the_classes_of_the_store(tmp_path: Path, write: Write) -> None:
+    labels, drop = LabelSpec(columns=("kind", "ok"), classes=True), ("grade", "tags")
+    paths = []
+    for name, rows in (("a", TABLE[:2]), ("b", TABLE[2:]), ("c", TABLE[4:])):
+        (tmp_path / name).mkdir()
+        paths.append(write(tmp_path / name, rows))
+    store = tmp_path / "t.zarr"
+    convert(paths[:2], store, labels=labels, drop=drop, workers=1)
+    append(store, paths[2], labels=labels, drop=drop, workers=1)
+    dataset = open_dataset(store)
+    assert tuple(dataset.label_names) == (*NAMES[:3], "ok")
+    Y = dataset.Y.compute()
+    found = Y if isinstance(Y, np.ndarray) else Y.todense()
+    assert found.tolist() == [[*LABELS[row][:3], LABELS[row][6]] for row in (0, 1, 2, 3, 4, 4)]
+    new = TABLE[:1].assign(kind="cow")
+    with pytest.raises(DataError, match="column 'kind', value 'cow': it has a class that is no label of the store"):
+        append(store, write(tmp_path, new), labels=labels, drop=drop, workers=1)
+
+
+def test_measurements_are_no_classes(tmp_path: Path) -> None:
+    table = pd.DataFrame({"x": np.arange(50.0), "y": np.linspace(0, 1, 50).round(3)})
+    with pytest.raises(
+        DataError, match=r"column 'y', value '0\.02': a column of classes was expected, and this one has 50"
+    ):
+        open_source([csv(tmp_path, table)], ReadOptions(labels=LabelSpec(columns=("y",), classes=True)))
+
+
+def test_many_classes_of_rows_without_one_take_bounded_memory(tmp_path: Path) -> None:
+    """A row without a class has an unknown label for each: a few rows at a time."""
+    texts = [f"c{row}" if row % 2 else "" for row in range(4000)]
+    path = csv(tmp_path, pd.DataFrame({"x": range(4000), "y": texts}))
+    reader = open_source([path], ReadOptions(labels=LabelSpec(columns=("y",), classes=True)))
+    assert reader.header.n_labels == 2000
+    rows = [batch.Y.shape[0] for batch in reader.read(reader.parts(1 << 40)[0], batch_bytes=1 << 20)]
+    assert sum(rows) == 4000
+    assert max(rows) * 2000 * 24 < 4 << 20
+
+
+def test_a_matrix_of_labels_has_no_columns_of_classes(tmp_path: Path) -> None:
+    np.savez(tmp_path / "t.npz", X=np.ones((2, 2)), Y=np.ones((2, 2)))
+    with pytest.raises(UsageError, match="labels are a matrix here, and no columns of classes"):
+        open_source([str(tmp_path / "t.npz")], ReadOptions(labels=LabelSpec(classes=True)))
+
+
+def test_a_column_without_classes(tmp_path: Path) -> None:
+    column = ClassColumn.of("k", ["", "?"], None, LabelSpec().values, file="t")
+    assert column.is_one_label
+    assert column.labels(np.array([0, np.nan])).toarray().tolist() == [[-1], [-1]]
