@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask.storage.digest import ROOT_KEY
 from mlfs_dask.storage.limits import require_memory
+from mlfs_dask.storage.numbered_names import NumberedNames
 from mlfs_dask.storage.zarr_format import array_metadata, bytes_codecs, decode, encoder, group_metadata
 
 Object: TypeAlias = tuple[str, bytes]
@@ -96,10 +98,16 @@ def strings(name: str, values: Sequence[str]) -> Iterator[Object]:
     )
     texts, pack = numcodecs.VLenUTF8(), numcodecs.Zstd(level=0)
     for start in range(0, len(values), _CHUNK):
-        padded = np.full(chunk, "", object)
-        part = values[start : start + chunk]
-        padded[: len(part)] = part
-        yield f"{name}/c/{start // _CHUNK}", bytes(pack.encode(texts.encode(padded)))
+        stop = min(start + chunk, len(values))
+        if isinstance(values, NumberedNames):
+            # As numcodecs encodes them: how many there are, then the length and the bytes of each.
+            framed = values.framed(start, stop, lambda length: (struct.pack("<I", length), b""))
+            encoded: Any = struct.pack("<I", chunk) + framed + bytes(4 * (chunk - stop + start))
+        else:
+            padded = np.full(chunk, "", object)
+            padded[: stop - start] = values[start:stop]
+            encoded = texts.encode(padded)
+        yield f"{name}/c/{start // _CHUNK}", bytes(pack.encode(encoded))
 
 
 def read_vector(

@@ -26,8 +26,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from mlfs_dask import runtime
 from mlfs_dask._version import __version__
 from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, UsageError
@@ -574,12 +572,9 @@ class _Run:
             )
 
     def _merge(self, parts: int) -> Statistics:
-        merged = Statistics()
-        for part in range(parts):
-            statistics = Statistics.load(statistics_path(self.stage_directory, part))
-            if not merged.seen:
-                merged.seen = {key: np.zeros_like(codes) for key, codes in statistics.seen.items()}
-            merged.merge(statistics)
+        merged = Statistics.load(statistics_path(self.stage_directory, 0)) if parts else Statistics()
+        for part in range(1, parts):
+            merged.merge(Statistics.load(statistics_path(self.stage_directory, part)))
         return merged
 
     def _write(self, parts: int, inferred: InferredSchema, aside: runtime.ThreadPool) -> dict[str, ShardRecord]:
@@ -757,11 +752,11 @@ def _content(inferred: InferredSchema, checksums: Mapping[str, Checksum]) -> dic
     return {
         "X": matrix(X_NAME, inferred.d, inferred.dtype),
         "labels": matrix(LABELS_NAME, inferred.q, "int8"),
-        "names": content_digest({"features": list(names.features), "labels": list(names.labels)}),
+        "names": content_digest({"features": names.features, "labels": names.labels}),
         "kinds": content_digest(
             {
-                "kinds": names.kinds.tolist(),
-                "n_categories": names.n_categories.tolist(),
+                "kinds": names.kinds,
+                "n_categories": names.n_categories,
                 "categories": {
                     str(feature): list(values)
                     for feature, values in names.categories.items()

@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from fastcrc import crc32 as crc
+
+from mlfs_dask.storage.numbered_names import NumberedNames
 
 ROOT_KEY = "zarr.json"
 BLANK = "0" * 32
@@ -109,12 +112,45 @@ def _multiply(a: int, b: int, polynomial: int) -> int:
 
 
 def content_digest(parts: Mapping[str, Any]) -> str:
-    """BLAKE2b-128 of plain data (numbers, text, lists) in a canonical JSON form."""
+    """BLAKE2b-128 of plain data (numbers, text, lists, arrays of whole numbers) in a canonical JSON form.
+
+    Lists and arrays are written a piece at a time: there may be millions of features.
+    """
     digest = new_hash()
-    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    # Names that were not valid UTF-8 in their file may hold lone surrogates.
-    digest.update(text.encode("utf-8", "surrogatepass"))
+    for place, key in enumerate(sorted(parts)):
+        digest.update(("," if place else "{").encode() + _json(key) + b":")
+        value = parts[key]
+        if isinstance(value, np.ndarray) or (isinstance(value, Sequence) and not isinstance(value, str)):
+            for start in range(0, len(value), _PIECE):
+                digest.update((b"," if start else b"[") + _items(value, start, min(start + _PIECE, len(value))))
+            digest.update(b"]" if len(value) else b"[]")
+        else:
+            digest.update(_json(value))
+    digest.update(b"}" if parts else b"{}")
     return str(digest.hexdigest())
+
+
+_PIECE = 1 << 16
+
+
+def _items(sequence: Any, start: int, stop: int) -> bytes:
+    """JSON of some values of a list, without its brackets."""
+    if isinstance(sequence, NumberedNames):
+        return sequence.framed(start, stop, lambda _: (b'"', b'",'))[:-1]
+    values = sequence[start:stop]
+    if isinstance(values, np.ndarray):
+        if values.min() >= 0 and values.max() <= 9:
+            text = np.full((len(values), 2), ord(","), np.uint8)
+            text[:, 0] = values + ord("0")
+            return text.tobytes()[:-1]
+        values = values.tolist()
+    return _json(list(values))[1:-1]
+
+
+def _json(value: Any) -> bytes:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    # Names that were not valid UTF-8 in their file may hold lone surrogates.
+    return text.encode("utf-8", "surrogatepass")
 
 
 def seal_root(document: dict[str, Any]) -> bytes:

@@ -14,6 +14,7 @@ from mlfs_dask.label_values import MinusOne
 from mlfs_dask.storage.chunking import StoreChunking, chunk_store, narrowest_dtype
 from mlfs_dask.storage.conversion_options import Options
 from mlfs_dask.storage.extension import StoreExtension
+from mlfs_dask.storage.numbered_names import NumberedNames
 from mlfs_dask.storage.readers.base import Reader
 from mlfs_dask.storage.schema import KINDS
 from mlfs_dask.storage.statistics import Statistics
@@ -50,7 +51,7 @@ class InferredSchema:
     warnings: list[str]
 
 
-def _feature_names(reader: Reader, d: int) -> list[str]:
+def _feature_names(reader: Reader, d: int) -> Sequence[str]:
     if reader.header.feature_names is not None:
         names = list(reader.header.feature_names)
         if len(names) != d:
@@ -60,11 +61,11 @@ def _feature_names(reader: Reader, d: int) -> list[str]:
                 cure="give one name for each feature",
             )
         return names
-    return [f"x{i}" for i in range(d)]
+    return NumberedNames("x", d)
 
 
 def _check_unique(names: Sequence[str], what: str, path: str) -> None:
-    if len(set(names)) == len(names):
+    if isinstance(names, NumberedNames) or len(set(names)) == len(names):
         return
     first: dict[str, int] = {}
     for number, name in enumerate(names, 1):
@@ -104,7 +105,7 @@ def infer_schema(
         if count == 0:
             raise DataError(f"there are no {what}", file=reader.path, cure=cure)
     feature_names = _feature_names(reader, d)
-    label_names = list(header.label_names or (f"y{i}" for i in range(q)))
+    label_names = header.label_names or NumberedNames("y", q)
     if len(label_names) != q:
         raise DataError(
             f"rows have {q} labels but there are {len(label_names)} label names",

@@ -13,6 +13,7 @@ from zarr.codecs import BloscCodec
 
 from mlfs_dask.storage import anndata_encoding
 from mlfs_dask.storage.anndata_encoding import DENSE, STRINGS, Object, dataframe, row_numbers, strings, vector
+from mlfs_dask.storage.numbered_names import NumberedNames
 from mlfs_dask.storage.object_store import LocalObjects
 
 
@@ -54,6 +55,13 @@ def test_chunks_of_zeros_are_not_stored(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(anndata_encoding, "_CHUNK", 2)
     keys = [key for key, _ in vector("a", np.array([0.0, 0.0, np.nan, 0.0, 0.0]))]
     assert keys == ["a/zarr.json", "a/c/1"]
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 64, 1000])
+def test_names_that_are_made_up_are_encoded_as_texts_are(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    monkeypatch.setattr(anndata_encoding, "_CHUNK", chunk)
+    names = NumberedNames("x", 123)
+    assert list(strings("a", names)) == list(strings("a", list(names)))
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 8])

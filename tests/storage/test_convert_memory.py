@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from mlfs_dask.storage.convert import convert
+from mlfs_dask.storage.dataset import open_dataset
 
 MIB = 1 << 20
 
@@ -75,3 +79,18 @@ def test_peak_does_not_grow_with_the_file(tmp_path: Path, suffix: str) -> None:
     # 70 times the file (its values alone are 56 MB), and no more than the batches that the plan allows.
     assert large.stat().st_size > 50 * MIB
     assert measured - base < 100 * MIB
+
+
+def test_features_without_names_take_a_few_dozen_bytes_each(tmp_path: Path) -> None:
+    """Names are made up where they are written, and no list of millions of texts or numbers is held."""
+    d = 1 << 20
+    (tmp_path / "wide.svm").write_text(f"0 1:1 {d}:1\n1 2:1 {d}:2\n")
+    tracemalloc.start()
+    try:
+        made = convert(tmp_path / "wide.svm", tmp_path / "wide.zarr", workers=1, memory_limit=1 << 30)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    names = open_dataset(made.store).feature_names
+    assert (len(names), names[0], names[-1]) == (d, "x0", f"x{d - 1}")
+    assert peak < 160 * d

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import zlib
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlfs_dask.storage import digest as digest_module
 from mlfs_dask.storage.digest import Checksum, content_digest, crc32c, join, root_is_intact, seal_root
+from mlfs_dask.storage.numbered_names import NumberedNames
 
 
 @given(st.lists(st.binary(max_size=50), max_size=6))
@@ -30,6 +36,19 @@ def test_checksum_as_text_and_json() -> None:
     checksum = Checksum.of(b"123456789")  # the check values of both polynomials
     assert str(checksum) == "9:cbf43926e3069283"
     assert Checksum(*checksum.to_json()) == checksum
+
+
+def test_content_digest_is_that_of_the_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long lists are hashed piece by piece, numbers of one digit and names that are made up without a text for each."""
+    monkeypatch.setattr(digest_module, "_PIECE", 7)
+    names = NumberedNames("x", 123)
+    for numbers in ([*range(10)] * 3, [3, 12, -1], []):
+        parts = {"b": {"k": [1, 2], "a": "é"}, "names": list(names), "a": numbers, "text": "q"}
+        text = json.dumps(parts, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        expected = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        assert content_digest(parts) == expected
+        assert content_digest(parts | {"names": names, "a": np.array(numbers, np.int8)}) == expected
+    assert content_digest({}) == hashlib.blake2b(b"{}", digest_size=16).hexdigest()
 
 
 def test_content_digest() -> None:

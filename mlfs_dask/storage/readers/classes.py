@@ -214,7 +214,7 @@ def classes_of_store(reader: Any, label_names: Sequence[str], store: str) -> Any
     DataError
         The file has a class that the store has not.
     """
-    if not isinstance(reader, FindsClasses):
+    if not isinstance(reader, FindsClasses) or not reader.class_columns:
         return reader
     columns = {}
     for name, column in reader.class_columns.items():
