@@ -59,7 +59,8 @@ source_option_list = [
         "--labels",
         "labels_xml",
         metavar="FILE",
-        help="Mulan's XML file that names the labels; or the labels, where XMLC text has them in a file apart.",
+        help="Mulan's XML file that names the labels; or the file that holds them, of XMLC text in two files and with "
+        "--transpose.",
     ),
     click.option(
         "--label-columns",
@@ -96,6 +97,11 @@ source_option_list = [
         multiple=True,
         help="What a format leaves open, as in --key x=data --key y=target for a file of several arrays.",
     ),
+    click.option(
+        "--transpose",
+        is_flag=True,
+        help="Rows of the table are features and columns samples; --labels FILE.csv has the labels of the samples.",
+    ),
     click.option("--drop", metavar="NAMES", multiple=True, help="Features to leave out: a,b,c, or @FILE."),
     click.option(
         "--partition-size", type=Bytes(), help="Bytes of X and Y that one task reads (default: 64 MiB to 128 MiB)."
@@ -128,13 +134,14 @@ def source_options(command: Decorated) -> Decorated:
         labels_unknown: tuple[str, ...],
         format: str | None,
         keys: tuple[str, ...],
+        transpose: bool,
         drop: tuple[str, ...],
         partition_size: int | None,
         workers: int | None,
         memory_limit: int | None,
         **kwargs: Any,
     ) -> Any:
-        ways = [bool(labels_xml), bool(label_columns), n_labels is not None]
+        ways = [bool(labels_xml) and not transpose, bool(label_columns), n_labels is not None]
         if sum(ways) > 1:
             raise click.UsageError("--labels, --label-columns and --n-labels exclude one another; give one.")
         if label_separator == "":
@@ -162,6 +169,7 @@ def source_options(command: Decorated) -> Decorated:
             "format": format,
             "keys": _read_keys(keys),
             "drop": read_names(drop),
+            "transpose": transpose,
             "workers": workers,
             "memory_limit": memory_limit,
         }

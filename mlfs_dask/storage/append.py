@@ -35,6 +35,7 @@ def append(
     dtype: str | None = None,
     partition_bytes: int = PARTITION_BYTES,
     drop: Sequence[str] = (),
+    transpose: bool = False,
     force: bool = False,
     resume: bool = False,
     storage_options: Mapping[str, Any] | None = None,
@@ -48,7 +49,7 @@ def append(
         Changes in one step, when all rows are written.
     sources : path, URL or sequence of them
         Their features and labels must be those of the store, by name and in its order.
-    labels, format, keys, drop
+    labels, format, keys, drop, transpose
         As of `convert`: how the files are read. By default values of labels mean what they meant when the store was
         made, and -1 is unknown where the store has unknown labels.
     workers, memory_limit, partition_bytes, storage_options, command
@@ -114,6 +115,7 @@ def append(
         compressor=extension.schema.compressor,
         partition_bytes=partition_bytes,
         drop=tuple(drop),
+        transpose=transpose,
     )
     return convert_files(
         paths,

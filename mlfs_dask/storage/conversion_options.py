@@ -23,6 +23,7 @@ class Options:
     compressor: str = "none"
     partition_bytes: int = PARTITION_BYTES
     drop: tuple[str, ...] = ()
+    transpose: bool = False
 
     def check(self) -> None:
         """Raise UsageError for a value that cannot be."""

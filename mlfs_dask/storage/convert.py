@@ -110,6 +110,7 @@ def convert(
     compressor: str = "none",
     partition_bytes: int = PARTITION_BYTES,
     drop: Sequence[str] = (),
+    transpose: bool = False,
     force: bool = False,
     resume: bool = False,
     storage_options: Mapping[str, Any] | None = None,
@@ -146,6 +147,8 @@ def convert(
         Bytes of X and Y that one task of a pass reads.
     drop : sequence of str
         Feature names to leave out.
+    transpose : bool
+        Rows of a table are features and its columns samples, whose labels are in the table `labels.xml`.
     force : bool
         Replace an existing store, once the new one is complete; forget an interrupted conversion.
     resume : bool
@@ -182,6 +185,7 @@ def convert(
         compressor=compressor,
         partition_bytes=partition_bytes,
         drop=tuple(drop),
+        transpose=transpose,
     )
     paths = paths_of(sources)
     return convert_files(
@@ -239,6 +243,7 @@ def convert_files(
         storage_options=dict(storage_options or {}),
         keys=dict(options.keys),
         drop=options.drop,
+        transpose=options.transpose,
     )
     files = [*paths, *_label_files(options)]
     return convert_reader(

@@ -88,6 +88,7 @@ def test_convert_defaults(run: Run, replace: Replace) -> None:
         "storage": "auto",
         "compressor": "none",
         "drop": (),
+        "transpose": False,
         "force": False,
         "resume": False,
         "command": "mlfs convert a.arff b.arff c.zarr",
@@ -119,6 +120,7 @@ def test_convert_options(run: Run, replace: Replace, tmp_path: Path) -> None:
         "storage": "dense",
         "compressor": "zstd",
         "drop": ("id", "name"),
+        "transpose": False,
         "partition_bytes": 32 * 2**20,
         "force": True,
         "resume": True,
@@ -223,6 +225,24 @@ def test_three_values_of_labels_are_told(run: Run, tmp_path: Path) -> None:
     assert "2 positive, 1 negative, 3 unknown" in said.stdout
     assert "2 positive, 1 negative, 3 unknown" in run("inspect", tmp_path / "t.zarr").stdout
     assert run(*words, "--force", "--labels-negative", "-1", "--labels-unknown", "-1").exit_code == 2
+
+
+def test_features_as_rows_and_classes_of_the_samples(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "expr.csv").write_text("gene,s1,s2,s3\nA,1,2,3\nB,0.5,0,1\n")
+    (tmp_path / "phenotypes.csv").write_text("sample,kind,age\ns3,b,7\ns1,a,8\ns2,c,9\n")
+    words = ("convert", tmp_path / "expr.csv", tmp_path / "t.zarr", "--transpose", "--label-columns", "kind")
+    assert run(*words).exit_code == 2
+    table = ("--labels", tmp_path / "phenotypes.csv")
+    assert run(*words, *table).exit_code == 3  # classes, which are not asked for
+    made = run(*words, *table, "--label-classes")
+    assert (made.exit_code, "3 positive, 6 negative, 0 unknown" in made.stdout) == (0, True)
+    dataset = open_dataset(tmp_path / "t.zarr")
+    assert (dataset.feature_names.tolist(), dataset.label_names.tolist()) == (
+        ["A", "B"],
+        ["kind=a", "kind=b", "kind=c"],
+    )
+    assert dataset.X.compute().tolist() == [[1, 0.5], [2, 0], [3, 1]]
+    assert [source["path"][-14:] for source in dataset.schema.sources][1:] == ["phenotypes.csv"]
 
 
 def test_convert_of_invalid_data(run: Run, tmp_path: Path) -> None:

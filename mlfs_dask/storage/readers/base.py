@@ -195,9 +195,12 @@ class ReadOptions:
         What one format alone understands: the arrays in a .mat or .npz file, `feature_base` of svmlight.
     drop : tuple of str
         Names of columns to leave out, such as row identifiers and text.
+    transpose : bool
+        Rows of the file are features, and columns samples.
     """
 
     labels: LabelSpec = LabelSpec()
     storage_options: dict[str, Any] = field(default_factory=dict, repr=False)
     keys: dict[str, str] = field(default_factory=dict)
     drop: tuple[str, ...] = ()
+    transpose: bool = False

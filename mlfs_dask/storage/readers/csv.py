@@ -144,6 +144,31 @@ class CsvReader:
             },
         )
 
+    # ---- a table with features as rows
+
+    def row_names(self) -> Iterator[list[str]]:
+        """See `Table`."""
+        reader = replace(self, _texts=frozenset({0}))
+        for block in self._blocks(self._data_start, None, max(1, SAMPLE_BYTES // (8 * len(self._names)))):
+            for chunk in reader._parse(block, only=[0]).column("0").chunks:
+                texts = chunk.to_pylist()
+                yield ["" if text is None else text for text in texts]
+
+    def rows_of_numbers(self, batch_bytes: int) -> Iterator[NDArray[np.float64]]:
+        """See `Table`."""
+        for block in self._blocks(self._data_start, None, max(1, batch_bytes // (8 * len(self._names)))):
+            yield self._feature_values(self._parse(block))
+
+    def _require_numbers(self, texts: set[int]) -> None:
+        """Refuse a column of texts among those of samples."""
+        for column in sorted(texts & {*self._features}):
+            raise DataError(
+                "a column of numbers of a sample was expected, and it holds texts",
+                file=self.path,
+                column=self._names[column],
+                cure=f"leave it out: --drop {self._names[column]!r}",
+            )
+
     # ---- columns of classes
 
     @property
@@ -673,7 +698,12 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
         ignored[0] = "the names of rows, as R writes them"
     for column, content in ignored.items():
         logger.warning("%s: column %d has no name and holds %s: it is left out", redact(path), column + 1, content)
-    features, labels = split_columns(names, options.labels, drop=options.drop, ignored=ignored, file=path)
+    if options.transpose:  # the first column has the names of rows
+        dropped = {find_column(names, name, "column to leave out,", file=path) for name in options.drop}
+        features = [column for column in range(1, len(names)) if column not in dropped | {*ignored}]
+        labels: list[int] = []
+    else:
+        features, labels = split_columns(names, options.labels, drop=options.drop, ignored=ignored, file=path)
     if not body.strip():
         raise DataError("a header row and no rows after it", file=path, cure="check the file")
     rows = max(complete.count(b"\n"), 1)
@@ -703,6 +733,8 @@ def open_csv(path: str, options: ReadOptions = _DEFAULTS, *, tabs: bool = False)
         _meaning=options.labels.values,
     )
     texts, decimal = reader._text_columns(complete)
+    if options.transpose:
+        reader._require_numbers(texts)
     asked = [name for name in options.keys.get("categorical", "").split(",") if name]
     texts |= {find_column(names, name, "column of categories", file=path) for name in asked}
     if options.labels.values.has_texts:  # also where the sample holds none

@@ -223,6 +223,8 @@ def label_block(
         Another value, with its row or line and its label.
     """
 
+    if not values.shape[1]:
+        return csr_array(values.shape, dtype=np.int8)
     given = values
 
     def refuse(entry: int) -> NoReturn:

@@ -41,6 +41,7 @@ from mlfs_dask.storage.readers.classes import MAX_CATEGORIES, UNKNOWN_BYTES, Cla
 from mlfs_dask.storage.readers.label_columns import (
     DEFAULT_VALUES,
     bad_label,
+    find_column,
     is_nameless,
     label_block,
     split_columns,
@@ -83,6 +84,7 @@ class ParquetReader:
     _codes: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     _meaning: LabelValues = DEFAULT_VALUES
     _classes: Mapping[int, ClassColumn] = field(default_factory=dict)
+    _names_column: int = 0
     ordered: frozenset[int] = frozenset()
 
     @property
@@ -146,6 +148,19 @@ class ParquetReader:
                 for feature, texts in merged.items()
             },
         )
+
+    def row_names(self) -> Iterator[list[str]]:
+        """See `Table`."""
+        with _open(self.path, self._storage_options) as file:
+            for batch in file.iter_batches(batch_size=_SCAN_ROWS, columns=[self._names[self._names_column]]):
+                yield ["" if text is None else _as_text(text) for text in batch.column(0).to_pylist()]
+
+    def rows_of_numbers(self, batch_bytes: int) -> Iterator[NDArray[np.float64]]:
+        """See `Table`."""
+        for part in self.parts(batch_bytes):
+            for batch in self.read(part, batch_bytes=batch_bytes):
+                assert isinstance(batch.X, np.ndarray)
+                yield batch.X
 
     @property
     def class_columns(self) -> dict[str, ClassColumn]:
@@ -366,7 +381,16 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
     labels = options.labels
     if not labels.names_columns and "labels" in stored:
         labels = replace(labels, columns=tuple(stored["labels"]))
-    features, label_columns = split_columns(names, labels, drop=options.drop, ignored=index, file=path)
+    names_column = 0
+    if options.transpose:  # the index of pandas, else the first column, has the names of rows
+        names_column = next((column for column, what in index.items() if what == "is the index of a pandas table"), 0)
+        dropped = {find_column(names, name, "column to leave out,", file=path) for name in options.drop}
+        gone = {names_column, *index, *dropped}
+        features = [column for column in range(len(names)) if column not in gone]
+        label_columns: list[int] = []
+        index = {}
+    else:
+        features, label_columns = split_columns(names, labels, drop=options.drop, ignored=index, file=path)
     for column, what in index.items():
         if column not in label_columns and names[column] not in options.drop:
             logger.warning("%s: column %r %s: it is left out", redact(path), names[column], what)
@@ -388,7 +412,15 @@ def open_parquet(path: str, options: ReadOptions = _DEFAULTS) -> ParquetReader:
         _group_starts=(0, *np.cumsum(rows, dtype=np.int64).tolist()),
         _group_bytes=tuple(group_bytes),
         _meaning=labels.values,
+        _names_column=names_column,
     )
+    if options.transpose and texts:
+        raise DataError(
+            "a column of numbers of a sample was expected, and it holds texts",
+            file=path,
+            column=names[min(texts)],
+            cure=f"leave it out: --drop {names[min(texts)]!r}",
+        )
     if not sum(rows):
         raise DataError("the table has no rows", file=path, cure="check the file")
     declared = stored.get("categories", {})

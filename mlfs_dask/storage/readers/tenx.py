@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import io
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterator
@@ -19,9 +18,9 @@ from numpy.typing import NDArray
 from mlfs_dask.errors import DataError, UsageError, number_of
 from mlfs_dask.redaction import redact
 from mlfs_dask.storage.readers.base import ReadOptions
-from mlfs_dask.storage.readers.compressed_io import format_suffix, open_source
 from mlfs_dask.storage.readers.encoded import is_array, texts_of
-from mlfs_dask.storage.readers.label_columns import DEFAULT_VALUES, bad_label, repeated_name, unique_names
+from mlfs_dask.storage.readers.label_columns import DEFAULT_VALUES, repeated_name
+from mlfs_dask.storage.readers.label_table import read_label_table
 from mlfs_dask.storage.readers.matrix import (
     CsrRows,
     DenseRows,
@@ -39,8 +38,6 @@ _NAMES = ("features/name", "gene_names")
 _IDS = ("features/id", "genes")
 _TYPES = "features/feature_type"
 _GENES = "Gene Expression"
-#: It is held in memory: 10 million cells and their labels.
-_MAX_TABLE_BYTES = 1 << 28
 _DEFAULTS = ReadOptions()
 
 
@@ -55,8 +52,9 @@ def open_tenx(path: str, options: ReadOptions = _DEFAULTS) -> MatrixReader:
     path : str
     options : ReadOptions
         `keys` must hold ``labels``: a CSV or TSV file whose first column has the barcodes, in any order, and whose
-        others are the labels. A cell that is not in it has unknown labels. ``feature_types``: types of features,
-        separated by commas, or ``all`` (default: Gene Expression, where there are genes).
+        others are the labels, or those of `labels.columns`. A cell that is not in it has unknown labels.
+        ``feature_types``: types of features, separated by commas, or ``all`` (default: Gene Expression, where there
+        are genes).
 
     Raises
     ------
@@ -65,16 +63,18 @@ def open_tenx(path: str, options: ReadOptions = _DEFAULTS) -> MatrixReader:
     UsageError
         No table of labels.
     """
-    if "labels" not in options.keys or options.labels.names_columns:
+    if "labels" not in options.keys or options.labels.xml or options.labels.count:
         raise UsageError(
-            f"{path}: a 10x file has no labels\n  cure: --key labels=FILE.csv, a table of barcodes and labels, and no "
-            "other option of labels"
+            f"{path}: a 10x file has no labels\n  cure: --key labels=FILE.csv, a table of barcodes and labels, and of "
+            "other options of labels --label-columns alone"
         )
     with open_hdf5(path, options.storage_options) as root:
         matrix = _matrix(root, path)
         left_out = _left_out(matrix, options, path)
         names, barcodes = _features(matrix, left_out, path), texts_of(matrix["barcodes"], file=path)
-    labels, label_names = _read_labels(options, barcodes, path)
+    labels, label_names = read_label_table(
+        options.keys["labels"], barcodes, options.labels, options.storage_options, file=path, row="barcode"
+    )
     return matrix_reader(
         path,
         functools.partial(_open_pair, path, options, labels),
@@ -139,67 +139,6 @@ def _features(matrix: Any, left_out: Collection[int], path: str) -> tuple[str, .
         if repeated_name([name for feature, name in enumerate(names) if feature not in left_out]) is None:
             return names
     raise DataError("the features have neither names nor ids that differ", file=path, cure="write the file again")
-
-
-def _read_labels(
-    options: ReadOptions, barcodes: tuple[str, ...], path: str
-) -> tuple[NDArray[np.float64], tuple[str, ...]]:
-    """Labels of the cells in the order of the file, NaN where the table does not have one."""
-    import pandas as pd
-
-    source = options.keys["labels"]
-    with open_source(source, options.storage_options).open() as stream:
-        text = stream.read(_MAX_TABLE_BYTES + 1)
-        if len(text) > _MAX_TABLE_BYTES:
-            raise DataError(
-                f"a table of labels has at most {_MAX_TABLE_BYTES >> 20} MiB",
-                file=source,
-                cure="leave out columns that are no labels",
-            )
-        how: dict[str, Any] = {"sep": "\t" if format_suffix(source) in (".tsv", ".tab") else ",", "dtype": str}
-        try:
-            header = pd.read_csv(io.BytesIO(text), header=None, nrows=1, keep_default_na=False, **how)
-            table = pd.read_csv(io.BytesIO(text), index_col=0, keep_default_na=False, **how)
-        except (ValueError, UnicodeDecodeError) as error:
-            raise DataError(
-                f"it is no table: {error}", file=source, cure="give a CSV file with a header row"
-            ) from error
-    unique_names(header.iloc[0].tolist(), file=source, line=1)
-    table.index = table.index.astype(str)
-    if not table.index.is_unique:
-        raise DataError(
-            "the barcode stands twice",
-            file=source,
-            value=table.index[table.index.duplicated()][0],
-            cure="keep one row of each cell",
-        )
-    for column, name in enumerate(table.columns):
-        meanings = {text: options.labels.values.of_text(text) for text in table[name].unique().tolist()}
-        for text, meaning in meanings.items():
-            if meaning is None:
-                bad_label(text, column, names=table.columns.tolist(), file=source, meaning=options.labels.values)
-        table[name] = table[name].map(meanings)
-    extra = ~table.index.isin(barcodes)
-    missing = len(barcodes) - int((~extra).sum())
-    if missing == len(barcodes):
-        raise DataError(f"no barcode of {path} is in the table", file=source, cure="barcodes stand in its first column")
-    if extra.any():
-        logger.warning(
-            "%s: %s, as %r, not of a cell of %s: left out",
-            redact(source),
-            f"{extra.sum():,} of {len(table):,} barcodes are" if extra.sum() > 1 else "a barcode is",
-            table.index[extra][0],
-            redact(path),
-        )
-    if missing:
-        logger.warning(
-            "%s: %d of %d cells are not in %s: their labels are unknown",
-            redact(path),
-            missing,
-            len(barcodes),
-            redact(source),
-        )
-    return table.reindex(list(barcodes)).to_numpy(np.float64), tuple(map(str, table.columns))
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ from numpy.lib import format as npy
 
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.storage import sources
-from mlfs_dask.storage.readers import compressed_io, csv, lines, mulan_xml, tenx
+from mlfs_dask.storage.readers import compressed_io, csv, label_table, lines, mulan_xml
 from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.detect import open_source
 from mlfs_dask.storage.readers.mulan_xml import read_mulan_labels
@@ -46,7 +46,7 @@ def _short_lines(monkeypatch: pytest.MonkeyPatch) -> None:
         (csv, "LONGEST_LINE"),
         (csv, "SAMPLE_BYTES"),
         (mulan_xml, "_MAX_BYTES"),
-        (tenx, "_MAX_TABLE_BYTES"),
+        (label_table, "_MAX_TABLE_BYTES"),
     ):
         monkeypatch.setattr(module, name, 1 << 20)
 

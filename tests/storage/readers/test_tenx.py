@@ -65,7 +65,7 @@ def test_cells_without_labels(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     path = save(tmp_path)
     Y = read_all(open_source([path], options))[1]
     assert caplog.messages == [
-        f"{path}: 3 of 23 cells are not in {options.keys['labels']}: their labels are unknown",
+        f"{path}: 3 of 23 barcodes are not in {options.keys['labels']}: their labels are unknown",
     ]
     np.testing.assert_array_equal(Y, np.vstack([LABELS[:20], np.full((3, 2), -1)]))
 
@@ -76,7 +76,7 @@ def test_barcodes_of_no_cell_are_said(tmp_path: Path, caplog: pytest.LogCaptureF
     with Path(labels).open("a") as file:
         file.write("GONE-1,1,0\nGONE-2,0,0\n")
     np.testing.assert_array_equal(read_all(open_source([path], options))[1], LABELS)
-    assert caplog.messages == [f"{labels}: 2 of 25 barcodes are, as 'GONE-1', not of a cell of {path}: left out"]
+    assert caplog.messages == [f"{labels}: 2 of 25 barcodes are not in {path}, 'GONE-1' for one: left out"]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_no_labels_and_other_files(tmp_path: Path) -> None:
     path = save(tmp_path)
     with pytest.raises(UsageError, match=r"a 10x file has no labels\n  cure: --key labels=FILE\.csv"):
         open_source([path])
-    with pytest.raises(UsageError, match="and no other option of labels"):
+    with pytest.raises(UsageError, match="and of other options of labels --label-columns alone"):
         open_source([path], ReadOptions(labels=LabelSpec(count=1), keys={"labels": "x.csv"}))
     with h5py.File(path, "w") as file:
         file["X"] = np.ones((2, 2))
