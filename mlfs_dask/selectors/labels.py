@@ -165,7 +165,9 @@ def _column_labels(values: NDArray[Any], place: str) -> sp.csr_array:
             value = numbers[int(np.flatnonzero(continuous)[0])]
             raise DataError(
                 f"{place} must hold classes; Unknown label type: continuous, for example {value}",
-                cure="give classes, or 0/1 labels of shape (rows, labels)",
+                cure="write unknown labels as -1: mlfs_dask.label_matrix(y) does it for NaN"
+                if np.isnan(value)
+                else "give classes, or 0/1 labels of shape (rows, labels)",
             )
         unknown[~unknown] = numbers == -1
         classes = numbers[numbers != -1]

@@ -161,12 +161,15 @@ def test_tables_of_text():
         (np.array([[0], [0.5]]), "one-dimensional y must hold classes; Unknown label type: continuous, .* 0.5"),
         (
             np.array([[np.nan, 1.0]]),
-            r"column 0 holds nan \(row 0; counted from 0\)\n  cure: write unknown labels as -1",
+            r"column 0 holds nan \(row 0; counted from 0\)\n  cure: write unknown labels as -1: mlfs_dask.label_matrix",
         ),
         (np.zeros((2, 2, 2)), r"got shape \(2, 2, 2\)\n  cure: reshape it"),
         (np.array(3), r"got shape \(\)"),
         (np.array([0.5, 1.0]), "one-dimensional y must hold classes; Unknown label type: continuous, .* 0.5"),
-        (np.array([1.0, np.nan]), "one-dimensional y must hold classes; .* nan"),
+        (
+            np.array([1.0, np.nan]),
+            r"one-dimensional y must hold classes; .* nan\n  cure: .*mlfs_dask.label_matrix\(y\)",
+        ),
         (np.array([1 + 2j, 0]), "Complex data not supported"),
         (np.array(["a", 1], dtype=object), "mixes types that cannot be put in order"),
         (sp.csr_array(np.array([[0, 3]])), "Y must be 0/1 .* row 0, column 1 holds 3"),

@@ -249,6 +249,16 @@ def test_texts_as_values(tmp_path: Path, kind: str) -> None:
     np.testing.assert_array_equal(dense(open_dataset(made.store).Y.compute()), THREE)
 
 
+@pytest.mark.parametrize("missing", ["NA", "nan", "?", ""])
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_texts_that_stand_for_no_value_are_unknown(tmp_path: Path, kind: str, missing: str) -> None:
+    table = pd.DataFrame({"x": [1.0, 2, 3, 4], "a": ["1", missing, "0", "1"], "b": ["yes", "no", missing, None]})
+    path = tmp_path / f"t.{kind}"
+    table.to_csv(path, index=False) if kind == "csv" else table.to_parquet(path)
+    made = convert(path, tmp_path / "out.zarr", labels=LabelSpec(count=2), workers=1)
+    assert dense(open_dataset(made.store).Y.compute()).tolist() == [[1, 1], [-1, 0], [0, -1], [1, -1]]
+
+
 def test_missing_labels_can_be_negative(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("x,a,b\n1,1,yes\n2,,NA\n3,0,no\n")
     made = convert(tmp_path / "t.csv", tmp_path / "out.zarr", labels=LabelSpec(count=2, negative=("NA",)))

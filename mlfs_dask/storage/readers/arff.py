@@ -91,7 +91,10 @@ _DEFERRED_ROWS = 1 << 12
 # What values and codes of labels become; all others are missing.
 _LABELS = {0.0: 0, 1.0: 1, -1.0: MINUS_ONE, float(tokens.MINUS_ONE_CODE): MINUS_ONE}
 _MEANING_CODES = {0.0: 0, 1.0: 1, -1.0: tokens.MINUS_ONE_CODE}
-_LABEL_CURE = "labels are 0, 1, -1 or ? (unknown): correct the value, or name other attributes as labels"
+_LABEL_CURE = (
+    "labels are 0, 1, -1 or ? (unknown): correct the value, or name other attributes as labels; where they are "
+    "classes, declare them in place of numeric, as in {1,2,3}, and say --label-classes"
+)
 # A value as it stands in a dense row, for counting the values of a row that is too long.
 _VALUE = re.compile(r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\s,'"][^\s,]*)""")
 

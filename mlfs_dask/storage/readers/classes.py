@@ -113,6 +113,17 @@ class ClassColumn:
         """Place of every text."""
         return {text: code for code, text in enumerate(self.texts)}
 
+    def codes_of_numbers(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Places of the texts that write some numbers, NaN where none does."""
+        texts = np.array([float(text) for text in self.texts])
+        codes = np.full(len(numbers), np.nan)
+        if len(texts):
+            order = np.argsort(texts)
+            place = np.minimum(np.searchsorted(texts[order], numbers), len(texts) - 1)
+            known = texts[order][place] == numbers
+            codes[known] = order[place[known]]
+        return codes
+
     def labels(self, values: NDArray[np.float64]) -> csr_array:
         """Labels of some rows, int8 of shape (rows, labels), with entries as of `Batch.Y`."""
         codes = np.where(np.isnan(values), len(self.texts), values).astype(np.intp)

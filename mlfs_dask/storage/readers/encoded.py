@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from mlfs_dask.errors import DataError
 from mlfs_dask.storage.limits import require_memory
 from mlfs_dask.storage.readers.base import UNKNOWN, LabelSpec
-from mlfs_dask.storage.readers.classes import ClassColumn
+from mlfs_dask.storage.readers.classes import ClassColumn, class_of
 from mlfs_dask.storage.readers.label_columns import bad_label
 from mlfs_dask.storage.readers.matrix import (
     CsrRows,
@@ -27,6 +27,9 @@ from mlfs_dask.storage.readers.matrix import (
 )
 
 _SPARSE = ("csr_matrix", "csc_matrix")
+
+
+_SCAN_ROWS = 1 << 20
 
 
 def encoding_of(node: Any) -> str:
@@ -192,6 +195,19 @@ class _Column:
             raise _no_label(file, name, "texts")
         self._values = check_dataset(node, file=file)
         self.length = int(node.shape[0])
+        self._classes = self._found_classes(labels) if labels.classes and self._table is None else None
+        if self._classes is not None:
+            self.label_names = self._classes.label_names
+
+    def _found_classes(self, labels: LabelSpec) -> ClassColumn | None:
+        """The classes of a column of numbers, from one reading of it; None where it is one label."""
+        found: set[float] = set()
+        for start in range(0, self.length, _SCAN_ROWS):
+            values = np.asarray(self._values[start : start + _SCAN_ROWS]).astype(np.float64)
+            found.update(np.unique(values[~np.isnan(values)]).tolist())
+        texts = [class_of(repr(number)) for number in sorted(found)]
+        column = ClassColumn.of(self._name, texts, None, labels.values, file=self._file)
+        return None if column.is_one_label else column
 
     def take(self, start: int, stop: int) -> NDArray[np.float64]:
         """Shape (rows, labels)."""
@@ -202,6 +218,9 @@ class _Column:
         numbers = values.astype(np.float64)
         if self._mask is not None:
             numbers[np.asarray(self._mask[start:stop], dtype=bool)] = np.nan
+        if self._classes is not None:
+            entries = self._classes.labels(self._classes.codes_of_numbers(numbers)).toarray()
+            return np.where(entries == UNKNOWN, np.nan, entries.astype(np.float64))
 
         def refuse(place: int) -> NoReturn:
             bad_label(

@@ -247,14 +247,7 @@ class IndexedTextReader:
 
     def _labels_of_classes(self, classes: NDArray[np.float64]) -> csr_array:
         assert self.classes is not None
-        numbers = np.array([float(text) for text in self.classes.texts])
-        order = np.argsort(numbers)
-        codes = np.full(len(classes), np.nan)
-        if len(numbers):
-            place = np.minimum(np.searchsorted(numbers[order], classes), len(numbers) - 1)
-            known = numbers[order][place] == classes
-            codes[known] = order[place[known]]
-        return self.classes.labels(codes)
+        return self.classes.labels(self.classes.codes_of_numbers(classes))
 
     def _check_widths(
         self,

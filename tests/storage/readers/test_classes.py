@@ -112,6 +112,15 @@ def test_each_tag_is_a_label(tmp_path: Path, write: Write) -> None:
     assert read_all(reader)[1].tolist() == TAGS
 
 
+def test_numbers_of_obs_are_classes_where_this_is_said(tmp_path: Path) -> None:
+    obs = pd.DataFrame({"grade": [2, 10, 1], "dose": [0.5, np.nan, 1.5], "ok": [1, 0, 1]}, index=list("abc"))
+    anndata.AnnData(np.ones((3, 2)), obs=obs).write_h5ad(tmp_path / "t.h5ad")
+    labels = LabelSpec(columns=("grade", "dose", "ok"), classes=True)
+    reader = open_source([str(tmp_path / "t.h5ad")], ReadOptions(labels=labels))
+    assert reader.header.label_names == ("grade=1", "grade=2", "grade=10", "dose=0.5", "dose=1.5", "ok")
+    assert read_all(reader)[1].tolist() == [[0, 1, 0, 1, 0, 1], [0, 0, 1, -1, -1, 0], [1, 0, 0, 0, 1, 1]]
+
+
 def test_rows_without_tags_can_have_none(tmp_path: Path) -> None:
     labels = LabelSpec(columns=("tags",), classes=True, separator=";", negative=("NA",))
     reader = open_source([csv(tmp_path, TABLE)], ReadOptions(labels=labels))
