@@ -55,7 +55,7 @@ class ClassColumn:
     """A column whose texts are classes, or several tags with a separator between them.
 
     A column of nothing but 0 and 1, words for true and false, or other values that mean positive, negative and unknown,
-    is one label of the column's name; of any other each class is a label.
+    is one label of the column's name; of any other, and of -1, 0 and 1, each class is a label.
 
     Attributes
     ----------
@@ -102,6 +102,8 @@ class ClassColumn:
                 cure="binarise it, or name other columns as labels",
             )
         one = separator is None and all(meaning.of_text(text) is not None for text in known)
+        if meaning.is_default and {"-1", "0", "1"} <= set(classes):  # said to be classes: a sentiment
+            one = False
         return cls(name, texts, classes, separator, meaning, one)
 
     @property
