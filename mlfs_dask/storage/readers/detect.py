@@ -44,10 +44,10 @@ FORMATS = {
         Format("arff", "Mulan or Meka ARFF, dense or sparse", (".arff",), "arff:open_arff"),
         Format("svmlight", "svmlight (libsvm) text", (".svm", ".svmlight", ".libsvm"), "svmlight:open_svmlight"),
         Format("xmlc", "XMLC text: header `n d q`, or `n d` and labels apart", (".xmlc",), "xmlc:open_xmlc"),
-        Format("csv", "CSV with a header row", (".csv",), "csv:open_csv", ("categorical", "header", "names")),
-        Format("tsv", "the same with tabs", (".tsv", ".tab"), "csv:open_tsv", ("categorical", "header", "names")),
-        Format("parquet", "Parquet", (".parquet", ".pq"), "parquet:open_parquet", ("names",)),
-        Format("feather", "Feather, Arrow IPC", (".feather", ".arrow", ".ipc"), "parquet:open_parquet", ("names",)),
+        Format("csv", "CSV with a header row", (".csv",), "csv:open_csv", ("categorical", "header")),
+        Format("tsv", "the same with tabs", (".tsv", ".tab"), "csv:open_tsv", ("categorical", "header")),
+        Format("parquet", "Parquet", (".parquet", ".pq"), "parquet:open_parquet", ()),
+        Format("feather", "Feather, Arrow IPC", (".feather", ".arrow", ".ipc"), "parquet:open_parquet", ()),
         Format("npz", "NumPy .npz, dense, or sparse by SciPy", (".npz",), "npz:open_npz", _ARRAYS),
         Format("npy", "NumPy .npy, a pair X.npy Y.npy", (".npy",), "npz:open_npz", ()),
         Format("mtx", "MatrixMarket, a pair X.mtx Y.mtx", (".mtx",), "mtx:open_mtx", ()),
@@ -121,15 +121,14 @@ def open_source(sources: Sequence[str], options: ReadOptions = _DEFAULTS, format
 
 def _check_options(path: str, known: Format, options: ReadOptions) -> None:
     """Refuse options that the format would ignore."""
-    if "names" in options.keys and known.name in _BY_COLUMNS and not options.transpose:
-        raise UsageError(
-            f"{path}: columns have their names in the table\n  cure: --key names goes with --transpose here"
-        )
+    keys = known.keys
+    if keys is not None and options.transpose:
+        keys = (*keys, "names")
     for key in options.keys:
-        if known.keys is not None and key not in known.keys:
+        if keys is not None and key not in keys:
             raise UsageError(
                 f"{path}: {known.name} has no key {key!r}\n  cure: "
-                + (f"its keys are {', '.join(known.keys)}" if known.keys else "leave --key out")
+                + (f"its keys are {', '.join(keys)}" if keys else "leave --key out")
             )
     if options.labels.classes and known.name in _LABELS_APART:
         raise UsageError(
