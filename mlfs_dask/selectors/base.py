@@ -34,7 +34,7 @@ from mlfs_dask.primitives.passes import CacheableStatistic, CachedStatistic, cou
 from mlfs_dask.primitives.row_sources import as_rows
 from mlfs_dask.primitives.weights import weighted_rows
 from mlfs_dask.runtime import Resources
-from mlfs_dask.selectors.containers import is_dask_array, is_dataset, open_container, open_matrix
+from mlfs_dask.selectors.containers import first_other_column, is_dask_array, is_dataset, open_container, open_matrix
 from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, project, require_driver
 from mlfs_dask.selectors.estimator import Estimator
 from mlfs_dask.selectors.labels import label_matrix
@@ -548,7 +548,13 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
             from sklearn.utils.validation import validate_data
 
             # NaN and infinity are found in the pass itself, not in a reading of their own.
-            X = validate_data(self, X, accept_sparse="csr", ensure_all_finite=False)
+            given = X
+            try:
+                X = validate_data(self, X, accept_sparse="csr", ensure_all_finite=False)
+            except (TypeError, ValueError) as error:
+                raise first_other_column(given) or error from None
+            if X.dtype.kind not in "biuf" and (other := first_other_column(given)) is not None:
+                raise other
             if feature_names is not None:
                 self._set_features(int(X.shape[1]), feature_names)
         if y is None:

@@ -1,14 +1,17 @@
-"""What `fit` and `transform` take beside arrays and tables in memory: stores, AnnData, and data frames of Dask."""
+"""What `fit` and `transform` take: arrays, tables in memory, stores, AnnData, data frames of Dask, arrays of xarray."""
 
 from __future__ import annotations
 
+import numbers
 import os
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse as sp
 
-from mlfs_dask.errors import DataError
+from mlfs_dask.errors import DataError, number_of
 
 #: Where the labels of an AnnData object are looked for, as in a store.
 ANNDATA_LABELS = "labels"
@@ -55,13 +58,16 @@ def open_container(X: Any, y: Any = None) -> Container:
     label_names = None
     if is_anndata(X) and (y is None or isinstance(y, str)):
         y, label_names = _anndata_labels(X, y)
+    y, names = _open_table(y, "Y")
+    label_names = names if label_names is None else label_names
     if is_dask_frame(y):
         label_names = y.columns if y.ndim == 2 else None
         numeric = y.ndim == 2 and all(dtype.kind in "biuf" for dtype in y.dtypes)
         y = y.to_dask_array(lengths=True) if numeric else y.compute()
     elif label_names is None:
-        label_names = getattr(y, "columns", _store_names(y))
+        label_names = table_columns(y) or _store_names(y)
     matrix, feature_names = open_matrix(X, lengths=True)
+    _require_same_rows(X, y)
     return Container(matrix, y, feature_names, label_names)
 
 
@@ -82,7 +88,8 @@ def open_matrix(X: Any, *, lengths: bool = False) -> tuple[Any, Any]:
         return _anndata_matrix(X), X.var_names
     if is_dask_frame(X) and X.ndim == 2:
         return X.to_dask_array(lengths=lengths or None), X.columns
-    return X, _store_names(X)
+    X, names = _open_table(X, "X")
+    return X, _store_names(X) if names is None else names
 
 
 def is_dask_array(array: Any) -> bool:
@@ -103,6 +110,158 @@ def is_dataset(X: Any) -> bool:
 def is_anndata(X: Any) -> bool:
     """Whether X is an AnnData object."""
     return hasattr(X, "obsm") and hasattr(X, "var_names")
+
+
+def _open_table(table: Any, what: str) -> tuple[Any, Any]:
+    """X or Y as an array, or as a table that NumPy can read; and the names of its columns where it is no table then.
+
+    Raises
+    ------
+    DataError
+        Its rows have to be read or computed first, or two columns have one name.
+    """
+    library = type(table).__module__.partition(".")[0]
+    if isinstance(table, np.ma.MaskedArray):
+        numeric = table.dtype.kind in "biuf"
+        values: Any = table.astype(np.float64 if numeric else object)
+        return values.filled(np.nan if numeric else None), None
+    if library == "xarray" and hasattr(table, "coords") and not hasattr(table, "data_vars"):
+        column = table.dims[-1] if table.ndim == 2 else None
+        return table.data, table.coords[column].to_numpy() if column in table.coords else None
+    if library == "pyarrow" and hasattr(table, "to_pandas") and hasattr(table, "num_columns") and what == "Y":
+        table = table.to_pandas()
+    elif library == "pyarrow" and hasattr(table, "to_struct_array") and hasattr(table, "num_columns"):
+        import pyarrow as pa
+
+        table = table if isinstance(table, pa.Table) else pa.Table.from_batches([table])
+    problem, cure = _not_a_table(table, library, what)
+    if problem:
+        raise DataError(f"{what} is {problem}, and a table or an array with its rows was expected", cure=cure)
+    _require_unique_names(table, what)
+    return table, None
+
+
+def _not_a_table(table: Any, library: str, what: str) -> tuple[str, str]:
+    """What an object is whose rows are not at hand, and the cure; empty where they are."""
+    or_convert = "; of more rows than memory holds, `mlfs convert` the files to a store"
+    if library == "polars" and hasattr(table, "collect"):
+        return "a LazyFrame of polars", f"{what}.collect(){or_convert}"
+    if library == "pyarrow" and hasattr(table, "read_all"):
+        return "a reader of Arrow record batches", f"{what}.read_all(){or_convert}"
+    if library == "pyarrow" and hasattr(table, "to_table"):
+        return "a dataset of Arrow, whose rows lie in files", f"{what}.to_table(){or_convert}"
+    if library == "xarray" and hasattr(table, "data_vars"):
+        return "a Dataset of xarray", f"{what}.to_dataarray('column').transpose(..., 'column')"
+    if isinstance(table, dict) and not sp.issparse(table):  # those of SciPy by key are both
+        return "a dict", f"pandas.DataFrame({what})"
+    if isinstance(table, Iterator):
+        return "an iterator", f"list({what}), or write the rows to a file and `mlfs convert` it"
+    if isinstance(table, np.ndarray) and table.dtype.names:
+        return "a structured array", f"pandas.DataFrame({what})"
+    if what == "X" and (table is None or isinstance(table, bool | numbers.Number)):
+        return repr(table), "give an array of shape (rows, features)"
+    if what == "X" and getattr(table, "ndim", 2) == 1 and hasattr(table, "to_frame"):
+        return "a Series, one column", "X.to_frame() where it is one feature"
+    if library == "pandas" and hasattr(table, "groups"):
+        return "a grouping of rows", "give the data frame itself"
+    return "", ""
+
+
+def table_columns(table: Any) -> list[Any] | None:
+    """Names of the columns of a table of pandas, polars or Arrow; None of anything else."""
+    names = getattr(table, "column_names", None)  # of Arrow, whose `columns` are the values
+    if names is None:
+        names = getattr(table, "columns", None)
+    return None if names is None or callable(names) else list(names)
+
+
+def _require_unique_names(table: Any, what: str) -> None:
+    names = table_columns(table)
+    if names is None or len(set(map(str, names))) == len(names):
+        return
+    counts = Counter(map(str, names))
+    twice = [name for name, count in counts.items() if count > 1]
+    raise DataError(
+        f"{counts[twice[0]]} columns of {what} have this name"
+        + (f", and so it is with {number_of(len(twice) - 1, 'further name')}" if len(twice) > 1 else ""),
+        column=twice[0],
+        cure=f"name the columns apart, or, if they are the same, {what}.loc[:, ~{what}.columns.duplicated()]",
+    )
+
+
+def _require_same_rows(X: Any, y: Any) -> None:
+    """Refuse tables of pandas that have the same rows in another order: they could be joined by name or by position."""
+    rows: Any = getattr(X, "index", None)
+    label_rows: Any = getattr(y, "index", None)
+    if not all(hasattr(index, "is_unique") for index in (rows, label_rows)) or len(rows) != len(label_rows):
+        return
+    if rows.equals(label_rows) or not rows.is_unique or not label_rows.is_unique:
+        return
+    if len(rows.difference(label_rows, sort=False)):
+        return
+    row = next(i for i, (a, b) in enumerate(zip(rows, label_rows, strict=True)) if a != b)
+    raise DataError(
+        f"X and Y have the same rows in another order: row {row} (counted from 0) is {rows[row]} in X and "
+        f"{label_rows[row]} in Y",
+        cure="Y.loc[X.index] where rows belong together by name, Y.to_numpy() where they do by position",
+    )
+
+
+def first_other_column(X: Any) -> DataError | None:
+    """The error of the first column of a table or an array that holds something else than numbers, if one does.
+
+    Parameters
+    ----------
+    X : table, or array of shape (n, d)
+    """
+    names = table_columns(X)
+    if names is None and not (isinstance(X, np.ndarray) and X.ndim == 2):
+        return None
+    for f in range(len(names) if names is not None else X.shape[1]):
+        column = _column(X, f) if names is not None else X[:, f]
+        values = np.asarray(column)
+        if values.dtype.kind in "biuf":
+            continue
+        name = f if names is None else str(names[f])
+        if values.dtype.kind in "mM":
+            span = "dates" if values.dtype.kind == "M" else "spans of time"
+            return DataError(
+                f"features must be numbers, and this one holds {span}",
+                column=name,
+                value=str(values[0]),
+                cure="make a number of it that means something, for example days since a date, or leave it out",
+            )
+        if values.dtype.kind == "c":
+            return DataError(
+                "Complex data not supported: features must be real numbers", column=name, cure="give real numbers"
+            )
+        for value in values.tolist():
+            try:
+                float(value if not _is_absent(value) else 0)
+            except (TypeError, ValueError) as error:
+                if names is None and isinstance(error, TypeError):
+                    return None  # scikit-learn has its own error for those
+                kind = "text" if isinstance(value, str | bytes) else f"objects of type {type(value).__name__}"
+                return DataError(
+                    f"features must be numbers, and this one holds {kind}",
+                    column=name,
+                    value=value if isinstance(value, str) else repr(value)[:80],
+                    cure="leave it out, or make numbers of it: pandas.get_dummies or "
+                    "sklearn.preprocessing.OneHotEncoder for classes, pandas.to_numeric(column, errors='coerce') for "
+                    "numbers with other marks among them",
+                )
+    return None
+
+
+def _is_absent(value: Any) -> bool:
+    return value is None or type(value).__name__ in ("NAType", "NaTType")
+
+
+def _column(table: Any, f: int) -> Any:
+    """A column of a table by its position."""
+    if hasattr(table, "iloc"):
+        return table.iloc[:, f]
+    return table.column(f) if hasattr(table, "column") else table[:, f]
 
 
 def _store_names(array: Any) -> Any:

@@ -6,6 +6,7 @@ two classes are one label, and of more each is a label.
 
 from __future__ import annotations
 
+import math
 import numbers
 import warnings
 from typing import Any
@@ -16,6 +17,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError
+from mlfs_dask.selectors.containers import table_columns
 
 #: What an entry of a label matrix may be where it is written as text.
 _WRITTEN_ENTRIES = {"1": 1, "1.0": 1, "True": 1, "0": 0, "0.0": 0, "False": 0, "-1": -1, "-1.0": -1}
@@ -29,7 +31,8 @@ def label_matrix(y: Any) -> sp.csr_array:
     y : array-like, shape (n, q) or (n,)
         Entries 1, 0 or -1 (unknown). In a dense `y` of 1 and -1 alone -1 is negative. A single column, of shape (n,) or
         (n, 1), may hold classes, among which the number -1 is unknown, as in `sklearn.semi_supervised`; so may every
-        column of a table that holds text. None and NaN are unknown there. Two classes are one label, which the rows of
+        column of a table that holds text, and all columns of whole numbers if none holds 1, 0 and -1 alone. None and
+        NaN are unknown. Two classes are one label, which the rows of
         the second one have, in sorted order; of more, or of one, each is a label. A one-dimensional Dask array is
         computed.
 
@@ -53,8 +56,8 @@ def label_matrix(y: Any) -> sp.csr_array:
     """
     if sp.issparse(y) or type(y).__module__.partition(".")[0] == "sparse":
         return as_labels(y)
-    names = getattr(y, "columns", None)
-    array = np.asarray(y)
+    names = table_columns(y)
+    array = _as_array(y)
     if array.ndim not in (1, 2):
         raise DataError(
             f"Y must be two-dimensional, (rows, labels), or one-dimensional with classes; got shape {array.shape}",
@@ -67,11 +70,55 @@ def label_matrix(y: Any) -> sp.csr_array:
     if array.ndim == 1 or array.shape[1] == 1:
         return _column_labels(array.ravel(), "one-dimensional y")
     matrix = _numbers(array)
-    if matrix is not None:
+    if matrix is not None and not _holds_classes(matrix):
+        absent = np.isnan(matrix) if matrix.dtype.kind == "f" else None
+        matrix = matrix if absent is None else np.where(absent, 1, matrix)
         _check_entries(matrix, names)
-        return as_labels(_without_two_signs(matrix))
+        entries = _without_two_signs(matrix)
+        return as_labels(entries if absent is None else np.where(absent, -1, entries))
     columns = [_column_labels(array[:, i], _column_name(i, names)) for i in range(array.shape[1])]
     return sp.csr_array(sp.hstack(columns, format="csr"))
+
+
+def _as_array(y: Any) -> NDArray[Any]:
+    """`y` as an array of classes or entries.
+
+    Raises
+    ------
+    DataError
+        The rows are lists of labels, or the values are dates.
+    """
+    try:
+        array = np.asarray(y)
+    except ValueError:  # rows of several lengths
+        array = np.empty(len(y), dtype=object)
+        array[:] = [list(row) if isinstance(row, list | tuple) else row for row in y]
+    if array.dtype.kind == "O" and array.ndim:
+        for row, value in enumerate(array.ravel()):
+            if isinstance(value, list | tuple | set | frozenset | dict | np.ndarray):
+                raise DataError(
+                    f"Y holds a collection of labels, {value!r:.80} (row {row // math.prod(array.shape[1:])}; counted "
+                    "from 0), and a table with a column for each label was expected",
+                    cure="sklearn.preprocessing.MultiLabelBinarizer().fit_transform(Y) makes one",
+                )
+    if array.dtype.kind in "mM":
+        raise DataError(
+            f"Y must hold labels or classes, and it holds {'dates' if array.dtype.kind == 'M' else 'spans of time'}",
+            cure="give classes, for example the year of each, or 0/1 labels",
+        )
+    if array.dtype.names:
+        raise DataError("Y is a structured array", cure="pandas.DataFrame(Y)")
+    return array
+
+
+def _holds_classes(matrix: NDArray[Any]) -> bool:
+    """Whether every column of numbers holds classes: whole numbers, and not only those that are entries of a label.
+
+    Columns of both kinds could as well be labels with an error among them, and are none.
+    """
+    absent = np.isnan(matrix) if matrix.dtype.kind == "f" else np.zeros(matrix.shape, dtype=bool)
+    whole = absent | (np.isfinite(matrix) & (matrix == np.floor(matrix)))
+    return bool(whole.all() and (~absent & ~_is_entry(matrix)).any(axis=0).all())
 
 
 def _column_name(column: int, names: Any) -> str:
@@ -138,9 +185,9 @@ def _check_entries(matrix: NDArray[Any], names: Any) -> None:
     row, column = (int(i) for i in np.argwhere(~good)[0])
     value = matrix[row, column]
     cure = "binarise it, for example with Y > threshold; write unknown labels as -1"
-    if np.isnan(value):
-        cure = "write unknown labels as -1: mlfs_dask.label_matrix(Y) does it for NaN"
-    elif np.isfinite(value):
+    if np.isfinite(value):
+        if value == np.floor(value):
+            cure += "; if the columns hold classes, pass them as text (Y.astype(str))"
         cure += "; or say what the values mean: mlfs_dask.label_matrix(Y, positive=..., negative=..., unknown=...)"
     raise DataError(
         f"Y must be 0/1; {_column_name(column, names)} holds {value} (row {row}; counted from 0)", cure=cure
@@ -153,6 +200,8 @@ def _column_labels(values: NDArray[Any], place: str) -> sp.csr_array:
     unknown = np.zeros(n, dtype=bool)
     if values.dtype.kind == "O":
         unknown[:] = [_is_absent(value) for value in values.tolist()]
+    elif values.dtype.kind == "f":
+        unknown = np.isnan(values)
     classes = values[~unknown]
     numbers = _numbers(classes)
     if numbers is not None:

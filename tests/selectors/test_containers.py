@@ -140,3 +140,107 @@ def test_a_table_of_classes_has_no_names_of_labels():
     table = pd.DataFrame({"kind": np.r_[np.arange(N - 1) % 3 + 1, -1]})
     with pytest.raises(DataError, match=r"3 unknown entries \(-1\) in 3 of its labels, first in column 0 of Y"):
         ELC(3).fit(X, table)
+
+
+# ---------------------------------------------------------------- tables
+
+
+def table(**columns):
+    """A data frame of `problem`, with other columns put in the place of some."""
+    pd = pytest.importorskip("pandas")
+    return pd.DataFrame(problem()[0], columns=NAMES).assign(**{f"feature {f[1:]}": v for f, v in columns.items()})
+
+
+def arrow(frame):
+    return pytest.importorskip("pyarrow").Table.from_pandas(frame, preserve_index=False)
+
+
+def arrow_dataset(frame):
+    return pytest.importorskip("pyarrow.dataset").dataset(arrow(frame))
+
+
+def xarray(values, names, dims=("row", "column")):
+    return pytest.importorskip("xarray").DataArray(values, dims=dims, coords={"column": names})
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        arrow,
+        lambda frame: arrow(frame).combine_chunks().to_batches()[0],
+        lambda frame: pytest.importorskip("polars").DataFrame(dict(frame.items())),
+        lambda frame: xarray(frame.to_numpy(), list(frame.columns)),
+        lambda frame: xarray(frame.to_numpy(), list(frame.columns)).chunk({"row": 20}),
+        lambda frame: frame.astype({NAMES[0]: "category"}),
+        lambda frame: frame.astype(object),
+    ],
+    ids=["arrow", "arrow batch", "polars", "xarray", "xarray of dask", "category", "object"],
+)
+def test_tables_bring_names(container):
+    check(ELC(3).fit(container(table()), problem()[1]), container(table()))
+
+
+@pytest.mark.parametrize("container", [arrow, lambda frame: xarray(frame.to_numpy(), LABELS)], ids=["arrow", "xarray"])
+def test_names_of_labels(container):
+    pd = pytest.importorskip("pandas")
+    X, Y = problem()
+    Y = Y.astype(float)
+    Y[3, 1] = np.nan
+    with pytest.raises(DataError, match=r"unknown entries .* first in label 'sea', column 1 of Y"):
+        LabelEntropy(3).fit(X, container(pd.DataFrame(Y, columns=LABELS)))
+
+
+def twice(frame):
+    return frame.set_axis(["a", "a", *NAMES[2:]], axis=1)
+
+
+DATES = np.arange(N).astype("datetime64[D]")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: twice(table()), r"column 'a': 2 columns of X have this name\n  cure: name the columns apart"),
+        (lambda: arrow(table()).rename_columns(["a", "a", *NAMES[2:]]), "column 'a': 2 columns of X have this name"),
+        (lambda: table(f1=["x"] * N), r"column 'feature 1', value 'x': features must be numbers, .* text\n  cure: "),
+        (lambda: arrow(table(f1=["x"] * N)), "column 'feature 1', value 'x': features must be numbers"),
+        (lambda: table(f2=["1,5"] * N), "column 'feature 2', value '1,5': .* text"),
+        (lambda: table(f3=DATES), "column 'feature 3', value '1970-01-01.*': features must be numbers, .* dates"),
+        (lambda: table(f3=DATES - DATES[0]), "column 'feature 3', value .* spans of time"),
+        (lambda: table(f4=[1j] * N), "column 'feature 4': Complex data not supported"),
+        (lambda: np.where(np.eye(N, D), "x", problem()[0].astype(object)), r"column 0 \(counted from 0\), value"),
+        (lambda: pytest.importorskip("polars").LazyFrame(dict(table().items())), r"LazyFrame.*cure: X\.collect\(\)"),
+        (lambda: arrow_dataset(table()), r"dataset of Arrow.*cure: X\.to_table\(\); .*`mlfs convert`"),
+        (lambda: arrow(table()).to_reader(), r"reader of Arrow.*cure: X\.read_all\(\)"),
+        (lambda: arrow_dataset(table()).scanner(), r"dataset of Arrow.*cure: X\.to_table\(\)"),
+        (lambda: xarray(problem()[0], NAMES).to_dataset("column"), r"Dataset of xarray.*cure: X\.to_dataarray"),
+        (lambda: table()[NAMES[0]], r"a Series, one column.*cure: X\.to_frame\(\)"),
+        (lambda: table().to_records(index=False), r"structured array.*cure: pandas\.DataFrame\(X\)"),
+        (lambda: dict(table().items()), r"X is a dict.*cure: pandas\.DataFrame\(X\)"),
+        (lambda: iter(problem()[0]), r"X is an iterator.*cure: list\(X\)"),
+        (lambda: None, "X is None"),
+    ],
+)
+def test_tables_that_hold_something_else(make, message):
+    with pytest.raises(DataError, match=f"(?s){message}"):
+        ELC(3).fit(make(), problem()[1])
+
+
+def test_masked_values_are_missing():
+    X, Y = problem()
+    masked = np.ma.masked_array(X, mask=np.arange(N * D).reshape(N, D) % 97 == 0)
+    assert LabelEntropy(3, missing="mean").fit(masked, Y).scores_ == pytest.approx(
+        LabelEntropy(3, missing="mean").fit(masked.filled(np.nan), Y).scores_
+    )
+    unknown = np.ma.masked_array(Y, mask=Y == 1)
+    with pytest.raises(DataError, match=f"Y holds {Y.sum()} unknown entries"):
+        LabelEntropy(3).fit(X, unknown)
+
+
+def test_rows_of_tables_in_another_order():
+    pd = pytest.importorskip("pandas")
+    X, Y = table(), pd.DataFrame(problem()[1], columns=LABELS)
+    with pytest.raises(DataError, match=r"row 0 \(counted from 0\) is 0 in X and 59 in Y\n  cure: Y\.loc\[X\.index\]"):
+        ELC(3).fit(X, Y[::-1])
+    for labels in (Y, Y.set_index(Y.index + 1000), Y.set_index(Y.index + 1), Y.to_numpy()):
+        check(ELC(3).fit(X, labels), X)

@@ -159,17 +159,23 @@ def test_tables_of_text():
         ),
         (np.array([[1, 0], [2, 0]]), r"Y must be 0/1; column 0 holds 2 \(row 1; counted from 0\)"),
         (np.array([[0], [0.5]]), "one-dimensional y must hold classes; Unknown label type: continuous, .* 0.5"),
-        (
-            np.array([[np.nan, 1.0]]),
-            r"column 0 holds nan \(row 0; counted from 0\)\n  cure: write unknown labels as -1: mlfs_dask.label_matrix",
-        ),
+        (np.array([[np.inf, 1.0]]), r"column 0 holds inf \(row 0; counted from 0\)\n  cure: binarise it"),
         (np.zeros((2, 2, 2)), r"got shape \(2, 2, 2\)\n  cure: reshape it"),
         (np.array(3), r"got shape \(\)"),
         (np.array([0.5, 1.0]), "one-dimensional y must hold classes; Unknown label type: continuous, .* 0.5"),
+        (np.array([1.0, np.inf]), "one-dimensional y must hold classes; .* inf"),
         (
-            np.array([1.0, np.nan]),
-            r"one-dimensional y must hold classes; .* nan\n  cure: .*mlfs_dask.label_matrix\(y\)",
+            [["red", "fish"], ["car"]],
+            r"collection of labels, .*'red', 'fish'.* \(row 0; .*\n  cure: .*MultiLabelBinarizer",
         ),
+        ([{"red"}, {"car"}], r"collection of labels, \{'red'\} \(row 0; .*\n  cure: .*MultiLabelBinarizer"),
+        (
+            np.array([[2, 0], [1, 1], [0, 0]]),
+            r"(?s)column 0 holds 2 \(row 0; .*if the columns hold classes, pass them as text",
+        ),
+        (np.array([[2, 0.5], [3, 2]]), r"column 0 holds 2.0 \(row 0"),
+        (np.array(["2020-01-01", "2021-01-01"], "M8[D]"), "it holds dates"),
+        (np.array([(1, 0)], dtype=[("a", int), ("b", int)]), "structured array"),
         (np.array([1 + 2j, 0]), "Complex data not supported"),
         (np.array(["a", 1], dtype=object), "mixes types that cannot be put in order"),
         (sp.csr_array(np.array([[0, 3]])), "Y must be 0/1 .* row 0, column 1 holds 3"),
@@ -178,6 +184,24 @@ def test_tables_of_text():
 def test_refusals_name_the_place_and_the_cure(labels, message):
     with pytest.raises(DataError, match=message):
         label_matrix(labels)
+
+
+def test_nan_is_unknown():
+    nan = np.nan
+    assert label_matrix(np.array([[nan, 1.0], [0, 0]])).toarray().tolist() == [[-1, 1], [0, 0]]
+    assert label_matrix(np.array([[nan, 1.0], [1, nan]])).toarray().tolist() == [[-1, 1], [1, -1]]
+    assert label_matrix(np.array([1.0, nan, 0])).toarray().ravel().tolist() == [1, -1, 0]
+    assert label_matrix(np.array([2.0, nan, 3])).toarray().ravel().tolist() == [0, -1, 1]
+
+
+def test_columns_of_whole_numbers_are_classes():
+    """As columns of text are; where some hold 0 and 1 alone it might be an error in a table of labels."""
+    table = np.array([[0, 5], [1, 6], [2, 5], [-1, 6]])
+    expected = [[1, 0, 0, 0], [0, 1, 0, 1], [0, 0, 1, 0], [-1, -1, -1, 1]]
+    assert label_matrix(table).toarray().tolist() == expected
+    table = np.where(table == -1, np.nan, table)
+    assert label_matrix(table).toarray().tolist() == expected
+    assert label_matrix([[1, 2], [2, 1]]).toarray().tolist() == [[0, 1], [1, 0]]
 
 
 def test_columns_of_a_table_are_named():
