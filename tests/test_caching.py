@@ -583,20 +583,15 @@ def grown_store(path: Path, X: np.ndarray, Y: np.ndarray, cuts: tuple[int, ...],
     return path
 
 
-def growing_rows():
-    """(X, Y): 0/1 features, so that codes stay as rows are appended."""
+@pytest.fixture(params=[False, True], ids=["dense", "sparse"])
+def growing(request, tmp_path):
+    """(X, Y, store): 0/1 features, so that codes stay as rows are appended."""
     rng = np.random.default_rng(3)
     Y = (rng.random((120, 4)) < 0.4).astype(np.int8)
     X = (rng.random((120, 9)) < 0.3).astype(float)
     X[:, :4] = np.where(rng.random((120, 4)) < 0.8, Y, X[:, :4])
     X[:6], Y[:6] = np.arange(6)[:, None] % 2, np.arange(6)[:, None] % 2
-    return X, Y
-
-
-@pytest.fixture(params=[False, True], ids=["dense", "sparse"])
-def growing(request, tmp_path):
-    """`growing_rows`, a folder, and whether the store is sparse."""
-    return *growing_rows(), tmp_path, request.param
+    return X, Y, tmp_path, request.param
 
 
 @pytest.mark.parametrize(
@@ -736,24 +731,22 @@ def test_a_damaged_state_has_everything_read(growing):
     assert found.report_.bytes_read == expected.report_.bytes_read
 
 
-def test_on_a_cluster_states_are_continued_too(tmp_path, monkeypatch):
+@pytest.mark.parametrize("kept", [True, False])
+def test_on_a_cluster_states_are_continued_too(growing, kept, monkeypatch):
     from mlfs_dask.cluster import connect
     from mlfs_dask.primitives import counts
 
-    finalize_bytes = counts.FINALIZE_BYTES
-    with connect(workers=2, memory_limit=600 * 2**20):
-        for sparse, kept in itertools.product([False, True], [True, False]):
-            monkeypatch.setattr(counts, "FINALIZE_BYTES", finalize_bytes if kept else 0)
-            folder = tmp_path / f"{sparse}-{kept}"
-            X, Y = growing_rows()
-            store = grown_store(folder / "a.zarr", X, Y, (70,), sparse=sparse)
-            with cache(folder / "cache"):
-                mlfs.ENM(3).fit(mlfs.open_dataset(store))
-                dataset = mlfs.open_dataset(_append(store, X[70:], Y[70:]))
-                found = mlfs.ENM(3).fit(dataset)
-            expected = mlfs.ENM(3).fit(dataset)
-            np.testing.assert_array_equal(found.scores_, expected.scores_)
-            assert (found.report_.bytes_read < expected.report_.bytes_read) == kept
+    if not kept:
+        monkeypatch.setattr(counts, "FINALIZE_BYTES", 0)
+    X, Y, folder, sparse = growing
+    store = grown_store(folder / "a.zarr", X, Y, (70,), sparse=sparse)
+    with cache(folder / "cache"), connect(workers=2, memory_limit=600 * 2**20):
+        mlfs.ENM(3).fit(mlfs.open_dataset(store))
+        dataset = mlfs.open_dataset(_append(store, X[70:], Y[70:]))
+        found = mlfs.ENM(3).fit(dataset)
+    expected = mlfs.ENM(3).fit(dataset)
+    np.testing.assert_array_equal(found.scores_, expected.scores_)
+    assert (found.report_.bytes_read < expected.report_.bytes_read) == kept
 
 
 def _append(store: Path, X: np.ndarray, Y: np.ndarray) -> Path:

@@ -496,7 +496,8 @@ class AutoSelector(BaseSelector):
         largest = np.maximum(np.abs(features.minimum), np.abs(features.maximum))
         # The judges standardise: squares of larger values are infinite.
         size = np.where(missing > 0, np.nan, np.where(largest > 1e150, np.inf, largest))
-        self._examine_features(passes, size, (features.minimum < features.maximum).astype(np.float64))
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # what varies by less has no variance
+            self._examine_features(passes, size, np.square(features.maximum - features.minimum))
         return source
 
     def _judge(

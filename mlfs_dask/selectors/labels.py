@@ -118,7 +118,7 @@ def _holds_classes(matrix: NDArray[Any]) -> bool:
     """
     absent = np.isnan(matrix) if matrix.dtype.kind == "f" else np.zeros(matrix.shape, dtype=bool)
     whole = absent | (np.isfinite(matrix) & (matrix == np.floor(matrix)))
-    return bool(whole.all() and (~absent & ~_is_entry(matrix)).any(axis=0).all())
+    return bool(matrix.size and whole.all() and (~absent & ~_is_entry(matrix)).any(axis=0).all())
 
 
 def _column_name(column: int, names: Any) -> str:

@@ -108,6 +108,9 @@ def largest_eigenvalue(
         if residual <= tol * value or left == 0 or product == MAX_PRODUCTS:
             break
         Q = image[:, :left]
-        for _ in range(2):  # a second time, since the first leaves rounding errors
-            Q = np.linalg.qr(Q - basis @ (basis.T @ Q))[0]
+        new, sizes, _ = np.linalg.svd(Q - basis @ (basis.T @ Q), full_matrices=False)
+        Q = new[:, sizes > 1e-10 * np.linalg.norm(image)]  # others are rounding errors: the space is invariant
+        if not Q.shape[1]:
+            break
+        Q = np.linalg.qr(Q - basis @ (basis.T @ Q))[0]  # a second time, since the first leaves rounding errors
     return max(value, 0.0) + residual

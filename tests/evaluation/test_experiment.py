@@ -162,6 +162,7 @@ def test_a_store_out_of_memory_gives_what_arrays_give(store: Path, monkeypatch: 
     assert streamed.fits["bytes_read"].tolist() == [number * size for number in passes]
 
 
+@pytest.mark.filterwarnings("ignore:.* features? kept do")
 @pytest.mark.parametrize("density", [0.05, 0.3])
 def test_sparse_data_are_judged_alike_however_they_are_held(
     density: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -161,6 +161,7 @@ def test_a_run_from_the_cache_read_no_row(folders: Folders, tmp_path: Path) -> N
     assert found.texts[0].endswith(" s and read no row: what it needs of them was in the cache.")
 
 
+@pytest.mark.filterwarnings("ignore:.* features? kept do")
 @pytest.mark.parametrize(("k", "words"), [(2, "near"), (6, " and 1 more.")])
 def test_a_sentence_names_few_features(folders: Folders, tmp_path: Path, k: int, words: str) -> None:
     run = select(folders.store, "label-entropy", tmp_path / "run", k=k)

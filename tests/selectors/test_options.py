@@ -41,7 +41,7 @@ def test_every_method_is_a_name_of_the_package():
 def test_options_of_elc():
     found = options(get_method("elc"))
     assert list(found) == [
-        *("variant", "lambda_", "beta", "mask_iter", "tol", "max_iter"),
+        *("variant", "similarity", "lambda_", "beta", "mask_iter", "tol", "max_iter"),
         *("missing", "fdr", "resamples", "random_state"),
     ]
     assert found["variant"].choices == ("corrected", "published", "screen")
