@@ -1,10 +1,11 @@
-"""Golden rankings of every method: in this process, from other partitions, through Python.
+"""Golden rankings of every method: in this process, from other partitions, with two workers, through Python.
 
 `golden_rankings.py` says which selections there are and how the files are made.
 """
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,20 @@ import pytest
 from tests.blackbox import golden_rankings as golden
 from tests.blackbox.golden_rankings import Selection
 
+# Kernels of BLAS and processors for which Numba compiles; every processor with AVX2 has the instructions of both.
+KERNELS = {"Nehalem": "nehalem", "Haswell": "haswell"}
+
 # Options of the selections that are repeated elsewhere than in this process.
 REPEATED = ("", "--graph anchors")
 
 DESCRIBED = golden.methods()
 SELECTIONS = list(golden.selections(DESCRIBED))
+
+flags = Path("/proc/cpuinfo")
+with_avx2 = pytest.mark.skipif(
+    platform.machine() != "x86_64" or not flags.exists() or "avx2" not in flags.read_text(),
+    reason="BLAS of another processor needs AVX2",
+)
 
 
 @pytest.fixture(scope="module")
@@ -78,3 +88,17 @@ def test_through_python(store):
 @pytest.mark.parametrize("store", golden.WEIGHTED)
 def test_weighted_rows(store):
     check(golden.fit_selection(Selection(store, tuple(DESCRIBED)), DESCRIBED, weighted=True))
+
+
+@pytest.mark.cluster
+@with_avx2
+def test_two_workers_with_different_kernels(stores, start_dask, tmp_path):
+    address = tmp_path / "scheduler.json"
+    start_dask("scheduler", "--scheduler-file", address, "--port", 0, "--host", "127.0.0.1")
+    for blas, processor in KERNELS.items():
+        kernels = ["env", f"OPENBLAS_CORETYPE={blas}", f"NUMBA_CPU_NAME={processor}"]
+        start_dask("worker", "--scheduler-file", address, "--nthreads", 1, "--host", "127.0.0.1", prefix=kernels)
+    cluster = ["--scheduler-file", address, "--min-workers", 2, "--cache", tmp_path / "cache"]
+    for selection in SELECTIONS:
+        if selection.store in ("dense", "counts") and not selection.options:
+            check(golden.run_selection(selection, stores, DESCRIBED, *cluster))
