@@ -15,7 +15,7 @@ import socket
 import time
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,9 @@ LOGS_NOTHING = logging.CRITICAL + 1
 
 DEFAULT_WAIT = runtime.WORKER_WAIT
 """Seconds that a missing scheduler or missing workers are waited for."""
+
+ASK_AGAIN_SECONDS = 2.0
+"""Seconds after which workers that have not answered are asked again."""
 
 
 @contextmanager
@@ -349,24 +352,25 @@ def _remote_client(
 
 
 def _wait_for_workers(client: Client, count: int, deadline: float, wait: float) -> None:
-    """Return when `count` workers are there that may take part."""
-    needed = count
+    """Return when `count` workers are there that may take part.
+
+    Those that could not be reached when they were asked, or came back at an address of before, are asked again.
+    """
     while True:
-        try:
-            client.wait_for_workers(needed, timeout=max(deadline - time.monotonic(), 0.1))
-        except TimeoutError as error:
-            there = len(client.nthreads())
+        there = len(client.nthreads())
+        if there >= count and len(admission(client).workers()) >= count:
+            return
+        left = deadline - time.monotonic()
+        if left <= 0:
             arrived = number_of(there, "worker") if there else "no worker"
             asked = "" if count == 1 else f"; {parameter('min_workers')} asks for {count}"
             raise ClusterLostError(
                 f"the scheduler at {_address(client)} has {arrived} after {wait:g} s{asked}."
                 f"\n  cure: start workers with `dask worker {_address(client)}`, look into their logs if they were"
                 " started, or wait longer with --wait SECONDS."
-            ) from error
-        missing = count - len(admission(client).workers())
-        if missing <= 0:
-            return
-        needed = len(client.nthreads()) + missing
+            )
+        with suppress(TimeoutError):
+            client.wait_for_workers(there + 1, timeout=min(left, ASK_AGAIN_SECONDS))
 
 
 @contextmanager

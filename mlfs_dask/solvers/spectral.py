@@ -39,7 +39,7 @@ def starting_block(places: NDArray[np.intp], varies: NDArray[np.bool_]) -> NDArr
     Examples
     --------
     >>> Q = starting_block(np.array([1, 0, 1, 2]), np.array([True, True, True, False]))
-    >>> Q.shape, bool((Q[0] == Q[2]).all()), Q[3].tolist()
+    >>> Q.shape, np.allclose(Q[0], Q[2]), Q[3].tolist()
     ((4, 2), True, [0.0, 0.0])
     """
     size = len(places)

@@ -113,7 +113,7 @@ def test_an_exact_graph_that_does_not_fit_is_refused_with_the_cure():
     profile = ArrayRows(sp.csr_array((20_000, 100_000)), as_labels(np.zeros((20_000, 1)))).profile
     wide = replace(profile, sparse=False, nonzeros=2 * 10**9)
     with (
-        runtime.process_limits(memory_limit=2**30),
+        runtime.process_limits(memory_limit=2**32),
         pytest.raises(DoesNotFitError, match="exact graph of laplacian") as e,
     ):
         LaplacianScore(3).plan(wide, runtime.current_resources())

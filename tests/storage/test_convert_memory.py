@@ -87,7 +87,7 @@ def test_features_without_names_take_a_few_dozen_bytes_each(tmp_path: Path) -> N
     (tmp_path / "wide.svm").write_text(f"0 1:1 {d}:1\n1 2:1 {d}:2\n")
     tracemalloc.start()
     try:
-        made = convert(tmp_path / "wide.svm", tmp_path / "wide.zarr", workers=1, memory_limit=1 << 30)
+        made = convert(tmp_path / "wide.svm", tmp_path / "wide.zarr", workers=1, memory_limit=1 << 32)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
