@@ -282,6 +282,11 @@ class StoreSchema:
                 len(counts) == self.q,
                 f"label_counts.{name} has {len(counts)} entries for {self.q} labels",
             )
+        known = max(map(sum, zip(self.unknown, self.positive, strict=True)))
+        _require(known <= self.n, f"label_counts has {known} entries of a label for {self.n} rows")
+        _require(
+            self.constant_features <= self.d, f"constant_features is {self.constant_features} of {self.d} features"
+        )
 
 
 class _Malformed(DataError):

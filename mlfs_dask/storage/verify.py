@@ -1,4 +1,4 @@
-"""Comparing a store, byte for byte, with what was written."""
+"""Comparing a store, byte for byte, with what was written, and reading it as a selection does."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mlfs_dask.storage.access import access_error
+from mlfs_dask.storage.dataset import Dataset, open_dataset
 from mlfs_dask.storage.digest import ROOT_KEY, new_hash, root_is_intact
 from mlfs_dask.storage.object_store import open_objects, read_schema
 
@@ -36,7 +37,10 @@ class Verification:
 
 
 def verify(store: str | Path, *, storage_options: Mapping[str, Any] | None = None) -> Verification:
-    """Read every object of a store and compare it with the digest recorded when it was written.
+    """Comparison of every object of a store with the digest recorded when it was written.
+
+    A store whose bytes are those that were written is then read as a selection reads it: what wrote it, or changed its
+    digests with it, may have written what cannot be.
 
     Parameters
     ----------
@@ -51,7 +55,8 @@ def verify(store: str | Path, *, storage_options: Mapping[str, Any] | None = Non
     Raises
     ------
     DataError
-        If the root metadata is missing or cannot be read at all.
+        If the root metadata is missing or cannot be read at all, or if what was written is no store: shapes, offsets or
+        values that cannot be.
     """
     objects = open_objects(store, storage_options)
     schema, root = read_schema(objects)
@@ -68,6 +73,8 @@ def verify(store: str | Path, *, storage_options: Mapping[str, Any] | None = Non
                 damaged.append(key)
     except PermissionError as error:
         raise access_error(objects.path, error) from None
+    if not damaged and expected <= present:
+        _read(open_dataset(store, storage_options=storage_options))
     return Verification(
         objects=len(expected & present) + 1,
         bytes=read,
@@ -75,3 +82,11 @@ def verify(store: str | Path, *, storage_options: Mapping[str, Any] | None = Non
         missing=tuple(sorted(expected - present)),
         extra=tuple(sorted(present - expected - {ROOT_KEY})),
     )
+
+
+def _read(dataset: Dataset) -> None:
+    """Read all that any command reads of a store."""
+    for _ in (dataset.feature_names, dataset.label_names, dataset.kinds, dataset.categories, dataset.features):
+        pass
+    for _ in dataset.store_rows.stream(0, dataset.store_rows.profile.partitions):
+        pass
