@@ -75,6 +75,9 @@ def describe_failure(error: BaseException, arguments: Sequence[str]) -> Failure 
         return Failure("usage", error.exit_code, _with_usage(error))
     if isinstance(error, click.ClickException):
         return Failure("usage", error.exit_code, error.format_message())
+    if (refusal := _refusal_of_memory(error)) is not None:
+        words = str(refusal) or "no message"
+        return Failure("does_not_fit", 4, f"the system gave no more memory: {words}{MEMORY_CURE}")
     if isinstance(error, DataError):
         parts = ("file", "line", "column", "value", "cure")
         return Failure("data", error.exit_code, str(error), _present(error, parts))
@@ -84,8 +87,6 @@ def describe_failure(error: BaseException, arguments: Sequence[str]) -> Failure 
     if _is_disk_full(error):
         cure = "" if "cure:" in str(error) else "\n  cure: make room, or give another place"
         return Failure("does_not_fit", 4, f"{_system_words(error)}{cure}")
-    if _is_out_of_memory(error):
-        return Failure("does_not_fit", 4, f"the system gave no more memory: {str(error) or 'no message'}{MEMORY_CURE}")
     if isinstance(error, OSError) and error.errno in TOO_MANY_FILES:
         return Failure("system", 1, f"{_system_words(error)}\n  cure: {TOO_MANY_FILES_CURE}", {"errno": error.errno})
     if isinstance(error, StoreAccessError):
@@ -104,7 +105,7 @@ def describe_failure(error: BaseException, arguments: Sequence[str]) -> Failure 
         return Failure("usage", 2, f'{error}\n  cure: pip install "mlfs-dask[cloud]", or the package it names')
     if isinstance(error, OSError) and error.filename is not None:
         # No permission, no such file, disk full: the system's words say it, and name the file.
-        return Failure("system", 1, _system_words(error), {"errno": error.errno})
+        return Failure("system", 1, f"{_system_words(error)}\n  cure: {_system_cure(error)}", {"errno": error.errno})
     if type(error).__module__.partition(".")[0] in REMOTE_STORAGE:
         text = f"{type(error).__name__}: {str(error).strip() or 'no message'}"
         return Failure("system", 1, f"{text}\n  cure: check the URL, the network, and your credentials for it")
@@ -124,20 +125,25 @@ def describe_failure(error: BaseException, arguments: Sequence[str]) -> Failure 
     return None
 
 
-def _is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether the system refused memory: for an array, the stack of a thread, or a library that was to be loaded."""
-    if isinstance(error, MlfsError):
-        return False
+def _refusal_of_memory(error: BaseException) -> BaseException | None:
+    """What tells that the system refused memory: for an array, the stack of a thread, or a library to be loaded.
+
+    Behind an error of ours it may be an array that damaged data asked for; threads and libraries are asked for by none.
+    """
+    ours = isinstance(error, MlfsError)
     seen: set[int] = set()  # an error that was raised again may stand behind itself
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        text = str(error)
-        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
-            return True
-        if "can't start new thread" in text or "failed to map segment" in text:
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        text = str(cause)
+        if not isinstance(cause, MlfsError) and ("can't start new thread" in text or "failed to map segment" in text):
+            return cause if ours else error
+        if not ours and (
+            isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno == errno.ENOMEM)
+        ):
+            return error
+        cause = cause.__cause__ or cause.__context__
+    return None
 
 
 def _is_disk_full(error: BaseException | None) -> bool:
@@ -153,6 +159,14 @@ def _system_words(error: BaseException) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.strerror}: {error.filename}"
     return str(error)
+
+
+def _system_cure(error: OSError) -> str:
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return "give another place, or change owner, mode or mount of this one"
+    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP):
+        return "check the path, or give another one"
+    return "check the disk or the network that it lies on, or give another place"
 
 
 def report_failure(failure: Failure, *, as_json: bool, result: Mapping[str, Any] | None = None) -> None:

@@ -8,7 +8,6 @@ at once; they are written as a Mulan ARFF file, converted, planned, selected fro
 from __future__ import annotations
 
 import html
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 from mlfs_dask import runtime
 from mlfs_dask.errors import UsageError
-from mlfs_dask.results import write_run
+from mlfs_dask.results import write_run, write_whole
 
 SIDE = 8
 
@@ -84,11 +83,11 @@ def run_demo(
     folder = Path(directory)
     _check_folder(folder, force)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / ".demo").write_text(_MARK + "\n")
+    write_whole(folder / ".demo", f"{_MARK}\n".encode())
     arff, xml, store = folder / "digits.arff", folder / "digits.xml", folder / "digits.zarr"
     images, digits = load_digits()
-    _write_whole(arff, arff_text(images, digits))
-    _write_whole(xml, xml_text())
+    write_whole(arff, arff_text(images, digits).encode())
+    write_whole(xml, xml_text().encode())
 
     log(f"mlfs convert {arff} {store} --labels {xml}")
     command = f"mlfs convert {arff} {store} --labels {xml}"
@@ -159,12 +158,6 @@ def _check_folder(folder: Path, force: bool) -> None:
         raise UsageError(f"{folder} holds other files; give the demo a folder of its own.")
     if not force:
         raise UsageError(f"{folder} holds an earlier demo; --force does it again.")
-
-
-def _write_whole(path: Path, text: str) -> None:
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    aside.write_text(text, encoding="utf-8")
-    aside.replace(path)
 
 
 # The data

@@ -378,6 +378,20 @@ def appearing(place: Path) -> Iterator[Path]:
                     folder.rmdir()
 
 
+def write_whole(place: Path, content: bytes) -> None:
+    """Write a file that is whole or not there, also after the machine has stopped.
+
+    Raises
+    ------
+    MlfsError
+        It cannot be written, for want of room or permission.
+    """
+    with appearing(place) as aside, aside.open("wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
 def _write_labels(place: str, labels: RecoveredLabels, storage_options: Mapping[str, Any] | None) -> None:
     from mlfs_dask.storage.labels_store import LabelsStore
 

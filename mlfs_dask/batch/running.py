@@ -14,7 +14,6 @@ import logging
 import os
 import shutil
 import time
-import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -38,7 +37,7 @@ from mlfs_dask.evaluation.resume import PartialResults, partial_folder
 from mlfs_dask.fingerprints import code_digest, digest_of
 from mlfs_dask.json_text import as_json, parse_json
 from mlfs_dask.primitives.passes import cache_entry
-from mlfs_dask.results import RECORD, is_url, read_run, write_run
+from mlfs_dask.results import RECORD, is_url, read_run, write_run, write_whole
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import count_kept
 from mlfs_dask.selectors.costs import Cost, Plan, Reading, project, require_driver
@@ -619,10 +618,10 @@ class Batch:
             "jobs": [job.name for job in self.spec.jobs],
             "versions": {"mlfs-dask": __version__, "code": code_digest()},
         }
-        _write_whole(self._place / BATCH, (json.dumps(as_json(record), indent=2) + "\n").encode())
+        write_whole(self._place / BATCH, (json.dumps(as_json(record), indent=2) + "\n").encode())
 
     def _write_jobs(self) -> None:
-        _write_whole(self._place / JOBS, _csv(self._jobs_table()))
+        write_whole(self._place / JOBS, _csv(self._jobs_table()))
 
     def _jobs_table(self) -> pd.DataFrame:
         import pandas as pd
@@ -634,8 +633,8 @@ class Batch:
 
     def _write_tables(self) -> None:
         for name, frame in zip((RESULTS, SELECTIONS), self._tables(), strict=True):
-            _write_whole(self._place / f"{name}.csv", _csv(frame))
-            _write_whole(self._place / f"{name}.parquet", frame.to_parquet(index=False))
+            write_whole(self._place / f"{name}.csv", _csv(frame))
+            write_whole(self._place / f"{name}.parquet", frame.to_parquet(index=False))
 
     def _tables(self) -> tuple[pd.DataFrame, pd.DataFrame]:
         import pandas as pd
@@ -826,12 +825,3 @@ def _joined(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFr
 def _csv(frame: pd.DataFrame) -> bytes:
     text: str = frame.to_csv(index=False, lineterminator="\n", float_format="%.17g")
     return text.encode()
-
-
-def _write_whole(place: Path, content: bytes) -> None:
-    aside = place.with_name(f".{place.name}.{uuid.uuid4().hex[:8]}")
-    try:
-        aside.write_bytes(content)
-        aside.replace(place)
-    finally:
-        aside.unlink(missing_ok=True)

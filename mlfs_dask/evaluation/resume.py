@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from mlfs_dask.json_text import as_json, parse_json
-from mlfs_dask.results import is_url, not_written
+from mlfs_dask.results import is_url, write_whole
 
 _JOB = "job.json"
 
@@ -70,21 +69,8 @@ class PartialResults:
     def save(self, name: str, facts: Mapping[str, Any]) -> None:
         """Save plain data under a name. The folder is made with the first: what is refused at once leaves none."""
         if not self._place.exists():
-            try:
-                self._place.mkdir(parents=True)
-                self._write(self._place / _JOB, self._job)
-            except OSError as error:
-                raise not_written(self._place, error.strerror or str(error)) from error
-        self._write(self._file(name), json.dumps(as_json(facts)))
-
-    @staticmethod
-    def _write(place: Path, text: str) -> None:
-        aside = place.with_suffix(".new")
-        with aside.open("w") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        aside.replace(place)
+            write_whole(self._place / _JOB, self._job.encode())
+        write_whole(self._file(name), json.dumps(as_json(facts)).encode())
 
     def remove(self) -> None:
         """Delete all partial results."""

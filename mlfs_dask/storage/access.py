@@ -134,7 +134,7 @@ def _http_status(error: BaseException) -> int | None:
 def error_words(error: BaseException) -> str:
     """What the first cause of an error says, in one line."""
     first = next(_causes(error))
-    text = str(getattr(first, "strerror", None) or first).strip().partition("\n")[0] or type(first).__name__
+    text = " ".join(str(getattr(first, "strerror", None) or first).split()) or type(first).__name__
     status = _http_status(first)
     return text if status is None or str(status) in text else f"{status} {text}"
 
@@ -157,7 +157,9 @@ def access_error(store: str, error: BaseException, *, verb: Literal["read", "wri
         )
     if "range requests" in error_words(error):  # fsspec
         return StoreAccessError(store, NO_RANGES, NO_RANGES_CURE)
-    cure = TOO_MANY_FILES_CURE if getattr(error, "errno", None) in TOO_MANY_FILES else "check the disk or the network"
+    cure = "check the URL, the network and the server" if "://" in store else "check the disk"
+    if getattr(error, "errno", None) in TOO_MANY_FILES:
+        cure = TOO_MANY_FILES_CURE
     cannot = "cannot be read" if verb == "read" else "cannot be written"
     return StoreAccessError(store, f"{getattr(error, 'filename', None) or 'it'} {cannot}: {error_words(error)}", cure)
 

@@ -21,7 +21,6 @@ from typing import Any, BinaryIO
 from mlfs_dask.errors import (
     DISK_FULL,
     DataError,
-    DoesNotFitError,
     MlfsError,
     StoreAccessError,
     StoreUnavailableError,
@@ -29,6 +28,7 @@ from mlfs_dask.errors import (
 )
 from mlfs_dask.storage.digest import ROOT_KEY
 from mlfs_dask.storage.extension import StoreExtension
+from mlfs_dask.storage.limits import full_disk
 from mlfs_dask.storage.object_store import (
     LocalObjects,
     RemoteObjects,
@@ -146,10 +146,10 @@ class Destination:
                     f"{self.store}: {error.strerror or error}"
                     f"\n  cure: put that right and pass --resume ({self.wip} keeps what is done)"
                 ) from error
-            raise DoesNotFitError(
+            raise full_disk(
                 f"{self.wip}: the disk is full, and more has to be written",
-                projected=_missing_bytes(self.wip),
-                available=shutil.disk_usage(self.wip).free,
+                self.wip,
+                _missing_bytes(self.wip),
                 cure=f"make room and pass --resume, or remove {self.wip}",
             ) from error
 

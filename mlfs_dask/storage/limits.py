@@ -58,11 +58,11 @@ def full_disk(what: str, folder: str | Path, projected: int, *, cure: str) -> Do
         What was to be written.
     folder : str or Path
     projected : int
-        Bytes that it takes as far as that is known: as there was no room for it, it takes more than is free.
+        Bytes that it takes as far as that is known. There was no room for it: what is free would not be all of it.
     cure : str
     """
     free = shutil.disk_usage(folder).free
-    return DoesNotFitError(what, projected=max(projected, free + 1), available=free, cure=cure)
+    return DoesNotFitError(what, projected=projected if projected > free else None, available=free, cure=cure)
 
 
 def full_temporary_folder(projected: int) -> DoesNotFitError:

@@ -15,7 +15,7 @@ from mlfs_dask import caching, runtime
 from mlfs_dask.batch import sharing
 from mlfs_dask.batch.running import Batch, BatchFailedError
 from mlfs_dask.batch.spec import read_spec
-from mlfs_dask.errors import ClusterLostError, DataError, UsageError
+from mlfs_dask.errors import ClusterLostError, DataError, MlfsError, UsageError
 from mlfs_dask.evaluation.results import read_eval
 from mlfs_dask.results import read_run
 from mlfs_dask.storage.convert import convert_reader
@@ -360,3 +360,12 @@ def test_shared_readings_that_do_not_fit_together_are_fewer(store, tmp_path, mon
     found = mlfs.run_batch({"stores": store, "methods": ["enm", "gmm", "elc"], "k": 2}, tmp_path / "out")
     assert found.jobs["passes"].sum() == 2
     assert found.jobs["state"].eq("done").all()
+
+
+def test_a_full_disk_is_named(store, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")  # as of a write, which names nothing
+
+    monkeypatch.setattr("pathlib.Path.replace", full)
+    with pytest.raises(MlfsError, match=r"out/batch\.json: it cannot be written: No space left on device\n  cure: "):
+        mlfs.run_batch({"stores": store, "methods": "enm", "k": 2}, tmp_path / "out")

@@ -18,6 +18,7 @@ import pandas as pd
 import pytest
 
 from mlfs_dask import runtime
+from mlfs_dask.errors import DataError
 from mlfs_dask_cli.failure import describe_failure
 from tests.storage.stores import make_store, sample
 
@@ -91,6 +92,7 @@ def caused(error: BaseException, cause: BaseException) -> BaseException:
         OSError(errno.ENOMEM, "Cannot allocate memory", "/lib"),
         RuntimeError("can't start new thread"),
         ImportError("numpy/random/_common.so: failed to map segment from shared object"),
+        caused(DataError("there is no Zarr array"), RuntimeError("can't start new thread")),
         caused(ImportError("SciPy seems to be broken"), ImportError("_x.so: failed to map segment from shared object")),
     ],
 )
@@ -99,7 +101,7 @@ def test_memory_that_is_refused(error: BaseException) -> None:
     assert failure is not None
     assert failure.exit_code == 4
     assert "the system gave no more memory" in failure.message
-    assert "cure: " in failure.message
+    assert failure.message.count("cure: ") == 1
 
 
 def test_an_error_that_stands_behind_itself() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
+from mlfs_dask.errors import MlfsError
 from mlfs_dask.evaluation.resume import PartialResults, partial_folder
 
 
@@ -38,3 +40,16 @@ def test_what_saves_nothing_leaves_nothing(tmp_path: Path) -> None:
 
 def test_nothing_is_kept_beside_a_url() -> None:
     assert partial_folder("s3://bucket/a.eval") is None
+
+
+def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    partial_results = PartialResults(tmp_path / "p", {"seed": 1}, resume=False)
+    partial_results.save("elc 0 0", {"ranking": []})
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")  # as of a write, which names nothing
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(MlfsError, match=rf"{tmp_path}/p/.*: it cannot be written: No space left on device\n  cure: "):
+        partial_results.save("elc 0 1", {"ranking": []})
+    assert len(list((tmp_path / "p").iterdir())) == 2

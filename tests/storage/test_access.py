@@ -95,6 +95,11 @@ def test_what_is_said() -> None:
     assert str(full).startswith("t.zarr: t.zarr/X/c/0 cannot be read: Too many open files\n  cure: raise the limit")
     written = access_error("s3://b/run", PermissionError("Access Denied"), verb="write")
     assert "no permission to write it (Access Denied)" in str(written)
+    invalid = access_error("s3://B/t.zarr", ValueError('Parameter validation failed:\nInvalid bucket name "B"'))
+    assert str(invalid) == (
+        's3://B/t.zarr: it cannot be read: Parameter validation failed: Invalid bucket name "B"'
+        "\n  cure: check the URL, the network and the server"
+    )
     for error in (refused, busy, full):
         again = pickle.loads(pickle.dumps(error))
         assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))

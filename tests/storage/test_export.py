@@ -298,6 +298,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
 
     with pytest.raises(MlfsError, match="it cannot be written: No space left on device") as caught:
         export_rows(full(), tmp_path / "t.svm", **NAMES, n=N)
+    assert "No space left on device: more than there is, available" in str(caught.value), "nothing says how much it is"
     assert "free space" in str(caught.value)
     assert caught.value.exit_code == 4  # as the contract has it
     assert not list(tmp_path.iterdir())
