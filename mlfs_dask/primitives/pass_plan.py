@@ -21,6 +21,9 @@ USABLE_SHARE = 0.8
 #: message names has to be enough for the next start.
 SPREAD_BYTES = 2 * 2**20
 
+#: Bytes of memory that no machine has.
+LARGEST_MACHINE = 2**46
+
 #: Tasks a slot gets in one pass when partials are small. A pass ends with its last task: with fewer, a worker waits
 #: long for the other (`benchmarks/iterative.py workers`).
 RUNS_PER_SLOT = 16
@@ -145,7 +148,7 @@ def plan_pass(profile: Profile, resources: Resources, sizes: PassSizes) -> PassP
             "one pass in this process" if resources.client is None else "one pass on a worker",
             projected=shape.peak_worker_bytes,
             available=usable,
-            cure=memory_cure(resources, _limit_for(shape.peak_worker_bytes)),
+            cure=memory_cure(resources, shape.peak_worker_bytes),
         )
     merges = sum(_merge_rounds(shape.n_runs, shape.fan_in))
     # A piece is taken out of each run by a task of its own, and the finished pieces are joined by one.
@@ -161,16 +164,21 @@ def plan_pass(profile: Profile, resources: Resources, sizes: PassSizes) -> PassP
     )
 
 
-def memory_cure(resources: Resources, limit: str = "") -> str:
+def memory_cure(resources: Resources, needed: int = 0) -> str:
     """What to do where a pass needs more memory than a process may use.
 
     Parameters
     ----------
     resources : Resources
-    limit : str
-        What would be enough, as `--memory-limit` takes it; empty where nobody knows.
+    needed : int
+        Bytes that would be enough; 0 where nobody knows.
     """
-    option = f"--memory-limit {limit}".rstrip()
+    if needed > LARGEST_MACHINE:
+        return (
+            "no machine has as much: select on fewer labels or features (--labels, --features), or by a method that "
+            "holds less (`mlfs methods` tells how the memory of each grows)"
+        )
+    option = f"--memory-limit {_limit_for(needed)}" if needed else "--memory-limit"
     if resources.client is None:
         return f"let this process use more memory ({option}), or take a machine or workers that have it"
     cure = f"give each worker more memory ({option})"

@@ -307,6 +307,7 @@ def _details(contents: Contents, drawn: Sequence[LabelledRun], styles: Styles) -
         )
     columns = ["run", "folder", "data set", "rows", "features", "labels", "kept", "seed", "parameters changed"]
     blocks.append(Block(tables=[Table("Runs", columns, rows), _planned(contents.runs)]))
+    blocks += [_judged_by_auto(labelled) for labelled in drawn if "judged" in labelled.run.record.get("extra", {})]
     convergence = []
     for labelled in drawn:
         objective = [value for value in labelled.run.record["objective"] if value is not None]
@@ -323,6 +324,27 @@ def _details(contents: Contents, drawn: Sequence[LabelledRun], styles: Styles) -
     parameters = [[text_cell(method), text_cell(params)] for method, params in distinct]
     blocks.append(Block(tables=[Table("Parameters", ["method", "parameters"], parameters)]))
     return blocks
+
+
+def _judged_by_auto(labelled: LabelledRun) -> Block:
+    """What `auto` compared, with its errors: how sure its choice is."""
+    extra = labelled.run.record["extra"]
+    tied = extra.get("tied") or [extra["chosen"]]  # of version 0.1.0 there is the best alone
+    taken = f"the ranking of {tied[0]}: no other is within one standard error of it"
+    if len(tied) > 1:
+        taken = f"the mean rank of {', '.join(tied)}, which are within one standard error of the best"
+    rows = [
+        [
+            text_cell(each["method"]), number_cell(each["average_precision"], ".4f"),
+            number_cell(each["below_best"], ".4f"), number_cell(each["standard_error"], ".4f"),
+            text_cell("taken" if each["method"] in tied else None),
+        ]
+        for each in sorted(extra["judged"], key=lambda each: float(each["below_best"]))
+    ]  # fmt: skip
+    columns = ["method", "average precision", "below the best", "± standard error of that", ""]
+    return Block(
+        texts=[f"{labelled.label} takes {taken}."], tables=[Table(f"What {labelled.label} compared", columns, rows)]
+    )
 
 
 def _planned(runs: Sequence[LabelledRun]) -> Table:

@@ -26,6 +26,7 @@ _REQUESTS = 64  # that ask for little; fsspec's web client has 100 connections
 #: Files that are uploaded at a time: clients of object stores hold those of up to 100 MB whole.
 _UPLOADS = 4
 NOT_A_STORE = "make a store with `mlfs convert SOURCE... STORE`"
+_NO_PATTERNS = "name every store: patterns (*, ?, [a-z]) are put in full by a shell, outside quotes, and not in a plan"
 
 
 class Objects(Protocol):
@@ -370,7 +371,8 @@ def read_schema(objects: Objects) -> tuple[StoreSchema, bytes]:
         root = objects.read(ROOT_KEY)
     except FileNotFoundError:
         if not objects.exists():
-            raise DataError("there is no such store", file=objects.path, cure=NOT_A_STORE) from None
+            cure = _NO_PATTERNS if set(objects.path) & set("*?[") else NOT_A_STORE
+            raise DataError("there is no such store", file=objects.path, cure=cure) from None
         raise DataError(f"not an mlfs store: it has no {ROOT_KEY}", file=objects.path, cure=NOT_A_STORE) from None
     except NotADirectoryError:
         raise DataError("a store is a directory, this is a file", file=objects.path, cure=NOT_A_STORE) from None

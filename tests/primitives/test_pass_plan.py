@@ -155,7 +155,19 @@ def test_what_cannot_fit_is_refused_with_numbers_and_a_cure():
     assert "--memory-limit" in str(error)
 
 
-@pytest.mark.parametrize("resources", [cluster(), Resources(1, 2, 512 * MIB, 2**32)], ids=["workers", "in process"])
+RESOURCES = pytest.mark.parametrize(
+    "resources", [cluster(), Resources(1, 2, 512 * MIB, 2**32)], ids=["workers", "in process"]
+)
+
+
+@RESOURCES
+def test_memory_that_no_machine_has_is_no_cure(resources):
+    with pytest.raises(DoesNotFitError, match="cure: no machine has as much: select on fewer labels or") as caught:
+        plan_pass(profile(), resources, PassSizes(4_000_002**2 * 8, 0))
+    assert "--memory-limit" not in str(caught.value)
+
+
+@RESOURCES
 def test_the_cure_works(resources):
     with pytest.raises(DoesNotFitError) as caught:
         plan_pass(profile(), resources, PassSizes(600 * MIB, 0))

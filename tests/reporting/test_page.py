@@ -392,3 +392,26 @@ def test_unknown_labels_have_no_correlations(tmp_path: Path) -> None:
     run = Run("run", np.array([0, 1]), np.array([1.0, 0.0]), ["f", "g"], {"store": store})
     with pytest.raises(Exception, match="some labels are unknown"):
         _reachable(LabelledRun("run", "run", "run", run))
+
+
+def test_auto_tells_how_sure_its_choice_is(folders: Folders, tmp_path: Path) -> None:
+    """A run without ties, and the same with two methods that tie with the best."""
+    row = {"average_precision": 0.81, "below_best": 0.0, "standard_error": 0.0}
+    judged = [
+        {"method": "enm", "average_precision": 0.79, "below_best": 0.02, "standard_error": 0.0123},
+        {"method": "elc", **row},
+    ]
+    for tied, words in (
+        (["elc"], "takes the ranking of elc: no other is within one standard error"),
+        (["elc", "enm"], "takes the mean rank of elc, enm, which are within one standard error of the best"),
+    ):
+        run = shutil.copytree(folders.runs[0], tmp_path / f"auto{len(tied)}")
+        record = json.loads((run / "run.json").read_text())
+        record["extra"] = {"chosen": "elc", "tied": tied, "judged": judged}
+        (run / "run.json").write_text(json.dumps(record))
+        report([run], tmp_path / "auto.html", data=False, force=True)
+        text = (tmp_path / "auto.html").read_text()
+        assert words in text
+        assert text.index("0.8100") < text.index("0.7900"), "best first"
+        assert "0.0123" in text
+        assert len(re.findall("taken</td>", text)) == len(tied)

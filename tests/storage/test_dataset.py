@@ -176,6 +176,8 @@ def test_small_arrays_are_read_as_zarr_reads_them(tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("open_it", [open_dataset, open_metadata])
 def test_no_such_store(tmp_path: Path, open_it: Any) -> None:
+    with pytest.raises(DataError, match=r"\*\.zarr: there is no such store\n  cure: name every store: patterns "):
+        open_dataset(tmp_path / "*.zarr")
     with pytest.raises(DataError, match=r"nowhere.zarr: there is no such store\n  cure: make a store with"):
         open_it(tmp_path / "nowhere.zarr")
 
