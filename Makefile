@@ -9,13 +9,15 @@ export MLFS_DATA
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: help demo test test-floors golden lint audit docs constraints clean
+.PHONY: help demo test test-floors golden state-machine failing-calls lint audit docs constraints clean
 
 help:
 	@echo "make demo         install, and run the whole way on the digits images into $(DEMO)/"
 	@echo "make test         install, and run the tests"
 	@echo "make test-floors  the tests with the oldest versions that pyproject.toml allows, in $(VENV)-floors"
 	@echo "make golden       renew the golden rankings of tests/blackbox, and print what has changed"
+	@echo "make state-machine 1000 drawn lives of a store, where the suite has 30"
+	@echo "make failing-calls  each command with each of its calls failing, with every error, once and for good"
 	@echo "make lint         ruff and mypy"
 	@echo "make audit        compare the installed packages with known vulnerabilities; needs the network"
 	@echo "make docs         the documentation site, in docs/_build/html"
@@ -53,6 +55,12 @@ test: $(VENV)/.test
 
 golden: $(VENV)/.test
 	$(BIN)/python -m tests.blackbox.golden_rankings $(ARGS)
+
+state-machine: $(VENV)/.test
+	MLFS_SEQUENCES=1000 $(BIN)/python -m pytest tests/blackbox/test_state_machine.py $(ARGS)
+
+failing-calls: $(VENV)/.test
+	MLFS_ALL_ERRORS=1 $(BIN)/python -m pytest -n 2 tests/blackbox/test_failing_calls.py $(ARGS)
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check

@@ -103,8 +103,8 @@ def describe_failure(error: BaseException, arguments: Sequence[str]) -> Failure 
     if isinstance(error, ImportError) and (str(error).startswith("Install ") or "to be installed" in str(error)):
         # fsspec's words for a URL whose package is not installed.
         return Failure("usage", 2, f'{error}\n  cure: pip install "mlfs-dask[cloud]", or the package it names')
-    if isinstance(error, OSError) and error.filename is not None:
-        # No permission, no such file, disk full: the system's words say it, and name the file.
+    if isinstance(error, OSError) and error.errno is not None and not isinstance(error, BrokenPipeError):
+        # No permission, no such file, a disk that does not answer: the system's words say it, and mostly name the file.
         return Failure("system", 1, f"{_system_words(error)}\n  cure: {_system_cure(error)}", {"errno": error.errno})
     if type(error).__module__.partition(".")[0] in REMOTE_STORAGE:
         text = f"{type(error).__name__}: {str(error).strip() or 'no message'}"
@@ -156,8 +156,8 @@ def _is_disk_full(error: BaseException | None) -> bool:
 
 
 def _system_words(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.strerror}: {error.filename}"
+    if isinstance(error, OSError) and error.strerror is not None:
+        return f"{error.strerror}: {error.filename}" if error.filename is not None else error.strerror
     return str(error)
 
 

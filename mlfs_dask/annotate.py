@@ -161,6 +161,8 @@ def _edited_h5ad(place: Path) -> Iterator[Any]:
         try:
             h5py.File(copy, "r").close()
         except OSError as error:
+            if error.errno is not None:  # the system refuses to open it; HDF5's own errors have no number
+                raise
             raise DataError(
                 f"it is no HDF5 file, or damaged: {error}", file=str(place), cure="check the path"
             ) from error
@@ -170,7 +172,8 @@ def _edited_h5ad(place: Path) -> Iterator[Any]:
             os.fsync(file.fileno())
         copy.replace(target)
     finally:
-        copy.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            copy.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.errors import DataError, MlfsError, UsageError
+from mlfs_dask.errors import DISK_FULL, DataError, DoesNotFitError, MlfsError, UsageError
 from mlfs_dask.json_text import as_json, parse_json
 
 if TYPE_CHECKING:
@@ -189,12 +189,16 @@ def check_permission(place: Path) -> None:
         raise not_written(place, f"no permission to write in {folder}")
 
 
-def not_written(place: Path, why: str) -> MlfsError:
+def not_written(place: Path, why: str | OSError) -> MlfsError:
     """The error of a place that cannot be written."""
-    return MlfsError(
-        f"{place}: it cannot be written: {why}"
+    words = why if isinstance(why, str) else why.strerror or str(why)
+    error = MlfsError(
+        f"{place}: it cannot be written: {words}"
         "\n  cure: check the folder, its permissions and its free space, or give another place with -o"
     )
+    if isinstance(why, OSError) and why.errno in DISK_FULL:
+        error.exit_code = DoesNotFitError.exit_code  # also of a job of a batch, which is told by its code and text
+    return error
 
 
 def write_run(
@@ -366,12 +370,13 @@ def appearing(place: Path) -> Iterator[Path]:
         yield aside
         _move_into_place(aside, place)
     except OSError as error:
-        raise not_written(place, error.strerror or str(error)) from error
+        raise not_written(place, error) from error
     finally:
         if aside.is_dir():
             shutil.rmtree(aside, ignore_errors=True)
         else:
-            aside.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                aside.unlink(missing_ok=True)
         if not place.exists():
             for folder in new_folders:
                 with contextlib.suppress(OSError):  # somebody else has put something there
@@ -564,13 +569,12 @@ def read_text(
     DataError
         There is none, or it is no text.
     """
-    from mlfs_dask.storage.object_store import open_file  # as in `check_permission`
+    from mlfs_dask.storage.object_store import read_file  # as in `check_permission`
 
     try:
         if is_url(path):
             return _remote(path, storage_options).read(name).decode("utf-8")
-        with os.fdopen(open_file(Path(path) / name), "rb") as file:
-            return file.read().decode("utf-8")
+        return read_file(Path(path) / name).decode("utf-8")
     except (FileNotFoundError, NotADirectoryError) as error:
         raise DataError(f"no {name} here, so this is not a finished {what}.", file=path, cure=cure) from error
     except UnicodeDecodeError as error:

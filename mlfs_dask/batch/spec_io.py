@@ -93,7 +93,9 @@ def read_document(path: str | Path) -> Item:
     Raises
     ------
     DataError
-        It cannot be read, is no YAML, holds a key twice, or holds what is no plain data.
+        It does not exist, is no YAML, holds a key twice, or holds what is no plain data.
+    OSError
+        The system does not let it be read.
     """
     file = str(path)
     try:
@@ -101,8 +103,11 @@ def read_document(path: str | Path) -> Item:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except FileNotFoundError:
         raise DataError("there is no such file", file=file) from None
+    except IsADirectoryError:
+        raise DataError("it is a folder, and no plan", file=file) from None
     except OSError as error:
-        raise DataError(f"it cannot be read: {error.strerror or error}", file=file) from error
+        error.filename = error.filename or file  # of an error of reading, which the system does not name
+        raise
     except UnicodeDecodeError as error:
         raise DataError("it is no text in UTF-8", file=file, cure="save it as UTF-8") from error
     except RecursionError as error:

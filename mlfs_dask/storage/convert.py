@@ -42,7 +42,7 @@ from mlfs_dask.storage.chunking import (
     plan_workers,
 )
 from mlfs_dask.storage.conversion_options import Options
-from mlfs_dask.storage.destination import Destination, read_json, sync_file
+from mlfs_dask.storage.destination import Destination, read_json, remove, sync_file
 from mlfs_dask.storage.digest import ROOT_KEY, Checksum, content_digest, join
 from mlfs_dask.storage.extension import ExtendedRows, OldEntries, StoreExtension
 from mlfs_dask.storage.inference import InferredSchema, infer_schema
@@ -288,9 +288,10 @@ def convert_reader(
     started = time.monotonic()
     destination = Destination.of(store, storage_options)
     destination.remove_trash()
-    if resume and not force and not destination.wip.exists():
+    if resume and not force and (extension is None or not destination.wip.exists()):
         done = _done_already(store, sources, command, storage_options, append=extension is not None)
         if done is not None:
+            remove(destination.wip)  # of a process that was killed, or failed, between its last two steps
             logger.info("%s is complete already; nothing was read again", redact(str(store)))
             return Conversion(str(store), done, (), time.monotonic() - started, 0, 0, 0)
     destination.check_free(force=force or extension is not None, resume=resume)

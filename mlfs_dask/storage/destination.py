@@ -162,7 +162,9 @@ class Destination:
                 pass
             except BlockingIOError:
                 raise UsageError(f"another process is converting to {self.store}\n  cure: wait for it") from None
-            if resume:
+            if self._holds_nothing():
+                pass
+            elif resume:
                 differences = self._differences(job, sources)
                 if not differences:
                     return
@@ -178,6 +180,20 @@ class Destination:
                     "\n  cure: pass --resume to go on with it, or --force to start again"
                 )
         self.discard()
+
+    def _holds_nothing(self) -> bool:
+        """Whether a process ended, or could not write, before its first step or after its last one."""
+        if not (self.wip / "job.json").exists():
+            return True
+        published = read_json(self.wip / "published.json")
+        if published is None:
+            return False
+        try:
+            # In its place the new store has left the one that it was exchanged with, or none.
+            digest: str = read_schema(LocalObjects(self.wip / "store"))[0].root_digest
+        except DataError:
+            return True
+        return bool(digest != published["root_digest"])
 
     def discard(self) -> None:
         """Remove the working directory; a store that was just being replaced goes back to its place first."""
@@ -250,6 +266,8 @@ class Destination:
             assert self.final is not None
             self.check_free(force=force or extension is not None)
             _sync(built)
+            mark = {"root_digest": read_schema(LocalObjects(built))[0].root_digest}
+            write_atomically(self.wip / "published.json", json.dumps(mark).encode())
             if not _exchange(built, self.final):
                 old = self.wip / "old"
                 if self.final.exists():
@@ -359,9 +377,13 @@ def remove(folder: Path) -> None:
     """Delete a folder; renamed first, so that half of it is never met under its name."""
     remove_trash(folder)
     trash = folder.with_name(f"{folder.name}.trash-{os.getpid()}")
-    with contextlib.suppress(FileNotFoundError):
+    try:
         folder.rename(trash)
-        shutil.rmtree(trash, ignore_errors=True)
+    except FileNotFoundError:
+        return
+    except OSError:  # a full disk may have no room for another name
+        trash = folder
+    shutil.rmtree(trash, ignore_errors=True)
 
 
 def remove_trash(folder: Path) -> None:

@@ -45,6 +45,13 @@ class _WrittenFile(io.FileIO):
             self.failure = error
         return written
 
+    def truncate(self, size: int | None = None) -> int:
+        try:
+            return super().truncate(size) if self.failure is None else size or 0
+        except OSError as error:
+            self.failure = error
+            return size or 0
+
     def require_written(self) -> None:
         """Raise OSError if something could not be written."""
         if self.failure is not None:

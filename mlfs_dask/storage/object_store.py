@@ -12,7 +12,7 @@ import os
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, Protocol
+from typing import Any, BinaryIO, Literal, Protocol, cast
 
 from mlfs_dask import runtime
 from mlfs_dask.errors import DataError, MlfsError, StoreNotAllowedError, UsageError
@@ -72,6 +72,23 @@ def open_file(path: str | Path) -> int:
     )
 
 
+@contextlib.contextmanager
+def _read_from(path: str | Path) -> Iterator[BinaryIO]:
+    """An open file; an error of reading names it, which the system does for one of opening alone."""
+    with os.fdopen(open_file(path), "rb", buffering=0) as file:
+        try:
+            yield cast(BinaryIO, file)
+        except OSError as error:
+            error.filename = error.filename or str(path)
+            raise
+
+
+def read_file(path: str | Path) -> bytes:
+    """Content of a file. Raises OSError, and DataError as `open_file`."""
+    with _read_from(path) as file:
+        return file.read()
+
+
 class LocalFile:
     """An open object of a local store."""
 
@@ -112,11 +129,10 @@ class LocalObjects:
         return LocalFile(self._root / key)
 
     def read(self, key: str) -> bytes:
-        with os.fdopen(open_file(self._root / key), "rb") as file:
-            return file.read()
+        return read_file(self._root / key)
 
     def blocks(self, key: str) -> Iterator[bytes]:
-        with os.fdopen(open_file(self._root / key), "rb", buffering=0) as file:
+        with _read_from(self._root / key) as file:
             while block := file.read(_BLOCK_BYTES):
                 yield block
 

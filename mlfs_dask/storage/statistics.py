@@ -6,6 +6,7 @@ into batches and parts gives the same storage form, the same types and the same 
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -332,7 +333,13 @@ class Statistics:
     def load(cls, path: Path) -> Statistics:
         """Read what `save` wrote."""
         self = cls()
-        with np.load(path) as file:
+        try:
+            archive = np.load(path)
+        except zipfile.BadZipFile as error:
+            if isinstance(error.__context__, OSError):  # the file was not read, whatever it holds
+                raise error.__context__ from None
+            raise
+        with archive as file:
             rows, nonzeros, label_nonzeros, longest_row, d = (int(v) for v in file["scalars"])
             self.rows, self.nonzeros, self.label_nonzeros = rows, nonzeros, label_nonzeros
             self.longest_row = longest_row

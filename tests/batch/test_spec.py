@@ -253,7 +253,7 @@ def test_what_is_wrong_is_told_with_its_line(tmp_path, text, line, problem):
 def test_a_file_that_cannot_be_read(tmp_path):
     with pytest.raises(DataError, match="there is no such file"):
         read_spec(tmp_path / "no.yaml")
-    with pytest.raises(DataError, match="it cannot be read: Is a directory"):
+    with pytest.raises(DataError, match="it is a folder, and no plan"):
         read_spec(tmp_path)
     (tmp_path / "plan.yaml").write_bytes(b"stores: \xe9\n")
     with pytest.raises(DataError, match="it is no text in UTF-8"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -97,3 +98,15 @@ def small_store(run: Callable[..., Result]) -> Callable[..., Path]:
         return place
 
     return make
+
+
+@pytest.fixture(scope="session")
+def failing_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`failing_calls.c`, compiled; the test is skipped where there is no compiler."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("there is no C compiler for the library that has calls fail")
+    source = Path(__file__).with_name("failing_calls.c")
+    library = tmp_path_factory.mktemp("failing") / "failing_calls.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
+    return library

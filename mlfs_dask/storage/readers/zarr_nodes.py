@@ -18,6 +18,7 @@ from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByt
 
 from mlfs_dask.errors import DataError
 from mlfs_dask.runtime import in_context
+from mlfs_dask.storage.access import access_error
 from mlfs_dask.storage.object_store import RemoteObjects, is_url
 from mlfs_dask.storage.readers.base import ReadOptions
 from mlfs_dask.storage.readers.matrix import DAMAGE
@@ -37,11 +38,13 @@ def open_node(path: str, options: ReadOptions) -> Any:
     DataError
         There is none.
     StoreAccessError
-        A server does not answer, or does not allow it.
+        A server does not answer, or it is not allowed to read it.
     """
     source: Any = RemoteStore(RemoteObjects(path, options.storage_options)) if is_url(path) else path
     try:
         return zarr.open(source, mode="r")
+    except PermissionError as error:
+        raise access_error(path, error) from error
     except DAMAGE as error:
         raise DataError(f"there is no Zarr array or group: {error}", file=path, cure="check the path") from error
 
