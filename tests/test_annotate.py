@@ -201,7 +201,7 @@ def test_a_full_disk_and_a_folder(tmp_path: Path, run: str, monkeypatch: pytest.
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(module, "_put", full)
-    with pytest.raises(DoesNotFitError, match="it cannot be written: No space left on device: projected"):
+    with pytest.raises(DoesNotFitError, match="it cannot be written: No space left on device: more than there is"):
         annotate(str(path), run)
 
 

@@ -322,7 +322,9 @@ def blocks():
 try:
     export_rows(blocks(), path, feature_names=[f"f{i}" for i in range(70)], label_names=list("abc"), n=4000)
 except DoesNotFitError as error:
-    assert error.projected > error.available > 1_000_000, error
+    # How large sparse rows become is known when they have been written.
+    assert error.available > 1_000_000, error
+    assert error.projected is None or error.projected > error.available, error
     assert "it cannot be written: No space left on device" in str(error)
     print("does not fit")
 """
