@@ -36,7 +36,7 @@ def dense(folder: Path) -> None:
         state = "cold" if cold else "warm"
         rows[f"da.from_zarr read, {state}"] = in_cluster(plain_read(store), store, cold=cold)
         rows[f"label-entropy, 8 codes, 100 labels, {state}"] = in_cluster(
-            selection("label-entropy", store, bins=8, n_promising_labels=1.0), store, cold=cold
+            selection("label-entropy", store, bins=8, binning="equal-width", n_promising_labels=1.0), store, cold=cold
         )
         rows[f"elc, {state}"] = in_cluster(selection("elc", store), store, cold=cold)
         base = rows[f"da.from_zarr read, {state}"]["seconds"]
@@ -139,7 +139,9 @@ def peers(folder: Path) -> None:
     store = make_store(folder / "dense.zarr", 2_000_000, 1000, 100)
     rows["dask.array, 8 GB, 2 codes"] = in_cluster(dask_array_scores(store), store, repeats=2)
     rows["label-entropy, 8 GB, 2 codes"] = in_cluster(
-        selection("label-entropy", store, keep_scores=True, n_promising_labels=1.0), store, repeats=2
+        selection("label-entropy", store, keep_scores=True, binning="equal-width", n_promising_labels=1.0),
+        store,
+        repeats=2,
     )
     compare(rows["label-entropy, 8 GB, 2 codes"], rows["dask.array, 8 GB, 2 codes"])
 

@@ -22,13 +22,13 @@ from typing import Any
 import dask
 import numpy as np
 import pandas as pd
-from real_sets import QUICK, make_store, markdown, replace_table
+from real_sets import QUICK, SETS, make_store, markdown, replace_table
 from scipy import sparse as sp
 
 import mlfs_dask as mlfs
 from mlfs_dask.evaluation.results import read_eval, write_eval
 from mlfs_dask.evaluation.simulation import as_unknown, simulate
-from mlfs_dask.selectors.smfs import BETA_SHARE
+from mlfs_dask.solvers.row_sparse_regression import BETA_FRACTION
 
 JUDGED = {"folds": 5, "k_grid": "10%:90%:10%", "metrics": ["average_precision"]}
 
@@ -57,12 +57,19 @@ class Table:
     """Entries of `methods` in a plan, for a store and a state; and the states.
 
     The first entry stands for the defaults, with which the others are compared; where `over_random`, all of them are
-    defaults, and are compared with random features.
+    defaults, and are compared with random features. With `over_methods`, a row is the mean over methods.
     """
 
     methods: Callable[[str, str], Sequence[Any]]
     states: Sequence[str] = (ALL_LABELS,)
     over_random: bool = False
+    over_methods: bool = False
+    judged: Callable[[str], Mapping[str, Any]] = lambda name: JUDGED
+    sets: Sequence[str] = NAMES
+
+    def row_of(self, run: str) -> str:
+        """The row that a run counts in: its settings alone where methods are averaged over."""
+        return run.partition(" ")[2] if self.over_methods else run
 
 
 def defaults(*methods: str) -> Callable[[str, str], Sequence[Any]]:
@@ -99,7 +106,7 @@ def smfs_variants(store: str, state: str) -> list[Any]:
     labels = seen.Y if shown.get("hidden_as") == "zero" else as_unknown(seen.Y, seen.labelled)
     found = mlfs.SMFS(1, max_iter=1).fit(X, labels.toarray()).report_.extra
     # A weight of a row is one by the rows with its labels: larger in a training part.
-    alpha, beta = found["alpha"] * JUDGED["folds"] / (JUDGED["folds"] - 1), found["beta"] / BETA_SHARE
+    alpha, beta = found["alpha"] * JUDGED["folds"] / (JUDGED["folds"] - 1), found["beta"] / BETA_FRACTION
     return [
         "smfs",
         *(entry("smfs", {"beta": share}, {"beta": share * beta}) for share in (0.01, 0.03, 0.3)),
@@ -157,6 +164,44 @@ TABLES = {
 }
 
 
+#: Codes of the methods that count: of equal width and of equal shares of the rows, and the default's.
+CODES = (("equal-width", 2), ("quantile", 2), ("auto", 2), ("auto", 3), ("auto", 5), ("auto", 8))
+
+#: Sets with features that are not 0/1, which alone have codes to choose.
+NUMERIC = (
+    "emotions",
+    "birds",
+    "yeast",
+    "scene",
+    "yahoo-arts",
+    "yahoo-business",
+    "yahoo-education",
+    "yahoo-computers-5000",
+)
+
+
+def coded(store: str, state: str) -> list[Any]:
+    """Methods that count, with every kind of codes."""
+    return [
+        entry(method, params, params)
+        for method in ("chi2", "label-entropy", "fimf", "mrmr")
+        for params in ({"binning": binning, "bins": bins} for binning, bins in CODES)
+    ]
+
+
+def codes_table(classifier: str) -> Table:
+    """Codes compared by a classifier, over methods."""
+
+    def judged(name: str) -> dict[str, Any]:
+        grid = "100" if name.startswith("yahoo") else "10%:70%:20%"
+        return {"folds": 3, "k_grid": grid, "metrics": ["average_precision"], "classifiers": [classifier]}
+
+    return Table(coded, over_methods=True, judged=judged, sets=NUMERIC)
+
+
+TABLES |= {"codes": codes_table("mlknn"), "codes-logistic": codes_table("logistic")}
+
+
 def judge(table: str, name: str, state: str, folder: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Results and fits of one set and state, every row with its state."""
     store = make_store(name, folder)
@@ -165,7 +210,7 @@ def judge(table: str, name: str, state: str, folder: Path) -> tuple[pd.DataFrame
     plan = {
         "stores": store,
         "methods": TABLES[table].methods(store, state),
-        "evaluation": {**JUDGED, **STATES[state]},
+        "evaluation": {**TABLES[table].judged(name), **STATES[state]},
     }
     found = mlfs.run_batch(plan, place, resume=True)
     if found.failed:
@@ -174,12 +219,13 @@ def judge(table: str, name: str, state: str, folder: Path) -> tuple[pd.DataFrame
     return found.results.assign(state=state), fits.assign(state=state)
 
 
-def judge_random(name: str, folder: Path) -> float:
+def judge_random(table: str, name: str, folder: Path) -> float:
     """Mean with random features."""
-    place = folder / "random" / name
+    judged = TABLES[table].judged(name)
+    place = folder / ("random" if judged is JUDGED else f"random-{table}") / name
     if not place.exists():
         place.parent.mkdir(exist_ok=True)
-        write_eval(str(place), mlfs.evaluate(make_store(name, folder), "random", repeats=RANDOM_REPEATS, **JUDGED))
+        write_eval(str(place), mlfs.evaluate(make_store(name, folder), "random", repeats=RANDOM_REPEATS, **judged))
     return float(read_eval(place).results["value"].mean())
 
 
@@ -201,24 +247,25 @@ def cost(fits: pd.DataFrame) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=TABLES)
-    parser.add_argument("sets", nargs="*", choices=[*NAMES, []], help="default: all")
+    parser.add_argument("sets", nargs="*", choices=[*SETS, []], help="default: all")
     parser.add_argument("--folder", type=Path, default=Path("/tmp/mlfs-benchmarks/quality"))
     parser.add_argument("--write", type=Path, help="replace the table of that name in this Markdown file")
     options = parser.parse_args()
-    names = options.sets or list(NAMES)
-    options.folder.mkdir(parents=True, exist_ok=True)
     table = TABLES[options.table]
+    names = options.sets or list(table.sets)
+    options.folder.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the table says what did not converge
-        random = [judge_random(name, options.folder) for name in names]
+        random = [judge_random(options.table, name, options.folder) for name in names]
         parts = []
         for name in names:
             parts += [judge(options.table, name, state, options.folder) for state in table.states]
             print(f"{name} done", file=sys.stderr, flush=True)
     results, fits = (pd.concat(frames) for frames in zip(*parts, strict=True))
+    results["run"], fits["run"] = (frame["run"].map(table.row_of) for frame in (results, fits))
     means = results.groupby(["state", "run", "dataset"])["value"].mean()
 
-    against = "random" if table.over_random else "defaults"
+    against = "random" if table.over_random else "first row" if table.over_methods else "defaults"
     header = ["method", *names, "mean", f"over {against}, points", "iterations (most)"]
     header.append("not converged")
     rows = [["random", *(f"{value:.4f}" for value in random), f"**{np.mean(random):.4f}**", "", "", ""]]
@@ -235,7 +282,9 @@ def main() -> None:
             told = "" if others is first and run == runs[0] else difference(values, others)
             cells = [f"{value:.4f}" for value in values]
             rows.append([run, *cells, f"**{np.mean(values):.4f}**", told, *cost(mine)])
-            if (table.over_random or run == runs[0]) and np.mean(values) <= np.mean(random):
+            if (table.over_random or (run == runs[0] and not table.over_methods)) and np.mean(values) <= np.mean(
+                random
+            ):
                 worse.append(f"{run} ({state})")
     text = markdown(header, rows)
     print(text)

@@ -59,12 +59,15 @@ class FeatureInfo:
         0 for a numeric feature, 2 for a 0/1 feature, K for a categorical one coded 0..K-1.
     n_missing : int64 array, shape (d,), or None
         Number of NaN.
+    zero_share : float64 array, shape (d,), or None
+        Share of zeros among the values present.
     """
 
     minimum: NDArray[np.float64] | None = None
     maximum: NDArray[np.float64] | None = None
     n_categories: NDArray[np.int64] | None = None
     n_missing: NDArray[np.int64] | None = None
+    zero_share: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True)
@@ -192,6 +195,11 @@ class RowSource(ABC):
     def features(self) -> FeatureInfo:
         """What is known of each feature without a pass."""
         return FeatureInfo()
+
+    @property
+    def quantiles(self) -> NDArray[np.float64] | None:
+        """(d, s): quantiles that codes follow from (`primitives.codes.quantile_table`), if known without a pass."""
+        return None
 
     @property
     def label_counts(self) -> NDArray[np.int64] | None:

@@ -512,9 +512,10 @@ def test_information_too_large_to_keep_whole_is_kept_as_scores_need_it(stores, t
 def test_quantile_edges_cost_no_second_sample(stores, tmp_path):
     dataset = mlfs.open_dataset(stores / "known.zarr")
     with cache(tmp_path):
-        first = mlfs.ENM(2, binning="quantile", bins=3).fit(dataset)
-        second = mlfs.GMM(2, binning="quantile", bins=3).fit(dataset)
-        third = mlfs.GMM(2, binning="quantile", bins=4).fit(dataset)
+        # More codes than the quantiles tell that the store keeps.
+        first = mlfs.ENM(2, binning="quantile", bins=9).fit(dataset)
+        second = mlfs.GMM(2, binning="quantile", bins=9).fit(dataset)
+        third = mlfs.GMM(2, binning="quantile", bins=10).fit(dataset)
     assert [s.report_.passes for s in (first, second, third)] == [2, 0, 1]
 
 

@@ -58,9 +58,10 @@ class CodeBook:
         """(d,): number of codes, the one for missing values included."""
         return np.diff(self.edge_ptr) + 1 + self.has_missing
 
-    def zero_codes(self) -> NDArray[np.int64]:
-        """(d,): the code of 0.0."""
-        below = np.concatenate(([0], np.cumsum(self.edges < 0)))
+    def codes_of(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
+        """(d,): the code of one value of each feature, which is not NaN."""
+        is_below = self.edges < np.repeat(values, np.diff(self.edge_ptr))
+        below = np.concatenate(([0], np.cumsum(is_below)))
         return below[self.edge_ptr[1:]] - below[self.edge_ptr[:-1]]
 
     def part(self, first: int, last: int) -> CodeBook:
@@ -138,7 +139,7 @@ def layout_counts(book: CodeBook, first: int, last: int, *, sparse: bool) -> Cou
     n_codes = part.n_codes
     if sparse:
         wide = np.arange(last - first)
-        reference = part.zero_codes()
+        reference = part.codes_of(np.zeros(part.d))
         lane_codes = 1
     else:
         wide = np.flatnonzero(n_codes > LANE_CODES)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
@@ -41,6 +43,19 @@ def missing_weights_block(X: Matrix, weights: NDArray[np.float64]) -> NDArray[np
     of_values = np.repeat(weights, np.diff(X.indptr))
     sums = np.bincount(X.indices[missing], weights=of_values[missing], minlength=X.shape[1])
     return np.asarray(sums, dtype=np.float64)
+
+
+def count_nonzero_block(X: Matrix, weights: NDArray[np.float64] | None = None) -> NDArray[Any]:
+    """Rows, or the sum of their weights, in which each feature is not 0, shape (d,); NaN is not 0.
+
+    >>> count_nonzero_block(np.array([[np.nan, 0.0], [2.0, 0.0]])), count_nonzero_block(np.eye(2), np.array([0.5, 2.0]))
+    (array([2, 0]), array([0.5, 2. ]))
+    """
+    if isinstance(X, np.ndarray):
+        return np.count_nonzero(X, axis=0) if weights is None else np.asarray(weights @ (X != 0))
+    stored = X.data != 0
+    of_values = None if weights is None else np.repeat(weights, np.diff(X.indptr))[stored]
+    return np.bincount(X.indices[stored], weights=of_values, minlength=X.shape[1])
 
 
 def fill_block(X: Matrix, fill: NDArray[np.float64]) -> Matrix:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import bisect
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Literal, TypeVar
@@ -35,8 +35,10 @@ from mlfs_dask.blocks.counts import (
     tile_positions,
 )
 from mlfs_dask.blocks.entropy import entropy_of_counts, mutual_information
+from mlfs_dask.blocks.missing import count_nonzero_block, missing_weights_block
 from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.blocks.sparse import count_labels
+from mlfs_dask.primitives.codes import zero_share
 from mlfs_dask.primitives.pass_plan import PassSizes, pass_fits, plan_pass, split_evenly
 from mlfs_dask.primitives.passes import (
     CacheableStatistic,
@@ -51,7 +53,7 @@ from mlfs_dask.primitives.resampling import NOT_RESAMPLED, Resampled, Resampling
 from mlfs_dask.primitives.row_sources import measure_features
 from mlfs_dask.primitives.weights import exact_weights
 from mlfs_dask.runtime import Resources
-from mlfs_dask.typing import Block, FeatureInfo, Matrix, Profile, RowSource, profile_of
+from mlfs_dask.typing import Block, FeatureInfo, Profile, RowSource, profile_of
 
 #: Bytes of temporaries that turning counts into entropies may hold.
 FINALIZE_BYTES = 32 * 2**20
@@ -530,7 +532,7 @@ def aggregate(shared: NDArray[np.float64], how: Aggregate) -> NDArray[np.float64
 
 @dataclass(frozen=True)
 class Ranges(Statistic):
-    """Statistic: minimum, maximum and missing values of every feature, and the counts of every label.
+    """Statistic: minimum, maximum, missing values and share of zeros of every feature, and the counts of every label.
 
     Parameters
     ----------
@@ -545,22 +547,26 @@ class Ranges(Statistic):
 
     @property
     def state_bytes(self) -> int:
-        return 8 * (4 * self.d + 3 * self.q)
+        return 8 * (6 * self.d + 3 * self.q)
 
     def scratch_bytes(self, profile: Profile) -> int:
         labels = profile.label_nonzeros * profile.block_rows // max(profile.n, 1)
-        return 2 * profile.block_bytes + 32 * self.d + 24 * labels
+        of_weights = 24 * profile.block_values if self.weighted else 0
+        return 2 * profile.block_bytes + of_weights + 32 * self.d + 24 * labels
 
     def zero(self) -> State:
+        counted = np.float64 if self.weighted else np.int64
         return (
             np.full(self.d, np.inf),
             np.full(self.d, -np.inf),
             np.zeros(self.d, dtype=np.int64),
-            np.zeros((3, self.q), dtype=np.float64 if self.weighted else np.int64),
+            np.zeros(self.d, dtype=counted),
+            np.zeros(self.d, dtype=counted),
+            np.zeros((3, self.q), dtype=counted),
         )
 
     def add(self, state: State, block: Block) -> None:
-        low, high, missing, labels = state
+        low, high, missing, zeros, present, labels = state
         info = measure_features(block.X)
         assert info.minimum is not None
         assert info.maximum is not None
@@ -569,6 +575,11 @@ class Ranges(Statistic):
         np.minimum(low, info.minimum, out=low, where=some)
         np.maximum(high, info.maximum, out=high, where=some)
         missing += info.n_missing
+        rows: float = block.X.shape[0] if block.weights is None else block.weights.sum()
+        zeros += rows - count_nonzero_block(block.X, block.weights)
+        present += rows
+        if info.n_missing.any():
+            present -= info.n_missing if block.weights is None else missing_weights_block(block.X, block.weights)
         labels += count_labels(block.Y, block.weights)
 
     def merge(self, into: State, other: State) -> None:
@@ -578,107 +589,7 @@ class Ranges(Statistic):
 
     def finalize(self, state: State) -> tuple[FeatureInfo, NDArray[Any]]:
         """The features' record and the (3, q) label counts."""
-        low, high, missing, labels = state
+        low, high, missing, zeros, present, labels = state
         empty = low > high
         low, high = np.where(empty, 0.0, low), np.where(empty, 0.0, high)
-        return FeatureInfo(low, high, None, missing), labels
-
-
-def equal_width_book(features: FeatureInfo, bins: int, *, code_missing: bool = True) -> CodeBook:
-    """Codes of equal width between each feature's minimum and maximum.
-
-    Edge j = 1..bins-1 is (minimum * (bins - j) + maximum * j) / bins, for two codes the midrange; a value on an
-    edge belongs below it.
-    Categorical features keep their codes, constant ones have a single code.
-
-    Parameters
-    ----------
-    features : FeatureInfo
-        With minimum and maximum.
-    bins : int
-        At least 2.
-    code_missing : bool
-        Give NaN a code of its own in features that have any.
-    """
-    assert features.minimum is not None
-    assert features.maximum is not None
-    low, high = features.minimum, features.maximum
-    d = len(low)
-    categories = np.zeros(d, dtype=np.int64) if features.n_categories is None else features.n_categories
-    counts = np.where(categories > 0, categories - 1, np.where(low < high, bins - 1, 0))
-    ptr = np.concatenate(([0], np.cumsum(counts)))
-    feature = np.repeat(np.arange(d), counts)
-    step = np.arange(ptr[-1]) - ptr[:-1][feature] + 1
-    # Exact when minimum and maximum are whole numbers and an edge is one too; the power of two keeps the widest
-    # float64 features finite and changes no digit of the others.
-    scale = np.where(np.maximum(np.abs(low), np.abs(high)) > 1e300, 2.0**-9, 1.0)
-    low, high, scale = (low * scale)[feature], (high * scale)[feature], scale[feature]
-    equal = (low * (bins - step) + high * step) / bins / scale
-    edges = np.where(categories[feature] > 0, step - 0.5, equal)
-    missing = np.zeros(d, dtype=bool) if features.n_missing is None or not code_missing else features.n_missing > 0
-    return CodeBook(ptr.astype(np.int64), edges.astype(np.float64), missing)
-
-
-def quantile_book(
-    sample: Matrix,
-    features: FeatureInfo,
-    bins: int,
-    *,
-    code_missing: bool = True,
-    cut_binary: bool = False,
-    weights: NDArray[np.float64] | None = None,
-) -> CodeBook:
-    """Codes that hold about equal shares of a sample's values.
-
-    Edge j is the smallest value that at least j/bins of the values present do not exceed; edges that coincide, or
-    above which nothing lies, are dropped, so a feature may have fewer codes than `bins`. Features that are 0/1 or
-    categorical keep their codes.
-
-    Parameters
-    ----------
-    sample : ndarray or csr_array, shape (m, d)
-    features : FeatureInfo
-        With minimum and maximum over all rows.
-    bins : int
-    code_missing : bool
-    cut_binary : bool
-        Cut features of two values as numbers, too: those whose larger value is the more frequent have one code then.
-    weights : float64 array, shape (m,), optional
-        Of the rows of the sample.
-    """
-    uniform = equal_width_book(features, 2, code_missing=code_missing)
-    assert features.minimum is not None
-    assert features.maximum is not None
-    categories = np.zeros(uniform.d, np.int64) if features.n_categories is None else features.n_categories
-    numeric = (categories == 0) | (cut_binary & (categories == 2))
-    # Arrays do not say which features are 0/1; the sample does.
-    may_be_binary = (features.minimum == 0) & (features.maximum == 1) & (not cut_binary)
-    shares = np.arange(1, bins) / bins
-    pieces = []
-    for f, column in enumerate(_columns(sample)):
-        own = uniform.edges[uniform.edge_ptr[f] : uniform.edge_ptr[f + 1]]
-        if numeric[f] and len(own):
-            values = column.astype(np.float64)
-            present = ~np.isnan(values)
-            values = values[present]
-            if len(values) and not (may_be_binary[f] and np.isin(values, (0, 1)).all()):
-                counted = None if weights is None else weights[present]
-                edges = np.quantile(values, shares, method="inverted_cdf", weights=counted)
-                own = np.unique(edges[edges < features.maximum[f]])
-        pieces.append(own)
-    ptr = np.concatenate(([0], np.cumsum([len(piece) for piece in pieces])))
-    edges = np.concatenate(pieces) if pieces else np.zeros(0)
-    return CodeBook(ptr.astype(np.int64), edges, uniform.has_missing)
-
-
-def _columns(matrix: Matrix) -> Iterator[NDArray[Any]]:
-    """The columns of a matrix one after another, each an array of its rows."""
-    if isinstance(matrix, np.ndarray):
-        yield from matrix.T
-        return
-    by_column = matrix.tocsc()
-    for f in range(matrix.shape[1]):
-        column = np.zeros(matrix.shape[0], by_column.dtype)
-        stored = slice(by_column.indptr[f], by_column.indptr[f + 1])
-        column[by_column.indices[stored]] = by_column.data[stored]
-        yield column
+        return FeatureInfo(low, high, None, missing, zero_share(present, present - zeros)), labels

@@ -15,10 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mlfs_dask.blocks.missing import column_medians, fill_block, missing_weights_block, present_sums_block
+from mlfs_dask.blocks.row_draws import QUANTILE_ROWS
 from mlfs_dask.fingerprints import digest_of
 from mlfs_dask.primitives.passes import CacheableStatistic, State
 from mlfs_dask.primitives.row_sources import measure_features
-from mlfs_dask.primitives.sample import QUANTILE_ROWS, RowSample, draw_rows
+from mlfs_dask.primitives.sample import RowSample, draw_rows
 from mlfs_dask.typing import Block, DerivedRows, FeatureInfo, Profile, RowSource
 
 #: What the reading is called that finds what missing features are filled with.
@@ -167,7 +168,18 @@ class FilledRows(DerivedRows):
             return FeatureInfo(n_categories=known.n_categories)
         # Means and medians lie between minimum and maximum; without a value there is none of these.
         low, high = (np.where(np.isnan(bound), self._fill, bound) for bound in (known.minimum, known.maximum))
-        return replace(known, minimum=low, maximum=high, n_missing=np.zeros(len(low), dtype=np.int64))
+        share, missing = known.zero_share, known.n_missing
+        if share is not None:
+            n = self._source.profile.n
+            filled = np.zeros(len(low), np.int64) if missing is None else missing
+            share = (np.rint(share * (n - filled)) + filled * (self._fill == 0)) / n
+        none = np.zeros(len(low), dtype=np.int64)
+        return replace(known, minimum=low, maximum=high, n_missing=none, zero_share=share)
+
+    @property
+    def quantiles(self) -> NDArray[np.float64] | None:
+        missing = self._source.features.n_missing
+        return None if missing is None or missing.any() else self._source.quantiles
 
     @cached_property
     def digest(self) -> str | None:

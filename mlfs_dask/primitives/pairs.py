@@ -206,7 +206,7 @@ def pair_information(
 
     Examples
     --------
-    >>> from mlfs_dask.primitives.counts import equal_width_book
+    >>> from mlfs_dask.primitives.codes import equal_width_book
     >>> from mlfs_dask.primitives.passes import run_pass
     >>> from mlfs_dask.primitives.row_sources import as_rows
     >>> X, Y = np.array([[0, 0], [0, 1], [1, 0], [1, 1]]), np.array([[0], [1], [1], [0]])

@@ -9,14 +9,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
+from mlfs_dask.blocks.missing import count_nonzero_block
 from mlfs_dask.blocks.sparse import as_labels, as_matrix, count_labels
 from mlfs_dask.errors import DataError
+from mlfs_dask.primitives.codes import edge_rows, quantile_table, zero_share
 from mlfs_dask.typing import Block, DerivedRows, FeatureInfo, Matrix, Profile, RowSource
 
 if TYPE_CHECKING:
@@ -144,8 +147,14 @@ class ArrayRows(RowSource):
     @property
     def features(self) -> FeatureInfo:
         if self._features is None:
-            self._features = replace(measure_features(self.matrix), n_categories=self._n_categories)
+            measured = measure_features(self.matrix)
+            kinds = _kinds_with_gaps(self.matrix, measured) if self._n_categories is None else self._n_categories
+            self._features = replace(measured, n_categories=kinds)
         return self._features
+
+    @cached_property
+    def quantiles(self) -> NDArray[np.float64]:
+        return quantile_table(self.matrix, self.features, rows=edge_rows(self.profile))
 
     @property
     def label_counts(self) -> NDArray[np.int64]:
@@ -304,21 +313,33 @@ class MeasuredRows(DerivedRows):
     ----------
     source : RowSource
     features : FeatureInfo
-    label_counts : int64 array, shape (3, q)
+    label_counts : int64 array, shape (3, q), or None
+    quantiles : float64 array, shape (d, s), optional
     """
 
-    def __init__(self, source: RowSource, features: FeatureInfo, label_counts: NDArray[np.int64]) -> None:
+    def __init__(
+        self,
+        source: RowSource,
+        features: FeatureInfo,
+        label_counts: NDArray[np.int64] | None,
+        quantiles: NDArray[np.float64] | None = None,
+    ) -> None:
         super().__init__(source)
         self._features = features
         self._label_counts = label_counts
+        self._quantiles = quantiles
 
     @property
     def features(self) -> FeatureInfo:
         return self._features
 
     @property
-    def label_counts(self) -> NDArray[np.int64]:
+    def label_counts(self) -> NDArray[np.int64] | None:
         return self._label_counts
+
+    @property
+    def quantiles(self) -> NDArray[np.float64] | None:
+        return self._quantiles
 
 
 def _side_by_side(pieces: list[Matrix]) -> Matrix:
@@ -329,8 +350,25 @@ def _side_by_side(pieces: list[Matrix]) -> Matrix:
     return np.concatenate(pieces, axis=1)
 
 
+def _kinds_with_gaps(X: Matrix, measured: FeatureInfo) -> NDArray[np.int64] | None:
+    """Kinds of features, of which those that are 0/1 with missing values are told before these are filled."""
+    assert measured.n_missing is not None
+    gaps = np.flatnonzero((measured.n_missing > 0) & (measured.minimum == 0) & (measured.maximum == 1))
+    if not len(gaps):
+        return None
+    kinds = np.zeros(X.shape[1], np.int64)
+    for f in gaps.tolist():
+        values = X[:, [f]]
+        values = values if isinstance(values, np.ndarray) else values.data
+        kinds[f] = 2 * bool(((values == 0) | (values == 1) | np.isnan(values)).all())
+    return kinds
+
+
 def measure_features(X: Matrix) -> FeatureInfo:
-    """Minimum, maximum and missing values of every column of a matrix in memory; columns without values get 0."""
+    """Minimum, maximum, missing values and share of zeros of every column of a matrix in memory.
+
+    Columns without values get 0.
+    """
     n, d = X.shape
     if sp.issparse(X):
         data = np.asarray(X.data)
@@ -357,4 +395,6 @@ def measure_features(X: Matrix) -> FeatureInfo:
     empty = ~(np.isfinite(low) & np.isfinite(high)) & (n_missing == n)
     low = np.where(empty, 0.0, low)
     high = np.where(empty, 0.0, high)
-    return FeatureInfo(low, high, None, n_missing.astype(np.int64))
+    # NaN is not 0.
+    share = zero_share(n - n_missing, count_nonzero_block(X) - n_missing)
+    return FeatureInfo(low, high, None, n_missing.astype(np.int64), share)

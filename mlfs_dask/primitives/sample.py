@@ -14,18 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
+from mlfs_dask.blocks.row_draws import SAMPLE_BYTES, draw_of
 from mlfs_dask.primitives.passes import CacheableStatistic, State
 from mlfs_dask.typing import Block, Matrix, Profile
-
-#: Bytes of a sample; fewer rows are drawn when features are many.
-SAMPLE_BYTES = 256 * 2**20
-
-#: Rows of the sample that quantile edges and medians come from: the share of rows below an edge is then right within
-#: 0.4 % (one standard error).
-QUANTILE_ROWS = 16384
-
-#: Never fewer rows than this.
-FEWEST_ROWS = 256
 
 
 def row_bytes(profile: Profile) -> int:
@@ -46,11 +37,7 @@ def draw_rows(profile: Profile, n_rows: int, seed: int | None, *, max_bytes: int
     seed : int or None
     max_bytes : int
     """
-    m = max(FEWEST_ROWS, min(n_rows, max_bytes // max(row_bytes(profile), 1)))
-    if profile.n <= m:
-        return np.arange(profile.n)
-    chosen = np.random.default_rng(seed).choice(profile.n, size=m, replace=False)
-    return np.sort(chosen).astype(np.int64)
+    return draw_of(profile.n, n_rows, seed, row_bytes=row_bytes(profile), max_bytes=max_bytes)
 
 
 class SampledRows(NamedTuple):

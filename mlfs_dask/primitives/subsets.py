@@ -17,9 +17,11 @@ from scipy import sparse as sp
 from mlfs_dask import runtime
 from mlfs_dask.array_files import drop_pages
 from mlfs_dask.errors import DataError
+from mlfs_dask.primitives.codes import edge_rows, quantile_table
 from mlfs_dask.primitives.counts import Ranges
 from mlfs_dask.primitives.passes import PassRecord, State, Statistic, run_pass
 from mlfs_dask.primitives.row_sources import ArrayRows
+from mlfs_dask.primitives.sample import RowSample
 from mlfs_dask.row_subset import RowSubset
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Block, FeatureInfo, Matrix, Profile, RowSource
@@ -29,10 +31,20 @@ class TrainingRows(RowSubset):
     """Chosen rows of another source, with labels of their own."""
 
     def __init__(
-        self, source: RowSource, rows: NDArray[np.int64], Y: sp.csr_array, features: FeatureInfo | None = None
+        self,
+        source: RowSource,
+        rows: NDArray[np.int64],
+        Y: sp.csr_array,
+        features: FeatureInfo | None = None,
+        quantiles: NDArray[np.float64] | None = None,
     ) -> None:
         super().__init__(source, rows, Y=Y, known=features or FeatureInfo())
         self._own_labels = Y
+        self._quantiles = quantiles
+
+    @property
+    def quantiles(self) -> NDArray[np.float64] | None:
+        return self._quantiles
 
     def labels_only(self) -> RowSource:
         return ArrayRows(sp.csr_array((self.profile.n, 0)), self._own_labels)
@@ -103,9 +115,9 @@ class JoinedRows(RowSource):
 def row_subset(
     source: RowSource, rows: NDArray[np.int64], Y: sp.csr_array, resources: Resources
 ) -> tuple[TrainingRows, PassRecord]:
-    """Chosen rows as a source, their ranges measured by one reading.
+    """Chosen rows as a source, their ranges and quantiles measured by one reading.
 
-    The ranges that a store keeps are those of all rows; bins made from them would have seen the rows that are judged.
+    Those that a store keeps are those of all rows; bins made from them would have seen the rows that are judged.
     What kind a feature is (categories, 0/1) is kept.
 
     Raises
@@ -113,9 +125,10 @@ def row_subset(
     DoesNotFitError, ClusterLostError
     """
     blind = TrainingRows(source, rows, Y)
-    ((ranges, _),), record = run_pass(blind, [Ranges(source.profile.d, Y.shape[1])], resources, label="training rows")
+    statistics = [Ranges(source.profile.d, Y.shape[1]), RowSample(edge_rows(blind.profile), blind.profile)]
+    ((ranges, _), drawn), record = run_pass(blind, statistics, resources, label="training rows")
     features = replace(ranges, n_categories=source.features.n_categories)
-    return TrainingRows(source, rows, Y, features), record
+    return TrainingRows(source, rows, Y, features, quantile_table(drawn.X, features)), record
 
 
 class RowsInMemory(Statistic):

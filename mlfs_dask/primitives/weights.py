@@ -135,8 +135,9 @@ class WeightedRows(DerivedRows):
     @property
     def features(self) -> FeatureInfo:
         known = self._source.features
-        # Minimum and maximum may be those of rows that do not count.
-        return known if self.profile.n == self._source.profile.n else FeatureInfo(n_categories=known.n_categories)
+        if self.profile.n < self._source.profile.n:  # minimum and maximum may be those of rows that do not count
+            return FeatureInfo(n_categories=known.n_categories)
+        return replace(known, zero_share=None)
 
     @property
     def label_counts(self) -> None:

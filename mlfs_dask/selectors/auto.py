@@ -28,6 +28,7 @@ from mlfs_dask.blocks.neighbours import NearestRows, compiles_search, scratch_by
 from mlfs_dask.blocks.row_draws import shuffled_places
 from mlfs_dask.blocks.sparse import columns_of_block
 from mlfs_dask.errors import DoesNotFitError, UsageError, number_of, parameter
+from mlfs_dask.primitives.codes import TABLE_SHARES, code_book, edge_rows, quantile_table
 from mlfs_dask.primitives.counts import Ranges
 from mlfs_dask.primitives.gram import Gram, scale_gram
 from mlfs_dask.primitives.moments import FeatureMoments, Moments
@@ -51,6 +52,7 @@ from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors import METHODS, get_method, method_name
 from mlfs_dask.selectors.base import BaseSelector, Scores, unknown_labels_error
 from mlfs_dask.selectors.costs import Cost, PassRunner, Plan, Reading, Work, project, require_driver
+from mlfs_dask.selectors.counting import CODE_READINGS, RANGES
 from mlfs_dask.selectors.options import check_parameters
 from mlfs_dask.selectors.pairwise import MAX_ALL_PAIRS
 from mlfs_dask.typing import Block, HeldArray, Profile, RowSource, Seed, profile_of
@@ -78,7 +80,7 @@ NEIGHBOURS = 10
 DEFAULT_NON_FILTERS = ("ami", "qpmlfs", "scls", "spfs")
 
 #: Steps of the plan.
-RANGES, STATISTICS, FITS, JUDGEMENT, SCORES = "ranges", "statistics", "fits", "judgement", "scores"
+STATISTICS, FITS, JUDGEMENT, SCORES = "statistics", "fits", "judgement", "scores"
 
 #: Entries (rows × labels) that are sorted at a time.
 _BLOCK_ENTRIES = 2**19
@@ -175,7 +177,7 @@ class AutoSelector(BaseSelector):
 
     Notes
     -----
-    One pass over X of a store; one more where minimum and maximum of features are not recorded, and one more for what
+    One pass over X of a store; one more where ranges and quantiles of features are not recorded, and one more for what
     missing values are filled with. The pass brings the sums of all candidates and a sample of 20 480 rows (fewer where
     they take more than 256 MiB), in which candidates and judge work without a pass. The only sums of size d × d are
     those of candidates that weigh features against one another, for at most 4 096 features; of more these would need a
@@ -216,7 +218,7 @@ class AutoSelector(BaseSelector):
     doi = "10.1111/j.2517-6161.1974.tb00994.x"
     choice_depends_on_k = True
     scores_from_counts = True  # rounded if those of the chosen method are
-    passes = "1 (+1 for ranges of data without them)"
+    passes = "1 (+1 for ranges and quantiles of data without them)"
     memory = "worker: the sums of all candidates; driver: these, 4 times the sampled rows, and a fit to them"
 
     def __init__(
@@ -316,7 +318,7 @@ class AutoSelector(BaseSelector):
         if self._feature_names is not None:
             selector.feature_names_in_ = self._feature_names
         cost = selector.cost(source, resources)
-        readings = [step for step in cost.steps if isinstance(step, Reading) and step.name != RANGES]
+        readings = [step for step in cost.steps if isinstance(step, Reading) and step.name not in CODE_READINGS]
         read = [statistic for reading in readings for statistic in reading.statistics]
         statistics = tuple(statistic for statistic in read if isinstance(statistic, CachedStatistic))
         if len(readings) > 1 or not read or len(statistics) < len(read):
@@ -360,7 +362,7 @@ class AutoSelector(BaseSelector):
         known = isinstance(source, RowSource) and _is_measured(source)
         steps: list[Reading | Work | str] = []
         if not known:
-            steps.append(Reading(RANGES, (_ranges(profile),)))
+            steps.append(Reading(RANGES, _before_codes(profile)))
         # Until ranges are known, the sums of some candidates are an estimate.
         steps.append(Reading(STATISTICS if known else f"estimated {STATISTICS}", (sample, *shared)))
         held_out = math.ceil(m / FOLDS)
@@ -389,6 +391,7 @@ class AutoSelector(BaseSelector):
                 "z": m * row_bytes,
                 "t": min(scratch_bytes(columns), 8 * held_out * m * (2 + 6 * columns)),
                 "s": sample.result_bytes,
+                "x": 0 if known else RowSample(edge_rows(profile), profile).result_bytes,
                 "r": sum(statistic.result_bytes for statistic in shared),
                 "g": sum(statistic.result_bytes for statistic in of_sample),
                 "f": max(first, *(candidate.judged_fit_bytes for candidate in candidates)),
@@ -396,6 +399,7 @@ class AutoSelector(BaseSelector):
             },
             arrays=[
                 HeldArray("ranges of features", "4 d"),
+                HeldArray("quantiles of features", f"{len(TABLE_SHARES)} d"),
                 HeldArray("sums of all candidates", "r", "u1", first=FITS),
                 HeldArray("sampled rows", "s", "u1", first=FITS),
                 HeldArray("parts of them", "2 s", "u1", first=FITS, last=JUDGEMENT),
@@ -409,6 +413,7 @@ class AutoSelector(BaseSelector):
                 HeldArray("order of labels", "8 e", first=JUDGEMENT, last=JUDGEMENT),
                 HeldArray("average precision of rows", "n m", first=JUDGEMENT),
                 HeldArray("a fit to all rows", "a", "u1", first=SCORES),
+                *([] if known else [HeldArray("rows of quantiles", "3 x", "u1", first=RANGES, last=RANGES)]),
             ],
             compiled=any(each.cost.compiled for each in candidates)
             or compiles_search(held_out * m, sparse=profile.sparse),
@@ -483,9 +488,11 @@ class AutoSelector(BaseSelector):
         """The rows, with their ranges and counts of labels; refuses unknown labels and features that are broken."""
         source = passes.source
         if not _is_measured(source):
-            ((ranges, label_counts),) = passes.run(RANGES, _ranges(source.profile))
+            (ranges, label_counts), sample = passes.run(RANGES, *_before_codes(source.profile))
+            weights = None if source.weights is None else source.weights[edge_rows(source.profile)]
             features = replace(ranges, n_categories=source.features.n_categories)
-            passes.source = source = MeasuredRows(source, features, label_counts)
+            quantiles = quantile_table(sample.X, features, weights)
+            passes.source = source = MeasuredRows(source, features, label_counts, quantiles)
         features, label_counts = source.features, source.label_counts
         assert features.minimum is not None
         assert features.maximum is not None
@@ -694,7 +701,7 @@ def _driver_flops(cost: Cost) -> int:
 
 def _first_statistics(cost: Cost) -> tuple[CachedStatistic, ...]:
     """What a fit to rows whose ranges are known reads first."""
-    first = next(step for step in cost.steps if isinstance(step, Reading) and step.name != RANGES)
+    first = next(step for step in cost.steps if isinstance(step, Reading) and step.name not in CODE_READINGS)
     return tuple(statistic for statistic in first.statistics if isinstance(statistic, CachedStatistic))
 
 
@@ -718,7 +725,7 @@ def _later_readings(
             rows=n,
         )
         for step in candidate.judged_cost.steps
-        if isinstance(step, Reading) and step.name != RANGES
+        if isinstance(step, Reading) and step.name not in CODE_READINGS
         if any(_form_among(keys, statistic) is None for statistic in step.statistics)
     ]
 
@@ -756,16 +763,22 @@ def _key(statistic: CachedStatistic) -> str:
 def _sampled(source: Profile | RowSource, rows: NDArray[np.int64]) -> Profile | RowSource:
     """Those rows alone, for a plan."""
     if isinstance(source, RowSource):
-        return RowSubset(source, rows, known=source.features)
+        subset = RowSubset(source, rows, known=source.features)
+        return MeasuredRows(subset, source.features, subset.label_counts, source.quantiles)
     share = len(rows) / max(source.n, 1)
     stored, labels = math.ceil(source.nonzeros * share), math.ceil(source.label_nonzeros * share)
     return replace(source, n=len(rows), nonzeros=stored, label_nonzeros=labels)
 
 
 def _is_measured(source: RowSource) -> bool:
-    """Whether ranges of features and counts of labels are known without a reading."""
-    return source.features.minimum is not None and source.label_counts is not None
+    """Whether counts of labels, ranges of features and the default codes are known without a reading."""
+    features = source.features
+    if source.label_counts is None or features.minimum is None or features.zero_share is None:
+        return False
+    return (code_book(features, 2) or code_book(features, 2, table=source.quantiles)) is not None
 
 
-def _ranges(profile: Profile) -> Ranges:
-    return Ranges(profile.d, profile.q, weighted=profile.weight is not None)
+def _before_codes(profile: Profile) -> tuple[Ranges, RowSample]:
+    """What is read where a source is not measured."""
+    ranges = Ranges(profile.d, profile.q, weighted=profile.weight is not None)
+    return ranges, RowSample(edge_rows(profile), profile)

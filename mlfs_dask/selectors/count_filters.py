@@ -98,7 +98,7 @@ class BROR(CountFilter):
         n_features_to_select: int | float | Literal["auto"] | None = None,
         *,
         bins: int = 2,
-        binning: Literal["equal-width", "quantile"] = "equal-width",
+        binning: Literal["auto", "quantile", "equal-width"] = "auto",
         missing: Literal["error", "code", "mean", "median"] = "error",
         smoothing: float = 0.5,
         fdr: float = 0.1,

@@ -19,6 +19,16 @@ from mlfs_dask.blocks.contingency import CountFormula
 from mlfs_dask.blocks.counts import MAX_CODES, CodeBook
 from mlfs_dask.blocks.entropy import entropy_of_counts
 from mlfs_dask.errors import DataError, UsageError, parameter
+from mlfs_dask.primitives.codes import (
+    CROWDED_SHARE,
+    TABLE_SHARES,
+    Binning,
+    code_book,
+    edge_rows,
+    is_cut,
+    known_crowded,
+    widest_book,
+)
 from mlfs_dask.primitives.counts import (
     Aggregate,
     ContingencyCounts,
@@ -26,23 +36,25 @@ from mlfs_dask.primitives.counts import (
     LabelInformation,
     Ranges,
     count_in_tiles,
-    equal_width_book,
-    quantile_book,
 )
 from mlfs_dask.primitives.passes import CachedStatistic, Statistic
 from mlfs_dask.primitives.resampling import ResampledScores, Resampling
-from mlfs_dask.primitives.sample import QUANTILE_ROWS, RowSample, draw_rows
+from mlfs_dask.primitives.sample import RowSample
 from mlfs_dask.runtime import Resources
 from mlfs_dask.selectors.base import Scores, rank, uninformative_warning, unknown_labels_error
 from mlfs_dask.selectors.costs import Cost, PassRunner, Reading
 from mlfs_dask.selectors.resampling import ResamplingSelector
-from mlfs_dask.typing import FeatureInfo, HeldArray, Profile, RowSource, Seed, profile_of
+from mlfs_dask.typing import FeatureInfo, HeldArray, Matrix, Profile, RowSource, Seed, profile_of
 
 #: Stored values from which the compiled loops pay for their loading.
 COMPILE_FROM = 3_000_000
 
-#: What the readings that count are called.
+#: What the readings that count are called, and those that come before.
 COUNTS = "counts"
+CODE_READINGS = RANGES, QUANTILES = "ranges", "quantiles"
+
+#: Entropy of a feature of two codes, one of which has 99 % of the rows. With more codes, one has more then.
+CROWDED_ENTROPY = float(entropy_of_counts(np.array([[99], [1]]), 100)[0])
 
 #: Most bytes of the information of all features with all counted labels that the cache keeps, for other scores from it;
 #: of more, it keeps only what one method aggregates over the labels.
@@ -60,7 +72,7 @@ class CountingSelector(ResamplingSelector):
     scores_from_counts = True
 
     passes = (
-        "1 (+1 for ranges of data without them, +1 for quantile edges, +1 over the labels alone for -k auto; more when "
+        "1 (+1 for the ranges of data without them, or quantiles, +1 over the labels alone for -k auto; more when "
         "tiled)"
     )
 
@@ -68,7 +80,7 @@ class CountingSelector(ResamplingSelector):
     quantiles_cut_binary: ClassVar[bool] = False
 
     bins: int
-    binning: str
+    binning: Binning
     missing: Literal["error", "code", "mean", "median"]
 
     def _check_parameters(self) -> None:
@@ -81,10 +93,6 @@ class CountingSelector(ResamplingSelector):
         if not 2 <= self.bins <= MAX_CODES:
             raise UsageError(f"{parameter('bins')} must be between 2 and {MAX_CODES}; got {self.bins}")
         self._check_values(positive=positive, minimums=minimums)
-
-    @property
-    def is_random(self) -> bool:
-        return self.binning == "quantile" or super().is_random
 
     # ------------------------------------------------------------------ what is counted
 
@@ -106,18 +114,19 @@ class CountingSelector(ResamplingSelector):
         profile = profile_of(source)
         features = FeatureInfo() if isinstance(source, Profile) else source.features
         label_counts = None if isinstance(source, Profile) else source.label_counts
-        known = features.minimum is not None and label_counts is not None
-        counts = self._counts(source, self._planned_book(profile, features), label_counts)
+        book = self._known_book(source)
+        known = book is not None and label_counts is not None
+        counts = self._counts(source, book or self._planned_book(profile, features), label_counts)
         resampling = self._planned_resampling()
         tiles = count_in_tiles(counts, source, resources, resampling=resampling)
 
         sizes = {"d": profile.d, "t": tiles[0].result_bytes, "r": len(resampling)}
         sizes |= self._replicate_sizes(profile)
-        before, arrays, code_sizes = self._code_readings(profile, counts.book, known=known)
+        before, arrays, code_sizes = self._code_readings(source, counts.book)
         steps: list[Reading | str] = [*self._label_readings(profile), *before]
         sizes |= code_sizes
         # Until edges and labels are known, the tiles are an estimate.
-        name = COUNTS if known and self.binning == "equal-width" else "estimated counts"
+        name = COUNTS if known else "estimated counts"
         readings = [
             Reading(_tile_name(i, len(tiles), name), (_replicated(tile, resampling, profile),))
             for i, tile in enumerate(tiles)
@@ -138,58 +147,96 @@ class CountingSelector(ResamplingSelector):
             note += f", for {resampling.shuffles} shuffles and {resampling.resamples} resamples of the rows too"
         if len(tiles) > 1:
             note += f", tiled over {len(tiles):,} groups of at most {-(-profile.d // len(tiles)):,} features"
-        return Cost([*steps, *readings, "scores"], sizes, arrays, notes=[note])
+        notes = [note, *self._crowding_notes(source, counts.book)]
+        return Cost([*steps, *readings, "scores"], sizes, arrays, notes=notes)
+
+    def _crowding_notes(self, source: Profile | RowSource, book: CodeBook) -> list[str]:
+        """What is known of crowded codes of equal width before rows are counted."""
+        if self.binning != "equal-width" or isinstance(source, Profile) or source.features.minimum is None:
+            return []
+        features = source.features
+        crowded = is_cut(features) & known_crowded(features, book, source.quantiles)
+        return _told_of_crowding(int(np.count_nonzero(crowded)), book.d)
 
     def _code_readings(
-        self, profile: Profile, book: CodeBook, *, known: bool
+        self, source: Profile | RowSource, book: CodeBook
     ) -> tuple[list[Reading | str], list[HeldArray], dict[str, int]]:
         """Steps until codes are known, what the driver holds of them, and its size letters."""
+        profile = profile_of(source)
+        reading = self._code_reading(source)
         steps: list[Reading | str] = []
         sizes = {"d": profile.d, "e": len(book.edges)}
         arrays = [
-            HeldArray("ranges of features", "4 d"),
+            HeldArray("ranges of features", "5 d"),
+            HeldArray("quantiles of features", f"{len(TABLE_SHARES)} d"),
             HeldArray("terms of edges", "6 e", first="edges", last="edges"),
             HeldArray("edges of codes", "e", first="edges"),
             HeldArray("offsets of edges", "d", first="edges"),
         ]
-        if not known:
-            steps.append(Reading("ranges", (self._ranges(profile),)))
-        if self.binning == "quantile":
-            sample = self._row_sample(profile)
-            steps.append(Reading("quantiles", (sample,)))
-            sizes["s"] = sample.result_bytes
-            arrays.append(HeldArray("sampled rows", "2 s", "u1", "quantiles", "edges"))
+        if reading is not None:
+            steps.append(reading)
+            for sample in reading.statistics:
+                if isinstance(sample, RowSample):
+                    sizes["s"] = sample.result_bytes
+                    arrays.append(HeldArray("sampled rows", "4 s", "u1", reading.name, "edges"))
         return [*steps, "edges"], arrays, sizes
 
+    def _code_reading(self, source: Profile | RowSource) -> Reading | None:
+        """The reading from which edges of codes follow; None where what the source knows is enough."""
+        profile = profile_of(source)
+        sample = RowSample(edge_rows(profile), profile)
+        if isinstance(source, Profile) or source.label_counts is None or not self._has_ranges(source.features):
+            ranges = Ranges(profile.d, profile.q, weighted=profile.weight is not None)
+            return Reading(RANGES, (ranges,) if self.binning == "equal-width" else (ranges, sample))
+        return Reading(QUANTILES, (sample,)) if self._known_book(source) is None else None
+
+    def _has_ranges(self, features: FeatureInfo) -> bool:
+        return features.minimum is not None and (self.binning != "auto" or features.zero_share is not None)
+
     def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[CachedStatistic]:
-        book = self._known_book(source)
+        book = self._book_before_reading(source)
         if book is None or len(self._planned_resampling()) > 1:
             return ()
         tiles = count_in_tiles(self._counts(source, book, source.label_counts), source, resources)
         return tiles if len(tiles) == 1 else ()
 
-    def _known_book(self, source: RowSource) -> CodeBook | None:
+    def _book_before_reading(self, source: RowSource) -> CodeBook | None:
         """The codes, where they follow without a reading; None also of rows with unknown labels, which are refused."""
-        features, label_counts = source.features, source.label_counts
-        if self.binning == "quantile" or features.minimum is None or label_counts is None or label_counts[0].any():
+        label_counts = source.label_counts
+        return None if label_counts is None or label_counts[0].any() else self._known_book(source)
+
+    def _known_book(self, source: Profile | RowSource) -> CodeBook | None:
+        """The codes, where they follow from what is known of the features."""
+        if isinstance(source, Profile) or not self._has_ranges(source.features):
             return None
-        return self._equal_width_book(features)
+        # Where codes follow from ranges alone, no table of quantiles is read.
+        return self._book(source.features) or self._book(source.features, table=source.quantiles)
+
+    def _book(
+        self,
+        features: FeatureInfo,
+        *,
+        table: NDArray[np.float64] | None = None,
+        sample: Matrix | None = None,
+        weights: NDArray[np.float64] | None = None,
+    ) -> CodeBook | None:
+        return code_book(
+            features,
+            self.bins,
+            self.binning,
+            table=table,
+            sample=sample,
+            weights=weights,
+            code_missing=self.missing == "code",
+            cut_binary=self.quantiles_cut_binary,
+        )
 
     def _planned_book(self, profile: Profile, features: FeatureInfo) -> CodeBook:
-        """Codes as far as they are known; quantile edges are at most as many as equal-width ones."""
+        """Codes of which no feature has fewer than it will have, as far as features are known."""
         if features.minimum is None:
             # Numeric features count as having all `bins`.
             features = replace(features, minimum=np.zeros(profile.d), maximum=np.ones(profile.d))
-        return self._equal_width_book(features)
-
-    def _equal_width_book(self, features: FeatureInfo) -> CodeBook:
-        return equal_width_book(features, self.bins, code_missing=self.missing == "code")
-
-    def _ranges(self, profile: Profile) -> Ranges:
-        return Ranges(profile.d, profile.q, weighted=profile.weight is not None)
-
-    def _row_sample(self, profile: Profile) -> RowSample:
-        return RowSample(draw_rows(profile, QUANTILE_ROWS, self._seed), profile)
+        return widest_book(features, self.bins, self.binning, code_missing=self.missing == "code")
 
     def _counts(
         self, source: Profile | RowSource, book: CodeBook, label_counts: NDArray[Any] | None
@@ -218,7 +265,7 @@ class CountingSelector(ResamplingSelector):
 
     def _score(self, passes: PassRunner, k: int) -> Scores:
         resampling = self._resampling(passes)
-        book, label_counts = self._read_codes(passes)
+        book, features, label_counts = self._read_codes(passes)
         tiles, information, feature_entropy = self._read_counts(passes, book, label_counts, resampling)
 
         entropies = label_entropies(label_counts, passes.source.profile.total)
@@ -230,38 +277,36 @@ class CountingSelector(ResamplingSelector):
         return Scores(
             scores,
             extra={"counted_labels": tiles[0].p, "tiles": len(tiles)},
-            warnings=self._uninformative_warnings(feature_entropy[0], entropies),
+            warnings=self._warnings(features, feature_entropy[0], entropies),
             discovered=discovered,
             q_values=q_values,
             resampled_scores=np.stack(resampled) if resampled else None,
         )
 
-    def _read_codes(self, passes: PassRunner) -> tuple[CodeBook, NDArray[Any]]:
-        """How the values of features become codes, and the (3, q) label counts; unknown labels are refused."""
+    def _read_codes(self, passes: PassRunner) -> tuple[CodeBook, FeatureInfo, NDArray[Any]]:
+        """How the values of features become codes, what is known of these, and the (3, q) label counts.
+
+        Unknown labels are refused.
+        """
         source, profile = passes.source, passes.source.profile
         features, label_counts = source.features, source.label_counts
-        if features.minimum is None or label_counts is None:
-            ((ranges, label_counts),) = passes.run("ranges", self._ranges(profile))
+        reading = self._code_reading(source)
+        found = [] if reading is None else passes.run(reading.name, *reading.statistics)
+        if reading is not None and reading.name == RANGES:
+            ranges, label_counts = found.pop(0)
             features = replace(ranges, n_categories=features.n_categories)
         assert label_counts is not None
         if label_counts[0].any():
             raise unknown_labels_error(self, label_counts[0])
         self._check_features(features)
         passes.varies = self._varying(features)
-        if self.binning == "equal-width":
-            return self._equal_width_book(features), label_counts
-        statistic = self._row_sample(profile)
-        ((sample, _),) = passes.run("quantiles", statistic)
-        weights = None if source.weights is None else source.weights[statistic.chosen]
-        book = quantile_book(
-            sample,
-            features,
-            self.bins,
-            code_missing=self.missing == "code",
-            cut_binary=self.quantiles_cut_binary,
-            weights=weights,
-        )
-        return book, label_counts
+        if found:
+            weights = None if source.weights is None else source.weights[edge_rows(profile)]
+            book = self._book(features, sample=found[0].X, weights=weights)
+        else:
+            book = self._known_book(source) or self._book(features)
+        assert book is not None
+        return book, features, label_counts
 
     def _varying(self, features: FeatureInfo) -> NDArray[np.bool_]:
         """Features that vary, shape (d,); one that lacks values does, where these have a code of their own."""
@@ -289,16 +334,19 @@ class CountingSelector(ResamplingSelector):
                 feature_entropy[r, part] = own
         return tiles, information, feature_entropy
 
-    def _uninformative_warnings(
-        self, feature_entropy: NDArray[np.float64], label_entropies: NDArray[np.float64]
+    def _warnings(
+        self, features: FeatureInfo, feature_entropy: NDArray[np.float64], label_entropies: NDArray[np.float64]
     ) -> list[Warning]:
-        """The warning of data in which every feature, or every label, is the same in every row."""
+        """Warnings of features, or labels, that are all the same in every row, and of crowded codes of equal width."""
         d, q = len(feature_entropy), len(label_entropies)
         constant, constant_labels = (
             int(np.count_nonzero(entropy == 0)) for entropy in (feature_entropy, label_entropies)
         )
         if constant < d and constant_labels < q:
-            return []
+            if self.binning != "equal-width":
+                return []
+            crowded = is_cut(features) & (feature_entropy <= CROWDED_ENTROPY * (1 + 1e-9))
+            return [UserWarning(told) for told in _told_of_crowding(int(np.count_nonzero(crowded)), d)]
         weighs = not self.resamples_rows
         return [
             uninformative_warning(
@@ -350,6 +398,16 @@ def _replicated(tile: ContingencyCounts, resampling: Resampling, profile: Profil
     return tile if len(resampling) == 1 else ResampledScores(tile, resampling, profile)
 
 
+def _told_of_crowding(crowded: int, d: int) -> list[str]:
+    """The warning of crowded codes; none where there are none."""
+    if not crowded:
+        return []
+    return [
+        f"codes of equal width: one has {int(100 * CROWDED_SHARE)} % of the rows or more in {crowded:,} of {d:,} "
+        f"features, and tells next to nothing there; {parameter('binning', 'auto')} cuts them where their values are"
+    ]
+
+
 def _tile_name(i: int, n_tiles: int, name: str = COUNTS) -> str:
     """What the reading of one tile is called.
 
@@ -381,8 +439,9 @@ class InformationSelector(CountingSelector):
 #: Documentation of the parameters of what is counted.
 CODE_PARAMETERS = """    bins : int
         Codes that a numeric feature gets. Features that are 0/1 or categorical are used as they are.
-    binning : {"equal-width", "quantile"}
-        How numeric features are cut: equal width between minimum and maximum, or equal shares of the rows.
+    binning : {"auto", "quantile", "equal-width"}
+        How numeric features are cut. "auto": features that are mostly 0 into 0 and the others, the rest as "quantile",
+        into codes of equal shares of the rows. "equal-width": between minimum and maximum.
     missing : {"error", "code", "mean", "median"}
         Missing feature values are an error, get a code of their own, or are filled with the feature's mean or its
         median, which is that of 16 384 rows drawn at random where there are more.
@@ -403,7 +462,7 @@ COUNTING_PARAMETERS = (
     resamples : int
         Resamples of the rows (bootstrap) that give each feature's rank interval and selection frequency.
     random_state : int, Generator or RandomState, optional
-        Seed of the sample of rows for quantile edges, of shuffles and of resamples.
+        Seed of shuffles and of resamples, and of the rows that medians come from.
 """
 )
 
@@ -418,7 +477,7 @@ class AllLabelsSelector(CountingSelector):
         n_features_to_select: int | float | Literal["auto"] | None = None,
         *,
         bins: int = 2,
-        binning: Literal["equal-width", "quantile"] = "equal-width",
+        binning: Literal["auto", "quantile", "equal-width"] = "auto",
         missing: Literal["error", "code", "mean", "median"] = "error",
         fdr: float = 0.1,
         resamples: int = 0,

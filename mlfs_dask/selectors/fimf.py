@@ -66,7 +66,7 @@ class FIMF(AllLabelsSelector):
         n_features_to_select: int | float | Literal["auto"] | None = None,
         *,
         bins: int = 2,
-        binning: Literal["equal-width", "quantile"] = "equal-width",
+        binning: Literal["auto", "quantile", "equal-width"] = "auto",
         missing: Literal["error", "code", "mean", "median"] = "error",
         n_interacting_labels: int = 10,
         fdr: float = 0.1,

@@ -49,7 +49,7 @@ SHARED_PARAMETERS = (
 """
     + CODE_PARAMETERS
     + """    random_state : int, Generator or RandomState, optional
-        Seed of the sample of rows for quantile edges, and for medians.
+        Seed of the rows that medians come from.
 """
 )
 #: Of a worker, and the beginning of what the driver holds.
@@ -59,7 +59,7 @@ SHARED_MEMORY = (
 )
 SHARED_NOTES = """
     One pass over X of a store, and one more where there are landmarks, or several where memory is short; one more where
-    minimum and maximum are not recorded, and one more for quantile edges. A worker holds 4 r d (codes - 1)² counts for
+    ranges or quantiles are not recorded. A worker holds 4 r d (codes - 1)² counts for
     r landmarks (r = d without) and 4 q d (codes - 1), and as a result 8 r d and 8 q d bytes. Scores rest on integer
     counts and are the same bits for any chunking and number of workers. Unknown labels (-1) are refused. Sparse data
     stays sparse.
@@ -101,7 +101,7 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
     """Base class of methods that weigh all features at once. A subclass gives the weights (`_weigh`)."""
 
     resamples_rows = False
-    passes = "1 (2 or more with landmarks; +1 for ranges of data without them, +1 for quantile edges)"
+    passes = "1 (2 or more with landmarks; +1 for the ranges of data without them, or quantiles)"
     #: Whether it takes pairs of labels.
     needs_label_pairs: ClassVar[bool] = True
     #: Whether the diagonal of Q is 1 in place of the entropies.
@@ -148,16 +148,15 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
         return statistics
 
     def _first_reading(self, source: RowSource, resources: Resources) -> Sequence[CachedStatistic]:
-        book = self._known_book(source)
+        book = self._book_before_reading(source)
         return () if book is None else self._statistics(source, book, source.label_counts)
 
     def cost(self, source: Profile | RowSource, resources: Resources) -> Cost:
         profile = profile_of(source)
         features = FeatureInfo() if isinstance(source, Profile) else source.features
         label_counts = None if isinstance(source, Profile) else source.label_counts
-        book = self._planned_book(profile, features)
-        known = features.minimum is not None and label_counts is not None
-        before, arrays, sizes = self._code_readings(profile, book, known=known)
+        book = self._known_book(source) or self._planned_book(profile, features)
+        before, arrays, sizes = self._code_readings(source, book)
         first = Reading("information", tuple(self._statistics(source, book, label_counts)))
         steps: list[Reading | Work | str] = [*before, first]
         d, q, r = profile.d, profile.q, self._count_landmarks(profile.d)
@@ -183,13 +182,14 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
             *self._held(low_rank=r < d),
         ]
         sizes |= {"q": q, "r": r, "h": d // 2}
-        return Cost([*steps, self._work(d, q, r)], sizes, arrays, notes=[note])
+        notes = [note, *self._crowding_notes(source, book)]
+        return Cost([*steps, self._work(d, q, r)], sizes, arrays, notes=notes)
 
     # ------------------------------------------------------------------ run
 
     def _score(self, passes: PassRunner, k: int) -> Scores:
         source, profile = passes.source, passes.source.profile
-        book, label_counts = self._read_codes(passes)
+        book, features, label_counts = self._read_codes(passes)
         statistics = self._statistics(source, book, label_counts)
         (information, entropy), *results = passes.run("information", *statistics)
         both = results.pop(0) if self.needs_label_pairs else None
@@ -215,7 +215,7 @@ class GlobalSelector(PairwiseSelector, CountingSelector):
             Q = nystroem(C, landmarks, np.ones(profile.d) if self.unit_diagonal else entropy)
             del C
             extra = {"landmarks": len(landmarks)}
-        warnings = self._uninformative_warnings(entropy, label_entropies(label_counts, profile.total))
+        warnings = self._warnings(features, entropy * np.log(2.0), label_entropies(label_counts, profile.total))
         outcome = self._weigh(InformationTerms(R, Q, entropy, label_counts[2], both, profile.total))
         return replace(
             outcome,
@@ -316,7 +316,7 @@ class GRRO(GlobalSelector):
         beta: float = 0.1,
         n_landmarks: int | None = None,
         bins: int = 2,
-        binning: Literal["equal-width", "quantile"] = "equal-width",
+        binning: Literal["auto", "quantile", "equal-width"] = "auto",
         missing: Literal["error", "code", "mean", "median"] = "error",
         random_state: Seed = None,
     ) -> None:
@@ -504,7 +504,7 @@ class MICO(_SimplexSelector):
         max_iter: int = 5000,
         n_landmarks: int | None = None,
         bins: int = 2,
-        binning: Literal["equal-width", "quantile"] = "equal-width",
+        binning: Literal["auto", "quantile", "equal-width"] = "auto",
         missing: Literal["error", "code", "mean", "median"] = "error",
         random_state: Seed = None,
     ) -> None:
@@ -609,7 +609,7 @@ class QPMLFS(_SimplexSelector):
         max_iter: int = 5000,
         n_landmarks: int | None = None,
         bins: int = 2,
-        binning: Literal["equal-width", "quantile"] = "equal-width",
+        binning: Literal["auto", "quantile", "equal-width"] = "auto",
         missing: Literal["error", "code", "mean", "median"] = "error",
         random_state: Seed = None,
     ) -> None:

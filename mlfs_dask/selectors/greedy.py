@@ -52,7 +52,7 @@ GREEDY_PARAMETERS = (
 """
     + CODE_PARAMETERS
     + """    random_state : int, Generator or RandomState, optional
-        Seed of the sample of rows for quantile edges, and for medians.
+        Seed of the rows that medians come from.
 """
 )
 
@@ -78,7 +78,7 @@ class GreedySelector(InformationSelector):
 
     aggregate = "sum"
     resamples_rows = False
-    passes = "2 to 1 + k/5 (+1 for ranges of data without them, +1 for quantile edges)"
+    passes = "2 to 1 + k/5 (+1 for the ranges of data without them, or quantiles)"
     memory = "worker: 4 bytes * c * (codes - 1)^2 * d for c candidates (64 to k; fewer where memory is short)"
 
     #: Whether the criterion takes the interaction information with the labels.
@@ -89,7 +89,7 @@ class GreedySelector(InformationSelector):
         n_features_to_select: int | float | None = None,
         *,
         bins: int = 2,
-        binning: Literal["equal-width", "quantile"] = "equal-width",
+        binning: Literal["auto", "quantile", "equal-width"] = "auto",
         missing: Literal["error", "code", "mean", "median"] = "error",
         random_state: Seed = None,
     ) -> None:
@@ -127,7 +127,7 @@ class GreedySelector(InformationSelector):
         cost = super().cost(source, resources)
         profile = profile_of(source)
         features = FeatureInfo() if isinstance(source, Profile) else source.features
-        book = self._planned_book(profile, features)
+        book = self._known_book(source) or self._planned_book(profile, features)
         k = self.count_kept(profile.d)
         *steps, last = cost.steps
         count = self._n_candidates(source, resources, book, k) if k > 1 else 0
@@ -173,7 +173,7 @@ class GreedySelector(InformationSelector):
 
     def _score(self, passes: PassRunner, k: int) -> Scores:
         profile = passes.source.profile
-        book, label_counts = self._read_codes(passes)
+        book, features, label_counts = self._read_codes(passes)
         _, (relevance,), (entropy,) = self._read_counts(passes, book, label_counts, NOT_RESAMPLED)
         count = self._n_candidates(passes.source, passes.resources, book, k) if k > 1 else 0
 
@@ -213,7 +213,7 @@ class GreedySelector(InformationSelector):
             scores,
             ranking=ranking,
             extra={"candidates": count},
-            warnings=self._uninformative_warnings(entropy, label_entropies(label_counts, profile.total)),
+            warnings=self._warnings(features, entropy, label_entropies(label_counts, profile.total)),
         )
 
 

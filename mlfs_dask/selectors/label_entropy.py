@@ -35,9 +35,9 @@ class LabelEntropy(InformationSelector):
         labels, 0 the bound.
     bins : int
         Codes that a numeric feature gets. Features that are 0/1 or categorical are used as they are.
-    binning : {"equal-width", "quantile"}
-        How numeric features are cut: equal width between minimum and maximum, or equal shares of the rows, with
-        edges from a uniform sample of rows (one more pass).
+    binning : {"auto", "quantile", "equal-width"}
+        How numeric features are cut. "auto": features that are mostly 0 into 0 and the others, the rest as "quantile",
+        into codes of equal shares of the rows. "equal-width": between minimum and maximum.
     missing : {"error", "code", "mean", "median"}
         Missing feature values are an error, get a code of their own, or are filled with the feature's mean or its
         median, which is that of 16 384 rows drawn at random where there are more.
@@ -46,11 +46,11 @@ class LabelEntropy(InformationSelector):
     resamples : int
         Resamples of the rows (bootstrap) that give each feature's rank interval and selection frequency.
     random_state : int, Generator or RandomState, optional
-        Seed of the sample of rows for quantile edges, of shuffles and of resamples.
+        Seed of shuffles and of resamples, and of the rows that medians come from.
 
     Notes
     -----
-    One pass over X of a store; one more where minimum and maximum are not recorded, one more for quantile edges, one
+    One pass over X of a store; one more where ranges or quantiles are not recorded, one
     more for what missing values are filled with, and one over the labels alone for "auto". A worker holds (p + 1) * sum
     of (codes - 1) counts of 4 bytes for p promising labels, for each shuffle and resample too; tables that do not fit
     are tiled over features, one pass each. Scores rest on integer counts and are the same bits for any chunking and
@@ -84,7 +84,7 @@ class LabelEntropy(InformationSelector):
         *,
         n_promising_labels: int | float = 0.2,
         bins: int = 2,
-        binning: Literal["equal-width", "quantile"] = "equal-width",
+        binning: Literal["auto", "quantile", "equal-width"] = "auto",
         missing: Literal["error", "code", "mean", "median"] = "error",
         fdr: float = 0.1,
         resamples: int = 0,

@@ -254,7 +254,7 @@ class MRMR(GreedySelector):
         n_features_to_select: int | float | None = None,
         *,
         bins: int = 2,
-        binning: Literal["equal-width", "quantile"] = "equal-width",
+        binning: Literal["auto", "quantile", "equal-width"] = "auto",
         missing: Literal["error", "code", "mean", "median"] = "error",
         criterion: Literal["mid", "miq"] = "mid",
         random_state: Seed = None,

@@ -22,14 +22,26 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from mlfs_dask import runtime
 from mlfs_dask._version import __version__
 from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, UsageError
 from mlfs_dask.label_values import MinusOne
+from mlfs_dask.primitives.codes import (
+    CROWDED_SHARE,
+    TABLE_SHARES,
+    default_quantiles,
+    edge_rows_of,
+    is_mostly_zero,
+    is_numeric,
+    zero_share,
+)
 from mlfs_dask.redaction import redact
 from mlfs_dask.storage.chunking import (
     MAX_BATCH,
@@ -64,8 +76,13 @@ from mlfs_dask.storage.writer import (
     write_root,
 )
 from mlfs_dask.storage.zarr_format import ArraySpec
+from mlfs_dask.typing import FeatureInfo
 
 logger = logging.getLogger(__name__)
+
+#: Most features, and most values of the drawn rows, of which a store keeps a table of quantiles.
+MAX_QUANTILE_FEATURES = 2**16
+MAX_QUANTILE_VALUES = 2**28
 
 _STAGING_VERSION = 3
 _WHOLE = 1 << 62
@@ -521,6 +538,10 @@ class _Run:
         if self.extension is not None:
             partitions = self.extension.partitions(partitions)
         records = self._write(parts, inferred, aside)
+        if self.extension is None:  # the drawn rows of a longer store are others, old ones among them
+            with SpooledRows(self.stage_directory, parts, minus_one=inferred.minus_one) as rows:
+                names = replace(inferred.names, quantiles=_quantiles(rows, inferred))
+            inferred = replace(inferred, names=names)
         schema = self._finish(inferred, partitions, records, hashing.result())
         return schema, inferred.warnings + _appended_again(schema, len(self.sources), _label_files(self.options))
 
@@ -740,6 +761,40 @@ def _partitions(rows: SpooledRows, inferred: InferredSchema) -> Partitions:
         nonzeros=stored(chunking.X, inferred.d, labels=False),
         label_nonzeros=stored(chunking.Y, inferred.q, labels=True),
     )
+
+
+def _quantiles(rows: SpooledRows, inferred: InferredSchema) -> NDArray[np.float64] | None:
+    """The table of quantiles of a store, from its staged rows; None where no feature asks for one, or all are too many.
+
+    Drawn rows are read for a few features at a time.
+    """
+    names, n, d = inferred.names, inferred.n, inferred.d
+    assert names.n_nonzero is not None
+    share = zero_share(n - names.n_missing, names.n_nonzero)
+    features = FeatureInfo(names.minimum, names.maximum, names.n_categories, names.n_missing, share)
+    mostly_zero, wanted = is_mostly_zero(features), is_numeric(features)
+    if inferred.chunking.X.sparse:
+        wanted &= share < float(CROWDED_SHARE)  # of words that few rows have, the default asks no quantile
+    asks = np.flatnonzero(wanted)
+    chosen = edge_rows_of(n, d, inferred.statistics.nonzeros if inferred.chunking.X.sparse else None)
+    if not len(asks) or d > MAX_QUANTILE_FEATURES or len(chosen) * d > MAX_QUANTILE_VALUES:
+        return None
+    table = np.full((d, len(TABLE_SHARES)), np.nan)
+    runs = np.split(chosen, np.flatnonzero(np.diff(chosen) > 1) + 1)
+    most = max(1, MIN_BATCH // (8 * d))
+    pieces = [(int(run[0]) + i, len(run[i : i + most])) for run in runs for i in range(0, len(run), most)]
+    buffer = np.empty((most, d), inferred.dtype)
+    step = max(1, MAX_BATCH // (8 * len(chosen)))
+    for some in (asks[start : start + step] for start in range(0, len(asks), step)):
+        check_stop()
+        sample = np.empty((len(chosen), len(some)), inferred.dtype)
+        filled = 0
+        for start, count in pieces:
+            rows.dense(start, buffer[:count])
+            sample[filled : filled + count] = buffer[:count, some]
+            filled += count
+        table[some] = default_quantiles(sample, mostly_zero[some])
+    return table
 
 
 def _content(inferred: InferredSchema, checksums: Mapping[str, Checksum]) -> dict[str, str]:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from mlfs_dask.blocks.sparse import count_labels
 from mlfs_dask.errors import DataError, MlfsError, number_of
 from mlfs_dask.json_text import parse_json
+from mlfs_dask.primitives.codes import TABLE_SHARES, zero_share
 from mlfs_dask.redaction import redact
 from mlfs_dask.results import origin_of
 from mlfs_dask.row_subset import RowMask, RowSubset, numbers_of
@@ -33,6 +34,7 @@ from mlfs_dask.storage.store_reader import (
     StoreLocation,
     StoreRows,
 )
+from mlfs_dask.storage.writer import QUANTILES
 from mlfs_dask.subset_spec import Chosen, choose_columns, choose_rows
 from mlfs_dask.typing import FeatureInfo
 
@@ -214,17 +216,32 @@ class Dataset:
     @cached_property
     def features(self) -> FeatureInfo:
         """Ranges, categories and missing values of each feature, counted when the store was made."""
+        nonzero = self.n_nonzero
         return FeatureInfo(
             minimum=self._read("var/min", self.schema.d),
             maximum=self._read("var/max", self.schema.d),
             n_categories=self._read("var/n_categories", self.schema.d),
             n_missing=self.n_missing,
+            zero_share=None if nonzero is None else zero_share(self.schema.n - self.n_missing, nonzero),
         )
 
     @cached_property
     def n_missing(self) -> NDArray[np.int64]:
         """Missing values of each feature, shape (d,)."""
         return self._read("var/n_missing", self.schema.d)
+
+    @cached_property
+    def n_nonzero(self) -> NDArray[np.int64] | None:
+        """Values of each feature that are neither 0 nor missing, shape (d,); None in stores of earlier versions."""
+        return self._read("var/n_nonzero", self.schema.d) if "var/n_nonzero" in self._metadata else None
+
+    @cached_property
+    def _quantiles(self) -> NDArray[np.float64] | None:
+        """`RowSource.quantiles`; None in stores of earlier versions, or whose rows were appended."""
+        length = self.schema.d * len(TABLE_SHARES)
+        if self._metadata.get(QUANTILES, {}).get("shape") != [length]:
+            return None
+        return self._read(QUANTILES, length).reshape(self.schema.d, -1)
 
     def _read(self, key: str, length: int) -> NDArray[Any]:
         try:
@@ -273,6 +290,7 @@ class Dataset:
             label_offsets=np.array(partitions.label_nonzeros, np.int64),
             driver_features=self.features,
             driver_label_counts=self.label_counts,
+            driver_quantiles=lambda: self._quantiles,
             content_digest=self.digest,
             earlier_digests=tuple((state["digest"], state["partitions"]) for state in self.schema.earlier),
         )

@@ -20,7 +20,7 @@ import math
 import mmap
 import socket
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -616,6 +616,8 @@ class StoreRows(RowSource):
     driver_features : FeatureInfo
         Not sent to workers.
     driver_label_counts : int64 array, shape (3, q)
+    driver_quantiles : callable, optional
+        Reads `quantiles`. Not sent to workers.
     block_bytes : int
     content_digest : str, optional
         `digest`.
@@ -634,6 +636,7 @@ class StoreRows(RowSource):
     block_bytes: int = BLOCK_BYTES
     content_digest: str | None = None
     earlier_digests: tuple[tuple[str, int], ...] = ()
+    driver_quantiles: Callable[[], NDArray[np.float64] | None] = lambda: None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (
@@ -674,6 +677,7 @@ class StoreRows(RowSource):
             nonzero_offsets=self.nonzero_offsets[first:],
             label_offsets=self.label_offsets[first:],
             driver_features=FeatureInfo(),
+            driver_quantiles=lambda: None,
             content_digest=None,
             earlier_digests=(),
         )
@@ -681,6 +685,10 @@ class StoreRows(RowSource):
     @property
     def features(self) -> FeatureInfo:
         return self.driver_features
+
+    @property
+    def quantiles(self) -> NDArray[np.float64] | None:
+        return self.driver_quantiles()
 
     @property
     def label_counts(self) -> NDArray[np.int64]:

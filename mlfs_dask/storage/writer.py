@@ -30,6 +30,7 @@ _PIECE_BYTES = 1 << 20
 
 X_NAME = "X"
 LABELS_NAME = "obsm/labels"
+QUANTILES = "uns/mlfs/quantiles"
 
 
 @dataclass(frozen=True)
@@ -170,6 +171,10 @@ class Names:
         Index into `schema.KINDS`.
     minimum, maximum : float64 array, shape (d,)
     n_categories, n_missing : int64 array, shape (d,)
+    n_nonzero : int64 array, shape (d,), or None
+        Values that are neither 0 nor missing; None where earlier rows were not counted.
+    quantiles : float64 array, shape (d, s), or None
+        `RowSource.quantiles`, where these are kept.
     categories : dict of int to sequence of str
         Values of the categorical features in the order of their codes.
     """
@@ -181,6 +186,8 @@ class Names:
     maximum: NDArray[np.float64]
     n_categories: NDArray[np.int64]
     n_missing: NDArray[np.int64]
+    n_nonzero: NDArray[np.int64] | None
+    quantiles: NDArray[np.float64] | None
     categories: Mapping[int, Sequence[str]]
 
 
@@ -213,7 +220,8 @@ def _small_objects(specs: Sequence[ArraySpec], names: Names, *, n: int, d: int, 
     for spec in specs:
         yield f"{spec.name}/{ROOT_KEY}", spec.metadata()
     yield from row_numbers(n)
-    yield dataframe("var", "min", "max", "kind", "n_categories", "n_missing")
+    counted = [] if names.n_nonzero is None else ["n_nonzero"]
+    yield dataframe("var", "min", "max", "kind", "n_categories", "n_missing", *counted)
     yield from strings("var/_index", names.features)
     yield from vector("var/min", names.minimum)
     yield from vector("var/max", names.maximum)
@@ -222,6 +230,10 @@ def _small_objects(specs: Sequence[ArraySpec], names: Names, *, n: int, d: int, 
     yield from strings("var/kind/categories", KINDS)
     yield from vector("var/n_categories", names.n_categories)
     yield from vector("var/n_missing", names.n_missing)
+    if names.n_nonzero is not None:
+        yield from vector("var/n_nonzero", names.n_nonzero)
+    if names.quantiles is not None:
+        yield from vector(QUANTILES, names.quantiles.ravel())
     yield from strings("uns/mlfs/label_names", names.labels)
     categories = {str(feature): list(values) for feature, values in names.categories.items()}
     yield from strings("uns/mlfs/categories", [json.dumps(categories)])

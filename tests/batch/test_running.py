@@ -210,9 +210,10 @@ def test_tables_and_folders_hold_the_same(store, tmp_path):
 
 
 def test_seeds_reach_the_methods_that_draw(store):
-    methods = [{"method": "enm", "params": {"binning": "quantile"}}, "elc"]
+    methods = [{"method": "enm", "params": {"missing": "median"}}, "elc"]
     found = mlfs.run_batch({"stores": store, "methods": methods, "k": 2, "seeds": [1, 2]})
-    assert found.jobs["seed"].fillna(-1).tolist() == [1, 2, -1]
+    selections = found.jobs[found.jobs["kind"] == "select"]
+    assert selections["seed"].fillna(-1).tolist() == [1, 2, -1]
 
 
 # ---------------------------------------------------------------- failures

@@ -100,7 +100,7 @@ def test_from_a_file_to_chosen_columns_in_an_object_store(
     for name in ("way.small.zarr", "way.small.svm"):
         run_json("transform", store, f"{bucket}/way.elc", f"{bucket}/{name}")
     small = run_json("inspect", f"{bucket}/way.small.zarr", "--verify")
-    assert (small["d"], small["verified"]["objects"]) == (2, 32)
+    assert (small["d"], small["verified"]["objects"]) == (2, 36)
     back = run_json("convert", f"{bucket}/way.small.svm", tmp_path / "back.zarr")
     assert (back["n"], back["d"], back["q"], back["nonzeros"]) == (60, 2, 2, small["nonzeros"])
 

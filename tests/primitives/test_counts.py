@@ -12,7 +12,8 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.contingency import PairInteraction
 from mlfs_dask.blocks.sparse import as_labels
-from mlfs_dask.primitives.counts import LabelInformation, PairCountScores, Ranges, equal_width_book
+from mlfs_dask.primitives.codes import equal_width_book
+from mlfs_dask.primitives.counts import LabelInformation, PairCountScores, Ranges
 from mlfs_dask.primitives.pass_plan import SPLIT_FROM_BYTES, PassSizes, plan_pass
 from mlfs_dask.primitives.passes import build_pass, plan_statistics, run_pass
 from mlfs_dask.primitives.row_sources import ArrayRows

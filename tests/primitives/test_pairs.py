@@ -15,7 +15,7 @@ from mlfs_dask.blocks.pairs import pair_terms
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DoesNotFitError
 from mlfs_dask.primitives import pairs as pairs_module
-from mlfs_dask.primitives.counts import equal_width_book
+from mlfs_dask.primitives.codes import equal_width_book
 from mlfs_dask.primitives.pairs import pair_information, partners_that_fit
 from mlfs_dask.primitives.passes import build_pass, plan_statistics, run_pass
 from mlfs_dask.primitives.row_sources import ArrayRows

@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse as sp
 
+from mlfs_dask.blocks.row_draws import FEWEST_ROWS
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.caching import cache
 from mlfs_dask.primitives.passes import plan_statistics, run_pass
 from mlfs_dask.primitives.row_sources import ArrayRows, as_rows
-from mlfs_dask.primitives.sample import FEWEST_ROWS, RowSample, draw_rows, row_bytes
+from mlfs_dask.primitives.sample import RowSample, draw_rows, row_bytes
 from mlfs_dask.runtime import Resources
 
 HERE = Resources(1, 1, 2**33, 2**33)

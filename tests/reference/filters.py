@@ -52,11 +52,11 @@ def ela_chi(X, Y, bins=2):
     """χ² of codes and classes, a row of |L| labels standing for |L| rows of weight 1/|L|."""
     codes, scores = discretise(X, bins), np.zeros(X.shape[1])
     for f, code in enumerate(codes.T):
-        table = np.zeros((bins, Y.shape[1]))
+        table = np.zeros((code.max() + 1, Y.shape[1]))
         for c, y in zip(code, Y, strict=True):
             for label in np.flatnonzero(y):
                 table[c, label] += 1 / y.sum()
-        for c in range(bins):
+        for c in range(len(table)):
             for label in range(Y.shape[1]):
                 expected = table[c].sum() * table[:, label].sum() / table.sum()
                 if expected:

@@ -17,8 +17,10 @@ from tests.reference.label_entropy import discretise
 class Information:
     """Entropies of features, of labels and of what is joined of them, by name: ("f", 3) or ("l", 0)."""
 
-    def __init__(self, X, Y, bins=2):
-        self.columns = {("f", f): column for f, column in enumerate(discretise(np.asarray(X, dtype=float), bins).T)}
+    def __init__(self, X, Y, bins=2, binning="auto"):
+        self.columns = {
+            ("f", f): column for f, column in enumerate(discretise(np.asarray(X, dtype=float), bins, binning).T)
+        }
         self.columns |= {("l", label): column for label, column in enumerate(np.asarray(Y).T)}
         self.features = [name for name in self.columns if name[0] == "f"]
         self.labels = [name for name in self.columns if name[0] == "l"]
@@ -109,7 +111,7 @@ def greedy(X, Y, k, criterion, *, bins=2):
 
 def d2f_program(X, Y, k, *, bins=2):
     """What the authors' program of D2F computes: every step subtracts the terms of all chosen features once more."""
-    info = Information(X, Y, bins)
+    info = Information(X, Y, bins, "equal-width")
     running = np.array([info.relevance(f) for f in info.features])
     chosen = [int(np.argmax(running))]
     while len(chosen) < k:
@@ -122,7 +124,7 @@ def d2f_program(X, Y, k, *, bins=2):
 
 def ami_program(X, Y, k, *, bins=2):
     """What the authors' program of AMI computes: the redundancies of all features are taken from that in row k."""
-    info = Information(X, Y, bins)
+    info = Information(X, Y, bins, "equal-width")
     relevance = np.array([info.relevance(f) for f in info.features])
     chosen = [int(np.argmax(relevance))]
     while len(chosen) < k:

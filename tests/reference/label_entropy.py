@@ -14,15 +14,41 @@ def entropy(values):
     return -sum(p * math.log(p) for p in shares)
 
 
-def discretise(X, bins):
-    """Equal width between each column's minimum and maximum; a value on an edge belongs below it."""
+def discretise(X, bins, binning="auto"):
+    """Codes of every column; a value on an edge belongs below it."""
     codes = np.zeros(X.shape, dtype=int)
     for f in range(X.shape[1]):
-        low, high = X[:, f].min(), X[:, f].max()
-        for j in range(1, bins):
-            if low < high:
-                codes[:, f] += X[:, f] > (low * (bins - j) + high * j) / bins
+        for edge in edges(X[:, f], bins, binning):
+            codes[:, f] += X[:, f] > edge
     return codes
+
+
+def edges(column, bins, binning):
+    """Edges of one column: of equal width, at quantiles, or around a zero that most values are."""
+    low, high = column.min(), column.max()
+    if low == high:
+        return []
+    if set(column) == {0, 1}:
+        return [0]
+    if binning == "equal-width":
+        return [(low * (bins - j) + high * j) / bins for j in range(1, bins)]
+    if binning == "auto" and (column == 0).sum() * 2 > len(column):
+        others = column[column != 0]
+        inner = [quantile(others, j, bins - 1) for j in range(1, bins - 1)]
+        around = [column[column < 0].max()] if low < 0 else []
+        around += [0] if high > 0 else []
+        return sorted({edge for edge in [*inner, *around] if edge < high})
+    found = sorted({q for j in range(1, bins) if (q := quantile(column, j, bins)) < high})
+    if binning == "auto" and not found:
+        shares = [(j, b) for b in range(2, 9) for j in range(1, b)] + [(1, 100), (99, 100)]
+        finer = [q for j, b in shares if (q := quantile(column, j, b)) < high]
+        found = [max(finer, default=(low + high) / 2)]
+    return found
+
+
+def quantile(values, j, bins):
+    """The smallest value that at least j/bins of the values do not exceed."""
+    return np.sort(values)[-(-j * len(values) // bins) - 1]
 
 
 def informations(X, Y, bins):

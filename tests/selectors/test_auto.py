@@ -151,7 +151,7 @@ def test_the_plan_counts_what_fits_to_parts_read(form):
 def sample_of(rows, monkeypatch):
     """Draw samples of so many rows."""
     monkeypatch.setattr(auto, "JUDGED_ROWS", rows // auto.FOLDS)
-    monkeypatch.setattr("mlfs_dask.primitives.sample.FEWEST_ROWS", rows // auto.FOLDS)
+    monkeypatch.setattr("mlfs_dask.blocks.row_draws.FEWEST_ROWS", rows // auto.FOLDS)
 
 
 def test_methods_of_more_readings_learn_from_a_sample_of_all_rows(store):
@@ -223,12 +223,12 @@ def test_where_no_row_tells_all_are_alike(rows):
 
 def test_of_methods_that_tie_the_mean_rank_decides_and_seeds_matter_little():
     """Features come in groups that say the same: methods choose many of a group or few, and are as good by turns."""
-    rng = np.random.default_rng(1)
+    rng = np.random.default_rng(3)
     groups = rng.normal(size=(250, 8))
     X = np.repeat(groups, 5, axis=1) + 0.6 * rng.normal(size=(250, 40))
     X[:, ::3] = np.exp(X[:, ::3])
     Y = (groups @ rng.normal(size=(8, 4)) + 2 * rng.normal(size=(250, 4)) > 0).astype(np.int8)
-    candidates = "ami,br-cc,fimf,scls"
+    candidates = "ami,elc,enm,scls"
     fits = [AutoSelector(10, candidates=candidates, random_state=seed).fit(X, Y) for seed in range(4)]
     assert len({fit.report_.extra["chosen"] for fit in fits}) > 1
     alone = {name: set(get_method(name)(10).fit(X, Y).ranking_[:10]) for name in candidates.split(",")}
@@ -363,7 +363,8 @@ def test_one_reading_of_a_store_and_two_of_a_dask_array(store):
         events = []
         with runtime.progress_to(events.append):
             report = AutoSelector(3).fit(*data).report_
-        assert [event["kind"] for event in events].count("pass") == readings
+        read = itertools.takewhile(lambda event: event["kind"] != "stage", events)
+        assert [event["kind"] for event in read].count("pass") == readings
         assert (report.passes, report.plan["passes"]) == (readings, readings)
     stages = [event["label"] for event in events if event["kind"] == "stage"]
     assert stages == ["judging methods"]
@@ -518,7 +519,7 @@ def test_methods_in_one_command_share_its_reading(store, tmp_path):
 
 def test_methods_that_hold_all_rows_are_left_out_of_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto, "JUDGED_ROWS", 20)
-    monkeypatch.setattr("mlfs_dask.primitives.sample.FEWEST_ROWS", 20)
+    monkeypatch.setattr("mlfs_dask.blocks.row_draws.FEWEST_ROWS", 20)
     rng = np.random.default_rng(0)
     Y = rng.integers(0, 2, (300, 2))
     X = np.hstack([rng.normal(size=(300, 6)), Y + 0.3 * rng.normal(size=(300, 2))])

@@ -16,7 +16,8 @@ from mlfs_dask.blocks.counts import CodeBook
 from mlfs_dask.blocks.sparse import as_labels
 from mlfs_dask.errors import DataError, DoesNotFitError, UsageError
 from mlfs_dask.primitives import counts as counts_module
-from mlfs_dask.primitives.counts import LabelInformation, count_in_tiles, equal_width_book, quantile_book
+from mlfs_dask.primitives.codes import code_book, equal_width_book, quantile_table
+from mlfs_dask.primitives.counts import LabelInformation, count_in_tiles
 from mlfs_dask.primitives.pass_plan import pass_fits, split_evenly
 from mlfs_dask.primitives.passes import plan_statistics
 from mlfs_dask.primitives.resampling import NOT_RESAMPLED, Resampled, Resampling
@@ -93,13 +94,13 @@ def test_compiled_loops_give_the_same_bits(monkeypatch):
 def test_tiles_give_the_same_bits(threads):
     X, Y = problem(d=40)
     source = ArrayRows(X, as_labels(Y), block_bytes=4000)
-    whole = LabelEntropy(3, n_promising_labels=1.0).fit(source)
+    selector = LabelEntropy(3, n_promising_labels=1.0, binning="equal-width")
+    whole = selector.fit(source)
     assert whole.report_.passes == 1
     # One table of 40 features and 6 columns is 960 bytes a thread, beside edges (728 bytes), the labels' positive rows
     # (48) and scratch (40 + 24 a feature): leave room for less.
     limit = int((runtime.PROCESS_BYTES + 728 + threads * (1048 + 960 // 3)) / 0.8)
     tight = Resources(1, threads, limit, 2**32)
-    selector = LabelEntropy(3, n_promising_labels=1.0)
     source._profile = replace(source.profile, block_rows=1, block_bytes=8)  # no scratch
     passes = PassRunner(source, tight, selector.plan(source, tight))
     scores = selector._score(passes, 3)
@@ -128,7 +129,7 @@ def test_tiles_of_a_wide_store_are_found_by_halving(monkeypatch):
     wide = replace(profile, n=10**6, d=10**6, q=10**4, sparse=True, nonzeros=10**8, partitions=50)
     resources = Resources(2, 1, 2**40, 2**34, client=object())
     selector = LabelEntropy(10, n_promising_labels=100)
-    counts = selector._counts(wide, selector._equal_width_book(FeatureInfo(np.zeros(10**6), np.ones(10**6))), None)
+    counts = selector._counts(wide, equal_width_book(FeatureInfo(np.zeros(10**6), np.ones(10**6)), 2), None)
     one = plan_statistics(wide, [replace(counts, last=1)], resources).peak_worker_bytes
     sizes = []
     for spare in (-(2**20), 10 * 2**20, 100 * 2**20):
@@ -198,7 +199,7 @@ def test_tiles_of_edges_that_are_found_later_are_chosen_then():
     assert list(plan.readings) == ["ranges", "estimated counts"]
     passes = PassRunner(source, here, plan)
     assert LabelEntropy(3)._score(passes, 3).scores.tobytes() == LabelEntropy(3).fit(X, Y).scores_.tobytes()
-    assert list(LabelEntropy(3).plan(as_rows(X, Y), here).readings) == ["counts"]
+    assert list(LabelEntropy(3, binning="equal-width").plan(as_rows(X, Y), here).readings) == ["counts"]
 
 
 def test_kinds_of_features_are_kept_where_ranges_are_not_known():
@@ -217,10 +218,12 @@ def test_kinds_of_features_are_kept_where_ranges_are_not_known():
 def test_passes_are_counted():
     X, Y = problem()
     lazy_X, lazy_Y = da.from_array(X, chunks=(50, -1)), da.from_array(Y, chunks=(50, -1))
-    assert LabelEntropy(3).fit(X, Y).report_.passes == 1
-    assert LabelEntropy(3).fit(lazy_X, lazy_Y).report_.passes == 2  # ranges, then counts
-    assert LabelEntropy(3, binning="quantile").fit(lazy_X, lazy_Y).report_.passes == 3
-    for selector in (LabelEntropy(3), LabelEntropy(3, binning="quantile")):
+    # What is kept of features that are mostly 0 is what the default asks for.
+    for binning, of_arrays in (("equal-width", 1), ("quantile", 2), ("auto", 1)):
+        selector = LabelEntropy(3, binning=binning)
+        assert selector.fit(X, Y).report_.passes == of_arrays
+        # Ranges and the rows that quantiles come from are one reading.
+        assert selector.fit(lazy_X, lazy_Y).report_.passes == 2
         report = selector.fit(lazy_X, lazy_Y).report_
         assert report.passes == report.plan["passes"]
         assert report.tasks == report.plan["tasks"]
@@ -230,7 +233,10 @@ def test_passes_are_counted():
 def test_published_entropies_on_emotions(data_set, promising):
     lines = (data_set("emotions") / "emotions.arff").read_text().splitlines()
     values = np.array([line.split(",") for line in lines if line[:1].isdigit() or line[:1] == "-"], float)
-    found = LabelEntropy(10, n_promising_labels=promising).fit(values[:, :72], values[:, 72:])
+    with pytest.warns(UserWarning, match="99 % of the rows or more in 4 of 72 features"):
+        found = LabelEntropy(10, n_promising_labels=promising, binning="equal-width").fit(
+            values[:, :72], values[:, 72:]
+        )
     expected = published("label_entropy")[f"Y{promising}_scores"] * np.log(2)  # their logarithms are to base 2
     assert found.scores_ == pytest.approx(expected, rel=1e-12)
 
@@ -255,7 +261,7 @@ def test_edges_of_huge_ranges_stay_finite():
 def test_quantile_codes_hold_equal_shares():
     rng = np.random.default_rng(0)
     X = np.exp(rng.normal(size=(1000, 1)) * 3)
-    book = quantile_book(X, measure_features(X), 4)
+    book = code_book(measure_features(X), 4, "quantile", sample=X)
     codes = np.searchsorted(book.edges, X.ravel())
     assert np.bincount(codes).tolist() == [250, 250, 250, 250]
     # Equal width leaves nearly all in the first code.
@@ -265,18 +271,61 @@ def test_quantile_codes_hold_equal_shares():
 
 def test_quantile_edges_that_coincide_are_one():
     X = np.array([[0.0]] * 90 + [[2.0]] * 10)
-    assert quantile_book(X, measure_features(X), 4).edges.tolist() == [0.0]
+    assert code_book(measure_features(X), 4, "quantile", sample=X).edges.tolist() == [0.0]
+
+
+def test_zero_is_a_code_where_most_values_are_zero():
+    """One document with 60 occurrences leaves no other code empty; values below and above 0 lie on its sides."""
+    counts = np.array([0.0] * 70 + [1] * 20 + [2] * 9 + [60])
+    signed = np.array([0.0] * 70 + [-3] * 10 + [-1] * 10 + [1] * 10)
+    rest = np.array([5.0] * 70 + [1] * 20 + [4] * 10)  # most are at the maximum
+    X = np.stack([counts, signed, -counts, rest], axis=1)
+    for bins, sizes in (
+        (2, [[70, 30], [20, 70, 10], [30, 70], [30, 70]]),
+        (3, [[70, 20, 10], [20, 70, 10], [30, 70], [30, 70]]),
+    ):
+        for sample in (X, sp.csr_array(X)):
+            book = code_book(measure_features(X), bins, sample=sample)
+            for f, expected in enumerate(sizes):
+                edges = book.edges[book.edge_ptr[f] : book.edge_ptr[f + 1]]
+                filled = np.unique(np.searchsorted(edges, X[:, f]), return_counts=True)[1]
+                assert filled.tolist() == expected
+    assert LabelEntropy(1).fit(X[:, :1], X[:, :1] > 0).scores_[0] == pytest.approx(twin.entropy(counts > 0))
+    with pytest.warns(UserWarning, match="99 % of the rows or more in 1 of 1 features"):
+        width = LabelEntropy(1, binning="equal-width").fit(X[:, :1], X[:, :1] > 0)
+    assert width.scores_[0] < 0.02
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 1000))
+def test_a_table_of_quantiles_gives_the_edges_of_the_sample(seed):
+    rng = np.random.default_rng(seed)
+    X = np.round(np.exp(rng.normal(size=(rng.integers(1, 60), 6))) - rng.integers(0, 2), 1)
+    X[rng.random(X.shape) < 0.1] = np.nan
+    X = np.where(rng.random(X.shape) < 0.3, np.nanmax(X, initial=-9), X)
+    features = replace(measure_features(X), n_categories=np.zeros(6, np.int64))
+    table = quantile_table(X, features)
+    for bins in range(2, 9):
+        for binning in ("auto", "quantile"):
+            if (binning == "quantile" or bins > 2) and (features.zero_share > 0.5).any():
+                continue
+            from_table = code_book(features, bins, binning, table=table)
+            from_sample = code_book(features, bins, binning, sample=X)
+            assert from_table.edges.tolist() == from_sample.edges.tolist()
+            assert from_table.edge_ptr.tolist() == from_sample.edge_ptr.tolist()
+    assert code_book(features, 9, "quantile", table=table) is None or not (features.minimum < features.maximum).any()
 
 
 def test_quantiles_leave_0_1_features_as_they_are():
     X = np.array([[1.0, 1.0]] * 60 + [[0.0, 0.5]] * 40)
     features = measure_features(X)  # of an array: which features are 0/1 is not known
     for sample in (X, sp.csr_array(X)):
-        assert quantile_book(sample, features, 2).edges.tolist() == [0.5]  # of the first; the other's middle is its top
-        assert quantile_book(sample, features, 2, cut_binary=True).edges.tolist() == []
+        # Of the first; the other's middle is its top.
+        assert code_book(features, 2, "quantile", sample=sample).edges.tolist() == [0.5]
+        assert code_book(features, 2, "quantile", sample=sample, cut_binary=True).edges.tolist() == []
     stored = replace(features, n_categories=np.array([2, 0]))
-    assert quantile_book(X, stored, 2).edges.tolist() == [0.5]
-    assert quantile_book(X, stored, 2, cut_binary=True).edges.tolist() == []
+    assert code_book(stored, 2, "quantile", sample=X).edges.tolist() == [0.5]
+    assert code_book(stored, 2, "quantile", sample=X, cut_binary=True).edges.tolist() == []
 
 
 @settings(max_examples=25)
@@ -287,9 +336,10 @@ def test_quantile_edges_of_sparse_rows_are_those_of_dense_ones(seed, dtype):
     if X.dtype.kind == "f":
         X[rng.random(X.shape) < 0.1] = np.nan
     features = measure_features(X)
-    dense, found = quantile_book(X, features, 4), quantile_book(sp.csr_array(X), features, 4)
-    assert found.edges.tolist() == dense.edges.tolist()
-    assert found.edge_ptr.tolist() == dense.edge_ptr.tolist()
+    for binning, bins in (("quantile", 4), ("auto", 2), ("auto", 4), ("auto", 11)):
+        dense, found = (code_book(features, bins, binning, sample=sample) for sample in (X, sp.csr_array(X)))
+        assert found.edges.tolist() == dense.edges.tolist()
+        assert found.edge_ptr.tolist() == dense.edge_ptr.tolist()
 
 
 def test_missing_values_are_an_error_or_a_code():
@@ -299,7 +349,7 @@ def test_missing_values_are_an_error_or_a_code():
     with pytest.raises(DataError, match=told) as caught:
         LabelEntropy(3).fit(X, Y)
     assert "choose missing='code' to" in str(caught.value)
-    found = LabelEntropy(3, missing="code", n_promising_labels=1.0).fit(X, Y)
+    found = LabelEntropy(3, missing="code", n_promising_labels=1.0, binning="equal-width").fit(X, Y)
     codes = (np.nanmin(X, axis=0) + np.nanmax(X, axis=0)) / 2 < X
     expected = twin.label_entropy(np.where(np.isnan(X), 2, codes), Y, n_promising_labels=1.0, bins=3)
     assert found.scores_ == pytest.approx(expected, rel=1e-12)
@@ -338,7 +388,7 @@ def test_a_category_per_row_is_refused_by_name():
         ({"bins": 1}, "bins must be between 2 and 256; got 1"),
         ({"bins": 257}, "bins must be between 2 and 256; got 257"),
         ({"bins": 2.5}, "bins must be a whole number"),
-        ({"binning": "width"}, "binning must be 'equal-width' or 'quantile'; got 'width'"),
+        ({"binning": "width"}, "binning must be 'auto', 'quantile' or 'equal-width'; got 'width'"),
         ({"missing": "drop"}, "missing must be 'error', 'code', 'mean' or 'median'; got 'drop'"),
         ({"n_promising_labels": -1}, "n_promising_labels must be a count from 0 or a fraction"),
         ({"n_promising_labels": 1.5}, "n_promising_labels must be a count from 0 or a fraction"),
@@ -369,6 +419,7 @@ def test_constant_features_and_labels_score_nothing():
 
 def test_labels_of_one_value_have_no_part_in_the_geometric_mean():
     X, Y = problem()
+    X += Y.sum(axis=1, keepdims=True)  # halves may share no information at all
     more = np.column_stack([np.zeros(len(Y)), Y, np.ones(len(Y))]).astype(int)
     found = GMM(1).fit(X, more).scores_
     assert (found > 0).all()

@@ -84,7 +84,11 @@ def test_infinity_is_refused_where_missing_features_are_filled_in(method):
 def test_the_reading_is_planned_and_made_only_where_something_is_missing():
     X, Y = problem()
     resources = runtime.current_resources()
-    for selector in (ELC(3, missing="mean"), LabelEntropy(3, missing="median"), SMFS(3, missing="mean", graph="exact")):
+    for selector in (
+        ELC(3, missing="mean"),
+        LabelEntropy(3, missing="median", binning="equal-width"),
+        SMFS(3, missing="mean", graph="exact"),
+    ):
         for matrix, more in ((X, 1), (np.nan_to_num(X), 0)):
             source = ArrayRows(matrix, as_labels(Y))
             plan = selector.plan(source, resources)
@@ -118,7 +122,7 @@ def test_jobs_on_one_store_share_the_reading(tmp_path):
     np.savez(tmp_path / "data.npz", X=X, Y=Y)
     mlfs_dask.convert(tmp_path / "data.npz", tmp_path / "data.zarr")
     rows = mlfs_dask.open_dataset(tmp_path / "data.zarr").rows
-    selectors = [ELC(3, missing="mean"), LabelEntropy(3, missing="mean")]
+    selectors = [ELC(3, missing="mean"), LabelEntropy(3, missing="mean", binning="equal-width")]
     resources = runtime.current_resources()
     with mlfs_dask.cache():
         first = [selector.first_statistics(rows, resources) for selector in selectors]

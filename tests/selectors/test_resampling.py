@@ -65,7 +65,7 @@ def test_planted_features_are_counted(selector):
         assert 6 <= k <= 9
 
 
-@pytest.mark.parametrize("selector", [LabelEntropy(), ELC()], ids=str)
+@pytest.mark.parametrize("selector", [LabelEntropy(binning="equal-width"), ELC()], ids=str)
 def test_auto_keeps_the_discovered_features_although_others_have_better_scores(selector):
     X, Y = problem(n=1000, effect=0.8)
     fitted = clone(selector).set_params(n_features_to_select="auto", random_state=1).fit(X, Y)
@@ -109,7 +109,7 @@ def test_the_false_discovery_rate_is_at_most_what_was_asked_for(selector, plante
 
 def test_the_false_discovery_rate_holds_with_labels_from_a_pool(monkeypatch):
     monkeypatch.setattr(replicates, "POOL_ROWS", 256)
-    monkeypatch.setattr("mlfs_dask.primitives.sample.FEWEST_ROWS", 1)
+    monkeypatch.setattr("mlfs_dask.blocks.row_draws.FEWEST_ROWS", 1)
     false = []
     for seed in range(120):
         X, Y = problem(seed, n=1000, planted=0, d=20)

@@ -1,0 +1,428 @@
+"""How the values of features become codes: of equal width, equal shares of the rows, or zero and the others apart.
+
+Quantiles come from a sample of rows that is drawn by index, or from the table that a source has of the same rows
+(`RowSource.quantiles`): the edges are the same either way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse as sp
+
+from mlfs_dask.blocks.counts import MAX_CODES, CodeBook
+from mlfs_dask.blocks.row_draws import QUANTILE_ROWS, draw_of
+from mlfs_dask.typing import FeatureInfo, Matrix, Profile
+
+Binning = Literal["auto", "quantile", "equal-width"]
+
+#: Most codes whose edges a table of quantiles gives.
+TABLE_CODES = 8
+
+#: A code with at least this share of the rows leaves next to nothing to the others.
+CROWDED_SHARE = Fraction(99, 100)
+
+#: The shares of the values present at which a table has quantiles: all that up to `TABLE_CODES` codes ask for, and
+#: those that tell whether the first or the last code is crowded.
+TABLE_SHARES = tuple(
+    sorted(
+        {Fraction(j, bins) for bins in range(2, TABLE_CODES + 1) for j in range(1, bins)}
+        | {1 - CROWDED_SHARE, CROWDED_SHARE}
+    )
+)
+
+#: Values that are put in order at a time.
+TILE_VALUES = 2**20
+
+#: Seed of the rows that edges come from: those of a store and of every selection are the same.
+EDGE_SEED = 0
+
+
+def edge_rows(profile: Profile) -> NDArray[np.int64]:
+    """Ascending indices of the rows that quantiles come from."""
+    return edge_rows_of(profile.n, profile.d, profile.nonzeros if profile.sparse else None)
+
+
+def edge_rows_of(n: int, d: int, nonzeros: int | None) -> NDArray[np.int64]:
+    """The same for all types of data, which is dense where `nonzeros` is None."""
+    row_bytes = 8 * d if nonzeros is None else 12 * -(-nonzeros // max(n, 1))
+    return draw_of(n, QUANTILE_ROWS, EDGE_SEED, row_bytes=row_bytes)
+
+
+def equal_width_book(features: FeatureInfo, bins: int, *, code_missing: bool = True) -> CodeBook:
+    """Codes of equal width between each feature's minimum and maximum.
+
+    Edge j = 1..bins-1 is (minimum * (bins - j) + maximum * j) / bins, for two codes the midrange; a value on an
+    edge belongs below it.
+    Categorical features keep their codes, constant ones have a single code.
+
+    Parameters
+    ----------
+    features : FeatureInfo
+        With minimum and maximum.
+    bins : int
+        At least 2.
+    code_missing : bool
+        Give NaN a code of its own in features that have any.
+    """
+    assert features.minimum is not None
+    assert features.maximum is not None
+    low, high = features.minimum, features.maximum
+    d = len(low)
+    categories = np.zeros(d, dtype=np.int64) if features.n_categories is None else features.n_categories
+    counts = np.where(categories > 0, categories - 1, np.where(low < high, bins - 1, 0))
+    ptr = np.concatenate(([0], np.cumsum(counts)))
+    feature = np.repeat(np.arange(d), counts)
+    step = np.arange(ptr[-1]) - ptr[:-1][feature] + 1
+    # Exact when minimum and maximum are whole numbers and an edge is one too; the power of two keeps the widest
+    # float64 features finite and changes no digit of the others.
+    scale = np.where(np.maximum(np.abs(low), np.abs(high)) > 1e300, 2.0**-9, 1.0)
+    low, high, scale = (low * scale)[feature], (high * scale)[feature], scale[feature]
+    equal = (low * (bins - step) + high * step) / bins / scale
+    edges = np.where(categories[feature] > 0, step - 0.5, equal)
+    missing = np.zeros(d, dtype=bool) if features.n_missing is None or not code_missing else features.n_missing > 0
+    return CodeBook(ptr.astype(np.int64), edges.astype(np.float64), missing)
+
+
+def code_book(
+    features: FeatureInfo,
+    bins: int,
+    binning: Binning = "auto",
+    *,
+    table: NDArray[np.float64] | None = None,
+    sample: Matrix | None = None,
+    weights: NDArray[np.float64] | None = None,
+    code_missing: bool = True,
+    cut_binary: bool = False,
+) -> CodeBook | None:
+    """Codes of all features; None where they ask for quantiles that are known neither from a table nor from a sample.
+
+    "quantile": edge j is the smallest value that at least j/bins of the values present do not exceed; edges that
+    coincide, or above which nothing lies, are dropped, so a feature may have fewer codes than `bins`.
+
+    "auto": a feature of which more than half of the values present are 0 has a code for 0, and quantiles of its other
+    values cut these into bins - 1 codes; with values below and above 0 it has one code more, or more, for 0 lies
+    between them. Others are cut at quantiles; where all of these are at the maximum, at the largest one of
+    `TABLE_SHARES` that is below it, or else halfway between minimum and maximum: a feature that varies has two codes
+    at least.
+
+    Features that are 0/1 or categorical keep their codes.
+
+    Parameters
+    ----------
+    features : FeatureInfo
+        With minimum and maximum over all rows; for "auto" with the shares of zeros.
+    bins : int
+    binning : {"auto", "quantile", "equal-width"}
+    table : float64 array, shape (d, shares), optional
+        Of `quantile_table`.
+    sample : ndarray or csr_array, shape (m, d), optional
+        The rows of `edge_rows`.
+    weights : float64 array, shape (m,), optional
+        Of the rows of the sample.
+    code_missing : bool
+        Give NaN a code of its own in features that have any.
+    cut_binary : bool
+        "quantile" cuts features of two values as numbers, too: those whose larger value is the more frequent have one
+        code then.
+    """
+    if binning == "equal-width":
+        return equal_width_book(features, bins, code_missing=code_missing)
+    cut_binary &= binning == "quantile"
+    if binning == "auto":
+        bins = min(bins, MAX_CODES - 2)  # zero between values on both sides, and NaN, are further codes
+    uniform = equal_width_book(features, 2, code_missing=code_missing)
+    low, high = features.minimum, features.maximum
+    assert low is not None
+    assert high is not None
+    categories = np.zeros(uniform.d, np.int64) if features.n_categories is None else features.n_categories
+    numeric = ((categories == 0) | (cut_binary & (categories == 2))) & (low < high)
+    mostly_zero = is_mostly_zero(features) if features.zero_share is not None else np.zeros(uniform.d, bool)
+    by_zero = numeric & mostly_zero if binning == "auto" else np.zeros(uniform.d, bool)
+    if sample is not None and not cut_binary:
+        # Arrays do not say which features are 0/1; the sample does.
+        numeric &= ~((low == 0) & (high == 1) & (categories == 0) & _only_zero_and_one(sample))
+        by_zero &= numeric
+    by_quantiles, zero = np.flatnonzero(numeric & ~by_zero), np.flatnonzero(by_zero)
+    if mostly_zero[by_quantiles].any():
+        table = None  # which has quantiles of their other values
+    quantiles = _quantiles(table, by_quantiles, bins, sample, weights)
+    others = _quantiles(table, zero, bins - 1, sample, weights, zeros=False)
+    if quantiles is None or others is None:
+        return None
+    feature = np.repeat(np.arange(uniform.d), np.diff(uniform.edge_ptr))
+    found = [(feature[~numeric[feature]], uniform.edges[~numeric[feature]])]
+    found.append(_below_maximum(by_quantiles, quantiles, high))
+    if binning == "auto":
+        single = by_quantiles[~(quantiles < high[by_quantiles, np.newaxis]).any(axis=1)]
+        if sample is not None:
+            table = np.full((uniform.d, len(TABLE_SHARES)), np.nan)
+            table[single] = quantiles_of(sample[:, single], TABLE_SHARES, weights)
+        finer = np.zeros((0, 1)) if table is None else table[single]
+        largest = np.where(finer < high[single, np.newaxis], finer, -np.inf).max(axis=1, initial=-np.inf)
+        # The middle is the only edge of `uniform`.
+        middle = uniform.edges[uniform.edge_ptr[single]]
+        found.append((single, np.where(np.isfinite(largest), largest, middle)))
+    found.append(_below_maximum(zero, others, high))
+    for chosen, edge in ((zero[low[zero] < 0], BELOW_ZERO), (zero[high[zero] > 0], 0.0)):
+        found.append((chosen, np.full(len(chosen), edge)))
+    feature, edges = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    order = np.lexsort((edges, feature))
+    feature, edges = feature[order], edges[order] + 0.0  # -0 is 0
+    again = (np.diff(feature, prepend=-1) == 0) & (np.diff(edges, prepend=np.nan) == 0)
+    feature, edges = feature[~again], edges[~again]
+    ptr = np.concatenate(([0], np.cumsum(np.bincount(feature, minlength=uniform.d))))
+    return CodeBook(ptr.astype(np.int64), edges.astype(np.float64), uniform.has_missing)
+
+
+def _below_maximum(
+    chosen: NDArray[np.int64], edges: NDArray[np.float64], high: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Features and their edges, (c, s), that something lies above, as pairs."""
+    feature, edges = np.repeat(chosen, edges.shape[1]), edges.ravel()
+    useful = edges < high[feature]  # false of NaN
+    return feature[useful], edges[useful]
+
+
+def zero_share(present: NDArray[Any], nonzero: NDArray[Any]) -> NDArray[np.float64]:
+    """`FeatureInfo.zero_share` of features with so many values present, of which so many are not 0; 0 without any.
+
+    >>> zero_share(np.array([4, 0]), np.array([1, 0])).tolist()
+    [0.75, 0.0]
+    """
+    share = np.zeros(len(present))
+    np.divide(present - nonzero, present, out=share, where=present > 0)
+    return share
+
+
+def is_mostly_zero(features: FeatureInfo) -> NDArray[np.bool_]:
+    """(d,): features of which more than half of the values present are 0, which by default have a code for that."""
+    assert features.zero_share is not None
+    return np.asarray(features.zero_share > 0.5)
+
+
+def is_numeric(features: FeatureInfo) -> NDArray[np.bool_]:
+    """(d,): features that vary and are not known to be 0/1 or categorical."""
+    assert features.minimum is not None
+    assert features.maximum is not None
+    varies: NDArray[np.bool_] = features.minimum < features.maximum
+    return varies if features.n_categories is None else varies & (features.n_categories == 0)
+
+
+def default_quantiles(
+    sample: Matrix, mostly_zero: NDArray[np.bool_], weights: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
+    """Quantiles at `TABLE_SHARES`, (d, shares): of features that are mostly 0, those that cut their other values.
+
+    Parameters
+    ----------
+    sample : ndarray or csr_array, shape (m, d)
+        The rows of `edge_rows`.
+    mostly_zero : bool array, shape (d,)
+    weights : float64 array, shape (m,), optional
+        Of these rows.
+    """
+    found = np.empty((len(mostly_zero), len(TABLE_SHARES)))
+    for some, zeros in ((~mostly_zero, True), (mostly_zero, False)):
+        if some.any():
+            found[some] = quantiles_of(sample[:, some], TABLE_SHARES, weights, zeros=zeros)
+    if mostly_zero.any():
+        ends = 1 - CROWDED_SHARE, CROWDED_SHARE
+        of_all = quantiles_of(sample[:, mostly_zero], ends, weights)
+        for share, quantiles in zip(ends, of_all.T, strict=True):
+            found[mostly_zero, TABLE_SHARES.index(share)] = quantiles
+    return found
+
+
+def quantile_table(
+    X: Matrix,
+    features: FeatureInfo,
+    weights: NDArray[np.float64] | None = None,
+    *,
+    rows: NDArray[np.int64] | None = None,
+) -> NDArray[np.float64]:
+    """`default_quantiles` of all features, a few at a time; NaN for those that are not numeric.
+
+    Parameters
+    ----------
+    X : ndarray or csr_array, shape (m, d)
+        The rows of `edge_rows`, of which `weights` are; all rows, where these are given in `rows`.
+    features : FeatureInfo
+    weights : float64 array, shape (m,), optional
+    rows : int64 array, optional
+    """
+    d = X.shape[1]
+    if rows is None or len(rows) == X.shape[0]:
+        rows = None
+    elif not isinstance(X, np.ndarray):
+        X, rows = X[rows], None
+    if not isinstance(X, np.ndarray):
+        X = sp.csc_array(X)
+    stored = X.nnz if sp.issparse(X) else d * len(X if rows is None else rows)
+    numeric, mostly_zero = np.flatnonzero(is_numeric(features)), is_mostly_zero(features)
+    table = np.full((d, len(TABLE_SHARES)), np.nan)
+    step = max(1, TILE_VALUES * d // max(stored, 1))
+    for some in (numeric[start : start + step] for start in range(0, len(numeric), step)):
+        sample = X[:, some] if rows is None else X[np.ix_(rows, some)]
+        table[some] = default_quantiles(sample, mostly_zero[some], weights)
+    return table
+
+
+def is_cut(features: FeatureInfo) -> NDArray[np.bool_]:
+    """(d,): `is_numeric`; those between 0 and 1 only where it is known that they are not 0/1."""
+    numeric = is_numeric(features)
+    if features.n_categories is None:
+        numeric &= (features.minimum != 0) | (features.maximum != 1)
+    return numeric
+
+
+def known_crowded(features: FeatureInfo, book: CodeBook, table: NDArray[np.float64] | None = None) -> NDArray[np.bool_]:
+    """(d,): features of which 99 % of the rows or more are known to be in one code, before rows are counted.
+
+    That is known of the code of 0 from the share of zeros, of the first and the last one from a table of quantiles.
+
+    Examples
+    --------
+    >>> features = FeatureInfo(np.zeros(2), np.array([60.0, 2]), zero_share=np.array([0.995, 0.6]))
+    >>> known_crowded(features, equal_width_book(features, 2))
+    array([ True, False])
+    """
+    crowded = np.zeros(book.d, bool)
+    if features.zero_share is not None:
+        crowded |= features.zero_share >= float(CROWDED_SHARE)
+    if table is not None:
+        assert features.maximum is not None
+        least, most = (table[:, TABLE_SHARES.index(share)] for share in (1 - CROWDED_SHARE, CROWDED_SHARE))
+        at_ends = (book.codes_of(most) == 0) | (book.codes_of(least) == book.codes_of(features.maximum))
+        crowded |= at_ends & ~np.isnan(least)
+    return crowded
+
+
+def widest_book(features: FeatureInfo, bins: int, binning: Binning, *, code_missing: bool = True) -> CodeBook:
+    """A book of which no feature has fewer codes than in that of `code_book`, for plans before edges are known."""
+    assert features.minimum is not None
+    assert features.maximum is not None
+    both_signs = binning == "auto" and bool(((features.minimum < 0) & (features.maximum > 0)).any())
+    return equal_width_book(features, bins + both_signs, code_missing=code_missing)
+
+
+#: An edge between numbers below 0 and 0.
+BELOW_ZERO = float(-np.finfo(np.float64).tiny)
+
+
+def _quantiles(
+    table: NDArray[np.float64] | None,
+    chosen: NDArray[np.int64],
+    parts: int,
+    sample: Matrix | None,
+    weights: NDArray[np.float64] | None,
+    *,
+    zeros: bool = True,
+) -> NDArray[np.float64] | None:
+    """Quantiles that cut chosen features into so many parts, (c, parts - 1); None where nothing tells them."""
+    shares = [Fraction(j, parts) for j in range(1, parts)]
+    if not len(chosen) or not shares:
+        return np.zeros((len(chosen), len(shares)))
+    if sample is not None:
+        return quantiles_of(sample[:, chosen], shares, weights, zeros=zeros)
+    if table is None or parts > TABLE_CODES:
+        return None
+    found = table[chosen][:, [TABLE_SHARES.index(share) for share in shares]]
+    return None if np.isnan(found).any() else found
+
+
+def quantiles_of(
+    sample: Matrix, shares: Sequence[Fraction], weights: NDArray[np.float64] | None = None, *, zeros: bool = True
+) -> NDArray[np.float64]:
+    """The smallest value of each column that at least a share of its values present do not exceed, (d, shares).
+
+    Parameters
+    ----------
+    sample : ndarray or csr_array, shape (m, d)
+        NaN is absent; a column without a value present gets NaN.
+    shares : sequence of Fraction
+    weights : float64 array, shape (m,), optional
+        Of the rows.
+    zeros : bool
+        Whether zeros count as values.
+
+    Examples
+    --------
+    >>> X = np.array([[0.0, 5], [1, 0], [2, 0], [3, np.nan]])
+    >>> quantiles_of(X, [Fraction(1, 2), Fraction(3, 4)]).tolist()
+    [[1.0, 2.0], [0.0, 5.0]]
+    >>> quantiles_of(sp.csr_array(X), [Fraction(1, 2)], zeros=False).tolist()
+    [[2.0], [5.0]]
+    """
+    m, d = sample.shape
+    if weights is not None:
+        columns = sp.csc_array(sample)
+        columns.eliminate_zeros()
+        of_each = [_weighted_quantiles(columns, f, shares, weights, zeros=zeros) for f in range(d)]
+        return np.array(of_each).reshape(d, len(shares))
+    if isinstance(sample, np.ndarray):
+        sample = sample if zeros or sample.dtype.kind == "f" else sample.astype(np.float64)
+        columns = np.array(sample.T, order="C")
+        if not zeros:
+            columns[columns == 0] = np.nan
+        columns.sort(axis=1)  # NaN comes last
+        present = m - np.isnan(columns).sum(axis=1)
+        found = np.take_along_axis(columns, np.minimum(_ranks(present, shares), max(m - 1, 0)), axis=1).astype(float)
+        return np.where(present[:, np.newaxis] > 0, found, np.nan)
+    columns = sp.csc_array(sample)
+    columns.eliminate_zeros()
+    column = np.repeat(np.arange(d), np.diff(columns.indptr))
+    values = columns.data[np.lexsort((columns.data, column))]
+    stored = np.diff(columns.indptr)
+    below = np.bincount(column[columns.data < 0], minlength=d)[:, np.newaxis]
+    missing = np.bincount(column[np.isnan(columns.data)], minlength=d)
+    zero = (m - stored if zeros else np.zeros(d, np.int64))[:, np.newaxis]
+    present = stored - missing + zero[:, 0]
+    rank = _ranks(present, shares)
+    is_zero = (rank >= below) & (rank < below + zero)
+    place = columns.indptr[:-1, np.newaxis] + rank - np.where(rank >= below, zero, 0)
+    found = np.append(values, 0.0)[np.where(is_zero, len(values), np.minimum(place, len(values)))]
+    return np.where(present[:, np.newaxis] > 0, found.astype(np.float64), np.nan)
+
+
+def _ranks(present: NDArray[np.int64], shares: Sequence[Fraction]) -> NDArray[np.int64]:
+    """(d, shares): the place, from 0, of the value that so many of the values present do not exceed."""
+    ranks = [-(-share.numerator * present // share.denominator) - 1 for share in shares]
+    return np.maximum(np.stack(ranks, axis=1) if ranks else np.zeros((len(present), 0), np.int64), 0)
+
+
+def _weighted_quantiles(
+    columns: sp.csc_array, f: int, shares: Sequence[Fraction], weights: NDArray[np.float64], *, zeros: bool
+) -> NDArray[np.float64]:
+    """Quantiles of one column, of rows that have weights."""
+    stored = slice(columns.indptr[f], columns.indptr[f + 1])
+    values, rows = columns.data[stored].astype(np.float64), columns.indices[stored]
+    present = ~np.isnan(values)
+    mass = weights[rows[present]]
+    if zeros:
+        values = np.append(values[present], 0.0)
+        mass = np.append(mass, weights.sum() - weights[rows].sum())
+    else:
+        values = values[present]
+    values, mass = values[mass > 0], mass[mass > 0]
+    if not len(values):
+        return np.full(len(shares), np.nan)
+    order = np.argsort(values, kind="stable")
+    reached = np.cumsum(mass[order])
+    # Shares that rounding alone keeps from being reached are, whatever the unit of the weights is.
+    at = [np.searchsorted(reached, float(share) * reached[-1] * (1 - 1e-9)) for share in shares]
+    found: NDArray[np.float64] = values[order][np.minimum(np.array(at, np.int64), len(values) - 1)]
+    return found
+
+
+def _only_zero_and_one(sample: Matrix) -> NDArray[np.bool_]:
+    """(d,): whether every value present of a column is 0 or 1."""
+    if isinstance(sample, np.ndarray):
+        result: NDArray[np.bool_] = ((sample == 0) | (sample == 1) | np.isnan(sample)).all(axis=0)
+        return result
+    other = (sample.data != 0) & (sample.data != 1) & ~np.isnan(sample.data)
+    return np.asarray(np.bincount(sample.indices[other], minlength=sample.shape[1]) == 0)
