@@ -9,15 +9,14 @@ export MLFS_DATA
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: help demo test test-floors golden state-machine failing-calls lint audit docs constraints clean
+.PHONY: help demo test test-floors golden nightly lint audit docs constraints clean
 
 help:
 	@echo "make demo         install, and run the whole way on the digits images into $(DEMO)/"
 	@echo "make test         install, and run the tests"
 	@echo "make test-floors  the tests with the oldest versions that pyproject.toml allows, in $(VENV)-floors"
 	@echo "make golden       renew the golden rankings of tests/blackbox, and print what has changed"
-	@echo "make state-machine 1000 drawn lives of a store, where the suite has 30"
-	@echo "make failing-calls  each command with each of its calls failing, with every error, once and for good"
+	@echo "make nightly      1000 drawn lives of a store, each command with every error at each of its calls, the whole tutorial"
 	@echo "make lint         ruff and mypy"
 	@echo "make audit        compare the installed packages with known vulnerabilities; needs the network"
 	@echo "make docs         the documentation site, in docs/_build/html"
@@ -56,11 +55,9 @@ test: $(VENV)/.test
 golden: $(VENV)/.test
 	$(BIN)/python -m tests.blackbox.golden_rankings $(ARGS)
 
-state-machine: $(VENV)/.test
-	MLFS_SEQUENCES=1000 $(BIN)/python -m pytest tests/blackbox/test_state_machine.py $(ARGS)
-
-failing-calls: $(VENV)/.test
-	MLFS_ALL_ERRORS=1 $(BIN)/python -m pytest -n 2 tests/blackbox/test_failing_calls.py $(ARGS)
+nightly: $(VENV)/.test
+	MLFS_NIGHTLY=1 $(BIN)/python -m pytest -n 2 --dist loadgroup tests/blackbox/test_state_machine.py \
+	    tests/blackbox/test_failing_calls.py tests/test_docs.py $(ARGS)
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check

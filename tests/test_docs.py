@@ -76,11 +76,14 @@ def test_recipes(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(1800)
 def test_tutorial(data_set: Callable[[str], Path], tmp_path: Path) -> None:
-    """The table of the page is what the page makes."""
+    """The table of the page is what the page makes: of two small data sets, and of all in `make nightly`."""
     import pandas as pd
 
     (data,) = {data_set(name).parent for name in ("emotions", "yeast", "birds", "enron", "genbase")}
-    shutil.copy(DOCS / "elc-2020.yaml", tmp_path)
+    plan = (DOCS / "elc-2020.yaml").read_text(encoding="utf-8")
+    if not os.environ.get("MLFS_NIGHTLY"):
+        plan = re.sub(r"^stores: .*$", "stores: [emotions.zarr, birds.zarr]", plan, flags=re.MULTILINE)
+    (tmp_path / "elc-2020.yaml").write_text(plan, encoding="utf-8")
     run_page(DOCS / "tutorial.md", tmp_path, MLFS_DATA=str(data))
     results = pd.read_parquet(tmp_path / "elc-2020" / "results.parquet")
     made = results.groupby(["metric", "run", "dataset"])["value"].mean()
@@ -89,6 +92,7 @@ def test_tutorial(data_set: Callable[[str], Path], tmp_path: Path) -> None:
         for line in (DOCS / "tutorial.md").read_text(encoding="utf-8").splitlines()
         if line.startswith("|")
     ]
+    judged = set(results["dataset"])
     datasets, titles = rows[0][2:], {"AUC": "macro_auc", "one-error": "one_error"}
     metric = ""
     compared = 0
@@ -99,9 +103,11 @@ def test_tutorial(data_set: Callable[[str], Path], tmp_path: Path) -> None:
         if run == "paper":
             continue
         for dataset, value in zip(datasets, values, strict=True):
+            if dataset not in judged:
+                continue
             assert made[metric, run, dataset] == pytest.approx(float(value), abs=0.002), (metric, run, dataset)
             compared += 1
-    assert compared == 5 * 3 * 5
+    assert compared == 5 * 3 * (5 if os.environ.get("MLFS_NIGHTLY") else 2)
 
 
 def test_the_batch_of_all_methods_names_them_and_the_sets(tmp_path: Path) -> None:

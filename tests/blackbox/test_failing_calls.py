@@ -1,7 +1,7 @@
 """Every call to the file system fails once, for every command: exit code, what lies there, and the run after it.
 
 `failing_calls.py` runs the commands, `failing_calls.c` makes the calls fail. Here in each run one call fails, with the
-error that is likeliest for its kind; `make failing-calls` takes each error for each kind, for one call and from one on,
+error that is likeliest for its kind; `make nightly` takes each error for each kind, for one call and from one on,
 and further forms of the commands.
 """
 
@@ -33,7 +33,7 @@ READING = ("open", "read")
 
 # What errors are assigned to kinds of calls, and whether all calls after the first one fail, too.
 ASSIGNMENTS: dict[str, tuple[dict[str, int], bool]] = {"likely": (LIKELY, False)}
-if os.environ.get("MLFS_ALL_ERRORS"):
+if os.environ.get("MLFS_NIGHTLY"):
     for number in (errno.ENOSPC, errno.EIO, errno.EACCES):
         for persist in (False, True):
             errors = {kind: number for kind in LIKELY if number != errno.ENOSPC or kind not in READING}
@@ -69,7 +69,7 @@ VARIANTS: dict[str, tuple[str, str | None, list[str], str]] = {
     "transform to .h5ad": ("transform s.zarr run out.h5ad", "out.h5ad", ["s.zarr", "run"], "--force"),
     "compare": ("compare eval -o out", "out", ["eval"], "--force"),
 }
-if os.environ.get("MLFS_ALL_ERRORS"):
+if os.environ.get("MLFS_NIGHTLY"):
     COMMANDS |= VARIANTS
 
 

@@ -1,7 +1,7 @@
 """A store's life, drawn at random, beside a plain dictionary of rows.
 
 Rows are converted, appended, replaced and damaged, commands are killed and resumed; after each step a ranking is that
-of the same rows as arrays, and a refusal has its exit code. `make state-machine` draws more sequences.
+of the same rows as arrays, and a refusal has its exit code. `make nightly` draws more sequences.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ESTIMATORS = {
     "jmi": mlfs.JMI(binning="equal-width"),
 }
 D, Q = 4, 2
-SEQUENCES = int(os.environ.get("MLFS_SEQUENCES", "30"))
+SEQUENCES = 1000 if os.environ.get("MLFS_NIGHTLY") else 30
 
 seeds = st.integers(0, 2**16)
 methods = st.sampled_from(sorted(ESTIMATORS))
