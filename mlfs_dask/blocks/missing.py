@@ -58,6 +58,23 @@ def count_nonzero_block(X: Matrix, weights: NDArray[np.float64] | None = None) -
     return np.bincount(X.indices[stored], weights=of_values, minlength=X.shape[1])
 
 
+def only_zero_and_one_block(X: Matrix, chosen: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether every value present of each chosen feature is 0 or 1, shape (len(chosen),).
+
+    >>> only_zero_and_one_block(np.array([[1.0, 0.5], [np.nan, 1.0]]), np.array([0, 1]))
+    array([ True, False])
+    """
+    if isinstance(X, np.ndarray):
+        only = np.empty(len(chosen), bool)
+        for start in range(0, len(chosen), 64):
+            tile = X[:, chosen[start : start + 64]]
+            only[start : start + 64] = ((tile == 0) | (tile == 1) | np.isnan(tile)).all(axis=0)
+        return only
+    other = (X.data != 0) & (X.data != 1) & ~np.isnan(X.data)
+    found: NDArray[np.bool_] = np.bincount(X.indices[other], minlength=X.shape[1])[chosen] == 0
+    return found
+
+
 def fill_block(X: Matrix, fill: NDArray[np.float64]) -> Matrix:
     """X with `fill`, shape (d,), in the places of NaN; X itself where there is none.
 

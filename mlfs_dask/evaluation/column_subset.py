@@ -147,7 +147,8 @@ def _means_of_present(subset: ColumnSubset) -> tuple[NDArray[np.float64], NDArra
     state = statistic.zero()
     for start, X in subset.blocks():
         statistic.add(state, Block(start, X, sp.csr_array((X.shape[0], 0), dtype=np.int8)))
-    return statistic.finalize(state)
+    means = statistic.finalize(state)
+    return means.mean, means.n_missing
 
 
 def unit_variance_scaling(subset: ColumnSubset, *, centred: bool) -> Scaling:

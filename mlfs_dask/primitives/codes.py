@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.counts import MAX_CODES, CodeBook
+from mlfs_dask.blocks.missing import only_zero_and_one_block
 from mlfs_dask.blocks.row_draws import QUANTILE_ROWS, draw_of
 from mlfs_dask.typing import FeatureInfo, Matrix, Profile
 
@@ -145,7 +146,8 @@ def code_book(
     by_zero = numeric & mostly_zero if binning == "auto" else np.zeros(uniform.d, bool)
     if sample is not None and not cut_binary:
         # Arrays do not say which features are 0/1; the sample does.
-        numeric &= ~((low == 0) & (high == 1) & (categories == 0) & _only_zero_and_one(sample))
+        unknown = np.flatnonzero((low == 0) & (high == 1) & (categories == 0))
+        numeric[unknown] &= ~only_zero_and_one_block(sample, unknown)
         by_zero &= numeric
     by_quantiles, zero = np.flatnonzero(numeric & ~by_zero), np.flatnonzero(by_zero)
     if mostly_zero[by_quantiles].any():
@@ -417,12 +419,3 @@ def _weighted_quantiles(
     at = [np.searchsorted(reached, float(share) * reached[-1] * (1 - 1e-9)) for share in shares]
     found: NDArray[np.float64] = values[order][np.minimum(np.array(at, np.int64), len(values) - 1)]
     return found
-
-
-def _only_zero_and_one(sample: Matrix) -> NDArray[np.bool_]:
-    """(d,): whether every value present of a column is 0 or 1."""
-    if isinstance(sample, np.ndarray):
-        result: NDArray[np.bool_] = ((sample == 0) | (sample == 1) | np.isnan(sample)).all(axis=0)
-        return result
-    other = (sample.data != 0) & (sample.data != 1) & ~np.isnan(sample.data)
-    return np.asarray(np.bincount(sample.indices[other], minlength=sample.shape[1]) == 0)

@@ -14,7 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.blocks.missing import column_medians, fill_block, missing_weights_block, present_sums_block
+from mlfs_dask.blocks.missing import (
+    column_medians,
+    fill_block,
+    missing_weights_block,
+    only_zero_and_one_block,
+    present_sums_block,
+)
 from mlfs_dask.blocks.row_draws import QUANTILE_ROWS
 from mlfs_dask.fingerprints import digest_of
 from mlfs_dask.primitives.passes import CacheableStatistic, State
@@ -34,10 +40,13 @@ class PresentMeans(NamedTuple):
     mean : float64 array, shape (d,)
         Exactly the value of a feature that has only one; 0 for a feature without values.
     n_missing : int64 array, shape (d,)
+    zero_one : bool array, shape (d,)
+        Whether the values of a feature are both 0 and 1, and no others.
     """
 
     mean: NDArray[np.float64]
     n_missing: NDArray[np.int64]
+    zero_one: NDArray[np.bool_]
 
 
 class MeansOfPresent(CacheableStatistic):
@@ -55,21 +64,22 @@ class MeansOfPresent(CacheableStatistic):
 
     @property
     def state_bytes(self) -> int:
-        return 40 * self.n_features
+        return 41 * self.n_features
 
     @property
     def result_bytes(self) -> int:
-        return 16 * self.n_features
+        return 17 * self.n_features
 
     def scratch_bytes(self, profile: Profile) -> int:
         return 2 * profile.block_bytes + 24 * self.n_features
 
     def zero(self) -> State:
         d = self.n_features
-        return np.zeros(d), np.zeros(d), np.zeros(d, np.int64), np.full(d, np.inf), np.full(d, -np.inf)
+        low, high = np.full(d, np.inf), np.full(d, -np.inf)
+        return np.zeros(d), np.zeros(d), np.zeros(d, np.int64), low, high, np.zeros(d, bool)
 
     def add(self, state: State, block: Block) -> None:
-        sums, present, missing, low, high = state
+        sums, present, missing, low, high, others = state
         info = measure_features(block.X)
         assert info.minimum is not None
         assert info.maximum is not None
@@ -84,27 +94,33 @@ class MeansOfPresent(CacheableStatistic):
         missing += info.n_missing
         np.minimum(low, info.minimum, out=low, where=some)
         np.maximum(high, info.maximum, out=high, where=some)
+        others |= (low < 0) | (high > 1)
+        if len(known := np.flatnonzero(~others)):
+            others[known] = ~only_zero_and_one_block(block.X, known)
 
     def merge(self, into: State, other: State) -> None:
         with np.errstate(invalid="ignore"):
             super().merge(into[:3], other[:3])
         np.minimum(into[3], other[3], out=into[3])
         np.maximum(into[4], other[4], out=into[4])
+        np.logical_or(into[5], other[5], out=into[5])
 
     def finalize(self, state: State) -> PresentMeans:
-        sums, present, missing, low, high = state
+        sums, present, missing, low, high, others = state
         some = present > 0
         mean = np.zeros(self.n_features)
         np.divide(sums, present, out=mean, where=some)
         # A sum of equal values is rounded: the mean of a constant feature has to be its value.
         np.clip(mean, low, high, out=mean, where=some)
-        return PresentMeans(mean, missing)
+        return PresentMeans(mean, missing, (low == 0) & (high == 1) & ~others)
 
     def to_arrays(self, result: PresentMeans) -> dict[str, NDArray[Any]]:
         return result._asdict()
 
     def from_arrays(self, arrays: Mapping[str, NDArray[Any]]) -> PresentMeans:
-        return PresentMeans(arrays["mean"], arrays["n_missing"])
+        # Entries of earlier versions do not tell 0/1 features; they are of stores, which know theirs.
+        zero_one = arrays.get("zero_one", np.zeros(self.n_features, bool))
+        return PresentMeans(arrays["mean"], arrays["n_missing"], zero_one)
 
 
 def fill_statistics(profile: Profile, missing: str, seed: int) -> list[CacheableStatistic]:
@@ -149,11 +165,14 @@ class FilledRows(DerivedRows):
     source : RowSource
     fill : float64 array, shape (d,)
         It travels to the workers with the source.
+    zero_one : bool array, shape (d,), optional
+        Features that were 0/1 before they were filled, which codes keep, where the source does not know its categories.
     """
 
-    def __init__(self, source: RowSource, fill: NDArray[np.float64]) -> None:
+    def __init__(self, source: RowSource, fill: NDArray[np.float64], zero_one: NDArray[np.bool_] | None = None) -> None:
         super().__init__(source)
         self._fill = fill
+        self._zero_one = zero_one
 
     @cached_property
     def profile(self) -> Profile:
@@ -164,6 +183,8 @@ class FilledRows(DerivedRows):
     @property
     def features(self) -> FeatureInfo:
         known = self._source.features
+        if known.n_categories is None and self._zero_one is not None:
+            known = replace(known, n_categories=2 * self._zero_one.astype(np.int64))
         if known.minimum is None or known.maximum is None:
             return FeatureInfo(n_categories=known.n_categories)
         # Means and medians lie between minimum and maximum; without a value there is none of these.

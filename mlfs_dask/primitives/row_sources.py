@@ -147,9 +147,7 @@ class ArrayRows(RowSource):
     @property
     def features(self) -> FeatureInfo:
         if self._features is None:
-            measured = measure_features(self.matrix)
-            kinds = _kinds_with_gaps(self.matrix, measured) if self._n_categories is None else self._n_categories
-            self._features = replace(measured, n_categories=kinds)
+            self._features = replace(measure_features(self.matrix), n_categories=self._n_categories)
         return self._features
 
     @cached_property
@@ -348,20 +346,6 @@ def _side_by_side(pieces: list[Matrix]) -> Matrix:
         joined.sort_indices()
         return joined
     return np.concatenate(pieces, axis=1)
-
-
-def _kinds_with_gaps(X: Matrix, measured: FeatureInfo) -> NDArray[np.int64] | None:
-    """Kinds of features, of which those that are 0/1 with missing values are told before these are filled."""
-    assert measured.n_missing is not None
-    gaps = np.flatnonzero((measured.n_missing > 0) & (measured.minimum == 0) & (measured.maximum == 1))
-    if not len(gaps):
-        return None
-    kinds = np.zeros(X.shape[1], np.int64)
-    for f in gaps.tolist():
-        values = X[:, [f]]
-        values = values if isinstance(values, np.ndarray) else values.data
-        kinds[f] = 2 * bool(((values == 0) | (values == 1) | np.isnan(values)).all())
-    return kinds
 
 
 def measure_features(X: Matrix) -> FeatureInfo:

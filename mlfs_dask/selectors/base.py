@@ -229,6 +229,7 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
 
     #: What the last fit has filled missing features with; None where none was missing.
     _fill: NDArray[np.float64] | None = None
+    _zero_one: NDArray[np.bool_] | None = None
 
     #: Names of the labels of the last fit, where the container has any; for messages.
     _label_names: Any = None
@@ -311,16 +312,16 @@ class BaseSelector(Estimator):  # type: ignore[misc,valid-type]
 
     def _fill_missing(self, passes: PassRunner) -> None:
         """Read what missing features are filled with; the readings that follow find it in their places."""
-        self._fill = None
+        self._fill = self._zero_one = None
         if self._fills(passes.source):
             statistics = self._fill_statistics(passes.source)
             results = passes.run(FILL_READING, *statistics)
-            self._fill = fill_values(statistics, results, passes.source.weights)
+            self._fill, self._zero_one = fill_values(statistics, results, passes.source.weights), results[0].zero_one
             passes.source = self._filled(passes.source)
 
     def _filled(self, source: RowSource) -> RowSource:
         """The rows with the values that the last fit has found in the places of missing ones."""
-        return source if self._fill is None else FilledRows(source, self._fill)
+        return source if self._fill is None else FilledRows(source, self._fill, self._zero_one)
 
     # ------------------------------------------------------------------ scikit-learn's side
 

@@ -143,6 +143,21 @@ def test_codes_depend_on_neither_partitions_nor_containers(tmp_path, monkeypatch
                 assert (found.report_.passes, found.report_.plan["passes"]) == (readings, readings)
 
 
+def test_features_of_zero_and_one_keep_their_codes_when_gaps_are_filled():
+    """In every container; the mean of the values present is neither 0 nor 1."""
+    rng = np.random.default_rng(5)
+    X = (rng.random((90, 3)) < [0.7, 0.4, 0.6]) * np.array([1.0, 1, 0.5])
+    X[:8, :2] = np.nan
+    X[9, 2] = 1
+    Y = (rng.random((90, 2)) < 0.5).astype(np.int8)
+    dask = da.from_array(X, chunks=(40, 2)), da.from_array(Y, chunks=(40, -1))
+    for parameters in ({}, {"bins": 5}, {"binning": "quantile"}):
+        expected = get_method("chi2")(2, missing="mean", **parameters).fit(X, Y).scores_
+        for data, labels in ((sp.csr_array(X), Y), dask):
+            found = get_method("chi2")(2, missing="mean", **parameters).fit(data, labels).scores_
+            assert found.tolist() == expected.tolist()
+
+
 @settings(max_examples=15)
 @given(st.integers(0, 1000), st.sampled_from([2, 3, 8]))
 def test_filled_values_are_values(seed, bins):
