@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from mlfs_dask import results
-from mlfs_dask.errors import DataError, MlfsError, UsageError
+from mlfs_dask.errors import DataError, DoesNotFitError, MlfsError, UsageError
 from mlfs_dask.results import RecoveredLabels, check_free, finished_run, read_run, write_run
 
 NAMES = ["plain", 'quoted "name"', "comma, blank", "ünïcode", "line\nbreak"]
@@ -155,7 +155,7 @@ def test_failure_while_writing_leaves_nothing(tmp_path: Path, monkeypatch: pytes
         MlfsError, match=r"run: it cannot be written: No space left on device\n  cure: .*free space"
     ) as caught:
         write(tmp_path / "run")
-    assert caught.value.exit_code == 1
+    assert caught.value.exit_code == DoesNotFitError.exit_code
     assert list(tmp_path.iterdir()) == []
 
 
