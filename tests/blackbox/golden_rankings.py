@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import dask.array
 import numpy as np
 import scipy.sparse
 from click.testing import CliRunner
@@ -240,9 +241,11 @@ def run_selection(selection: Selection, stores: Path, described: dict[str, dict[
 
 
 def fit_selection(selection: Selection, described: dict[str, dict[str, Any]], *, weighted: bool = False) -> Rankings:
-    """Rankings of a selection on arrays in memory: sparse ones where the store is."""
+    """Rankings of a selection on arrays: sparse ones where the store is, and dense rows without weights in blocks."""
     X, Y = DATA[selection.store]()
-    data = scipy.sparse.csr_array(X) if selection.store in ("counts", "binary") else X
+    data: Any = scipy.sparse.csr_array(X) if selection.store in ("counts", "binary") else X
+    if selection.store == "dense" and not weighted:
+        data = dask.array.from_array(X, chunks=(50, -1))
     weights = {"sample_weight": np.arange(len(Y)) % 4} if weighted else {}
     title = f"{selection.title} weights" if weighted else selection.title
     found: Rankings = {}
