@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from scipy import sparse as sp
 
 from mlfs_dask.blocks.linear import tile_rows
-from mlfs_dask.blocks.row_draws import mix_bits
+from mlfs_dask.blocks.row_draws import mix_bits, row_bits
 from mlfs_dask.typing import Matrix
 
 
@@ -45,6 +45,19 @@ def column_keys(X: Matrix) -> NDArray[np.uint64]:
     of_rows = _sums(X, np.zeros(n, np.uint64), of_columns)[0]
     keys[varying] = _sums(X, of_rows, np.zeros(d, np.uint64))[1]
     return keys
+
+
+def columns_of_rows(X: Matrix, start: int) -> NDArray[np.uint64]:
+    """What some rows add to keys of columns for which the order of rows counts, uint64 of shape (d,).
+
+    Parameters
+    ----------
+    X : ndarray or csr_array, shape (rows, d)
+    start : int
+        Index of the first of these rows.
+    """
+    n, d = X.shape
+    return _sums(X, row_bits(start, n), np.zeros(d, np.uint64))[1]
 
 
 def column_ranges(X: Matrix) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -96,6 +109,17 @@ def key_places(X: Matrix, varies: NDArray[np.bool_]) -> NDArray[np.intp]:
     """
     keys = np.where(varies, column_keys(X), np.iinfo(np.uint64).max)
     return np.unique(keys, return_inverse=True)[1]
+
+
+def mean_of_copies(scores: NDArray[np.float64], places: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Scores in which features that share a place have their mean: a solver leaves copies as near as its tolerance.
+
+    Examples
+    --------
+    >>> mean_of_copies(np.array([0.5, 0.2, 0.7]), np.array([0, 1, 0])).tolist()
+    [0.6, 0.2, 0.6]
+    """
+    return (np.bincount(places, scores) / np.bincount(places))[places]
 
 
 def copies_of(A: NDArray[np.float64], tol: float = 1e-10) -> NDArray[np.intp]:

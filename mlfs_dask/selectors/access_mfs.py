@@ -19,7 +19,7 @@ from scipy import sparse as sp
 from mlfs_dask import checkpoints, runtime
 from mlfs_dask.blocks.adaptive_graph import column_graph
 from mlfs_dask.blocks.anchors import N_ANCHORS, anchor_values, join_coincident, place_anchors
-from mlfs_dask.blocks.column_keys import key_places
+from mlfs_dask.blocks.column_keys import key_places, mean_of_copies
 from mlfs_dask.blocks.duplicate_labels import DuplicateLabels
 from mlfs_dask.blocks.linear import forward_block, laplacian_gram_bytes
 from mlfs_dask.blocks.proximal import row_norms
@@ -27,6 +27,7 @@ from mlfs_dask.errors import DataError, UsageError, parameter
 from mlfs_dask.exact import access_mfs as exact_form
 from mlfs_dask.exact.access_mfs import EPSILON, SETTLED
 from mlfs_dask.exact.fit import ExactFit
+from mlfs_dask.primitives.column_keys import ColumnKeys
 from mlfs_dask.primitives.gram import GRAM_CAP, Gram, NormalProduct, scale_gram
 from mlfs_dask.primitives.label_statistics import LabelKnowledge, Labels
 from mlfs_dask.primitives.moments import FeatureMoments
@@ -280,8 +281,7 @@ class AccessMFS(IterativeSelector):
         ]
         if self.theta > 0:
             statistics.append(RowSample(self._sampled(profile, self._n_anchors(profile, d)), profile))
-        if d <= self.gram_cap:
-            statistics.append(Gram(d))
+        statistics.append(Gram(d) if d <= self.gram_cap else ColumnKeys(d))
         return statistics
 
     def _cost_with_anchors(self, profile: Profile) -> Cost:
@@ -381,6 +381,7 @@ class AccessMFS(IterativeSelector):
         scaling = standard_scaling(moments, standardise=self.standardise)
         M = duplicates.collapse(scaling.scale_rows(products.products.T))  # X'F of F = Y
         gram = scale_gram(others.pop(), scaling.factor) if profile.d <= self.gram_cap else None
+        copies = np.arange(profile.d) if gram is not None else np.unique(others.pop(), return_inverse=True)[1]
 
         places = np.arange(profile.d) if sample is None else key_places(sample.X, scaling.factor > 0)
         regression, image = self._regression(passes, gram, scaling, products, M, places)
@@ -433,7 +434,7 @@ class AccessMFS(IterativeSelector):
                 trace.residual.append(solution.residual)
             if checkpoint.due():
                 self._save(checkpoint, prediction, regression, trace, passes)
-        scores = row_norms(W)
+        scores = mean_of_copies(row_norms(W), copies)
         extra: dict[str, Any] = {
             "gram": gram is not None,
             "labelled_rows": int(profile.n - labels.rows[1] if self.unknown_labels == "coded" else labels.rows[0]),

@@ -21,7 +21,7 @@ from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask.blocks.anchors import KMEANS_ITERATIONS, ROWS_PER_ANCHOR, Anchors, count_anchors, place_anchors
-from mlfs_dask.blocks.column_keys import key_places
+from mlfs_dask.blocks.column_keys import key_places, mean_of_copies
 from mlfs_dask.checkpoints import Arrays, Checkpoint, State
 from mlfs_dask.context import assigned
 from mlfs_dask.errors import DataError, UsageError, number_of, parameter
@@ -227,9 +227,7 @@ class IterativeSelector(BaseSelector):
         positives = np.bincount(Y.indices[Y.data > 0], minlength=Y.shape[1])
         if fit.labels is not None:
             self.labels_ = fit.labels
-        # A solver leaves copies of a feature as near as its tolerance.
-        places = key_places(X, passes.varies)
-        scores = (np.bincount(places, fit.scores) / np.bincount(places))[places]
+        scores = mean_of_copies(fit.scores, key_places(X, passes.varies))
         return self._result(scores, fit.trace, {"graph": {"kind": "exact"}, **fit.extra}, positives)
 
     def _examine(self, passes: PassRunner, moments: FeatureMoments, unknown: NDArray[np.integer[Any]]) -> None:

@@ -19,6 +19,7 @@ from scipy import sparse as sp
 
 from mlfs_dask import checkpoints, runtime
 from mlfs_dask.blocks.anchors import FEWEST_ANCHORS, N_ANCHORS
+from mlfs_dask.blocks.column_keys import mean_of_copies
 from mlfs_dask.blocks.forest import Forest, forest_seeds, grow_forest, sample_size
 from mlfs_dask.blocks.isolation import TreeShape
 from mlfs_dask.blocks.mass_anchors import MassAnchors, landmark_dtype, landmark_tables
@@ -27,6 +28,7 @@ from mlfs_dask.errors import DataError, UsageError, parameter
 from mlfs_dask.exact import graphs
 from mlfs_dask.exact import smfs as exact_form
 from mlfs_dask.exact.fit import ExactFit
+from mlfs_dask.primitives.column_keys import ColumnKeys
 from mlfs_dask.primitives.gram import GRAM_CAP, NormalProduct, WeightedGram
 from mlfs_dask.primitives.label_statistics import LabelKnowledge, Labels
 from mlfs_dask.primitives.moments import FeatureMoments, Moments
@@ -270,7 +272,8 @@ class SMFS(IterativeSelector):
         return draw_rows(profile, size, self._seed)
 
     def _first_statistics(self, profile: Profile) -> list[Any]:
-        return [Moments(profile.d), Labels(profile.q), RowSample(self._forest_rows(profile), profile)]
+        statistics = [Moments(profile.d), Labels(profile.q), RowSample(self._forest_rows(profile), profile)]
+        return statistics if profile.d <= self.gram_cap else [*statistics, ColumnKeys(profile.d)]
 
     def _landmarks(self, profile: Profile) -> int:
         return min(profile.n, max(FEWEST_ANCHORS, min(self.n_anchors, profile.n // 4)))
@@ -384,7 +387,7 @@ class SMFS(IterativeSelector):
     def _fit_with_anchors(self, passes: PassRunner) -> Scores:
         """Algorithm 1, the density structure going through landmarks."""
         profile, checkpoint, max_iter = passes.source.profile, checkpoints.current(), int(self.max_iter)
-        moments, labels, sample = passes.run("moments and sample", *self._first_statistics(profile))
+        moments, labels, sample, *keys = passes.run("moments and sample", *self._first_statistics(profile))
         self._examine(passes, moments, np.zeros(profile.q, np.int64))
         coded = self.unknown_labels == "coded" or (self.unknown_labels == "auto" and bool(labels.unknown.any()))
         self._require_known(labels, profile.n, coded=coded)
@@ -440,6 +443,8 @@ class SMFS(IterativeSelector):
         regression.finish(B)
         self._row_labels = RecoveredRows(scaling, replace(recovery, P=regression.P, U=U))
         scores = row_norms(regression.P)
+        if keys:
+            scores = mean_of_copies(scores, np.unique(keys[0], return_inverse=True)[1])
         extra = {
             "alpha": recovery.alpha,
             "beta": regression.beta,
