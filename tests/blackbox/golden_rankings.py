@@ -269,7 +269,6 @@ def fit_selection(selection: Selection, described: dict[str, dict[str, Any]], *,
 
 def estimator(name: str, options: str, method: dict[str, Any]) -> Any:
     """Selector of a method with options as the command spells them."""
-    public = {other.lower(): getattr(mlfs_dask, other) for other in mlfs_dask.__all__}
     words = {"--seed": "7", "-k": str(N_SELECTED), "--max-iter": str(MAX_ITER)}
     words |= dict(zip(options.split()[::2], options.split()[1::2], strict=True))
     parameters = {}
@@ -279,7 +278,13 @@ def estimator(name: str, options: str, method: dict[str, Any]) -> Any:
             value = word if re.search("[a-z]", word) else json.loads(word)
             value = {"true": True, "false": False}.get(word, value)
             parameters[parameter or option.removeprefix("--").replace("-", "_")] = value
-    return public[CLASSES.get(name, name.replace("-", "")).lower()](**parameters)
+    return selector_class(name)(**parameters)
+
+
+def selector_class(name: str) -> Any:
+    """Class of a method."""
+    public = {other.lower(): getattr(mlfs_dask, other) for other in mlfs_dask.__all__}
+    return public[CLASSES.get(name, name.replace("-", "")).lower()]
 
 
 # Files

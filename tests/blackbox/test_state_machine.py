@@ -165,6 +165,9 @@ class Store(RuleBasedStateMachine):
         run, _ = self.select(method, self.store)
         X, Y = self.arrays()
         chosen = np.sort(ESTIMATORS[method].fit(X, Y).ranking_[:2])
+        file = self.place("chosen").with_suffix(".csv")
+        self.mlfs("transform", self.store, run, file)
+        np.testing.assert_array_equal(np.loadtxt(file, delimiter=",", skiprows=1)[:, :2], X[:, chosen])
         made = self.place("chosen")
         self.mlfs("transform", self.store, run, made)
         self.mlfs("inspect", made, "--verify")
@@ -188,6 +191,7 @@ class Store(RuleBasedStateMachine):
             content[place] ^= 1 << number % 8
         file.write_bytes(content)
         self.damaged = True
+        self.inspect()
 
     @precondition(lambda self: not self.damaged and self.killed < 1)
     @rule(seed=seeds, call=calls, appends=st.booleans())
@@ -210,7 +214,7 @@ class Store(RuleBasedStateMachine):
     @invariant()
     def the_ranking_is_that_of_the_rows(self) -> None:
         if self.rows:
-            run, _ = self.select("chi2", self.store)
+            run, _ = self.select("chi2", self.store, "--cache", self.folder / "cache")
             self.check_ranking(run, "chi2", *self.arrays())
 
 

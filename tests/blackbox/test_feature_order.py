@@ -10,12 +10,14 @@ import pytest
 from scipy import sparse as sp
 from scipy.linalg import hadamard
 
-from mlfs_dask.selectors import METHODS, get_method
-from mlfs_dask.selectors.greedy import GreedySelector
+import mlfs_dask
+from tests.blackbox.golden_rankings import methods, selector_class
+
+METHODS = list(methods())
 
 #: Forms besides the defaults: those with draws, and those whose sums are made by products of matrices.
 FORMS = [
-    *((method, {}) for method in sorted(METHODS)),
+    *((method, {}) for method in METHODS),
     *((method, {"graph": "anchors", "n_anchors": 20}) for method in ("mfsir", "smfs", "access-mfs")),
     ("mfsir", {"graph": "anchors", "n_anchors": 20, "gram_cap": 0}),
     ("mfsir", {"gram_cap": 0}),
@@ -27,7 +29,7 @@ FORMS = [
 WIDE = [(method, {"graph": "anchors", "n_anchors": 20, "gram_cap": 12}) for method in ("smfs", "access-mfs")]
 
 #: Methods in which a copy of a chosen feature adds nothing, and comes late.
-CHOOSING = {name for name in METHODS if issubclass(get_method(name), GreedySelector)} | {"spfs", "auto"}
+CHOOSING = {"pmu", "d2f", "mdmr", "scls", "ami", "mrmr", "jmi", "spfs", "auto"}
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*did not converge")
 
@@ -43,7 +45,7 @@ def problem(n, d, kind):
 
 
 def selector(method, options, k=5):
-    made = get_method(method)(k, **options)
+    made = selector_class(method)(k, **options)
     return made.set_params(candidates="chi2,br-cc") if method == "auto" else made
 
 
@@ -72,14 +74,11 @@ def test_copies_of_a_feature_tie(method, options, container):
 
 
 @pytest.mark.parametrize(("method", "options"), [("elc", {}), ("mddm", {"constraint": "subspace"}), ("br-cc", {})])
-def test_copies_in_real_text(method, options, data_set: Callable[[str], Path], tmp_path: Path):
+def test_copies_in_real_text(method, options, run, data_set: Callable[[str], Path], tmp_path: Path):
     """159 groups of words of medical are in the same documents each; at half of the features few are cut in two."""
-    import mlfs_dask
-    from mlfs_dask.storage.readers.base import LabelSpec
-
     folder = data_set("medical")
-    labels = LabelSpec(xml=str(next(folder.glob("*.xml"))))
-    mlfs_dask.convert(next(folder.glob("*.arff*")), tmp_path / "medical.zarr", labels=labels)
+    source, labels = next(folder.glob("*.arff*")), next(folder.glob("*.xml"))
+    run("convert", source, tmp_path / "medical.zarr", "--labels", labels)
     dataset = mlfs_dask.open_dataset(tmp_path / "medical.zarr")
     X = sp.csc_array(sp.csr_array(dataset.X.compute().to_scipy_sparse()))
     contents: dict[bytes, list[int]] = {}
@@ -98,5 +97,5 @@ def test_the_largest_eigenvalue_of_mfsir_may_have_nothing_to_do_with_labels(opti
     H = hadamard(64)
     Y = (H[:, 1:4] > 0).astype(np.int8)
     X = np.concatenate([H[:, 1:6], np.repeat(H[:, 7:8], 20, axis=1)], axis=1).astype(float)
-    found = get_method("mfsir")(3, **options).fit(X, Y)
+    found = selector_class("mfsir")(3, **options).fit(X, Y)
     assert 64 * 20 <= found.report_.extra["rho"] * (1 + 1e-9) <= 64 * 20 * 1.03

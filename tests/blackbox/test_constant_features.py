@@ -12,8 +12,10 @@ from click.testing import CliRunner
 from scipy import sparse as sp
 
 import mlfs_dask
-from mlfs_dask.selectors import METHODS, get_method
 from mlfs_dask_cli.main import mlfs
+from tests.blackbox.golden_rankings import methods, selector_class
+
+DESCRIBED = methods()
 
 #: Where the constant columns lie, before, between and after the others.
 CONSTANT = [0, 4, 7]
@@ -37,11 +39,11 @@ def problem(n=150):
 
 
 def selector(method, k=4):
-    return get_method(method)(k)
+    return selector_class(method)(k)
 
 
 @pytest.mark.parametrize("container", ["dense", "sparse", "chunks"])
-@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.mark.parametrize("method", DESCRIBED)
 def test_constant_features_come_last_and_change_no_other_score(method, container):
     X, Y = problem()
     make = {"dense": np.asarray, "sparse": sp.csr_array, "chunks": lambda X: da.from_array(X, chunks=(70, 4))}
@@ -59,7 +61,7 @@ def test_constant_features_come_last_and_change_no_other_score(method, container
     np.testing.assert_allclose(found.scores_[VARYING], without.scores_, rtol=0, atol=1e-6 * largest)
 
 
-@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.mark.parametrize("method", DESCRIBED)
 def test_a_run_that_keeps_constant_features_says_how_many(method):
     X, Y = problem(60)
     message = "2 of the 8 features kept do not vary: only 6 of 9 do. Keep at most so many"
@@ -69,13 +71,13 @@ def test_a_run_that_keeps_constant_features_says_how_many(method):
     assert found.ranking_[-3:].tolist() == CONSTANT
 
 
-@pytest.mark.parametrize("method", [name for name in sorted(METHODS) if get_method(name).resamples_rows])
+@pytest.mark.parametrize("method", [name for name in DESCRIBED if "--resamples" in DESCRIBED[name]["options"]])
 def test_neither_weights_nor_resamples_nor_auto_bring_them_up(method):
     X, Y = problem()
     weights = np.ones(len(X))
     weights[100:] = 0
     X[100:, CONSTANT] = np.random.default_rng(1).random((50, 3))  # they vary over rows that do not count
-    found = get_method(method)("auto", resamples=20).fit(X, Y, weights)
+    found = selector_class(method)("auto", resamples=20).fit(X, Y, weights)
     assert found.ranking_[-3:].tolist() == CONSTANT
     assert not found.support_[CONSTANT].any()
     assert found.rank_intervals_[CONSTANT].tolist() == [[7, 7], [8, 8], [9, 9]]
@@ -105,7 +107,7 @@ def test_a_feature_of_one_code_that_varies_comes_before_constant_ones():
     X[7, 5], X[9, 5] = 1, 1000  # two codes of equal width between 0 and 1000: all but one row in one
     X[9, 5] = 0
     for method in ("mico", "qpmlfs", "mrmr", "chi2"):
-        found = get_method(method)(4, bins=2, binning="equal-width").fit(X, Y)
+        found = selector_class(method)(4, bins=2, binning="equal-width").fit(X, Y)
         assert found.ranking_[-3:].tolist() == CONSTANT
 
 
@@ -114,6 +116,6 @@ def test_a_feature_with_one_value_and_missing_ones(missing):
     """Filled in it is constant; where missing values have a code of their own it is not."""
     X, Y = problem()
     X[Y[:, 0] == 1, 7] = np.nan
-    found = get_method("mico")(4, missing=missing).fit(X, Y)
+    found = selector_class("mico")(4, missing=missing).fit(X, Y)
     assert found.report_.extra["constant_features"] == (2 if missing == "code" else 3)
     assert (found.ranking_[0] == 7) == (missing == "code")
