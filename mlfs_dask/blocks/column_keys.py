@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
@@ -47,8 +49,8 @@ def column_keys(X: Matrix) -> NDArray[np.uint64]:
     return keys
 
 
-def columns_of_rows(X: Matrix, start: int) -> NDArray[np.uint64]:
-    """What some rows add to keys of columns for which the order of rows counts, uint64 of shape (d,).
+def column_keys_block(X: Matrix, start: int) -> NDArray[np.uint64]:
+    """Sums of one block for keys of columns that rows have a part in by their index, uint64 of shape (d,).
 
     Parameters
     ----------
@@ -111,14 +113,15 @@ def key_places(X: Matrix, varies: NDArray[np.bool_]) -> NDArray[np.intp]:
     return np.unique(keys, return_inverse=True)[1]
 
 
-def mean_of_copies(scores: NDArray[np.float64], places: NDArray[np.intp]) -> NDArray[np.float64]:
-    """Scores in which features that share a place have their mean: a solver leaves copies as near as its tolerance.
+def mean_of_copies(scores: NDArray[np.float64], keys: NDArray[Any]) -> NDArray[np.float64]:
+    """Scores in which features of one key have their mean: a solver leaves copies as near as its tolerance.
 
     Examples
     --------
     >>> mean_of_copies(np.array([0.5, 0.2, 0.7]), np.array([0, 1, 0])).tolist()
     [0.6, 0.2, 0.6]
     """
+    places = np.unique(keys, return_inverse=True)[1]
     return (np.bincount(places, scores) / np.bincount(places))[places]
 
 

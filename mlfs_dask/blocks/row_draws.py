@@ -97,14 +97,14 @@ def shuffled_places(start: int, rows: int, m: int, key: int) -> NDArray[np.int64
     return result
 
 
-def draw_of(
+def draw_row_numbers(
     n: int, n_rows: int, seed: int | None, *, row_bytes: int, max_bytes: int = SAMPLE_BYTES
 ) -> NDArray[np.int64]:
     """Ascending numbers of up to `n_rows` of n rows, fewer where so many of `row_bytes` take more than `max_bytes`.
 
     They are never fewer than `FEWEST_ROWS`, but all of them when n is small.
 
-    >>> len(draw_of(10**6, 16384, 0, row_bytes=2**20)), draw_of(3, 2, 0, row_bytes=8).tolist()
+    >>> len(draw_row_numbers(10**6, 16384, 0, row_bytes=2**20)), draw_row_numbers(3, 2, 0, row_bytes=8).tolist()
     (256, [0, 1, 2])
     """
     m = max(FEWEST_ROWS, min(n_rows, max_bytes // max(row_bytes, 1)))

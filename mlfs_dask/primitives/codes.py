@@ -6,6 +6,7 @@ Quantiles come from a sample of rows that is drawn by index, or from the table t
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, Literal
@@ -16,7 +17,7 @@ from scipy import sparse as sp
 
 from mlfs_dask.blocks.counts import MAX_CODES, CodeBook
 from mlfs_dask.blocks.missing import only_zero_and_one_block
-from mlfs_dask.blocks.row_draws import QUANTILE_ROWS, draw_of
+from mlfs_dask.blocks.row_draws import QUANTILE_ROWS, draw_row_numbers
 from mlfs_dask.typing import FeatureInfo, Matrix, Profile
 
 Binning = Literal["auto", "quantile", "equal-width"]
@@ -39,6 +40,9 @@ TABLE_SHARES = tuple(
 #: Values that are put in order at a time.
 TILE_VALUES = 2**20
 
+#: An edge between numbers below 0 and 0.
+BELOW_ZERO = float(-np.finfo(np.float64).tiny)
+
 #: Seed of the rows that edges come from: those of a store and of every selection are the same.
 EDGE_SEED = 0
 
@@ -51,7 +55,7 @@ def edge_rows(profile: Profile) -> NDArray[np.int64]:
 def edge_rows_of(n: int, d: int, nonzeros: int | None) -> NDArray[np.int64]:
     """The same for all types of data, which is dense where `nonzeros` is None."""
     row_bytes = 8 * d if nonzeros is None else 12 * -(-nonzeros // max(n, 1))
-    return draw_of(n, QUANTILE_ROWS, EDGE_SEED, row_bytes=row_bytes)
+    return draw_row_numbers(n, QUANTILE_ROWS, EDGE_SEED, row_bytes=row_bytes)
 
 
 def equal_width_book(features: FeatureInfo, bins: int, *, code_missing: bool = True) -> CodeBook:
@@ -312,10 +316,6 @@ def widest_book(features: FeatureInfo, bins: int, binning: Binning, *, code_miss
     return equal_width_book(features, bins + both_signs, code_missing=code_missing)
 
 
-#: An edge between numbers below 0 and 0.
-BELOW_ZERO = float(-np.finfo(np.float64).tiny)
-
-
 def _quantiles(
     table: NDArray[np.float64] | None,
     chosen: NDArray[np.int64],
@@ -375,13 +375,14 @@ def quantiles_of(
         present = m - np.isnan(columns).sum(axis=1)
         found = np.take_along_axis(columns, np.minimum(_ranks(present, shares), max(m - 1, 0)), axis=1).astype(float)
         return np.where(present[:, np.newaxis] > 0, found, np.nan)
-    columns = sp.csc_array(sample)
+    columns = sp.csc_array(sample, copy=True)
     columns.eliminate_zeros()
-    column = np.repeat(np.arange(d), np.diff(columns.indptr))
-    values = columns.data[np.lexsort((columns.data, column))]
+    column, values = np.repeat(np.arange(d), np.diff(columns.indptr)), columns.data
+    for start, stop in itertools.pairwise(columns.indptr):  # some 50 times as fast as a sort by column and value
+        values[start:stop].sort()
     stored = np.diff(columns.indptr)
-    below = np.bincount(column[columns.data < 0], minlength=d)[:, np.newaxis]
-    missing = np.bincount(column[np.isnan(columns.data)], minlength=d)
+    below = np.bincount(column[values < 0], minlength=d)[:, np.newaxis]
+    missing = np.bincount(column[np.isnan(values)], minlength=d)
     zero = (m - stored if zeros else np.zeros(d, np.int64))[:, np.newaxis]
     present = stored - missing + zero[:, 0]
     rank = _ranks(present, shares)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from mlfs_dask.blocks.column_keys import columns_of_rows
+from mlfs_dask.blocks.column_keys import column_keys_block
 from mlfs_dask.blocks.linear import tile_rows
 from mlfs_dask.primitives.passes import MergeableStatistic, State
 from mlfs_dask.typing import Block, Profile
@@ -50,7 +50,7 @@ class ColumnKeys(MergeableStatistic):
         return (np.zeros(self.n_features, np.uint64),)
 
     def add(self, state: State, block: Block) -> None:
-        np.add(state[0], columns_of_rows(block.X, block.start), out=state[0])
+        np.add(state[0], column_keys_block(block.X, block.start), out=state[0])
 
     def finalize(self, state: State) -> NDArray[np.uint64]:
         keys: NDArray[np.uint64] = state[0]

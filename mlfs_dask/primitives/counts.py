@@ -38,7 +38,7 @@ from mlfs_dask.blocks.entropy import entropy_of_counts, mutual_information
 from mlfs_dask.blocks.missing import count_nonzero_block, missing_weights_block
 from mlfs_dask.blocks.products import positives_block
 from mlfs_dask.blocks.sparse import count_labels
-from mlfs_dask.primitives.codes import zero_share
+from mlfs_dask.primitives.codes import edge_rows, zero_share
 from mlfs_dask.primitives.pass_plan import PassSizes, pass_fits, plan_pass, split_evenly
 from mlfs_dask.primitives.passes import (
     CacheableStatistic,
@@ -51,6 +51,7 @@ from mlfs_dask.primitives.passes import (
 )
 from mlfs_dask.primitives.resampling import NOT_RESAMPLED, Resampled, Resampling
 from mlfs_dask.primitives.row_sources import measure_features
+from mlfs_dask.primitives.sample import RowSample
 from mlfs_dask.primitives.weights import exact_weights
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Block, FeatureInfo, Profile, RowSource, profile_of
@@ -593,3 +594,9 @@ class Ranges(Statistic):
         empty = low > high
         low, high = np.where(empty, 0.0, low), np.where(empty, 0.0, high)
         return FeatureInfo(low, high, None, missing, zero_share(present, present - zeros)), labels
+
+
+def code_statistics(profile: Profile) -> tuple[Ranges, RowSample]:
+    """Statistics from which the codes of features follow where nothing is known of these: ranges, and drawn rows."""
+    ranges = Ranges(profile.d, profile.q, weighted=profile.weight is not None)
+    return ranges, RowSample(edge_rows(profile), profile)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse as sp
 
-from mlfs_dask.blocks.row_draws import SAMPLE_BYTES, draw_of
+from mlfs_dask.blocks.row_draws import SAMPLE_BYTES, draw_row_numbers
 from mlfs_dask.primitives.passes import CacheableStatistic, State
 from mlfs_dask.typing import Block, Matrix, Profile
 
@@ -37,7 +37,7 @@ def draw_rows(profile: Profile, n_rows: int, seed: int | None, *, max_bytes: int
     seed : int or None
     max_bytes : int
     """
-    return draw_of(profile.n, n_rows, seed, row_bytes=row_bytes(profile), max_bytes=max_bytes)
+    return draw_row_numbers(profile.n, n_rows, seed, row_bytes=row_bytes(profile), max_bytes=max_bytes)
 
 
 class SampledRows(NamedTuple):

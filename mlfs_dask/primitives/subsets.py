@@ -17,11 +17,10 @@ from scipy import sparse as sp
 from mlfs_dask import runtime
 from mlfs_dask.array_files import drop_pages
 from mlfs_dask.errors import DataError
-from mlfs_dask.primitives.codes import edge_rows, quantile_table
-from mlfs_dask.primitives.counts import Ranges
+from mlfs_dask.primitives.codes import quantile_table
+from mlfs_dask.primitives.counts import code_statistics
 from mlfs_dask.primitives.passes import PassRecord, State, Statistic, run_pass
 from mlfs_dask.primitives.row_sources import ArrayRows
-from mlfs_dask.primitives.sample import RowSample
 from mlfs_dask.row_subset import RowSubset
 from mlfs_dask.runtime import Resources
 from mlfs_dask.typing import Block, FeatureInfo, Matrix, Profile, RowSource
@@ -125,8 +124,7 @@ def row_subset(
     DoesNotFitError, ClusterLostError
     """
     blind = TrainingRows(source, rows, Y)
-    statistics = [Ranges(source.profile.d, Y.shape[1]), RowSample(edge_rows(blind.profile), blind.profile)]
-    ((ranges, _), drawn), record = run_pass(blind, statistics, resources, label="training rows")
+    ((ranges, _), drawn), record = run_pass(blind, code_statistics(blind.profile), resources, label="training rows")
     features = replace(ranges, n_categories=source.features.n_categories)
     return TrainingRows(source, rows, Y, features, quantile_table(drawn.X, features)), record
 

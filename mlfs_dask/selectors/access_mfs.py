@@ -380,8 +380,8 @@ class AccessMFS(IterativeSelector):
         duplicates = DuplicateLabels(labels.groups)
         scaling = standard_scaling(moments, standardise=self.standardise)
         M = duplicates.collapse(scaling.scale_rows(products.products.T))  # X'F of F = Y
-        gram = scale_gram(others.pop(), scaling.factor) if profile.d <= self.gram_cap else None
-        copies = np.arange(profile.d) if gram is not None else np.unique(others.pop(), return_inverse=True)[1]
+        last = others.pop()
+        gram, keys = (scale_gram(last, scaling.factor), None) if profile.d <= self.gram_cap else (None, last)
 
         places = np.arange(profile.d) if sample is None else key_places(sample.X, scaling.factor > 0)
         regression, image = self._regression(passes, gram, scaling, products, M, places)
@@ -434,7 +434,9 @@ class AccessMFS(IterativeSelector):
                 trace.residual.append(solution.residual)
             if checkpoint.due():
                 self._save(checkpoint, prediction, regression, trace, passes)
-        scores = mean_of_copies(row_norms(W), copies)
+        scores = row_norms(W)
+        if keys is not None:
+            scores = mean_of_copies(scores, keys)
         extra: dict[str, Any] = {
             "gram": gram is not None,
             "labelled_rows": int(profile.n - labels.rows[1] if self.unknown_labels == "coded" else labels.rows[0]),

@@ -29,7 +29,7 @@ from mlfs_dask.blocks.row_draws import shuffled_places
 from mlfs_dask.blocks.sparse import columns_of_block
 from mlfs_dask.errors import DoesNotFitError, UsageError, number_of, parameter
 from mlfs_dask.primitives.codes import TABLE_SHARES, code_book, edge_rows, quantile_table
-from mlfs_dask.primitives.counts import Ranges
+from mlfs_dask.primitives.counts import code_statistics
 from mlfs_dask.primitives.gram import Gram, scale_gram
 from mlfs_dask.primitives.moments import FeatureMoments, Moments
 from mlfs_dask.primitives.passes import (
@@ -362,7 +362,7 @@ class AutoSelector(BaseSelector):
         known = isinstance(source, RowSource) and _is_measured(source)
         steps: list[Reading | Work | str] = []
         if not known:
-            steps.append(Reading(RANGES, _before_codes(profile)))
+            steps.append(Reading(RANGES, code_statistics(profile)))
         # Until ranges are known, the sums of some candidates are an estimate.
         steps.append(Reading(STATISTICS if known else f"estimated {STATISTICS}", (sample, *shared)))
         held_out = math.ceil(m / FOLDS)
@@ -488,7 +488,7 @@ class AutoSelector(BaseSelector):
         """The rows, with their ranges and counts of labels; refuses unknown labels and features that are broken."""
         source = passes.source
         if not _is_measured(source):
-            (ranges, label_counts), sample = passes.run(RANGES, *_before_codes(source.profile))
+            (ranges, label_counts), sample = passes.run(RANGES, *code_statistics(source.profile))
             weights = None if source.weights is None else source.weights[edge_rows(source.profile)]
             features = replace(ranges, n_categories=source.features.n_categories)
             quantiles = quantile_table(sample.X, features, weights)
@@ -776,9 +776,3 @@ def _is_measured(source: RowSource) -> bool:
     if source.label_counts is None or features.minimum is None or features.zero_share is None:
         return False
     return (code_book(features, 2) or code_book(features, 2, table=source.quantiles)) is not None
-
-
-def _before_codes(profile: Profile) -> tuple[Ranges, RowSample]:
-    """What is read where a source is not measured."""
-    ranges = Ranges(profile.d, profile.q, weighted=profile.weight is not None)
-    return ranges, RowSample(edge_rows(profile), profile)

@@ -34,7 +34,7 @@ from mlfs_dask.primitives.counts import (
     ContingencyCounts,
     CountScores,
     LabelInformation,
-    Ranges,
+    code_statistics,
     count_in_tiles,
 )
 from mlfs_dask.primitives.passes import CachedStatistic, Statistic
@@ -184,9 +184,8 @@ class CountingSelector(ResamplingSelector):
     def _code_reading(self, source: Profile | RowSource) -> Reading | None:
         """The reading from which edges of codes follow; None where what the source knows is enough."""
         profile = profile_of(source)
-        sample = RowSample(edge_rows(profile), profile)
+        ranges, sample = code_statistics(profile)
         if isinstance(source, Profile) or source.label_counts is None or not self._has_ranges(source.features):
-            ranges = Ranges(profile.d, profile.q, weighted=profile.weight is not None)
             return Reading(RANGES, (ranges,) if self.binning == "equal-width" else (ranges, sample))
         return Reading(QUANTILES, (sample,)) if self._known_book(source) is None else None
 

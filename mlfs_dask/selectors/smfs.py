@@ -444,7 +444,7 @@ class SMFS(IterativeSelector):
         self._row_labels = RecoveredRows(scaling, replace(recovery, P=regression.P, U=U))
         scores = row_norms(regression.P)
         if keys:
-            scores = mean_of_copies(scores, np.unique(keys[0], return_inverse=True)[1])
+            scores = mean_of_copies(scores, keys[0])
         extra = {
             "alpha": recovery.alpha,
             "beta": regression.beta,

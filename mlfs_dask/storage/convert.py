@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse as sp
 
 from mlfs_dask import runtime
 from mlfs_dask._version import __version__
@@ -76,13 +77,16 @@ from mlfs_dask.storage.writer import (
     write_root,
 )
 from mlfs_dask.storage.zarr_format import ArraySpec
-from mlfs_dask.typing import FeatureInfo
+from mlfs_dask.typing import FeatureInfo, Matrix
 
 logger = logging.getLogger(__name__)
 
 #: Most features, and most values of the drawn rows, of which a store keeps a table of quantiles.
 MAX_QUANTILE_FEATURES = 2**16
 MAX_QUANTILE_VALUES = 2**28
+
+#: Rows between two drawn ones that are read along with them.
+MAX_GAP = 8
 
 _STAGING_VERSION = 3
 _WHOLE = 1 << 62
@@ -540,7 +544,7 @@ class _Run:
         records = self._write(parts, inferred, aside)
         if self.extension is None:  # the drawn rows of a longer store are others, old ones among them
             with SpooledRows(self.stage_directory, parts, minus_one=inferred.minus_one) as rows:
-                names = replace(inferred.names, quantiles=_quantiles(rows, inferred))
+                names = replace(inferred.names, quantiles=_quantiles(rows, inferred, self.plan.batch_bytes))
             inferred = replace(inferred, names=names)
         schema = self._finish(inferred, partitions, records, hashing.result())
         return schema, inferred.warnings + _appended_again(schema, len(self.sources), _label_files(self.options))
@@ -763,38 +767,60 @@ def _partitions(rows: SpooledRows, inferred: InferredSchema) -> Partitions:
     )
 
 
-def _quantiles(rows: SpooledRows, inferred: InferredSchema) -> NDArray[np.float64] | None:
+def _quantiles(rows: SpooledRows, inferred: InferredSchema, batch_bytes: int) -> NDArray[np.float64] | None:
     """The table of quantiles of a store, from its staged rows; None where no feature asks for one, or all are too many.
 
-    Drawn rows are read for a few features at a time.
+    Drawn rows are read once for all features that fit in a few batches together.
     """
-    names, n, d = inferred.names, inferred.n, inferred.d
+    names, n, d, sparse = inferred.names, inferred.n, inferred.d, inferred.chunking.X.sparse
     assert names.n_nonzero is not None
     share = zero_share(n - names.n_missing, names.n_nonzero)
     features = FeatureInfo(names.minimum, names.maximum, names.n_categories, names.n_missing, share)
     mostly_zero, wanted = is_mostly_zero(features), is_numeric(features)
-    if inferred.chunking.X.sparse:
+    if sparse:
         wanted &= share < float(CROWDED_SHARE)  # of words that few rows have, the default asks no quantile
     asks = np.flatnonzero(wanted)
-    chosen = edge_rows_of(n, d, inferred.statistics.nonzeros if inferred.chunking.X.sparse else None)
+    chosen = edge_rows_of(n, d, inferred.statistics.nonzeros if sparse else None)
     if not len(asks) or d > MAX_QUANTILE_FEATURES or len(chosen) * d > MAX_QUANTILE_VALUES:
         return None
+    # Sparse values have indices, and are held four times as often until they are in order.
+    stored = 48 * (names.n_nonzero + names.n_missing) if sparse else np.full(d, n * np.dtype(inferred.dtype).itemsize)
+    together = np.cumsum(stored[asks] * (len(chosen) / n)) // (4 * batch_bytes)
     table = np.full((d, len(TABLE_SHARES)), np.nan)
-    runs = np.split(chosen, np.flatnonzero(np.diff(chosen) > 1) + 1)
-    most = max(1, MIN_BATCH // (8 * d))
-    pieces = [(int(run[0]) + i, len(run[i : i + most])) for run in runs for i in range(0, len(run), most)]
-    buffer = np.empty((most, d), inferred.dtype)
-    step = max(1, MAX_BATCH // (8 * len(chosen)))
-    for some in (asks[start : start + step] for start in range(0, len(asks), step)):
-        check_stop()
-        sample = np.empty((len(chosen), len(some)), inferred.dtype)
-        filled = 0
-        for start, count in pieces:
-            rows.dense(start, buffer[:count])
-            sample[filled : filled + count] = buffer[:count, some]
-            filled += count
+    for some in np.split(asks, np.flatnonzero(np.diff(together)) + 1):
+        sample = _drawn_features(rows, inferred, chosen, some, batch_bytes)
         table[some] = default_quantiles(sample, mostly_zero[some])
     return table
+
+
+def _drawn_features(
+    rows: SpooledRows,
+    inferred: InferredSchema,
+    chosen: NDArray[np.int64],
+    features: NDArray[np.intp],
+    batch_bytes: int,
+) -> Matrix:
+    """Some features of drawn rows, shape (len(chosen), len(features)); a few rows between two are read, too."""
+    n, d, sparse = inferred.n, inferred.d, inferred.chunking.X.sparse
+    most = max(1, batch_bytes // (12 * -(-inferred.statistics.nonzeros // n) + 8 if sparse else 8 * d))
+    dense = np.empty((0 if sparse else len(chosen), len(features)), inferred.dtype)
+    pieces: list[sp.csr_array] = []
+    ends = np.append(np.flatnonzero(np.diff(chosen) > MAX_GAP) + 1, len(chosen))
+    first = 0
+    while first < len(chosen):
+        check_stop()
+        start = int(chosen[first])
+        end = min(ends[np.searchsorted(ends, first, side="right")], np.searchsorted(chosen, start + most))
+        drawn = chosen[first:end] - start
+        count = int(drawn[-1]) + 1
+        if sparse:
+            pieces.append(rows.sparse(start, count, d, inferred.dtype)[drawn][:, features])
+        else:
+            block = np.empty((count, d), inferred.dtype)
+            rows.dense(start, block)
+            dense[first:end] = block[np.ix_(drawn, features)]
+        first = int(end)
+    return sp.vstack(pieces, format="csr") if sparse else dense
 
 
 def _content(inferred: InferredSchema, checksums: Mapping[str, Checksum]) -> dict[str, str]:

@@ -574,6 +574,15 @@ class SpooledRows:
             if indices is not None:
                 indices[there] = rows.indices[first:last]
 
+    def sparse(self, start: int, count: int, d: int, dtype: Any) -> csr_array:
+        """Rows of X from `start`, shape (count, d)."""
+        indptr = np.empty(count + 1, np.int64)
+        self.offsets(start, indptr)
+        stored = int(indptr[-1] - indptr[0])
+        data, indices = np.empty(stored, dtype), np.empty(stored, np.int32)
+        self.nonzeros(int(indptr[0]), data, indices)
+        return csr_array((data, indices, indptr - indptr[0]), shape=(count, d))
+
     def _as_csr(self, index: int) -> csr_array:
         of_thread = self._of_thread
         if getattr(of_thread, "converted", None) != index:

@@ -33,7 +33,7 @@ from mlfs_dask.storage.destination import Destination
 from mlfs_dask.storage.readers.base import LabelSpec, ReadOptions
 from mlfs_dask.storage.readers.detect import open_source
 from mlfs_dask.storage.sources import examine, require_unchanged
-from mlfs_dask.storage.spool import data_path
+from mlfs_dask.storage.spool import SpooledRows, data_path
 from mlfs_dask.storage.verify import verify
 from tests.storage.memory_reader import MemoryReader, make_reader
 from tests.storage.stores import make_store, sample
@@ -966,3 +966,28 @@ def test_what_is_converted_already_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="exists"):
         convert(source, store, **how, resume=True)
     assert (store / "zarr.json").stat().st_mtime_ns == mark
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_rows_that_quantiles_come_from_are_read_once(tmp_path, monkeypatch, form):
+    """However many features there are, as long as the drawn rows of all fit in a few batches."""
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random((3000, 3000)) < (0.03 if form == "sparse" else 1), rng.normal(size=(3000, 3000)), 0)
+    X = X.astype(np.float32)
+    np.savez(tmp_path / "x.npz", X=X, Y=np.ones((3000, 1), np.int8))
+    read = []
+    measured, reads = module._quantiles, SpooledRows._read_into
+
+    def counted(*arguments):
+        monkeypatch.setattr(SpooledRows, "_read_into", lambda self, *a: read.append(a[-1].nbytes) or reads(self, *a))
+        try:
+            return measured(*arguments)
+        finally:
+            monkeypatch.setattr(SpooledRows, "_read_into", reads)
+
+    monkeypatch.setattr(module, "_quantiles", counted)
+    convert(tmp_path / "x.npz", tmp_path / "x.zarr", workers=1, storage=form)
+    assert 0 < sum(read) <= 1.2 * X.nbytes
+    table = open_dataset(tmp_path / "x.zarr").rows.quantiles
+    assert table is not None
+    assert np.isfinite(table).all()
